@@ -1,0 +1,233 @@
+//! A claim: the tie between a bucket and the one cell that owns it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use smallvec::SmallVec;
+use uuid::Uuid;
+
+use crate::lease::{LeaseId, Outcome};
+use crate::time::Timestamp;
+
+/// A cell's number: 1 or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CellId(pub i64);
+
+impl fmt::Display for CellId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Who holds a bucket: a kind (the wire's `Subject.Type`) and an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Subject {
+    /// The kind's number on the wire, never 0.
+    pub subject_type: i32,
+    /// The id, 1 or more.
+    pub id: i64,
+}
+
+/// The kind of table that a claim comes from: the wire's `Source.Type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SourceType(pub i32);
+
+/// A row's primary key as bytes, whose order is the order of keys within one table. The empty key is no row's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceId(SmallVec<[u8; 16]>);
+
+impl SourceId {
+    /// From the key's own bytes: 8 big-endian bytes for an integer, 16 for a UUID, a string's own.
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        Self(SmallVec::from_slice(bytes))
+    }
+
+    /// The key's bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether the key is empty: no bound in a query, invalid in a claim.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<u64> for SourceId {
+    fn from(id: u64) -> Self {
+        Self::from_bytes(&id.to_be_bytes())
+    }
+}
+
+impl fmt::Display for SourceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hex(f, &self.0)
+    }
+}
+
+fn write_hex(f: &mut impl fmt::Write, bytes: &[u8]) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}
+
+fn read_hex(text: &str) -> Option<Vec<u8>> {
+    if !text.is_ascii() || !text.len().is_multiple_of(2) {
+        return None;
+    }
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok())
+        .collect()
+}
+
+/// Bytes as hexadecimal text where people read, as bytes where machines do.
+mod bytes_or_hex {
+    use super::{Deserialize, Deserializer, Serializer, read_hex, write_hex};
+    use serde::de::Error;
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        if !to.is_human_readable() {
+            return to.serialize_bytes(bytes);
+        }
+        let mut text = String::with_capacity(bytes.len() * 2);
+        write_hex(&mut text, bytes).map_err(serde::ser::Error::custom)?;
+        to.serialize_str(&text)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        if !from.is_human_readable() {
+            return Vec::<u8>::deserialize(from);
+        }
+        let text = String::deserialize(from)?;
+        read_hex(&text).ok_or_else(|| D::Error::custom("not hexadecimal"))
+    }
+}
+
+impl Serialize for SourceId {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        bytes_or_hex::serialize(&self.0, to)
+    }
+}
+
+impl<'de> Deserialize<'de> for SourceId {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        bytes_or_hex::deserialize(from).map(|bytes| Self::from_bytes(&bytes))
+    }
+}
+
+/// The table row that a claim comes from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Source {
+    /// The table.
+    pub source_type: SourceType,
+    /// The row's primary key.
+    pub id: SourceId,
+}
+
+/// What a cell attaches to a claim and gets back unread: the wire's `google.protobuf.Any`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct UserData {
+    /// Names the type of the value.
+    pub type_url: String,
+    /// The value, never looked into.
+    #[serde(with = "bytes_or_hex")]
+    pub value: Vec<u8>,
+}
+
+/// All that is known of a claimed bucket beside its owner and its state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Names the claim for as long as the cell keeps the bucket.
+    pub uuid: Uuid,
+    /// The value as the cell spelled it.
+    pub spelling: Arc<str>,
+    /// Who holds the bucket.
+    pub subject: Subject,
+    /// The row that it comes from.
+    pub source: Source,
+    /// What the cell attached.
+    pub user_data: Option<UserData>,
+    /// When the claim was begun.
+    pub created_at: Timestamp,
+    /// When the record last changed: begun, then come to rest.
+    pub updated_at: Timestamp,
+}
+
+/// A lease's hold on a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    /// The lease that holds the claim.
+    pub lease: LeaseId,
+    /// Since when: the lease's begin.
+    pub since: Timestamp,
+}
+
+/// Where a claim stands. Absent is the lack of a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ClaimState {
+    /// At rest.
+    Active(Record),
+    /// Readable already, gone on rollback (B08).
+    Creating(Hold, Record),
+    /// Readable still, gone on commit (B08).
+    Destroying(Hold, Record),
+    /// Kept by its cell without a gap while its record changes (B06).
+    Replacing(Hold, Box<Replacement>),
+}
+
+/// The two records of a replace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replacement {
+    /// What rollback restores, byte for byte.
+    pub old: Record,
+    /// What commit brings to rest; readable from begin.
+    pub new: Record,
+}
+
+/// A bucket's one claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// The cell that owns the bucket.
+    pub owner: CellId,
+    /// Where it stands.
+    pub state: ClaimState,
+}
+
+impl Claim {
+    /// The record that reads show: of a replace, the new one (B08).
+    pub fn record(&self) -> &Record {
+        match &self.state {
+            ClaimState::Active(record)
+            | ClaimState::Creating(_, record)
+            | ClaimState::Destroying(_, record) => record,
+            ClaimState::Replacing(_, both) => &both.new,
+        }
+    }
+
+    /// The lease's hold, unless the claim is at rest.
+    pub fn hold(&self) -> Option<Hold> {
+        match self.state {
+            ClaimState::Active(_) => None,
+            ClaimState::Creating(hold, _)
+            | ClaimState::Destroying(hold, _)
+            | ClaimState::Replacing(hold, _) => Some(hold),
+        }
+    }
+
+    /// The claim after its lease has settled, or none where it is gone (B20, B21).
+    pub(crate) fn settled(&self, outcome: Outcome, now: Timestamp) -> Option<Self> {
+        use ClaimState::{Active, Creating, Destroying, Replacing};
+        use Outcome::{Committed, RolledBack};
+        let rested = |record: &Record| Record { updated_at: now, ..record.clone() };
+        let record = match (&self.state, outcome) {
+            (Creating(_, record), Committed) => Some(rested(record)),
+            (Destroying(_, _), Committed) | (Creating(_, _), RolledBack) => None,
+            (Replacing(_, both), Committed) => Some(rested(&both.new)),
+            (Replacing(_, both), RolledBack) => Some(both.old.clone()),
+            (Destroying(_, record), RolledBack) | (Active(record), _) => Some(record.clone()),
+        };
+        record.map(|record| Self { owner: self.owner, state: Active(record) })
+    }
+}

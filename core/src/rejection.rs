@@ -1,0 +1,281 @@
+//! Why a command is refused. A refusal is a value, and one fixed order decides which reason speaks for it (B15).
+
+use std::fmt;
+
+use crate::bucket::BucketType;
+
+/// The reasons, in their order of precedence: of several offences, the first reason here names the rejection (B15).
+/// Numbers are never reused. Each host maps them exhaustively to its own codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u16)]
+pub enum Reason {
+    /// The request's form is wrong: empty, unknown, unspecified or doubled (B07, B14).
+    InvalidUpdate = 1,
+    /// A published limit is passed (B11).
+    LimitExceeded = 2,
+    /// The bucket type does not allow the value (B12).
+    ValueNotAllowed = 3,
+    /// The idempotency key was used for another body (B09).
+    IdempotencyKeyReused = 4,
+    /// The lease was never known or is forgotten (B24).
+    LeaseNotFound = 5,
+    /// The claim or the lease is another cell's (B04, B24).
+    NotOwner = 6,
+    /// The lease to commit was rolled back (B23).
+    LeaseRolledBack = 7,
+    /// The lease to roll back was committed (B23).
+    LeaseCommitted = 8,
+    /// The bucket to create is owned and at rest (B02).
+    ClaimTaken = 9,
+    /// The claim to destroy is absent (B04).
+    ClaimNotFound = 10,
+    /// The claim to destroy has moved to another source row (B05).
+    ClaimChanged = 11,
+    /// The claim is under another lease (B03).
+    ClaimBusy = 12,
+}
+
+impl Reason {
+    /// Every reason, in order of precedence.
+    pub const ALL: [Self; 12] = [
+        Self::InvalidUpdate,
+        Self::LimitExceeded,
+        Self::ValueNotAllowed,
+        Self::IdempotencyKeyReused,
+        Self::LeaseNotFound,
+        Self::NotOwner,
+        Self::LeaseRolledBack,
+        Self::LeaseCommitted,
+        Self::ClaimTaken,
+        Self::ClaimNotFound,
+        Self::ClaimChanged,
+        Self::ClaimBusy,
+    ];
+
+    /// The reason's code, the same in every language and on the wire.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::InvalidUpdate => "INVALID_UPDATE",
+            Self::LimitExceeded => "LIMIT_EXCEEDED",
+            Self::ValueNotAllowed => "VALUE_NOT_ALLOWED",
+            Self::IdempotencyKeyReused => "IDEMPOTENCY_KEY_REUSED",
+            Self::LeaseNotFound => "LEASE_NOT_FOUND",
+            Self::NotOwner => "NOT_OWNER",
+            Self::LeaseRolledBack => "LEASE_ROLLED_BACK",
+            Self::LeaseCommitted => "LEASE_COMMITTED",
+            Self::ClaimTaken => "CLAIM_TAKEN",
+            Self::ClaimNotFound => "CLAIM_NOT_FOUND",
+            Self::ClaimChanged => "CLAIM_CHANGED",
+            Self::ClaimBusy => "CLAIM_BUSY",
+        }
+    }
+
+    /// Whether the same request can succeed later without anybody's decision: only busy is (B03).
+    pub const fn is_temporary(self) -> bool {
+        match self {
+            Self::ClaimBusy => true,
+            Self::InvalidUpdate
+            | Self::LimitExceeded
+            | Self::ValueNotAllowed
+            | Self::IdempotencyKeyReused
+            | Self::LeaseNotFound
+            | Self::NotOwner
+            | Self::LeaseRolledBack
+            | Self::LeaseCommitted
+            | Self::ClaimTaken
+            | Self::ClaimNotFound
+            | Self::ClaimChanged => false,
+        }
+    }
+
+    /// The reason in words, for messages.
+    pub const fn summary(self) -> &'static str {
+        match self {
+            Self::InvalidUpdate => "the request is not valid",
+            Self::LimitExceeded => "a limit is exceeded",
+            Self::ValueNotAllowed => "the value is not allowed",
+            Self::IdempotencyKeyReused => "the idempotency key was used for another request",
+            Self::LeaseNotFound => "the lease is not known, or was settled so long ago that it is forgotten",
+            Self::NotOwner => "it belongs to another cell",
+            Self::LeaseRolledBack => "the lease was rolled back",
+            Self::LeaseCommitted => "the lease was committed",
+            Self::ClaimTaken => "the bucket is taken",
+            Self::ClaimNotFound => "there is no such claim",
+            Self::ClaimChanged => "the claim has moved to another source row",
+            Self::ClaimBusy => "the claim is under another lease, try again",
+        }
+    }
+}
+
+/// Which list of an update a claim stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum List {
+    /// The creates.
+    Creates,
+    /// The destroys.
+    Destroys,
+}
+
+/// A claim's place in an update: its list and its position there, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The list.
+    pub list: List,
+    /// The position, from 0.
+    pub position: u32,
+}
+
+impl Place {
+    /// A place among the creates.
+    pub const fn create(position: u32) -> Self {
+        Self { list: List::Creates, position }
+    }
+
+    /// A place among the destroys.
+    pub const fn destroy(position: u32) -> Self {
+        Self { list: List::Destroys, position }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = match self.list {
+            List::Creates => "create_records",
+            List::Destroys => "destroy_records",
+        };
+        write!(f, "{list}[{}]", self.position)
+    }
+}
+
+/// What is to be known of an offence beside its reason. Never another cell's data (B10).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// The reason says it all.
+    None,
+    /// What is wrong with the form of which field.
+    Form(&'static str),
+    /// The bucket stands at this earlier place too (B07).
+    AlsoAt(Place),
+    /// A limit, with its bound and the actual figure (B11).
+    Limit {
+        /// The limit's name, with its unit.
+        name: &'static str,
+        /// The bound.
+        max: u64,
+        /// The request's figure.
+        actual: u64,
+    },
+    /// Which part of the request differs from the first use of the idempotency key (B09).
+    Differs(String),
+    /// In how many microseconds to try again (B03).
+    RetryAfterMicros(u64),
+}
+
+impl fmt::Display for Detail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => Ok(()),
+            Self::Form(what) => f.write_str(what),
+            Self::AlsoAt(place) => write!(f, "the same bucket stands at `{place}`"),
+            Self::Limit { name, max, actual } => write!(f, "`{name}` is {actual}, at most {max} is allowed"),
+            Self::Differs(what) => write!(f, "`{what}` differs from the first request with this key"),
+            Self::RetryAfterMicros(micros) => write!(f, "try again in {} ms", micros.div_ceil(1000)),
+        }
+    }
+}
+
+/// One thing wrong with a request: where, what, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offence {
+    /// The claim's place, none where the request as a whole offends.
+    pub place: Option<Place>,
+    /// The claim's bucket type, where it has a place.
+    pub bucket_type: Option<BucketType>,
+    /// The reason.
+    pub reason: Reason,
+    /// More about it.
+    pub detail: Detail,
+}
+
+impl Offence {
+    /// An offence of the request as a whole.
+    pub fn whole(reason: Reason, detail: Detail) -> Self {
+        Self { place: None, bucket_type: None, reason, detail }
+    }
+
+    /// An offence of the claim at `place`.
+    pub fn at(place: Place, bucket_type: BucketType, reason: Reason, detail: Detail) -> Self {
+        Self { place: Some(place), bucket_type: Some(bucket_type), reason, detail }
+    }
+}
+
+impl fmt::Display for Offence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(place) = self.place {
+            write!(f, "`{place}`: ")?;
+        }
+        f.write_str(self.reason.summary())?;
+        match &self.detail {
+            Detail::None => Ok(()),
+            detail => write!(f, ": {detail}"),
+        }
+    }
+}
+
+/// A refused command: every offence (B10), by place, and the one reason that speaks for all (B15).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    reason: Reason,
+    offences: Vec<Offence>,
+}
+
+impl Rejection {
+    /// A rejection of all `offences`, or none where there are none.
+    pub fn of(mut offences: Vec<Offence>) -> Option<Self> {
+        offences.sort_by_key(|offence| (offence.place, offence.reason));
+        let reason = offences.iter().map(|offence| offence.reason).min()?;
+        Some(Self { reason, offences })
+    }
+
+    /// A rejection of the request as a whole.
+    pub fn whole(reason: Reason, detail: Detail) -> Self {
+        Self { reason, offences: vec![Offence::whole(reason, detail)] }
+    }
+
+    /// The reason of highest precedence (B15).
+    pub fn reason(&self) -> Reason {
+        self.reason
+    }
+
+    /// Every offence, by place (B10).
+    pub fn offences(&self) -> &[Offence] {
+        &self.offences
+    }
+
+    /// Whether the same request can succeed later: every offence has to be temporary.
+    pub fn is_temporary(&self) -> bool {
+        self.offences.iter().all(|offence| offence.reason.is_temporary())
+    }
+
+    /// In how many microseconds to try again, where that can help (B03): the longest of the hints.
+    pub fn retry_after_micros(&self) -> Option<u64> {
+        let hint = |offence: &Offence| match offence.detail {
+            Detail::RetryAfterMicros(micros) => Some(micros),
+            _ => None,
+        };
+        self.is_temporary().then(|| self.offences.iter().filter_map(hint).max())?
+    }
+}
+
+impl fmt::Display for Rejection {
+    /// The first offence with the deciding reason, and how many more there are.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(first) = self.offences.iter().find(|offence| offence.reason == self.reason) {
+            first.fmt(f)?;
+        }
+        match self.offences.len() {
+            0 | 1 => Ok(()),
+            n => write!(f, " (and {} more)", n - 1),
+        }
+    }
+}

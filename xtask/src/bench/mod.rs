@@ -1,0 +1,123 @@
+//! `cargo xtask bench`: each row of the table is a module that ends in a [`Row`].
+
+mod begin_p99_vs_etcd;
+mod directory;
+mod etcd;
+mod load;
+mod machine;
+mod ours;
+mod row;
+mod saves_vs_etcd;
+mod server;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use tokio::sync::OnceCell;
+
+use self::machine::Machine;
+use self::row::Row;
+use self::saves_vs_etcd::Comparison;
+
+/// What `cargo xtask bench` takes.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// The row to run; every row when left out
+    name: Option<Name>,
+
+    /// Print each row as one JSON object on a line of its own, and nothing else, to standard output
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    load: LoadArguments,
+}
+
+/// How hard and how long the rows that drive servers drive them: the same for ours and for the peer.
+#[derive(Args)]
+struct LoadArguments {
+    /// Seconds measured in each round
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: u32,
+
+    /// Seconds of load before each measurement, to let caches and connections settle
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    warm_up_seconds: u32,
+
+    /// Rounds, ours and the peer in turn; the median counts
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+
+    /// Concurrent clients; each starts its next save when its last one is answered
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    clients: u32,
+
+    /// Connections that the clients share, the same number for ours and for the peer [default: one for 8 clients]
+    ///
+    /// A connection carries many calls at a time (HTTP/2), and a cell's client keeps few of them. More connections cost
+    /// both sides more system calls for the same work.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    connections: Option<u32>,
+}
+
+impl LoadArguments {
+    fn connections(&self) -> u32 {
+        self.connections.unwrap_or_else(|| self.clients.div_ceil(8))
+    }
+}
+
+/// The rows.
+#[derive(Clone, Copy, ValueEnum)]
+enum Name {
+    /// Saves a second: a begin of 4 claims and its commit, each durable before it is answered
+    SavesVsEtcd,
+    /// The time that 99 of 100 begins stay within, under the load of saves-vs-etcd
+    BeginP99VsEtcd,
+}
+
+/// What rows share within one run of the command.
+struct Context {
+    load: LoadArguments,
+    comparison: OnceCell<Comparison>,
+}
+
+impl Context {
+    fn new(load: LoadArguments) -> Self {
+        Self { load, comparison: OnceCell::new() }
+    }
+
+    /// Ours and etcd under the same load; measured at the first call.
+    async fn comparison(&self) -> Result<&Comparison> {
+        self.comparison.get_or_try_init(|| saves_vs_etcd::compare(&self.load)).await
+    }
+}
+
+/// Runs the rows asked for, and prints them.
+///
+/// # Errors
+/// When a row could not be measured; missing a target is no error.
+pub(crate) async fn run(arguments: Arguments) -> Result<()> {
+    let names = arguments.name.map_or_else(|| Name::value_variants().to_vec(), |name| vec![name]);
+    let context = Context::new(arguments.load);
+    let mut rows = Vec::new();
+    for name in names {
+        rows.push(measure(name, &context).await?);
+    }
+    if arguments.json {
+        rows.iter().try_for_each(print_json)
+    } else {
+        println!("{}\n{}", row::table(&rows), Machine::here(directory::new()?.path())?);
+        Ok(())
+    }
+}
+
+async fn measure(name: Name, context: &Context) -> Result<Row> {
+    match name {
+        Name::SavesVsEtcd => saves_vs_etcd::row(context).await,
+        Name::BeginP99VsEtcd => begin_p99_vs_etcd::row(context).await,
+    }
+}
+
+fn print_json(row: &Row) -> Result<()> {
+    println!("{}", serde_json::to_string(row)?);
+    Ok(())
+}

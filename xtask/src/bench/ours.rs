@@ -1,0 +1,149 @@
+//! Leasehold itself: the release build of its server, over the wire contract.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail, ensure};
+use leasehold_proto::gitlab::cells::topology_service::claims::v1 as claims;
+use leasehold_proto::gitlab::cells::topology_service::types::v1::Uuid;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{ChildStdout, Command};
+use tonic::transport::Channel;
+
+use self::claims::claim_service_client::ClaimServiceClient;
+use self::claims::{BeginUpdateRequest, Bucket, CommitUpdateRequest, Metadata, Source, Subject};
+use super::load::{CLAIMS, Peer};
+use super::server::{Contender, Server, channel};
+
+/// What comes before the address in the line that tells where the server listens.
+const LISTENING: &str = "listening on ";
+
+/// A cell of the configuration that a server without a configuration file has.
+const CELL_ID: i64 = 1;
+
+/// A running Leasehold.
+pub(crate) struct Ours {
+    server: Server,
+    address: String,
+}
+
+impl Contender for Ours {
+    const NAME: &'static str = "ours";
+    type Client = Client;
+
+    async fn start() -> Result<Self> {
+        let program = build().await?;
+        let mut server = Server::start(&program, |data| {
+            ["serve".into(), "--listen".into(), "127.0.0.1:0".into(), "--data".into(), data.into()].into()
+        })?;
+        let output = server.take_stdout().context("the server has no standard output")?;
+        let mut lines = BufReader::new(output).lines();
+        let address = server.until(address(&mut lines)).await?;
+        // What else it prints is read and dropped: it must not wait for a full pipe.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        Ok(Self { server, address })
+    }
+
+    async fn connect(&self) -> Result<Client> {
+        Ok(Client { claims: ClaimServiceClient::new(channel(&self.address).await?) })
+    }
+
+    fn share(client: &Client) -> Client {
+        Client { claims: client.claims.clone() }
+    }
+
+    async fn stop(self) -> Result<()> {
+        self.server.stop().await
+    }
+}
+
+/// Builds the server if it is not yet, and answers where the program lies.
+async fn build() -> Result<PathBuf> {
+    let arguments = ["build", "--release", "--package", "leasehold-server", "--message-format", "json"];
+    let build = Command::new("cargo").args(arguments).stderr(Stdio::inherit()).kill_on_drop(true).output();
+    let output = build.await.context("cannot start `cargo`")?;
+    ensure!(output.status.success(), "`cargo {}` failed", arguments.join(" "));
+    let mut messages = output.stdout.split(|byte| *byte == b'\n');
+    messages.find_map(executable).context("`cargo build` names no program for `leasehold-server`")
+}
+
+/// The program that one of cargo's messages tells of.
+fn executable(message: &[u8]) -> Option<PathBuf> {
+    let message: serde_json::Value = serde_json::from_slice(message).ok()?;
+    let path = Path::new(message.get("executable")?.as_str()?);
+    path.ends_with("leasehold").then(|| path.to_owned())
+}
+
+/// Reads the server's output up to the address it listens on.
+async fn address(lines: &mut Lines<BufReader<ChildStdout>>) -> Result<String> {
+    while let Some(line) = lines.next_line().await? {
+        if let Some(address) = listening(&line) {
+            return Ok(address.to_owned());
+        }
+    }
+    bail!("the server printed no line with `{LISTENING}ADDRESS:PORT`")
+}
+
+fn listening(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once(LISTENING)?;
+    rest.split_whitespace().next()
+}
+
+/// A client of Leasehold.
+pub(crate) struct Client {
+    claims: ClaimServiceClient<Channel>,
+}
+
+impl Peer for Client {
+    type Lease = Uuid;
+
+    async fn begin(&mut self, names: &[String; CLAIMS]) -> Result<Uuid> {
+        let request = BeginUpdateRequest {
+            create_records: names.iter().map(metadata).collect(),
+            destroy_records: Vec::new(),
+            cell_id: CELL_ID,
+        };
+        let response = self.claims.begin_update(request).await.context("begin failed")?.into_inner();
+        response.lease_uuid.context("begin answered without a lease")
+    }
+
+    async fn commit(&mut self, lease: Uuid) -> Result<()> {
+        let request = CommitUpdateRequest { cell_id: CELL_ID, lease_uuid: Some(lease) };
+        self.claims.commit_update(request).await.context("commit failed")?;
+        Ok(())
+    }
+}
+
+/// The claim of a user's name, each by a user of its own.
+fn metadata(name: &String) -> Metadata {
+    let user_id = rand::random_range(1..=i64::MAX);
+    Metadata {
+        bucket: Some(Bucket { r#type: claims::bucket::Type::Usernames.into(), value: name.clone() }),
+        subject: Some(Subject { r#type: claims::subject::Type::User.into(), id: user_id }),
+        source: Some(Source {
+            r#type: claims::source::Type::RailsTableUsers.into(),
+            rails_primary_key_id: user_id.to_be_bytes().into(),
+        }),
+        user_data: None,
+        claim: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_is_read_from_the_line_that_has_it() {
+        assert_eq!(listening("leasehold 0.1.0 listening on 127.0.0.1:4711 (no TLS)"), Some("127.0.0.1:4711"));
+        assert_eq!(listening("data in /tmp"), None);
+    }
+
+    #[test]
+    fn the_program_is_read_from_the_message_that_has_it() {
+        let message = br#"{"reason":"compiler-artifact","executable":"/x/release/leasehold"}"#;
+        assert_eq!(executable(message), Some("/x/release/leasehold".into()));
+        assert_eq!(executable(br#"{"executable":"/x/release/build-script"}"#), None);
+        assert_eq!(executable(br#"{"reason":"compiler-artifact","executable":null}"#), None);
+    }
+}

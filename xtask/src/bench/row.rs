@@ -1,0 +1,94 @@
+//! A row of the table.
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+/// One measurement beside its peer's and its target.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    name: &'static str,
+    ours: f64,
+    peer: f64,
+    /// How many times better ours is, whether more or less is better.
+    ratio: f64,
+    /// The least ratio that we are content with.
+    target: f64,
+    unit: &'static str,
+}
+
+/// Which of two measurements is the better one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Better {
+    Higher,
+    Lower,
+}
+
+/// What a row says whatever is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heading {
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) better: Better,
+    pub(crate) target: f64,
+}
+
+impl Heading {
+    /// The row for these measurements.
+    pub(crate) fn row(self, ours: f64, peer: f64) -> Row {
+        let ratio = match self.better {
+            Better::Higher => ours / peer,
+            Better::Lower => peer / ours,
+        };
+        Row { name: self.name, ours: rounded(ours), peer: rounded(peer), ratio: rounded(ratio), target: self.target, unit: self.unit }
+    }
+}
+
+/// The table for people.
+pub(crate) fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN).set_header(["name", "ours", "peer", "ratio", "target", "unit"]);
+    for row in rows {
+        let numbers = [row.ours, row.peer, row.ratio, row.target].map(|number| number.to_string());
+        table.add_row([row.name.to_owned()].into_iter().chain(numbers).chain([row.unit.to_owned()]));
+    }
+    for column in table.column_iter_mut().skip(1).take(4) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// Large numbers without a fraction, small ones with two digits of it: more would be noise.
+fn rounded(number: f64) -> f64 {
+    if number.abs() >= 100.0 { number.round() } else { (number * 100.0).round() / 100.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    const RATE: Heading = Heading { name: "rate", unit: "saves/s", better: Better::Higher, target: 4.0 };
+
+    #[test]
+    fn the_json_has_exactly_the_published_members() {
+        let json = serde_json::to_string(&RATE.row(8000.4, 2000.0)).unwrap();
+        let expected = r#"{"name":"rate","ours":8000.0,"peer":2000.0,"ratio":4.0,"target":4.0,"unit":"saves/s"}"#;
+        assert_eq!(json, expected);
+    }
+
+    #[test]
+    fn a_ratio_above_one_is_ours_being_better() {
+        let time = Heading { better: Better::Lower, ..RATE };
+        assert_eq!(RATE.row(3.0, 2.0).ratio, 1.5);
+        assert_eq!(time.row(2.0, 3.0).ratio, 1.5);
+    }
+
+    #[test]
+    fn the_table_shows_every_member() {
+        let text = table(&[RATE.row(8000.0, 1999.0)]).to_string();
+        for shown in ["name", "ours", "peer", "ratio", "target", "unit", "rate", "8000", "1999", "4", "saves/s"] {
+            assert!(text.contains(shown), "`{shown}` is not in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Saves a second, ours and etcd's, under the same load on the same machine.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use super::etcd::Etcd;
+use super::load::{Load, Schedule, drive};
+use super::ours::Ours;
+use super::row::{Better, Heading, Row};
+use super::server::Contender;
+use super::{Context, LoadArguments};
+use crate::needs;
+
+const HEADING: Heading = Heading { name: "saves-vs-etcd", unit: "saves/s", better: Better::Higher, target: 4.0 };
+
+/// Both under the same load: medians over the rounds.
+#[derive(Debug)]
+pub(crate) struct Comparison {
+    pub(crate) ours: Load,
+    pub(crate) etcd: Load,
+}
+
+/// The row.
+///
+/// # Errors
+/// When either server cannot be measured.
+pub(crate) async fn row(context: &Context) -> Result<Row> {
+    let Comparison { ours, etcd } = context.comparison().await?;
+    Ok(HEADING.row(ours.saves_per_second, etcd.saves_per_second))
+}
+
+/// Drives ours and etcd in turn, so that a slow minute of the machine meets both.
+///
+/// # Errors
+/// When either server cannot be started, or refuses a save.
+pub(crate) async fn compare(arguments: &LoadArguments) -> Result<Comparison> {
+    needs::install(needs::FOR_ETCD)?;
+    let (mut ours, mut etcd) = (Vec::new(), Vec::new());
+    for number in 1..=arguments.rounds {
+        ours.push(round::<Ours>(number, arguments).await?);
+        etcd.push(round::<Etcd>(number, arguments).await?);
+    }
+    let median = |rounds: &[Load]| Load::median(rounds).context("no round was run");
+    Ok(Comparison { ours: median(&ours)?, etcd: median(&etcd)? })
+}
+
+/// One round on an empty store, with nothing of the other server running beside it.
+async fn round<C: Contender>(number: u32, arguments: &LoadArguments) -> Result<Load> {
+    let contender = C::start().await.with_context(|| format!("cannot start {}", C::NAME))?;
+    let clients = clients(&contender, arguments).await?;
+    let load = drive(clients, schedule(arguments)).await.with_context(|| format!("{} failed", C::NAME))?;
+    contender.stop().await?;
+    let Load { saves_per_second, begin_p50_us, begin_p99_us, commit_p99_us } = load;
+    eprintln!(
+        "round {number}: {}: {saves_per_second:.0} saves/s, begin p50 {begin_p50_us} µs, p99 {begin_p99_us} µs, \
+         commit p99 {commit_p99_us} µs",
+        C::NAME
+    );
+    Ok(load)
+}
+
+/// All clients, spread evenly over the connections.
+async fn clients<C: Contender>(contender: &C, arguments: &LoadArguments) -> Result<Vec<C::Client>> {
+    let mut connections = Vec::new();
+    for _ in 0..arguments.connections() {
+        connections.push(contender.connect().await?);
+    }
+    let spread = connections.iter().cycle().zip(0..arguments.clients);
+    Ok(spread.map(|(connection, _)| C::share(connection)).collect())
+}
+
+fn schedule(arguments: &LoadArguments) -> Schedule {
+    Schedule {
+        warm_up: Duration::from_secs(arguments.warm_up_seconds.into()),
+        measured: Duration::from_secs(arguments.seconds.into()),
+    }
+}

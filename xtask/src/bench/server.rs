@@ -1,0 +1,135 @@
+//! A server under measurement: its process, its data, and what its driver needs of it.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+use tokio::process::{ChildStdout, Command};
+use tonic::transport::{Channel, Endpoint};
+
+use super::directory;
+use super::load::Peer;
+use crate::process::Group;
+
+/// How long a server may take to answer after its start.
+const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// How many lines of a server's log an error shows.
+const LOG_LINES: usize = 20;
+
+/// A server that can be measured.
+pub(crate) trait Contender: Sized {
+    /// What the progress calls it.
+    const NAME: &'static str;
+    /// A client of it.
+    type Client: Peer;
+
+    /// Starts it on an empty data directory, ready to answer.
+    async fn start() -> Result<Self>;
+
+    /// New connections to it.
+    async fn connect(&self) -> Result<Self::Client>;
+
+    /// A client that shares the connection of another.
+    fn share(client: &Self::Client) -> Self::Client;
+
+    /// Ends it, and removes its data.
+    async fn stop(self) -> Result<()>;
+}
+
+/// A server's process, with its data and its log in a directory that goes when it does.
+pub(crate) struct Server {
+    // Before the directory, since fields are dropped in order: nothing writes into it any more when it goes.
+    process: Group,
+    directory: TempDir,
+}
+
+impl Server {
+    /// Starts `program` with the arguments for its data directory.
+    ///
+    /// # Errors
+    /// When the program cannot be started, or there is no room for its data.
+    pub(crate) fn start(program: &Path, arguments: impl FnOnce(PathBuf) -> Vec<OsString>) -> Result<Self> {
+        let directory = directory::new()?;
+        let log = File::create(log_path(&directory)).context("cannot create the server's log")?;
+        let mut command = Command::new(program);
+        command.args(arguments(directory.path().join("data")));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        Ok(Self { process: Group::start(&mut command)?, directory })
+    }
+
+    /// Waits for `ready`, but not for a server that has ended, nor for ever.
+    ///
+    /// # Errors
+    /// When `ready` fails, the server ends, or the time is over; the message shows the end of its log.
+    pub(crate) async fn until<T>(&mut self, ready: impl Future<Output = Result<T>>) -> Result<T> {
+        let outcome = tokio::select! {
+            outcome = tokio::time::timeout(READY_WITHIN, ready) => outcome.context("it is not ready in time").flatten(),
+            ended = self.process.wait() => ended.and_then(|status| bail!("it ended: {status}")),
+        };
+        outcome.with_context(|| format!("the server did not start; its log ends with\n{}", self.log_tail()))
+    }
+
+    /// The pipe of its standard output, once.
+    pub(crate) fn take_stdout(&mut self) -> Option<ChildStdout> {
+        self.process.take_stdout()
+    }
+
+    /// Ends it, and removes its directory.
+    ///
+    /// # Errors
+    /// When it cannot be ended, or its directory cannot be removed.
+    pub(crate) async fn stop(self) -> Result<()> {
+        self.process.stop().await?;
+        self.directory.close().context("cannot remove the server's data")
+    }
+
+    fn log_tail(&self) -> String {
+        let log = std::fs::read_to_string(log_path(&self.directory)).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        lines.get(lines.len().saturating_sub(LOG_LINES)..).unwrap_or_default().join("\n")
+    }
+}
+
+/// One HTTP/2 connection.
+///
+/// # Errors
+/// When nothing answers at `address`.
+pub(crate) async fn channel(address: &str) -> Result<Channel> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
+    endpoint.connect().await.with_context(|| format!("cannot connect to `{address}`"))
+}
+
+fn log_path(directory: &TempDir) -> PathBuf {
+    directory.path().join("log")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_ends_at_once_shows_its_log() {
+        let script = "echo the port is taken >&2; exit 3";
+        let mut server = Server::start(Path::new("sh"), |_| vec!["-c".into(), script.into()]).unwrap();
+        let never = std::future::pending::<Result<()>>();
+        let error = format!("{:#}", server.until(never).await.unwrap_err());
+        assert!(error.contains("the port is taken") && error.contains("exit status: 3"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_stopped_server_leaves_no_files() {
+        let server = Server::start(Path::new("cat"), |_| vec!["/dev/zero".into()]).unwrap();
+        let path = server.directory.path().to_owned();
+        assert!(path.is_dir());
+        server.stop().await.unwrap();
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,78 @@
+//! The project's own commands, as `cargo xtask COMMAND`.
+
+mod bench;
+mod check;
+mod needs;
+mod process;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// What a shell reports for a command ended by Ctrl-C.
+const INTERRUPTED: u8 = 130;
+
+/// The project's own commands
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Install what the tests need, then run the lints and every test
+    Test,
+    /// Check format and lints; writes nothing
+    Lint,
+    /// Format the code and apply what clippy can fix by itself
+    Fix,
+    /// Measure, and print a table: ours, the peer, their ratio, the machine
+    Bench(bench::Arguments),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    tokio::select! {
+        outcome = run(arguments.command) => report(outcome),
+        // Dropping `run` ends the processes that it started.
+        _ = interrupted() => ExitCode::from(INTERRUPTED),
+    }
+}
+
+async fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Test => {
+            needs::install(needs::FOR_TESTS)?;
+            needs::install_components()?;
+            check::test().await
+        }
+        Command::Lint => check::lint().await,
+        Command::Fix => check::fix().await,
+        Command::Bench(arguments) => bench::run(arguments).await,
+    }
+}
+
+fn report(outcome: Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Returns at the first SIGINT or SIGTERM.
+async fn interrupted() -> Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = interrupt.recv() => Ok(()),
+        _ = terminate.recv() => Ok(()),
+    }
+}

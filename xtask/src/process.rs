@@ -1,0 +1,115 @@
+//! Child processes that never outlive us.
+
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use tokio::process::{Child, ChildStdout, Command};
+
+/// How long a process may take to end when asked to.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A child that leads a process group of its own; the whole group is killed when this is dropped before the child ended.
+pub(crate) struct Group {
+    child: Child,
+    name: String,
+}
+
+impl Group {
+    /// Starts `command` as the leader of a new group.
+    ///
+    /// # Errors
+    /// When the program cannot be started.
+    pub(crate) fn start(command: &mut Command) -> Result<Self> {
+        let name = command.as_std().get_program().to_string_lossy().into_owned();
+        let child = command.process_group(0).spawn().with_context(|| format!("cannot start `{name}`"))?;
+        Ok(Self { child, name })
+    }
+
+    /// Waits for the leader to end by itself.
+    ///
+    /// # Errors
+    /// When the operating system refuses to wait.
+    pub(crate) async fn wait(&mut self) -> Result<ExitStatus> {
+        self.child.wait().await.with_context(|| format!("cannot wait for `{}`", self.name))
+    }
+
+    /// Asks the leader to end, and waits; what is left after a grace is killed.
+    ///
+    /// # Errors
+    /// When the operating system refuses to signal or to wait.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        if let Some(leader) = self.leader() {
+            kill(leader, Signal::SIGTERM).with_context(|| format!("cannot end `{}`", self.name))?;
+        }
+        if let Ok(ended) = tokio::time::timeout(GRACE, self.wait()).await {
+            ended?;
+        }
+        Ok(())
+    }
+
+    /// The pipe of its standard output, once, if it was asked for.
+    pub(crate) fn take_stdout(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    /// The leader's id, which is the group's; `None` once it has ended, since its id may then be another's.
+    fn leader(&self) -> Option<Pid> {
+        self.child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(leader) = self.leader()
+            && let Err(error) = killpg(leader, Signal::SIGKILL)
+        {
+            eprintln!("warning: cannot end `{}`: {error}", self.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::process::Stdio;
+
+    use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+
+    use super::*;
+
+    /// A shell whose own child holds standard output open, and would for a minute.
+    fn shell_with_a_child() -> Group {
+        let script = "sleep 60 & echo started; wait";
+        Group::start(Command::new("sh").args(["-c", script]).stdout(Stdio::piped())).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_dropped_group_leaves_no_grandchild() {
+        let mut group = shell_with_a_child();
+        let mut output = BufReader::new(group.take_stdout().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).await.unwrap();
+        assert_eq!(line, "started\n");
+        drop(group);
+        let closed = tokio::time::timeout(GRACE, output.read_to_string(&mut line)).await;
+        assert_eq!(closed.unwrap().unwrap(), 0, "the output closes once every process that holds it has ended");
+    }
+
+    #[tokio::test]
+    async fn stop_lets_the_process_end_in_its_own_way() {
+        let script = "trap 'echo ended; exit' TERM; echo started; while :; do read -r line; done";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut group = Group::start(&mut command).unwrap();
+        let mut output = BufReader::new(group.take_stdout().unwrap());
+        let mut lines = String::new();
+        output.read_line(&mut lines).await.unwrap();
+        group.stop().await.unwrap();
+        output.read_to_string(&mut lines).await.unwrap();
+        assert_eq!(lines, "started\nended\n");
+    }
+}

@@ -163,9 +163,7 @@ fn invalid(what: &'static str) -> Refused {
 }
 
 fn parse_bucket(claim: &ClaimRequest, catalogue: &Catalogue) -> Result<Bucket, Refused> {
-    catalogue
-        .bucket(claim.bucket_type, claim.value.clone())
-        .map_err(|error| (error.reason, error.detail))
+    catalogue.bucket(claim.bucket_type, claim.value.clone()).map_err(|error| (error.reason, error.detail))
 }
 
 fn parse_create(position: u32, claim: ClaimRequest, catalogue: &Catalogue) -> Result<Create, Refused> {
@@ -284,12 +282,10 @@ fn list_difference(list: &str, one: &[[u64; 4]], other: &[[u64; 4]]) -> Option<S
 
 fn claim_fingerprint(claim: &ClaimRequest) -> [u64; 4] {
     let bucket = hash([&claim.bucket_type.0.to_be_bytes(), claim.value.as_bytes()]);
-    let subject = claim.subject.map_or(0, |subject| {
-        hash([&subject.subject_type.to_be_bytes(), &subject.id.to_be_bytes()])
-    });
-    let source = claim.source.as_ref().map_or(0, |source| {
-        hash([&source.source_type.0.to_be_bytes(), source.id.as_bytes()])
-    });
+    let subject =
+        claim.subject.map_or(0, |subject| hash([&subject.subject_type.to_be_bytes(), &subject.id.to_be_bytes()]));
+    let source =
+        claim.source.as_ref().map_or(0, |source| hash([&source.source_type.0.to_be_bytes(), source.id.as_bytes()]));
     let user_data = claim.user_data.as_ref().map_or(0, |data| hash([data.type_url.as_bytes(), &data.value]));
     [bucket, subject, source, user_data]
 }
@@ -331,7 +327,9 @@ mod tests {
 
     #[test]
     fn b07_duplicates_name_both_places() {
-        let rejection = parse(vec![claim("a"), claim("b"), claim("A")], vec![claim("a"), claim("c"), claim("C"), claim("a")]).unwrap_err();
+        let rejection =
+            parse(vec![claim("a"), claim("b"), claim("A")], vec![claim("a"), claim("c"), claim("C"), claim("a")])
+                .unwrap_err();
         let places: Vec<_> = rejection.offences().iter().map(|o| (o.place.unwrap(), o.detail.clone())).collect();
         assert_eq!(
             places,
@@ -374,9 +372,15 @@ mod tests {
 
     #[test]
     fn b14_empty_and_unspecified_are_invalid() {
-        let untyped = ClaimRequest { source: Some(Source { source_type: SourceType(0), id: SourceId::from(1) }), ..claim("a") };
+        let untyped =
+            ClaimRequest { source: Some(Source { source_type: SourceType(0), id: SourceId::from(1) }), ..claim("a") };
         let subjectless = ClaimRequest { subject: None, ..claim("a") };
-        for (creates, destroys) in [(vec![], vec![]), (vec![untyped.clone()], vec![]), (vec![], vec![untyped]), (vec![subjectless.clone()], vec![])] {
+        for (creates, destroys) in [
+            (vec![], vec![]),
+            (vec![untyped.clone()], vec![]),
+            (vec![], vec![untyped]),
+            (vec![subjectless.clone()], vec![]),
+        ] {
             assert_eq!(parse(creates, destroys).unwrap_err().reason(), Reason::InvalidUpdate);
         }
         parse(vec![], vec![ClaimRequest { source: None, ..subjectless }]).unwrap();

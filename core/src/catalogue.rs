@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use icu_casemap::{CaseMapper, CaseMapperBorrowed};
-use icu_normalizer::{ComposingNormalizer, ComposingNormalizerBorrowed, DecomposingNormalizer, DecomposingNormalizerBorrowed};
+use icu_normalizer::{
+    ComposingNormalizer, ComposingNormalizerBorrowed, DecomposingNormalizer, DecomposingNormalizerBorrowed,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::bucket::{Bucket, BucketKey, BucketType};
@@ -133,11 +135,8 @@ impl Catalogue {
 }
 
 fn unknown_type(bucket_type: BucketType) -> ValueError {
-    let what = if bucket_type.0 == 0 {
-        "`bucket.type` is unspecified"
-    } else {
-        "`bucket.type` is not in the catalogue"
-    };
+    let what =
+        if bucket_type.0 == 0 { "`bucket.type` is unspecified" } else { "`bucket.type` is not in the catalogue" };
     ValueError { reason: Reason::InvalidUpdate, detail: Detail::Form(what) }
 }
 
@@ -149,11 +148,7 @@ fn check_length(value: &str) -> Result<(), ValueError> {
     if value.len() <= MAX_VALUE_BYTES {
         return Ok(());
     }
-    let detail = Detail::Limit {
-        name: "bucket_value_bytes",
-        max: MAX_VALUE_BYTES as u64,
-        actual: value.len() as u64,
-    };
+    let detail = Detail::Limit { name: "bucket_value_bytes", max: MAX_VALUE_BYTES as u64, actual: value.len() as u64 };
     Err(ValueError { reason: Reason::LimitExceeded, detail })
 }
 
@@ -294,15 +289,36 @@ mod tests {
     #[test]
     fn b12_forms_refuse_what_they_exclude() {
         for (number, value) in [
-            (4, ""), (4, "al ice"), (4, "al\u{0}ice"), (4, "al\u{200b}ice"), (4, "alice\n"), (4, "a\u{202e}b"),
-            (5, "alice"), (5, "@b"), (5, "a@"), (5, "a@b@c"), (1, " a"), (1, "a "), (1, "a\tb"), (8, "a\u{7}b"),
-            (6, "0"), (6, "01"), (6, "-1"), (6, "+1"), (6, "9223372036854775808"), (6, "１"), (4, "\u{a0}"),
-            (4, "a\u{e000}"), (8, "\n"),
+            (4, ""),
+            (4, "al ice"),
+            (4, "al\u{0}ice"),
+            (4, "al\u{200b}ice"),
+            (4, "alice\n"),
+            (4, "a\u{202e}b"),
+            (5, "alice"),
+            (5, "@b"),
+            (5, "a@"),
+            (5, "a@b@c"),
+            (1, " a"),
+            (1, "a "),
+            (1, "a\tb"),
+            (8, "a\u{7}b"),
+            (6, "0"),
+            (6, "01"),
+            (6, "-1"),
+            (6, "+1"),
+            (6, "9223372036854775808"),
+            (6, "１"),
+            (4, "\u{a0}"),
+            (4, "a\u{e000}"),
+            (8, "\n"),
         ] {
             let error = key(number, value).unwrap_err();
             assert_eq!(error.reason, Reason::ValueNotAllowed, "{number} {value:?}");
         }
-        for (number, value) in [(6, "9223372036854775807"), (1, "group/sub group"), (8, "-----BEGIN\nx\n-----END\n"), (9, "ssh-rsa A b c")] {
+        for (number, value) in
+            [(6, "9223372036854775807"), (1, "group/sub group"), (8, "-----BEGIN\nx\n-----END\n"), (9, "ssh-rsa A b c")]
+        {
             key(number, value).unwrap();
         }
     }

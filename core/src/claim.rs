@@ -76,10 +76,7 @@ fn read_hex(text: &str) -> Option<Vec<u8>> {
     if !text.is_ascii() || !text.len().is_multiple_of(2) {
         return None;
     }
-    (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok())
-        .collect()
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
 }
 
 /// Bytes as hexadecimal text where people read, as bytes where machines do.
@@ -199,9 +196,7 @@ impl Claim {
     /// The record that reads show: of a replace, the new one (B08).
     pub fn record(&self) -> &Record {
         match &self.state {
-            ClaimState::Active(record)
-            | ClaimState::Creating(_, record)
-            | ClaimState::Destroying(_, record) => record,
+            ClaimState::Active(record) | ClaimState::Creating(_, record) | ClaimState::Destroying(_, record) => record,
             ClaimState::Replacing(_, both) => &both.new,
         }
     }
@@ -210,9 +205,9 @@ impl Claim {
     pub fn hold(&self) -> Option<Hold> {
         match self.state {
             ClaimState::Active(_) => None,
-            ClaimState::Creating(hold, _)
-            | ClaimState::Destroying(hold, _)
-            | ClaimState::Replacing(hold, _) => Some(hold),
+            ClaimState::Creating(hold, _) | ClaimState::Destroying(hold, _) | ClaimState::Replacing(hold, _) => {
+                Some(hold)
+            }
         }
     }
 

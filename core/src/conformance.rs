@@ -1,1 +1,389 @@
-//! x
+//! The suite that every store passes. A host hands in a way to open and reopen its store, and calls [`run`].
+//!
+//! Each check drives the store and the reference store side by side with the same commands, and compares replies, rows,
+//! lists and the whole state; a store may do anything between, but not differ.
+
+#![allow(clippy::expect_used, reason = "a suite of assertions: a store that fails an expectation has failed the suite")]
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use uuid::Uuid;
+
+use crate::batch::{ClaimRequest, UpdateRequest};
+use crate::bucket::{BucketKey, BucketType};
+use crate::claim::{CellId, Source, SourceId, SourceType, Subject, UserData};
+use crate::invariant;
+use crate::lease::{Fence, LeaseId, Outcome};
+use crate::memory::MemoryStore;
+use crate::query::{LeasePosition, LeaseScan, RecordScan};
+use crate::rejection::Rejection;
+use crate::rules::Rules;
+use crate::store::Store;
+use crate::time::Timestamp;
+use crate::update::{Command, Forget, Reply, Settle};
+
+/// How the suite gets at a store.
+pub trait Harness {
+    /// The store.
+    type Store: Store;
+
+    /// An empty store.
+    fn open(&mut self) -> Self::Store;
+
+    /// The same data after the store has been closed and opened again; a store without a life of its own returns itself.
+    fn reopen(&mut self, store: Self::Store) -> Self::Store;
+}
+
+/// Runs every check.
+///
+/// # Panics
+/// Where the store differs from the reference.
+pub fn run(harness: &mut impl Harness) {
+    random_groups_agree_with_the_reference(harness);
+    a_group_sees_its_own_effects(harness);
+    records_are_listed_in_byte_order(harness);
+    leases_are_listed_by_birth(harness);
+    settled_leases_are_found_and_forgotten(harness);
+    large_rows_are_kept_whole(harness);
+}
+
+/// A small generator (SplitMix64), so that every store sees the same commands.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % sides
+    }
+
+    fn one_in(&mut self, sides: u64) -> bool {
+        self.roll(sides) == 0
+    }
+}
+
+/// A store beside the reference, fed alike.
+struct Pair<S> {
+    store: S,
+    reference: MemoryStore,
+    rules: Rules,
+    now: u64,
+    minted: u128,
+}
+
+impl<S: Store> Pair<S> {
+    fn new(store: S) -> Self {
+        let rules = Rules { cells: (1..=3).map(CellId).collect(), ..Rules::default() };
+        Self { store, reference: MemoryStore::default(), rules, now: 1_000_000, minted: 0 }
+    }
+
+    fn mint(&mut self) -> LeaseId {
+        self.minted += 1;
+        // Scattered, as random ids are, so that order by id is not order by birth.
+        LeaseId(Uuid::from_u128(self.minted.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)))
+    }
+
+    fn run(&mut self, commands: &[Command]) -> Vec<Result<Reply, Rejection>> {
+        let now = Timestamp::from_micros(self.now);
+        let replies = run_group(&mut self.store, commands, now);
+        let expected = run_group(&mut self.reference, commands, now);
+        assert_eq!(replies, expected, "the store's replies differ from the reference's to {commands:?}");
+        replies
+    }
+
+    fn begin(&mut self, cell: i64, request: UpdateRequest, key: Option<&str>) -> Option<Command> {
+        let lease = self.mint();
+        self.rules.begin(CellId(cell), request, key, lease).ok().map(Command::Begin)
+    }
+
+    fn begun(&mut self, cell: i64, creates: Vec<ClaimRequest>) -> LeaseId {
+        let command = self.begin(cell, UpdateRequest { creates, destroys: vec![] }, None);
+        match self.run(&[command.expect("a valid update")]).first() {
+            Some(Ok(Reply::Begun(begun))) => begun.lease,
+            other => unreachable!("the begin is refused: {other:?}"),
+        }
+    }
+
+    fn settled(&mut self, cell: i64, lease: LeaseId, outcome: Outcome) {
+        let replies = self.run(&[Command::Settle(Settle { cell: CellId(cell), lease, outcome })]);
+        assert_eq!(replies, [Ok(Reply::Settled(true))]);
+    }
+
+    fn compare(&self) {
+        let state = self.store.state().expect("the state can be read");
+        assert_eq!(state, self.reference.state().expect("memory"), "the states differ");
+        assert_eq!(invariant::check(&state), Ok(()));
+        for (key, claim) in &state.claims {
+            assert_eq!(self.store.claim(key).expect("a claim can be read").as_ref(), Some(claim));
+        }
+    }
+
+    fn compare_leases(&self, scan: &LeaseScan) {
+        let rows = self.store.leases(scan).expect("leases can be read");
+        assert_eq!(rows, self.reference.leases(scan).expect("memory"), "{scan:?}");
+    }
+
+    fn compare_records(&self, scan: &RecordScan) {
+        let rows = self.store.records(scan).expect("records can be read");
+        assert_eq!(rows, self.reference.records(scan).expect("memory"), "{scan:?}");
+    }
+
+    fn compare_settled(&self, before: u64, limit: usize) -> Vec<LeaseId> {
+        let before = Timestamp::from_micros(before);
+        let ids = self.store.settled(before, limit).expect("settled leases can be read");
+        assert_eq!(ids, self.reference.settled(before, limit).expect("memory"));
+        ids
+    }
+}
+
+/// Loads, runs and saves a group of commands, as a server does.
+fn run_group<S: Store>(store: &mut S, commands: &[Command], now: Timestamp) -> Vec<Result<Reply, Rejection>> {
+    let mut workspace = store.workspace().expect("the fence can be read");
+    loop {
+        let keys = workspace.missing(commands);
+        if keys.is_empty() {
+            break;
+        }
+        store.load(keys, &mut workspace).expect("rows can be loaded");
+    }
+    let replies =
+        commands.iter().map(|command| command.apply(&mut workspace, now).expect("loaded rows are sound")).collect();
+    store.save(&workspace.into_changes()).expect("changes can be saved");
+    replies
+}
+
+fn claim(bucket_type: i32, value: &str, source: Source) -> ClaimRequest {
+    ClaimRequest {
+        bucket_type: BucketType(bucket_type),
+        value: value.into(),
+        subject: Some(Subject { subject_type: 4, id: 7 }),
+        source: Some(source),
+        user_data: None,
+    }
+}
+
+fn source(source_type: i32, id: &[u8]) -> Source {
+    Source { source_type: SourceType(source_type), id: SourceId::from_bytes(id) }
+}
+
+fn random_claim(dice: &mut Dice) -> ClaimRequest {
+    let name = dice.roll(9);
+    let value = if dice.one_in(2) { format!("Name{name}") } else { format!("name{name}") };
+    let id = dice.roll(3);
+    let user_data = dice.one_in(4).then(|| UserData { type_url: "t".into(), value: vec![0xff; 3] });
+    ClaimRequest {
+        user_data,
+        ..claim(4, &value, source(1 + i32::try_from(dice.roll(2)).unwrap_or(0), &id.to_be_bytes()))
+    }
+}
+
+fn random_command<S: Store>(pair: &mut Pair<S>, dice: &mut Dice, leases: &[LeaseId]) -> Option<Command> {
+    let cell = 1 + i64::try_from(dice.roll(3)).unwrap_or(0);
+    let pick = usize::try_from(dice.roll(leases.len().max(1) as u64)).unwrap_or(0);
+    match (dice.roll(5), leases.get(pick)) {
+        (0 | 1, Some(&lease)) => {
+            let outcome = if dice.one_in(3) { Outcome::RolledBack } else { Outcome::Committed };
+            Some(Command::Settle(Settle { cell: CellId(cell), lease, outcome }))
+        }
+        (2, Some(&lease)) if dice.one_in(4) => {
+            Some(Command::Forget(Forget { lease, settled_before: Timestamp::from_micros(pair.now) }))
+        }
+        _ => {
+            let creates = (0..dice.roll(3)).map(|_| random_claim(dice)).collect();
+            let destroys = (0..dice.roll(3)).map(|_| random_claim(dice)).collect();
+            let key = dice.one_in(3).then(|| format!("key{}", dice.roll(4)));
+            pair.begin(cell, UpdateRequest { creates, destroys }, key.as_deref())
+        }
+    }
+}
+
+/// B01 to B09, B13, B20 to B24, B30: many random groups, reopened on the way.
+fn random_groups_agree_with_the_reference(harness: &mut impl Harness) {
+    let mut pair = Pair::new(harness.open());
+    let mut dice = Dice(7);
+    let mut leases: Vec<LeaseId> = Vec::new();
+    for round in 0..300 {
+        pair.now += dice.roll(2_000);
+        let size = 1 + dice.roll(6);
+        let commands: Vec<_> = (0..size).filter_map(|_| random_command(&mut pair, &mut dice, &leases)).collect();
+        for reply in pair.run(&commands).into_iter().flatten() {
+            if let Reply::Begun(begun) = reply {
+                leases.push(begun.lease);
+            }
+        }
+        if round % 10 == 0 {
+            pair.compare();
+        }
+        if round % 50 == 0 {
+            pair.store = harness.reopen(pair.store);
+            pair.compare();
+        }
+        compare_random_lists(&pair, &mut dice);
+    }
+    let fence = pair.reference.state().expect("memory").fence;
+    assert!(fence > Fence(100), "the random commands begin too few updates to prove anything");
+}
+
+fn compare_random_lists<S: Store>(pair: &Pair<S>, dice: &mut Dice) {
+    let cell = CellId(1 + i64::try_from(dice.roll(3)).unwrap_or(0));
+    let limit = usize::try_from(1 + dice.roll(20)).unwrap_or(1);
+    let created_at = Timestamp::from_micros(pair.now - dice.roll(pair.now - 1_000_000 + 1));
+    pair.compare_leases(&LeaseScan { cell, from: Bound::Unbounded, limit });
+    pair.compare_leases(&LeaseScan {
+        cell,
+        from: Bound::Included(LeasePosition { created_at, lease: LeaseId(Uuid::nil()) }),
+        limit,
+    });
+    let id = |dice: &mut Dice| if dice.one_in(2) { SourceId::default() } else { SourceId::from(dice.roll(3)) };
+    let (source_id_gt, source_id_lte) = (id(dice), id(dice));
+    let source_type = SourceType(1 + i32::try_from(dice.roll(2)).unwrap_or(0));
+    pair.compare_records(&RecordScan {
+        cell,
+        source_type,
+        bucket_types: BTreeSet::new(),
+        source_id_gt,
+        source_id_lte,
+        limit,
+    });
+    pair.compare_settled(pair.now, limit);
+}
+
+/// A begin and its commit in one group leave what they leave one after the other; with a rollback, nothing.
+fn a_group_sees_its_own_effects(harness: &mut impl Harness) {
+    let mut pair = Pair::new(harness.open());
+    for outcome in [Outcome::Committed, Outcome::RolledBack] {
+        let value = format!("{outcome:?}");
+        let creates = vec![claim(4, &value, source(1, &[1]))];
+        let request = UpdateRequest { creates, destroys: vec![] };
+        let begin = pair.begin(1, request.clone(), None).expect("a valid update");
+        let Command::Begin(first) = &begin else { unreachable!("begin makes begins") };
+        let settle = Command::Settle(Settle { cell: CellId(1), lease: first.lease, outcome });
+        let again = pair.begin(2, request, None).expect("a valid update");
+        let replies = pair.run(&[begin, again, settle]);
+        assert_eq!(replies.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true]);
+        pair.compare();
+    }
+}
+
+/// B32: byte order is key order, a prefix comes first, both ends may be open, types filter.
+fn records_are_listed_in_byte_order(harness: &mut impl Harness) {
+    let mut pair = Pair::new(harness.open());
+    let ids: [&[u8]; 8] = [&[0], &[0, 0], &[0, 1], &[1], &[0x7f, 0xff], &[0x80], &[0xff], &[0xff, 0xff, 0xff]];
+    for (n, id) in ids.into_iter().enumerate() {
+        let creates = vec![
+            claim(5, &format!("z{n}@example.org"), source(2, id)),
+            claim(4, &format!("b{n}"), source(2, id)),
+            claim(4, &format!("a{n}"), source(2, id)),
+            claim(4, &format!("other-table-{n}"), source(3, id)),
+        ];
+        let lease = pair.begun(1 + i64::from(n == 3), creates);
+        pair.settled(1 + i64::from(n == 3), lease, Outcome::Committed);
+    }
+    pair.store = harness.reopen(pair.store);
+    let ends: Vec<SourceId> = std::iter::once(&[][..]).chain(ids).map(SourceId::from_bytes).collect();
+    for (gt, lte) in ends.iter().flat_map(|gt| ends.iter().map(move |lte| (gt, lte))) {
+        for (types, limit) in [(vec![], 100), (vec![], 4), (vec![4], 100), (vec![5, 9], 3)] {
+            pair.compare_records(&RecordScan {
+                cell: CellId(1),
+                source_type: SourceType(2),
+                bucket_types: types.into_iter().map(BucketType).collect(),
+                source_id_gt: gt.clone(),
+                source_id_lte: lte.clone(),
+                limit,
+            });
+        }
+    }
+}
+
+/// B31, B33: by birth, then by id; a bound in the future is empty; settled ones are gone from the list.
+fn leases_are_listed_by_birth(harness: &mut impl Harness) {
+    let mut pair = Pair::new(harness.open());
+    let mut leases = Vec::new();
+    for n in 0..40_u64 {
+        pair.now += n % 3;
+        leases.push(pair.begun(1, vec![claim(4, &format!("n{n}"), source(1, &[1]))]));
+    }
+    for lease in leases.iter().step_by(3) {
+        pair.settled(1, *lease, Outcome::Committed);
+    }
+    pair.store = harness.reopen(pair.store);
+    let all =
+        pair.reference.leases(&LeaseScan { cell: CellId(1), from: Bound::Unbounded, limit: 100 }).expect("memory");
+    assert_eq!(all.len(), 26);
+    for row in &all {
+        for from in [Bound::Excluded(row.position), Bound::Included(row.position)] {
+            pair.compare_leases(&LeaseScan { cell: CellId(1), from, limit: 5 });
+        }
+    }
+    let future = LeasePosition { created_at: Timestamp::MAX, lease: LeaseId(Uuid::nil()) };
+    pair.compare_leases(&LeaseScan { cell: CellId(1), from: Bound::Included(future), limit: 5 });
+}
+
+/// B22, B24: settled leases are found by age; forgotten ones and their keys are gone.
+fn settled_leases_are_found_and_forgotten(harness: &mut impl Harness) {
+    let mut pair = Pair::new(harness.open());
+    for n in 0..20 {
+        pair.now += 1_000;
+        let creates = vec![claim(4, &format!("n{n}"), source(1, &[1]))];
+        let key = format!("key{n}");
+        let begin = pair.begin(1, UpdateRequest { creates, destroys: vec![] }, Some(&key)).expect("a valid update");
+        let Command::Begin(first) = &begin else { unreachable!("begin makes begins") };
+        let lease = first.lease;
+        pair.run(&[begin]);
+        let outcome = if n % 2 == 0 { Outcome::Committed } else { Outcome::RolledBack };
+        pair.settled(1, lease, outcome);
+    }
+    let before = pair.now - 10_000;
+    let settled_before = Timestamp::from_micros(before);
+    assert_eq!(pair.compare_settled(before, 3).len(), 3);
+    let old = pair.compare_settled(before, 100);
+    let forgets: Vec<_> = old.iter().map(|&lease| Command::Forget(Forget { lease, settled_before })).collect();
+    assert!(pair.run(&forgets).iter().all(|reply| *reply == Ok(Reply::Forgotten(true))));
+    assert!(pair.run(&forgets).iter().all(|reply| *reply == Ok(Reply::Forgotten(false))));
+    pair.store = harness.reopen(pair.store);
+    pair.compare();
+    assert_eq!(pair.compare_settled(pair.now, 100).len(), 20 - old.len() - 1);
+}
+
+/// B11: the largest update, the longest value and source id, and attached data come back whole.
+fn large_rows_are_kept_whole(harness: &mut impl Harness) {
+    let mut pair = Pair::new(harness.open());
+    let long = "é".repeat(512);
+    let mut creates: Vec<_> = (0..1999_u64).map(|n| claim(4, &format!("n{n}"), source(1, &n.to_be_bytes()))).collect();
+    let user_data = Some(UserData { type_url: "type.example/x".into(), value: (0..=255).collect() });
+    creates.push(ClaimRequest { user_data, ..claim(1, &long, source(1, &[0xff; 128])) });
+    let lease = pair.begun(1, creates);
+    pair.compare();
+    pair.settled(1, lease, Outcome::Committed);
+    pair.store = harness.reopen(pair.store);
+    pair.compare();
+    let key = BucketKey { bucket_type: BucketType(1), canonical: long.into() };
+    assert!(pair.store.claim(&key).expect("a claim can be read").is_some());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Memory;
+
+    impl Harness for Memory {
+        type Store = MemoryStore;
+
+        fn open(&mut self) -> MemoryStore {
+            MemoryStore::default()
+        }
+
+        fn reopen(&mut self, store: MemoryStore) -> MemoryStore {
+            store
+        }
+    }
+
+    #[test]
+    fn memory_store_conforms() {
+        run(&mut Memory);
+    }
+}

@@ -112,10 +112,13 @@ impl Store for MemoryStore {
     fn records(&self, scan: &RecordScan) -> Result<Vec<RecordRow>, BrokenState> {
         let covered = |(key, claim): &(&BucketKey, &Claim)| {
             let source = &claim.record().source;
-            claim.owner == scan.cell && source.source_type == scan.source_type && scan.covers(key.bucket_type, &source.id)
+            claim.owner == scan.cell
+                && source.source_type == scan.source_type
+                && scan.covers(key.bucket_type, &source.id)
         };
         let claims = self.claims.iter().filter(covered);
-        let mut rows: Vec<_> = claims.map(|(key, claim)| RecordRow { key: key.clone(), claim: claim.clone() }).collect();
+        let mut rows: Vec<_> =
+            claims.map(|(key, claim)| RecordRow { key: key.clone(), claim: claim.clone() }).collect();
         rows.sort_by(|a, b| {
             let place = |row: &RecordRow| (row.claim.record().source.id.clone(), row.key.clone());
             place(a).cmp(&place(b))

@@ -174,7 +174,7 @@ impl<K: Hash + Eq + Clone, V: PartialEq> Rows<K, V> {
     }
 
     fn write(&mut self, key: K, value: Option<V>) {
-        // A row written unread is new: a fresh lease, a fresh replay.
+        // The one row written unread is a fresh lease.
         let row = self.rows.entry(key.clone()).or_insert(Row { current: None, before: None });
         let before = std::mem::replace(&mut row.current, value);
         if row.before.is_none() {
@@ -209,7 +209,7 @@ impl Workspace {
         Self { fence, ..Self::default() }
     }
 
-    /// The rows that `commands` read and that are not loaded yet. A settle's claims are known only once its lease is
+    /// The rows that `commands` touch and that are not loaded yet. What a lease leads to is known only once the lease is
     /// loaded, so ask until nothing is missing: twice at the most.
     pub fn missing<'a>(&self, commands: impl IntoIterator<Item = &'a Command>) -> Keys {
         let mut keys = Keys::default();

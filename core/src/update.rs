@@ -105,7 +105,11 @@ impl Command {
                 let claims = workspace.loaded_lease(*lease).map_or(&[][..], Lease::claims);
                 keys.claims.extend(claims.iter().cloned());
             }
-            Self::Forget(Forget { lease, .. }) => keys.leases.push(*lease),
+            Self::Forget(Forget { lease, .. }) => {
+                keys.leases.push(*lease);
+                let known = workspace.loaded_lease(*lease);
+                keys.replays.extend(known.and_then(|lease| lease.idempotency_key.clone()));
+            }
         }
     }
 }
@@ -216,7 +220,8 @@ fn owned_record<'a>(
     cell: CellId,
     now: Timestamp,
 ) -> Result<&'a Record, Offence> {
-    let offence = |(reason, detail)| Offence::at(Place::destroy(destroy.position), destroy.key.bucket_type, reason, detail);
+    let offence =
+        |(reason, detail)| Offence::at(Place::destroy(destroy.position), destroy.key.bucket_type, reason, detail);
     let claim = present.ok_or_else(|| offence((Reason::ClaimNotFound, Detail::None)))?;
     if let Some(hold) = claim.hold() {
         return Err(offence(busy(hold, now)));

@@ -182,8 +182,9 @@ fn random_claim(dice: &mut Dice) -> ClaimRequest {
 
 fn random_command<S: Store>(pair: &mut Pair<S>, dice: &mut Dice, leases: &[LeaseId]) -> Option<Command> {
     let cell = 1 + i64::try_from(dice.roll(3)).unwrap_or(0);
-    let pick = usize::try_from(dice.roll(leases.len().max(1) as u64)).unwrap_or(0);
-    match (dice.roll(5), leases.get(pick)) {
+    // Young leases are likely to be outstanding.
+    let age = usize::try_from(1 + dice.roll(8)).unwrap_or(1);
+    match (dice.roll(5), leases.len().checked_sub(age).and_then(|at| leases.get(at))) {
         (0 | 1, Some(&lease)) => {
             let outcome = if dice.one_in(3) { Outcome::RolledBack } else { Outcome::Committed };
             Some(Command::Settle(Settle { cell: CellId(cell), lease, outcome }))
@@ -205,7 +206,7 @@ fn random_groups_agree_with_the_reference(harness: &mut impl Harness) {
     let mut pair = Pair::new(harness.open());
     let mut dice = Dice(7);
     let mut leases: Vec<LeaseId> = Vec::new();
-    for round in 0..300 {
+    for round in 0..600 {
         pair.now += dice.roll(2_000);
         let size = 1 + dice.roll(6);
         let commands: Vec<_> = (0..size).filter_map(|_| random_command(&mut pair, &mut dice, &leases)).collect();
@@ -217,7 +218,7 @@ fn random_groups_agree_with_the_reference(harness: &mut impl Harness) {
         if round % 10 == 0 {
             pair.compare();
         }
-        if round % 50 == 0 {
+        if round % 100 == 0 {
             pair.store = harness.reopen(pair.store);
             pair.compare();
         }

@@ -197,8 +197,8 @@ fn random_command<S: Store>(pair: &mut Pair<S>, dice: &mut Dice, leases: &[Lease
         }
         _ => {
             let creates = (0..dice.roll(3)).map(|_| random_claim(dice)).collect();
-            let destroys = (0..dice.roll(3)).map(|_| random_claim(dice)).collect();
-            let key = dice.one_in(3).then(|| format!("key{}", dice.roll(4)));
+            let destroys = if dice.one_in(3) { vec![random_claim(dice)] } else { vec![] };
+            let key = dice.one_in(3).then(|| format!("key{}", dice.roll(60)));
             pair.begin(cell, UpdateRequest { creates, destroys }, key.as_deref())
         }
     }

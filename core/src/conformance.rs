@@ -171,7 +171,7 @@ fn source(source_type: i32, id: &[u8]) -> Source {
 }
 
 fn random_claim(dice: &mut Dice) -> ClaimRequest {
-    let name = dice.roll(30);
+    let name = dice.roll(60);
     let value = if dice.one_in(2) { format!("Name{name}") } else { format!("name{name}") };
     let id = dice.roll(3);
     let user_data = dice.one_in(4).then(|| UserData { type_url: "t".into(), value: vec![0xff; 3] });
@@ -197,7 +197,13 @@ fn random_command<S: Store>(pair: &mut Pair<S>, dice: &mut Dice, leases: &[Lease
         }
         _ => {
             let creates = (0..dice.roll(3)).map(|_| random_claim(dice)).collect();
-            let destroys = if dice.one_in(3) { vec![random_claim(dice)] } else { vec![] };
+            let owned = pair.reference.state().expect("memory").claims;
+            let rested: Vec<_> = owned.iter().filter(|(_, claim)| claim.hold().is_none()).collect();
+            let destroys = (0..dice.roll(3)).map(|_| match rested.get(usize::try_from(dice.roll(20)).unwrap_or(0)) {
+                Some((key, _)) => ClaimRequest { value: key.canonical.clone(), source: None, ..random_claim(dice) },
+                None => random_claim(dice),
+            });
+            let destroys: Vec<_> = destroys.collect();
             let key = dice.one_in(3).then(|| format!("key{}", dice.roll(60)));
             pair.begin(cell, UpdateRequest { creates, destroys }, key.as_deref())
         }

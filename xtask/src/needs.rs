@@ -48,8 +48,9 @@ pub(crate) fn install(needs: &[Need]) -> Result<()> {
 pub(crate) fn install_components() -> Result<()> {
     for (component, subcommand) in COMPONENTS {
         if !succeeds_quietly(Command::new("cargo").args([subcommand, "--version"])) {
-            run(Command::new("rustup").args(["component", "add", component]))
-                .with_context(|| format!("cannot add `{component}` to the Rust toolchain: install it, then try again"))?;
+            run(Command::new("rustup").args(["component", "add", component])).with_context(|| {
+                format!("cannot add `{component}` to the Rust toolchain: install it, then try again")
+            })?;
         }
     }
     Ok(())

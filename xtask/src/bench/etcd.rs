@@ -16,7 +16,13 @@ use self::api::{Compare, DeleteRangeRequest, PutRequest, RequestOp, TxnRequest};
 use super::load::{CLAIMS, Peer};
 use super::server::{Contender, Server, channel};
 
-#[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated from `etcd_kv.proto`")]
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::allow_attributes_without_reason,
+    reason = "generated from `etcd_kv.proto`"
+)]
 mod api {
     tonic::include_proto!("etcdserverpb");
 }

@@ -95,7 +95,10 @@ fn microseconds(elapsed: Duration) -> u64 {
 
 impl Seen {
     fn new() -> Result<Self> {
-        Ok(Self { begins: Histogram::new_with_max(LONGEST_MICROSECONDS, 3)?, commits: Histogram::new_with_max(LONGEST_MICROSECONDS, 3)? })
+        Ok(Self {
+            begins: Histogram::new_with_max(LONGEST_MICROSECONDS, 3)?,
+            commits: Histogram::new_with_max(LONGEST_MICROSECONDS, 3)?,
+        })
     }
 
     fn add(&mut self, other: &Self) -> Result<()> {
@@ -202,7 +205,8 @@ mod tests {
 
     #[test]
     fn a_median_is_of_each_figure_by_itself() {
-        let load = |rate, p99| Load { saves_per_second: rate, begin_p50_us: 1.0, begin_p99_us: p99, commit_p99_us: 1.0 };
+        let load =
+            |rate, p99| Load { saves_per_second: rate, begin_p50_us: 1.0, begin_p99_us: p99, commit_p99_us: 1.0 };
         let median = Load::median(&[load(1.0, 30.0), load(3.0, 10.0), load(2.0, 20.0)]);
         assert_eq!(median, Some(load(2.0, 20.0)));
         assert_eq!(Load::median(&[load(1.0, 1.0), load(2.0, 2.0)]), Some(load(1.5, 1.5)));

@@ -28,7 +28,7 @@ impl Machine {
     /// # Errors
     /// When the disk cannot be timed.
     pub(crate) fn here(directory: &Path) -> Result<Self> {
-        let mut system = System::new();
+        let mut system = System::new().context("cannot look at the machine")?;
         system.refresh_cpu_all();
         system.refresh_memory();
         let cpu = system.cpus().first().map_or("unknown", |cpu| cpu.brand().trim());
@@ -36,7 +36,7 @@ impl Machine {
             cpu: cpu.to_owned(),
             cores: system.cpus().len(),
             memory_bytes: system.total_memory(),
-            kernel: System::kernel_version().unwrap_or_else(|| "unknown".to_owned()),
+            kernel: System::kernel_version().context("cannot tell the kernel")?,
             sync: median_sync(&directory.join("sync"))?,
             date: jiff::Timestamp::now().strftime("%F").to_string(),
         })

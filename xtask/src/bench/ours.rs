@@ -99,7 +99,7 @@ impl Peer for Client {
 
     async fn begin(&mut self, names: &[String; CLAIMS]) -> Result<Uuid> {
         let request = BeginUpdateRequest {
-            create_records: names.iter().map(metadata).collect(),
+            create_records: names.iter().map(|name| metadata(name)).collect(),
             destroy_records: Vec::new(),
             cell_id: CELL_ID,
         };
@@ -115,10 +115,10 @@ impl Peer for Client {
 }
 
 /// The claim of a user's name, each by a user of its own.
-fn metadata(name: &String) -> Metadata {
+fn metadata(name: &str) -> Metadata {
     let user_id = rand::random_range(1..=i64::MAX);
     Metadata {
-        bucket: Some(Bucket { r#type: claims::bucket::Type::Usernames.into(), value: name.clone() }),
+        bucket: Some(Bucket { r#type: claims::bucket::Type::Usernames.into(), value: name.to_owned() }),
         subject: Some(Subject { r#type: claims::subject::Type::User.into(), id: user_id }),
         source: Some(Source {
             r#type: claims::source::Type::RailsTableUsers.into(),

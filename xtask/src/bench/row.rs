@@ -39,14 +39,21 @@ impl Heading {
             Better::Higher => ours / peer,
             Better::Lower => peer / ours,
         };
-        Row { name: self.name, ours: rounded(ours), peer: rounded(peer), ratio: rounded(ratio), target: self.target, unit: self.unit }
+        Row {
+            name: self.name,
+            ours: rounded(ours),
+            peer: rounded(peer),
+            ratio: rounded(ratio),
+            target: self.target,
+            unit: self.unit,
+        }
     }
 }
 
 /// The table for people.
 pub(crate) fn table(rows: &[Row]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::ASCII_MARKDOWN).set_header(["name", "ours", "peer", "ratio", "target", "unit"]);
+    table.load_style(presets::ASCII_MARKDOWN).set_header(["name", "ours", "peer", "ratio", "target", "unit"]);
     for row in rows {
         let numbers = [row.ours, row.peer, row.ratio, row.target].map(|number| number.to_string());
         table.add_row([row.name.to_owned()].into_iter().chain(numbers).chain([row.unit.to_owned()]));

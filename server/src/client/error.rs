@@ -1,0 +1,477 @@
+//! What went wrong, for people and for scripts: the server's words, each offending claim, what to do, the exit code.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use leasehold_core::rejection::Reason;
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::BeginUpdateRequest;
+use leasehold_proto::leasehold::v1::RejectedClaims;
+use leasehold_proto::leasehold::v1::rejected_claims::{Claims, Group};
+use leasehold_proto::{DescriptorError, JsonError};
+use prost::{Message, Name};
+use serde_json::{Value, json};
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+use super::connection::root_cause;
+use super::contract::claimed;
+use super::words::show_bucket;
+
+/// What the exit codes mean, for the end of `--help`.
+pub const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  anything else went wrong
+  2  the command line is wrong
+  3  refused for good: taken, not found, not the owner, changed, rolled back, not valid
+  4  try again: busy, overloaded, no answer in time
+  5  the server cannot be reached, or its store is down
+  6  not allowed: no identity, or one that may not do this";
+
+/// Why a command of the client failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The command line, or a file named on it, is wrong.
+    #[error("{0}")]
+    Usage(String),
+    /// No connection could be made.
+    #[error("cannot reach {server}: {cause}")]
+    Unreachable {
+        /// The address tried.
+        server: String,
+        /// What went wrong at the bottom.
+        cause: String,
+    },
+    /// The server answered, with a refusal, or did not in time.
+    #[error("{0}")]
+    Refused(Box<Refusal>),
+    /// The server's answer breaks the contract.
+    #[error("the server's answer makes no sense: {0}")]
+    Nonsense(&'static str),
+    /// A message could not be read from JSON or written as JSON.
+    #[error(transparent)]
+    Json(#[from] JsonError),
+    /// The embedded contract is damaged.
+    #[error("cannot read the embedded descriptors: rebuild leasehold")]
+    Descriptors(#[from] DescriptorError),
+    /// The measurement could not be set up.
+    #[error("cannot measure: {0}")]
+    Measure(#[from] hdrhistogram::CreationError),
+    /// The output could not be written.
+    #[error("cannot write the output: {0}")]
+    Output(#[from] io::Error),
+}
+
+/// An answer that is not the one asked for.
+#[derive(Debug)]
+pub struct Refusal {
+    pub(super) code: Code,
+    /// The reason code, where the server gave one.
+    pub(super) reason: Option<String>,
+    pub(super) message: String,
+    pub(super) retry_after: Option<Duration>,
+    pub(super) claims: Vec<RejectedClaim>,
+    /// Repeats a begin whose outcome is not known without beginning it twice.
+    pub(super) idempotency_key: Option<String>,
+    pub(super) rejected: RejectedClaims,
+}
+
+/// A claim that the server turned down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RejectedClaim {
+    /// `create` or `destroy`.
+    pub(super) list: &'static str,
+    /// From 0.
+    pub(super) position: u32,
+    /// As typed: `USERNAMES:alice`.
+    pub(super) claim: String,
+    pub(super) reason: String,
+}
+
+impl From<Refusal> for ClientError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(Box::new(refusal))
+    }
+}
+
+impl From<Status> for ClientError {
+    fn from(status: Status) -> Self {
+        let info = status.get_details_error_info();
+        let lost = std::error::Error::source(&status).map(root_cause);
+        Self::from(Refusal {
+            reason: info.map(|info| info.reason).filter(|reason| !reason.is_empty()),
+            message: lost.map_or_else(|| status.message().to_owned(), |cause| format!("the connection broke: {cause}")),
+            retry_after: status.get_details_retry_info().and_then(|info| info.retry_delay),
+            rejected: rejected(&status),
+            ..Refusal::new(if is_transport(&status) { Code::Unavailable } else { status.code() })
+        })
+    }
+}
+
+/// Whether the connection failed rather than the server answered.
+fn is_transport(status: &Status) -> bool {
+    std::error::Error::source(status).is_some()
+}
+
+fn rejected(status: &Status) -> RejectedClaims {
+    let details = tonic_types::Status::decode(status.details()).unwrap_or_default().details;
+    let name = RejectedClaims::full_name();
+    let ours = details.iter().find(|detail| detail.type_url.rsplit('/').next() == Some(name.as_str()));
+    ours.and_then(|detail| RejectedClaims::decode(detail.value.as_slice()).ok()).unwrap_or_default()
+}
+
+impl ClientError {
+    /// The process's exit code; [`EXIT_CODES`] lists them.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::Unreachable { .. } => 5,
+            Self::Refused(refusal) => refusal.exit_code(),
+            Self::Nonsense(_) | Self::Json(_) | Self::Descriptors(_) | Self::Measure(_) | Self::Output(_) => 1,
+        }
+    }
+
+    /// Writes the error to stderr: for people, or as one JSON object.
+    pub fn report(&self, json: bool) {
+        if json { eprintln!("{}", self.to_json()) } else { eprint!("{}", self.to_text()) }
+    }
+
+    /// Names the claims that were turned down, by what was asked.
+    pub(super) fn about(mut self, request: &BeginUpdateRequest, key: Option<&str>) -> Self {
+        if let Self::Refused(refusal) = &mut self {
+            refusal.claims = claims(&refusal.rejected, request);
+            refusal.idempotency_key = key.map(str::to_owned);
+        }
+        self
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Unreachable { .. } => {
+                Some("start one with `leasehold serve`, or name yours with --server".to_owned())
+            }
+            Self::Refused(refusal) => refusal.hint(),
+            _ => None,
+        }
+    }
+
+    fn to_text(&self) -> String {
+        let mut text = format!("error: {self}\n");
+        if let Self::Refused(refusal) = self {
+            text.extend(refusal.claims.iter().map(|claim| format!("  {claim}\n")));
+        }
+        text.extend(self.hint().map(|hint| format!("hint: {hint}\n")));
+        text
+    }
+
+    fn to_json(&self) -> Value {
+        let mut error = match self {
+            Self::Refused(refusal) => refusal.to_json(),
+            _ => json!({ "message": self.to_string() }),
+        };
+        if let Some(error) = error.as_object_mut() {
+            error.insert("hint".to_owned(), json!(self.hint()));
+            error.insert("exitCode".to_owned(), json!(self.exit_code()));
+        }
+        json!({ "error": error })
+    }
+}
+
+impl Refusal {
+    pub(super) fn new(code: Code) -> Self {
+        Self {
+            code,
+            reason: None,
+            message: String::new(),
+            retry_after: None,
+            claims: Vec::new(),
+            idempotency_key: None,
+            rejected: RejectedClaims::default(),
+        }
+    }
+
+    /// What errors are counted by: the reason, or the status code where there is none.
+    pub(super) fn label(&self) -> String {
+        self.reason.clone().unwrap_or_else(|| code_name(self.code))
+    }
+
+    fn exit_code(&self) -> u8 {
+        let known = self.reason.as_deref().and_then(exit_code_of_reason);
+        known.unwrap_or(match self.code {
+            Code::DeadlineExceeded | Code::ResourceExhausted | Code::Aborted => 4,
+            Code::Unavailable => 5,
+            Code::Unauthenticated | Code::PermissionDenied => 6,
+            Code::InvalidArgument
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::FailedPrecondition
+            | Code::OutOfRange => 3,
+            Code::Ok | Code::Cancelled | Code::Unknown | Code::Unimplemented | Code::Internal | Code::DataLoss => 1,
+        })
+    }
+
+    fn hint(&self) -> Option<String> {
+        let hint = self.reason.as_deref().map(|reason| self.hint_of_reason(reason));
+        hint.unwrap_or_else(|| self.hint_of_code())
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "code": code_name(self.code),
+            "reason": self.reason,
+            "message": self.message,
+            "retryAfterSeconds": self.retry_after.map(|after| after.as_secs_f64()),
+            "claims": self.claims.iter().map(RejectedClaim::to_json).collect::<Value>(),
+        })
+    }
+
+    fn hint_of_reason(&self, reason: &str) -> Option<String> {
+        let again = || format!("try again{}", self.delay());
+        Some(match reason {
+            "CLAIM_TAKEN" => format!("choose another value, or see who holds it: {}", self.get_command()),
+            "CLAIM_BUSY" => format!("another update is under way: {}", again()),
+            "CLAIM_CHANGED" => format!("see which source row it has now: {}", self.get_command()),
+            "CLAIM_NOT_FOUND" => "check the type and the spelling".to_owned(),
+            "LEASE_NOT_FOUND" => "see what is outstanding: `leasehold leases --cell N`".to_owned(),
+            "LEASE_ROLLED_BACK" => "nothing of it was kept: begin the update again".to_owned(),
+            "LEASE_COMMITTED" => "to undo it, begin an update that destroys what it created".to_owned(),
+            "NOT_OWNER" => "only the cell that owns it can change it: check --cell".to_owned(),
+            "LIMIT_EXCEEDED" => "split the update".to_owned(),
+            "IDEMPOTENCY_KEY_REUSED" => "use another --idempotency-key for another update".to_owned(),
+            "NO_IDENTITY" => "say who you are with --cert and --key".to_owned(),
+            "RULE_DENIED" => "use the certificate of that cell, or of an administrator".to_owned(),
+            "STORE_UNAVAILABLE" => "nothing was changed; the server's log says what is wrong with its store".to_owned(),
+            "OVERLOADED" => again(),
+            _ => return self.retry_after.map(|_| again()),
+        })
+    }
+
+    fn hint_of_code(&self) -> Option<String> {
+        match (self.code, &self.idempotency_key) {
+            (Code::DeadlineExceeded | Code::Unavailable, Some(key)) => Some(format!(
+                "whether it took effect is not known: repeat it with `--idempotency-key {key}`, which begins it only once"
+            )),
+            (Code::DeadlineExceeded, None) => Some("repeating it is safe; --timeout-seconds waits longer".to_owned()),
+            (Code::Unavailable, None) => Some("repeating it is safe, once the server is back".to_owned()),
+            (Code::Unauthenticated, _) => Some("say who you are with --cert and --key".to_owned()),
+            (Code::Unimplemented, _) => Some("is --server a Leasehold server, and as new as this client?".to_owned()),
+            _ => self.retry_after.map(|_| format!("try again{}", self.delay())),
+        }
+    }
+
+    fn delay(&self) -> String {
+        self.retry_after.map(|after| format!(" in {} s", after.as_secs_f64())).unwrap_or_default()
+    }
+
+    fn get_command(&self) -> String {
+        let deciding = self.claims.iter().find(|claim| Some(&claim.reason) == self.reason.as_ref());
+        format!("`leasehold get {}`", deciding.map_or("TYPE:VALUE", |claim| &claim.claim))
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let label = self.label();
+        if self.message.is_empty() { write!(f, "{label}") } else { write!(f, "{} ({label})", self.message) }
+    }
+}
+
+impl RejectedClaim {
+    fn to_json(&self) -> Value {
+        json!({ "list": self.list, "position": self.position, "claim": self.claim, "reason": self.reason })
+    }
+}
+
+impl fmt::Display for RejectedClaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.list, self.claim, self.reason)?;
+        match known(&self.reason) {
+            Some(reason) => write!(f, ", {}", reason.summary()),
+            None => Ok(()),
+        }
+    }
+}
+
+fn known(code: &str) -> Option<Reason> {
+    Reason::ALL.into_iter().find(|reason| reason.code() == code)
+}
+
+fn exit_code_of_reason(code: &str) -> Option<u8> {
+    match code {
+        "OVERLOADED" => Some(4),
+        "STORE_UNAVAILABLE" => Some(5),
+        "NO_IDENTITY" | "RULE_DENIED" => Some(6),
+        _ => known(code).map(|reason| if reason.is_temporary() { 4 } else { 3 }),
+    }
+}
+
+/// The name of a status code as the gRPC documents write it.
+pub(super) fn code_name(code: Code) -> String {
+    let name = format!("{code:?}");
+    let upper = |(at, c): (usize, char)| {
+        let gap = (at > 0 && c.is_ascii_uppercase()).then_some('_');
+        gap.into_iter().chain(std::iter::once(c.to_ascii_uppercase()))
+    };
+    name.chars().enumerate().flat_map(upper).collect()
+}
+
+/// Every rejected claim with its name, in the order typed.
+fn claims(rejected: &RejectedClaims, request: &BeginUpdateRequest) -> Vec<RejectedClaim> {
+    let mut claims: Vec<_> = rejected.groups.iter().flat_map(|group| of_group(group, request)).collect();
+    claims.sort_by_key(|claim| (claim.list, claim.position));
+    claims
+}
+
+fn of_group<'a>(group: &'a Group, request: &'a BeginUpdateRequest) -> impl Iterator<Item = RejectedClaim> + 'a {
+    group.claims.iter().flat_map(|claims| places(claims, request)).map(|(list, position, claim)| RejectedClaim {
+        list,
+        position,
+        claim,
+        reason: group.reason.clone(),
+    })
+}
+
+fn places<'a>(
+    claims: &'a Claims,
+    request: &'a BeginUpdateRequest,
+) -> impl Iterator<Item = (&'static str, u32, String)> + 'a {
+    let lists = [
+        ("create", &claims.create_positions, &request.create_records),
+        ("destroy", &claims.destroy_positions, &request.destroy_records),
+    ];
+    lists.into_iter().flat_map(|(list, positions, records)| {
+        positions.iter().map(move |&position| {
+            let record = usize::try_from(position).ok().and_then(|at| records.get(at));
+            let named = record.and_then(claimed).map(|bucket| show_bucket(&bucket));
+            (list, position, named.unwrap_or_else(|| format!("number {position}")))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_proto::gitlab::cells::topology_service::claims::v1::{Bucket, Metadata};
+    use tonic_types::{ErrorDetails, pb};
+
+    use super::*;
+
+    fn refused(code: Code, reason: &str) -> ClientError {
+        let mut details = ErrorDetails::new();
+        details.set_error_info(reason, "leasehold", std::collections::HashMap::new());
+        ClientError::from(Status::with_error_details(code, "no", details))
+    }
+
+    fn record(value: &str) -> Metadata {
+        Metadata { bucket: Some(Bucket { r#type: 4, value: value.to_owned() }), ..Metadata::default() }
+    }
+
+    #[test]
+    fn every_reason_has_its_exit_code() {
+        for reason in Reason::ALL {
+            let expected = if reason == Reason::ClaimBusy { 4 } else { 3 };
+            assert_eq!(refused(Code::Unknown, reason.code()).exit_code(), expected, "{reason:?}");
+        }
+        assert_eq!(refused(Code::PermissionDenied, "NOT_OWNER").exit_code(), 3);
+        assert_eq!(refused(Code::PermissionDenied, "RULE_DENIED").exit_code(), 6);
+        assert_eq!(refused(Code::Unauthenticated, "NO_IDENTITY").exit_code(), 6);
+        assert_eq!(refused(Code::ResourceExhausted, "OVERLOADED").exit_code(), 4);
+        assert_eq!(refused(Code::Unavailable, "STORE_UNAVAILABLE").exit_code(), 5);
+    }
+
+    #[test]
+    fn without_a_known_reason_the_status_code_decides() {
+        let cases = [
+            (Code::DeadlineExceeded, 4),
+            (Code::ResourceExhausted, 4),
+            (Code::Unavailable, 5),
+            (Code::PermissionDenied, 6),
+            (Code::NotFound, 3),
+            (Code::AlreadyExists, 3),
+            (Code::Internal, 1),
+            (Code::Unimplemented, 1),
+        ];
+        for (code, exit_code) in cases {
+            assert_eq!(ClientError::from(Status::new(code, "no")).exit_code(), exit_code, "{code:?}");
+            assert_eq!(refused(code, "BRAND_NEW").exit_code(), exit_code, "{code:?}");
+        }
+        assert_eq!(ClientError::Usage(String::new()).exit_code(), 2);
+        assert_eq!(ClientError::Unreachable { server: String::new(), cause: String::new() }.exit_code(), 5);
+    }
+
+    fn two_rejected() -> ClientError {
+        let group = |reason: &str, create: &[u32], destroy: &[u32]| Group {
+            reason: reason.to_owned(),
+            claims: vec![Claims {
+                bucket_type: 4,
+                create_positions: create.to_vec(),
+                destroy_positions: destroy.to_vec(),
+            }],
+        };
+        let rejected =
+            RejectedClaims { groups: vec![group("CLAIM_BUSY", &[], &[0]), group("CLAIM_TAKEN", &[1, 9], &[])] };
+        let details = pb::Status {
+            details: vec![prost_types::Any {
+                type_url: format!("type.googleapis.com/{}", RejectedClaims::full_name()),
+                value: rejected.encode_to_vec(),
+            }],
+            ..pb::Status::default()
+        };
+        let status = Status::with_details(Code::AlreadyExists, "taken", details.encode_to_vec().into());
+        let request = BeginUpdateRequest {
+            create_records: vec![record("alice"), record("bob")],
+            destroy_records: vec![record("carol")],
+            cell_id: 1,
+        };
+        ClientError::from(status).about(&request, None)
+    }
+
+    #[test]
+    fn rejected_claims_are_named_as_typed() {
+        let text = two_rejected().to_text();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "error: taken (ALREADY_EXISTS)",
+                "  create USERNAMES:bob: CLAIM_TAKEN, the bucket is taken",
+                "  create number 9: CLAIM_TAKEN, the bucket is taken",
+                "  destroy USERNAMES:carol: CLAIM_BUSY, the claim is under another lease, try again",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_json_error_says_the_same() {
+        let error = two_rejected().to_json();
+        assert_eq!(error["error"]["code"], "ALREADY_EXISTS");
+        assert_eq!(error["error"]["exitCode"], 3);
+        let first = json!({"list": "create", "position": 1, "claim": "USERNAMES:bob", "reason": "CLAIM_TAKEN"});
+        assert_eq!(error["error"]["claims"][0], first);
+    }
+
+    #[test]
+    fn a_begin_that_may_have_happened_is_repeated_with_its_key() {
+        let late = ClientError::from(Status::deadline_exceeded("late"));
+        let text = late.about(&BeginUpdateRequest::default(), Some("k1")).to_text();
+        assert!(text.contains("`--idempotency-key k1`"), "{text}");
+    }
+
+    #[test]
+    fn hints_carry_the_servers_delay() {
+        let mut details = ErrorDetails::new();
+        details.set_error_info("CLAIM_BUSY", "leasehold", std::collections::HashMap::new());
+        details.set_retry_info(Some(Duration::from_millis(250)));
+        let busy = ClientError::from(Status::with_error_details(Code::FailedPrecondition, "busy", details));
+        assert!(busy.to_text().ends_with("hint: another update is under way: try again in 0.25 s\n"));
+        assert_eq!(busy.to_json()["error"]["retryAfterSeconds"], 0.25);
+    }
+
+    #[test]
+    fn code_names_are_those_of_grpc() {
+        assert_eq!(code_name(Code::FailedPrecondition), "FAILED_PRECONDITION");
+        assert_eq!(code_name(Code::Ok), "OK");
+    }
+}

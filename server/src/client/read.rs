@@ -1,0 +1,297 @@
+//! The verbs that only look: cells, get, classify, leases, records.
+
+use leasehold_core::query::MAX_LEASES_PER_PAGE;
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
+    GetRecordRequest, GetRecordResponse, LeaseRecord, ListLeasesRequest, ListRecordsRequest, Metadata, Record, record,
+};
+use leasehold_proto::gitlab::cells::topology_service::{
+    CellInfo, ClassifyAction, ClassifyRequest, ClassifyResponse, GetCellsRequest,
+};
+use prost_types::Timestamp;
+
+use super::Session;
+use super::contract::{bucket_of, claim_of, claimed};
+use super::error::ClientError;
+use super::output::{Pages, fields, json_line, show_time};
+use super::words::{
+    BucketArg, SourceIdArg, bucket_type, classify_type, name_of, printable, show_bucket, show_source, show_source_id,
+    show_subject, source_type,
+};
+
+/// Which claim to show.
+#[derive(Clone, Debug, clap::Args)]
+pub struct GetArgs {
+    /// What is claimed, such as USERNAMES:alice
+    #[arg(value_name = "TYPE:VALUE")]
+    bucket: BucketArg,
+}
+
+/// What to classify by.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ClassifyArgs {
+    /// FIRST_CELL, SESSION_PREFIX or CELL_ID
+    #[arg(long = "type", value_name = "TYPE", value_parser = classify_type, required_unless_present = "claims")]
+    classify_type: Option<i32>,
+
+    /// The session prefix or the cell id
+    #[arg(long, value_name = "TEXT", requires = "classify_type")]
+    value: Option<String>,
+
+    /// Claims to look for, such as USERNAMES:alice; the first one found decides
+    #[arg(value_name = "TYPE:VALUE")]
+    claims: Vec<BucketArg>,
+}
+
+/// Which leases to list.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LeasesArgs {
+    /// The cell whose leases to list
+    #[arg(long, value_name = "N")]
+    cell: i64,
+
+    /// Only those begun at this time or later, such as 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "RFC3339")]
+    created_after: Option<jiff::Timestamp>,
+
+    /// Stop after so many; all unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+}
+
+/// Which records to list.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RecordsArgs {
+    /// The cell whose records to list
+    #[arg(long, value_name = "N")]
+    cell: i64,
+
+    /// The table that the records come out of, such as USERS
+    #[arg(long, value_name = "TABLE", value_parser = source_type)]
+    source: i32,
+
+    /// Only records of this bucket type; may be repeated
+    #[arg(long = "bucket-type", value_name = "TYPE", value_parser = bucket_type)]
+    bucket_types: Vec<i32>,
+
+    /// Only source ids above this one
+    #[arg(long, value_name = "ID")]
+    after: Option<SourceIdArg>,
+
+    /// Only source ids up to this one, itself included
+    #[arg(long, value_name = "ID")]
+    up_to: Option<SourceIdArg>,
+}
+
+pub(super) async fn cells(session: &Session<'_>) -> Result<(), ClientError> {
+    let mut client = session.classifier().await?;
+    let request = session.connection.request(GetCellsRequest {});
+    let cells = session.connection.wait(client.get_cells(request)).await?.into_inner().cells;
+    if session.json {
+        return cells.iter().try_for_each(json_line);
+    }
+    note_if(cells.is_empty(), "the server has no cells");
+    Pages::new(&["CELL", "NAME", "ADDRESS", "SESSION PREFIX", "IDS"]).write(cells.iter().map(cell_row))
+}
+
+fn cell_row(cell: &CellInfo) -> Vec<String> {
+    let ids = cell.sequence_range.map(|range| format!("{}-{}", range.minval, range.maxval)).unwrap_or_default();
+    let text = [&cell.name, &cell.address, &cell.session_prefix].map(|text| printable(text));
+    std::iter::once(cell.id.to_string()).chain(text).chain([ids]).collect()
+}
+
+pub(super) async fn get(session: &Session<'_>, args: GetArgs) -> Result<(), ClientError> {
+    let mut client = session.claims().await?;
+    let BucketArg(bucket) = args.bucket;
+    let request = session.connection.request(GetRecordRequest { bucket: Some(bucket), claim: None });
+    let found = session.connection.wait(client.get_record(request)).await?.into_inner();
+    if session.json { json_line(&found) } else { fields(&record_fields(&found)?) }
+}
+
+fn record_fields(found: &GetRecordResponse) -> Result<Vec<(&'static str, String)>, ClientError> {
+    let record = found.record.as_ref().ok_or(ClientError::Nonsense("it has no record"))?;
+    let metadata = record.metadata.clone().unwrap_or_default();
+    let cell = found.cell_info.as_ref().map(|cell| format!(" ({}, {})", cell.name, cell.address)).unwrap_or_default();
+    let uuid = |uuid: &Option<_>| uuid.as_ref().map(wire_uuid).unwrap_or_default();
+    Ok(vec![
+        ("claim", show_claimed(&metadata)),
+        ("cell", printable(&format!("{}{cell}", record.cell_id))),
+        ("status", name_of::<record::Status>(record.status)),
+        ("lease", uuid(&record.lease_uuid)),
+        ("subject", show_subject(&metadata)),
+        ("source", show_source(&metadata)),
+        ("data", metadata.user_data.as_ref().map(|data| printable(&data.type_url)).unwrap_or_default()),
+        ("record", uuid(&record.uuid)),
+        ("created", show_time(record.created_at.as_ref())),
+        ("updated", show_time(record.updated_at.as_ref())),
+    ])
+}
+
+fn wire_uuid(uuid: &leasehold_proto::gitlab::cells::topology_service::types::v1::Uuid) -> String {
+    printable(&uuid.value)
+}
+
+fn show_claimed(metadata: &Metadata) -> String {
+    claimed(metadata).map(|bucket| show_bucket(&bucket)).unwrap_or_default()
+}
+
+pub(super) async fn classify(session: &Session<'_>, args: ClassifyArgs) -> Result<(), ClientError> {
+    let request = session.connection.request(ClassifyRequest {
+        r#type: args.classify_type.unwrap_or_default(),
+        value: args.value.unwrap_or_default(),
+        claims: args.claims.iter().map(|BucketArg(bucket)| claim_of(bucket)).collect::<Result<_, _>>()?,
+    });
+    let mut client = session.classifier().await?;
+    let found = session.connection.wait(client.classify(request)).await?.into_inner();
+    if session.json { json_line(&found) } else { fields(&classified_fields(&found)) }
+}
+
+fn classified_fields(found: &ClassifyResponse) -> Vec<(&'static str, String)> {
+    let matched = found.matched_claim.as_ref().and_then(bucket_of);
+    vec![
+        ("action", name_of::<ClassifyAction>(found.action)),
+        ("address", found.proxy.as_ref().map(|proxy| printable(&proxy.address)).unwrap_or_default()),
+        ("matched", matched.map(|bucket| show_bucket(&bucket)).unwrap_or_default()),
+    ]
+}
+
+pub(super) async fn leases(session: &Session<'_>, args: LeasesArgs) -> Result<(), ClientError> {
+    let mut client = session.claims().await?;
+    let mut pages = Pages::new(&["LEASE", "BEGUN"]);
+    let mut left = args.limit.unwrap_or(u64::MAX);
+    let mut next = None;
+    let mut seen = false;
+    while left > 0 {
+        let message = ListLeasesRequest {
+            cell_id: args.cell,
+            next,
+            limit: Some(page_limit(left)),
+            created_after: args.created_after.map(wire_time),
+        };
+        let request = session.connection.request(message);
+        let page = session.connection.wait(client.list_leases(request)).await?.into_inner();
+        left = left.saturating_sub(u64::try_from(page.leases.len()).unwrap_or(u64::MAX));
+        seen |= !page.leases.is_empty();
+        if session.json {
+            page.leases.iter().try_for_each(json_line)?;
+        } else {
+            pages.write(page.leases.iter().map(lease_row))?;
+        }
+        next = page.next;
+        if next.is_none() {
+            break;
+        }
+    }
+    note_if(next.is_some(), "there are more: raise --limit, or leave it out");
+    note_if(!seen && !session.json, &format!("cell {} has no outstanding leases", args.cell));
+    Ok(())
+}
+
+fn page_limit(left: u64) -> i32 {
+    let limit = usize::try_from(left).unwrap_or(usize::MAX).min(MAX_LEASES_PER_PAGE);
+    i32::try_from(limit).unwrap_or(i32::MAX)
+}
+
+fn lease_row(lease: &LeaseRecord) -> Vec<String> {
+    vec![lease.uuid.as_ref().map(wire_uuid).unwrap_or_default(), show_time(lease.created_at.as_ref())]
+}
+
+fn wire_time(time: jiff::Timestamp) -> Timestamp {
+    // The wire's fraction counts up from the second, also before 1970.
+    let nanos = time.subsec_nanosecond();
+    let borrow = i64::from(nanos < 0);
+    Timestamp { seconds: time.as_second() - borrow, nanos: if borrow == 1 { nanos + 1_000_000_000 } else { nanos } }
+}
+
+pub(super) async fn records(session: &Session<'_>, args: RecordsArgs) -> Result<(), ClientError> {
+    let mut client = session.claims().await?;
+    let mut pages = Pages::new(&["SOURCE", "CLAIM", "SUBJECT", "STATUS", "UPDATED", "LEASE"]);
+    let bytes = |id: Option<SourceIdArg>| id.map(|SourceIdArg(bytes)| bytes).unwrap_or_default();
+    let mut message = ListRecordsRequest {
+        cell_id: args.cell,
+        source_type: args.source,
+        bucket_types: args.bucket_types,
+        source_id_gt: bytes(args.after),
+        source_id_lte: bytes(args.up_to),
+        claim_types: Vec::new(),
+    };
+    let mut seen = false;
+    loop {
+        let request = session.connection.request(message.clone());
+        let page = session.connection.wait(client.list_records(request)).await?.into_inner();
+        seen |= !page.records.is_empty();
+        if session.json {
+            page.records.iter().try_for_each(json_line)?;
+        } else {
+            pages.write(page.records.iter().map(record_row))?;
+        }
+        if !page.truncated {
+            break;
+        }
+        message.source_id_gt = last_source_id(&page.records, &message.source_id_gt)?;
+    }
+    note_if(!seen && !session.json, &format!("cell {} has no such records", args.cell));
+    Ok(())
+}
+
+/// Where the next page begins: behind the last record, which must lie behind where this page began.
+fn last_source_id(records: &[Record], before: &[u8]) -> Result<Vec<u8>, ClientError> {
+    let source = records.last().and_then(|record| record.metadata.as_ref()?.source.as_ref());
+    source
+        .map(|source| source.rails_primary_key_id.clone())
+        .filter(|id| id.as_slice() > before)
+        .ok_or(ClientError::Nonsense("it says that more records remain, but does not come closer to them"))
+}
+
+fn record_row(record: &Record) -> Vec<String> {
+    let metadata = record.metadata.clone().unwrap_or_default();
+    let source = metadata.source.as_ref().map(|source| show_source_id(&source.rails_primary_key_id));
+    vec![
+        source.unwrap_or_default(),
+        show_claimed(&metadata),
+        show_subject(&metadata),
+        name_of::<record::Status>(record.status),
+        show_time(record.updated_at.as_ref()),
+        record.lease_uuid.as_ref().map(wire_uuid).unwrap_or_default(),
+    ]
+}
+
+/// Says on stderr what the output on stdout leaves open.
+fn note_if(condition: bool, text: &str) {
+    if condition {
+        eprintln!("{text}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_proto::gitlab::cells::topology_service::claims::v1::{Bucket, Source};
+
+    use super::*;
+
+    fn record(id: &[u8]) -> Record {
+        let bucket = Some(Bucket { r#type: 4, value: "alice\u{7}".to_owned() });
+        let source = Some(Source { r#type: 1, rails_primary_key_id: id.to_vec() });
+        Record { metadata: Some(Metadata { bucket, source, ..Metadata::default() }), status: 1, ..Record::default() }
+    }
+
+    #[test]
+    fn pages_of_records_only_go_forward() {
+        assert_eq!(last_source_id(&[record(&[1]), record(&[3])], &[2]).unwrap(), [3]);
+        assert!(last_source_id(&[record(&[2])], &[2]).is_err());
+        assert!(last_source_id(&[], &[]).is_err());
+    }
+
+    #[test]
+    fn records_read_as_they_are_typed() {
+        let row = record_row(&record(&7_u64.to_be_bytes()));
+        assert_eq!(row, ["7", "USERNAMES:alice\\u{7}", "", "ACTIVE", "", ""]);
+    }
+
+    #[test]
+    fn times_before_1970_have_a_positive_fraction() {
+        let time = wire_time("1969-12-31T23:59:59.75Z".parse().unwrap());
+        assert_eq!((time.seconds, time.nanos), (-1, 750_000_000));
+        let time = wire_time("2026-01-31T12:00:00.5Z".parse().unwrap());
+        assert_eq!(time.nanos, 500_000_000);
+    }
+}

@@ -1,0 +1,306 @@
+//! Group commit: takes what is waiting, loads its rows once, runs each command in turn, writes once, answers all.
+//!
+//! Each command sees the effect of those before it, gets its own answer, and no answer leaves before its change is
+//! durable. Commit and rollback go before begin when there is more than fits, and are never turned away.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use leasehold_core::rejection::Rejection;
+use leasehold_core::store::Store;
+use leasehold_core::time::Timestamp;
+use leasehold_core::update::{Command, Reply};
+use tokio::sync::oneshot;
+
+use crate::metrics::Metrics;
+
+/// Commands in one group at the most.
+const MAX_GROUP_COMMANDS: usize = 512;
+/// Claims that the begins of one group may name, beyond its first command.
+const MAX_GROUP_CLAIMS: usize = 8_000;
+/// How long an overloaded caller is told to wait.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// Why a command got no answer from the engine.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// Too many begins are waiting.
+    #[error("the server is overloaded, try again")]
+    Overloaded {
+        /// When to try again.
+        retry_after: Duration,
+    },
+    /// The store failed, or is about to.
+    #[error("{0}")]
+    StoreUnavailable(Arc<str>),
+    /// The server is stopping.
+    #[error("the server is stopping, try another or try again")]
+    Stopping,
+}
+
+/// What a command was answered.
+pub type Decision = Result<Result<Reply, Rejection>, Refusal>;
+
+/// Says why no update should be begun just now, or nothing where it may. Asked about once a second.
+pub type Guard = Box<dyn FnMut() -> Option<Refusal> + Send>;
+
+impl Refusal {
+    /// An answer to calls that come too fast.
+    pub fn overloaded() -> Self {
+        Self::Overloaded { retry_after: RETRY_AFTER }
+    }
+}
+
+struct Job {
+    command: Command,
+    answer: oneshot::Sender<Decision>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    settles: VecDeque<Job>,
+    begins: VecDeque<Job>,
+    closed: bool,
+}
+
+struct Queue {
+    waiting: Mutex<Waiting>,
+    arrived: Condvar,
+    max_begins: usize,
+    failed: AtomicBool,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // Nothing panics while it holds the lock.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, command: Command, answer: oneshot::Sender<Decision>) -> Result<(), Refusal> {
+        let mut waiting = self.lock();
+        if waiting.closed {
+            return Err(Refusal::Stopping);
+        }
+        let job = Job { command, answer };
+        match job.command {
+            Command::Settle(_) => waiting.settles.push_back(job),
+            Command::Begin(_) | Command::Forget(_) if waiting.begins.len() < self.max_begins => waiting.begins.push_back(job),
+            Command::Begin(_) | Command::Forget(_) => return Err(Refusal::overloaded()),
+        }
+        drop(waiting);
+        self.arrived.notify_one();
+        Ok(())
+    }
+
+    /// Waits for work and takes a group of it; none once the queue is closed and empty.
+    fn take(&self) -> Option<Vec<Job>> {
+        let mut waiting = self.lock();
+        while waiting.settles.is_empty() && waiting.begins.is_empty() {
+            if waiting.closed {
+                return None;
+            }
+            waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        let settles = waiting.settles.len().min(MAX_GROUP_COMMANDS);
+        let mut group: Vec<_> = waiting.settles.drain(..settles).collect();
+        let mut claims = 0;
+        while group.len() < MAX_GROUP_COMMANDS
+            && let Some(job) = waiting.begins.pop_front()
+        {
+            claims += claims_of(&job.command);
+            if claims > MAX_GROUP_CLAIMS && !group.is_empty() {
+                waiting.begins.push_front(job);
+                break;
+            }
+            group.push(job);
+        }
+        Some(group)
+    }
+
+    fn close(&self) {
+        self.lock().closed = true;
+        self.arrived.notify_all();
+    }
+}
+
+fn claims_of(command: &Command) -> usize {
+    match command {
+        Command::Begin(begin) => begin.batch.entries().len(),
+        Command::Settle(_) | Command::Forget(_) => 0,
+    }
+}
+
+/// The way to the one writer. Dropping it finishes what is waiting and stops the writer.
+pub struct Committer {
+    queue: Arc<Queue>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl Committer {
+    /// Starts the writer on a thread of its own. `max_begins` is how many begins may wait.
+    ///
+    /// # Errors
+    /// The thread could not be started.
+    pub fn start<S>(store: S, max_begins: usize, guard: Guard, metrics: Arc<Metrics>) -> std::io::Result<Self>
+    where
+        S: Store + Send + 'static,
+        S::Error: std::fmt::Display,
+    {
+        let queue = Arc::new(Queue {
+            waiting: Mutex::default(),
+            arrived: Condvar::new(),
+            max_begins,
+            failed: AtomicBool::new(false),
+        });
+        let writer = Writer { store, queue: queue.clone(), guard, guarded: None, failed: None, metrics };
+        let writer = std::thread::Builder::new().name("committer".into()).spawn(move || writer.run())?;
+        Ok(Self { queue, writer: Some(writer) })
+    }
+
+    /// Has a command decided, and its effect kept, before it answers.
+    ///
+    /// # Errors
+    /// The engine was not asked, or its decision could not be kept.
+    pub async fn submit(&self, command: Command) -> Decision {
+        let (answer, decision) = oneshot::channel();
+        self.queue.push(command, answer)?;
+        decision.await.unwrap_or(Err(Refusal::Stopping))
+    }
+
+    /// Whether the store has failed, so that nothing is written until a restart.
+    pub fn has_failed(&self) -> bool {
+        self.queue.failed.load(Ordering::Relaxed)
+    }
+
+    /// How many commands are waiting.
+    pub fn waiting(&self) -> usize {
+        let waiting = self.queue.lock();
+        waiting.settles.len() + waiting.begins.len()
+    }
+}
+
+impl Drop for Committer {
+    fn drop(&mut self) {
+        self.queue.close();
+        if let Some(writer) = self.writer.take() {
+            // A writer that panicked has answered nobody; there is nothing left to do.
+            let _ = writer.join();
+        }
+    }
+}
+
+struct Writer<S> {
+    store: S,
+    queue: Arc<Queue>,
+    guard: Guard,
+    // What the guard last said, and when.
+    guarded: Option<(Instant, Option<Refusal>)>,
+    failed: Option<Refusal>,
+    metrics: Arc<Metrics>,
+}
+
+impl<S: Store> Writer<S>
+where
+    S::Error: std::fmt::Display,
+{
+    fn run(mut self) {
+        while let Some(group) = self.queue.take() {
+            let group = self.turn_away(group);
+            if !group.is_empty() {
+                self.commit(group);
+            }
+        }
+    }
+
+    /// Answers what must not be tried: anything after a failure, begins while the guard warns.
+    fn turn_away(&mut self, mut group: Vec<Job>) -> Vec<Job> {
+        let refusal = self.failed.clone().or_else(|| self.warning());
+        let Some(refusal) = refusal else { return group };
+        let failed = self.failed.is_some();
+        let refused = group.extract_if(.., |job| failed || matches!(job.command, Command::Begin(_)));
+        for job in refused {
+            send(job.answer, Err(refusal.clone()));
+        }
+        group
+    }
+
+    fn warning(&mut self) -> Option<Refusal> {
+        let fresh = self.guarded.as_ref().filter(|(at, _)| at.elapsed() < Duration::from_secs(1));
+        if let Some((_, warning)) = fresh {
+            return warning.clone();
+        }
+        let warning = (self.guard)();
+        if let Some(warning) = &warning {
+            tracing::error!(%warning, "begins are refused");
+        }
+        self.guarded = Some((Instant::now(), warning.clone()));
+        warning
+    }
+
+    fn commit(&mut self, group: Vec<Job>) {
+        let started = Instant::now();
+        self.metrics.group(group.len());
+        match self.decide(&group) {
+            Ok((decisions, changes)) => {
+                self.metrics.loaded(started.elapsed());
+                let saving = Instant::now();
+                if let Err(error) = self.store.save(&changes) {
+                    return self.fail(&error.to_string(), group);
+                }
+                self.metrics.saved(saving.elapsed());
+                group.into_iter().zip(decisions).for_each(|(job, decision)| send(job.answer, decision));
+            }
+            // A row that can't be read must fail only the commands that read it.
+            Err(_) if group.len() > 1 => group.into_iter().for_each(|job| self.commit(vec![job])),
+            Err(error) => {
+                tracing::error!(%error, "a row could not be read");
+                let refusal = Refusal::StoreUnavailable(error.to_string().into());
+                group.into_iter().for_each(|job| send(job.answer, Err(refusal.clone())));
+            }
+        }
+    }
+
+    fn decide(&self, group: &[Job]) -> Result<(Vec<Decision>, leasehold_core::transaction::NetChanges), S::Error> {
+        let commands = || group.iter().map(|job| &job.command);
+        let mut workspace = self.store.workspace()?;
+        loop {
+            let keys = workspace.missing(commands());
+            if keys.is_empty() {
+                break;
+            }
+            self.store.load(keys, &mut workspace)?;
+        }
+        let now = now();
+        let decisions = commands().map(|command| {
+            command.apply(&mut workspace, now).map_err(|broken| {
+                tracing::error!(error = %broken, "the state is broken");
+                Refusal::StoreUnavailable(format!("the state is broken: {broken}").into())
+            })
+        });
+        let decisions = decisions.collect();
+        Ok((decisions, workspace.into_changes()))
+    }
+
+    fn fail(&mut self, error: &str, group: Vec<Job>) {
+        tracing::error!(error, "the store failed: nothing is written any more; mend the cause and restart the server");
+        let reason: Arc<str> = format!("{error}; whether the last commands were kept is known after a restart").into();
+        let refusal = Refusal::StoreUnavailable(reason);
+        group.into_iter().for_each(|job| send(job.answer, Err(refusal.clone())));
+        self.failed = Some(Refusal::StoreUnavailable(error.into()));
+        self.queue.failed.store(true, Ordering::Relaxed);
+    }
+}
+
+fn send(answer: oneshot::Sender<Decision>, decision: Decision) {
+    // A caller that has gone away finds the outcome by asking again.
+    let _ = answer.send(decision);
+}
+
+/// The system clock, in the engine's terms.
+pub fn now() -> Timestamp {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_micros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,262 @@
+//! One typed configuration: file, environment, flags; the later wins.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use leasehold_core::catalogue::BucketRule;
+use leasehold_core::claim::CellId;
+use serde::Deserialize;
+
+/// What the configuration file may say. Every field has a default; unknown fields are errors.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Where to serve.
+    pub listen: SocketAddr,
+    /// Where to serve `/metrics` in plain HTTP; without TLS it is on `listen` too.
+    pub metrics_listen: Option<SocketAddr>,
+    /// Where the data lies; a folder in the user's state folder unless told.
+    pub data: Option<PathBuf>,
+    /// Serve beyond loopback without TLS.
+    pub insecure_plaintext: bool,
+    /// How long settled leases are remembered (B22).
+    pub settled_retention_seconds: u64,
+    /// Begins are refused while the disk has less free than this.
+    pub min_free_disk_mib: u64,
+    /// Limits of load.
+    pub limits: Limits,
+    /// How to log.
+    pub log: Log,
+    /// Certificates.
+    pub tls: Option<Tls>,
+    /// The cells.
+    pub cells: Vec<CellConfig>,
+    /// Bucket types beside the built-in ones, or in their place.
+    pub bucket_types: Vec<BucketRule>,
+}
+
+/// Limits of load. Commits and rollbacks have none.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Begins that may wait for the writer; beyond it they are shed.
+    pub queued_begins: usize,
+    /// Claims that may be held by leases at a time; beyond it begins are shed.
+    pub held_claims: usize,
+    /// Lists that may run at a time.
+    pub concurrent_lists: usize,
+    /// Lists that may wait; beyond it they are shed.
+    pub queued_lists: usize,
+    /// Requests that one connection may have open.
+    pub streams_per_connection: u32,
+}
+
+/// How to log.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Log {
+    /// `text` or `json`.
+    pub format: LogFormat,
+    /// A level, or a filter such as `info,audit=off`.
+    pub filter: String,
+}
+
+/// A log's format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Certificates, in PEM files, read again when they change.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// The server's certificate chain.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// Who signs clients' certificates. Without it nobody is identified, and every call that asks who calls is refused.
+    pub client_ca: Option<PathBuf>,
+    /// The trust domain of clients' SAN URIs: `spiffe://DOMAIN/cell/7`, `…/router`, `…/admin`.
+    #[serde(default = "default_trust_domain")]
+    pub trust_domain: String,
+    /// How often the files are looked at.
+    #[serde(default = "default_reload_interval_seconds")]
+    pub reload_interval_seconds: u64,
+}
+
+fn default_trust_domain() -> String {
+    "leasehold".into()
+}
+
+fn default_reload_interval_seconds() -> u64 {
+    5
+}
+
+/// One cell.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CellConfig {
+    /// Its number, 1 or more.
+    pub id: i64,
+    /// Its name.
+    pub name: String,
+    /// Where routers send its users.
+    pub address: String,
+    /// What its sessions begin with.
+    #[serde(default)]
+    pub session_prefix: String,
+    /// The ids that its database may give out.
+    pub sequence_range: Option<SequenceRange>,
+}
+
+/// The ids that a cell's database may give out, both ends inclusive.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SequenceRange {
+    /// The first.
+    pub minval: i64,
+    /// The last.
+    pub maxval: i64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7171)),
+            metrics_listen: None,
+            data: None,
+            insecure_plaintext: false,
+            settled_retention_seconds: 24 * 60 * 60,
+            min_free_disk_mib: 256,
+            limits: Limits::default(),
+            log: Log::default(),
+            tls: None,
+            cells: Vec::new(),
+            bucket_types: Vec::new(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            queued_begins: 4096,
+            held_claims: 1_000_000,
+            concurrent_lists: 16,
+            queued_lists: 256,
+            streams_per_connection: 1024,
+        }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { format: LogFormat::Text, filter: "info".into() }
+    }
+}
+
+/// What is wrong with the configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file can't be read.
+    #[error("the configuration file `{}` can't be read: {error}", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The file is not what it should be.
+    #[error("the configuration file `{}` is not valid: {error}", .path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        error: Box<toml::de::Error>,
+    },
+    /// A cell's number is below 1.
+    #[error("cell id {0} is not 1 or more")]
+    CellId(i64),
+    /// Two cells have one number.
+    #[error("cell id {0} is given twice")]
+    CellTwice(i64),
+    /// A bucket type's number is below 1.
+    #[error("bucket type number {0} is not 1 or more")]
+    BucketType(i32),
+    /// Plain text beyond loopback, unasked.
+    #[error("`{0}` is not a loopback address, and there is no `[tls]`: configure certificates, or say `--insecure-plaintext` if the network is trusted")]
+    Plaintext(SocketAddr),
+    /// No folder for the data.
+    #[error("no state folder is known for this user: say where the data lies with `--data DIR`")]
+    NoStateFolder,
+}
+
+impl Config {
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// It can't be read, or is not valid.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Unreadable { path: path.into(), error })?;
+        toml::from_str(&text).map_err(|error| ConfigError::Invalid { path: path.into(), error: Box::new(error) })
+    }
+
+    /// Checks what the fields' types don't say, and adds the development cells where there are none.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn checked(mut self) -> Result<Self, ConfigError> {
+        if self.cells.is_empty() {
+            self.cells = development_cells();
+        }
+        let mut seen = BTreeMap::new();
+        for cell in &self.cells {
+            if cell.id < 1 {
+                return Err(ConfigError::CellId(cell.id));
+            }
+            if seen.insert(cell.id, ()).is_some() {
+                return Err(ConfigError::CellTwice(cell.id));
+            }
+        }
+        if let Some(rule) = self.bucket_types.iter().find(|rule| rule.number.0 < 1) {
+            return Err(ConfigError::BucketType(rule.number.0));
+        }
+        if self.tls.is_none() && !self.listen.ip().is_loopback() && !self.insecure_plaintext {
+            return Err(ConfigError::Plaintext(self.listen));
+        }
+        Ok(self)
+    }
+
+    /// Where the data lies.
+    ///
+    /// # Errors
+    /// Nothing says where, and the user has no state folder.
+    pub fn data_dir(&self) -> Result<PathBuf, ConfigError> {
+        let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/state"));
+        let state = || std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute()).or_else(home);
+        self.data.clone().or_else(|| Some(state()?.join("leasehold"))).ok_or(ConfigError::NoStateFolder)
+    }
+
+    /// The cells by number.
+    pub fn cells(&self) -> BTreeMap<CellId, CellConfig> {
+        self.cells.iter().map(|cell| (CellId(cell.id), cell.clone())).collect()
+    }
+}
+
+fn development_cells() -> Vec<CellConfig> {
+    let cell = |id: i64| CellConfig {
+        id,
+        name: format!("cell-{id}"),
+        address: format!("http://127.0.0.1:{}", 3000 + id),
+        session_prefix: format!("cell-{id}-"),
+        sequence_range: Some(SequenceRange { minval: (id - 1) * 1_000_000_000 + 1, maxval: id * 1_000_000_000 }),
+    };
+    vec![cell(1), cell(2)]
+}

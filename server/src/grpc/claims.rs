@@ -1,0 +1,189 @@
+//! `ClaimService`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use leasehold_core::bucket::BucketType;
+use leasehold_core::claim::{CellId, SourceId, SourceType};
+use leasehold_core::lease::{LeaseId, Outcome};
+use leasehold_core::query::{LeaseQuery, RecordQuery, RecordStep};
+use leasehold_core::store::Store;
+use leasehold_core::update::{Begin, Begun, Command, Reply};
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimService;
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
+    BeginUpdateRequest, BeginUpdateResponse, CommitUpdateRequest, CommitUpdateResponse, GetRecordRequest, GetRecordResponse,
+    ListLeasesRequest, ListLeasesResponse, ListRecordsRequest, ListRecordsResponse, RollbackUpdateRequest,
+    RollbackUpdateResponse,
+};
+use leasehold_proto::gitlab::cells::topology_service::types::v1::Uuid;
+use leasehold_proto::gitlab::cells::topology_service::{GetCellsRequest, GetCellsResponse};
+use tonic::{Request, Response, Status, async_trait};
+
+use super::{Service, convert, errors, permit};
+use crate::committer::Refusal;
+use crate::identity::{Caller, Permit};
+
+/// Where a caller's name for a begin rides (B09).
+const IDEMPOTENCY_KEY: &str = "leasehold-idempotency-key";
+/// Where a begun lease's fence rides (B13).
+const FENCE: &str = "leasehold-fence";
+
+/// The claims service.
+#[derive(Clone)]
+pub struct Claims(pub Arc<Service>);
+
+fn allow(permit: Permit, cell_id: i64) -> Result<CellId, Status> {
+    let cell = CellId(cell_id);
+    permit.check(cell).map_err(errors::denied)?;
+    Ok(cell)
+}
+
+impl Claims {
+    fn refuse(&self, rejection: &leasehold_core::rejection::Rejection) -> Status {
+        self.0.metrics.rejected(rejection);
+        errors::rejected(rejection)
+    }
+
+    async fn submit(&self, method: &'static str, command: Command) -> Result<Reply, Status> {
+        let decision = self.0.committer.submit(command).await.map_err(|refusal| {
+            if matches!(refusal, Refusal::Overloaded { .. }) {
+                self.0.metrics.shed(method);
+            }
+            errors::refused(&refusal)
+        })?;
+        decision.map_err(|rejection| self.refuse(&rejection))
+    }
+
+    async fn settle(&self, permit: Permit, cell_id: i64, lease: Option<Uuid>, outcome: Outcome) -> Result<(), Status> {
+        let cell = allow(permit, cell_id)?;
+        let lease = lease.unwrap_or_default().value;
+        let settle = self.0.rules.settle(cell, &lease, outcome).map_err(|rejection| self.refuse(&rejection))?;
+        let method = match outcome {
+            Outcome::Committed => "CommitUpdate",
+            Outcome::RolledBack => "RollbackUpdate",
+        };
+        if self.submit(method, Command::Settle(settle)).await? == Reply::Settled(true) {
+            tracing::info!(target: "audit", caller = %permit.caller(), %cell, %lease, ?outcome, "lease settled");
+        }
+        Ok(())
+    }
+}
+
+fn audit_begin(caller: Caller, begin: &Begin, begun: &Begun) {
+    let (cell, lease, claims) = (begin.cell, begun.lease, begin.batch.entries().len());
+    let (fence, replayed) = (begun.fence.0, begun.replayed);
+    tracing::info!(target: "audit", %caller, %cell, %lease, fence, claims, replayed, "lease begun");
+}
+
+#[async_trait]
+impl ClaimService for Claims {
+    async fn get_cells(&self, _: Request<GetCellsRequest>) -> Result<Response<GetCellsResponse>, Status> {
+        Ok(Response::new(self.0.all_cells()))
+    }
+
+    async fn get_record(&self, request: Request<GetRecordRequest>) -> Result<Response<GetRecordResponse>, Status> {
+        permit(&request)?;
+        let request = request.into_inner();
+        let (bucket_type, value) = convert::bucket(request.bucket, request.claim).map_err(errors::invalid)?;
+        let key = self.0.bucket_key(bucket_type, value)?;
+        let claim = self.0.read(|store| store.claim(&key))?.ok_or_else(|| errors::not_found("no cell claims this bucket"))?;
+        let cell_info = self.0.cell_info(claim.owner);
+        Ok(Response::new(GetRecordResponse { record: Some(convert::record(&key, claim)), cell_info }))
+    }
+
+    async fn begin_update(&self, request: Request<BeginUpdateRequest>) -> Result<Response<BeginUpdateResponse>, Status> {
+        let permit = permit(&request)?;
+        let cell_id = request.get_ref().cell_id;
+        let cell = allow(permit, cell_id)?;
+        let key = match request.metadata().get(IDEMPOTENCY_KEY).map(|key| key.to_str()) {
+            None => None,
+            Some(Ok(key)) => Some(key.to_owned()),
+            Some(Err(_)) => return Err(errors::invalid("the idempotency key is not printable ascii")),
+        };
+        let BeginUpdateRequest { create_records, destroy_records, .. } = request.into_inner();
+        let begin = convert::update(create_records, destroy_records)
+            .and_then(|update| self.0.rules.begin(cell, update, key.as_deref(), LeaseId(uuid::Uuid::now_v7())))
+            .map_err(|rejection| self.refuse(&rejection))?;
+        let audited = tracing::enabled!(target: "audit", tracing::Level::INFO).then(|| begin.clone());
+        let Reply::Begun(begun) = self.submit("BeginUpdate", Command::Begin(begin)).await? else {
+            return Err(Status::internal("a begin was answered as something else"));
+        };
+        if let Some(begin) = audited {
+            audit_begin(permit.caller(), &begin, &begun);
+        }
+        let mut response = Response::new(BeginUpdateResponse { cell_id, lease_uuid: convert::uuid(begun.lease) });
+        response.metadata_mut().insert(FENCE, begun.fence.0.into());
+        Ok(response)
+    }
+
+    async fn commit_update(&self, request: Request<CommitUpdateRequest>) -> Result<Response<CommitUpdateResponse>, Status> {
+        let permit = permit(&request)?;
+        let CommitUpdateRequest { cell_id, lease_uuid } = request.into_inner();
+        self.settle(permit, cell_id, lease_uuid, Outcome::Committed).await?;
+        Ok(Response::new(CommitUpdateResponse {}))
+    }
+
+    async fn rollback_update(
+        &self,
+        request: Request<RollbackUpdateRequest>,
+    ) -> Result<Response<RollbackUpdateResponse>, Status> {
+        let permit = permit(&request)?;
+        let RollbackUpdateRequest { cell_id, lease_uuid } = request.into_inner();
+        self.settle(permit, cell_id, lease_uuid, Outcome::RolledBack).await?;
+        Ok(Response::new(RollbackUpdateResponse {}))
+    }
+
+    async fn list_leases(&self, request: Request<ListLeasesRequest>) -> Result<Response<ListLeasesResponse>, Status> {
+        let permit = permit(&request)?;
+        let request = request.into_inner();
+        let cell = allow(permit, request.cell_id)?;
+        self.0.rules.check_cell(cell).map_err(|rejection| self.refuse(&rejection))?;
+        let created_after = request.created_after.as_ref().map(convert::lower_bound).transpose().map_err(errors::invalid)?;
+        let cursor = request.next.as_ref().map(|next| convert::read_cursor(request.cell_id, next));
+        let cursor = cursor.transpose().map_err(errors::invalid)?;
+        let query = LeaseQuery::parse(cell, request.limit, created_after, cursor).map_err(|rejection| self.refuse(&rejection))?;
+        let rows = self.0.list("ListLeases", move |store| store.leases(&query.scan())).await?;
+        let page = query.page(rows);
+        Ok(Response::new(ListLeasesResponse {
+            leases: page.leases.iter().map(convert::lease_record).collect(),
+            next: page.next.map(|position| convert::cursor(request.cell_id, position)),
+        }))
+    }
+
+    async fn list_records(&self, request: Request<ListRecordsRequest>) -> Result<Response<ListRecordsResponse>, Status> {
+        let permit = permit(&request)?;
+        let request = request.into_inner();
+        let cell = allow(permit, request.cell_id)?;
+        self.0.rules.check_cell(cell).map_err(|rejection| self.refuse(&rejection))?;
+        let query = RecordQuery::parse(
+            cell,
+            SourceType(request.source_type),
+            bucket_types(request.bucket_types, request.claim_types).map_err(errors::invalid)?,
+            SourceId::from_bytes(&request.source_id_gt),
+            SourceId::from_bytes(&request.source_id_lte),
+        )
+        .map_err(|rejection| self.refuse(&rejection))?;
+        let page = self.0.list("ListRecords", move |store| {
+            let mut scan = query.scan();
+            loop {
+                match query.step(store.records(&scan)?, &scan) {
+                    RecordStep::Page(page) => return Ok(page),
+                    RecordStep::Again(larger) => scan = larger,
+                }
+            }
+        });
+        let page = page.await?;
+        let records = page.records.into_iter().map(|row| convert::record(&row.key, row.claim)).collect();
+        Ok(Response::new(ListRecordsResponse { records, truncated: page.truncated }))
+    }
+}
+
+/// The types asked for: by bucket type, by claim type, which has the same numbers, or by both where they agree.
+fn bucket_types(buckets: Vec<i32>, claims: Vec<i32>) -> Result<BTreeSet<BucketType>, convert::Malformed> {
+    let set = |numbers: Vec<i32>| numbers.into_iter().map(BucketType).collect::<BTreeSet<_>>();
+    let (buckets, claims) = (set(buckets), set(claims));
+    if !buckets.is_empty() && !claims.is_empty() && buckets != claims {
+        return Err("`bucket_types` and `claim_types` disagree");
+    }
+    Ok(if buckets.is_empty() { claims } else { buckets })
+}

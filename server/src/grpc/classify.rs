@@ -1,0 +1,114 @@
+//! `ClassifyService`, over gRPC and as `POST /v1/classify`: which cell a request belongs to.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response as HttpResponse};
+use axum::routing::post;
+use axum::{Extension, Router};
+use leasehold_core::store::Store;
+use leasehold_proto::gitlab::cells::topology_service::classify_service_server::ClassifyService;
+use leasehold_proto::gitlab::cells::topology_service::{
+    CellInfo, ClassifyAction, ClassifyRequest, ClassifyResponse, ClassifyType, GetCellsRequest, GetCellsResponse, ProxyInfo,
+};
+use leasehold_proto::json;
+use prost_reflect::DescriptorPool;
+use tonic::{Request, Response, Status, async_trait};
+
+use super::{Service, convert, errors, permit};
+use crate::identity::{Denied, Permit};
+
+/// The most claims in one classify.
+const MAX_CLAIMS: usize = 100;
+
+/// The classify service.
+#[derive(Clone)]
+pub struct Classify(pub Arc<Service>);
+
+#[async_trait]
+impl ClassifyService for Classify {
+    async fn get_cells(&self, _: Request<GetCellsRequest>) -> Result<Response<GetCellsResponse>, Status> {
+        Ok(Response::new(self.0.all_cells()))
+    }
+
+    async fn classify(&self, request: Request<ClassifyRequest>) -> Result<Response<ClassifyResponse>, Status> {
+        permit(&request)?;
+        self.0.classify(request.into_inner()).map(Response::new)
+    }
+}
+
+impl Service {
+    /// The cell of the first claim that matches (B30); without claims, the cell that type and value name.
+    fn classify(&self, request: ClassifyRequest) -> Result<ClassifyResponse, Status> {
+        if request.claims.len() > MAX_CLAIMS {
+            return Err(errors::too_large(format!("`claims` has {} entries, at most {MAX_CLAIMS} are allowed", request.claims.len()), MAX_CLAIMS));
+        }
+        let by_claims = !request.claims.is_empty();
+        for claim in request.claims {
+            let (bucket_type, value) = convert::bucket(None, Some(claim.clone())).map_err(|_| errors::invalid("a claim of `claims` is empty"))?;
+            let key = self.bucket_key(bucket_type, value)?;
+            let found = self.read(|store| store.claim(&key))?;
+            if let Some(cell) = found.and_then(|found| self.cell_info(found.owner)) {
+                return Ok(ClassifyResponse { matched_claim: Some(claim), ..proxy(cell) });
+            }
+        }
+        match ClassifyType::try_from(request.r#type) {
+            Ok(ClassifyType::Unspecified) if by_claims => Err(errors::not_found("no cell claims any of these")),
+            Ok(kind) => self.classify_by_type(kind, &request.value).map(proxy),
+            Err(_) => Err(errors::invalid("`type` is not known")),
+        }
+    }
+
+    fn classify_by_type(&self, kind: ClassifyType, value: &str) -> Result<CellInfo, Status> {
+        let mut cells = self.cells.values();
+        let cell = match kind {
+            ClassifyType::Unspecified => return Err(errors::invalid("give `claims`, or a `type`")),
+            ClassifyType::FirstCell => cells.next(),
+            ClassifyType::SessionPrefix if value.is_empty() => return Err(errors::invalid("`value` is empty")),
+            ClassifyType::SessionPrefix => cells.find(|cell| cell.session_prefix == value),
+            ClassifyType::CellId => {
+                let id: i64 = value.parse().map_err(|_| errors::invalid("`value` is not a cell id"))?;
+                cells.find(|cell| cell.id == id)
+            }
+        };
+        cell.cloned().ok_or_else(|| errors::not_found("no cell matches"))
+    }
+}
+
+fn proxy(cell: CellInfo) -> ClassifyResponse {
+    ClassifyResponse {
+        action: ClassifyAction::Proxy.into(),
+        proxy: Some(ProxyInfo { address: cell.address }),
+        matched_claim: None,
+    }
+}
+
+#[derive(Clone)]
+struct Http {
+    service: Arc<Service>,
+    pool: DescriptorPool,
+}
+
+/// The HTTP side: `POST /v1/classify` in proto3 JSON.
+pub fn http_router(service: Arc<Service>, pool: DescriptorPool) -> Router {
+    Router::new().route("/v1/classify", post(classify_json)).with_state(Http { service, pool })
+}
+
+async fn classify_json(State(http): State<Http>, permit: Option<Extension<Permit>>, body: Bytes) -> HttpResponse {
+    if permit.is_none() {
+        return errors::json(&errors::denied(Denied::NoIdentity));
+    }
+    let name = |message| format!("gitlab.cells.topology_service.{message}");
+    let answer = json::from_json::<ClassifyRequest>(&http.pool, &name("ClassifyRequest"), &body)
+        .map_err(|_| errors::invalid("the body is not a `ClassifyRequest` in JSON"))
+        .and_then(|request| http.service.classify(request))
+        .and_then(|response| {
+            let bytes = json::to_json(&http.pool, &name("ClassifyResponse"), &response);
+            bytes.map_err(|_| Status::internal("the answer can't be written as JSON"))
+        });
+    match answer {
+        Ok(bytes) => ([(http::header::CONTENT_TYPE, "application/json")], bytes).into_response(),
+        Err(status) => errors::json(&status),
+    }
+}

@@ -1,0 +1,178 @@
+//! Between wire messages and the engine's terms. The claims' enum numbers are kept as they are.
+
+use leasehold_core::batch::{ClaimRequest, UpdateRequest};
+use leasehold_core::bucket::{BucketKey, BucketType};
+use leasehold_core::claim::{Claim, ClaimState, Source, SourceId, SourceType, Subject, UserData};
+use leasehold_core::lease::LeaseId;
+use leasehold_core::query::{LeasePosition, LeaseRow};
+use leasehold_core::rejection::{Detail, Offence, Place, Reason, Rejection};
+use leasehold_core::time::Timestamp;
+use leasehold_proto::gitlab::cells::topology_service::claims::v1 as wire;
+use leasehold_proto::gitlab::cells::topology_service::types::v1 as types;
+use leasehold_proto::leasehold::v1::LeaseCursor;
+use prost::Name;
+use prost_types::Any;
+
+/// What is wrong with a bucket on the wire, in words.
+pub(super) type Malformed = &'static str;
+
+/// The bucket type and value that a claim names: field number N is bucket type N, an id is written in decimal.
+fn claim_bucket(claim: types::Claim) -> Option<(i32, String)> {
+    use types::claim::Claim as Kind;
+    Some(match claim.claim? {
+        Kind::Route(value) => (1, value),
+        Kind::OrganizationPath(value) => (2, value),
+        Kind::RedirectRoute(value) => (3, value),
+        Kind::Username(value) => (4, value),
+        Kind::Email(value) => (5, value),
+        Kind::ProjectId(id) => (6, id.to_string()),
+        Kind::NamespaceId(id) => (7, id.to_string()),
+        Kind::GpgKey(value) => (8, value),
+        Kind::SshKey(value) => (9, value),
+        Kind::UserId(id) => (10, id.to_string()),
+        Kind::OrganizationId(id) => (11, id.to_string()),
+        Kind::ServiceDeskCustomEmail(value) => (12, value),
+        Kind::GpgKeyFingerprint(value) => (13, value),
+        Kind::SshKeyFingerprint(value) => (15, value),
+        Kind::SnippetId(id) => (16, id.to_string()),
+        Kind::PagesDomain(value) => (17, value),
+        Kind::PagesUniqueDomain(value) => (18, value),
+    })
+}
+
+/// The bucket of a request that may carry `bucket`, `claim`, or both where they agree.
+pub(super) fn bucket(bucket: Option<wire::Bucket>, claim: Option<types::Claim>) -> Result<(BucketType, String), Malformed> {
+    let claimed = claim.and_then(claim_bucket);
+    match (bucket, claimed) {
+        (Some(bucket), Some((number, value))) if bucket.r#type != number || bucket.value != value => {
+            Err("`bucket` and `claim` disagree")
+        }
+        (Some(bucket), _) => Ok((BucketType(bucket.r#type), bucket.value)),
+        (None, Some((number, value))) => Ok((BucketType(number), value)),
+        (None, None) => Err("`bucket` is missing"),
+    }
+}
+
+fn claim_request(metadata: wire::Metadata) -> Result<ClaimRequest, (BucketType, Malformed)> {
+    let bucket_type = BucketType(metadata.bucket.as_ref().map_or(0, |bucket| bucket.r#type));
+    let (bucket_type, value) = bucket(metadata.bucket, metadata.claim).map_err(|what| (bucket_type, what))?;
+    Ok(ClaimRequest {
+        bucket_type,
+        value: value.into(),
+        subject: metadata.subject.map(|subject| Subject { subject_type: subject.r#type, id: subject.id }),
+        source: metadata.source.map(|source| Source {
+            source_type: SourceType(source.r#type),
+            id: SourceId::from_bytes(&source.rails_primary_key_id),
+        }),
+        user_data: metadata.user_data.map(|data| UserData { type_url: data.type_url, value: data.value }),
+    })
+}
+
+/// An update as the engine takes it.
+///
+/// # Errors
+/// Every claim that names no bucket, or two.
+pub(super) fn update(creates: Vec<wire::Metadata>, destroys: Vec<wire::Metadata>) -> Result<UpdateRequest, Rejection> {
+    let mut offences = Vec::new();
+    let mut list = |claims: Vec<wire::Metadata>, place: fn(u32) -> Place| {
+        let mut requests = Vec::with_capacity(claims.len());
+        for (position, claim) in (0..).zip(claims) {
+            match claim_request(claim) {
+                Ok(request) => requests.push(request),
+                Err((bucket_type, what)) => {
+                    let detail = Detail::Form(what);
+                    offences.push(Offence::at(place(position), bucket_type, Reason::InvalidUpdate, detail));
+                }
+            }
+        }
+        requests
+    };
+    let request = UpdateRequest { creates: list(creates, Place::create), destroys: list(destroys, Place::destroy) };
+    Rejection::of(offences).map_or(Ok(request), Err)
+}
+
+pub(super) fn uuid(id: impl std::fmt::Display) -> Option<types::Uuid> {
+    Some(types::Uuid { value: id.to_string() })
+}
+
+pub(super) fn timestamp(at: Timestamp) -> Option<prost_types::Timestamp> {
+    let micros = at.as_micros();
+    Some(prost_types::Timestamp {
+        seconds: i64::try_from(micros / 1_000_000).unwrap_or(i64::MAX),
+        nanos: i32::try_from(micros % 1_000_000 * 1_000).unwrap_or(0),
+    })
+}
+
+/// A time of the wire, rounded up to the next microsecond, as fits an inclusive lower bound.
+pub(super) fn lower_bound(at: &prost_types::Timestamp) -> Result<Timestamp, Malformed> {
+    if !(0..1_000_000_000).contains(&at.nanos) {
+        return Err("`created_after.nanos` is not from 0 to 999999999");
+    }
+    let Ok(seconds) = u64::try_from(at.seconds) else { return Ok(Timestamp::MIN) };
+    let nanos = u64::try_from(at.nanos).unwrap_or(0);
+    Ok(Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(nanos.div_ceil(1_000))))
+}
+
+pub(super) fn lease_record(row: &LeaseRow) -> wire::LeaseRecord {
+    wire::LeaseRecord {
+        uuid: uuid(row.position.lease),
+        created_at: timestamp(row.position.created_at),
+        updated_at: timestamp(row.updated_at),
+    }
+}
+
+/// An opaque cursor, valid for its cell only.
+pub(super) fn cursor(cell_id: i64, position: LeasePosition) -> Any {
+    let cursor = LeaseCursor {
+        cell_id,
+        // A time of the system clock is far from the end of the range.
+        created_at_micros: i64::try_from(position.created_at.as_micros()).unwrap_or(i64::MAX),
+        lease_uuid: position.lease.0.into_bytes().to_vec(),
+    };
+    Any { type_url: LeaseCursor::type_url(), value: prost::Message::encode_to_vec(&cursor) }
+}
+
+/// Reads a cursor back.
+///
+/// # Errors
+/// It is not one of ours, or is another cell's.
+pub(super) fn read_cursor(cell_id: i64, any: &Any) -> Result<LeasePosition, Malformed> {
+    let foreign = "`next` is not a cursor that this service gave for this cell's leases";
+    let cursor: LeaseCursor = any.to_msg().map_err(|_| foreign)?;
+    let lease = uuid::Uuid::from_slice(&cursor.lease_uuid).map_err(|_| foreign)?;
+    let created_at = u64::try_from(cursor.created_at_micros).map_err(|_| foreign)?;
+    if cursor.cell_id != cell_id {
+        return Err(foreign);
+    }
+    Ok(LeasePosition { created_at: Timestamp::from_micros(created_at), lease: LeaseId(lease) })
+}
+
+/// A claim as reads show it: of a replace, the new record, as being created.
+pub(super) fn record(key: &BucketKey, claim: Claim) -> wire::Record {
+    let hold = claim.hold();
+    let (status, record) = match claim.state {
+        ClaimState::Active(record) => (wire::record::Status::Active, record),
+        ClaimState::Creating(_, record) => (wire::record::Status::LeaseCreating, record),
+        ClaimState::Destroying(_, record) => (wire::record::Status::LeaseDestroying, record),
+        ClaimState::Replacing(_, both) => (wire::record::Status::LeaseCreating, both.new),
+    };
+    let metadata = wire::Metadata {
+        bucket: Some(wire::Bucket { r#type: key.bucket_type.0, value: record.spelling.to_string() }),
+        subject: Some(wire::Subject { r#type: record.subject.subject_type, id: record.subject.id }),
+        source: Some(wire::Source {
+            r#type: record.source.source_type.0,
+            rails_primary_key_id: record.source.id.as_bytes().to_vec(),
+        }),
+        user_data: record.user_data.map(|data| Any { type_url: data.type_url, value: data.value }),
+        claim: None,
+    };
+    wire::Record {
+        uuid: uuid(record.uuid),
+        metadata: Some(metadata),
+        cell_id: claim.owner.0,
+        status: status.into(),
+        lease_uuid: hold.and_then(|hold| uuid(hold.lease)),
+        created_at: timestamp(record.created_at),
+        updated_at: timestamp(record.updated_at),
+    }
+}

@@ -1,0 +1,13 @@
+//! The claims service and its command line.
+
+pub mod client;
+pub mod committer;
+pub mod config;
+pub mod grpc;
+pub mod identity;
+pub mod metrics;
+pub mod serve;
+pub mod store;
+pub mod tls;
+pub mod trace;
+pub mod transfer;

@@ -1,0 +1,175 @@
+//! The `leasehold` command line: the server, its data, and a client's verbs.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use leasehold_server::client::{self, Connection, EXIT_CODES, Verb};
+use leasehold_server::config::{Config, ConfigError, LogFormat};
+use leasehold_server::serve::{ServeError, serve};
+use leasehold_server::{trace, transfer};
+
+/// Names arrive and are freed on all threads at once; the system's allocator is slower at that.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Keeps names unique across many databases.
+#[derive(Parser)]
+#[command(name = "leasehold", version, after_help = EXIT_CODES, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    connection: Connection,
+    /// Answer in JSON, for machines
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve claims
+    Serve(ServeArgs),
+    /// Write everything in a data directory as JSON lines; its server must be stopped
+    Export(ExportArgs),
+    /// Read an export into a new data directory
+    Import(ImportArgs),
+    /// Print completions for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    #[command(flatten)]
+    Client(Verb),
+}
+
+/// Flags win over the environment, the environment over the file.
+#[derive(Args)]
+struct ServeArgs {
+    /// Where to serve; port 0 picks a free one and prints it [default: 127.0.0.1:7171]
+    #[arg(long, value_name = "ADDR:PORT", env = "LEASEHOLD_LISTEN")]
+    listen: Option<SocketAddr>,
+    /// Where the data lies [default: leasehold in the user's state folder]
+    #[arg(long, value_name = "DIR", env = "LEASEHOLD_DATA")]
+    data: Option<PathBuf>,
+    /// The configuration, in TOML; without it, development cells 1 and 2 are served
+    #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
+    config: Option<PathBuf>,
+    /// Where to serve /metrics in plain HTTP; without TLS it is at the main address too
+    #[arg(long, value_name = "ADDR:PORT", env = "LEASEHOLD_METRICS_LISTEN")]
+    metrics_listen: Option<SocketAddr>,
+    /// How to log to standard error [default: text]
+    #[arg(long, env = "LEASEHOLD_LOG_FORMAT")]
+    log_format: Option<LogFormat>,
+    /// What to log: a level, or a filter such as `info,audit=off` [default: info]
+    #[arg(long, value_name = "FILTER", env = "LEASEHOLD_LOG")]
+    log: Option<String>,
+    /// Serve beyond loopback without TLS: everybody who reaches the port may do everything
+    #[arg(long)]
+    insecure_plaintext: bool,
+}
+
+#[derive(Args)]
+struct ExportArgs {
+    /// Where the data lies [default: leasehold in the user's state folder]
+    #[arg(long, value_name = "DIR", env = "LEASEHOLD_DATA")]
+    data: Option<PathBuf>,
+    /// Where to write [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct ImportArgs {
+    /// The new data directory [default: leasehold in the user's state folder]
+    #[arg(long, value_name = "DIR", env = "LEASEHOLD_DATA")]
+    data: Option<PathBuf>,
+    /// What to read [default: standard input]
+    #[arg(long, value_name = "FILE")]
+    input: Option<PathBuf>,
+}
+
+impl ServeArgs {
+    fn config(self) -> Result<Config, ConfigError> {
+        let mut config = self.config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
+        config.listen = self.listen.unwrap_or(config.listen);
+        config.data = self.data.or(config.data);
+        config.metrics_listen = self.metrics_listen.or(config.metrics_listen);
+        config.log.format = self.log_format.unwrap_or(config.log.format);
+        config.log.filter = self.log.unwrap_or(config.log.filter);
+        config.insecure_plaintext |= self.insecure_plaintext;
+        config.checked()
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match cli.command {
+        Command::Serve(args) => exit(run_server(args)),
+        Command::Export(args) => exit(export(args)),
+        Command::Import(args) => exit(import(args)),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "leasehold", &mut io::stdout());
+            ExitCode::SUCCESS
+        }
+        Command::Client(verb) => ask(&cli.connection, verb, cli.json),
+    }
+}
+
+fn exit<E: std::fmt::Display>(result: Result<(), E>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_server(args: ServeArgs) -> Result<(), ServeError> {
+    let config = args.config()?;
+    trace::start(&config.log).map_err(io::Error::other)?;
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(config))
+}
+
+fn export(args: ExportArgs) -> Result<(), ServeError> {
+    let data = Config { data: args.data, ..Config::default() }.data_dir()?;
+    let output: Box<dyn Write> = match &args.output {
+        Some(path) => Box::new(File::create(path).map_err(|error| named(path, &error))?),
+        None => Box::new(io::stdout().lock()),
+    };
+    let rows = transfer::export(&data, BufWriter::new(output)).map_err(io::Error::other)?;
+    eprintln!("exported {rows} rows from `{}`", data.display());
+    Ok(())
+}
+
+fn import(args: ImportArgs) -> Result<(), ServeError> {
+    let data = Config { data: args.data, ..Config::default() }.data_dir()?;
+    let rows = match &args.input {
+        Some(path) => transfer::import(&data, BufReader::new(File::open(path).map_err(|error| named(path, &error))?)),
+        None => transfer::import(&data, io::stdin().lock()),
+    };
+    eprintln!("imported {} rows into `{}`", rows.map_err(io::Error::other)?, data.display());
+    Ok(())
+}
+
+fn named(path: &std::path::Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))
+}
+
+fn ask(connection: &Connection, verb: Verb, json: bool) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return exit(Err(error)),
+    };
+    match runtime.block_on(client::run(connection, verb, json)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            error.report(json);
+            ExitCode::from(error.exit_code())
+        }
+    }
+}

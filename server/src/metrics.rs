@@ -1,0 +1,158 @@
+//! What operators watch, in Prometheus' terms. Counts and times only: never a claim's value.
+
+use std::time::Duration;
+
+use leasehold_core::rejection::Rejection;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    method: &'static str,
+    code: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Method {
+    method: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+/// Every metric, and the registry that renders them.
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<Outcome, Counter>,
+    durations: Family<Method, Histogram, fn() -> Histogram>,
+    conflicts: Family<ReasonLabel, Counter>,
+    shed: Family<Method, Counter>,
+    group_commands: Histogram,
+    load: Histogram,
+    save: Histogram,
+    leases: Gauge,
+    held_claims: Gauge,
+    oldest_lease_seconds: Gauge,
+    waiting: Gauge,
+    disk_bytes: Gauge,
+    store_failed: Gauge,
+}
+
+/// What is read off the server at the moment of a scrape.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reading {
+    /// Outstanding leases.
+    pub leases: usize,
+    /// Claims that they hold.
+    pub held_claims: usize,
+    /// The age of the oldest.
+    pub oldest_lease: Duration,
+    /// Commands that wait for the writer.
+    pub waiting: usize,
+    /// Bytes on disk.
+    pub disk_bytes: u64,
+    /// Whether the store has failed.
+    pub store_failed: bool,
+}
+
+fn seconds() -> Histogram {
+    // 50 µs to about 26 s.
+    Histogram::new(exponential_buckets(0.000_05, 2.0, 20))
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut metrics = Self {
+            registry: Registry::with_prefix("leasehold"),
+            requests: Family::default(),
+            durations: Family::new_with_constructor(seconds),
+            conflicts: Family::default(),
+            shed: Family::default(),
+            group_commands: Histogram::new(exponential_buckets(1.0, 2.0, 10)),
+            load: seconds(),
+            save: seconds(),
+            leases: Gauge::default(),
+            held_claims: Gauge::default(),
+            oldest_lease_seconds: Gauge::default(),
+            waiting: Gauge::default(),
+            disk_bytes: Gauge::default(),
+            store_failed: Gauge::default(),
+        };
+        metrics.register();
+        metrics
+    }
+}
+
+impl Metrics {
+    fn register(&mut self) {
+        let all = &mut self.registry;
+        all.register("requests", "Requests by method and gRPC code", self.requests.clone());
+        all.register_with_unit("request_duration", "Time to answer, by method", Unit::Seconds, self.durations.clone());
+        all.register("rejections", "Updates refused by the engine, by reason", self.conflicts.clone());
+        all.register("shed", "Requests turned away under load, by method", self.shed.clone());
+        all.register("group_commands", "Commands in a group", self.group_commands.clone());
+        all.register_with_unit("group_decide", "Time to load and decide a group", Unit::Seconds, self.load.clone());
+        all.register_with_unit("store_save", "Time to write and sync a group", Unit::Seconds, self.save.clone());
+        all.register("outstanding_leases", "Leases that are not settled", self.leases.clone());
+        all.register("held_claims", "Claims under a lease", self.held_claims.clone());
+        all.register_with_unit("oldest_lease_age", "Age of the oldest outstanding lease", Unit::Seconds, self.oldest_lease_seconds.clone());
+        all.register("waiting_commands", "Commands that wait for the writer", self.waiting.clone());
+        all.register_with_unit("disk", "Bytes of the store on disk", Unit::Bytes, self.disk_bytes.clone());
+        all.register("store_failed", "1 once a write has failed, until the restart", self.store_failed.clone());
+    }
+
+    /// Counts an answered request.
+    pub fn answered(&self, method: &'static str, code: tonic::Code, took: Duration) {
+        self.requests.get_or_create(&Outcome { method, code: format!("{code:?}") }).inc();
+        self.durations.get_or_create(&Method { method }).observe(took.as_secs_f64());
+    }
+
+    /// Counts a refusal of the engine, by each distinct reason in it.
+    pub fn rejected(&self, rejection: &Rejection) {
+        self.conflicts.get_or_create(&ReasonLabel { reason: rejection.reason().code() }).inc();
+    }
+
+    /// Counts a request that was turned away under load.
+    pub fn shed(&self, method: &'static str) {
+        self.shed.get_or_create(&Method { method }).inc();
+    }
+
+    /// Notes the size of a group.
+    pub fn group(&self, commands: usize) {
+        self.group_commands.observe(commands as f64);
+    }
+
+    /// Notes the time a group took to load and decide.
+    pub fn loaded(&self, took: Duration) {
+        self.load.observe(took.as_secs_f64());
+    }
+
+    /// Notes the time a group took to write and sync.
+    pub fn saved(&self, took: Duration) {
+        self.save.observe(took.as_secs_f64());
+    }
+
+    /// Every metric as text.
+    ///
+    /// # Errors
+    /// None that a string can have.
+    pub fn render(&self, reading: Reading) -> Result<String, std::fmt::Error> {
+        let gauge = |gauge: &Gauge, value: u64| drop(gauge.set(i64::try_from(value).unwrap_or(i64::MAX)));
+        gauge(&self.leases, reading.leases as u64);
+        gauge(&self.held_claims, reading.held_claims as u64);
+        gauge(&self.oldest_lease_seconds, reading.oldest_lease.as_secs());
+        gauge(&self.waiting, reading.waiting as u64);
+        gauge(&self.disk_bytes, reading.disk_bytes);
+        gauge(&self.store_failed, u64::from(reading.store_failed));
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}

@@ -1,0 +1,292 @@
+//! `leasehold serve`: puts the parts together, and takes them apart in order.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use leasehold_core::batch::MAX_REQUEST_BYTES;
+use leasehold_core::catalogue::Catalogue;
+use leasehold_core::rules::Rules;
+use leasehold_core::store::Store;
+use leasehold_core::update::{Command, Forget};
+use leasehold_proto::access::AccessRules;
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimServiceServer;
+use leasehold_proto::gitlab::cells::topology_service::classify_service_server::ClassifyServiceServer;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::service::Routes;
+use tonic_health::server::HealthReporter;
+
+use crate::committer::{Committer, Guard, Refusal, now};
+use crate::config::{Config, ConfigError};
+use crate::grpc::{Claims, Classify, GuardLayer, Service, http_router};
+use crate::metrics::{Metrics, Reading};
+use crate::store::{EmbeddedStore, StoreError};
+use crate::tls::{Certificates, TlsError, accept};
+
+/// How long requests under way may take to finish at a stop.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often settled leases are looked through, and the health is.
+const TICK: Duration = Duration::from_secs(5);
+/// Leases forgotten at a time.
+const FORGET_BATCH: usize = 500;
+
+/// Why the server can't start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A certificate.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// An address.
+    #[error("can't listen on `{address}`: {error}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// The built-in descriptors.
+    #[error("the built-in descriptors can't be used: {0}")]
+    Descriptors(String),
+    /// The machine.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The transport.
+    #[error("the server failed: {0}")]
+    Transport(#[from] tonic::transport::Error),
+}
+
+/// Serves until a signal says stop.
+///
+/// # Errors
+/// The server can't start, or its listener fails.
+pub async fn serve(config: Config) -> Result<(), ServeError> {
+    let data = config.data_dir()?;
+    let certificates = config.tls.clone().map(Certificates::load).transpose()?.map(Arc::new);
+    let store = EmbeddedStore::open(&data)?;
+    let service = Arc::new(service(&config, &data, store)?);
+    let listener = listen(config.listen).await?;
+    let metrics_listener = match config.metrics_listen {
+        Some(address) => Some(listen(address).await?),
+        None => None,
+    };
+    greet(&config, &data, listener.local_addr()?, metrics_listener.as_ref().map(TcpListener::local_addr).transpose()?);
+
+    let (stop, stopping) = watch::channel(false);
+    let (health, health_service) = tonic_health::server::health_reporter();
+    tokio::spawn(tend(service.clone(), health, config.settled_retention_seconds, stopping.clone()));
+    if let Some(listener) = metrics_listener {
+        tokio::spawn(serve_metrics(listener, service.clone(), stopping.clone()));
+    }
+    if let Some(certificates) = certificates.clone() {
+        let mut stopping = stopping.clone();
+        tokio::spawn(async move {
+            tokio::select! { () = certificates.watch() => {}, _ = stopping.wait_for(|stop| *stop) => {} }
+        });
+    }
+    let (accepted, incoming) = mpsc::channel(128);
+    tokio::spawn(accept(listener, certificates, accepted));
+
+    let routes = routes(&config, &service, health_service)?;
+    let guard = GuardLayer { rules: Arc::new(access_rules()?), metrics: service.metrics.clone() };
+    let mut stopped = stopping.clone();
+    let server = tonic::transport::Server::builder()
+        .accept_http1(true)
+        .max_concurrent_streams(config.limits.streams_per_connection)
+        .http2_keepalive_interval(Some(Duration::from_secs(60)))
+        .layer(guard)
+        .add_routes(routes)
+        .serve_with_incoming_shutdown(ReceiverStream::new(incoming), async move {
+            // A sender that is gone means stop, too.
+            let _ = stopped.wait_for(|stop| *stop).await;
+        });
+    let result = until_stopped(server, stop).await;
+    println!("stopped");
+    result
+}
+
+async fn until_stopped(
+    server: impl Future<Output = Result<(), tonic::transport::Error>>,
+    stop: watch::Sender<bool>,
+) -> Result<(), ServeError> {
+    let mut server = std::pin::pin!(server);
+    let signal = wait_for_signal()?;
+    tokio::select! {
+        result = &mut server => return Ok(result?),
+        () = signal => {}
+    }
+    println!("stopping: requests under way are finished first, another signal stops at once");
+    stop.send_replace(true);
+    tokio::select! {
+        result = tokio::time::timeout(DRAIN_TIMEOUT, server) => result.unwrap_or(Ok(()))?,
+        () = wait_for_signal()? => {}
+    }
+    Ok(())
+}
+
+fn wait_for_signal() -> io::Result<impl Future<Output = ()>> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+    })
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
+    TcpListener::bind(address).await.map_err(|error| ServeError::Listen { address, error })
+}
+
+fn service(config: &Config, data: &std::path::Path, store: EmbeddedStore) -> Result<Service, ServeError> {
+    let metrics = Arc::new(Metrics::default());
+    let guard = guard(config, data.to_owned(), store.clone());
+    let committer = Committer::start(store.clone(), config.limits.queued_begins, guard, metrics.clone())?;
+    let rules = Rules {
+        catalogue: Catalogue::with(config.bucket_types.iter().cloned()),
+        cells: config.cells().into_keys().collect(),
+    };
+    Ok(Service::new(config, rules, store, committer, metrics))
+}
+
+/// Keeps begins away from a full disk, where a failing write would stop everything, and from full memory.
+fn guard(config: &Config, data: PathBuf, store: EmbeddedStore) -> Guard {
+    let (min_free_mib, max_held) = (config.min_free_disk_mib, config.limits.held_claims);
+    Box::new(move || {
+        if store.occupancy().held_claims > max_held {
+            return Some(Refusal::overloaded());
+        }
+        let disk = nix::sys::statvfs::statvfs(&data).ok()?;
+        let free_mib = disk.blocks_available().saturating_mul(disk.fragment_size()) / (1024 * 1024);
+        let message = format!("the disk has {free_mib} MiB free, less than `min_free_disk_mib` = {min_free_mib}: make room");
+        (free_mib < min_free_mib).then(|| Refusal::StoreUnavailable(message.into()))
+    })
+}
+
+fn access_rules() -> Result<AccessRules, ServeError> {
+    AccessRules::from_descriptors().map_err(|error| ServeError::Descriptors(error.to_string()))
+}
+
+fn routes<H>(config: &Config, service: &Arc<Service>, health: H) -> Result<Routes, ServeError>
+where
+    H: tower::Service<http::Request<tonic::body::Body>, Error = std::convert::Infallible>
+        + tonic::server::NamedService
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    H::Response: axum::response::IntoResponse,
+    H::Future: Send + 'static,
+{
+    let descriptors = |error: &dyn std::fmt::Display| ServeError::Descriptors(error.to_string());
+    let pool = leasehold_proto::descriptor_pool().map_err(|error| descriptors(&error))?;
+    let reflection = || tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(leasehold_proto::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
+    let claims = ClaimServiceServer::new(Claims(service.clone()))
+        .max_decoding_message_size(MAX_REQUEST_BYTES)
+        .max_encoding_message_size(usize::MAX);
+    let classify = ClassifyServiceServer::new(Classify(service.clone())).max_decoding_message_size(MAX_REQUEST_BYTES);
+    let mut http = http_router(service.clone(), pool);
+    if config.tls.is_none() {
+        http = http.merge(metrics_router(service.clone()));
+    }
+    Ok(Routes::from(http)
+        .add_service(claims)
+        .add_service(classify)
+        .add_service(health)
+        .add_service(reflection().build_v1().map_err(|error| descriptors(&error))?)
+        .add_service(reflection().build_v1alpha().map_err(|error| descriptors(&error))?))
+}
+
+fn metrics_router(service: Arc<Service>) -> Router {
+    Router::new().route("/metrics", get(move || std::future::ready(render_metrics(&service))))
+}
+
+fn render_metrics(service: &Service) -> Result<String, http::StatusCode> {
+    let occupancy = service.store().occupancy();
+    let oldest = occupancy.oldest_lease.map_or(0, |birth| now().micros_since(birth));
+    let reading = Reading {
+        leases: occupancy.leases,
+        held_claims: occupancy.held_claims,
+        oldest_lease: Duration::from_micros(oldest),
+        waiting: service.committer().waiting(),
+        disk_bytes: occupancy.disk_bytes,
+        store_failed: service.has_failed(),
+    };
+    service.metrics.render(reading).map_err(|_| http::StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+async fn serve_metrics(listener: TcpListener, service: Arc<Service>, mut stopping: watch::Receiver<bool>) {
+    let stopped = async move { drop(stopping.wait_for(|stop| *stop).await) };
+    if let Err(error) = axum::serve(listener, metrics_router(service)).with_graceful_shutdown(stopped).await {
+        tracing::error!(%error, "metrics are no longer served");
+    }
+}
+
+/// Forgets what was settled long ago (B22, B24), and says when the store has failed.
+async fn tend(service: Arc<Service>, health: HealthReporter, retention_seconds: u64, mut stopping: watch::Receiver<bool>) {
+    health.set_serving::<ClaimServiceServer<Claims>>().await;
+    health.set_serving::<ClassifyServiceServer<Classify>>().await;
+    let mut ticks = tokio::time::interval(TICK);
+    let mut serving = true;
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            _ = stopping.wait_for(|stop| *stop) => return,
+        }
+        if serving && service.has_failed() {
+            serving = false;
+            health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
+            health.set_not_serving::<ClaimServiceServer<Claims>>().await;
+        }
+        while serving && forget_some(&service, retention_seconds).await {}
+    }
+}
+
+/// Forgets a batch of leases; true where there may be more.
+async fn forget_some(service: &Arc<Service>, retention_seconds: u64) -> bool {
+    let settled_before = now().minus_micros(retention_seconds.saturating_mul(1_000_000));
+    let store = service.store().clone();
+    let found = tokio::task::spawn_blocking(move || store.settled(settled_before, FORGET_BATCH)).await;
+    let leases = match found {
+        Ok(Ok(leases)) => leases,
+        Ok(Err(error)) => {
+            tracing::error!(%error, "settled leases can't be read");
+            return false;
+        }
+        Err(_) => return false,
+    };
+    let found = leases.len();
+    let mut forgets = tokio::task::JoinSet::new();
+    for lease in leases {
+        let service = service.clone();
+        forgets.spawn(async move { service.committer().submit(Command::Forget(Forget { lease, settled_before })).await });
+    }
+    let decisions = forgets.join_all().await;
+    found == FORGET_BATCH && decisions.iter().all(Result::is_ok)
+}
+
+fn greet(config: &Config, data: &std::path::Path, address: SocketAddr, metrics: Option<SocketAddr>) {
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    let cells: Vec<_> = config.cells.iter().map(|cell| format!("{} ({})", cell.id, cell.name)).collect();
+    println!("leasehold {} listening on {address}", env!("CARGO_PKG_VERSION"));
+    println!("  data in   {}", data.display());
+    println!("  cells     {}", cells.join(", "));
+    match metrics {
+        Some(metrics) => println!("  metrics   http://{metrics}/metrics"),
+        None if config.tls.is_none() => println!("  metrics   {scheme}://{address}/metrics"),
+        None => println!("  metrics   off: give `--metrics-listen`"),
+    }
+    let cell = config.cells.first().map_or(1, |cell| cell.id);
+    println!("try: leasehold begin --server {scheme}://{address} --cell {cell} --create USERNAMES:alice --subject USER:7 --source USERS:7");
+}

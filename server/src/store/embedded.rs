@@ -1,0 +1,555 @@
+//! The embedded store: fjall, a log-structured store in this process. One journal append and one sync a group.
+//!
+//! | keyspace | key | value |
+//! |---|---|---|
+//! | `claims` | bucket | a claim at rest: its owner and record |
+//! | `sources` | cell, table, row, bucket | nothing: the order of lists (B32) |
+//! | `outstanding` | lease | a lease and the claims that it holds, whole |
+//! | `settled` | lease | a settled lease |
+//! | `settled_order` | time of settling, lease | nothing: the order of forgetting |
+//! | `replays` | idempotency key | what it was used for |
+//! | `meta` | `format`, `fence` | a number |
+//!
+//! A begin writes one row, whatever it holds: claims reach their own rows when they come to rest. What is outstanding is
+//! kept in memory too, read from its rows at opening.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+use fjall::compaction::Leveled;
+use fjall::config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy};
+use fjall::{
+    CompressionType, Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable, Snapshot,
+};
+use leasehold_core::bucket::BucketKey;
+use leasehold_core::claim::{CellId, Claim, ClaimState, Record, SourceId};
+use leasehold_core::invariant::State;
+use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, LeaseState};
+use leasehold_core::query::{LeaseRow, LeaseScan, RecordRow, RecordScan};
+use leasehold_core::store::Store;
+use leasehold_core::time::Timestamp;
+use leasehold_core::transaction::{Keys, NetChanges, Replay, RowChange, Workspace};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::held::Held;
+use super::keys;
+
+/// The format that this version reads and writes.
+const FORMAT: u64 = 1;
+const MIB: u64 = 1024 * 1024;
+
+/// Why the embedded store could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another process has the data directory open.
+    #[error("the data directory `{}` is in use by another process: stop it, or choose another directory with `--data`", .0.display())]
+    Locked(PathBuf),
+    /// The data was written by another version.
+    #[error("the data directory `{}` has format {found}, this version reads format {FORMAT}: use the version that wrote it to `export`, and `import` the result", .dir.display())]
+    Format {
+        /// The directory.
+        dir: PathBuf,
+        /// The format found.
+        found: u64,
+    },
+    /// What was read is not what was written.
+    #[error("the data is damaged: {0}: restore the data directory from a copy")]
+    Damaged(String),
+    /// The disk or the store failed.
+    #[error("the store failed: {0}")]
+    Failed(String),
+}
+
+impl From<fjall::Error> for StoreError {
+    fn from(error: fjall::Error) -> Self {
+        match error {
+            fjall::Error::Storage(
+                inner @ (fjall::LsmError::ChecksumMismatch { .. } | fjall::LsmError::Unrecoverable),
+            ) => Self::Damaged(inner.to_string()),
+            fjall::Error::JournalRecovery(_)
+            | fjall::Error::InvalidTrailer
+            | fjall::Error::InvalidTag(_)
+            | fjall::Error::Decompress(_)
+            | fjall::Error::Unrecoverable => Self::Damaged(error.to_string()),
+            fjall::Error::Poisoned => {
+                Self::Failed("an earlier write failed, so no more are taken; see the first error, then restart".into())
+            }
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// A claim at rest, as its row has it.
+#[derive(Serialize, Deserialize)]
+struct RestingRow<'a> {
+    owner: CellId,
+    record: std::borrow::Cow<'a, Record>,
+}
+
+/// A lease and what it holds, as its row has it.
+#[derive(Serialize, Deserialize)]
+struct OutstandingRow<'a> {
+    lease: std::borrow::Cow<'a, Lease>,
+    claims: Vec<(std::borrow::Cow<'a, BucketKey>, std::borrow::Cow<'a, Claim>)>,
+}
+
+struct Inner {
+    database: Database,
+    claims: Keyspace,
+    sources: Keyspace,
+    outstanding: Keyspace,
+    settled: Keyspace,
+    settled_order: Keyspace,
+    replays: Keyspace,
+    meta: Keyspace,
+    held: RwLock<Held>,
+}
+
+/// The embedded store. Clones share it: any number read, and one, the committer's, writes.
+#[derive(Clone)]
+pub struct EmbeddedStore {
+    inner: Arc<Inner>,
+}
+
+/// How full the store is.
+#[derive(Clone, Copy, Debug)]
+pub struct Occupancy {
+    /// Leases that are outstanding.
+    pub leases: usize,
+    /// Claims that they hold.
+    pub held_claims: usize,
+    /// When the oldest of them was begun.
+    pub oldest_lease: Option<Timestamp>,
+    /// Bytes on disk.
+    pub disk_bytes: u64,
+}
+
+fn options(memtable_bytes: u64, bloom: bool) -> KeyspaceCreateOptions {
+    let filter = if bloom { FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0)) } else { FilterPolicyEntry::None };
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(memtable_bytes)
+        .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
+        .filter_policy(FilterPolicy::all(filter))
+        .filter_block_pinning_policy(PinningPolicy::all(true))
+        .index_block_pinning_policy(PinningPolicy::all(true))
+        .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(8 * MIB)))
+}
+
+impl EmbeddedStore {
+    /// Opens the data directory, made where it is missing.
+    ///
+    /// # Errors
+    /// It is in use, of another format, damaged, or the disk failed.
+    pub fn open(dir: &Path) -> Result<Self> {
+        std::fs::create_dir_all(dir).map_err(|error| StoreError::Failed(format!("`{}`: {error}", dir.display())))?;
+        let open = std::panic::AssertUnwindSafe(|| Self::open_database(dir));
+        // The library asserts some of what it reads; a damaged directory must not look like our own fault.
+        std::panic::catch_unwind(open)
+            .unwrap_or_else(|_| Err(StoreError::Damaged(format!("`{}` can't be opened", dir.display()))))
+    }
+
+    fn open_database(dir: &Path) -> Result<Self> {
+        let builder = Database::builder(dir.join("fjall"))
+            .cache_size(32 * MIB)
+            .max_journaling_size(64 * MIB)
+            .worker_threads(1)
+            .manual_journal_persist(true);
+        let database = builder.open().map_err(|error| match error {
+            fjall::Error::Locked => StoreError::Locked(dir.to_owned()),
+            other => other.into(),
+        })?;
+        let keyspace = |name, memtable_mib, bloom| database.keyspace(name, || options(memtable_mib * MIB, bloom));
+        let inner = Inner {
+            claims: keyspace("claims", 8, true)?,
+            sources: keyspace("sources", 8, false)?,
+            outstanding: keyspace("outstanding", 4, false)?,
+            settled: keyspace("settled", 4, true)?,
+            settled_order: keyspace("settled_order", 4, false)?,
+            replays: keyspace("replays", 4, true)?,
+            meta: keyspace("meta", 1, false)?,
+            held: RwLock::default(),
+            database,
+        };
+        inner.check_format(dir)?;
+        inner.read_outstanding()?;
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// How full the store is.
+    pub fn occupancy(&self) -> Occupancy {
+        let held = self.inner.held();
+        let (leases, held_claims) = held.counts();
+        let disk_bytes = self.inner.database.disk_space().unwrap_or(0);
+        Occupancy { leases, held_claims, oldest_lease: held.oldest(), disk_bytes }
+    }
+
+    /// Hands every row to `visit`, in the order of keys, without keeping them: claims, leases, replays.
+    ///
+    /// # Errors
+    /// A row could not be read, or `visit` failed.
+    pub fn for_each<E: From<StoreError>>(&self, visit: impl FnMut(Row) -> std::result::Result<(), E>) -> std::result::Result<Fence, E> {
+        self.inner.for_each(visit)
+    }
+}
+
+/// A row, for export.
+#[derive(Debug)]
+pub enum Row {
+    /// A claim, at rest or held.
+    Claim(BucketKey, Claim),
+    /// A lease, outstanding or settled.
+    Lease(LeaseId, Lease),
+    /// An idempotency key.
+    Replay(IdempotencyKey, Replay),
+}
+
+impl Inner {
+    fn held(&self) -> RwLockReadGuard<'_, Held> {
+        // The lock is never held across anything that can panic half-way through a change.
+        self.held.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_format(&self, dir: &Path) -> Result<()> {
+        match self.number("format")? {
+            Some(FORMAT) => Ok(()),
+            Some(found) => Err(StoreError::Format { dir: dir.to_owned(), found }),
+            None => {
+                let mut batch = self.database.batch().durability(Some(PersistMode::SyncData));
+                batch.insert(&self.meta, "format", FORMAT.to_be_bytes());
+                Ok(batch.commit()?)
+            }
+        }
+    }
+
+    fn number(&self, name: &str) -> Result<Option<u64>> {
+        let Some(bytes) = self.meta.get(name)? else { return Ok(None) };
+        let bytes = <[u8; 8]>::try_from(&bytes[..]).map_err(|_| damaged(name))?;
+        Ok(Some(u64::from_be_bytes(bytes)))
+    }
+
+    fn fence(&self) -> Result<Fence> {
+        Ok(Fence(self.number("fence")?.unwrap_or(0)))
+    }
+
+    fn read_outstanding(&self) -> Result<()> {
+        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        for item in self.database.snapshot().iter(&self.outstanding) {
+            let (key, value) = item.into_inner()?;
+            let id = keys::read_lease(&key).ok_or_else(|| damaged("outstanding"))?;
+            let row: OutstandingRow<'_> = decode("outstanding", &value)?;
+            held.put_lease(id, Some(&row.lease));
+            row.claims.iter().for_each(|(key, claim)| held.put_claim(key, Some(claim)));
+        }
+        Ok(())
+    }
+
+    fn resting_claim(&self, key: &BucketKey) -> Result<Option<Claim>> {
+        let bytes = self.claims.get(keys::bucket(key))?;
+        bytes.map(|bytes| decode_claim(&bytes)).transpose()
+    }
+
+    fn claim(&self, held: &Held, key: &BucketKey) -> Result<Option<Claim>> {
+        match held.claim(key) {
+            Some(claim) => Ok(Some(claim.clone())),
+            None => self.resting_claim(key),
+        }
+    }
+
+    fn lease(&self, held: &Held, id: LeaseId) -> Result<Option<Lease>> {
+        if let Some(lease) = held.lease(id) {
+            return Ok(Some(lease.clone()));
+        }
+        self.settled.get(keys::lease(id))?.map(|bytes| decode("settled", &bytes)).transpose()
+    }
+
+    fn replay(&self, key: &IdempotencyKey) -> Result<Option<Replay>> {
+        self.replays.get(encode(key)?)?.map(|bytes| decode("replays", &bytes)).transpose()
+    }
+
+    fn put_claim(&self, batch: &mut OwnedWriteBatch, change: &RowChange<BucketKey, Claim>) -> Result<()> {
+        let (before, after) = (resting(change.before.as_ref()), resting(change.after.as_ref()));
+        if before == after {
+            return Ok(());
+        }
+        let place = |(owner, record): (CellId, &Record)| {
+            keys::source_claim(owner, record.source.source_type, &record.source.id, &change.key)
+        };
+        let (old, new) = (before.map(place), after.map(place));
+        if old != new {
+            old.into_iter().for_each(|place| batch.remove(&self.sources, place));
+            new.into_iter().for_each(|place| batch.insert(&self.sources, place, ""));
+        }
+        let key = keys::bucket(&change.key);
+        match after {
+            Some((owner, record)) => {
+                let row = RestingRow { owner, record: std::borrow::Cow::Borrowed(record) };
+                batch.insert(&self.claims, key, encode(&row)?);
+            }
+            None => batch.remove(&self.claims, key),
+        }
+        Ok(())
+    }
+
+    fn put_lease(
+        &self,
+        batch: &mut OwnedWriteBatch,
+        change: &RowChange<LeaseId, Lease>,
+        claims: &BTreeMap<&BucketKey, &Claim>,
+    ) -> Result<()> {
+        let key = keys::lease(change.key);
+        if let Some(before) = &change.before {
+            match before.state {
+                LeaseState::Outstanding(_) => batch.remove(&self.outstanding, key),
+                LeaseState::Settled(_) => {
+                    batch.remove(&self.settled, key);
+                    batch.remove(&self.settled_order, keys::settled(before.updated_at, change.key));
+                }
+            }
+        }
+        match &change.after {
+            Some(lease) if lease.outcome().is_some() => {
+                batch.insert(&self.settled, key, encode(lease)?);
+                batch.insert(&self.settled_order, keys::settled(lease.updated_at, change.key), "");
+            }
+            Some(lease) => batch.insert(&self.outstanding, key, outstanding_row(lease, claims)?),
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn for_each<E: From<StoreError>>(&self, mut visit: impl FnMut(Row) -> std::result::Result<(), E>) -> std::result::Result<Fence, E> {
+        let held = self.held();
+        let snapshot = self.database.snapshot();
+        let rows = |keyspace: &Keyspace| {
+            snapshot.iter(keyspace).map(|item| item.into_inner().map_err(StoreError::from))
+        };
+        for row in rows(&self.claims) {
+            let (key, value) = row?;
+            let key = keys::read_bucket(&key).ok_or_else(|| damaged("claims"))?;
+            if held.claim(&key).is_none() {
+                visit(Row::Claim(key, decode_claim(&value)?))?;
+            }
+        }
+        let sorted: BTreeMap<_, _> = held.claims().collect();
+        sorted.into_iter().try_for_each(|(key, claim)| visit(Row::Claim(key.clone(), claim.clone())))?;
+        let sorted: BTreeMap<_, _> = held.outstanding().collect();
+        sorted.into_iter().try_for_each(|(id, lease)| visit(Row::Lease(*id, lease.clone())))?;
+        for row in rows(&self.settled) {
+            let (key, value) = row?;
+            let id = keys::read_lease(&key).ok_or_else(|| damaged("settled"))?;
+            visit(Row::Lease(id, decode("settled", &value)?))?;
+        }
+        for row in rows(&self.replays) {
+            let (key, value) = row?;
+            visit(Row::Replay(decode("replays", &key)?, decode("replays", &value)?))?;
+        }
+        Ok(self.fence()?)
+    }
+
+    /// Claims at rest of a table, in order, at most the scan's limit, without those that `held` shows in its own way.
+    fn resting_records(&self, held: &Held, snapshot: &Snapshot, scan: &RecordScan) -> Result<BTreeSet<(SourceId, BucketKey)>> {
+        let table = keys::table(scan.cell, scan.source_type);
+        let row = |id: &SourceId| keys::source(scan.cell, scan.source_type, id);
+        let from = if scan.source_id_gt.is_empty() { table.clone() } else { keys::beyond_source(row(&scan.source_id_gt)) };
+        let to = if scan.source_id_lte.is_empty() { beyond_table(&table) } else { keys::beyond_source(row(&scan.source_id_lte)) };
+        let mut found = BTreeSet::new();
+        if from >= to {
+            return Ok(found);
+        }
+        for item in snapshot.range(&self.sources, (Bound::Included(from), Bound::Excluded(to))) {
+            let key = item.key()?;
+            let place = key.strip_prefix(table.as_slice()).and_then(keys::read_source_claim);
+            let (id, bucket) = place.ok_or_else(|| damaged("sources"))?;
+            if scan.covers(bucket.bucket_type, &id) && held.claim(&bucket).is_none() {
+                found.insert((id, bucket));
+                if found.len() >= scan.limit {
+                    break;
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// What a claim's own row has: the record at rest, of a replace the old one, of a create none.
+fn resting(claim: Option<&Claim>) -> Option<(CellId, &Record)> {
+    let claim = claim?;
+    let record = match &claim.state {
+        ClaimState::Active(record) | ClaimState::Destroying(_, record) => record,
+        ClaimState::Replacing(_, both) => &both.old,
+        ClaimState::Creating(_, _) => return None,
+    };
+    Some((claim.owner, record))
+}
+
+fn beyond_table(table: &[u8]) -> Vec<u8> {
+    // A row's key goes on with a group of nine bytes; the last of eight 0xff bytes and a count is below this.
+    [table, &[0xff; 10]].concat()
+}
+
+fn outstanding_row(lease: &Lease, claims: &BTreeMap<&BucketKey, &Claim>) -> Result<Vec<u8>> {
+    let held = lease.claims().iter().map(|key| match claims.get(key) {
+        Some(claim) => Ok((std::borrow::Cow::Borrowed(key), std::borrow::Cow::Borrowed(*claim))),
+        None => Err(StoreError::Failed("a lease was written without the claims that it holds".into())),
+    });
+    encode(&OutstandingRow { lease: std::borrow::Cow::Borrowed(lease), claims: held.collect::<Result<_>>()? })
+}
+
+fn damaged(keyspace: &str) -> StoreError {
+    StoreError::Damaged(format!("a row of `{keyspace}` can't be read"))
+}
+
+fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
+    postcard::to_stdvec(value).map_err(|error| StoreError::Failed(error.to_string()))
+}
+
+fn decode<T: DeserializeOwned>(keyspace: &str, bytes: &[u8]) -> Result<T> {
+    postcard::from_bytes(bytes).map_err(|_| damaged(keyspace))
+}
+
+fn decode_claim(bytes: &[u8]) -> Result<Claim> {
+    let row: RestingRow<'_> = decode("claims", bytes)?;
+    Ok(Claim { owner: row.owner, state: ClaimState::Active(row.record.into_owned()) })
+}
+
+impl Store for EmbeddedStore {
+    type Error = StoreError;
+
+    fn workspace(&self) -> Result<Workspace> {
+        Ok(Workspace::new(self.inner.fence()?))
+    }
+
+    fn load(&self, keys: Keys, into: &mut Workspace) -> Result<()> {
+        let held = self.inner.held();
+        for id in keys.leases {
+            into.load_lease(id, self.inner.lease(&held, id)?);
+        }
+        for key in keys.claims {
+            let claim = self.inner.claim(&held, &key)?;
+            into.load_claim(key, claim);
+        }
+        for key in keys.replays {
+            let replay = self.inner.replay(&key)?;
+            into.load_replay(key, replay);
+        }
+        Ok(())
+    }
+
+    fn save(&mut self, changes: &NetChanges) -> Result<()> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let inner = &*self.inner;
+        let mut batch = inner.database.batch().durability(Some(PersistMode::SyncData));
+        let after = changes.claims.iter().filter_map(|change| Some((&change.key, change.after.as_ref()?)));
+        let claims: BTreeMap<_, _> = after.collect();
+        changes.claims.iter().try_for_each(|change| inner.put_claim(&mut batch, change))?;
+        changes.leases.iter().try_for_each(|change| inner.put_lease(&mut batch, change, &claims))?;
+        for change in &changes.replays {
+            match &change.after {
+                Some(replay) => batch.insert(&inner.replays, encode(&change.key)?, encode(replay)?),
+                None => batch.remove(&inner.replays, encode(&change.key)?),
+            }
+        }
+        if let Some(fence) = changes.fence {
+            batch.insert(&inner.meta, "fence", fence.0.to_be_bytes());
+        }
+        batch.commit()?;
+        // Readers see a change only once it is durable; those between see the state before it.
+        let mut held = inner.held.write().unwrap_or_else(PoisonError::into_inner);
+        changes.leases.iter().for_each(|change| held.put_lease(change.key, change.after.as_ref()));
+        changes.claims.iter().for_each(|change| held.put_claim(&change.key, change.after.as_ref()));
+        Ok(())
+    }
+
+    fn claim(&self, key: &BucketKey) -> Result<Option<Claim>> {
+        if let Some(claim) = self.inner.held().claim(key) {
+            return Ok(Some(claim.clone()));
+        }
+        self.inner.resting_claim(key)
+    }
+
+    fn leases(&self, scan: &LeaseScan) -> Result<Vec<LeaseRow>> {
+        Ok(self.inner.held().leases(scan))
+    }
+
+    fn records(&self, scan: &RecordScan) -> Result<Vec<RecordRow>> {
+        // Both as of one moment: the writer changes what is held under the lock, after the disk.
+        let held = self.inner.held();
+        let snapshot = self.inner.database.snapshot();
+        let mut places = self.inner.resting_records(&held, &snapshot, scan)?;
+        places.extend(held.records(scan));
+        let mut rows = Vec::with_capacity(places.len().min(scan.limit));
+        for (_, key) in places.into_iter().take(scan.limit) {
+            let claim = match held.claim(&key) {
+                Some(claim) => claim.clone(),
+                None => {
+                    let bytes = snapshot.get(&self.inner.claims, keys::bucket(&key))?;
+                    decode_claim(&bytes.ok_or_else(|| damaged("sources"))?)?
+                }
+            };
+            rows.push(RecordRow { key, claim });
+        }
+        Ok(rows)
+    }
+
+    fn settled(&self, before: Timestamp, limit: usize) -> Result<Vec<LeaseId>> {
+        let to = before.as_micros().to_be_bytes();
+        let snapshot = self.inner.database.snapshot();
+        let items = snapshot.range(&self.inner.settled_order, ..to).take(limit);
+        items.map(|item| keys::read_settled(&item.key()?).ok_or_else(|| damaged("settled_order"))).collect()
+    }
+
+    fn state(&self) -> Result<State> {
+        let mut state = State::default();
+        state.fence = self.inner.for_each(|row| {
+            match row {
+                Row::Claim(key, claim) => drop(state.claims.insert(key, claim)),
+                Row::Lease(id, lease) => drop(state.leases.insert(id, lease)),
+                Row::Replay(key, replay) => drop(state.replays.insert(key, replay)),
+            }
+            Ok::<_, StoreError>(())
+        })?;
+        Ok(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use leasehold_core::conformance::{Harness, run};
+
+    struct Embedded(Vec<tempfile::TempDir>);
+
+    impl Harness for Embedded {
+        type Store = EmbeddedStore;
+
+        fn open(&mut self) -> EmbeddedStore {
+            let dir = tempfile::tempdir().unwrap();
+            let store = EmbeddedStore::open(dir.path()).unwrap();
+            self.0.push(dir);
+            store
+        }
+
+        fn reopen(&mut self, store: EmbeddedStore) -> EmbeddedStore {
+            drop(store);
+            EmbeddedStore::open(self.0.last().unwrap().path()).unwrap()
+        }
+    }
+
+    #[test]
+    fn embedded_store_conforms() {
+        run(&mut Embedded(Vec::new()));
+    }
+
+    #[test]
+    fn a_second_opening_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let _first = EmbeddedStore::open(dir.path()).unwrap();
+        assert!(matches!(EmbeddedStore::open(dir.path()), Err(StoreError::Locked(_))));
+    }
+}

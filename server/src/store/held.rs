@@ -1,0 +1,109 @@
+//! What is outstanding: leases and the claims that they hold. Kept in memory whole, so that lists and settles cost what
+//! they touch and never meet what was deleted (B33); on disk it is one row a lease.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use leasehold_core::bucket::BucketKey;
+use leasehold_core::claim::{CellId, Claim, SourceId, SourceType};
+use leasehold_core::lease::{Lease, LeaseId};
+use leasehold_core::query::{LeasePosition, LeaseRow, LeaseScan, RecordScan};
+use leasehold_core::time::Timestamp;
+use rustc_hash::FxHashMap;
+
+type SourceKey = (CellId, SourceType, SourceId, BucketKey);
+
+/// Outstanding leases and held claims.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    claims: FxHashMap<BucketKey, Claim>,
+    sources: BTreeSet<SourceKey>,
+    leases: FxHashMap<LeaseId, Lease>,
+    births: BTreeMap<(CellId, LeasePosition), Timestamp>,
+}
+
+impl Held {
+    pub(super) fn claim(&self, key: &BucketKey) -> Option<&Claim> {
+        self.claims.get(key)
+    }
+
+    pub(super) fn lease(&self, id: LeaseId) -> Option<&Lease> {
+        self.leases.get(&id)
+    }
+
+    pub(super) fn claims(&self) -> impl Iterator<Item = (&BucketKey, &Claim)> {
+        self.claims.iter()
+    }
+
+    pub(super) fn outstanding(&self) -> impl Iterator<Item = (&LeaseId, &Lease)> {
+        self.leases.iter()
+    }
+
+    pub(super) fn counts(&self) -> (usize, usize) {
+        (self.leases.len(), self.claims.len())
+    }
+
+    /// The birth of the oldest outstanding lease of any cell.
+    pub(super) fn oldest(&self) -> Option<Timestamp> {
+        let mut oldest = None;
+        let mut from = Bound::Unbounded;
+        // One step a cell: the first lease of each is its oldest.
+        while let Some(((cell, position), _)) = self.births.range((from, Bound::Unbounded)).next() {
+            oldest = Some(oldest.map_or(position.created_at, |oldest: Timestamp| oldest.min(position.created_at)));
+            let last = LeasePosition { created_at: Timestamp::MAX, lease: LeaseId(uuid::Uuid::max()) };
+            from = Bound::Excluded((*cell, last));
+        }
+        oldest
+    }
+
+    /// Takes a claim's new state: held, or not.
+    pub(super) fn put_claim(&mut self, key: &BucketKey, claim: Option<&Claim>) {
+        if let Some(before) = self.claims.remove(key) {
+            self.sources.remove(&source_key(key, &before));
+        }
+        if let Some(claim) = claim.filter(|claim| claim.hold().is_some()) {
+            self.sources.insert(source_key(key, claim));
+            self.claims.insert(key.clone(), claim.clone());
+        }
+    }
+
+    /// Takes a lease's new state: outstanding, or not.
+    pub(super) fn put_lease(&mut self, id: LeaseId, lease: Option<&Lease>) {
+        let position = |lease: &Lease| (lease.cell, LeasePosition { created_at: lease.created_at, lease: id });
+        if let Some(before) = self.leases.remove(&id) {
+            self.births.remove(&position(&before));
+        }
+        if let Some(lease) = lease.filter(|lease| lease.outcome().is_none()) {
+            self.births.insert(position(lease), lease.updated_at);
+            self.leases.insert(id, lease.clone());
+        }
+    }
+
+    /// Outstanding leases in order (B31).
+    pub(super) fn leases(&self, scan: &LeaseScan) -> Vec<LeaseRow> {
+        let first = LeasePosition { created_at: Timestamp::MIN, lease: LeaseId(uuid::Uuid::nil()) };
+        let from = match scan.from {
+            Bound::Included(position) => Bound::Included((scan.cell, position)),
+            Bound::Excluded(position) => Bound::Excluded((scan.cell, position)),
+            Bound::Unbounded => Bound::Included((scan.cell, first)),
+        };
+        let rows = self.births.range((from, Bound::Unbounded)).take_while(|((cell, _), _)| *cell == scan.cell);
+        rows.take(scan.limit).map(|((_, position), &updated_at)| LeaseRow { position: *position, updated_at }).collect()
+    }
+
+    /// Held claims of a table, in order (B32), at most the scan's limit.
+    pub(super) fn records(&self, scan: &RecordScan) -> Vec<(SourceId, BucketKey)> {
+        let first = BucketKey { bucket_type: leasehold_core::bucket::BucketType(i32::MIN), canonical: "".into() };
+        let from = (scan.cell, scan.source_type, scan.source_id_gt.clone(), first);
+        let table = |key: &&SourceKey| key.0 == scan.cell && key.1 == scan.source_type;
+        let upto = |key: &&SourceKey| scan.source_id_lte.is_empty() || key.2 <= scan.source_id_lte;
+        let rows = self.sources.range(from..).take_while(table).take_while(upto);
+        let covered = rows.filter(|key| scan.covers(key.3.bucket_type, &key.2));
+        covered.take(scan.limit).map(|key| (key.2.clone(), key.3.clone())).collect()
+    }
+}
+
+fn source_key(key: &BucketKey, claim: &Claim) -> SourceKey {
+    let source = &claim.record().source;
+    (claim.owner, source.source_type, source.id.clone(), key.clone())
+}

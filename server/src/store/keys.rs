@@ -1,0 +1,142 @@
+//! Keys of the embedded store, as bytes whose order is the order of what they name.
+
+use leasehold_core::bucket::{BucketKey, BucketType};
+use leasehold_core::claim::{CellId, SourceId, SourceType};
+use leasehold_core::lease::LeaseId;
+use leasehold_core::time::Timestamp;
+
+/// Bytes of a source id in one group, before the byte that counts them.
+const GROUP_BYTES: usize = 8;
+
+/// A bucket: its type, then the canonical value.
+pub(super) fn bucket(key: &BucketKey) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(4 + key.canonical.len());
+    push_bucket(&mut bytes, key);
+    bytes
+}
+
+/// Reads a bucket back.
+pub(super) fn read_bucket(bytes: &[u8]) -> Option<BucketKey> {
+    let (number, value) = bytes.split_first_chunk()?;
+    let canonical = std::str::from_utf8(value).ok()?.into();
+    Some(BucketKey { bucket_type: BucketType(i32::from_be_bytes(*number)), canonical })
+}
+
+fn push_bucket(bytes: &mut Vec<u8>, key: &BucketKey) {
+    // Types are positive, so big-endian order is their order.
+    bytes.extend_from_slice(&key.bucket_type.0.to_be_bytes());
+    bytes.extend_from_slice(key.canonical.as_bytes());
+}
+
+/// The rows of one table of one cell.
+pub(super) fn table(cell: CellId, source_type: SourceType) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(64);
+    bytes.extend_from_slice(&cell.0.to_be_bytes());
+    bytes.extend_from_slice(&source_type.0.to_be_bytes());
+    bytes
+}
+
+/// One row of a table.
+pub(super) fn source(cell: CellId, source_type: SourceType, id: &SourceId) -> Vec<u8> {
+    let mut bytes = table(cell, source_type);
+    push_source_id(&mut bytes, id.as_bytes());
+    bytes
+}
+
+/// One claim of a row of a table.
+pub(super) fn source_claim(cell: CellId, source_type: SourceType, id: &SourceId, key: &BucketKey) -> Vec<u8> {
+    let mut bytes = source(cell, source_type, id);
+    push_bucket(&mut bytes, key);
+    bytes
+}
+
+/// The first key beyond all claims of the row whose key is `row`.
+pub(super) fn beyond_source(mut row: Vec<u8>) -> Vec<u8> {
+    // What follows a row's key is a bucket type, whose first byte is at most 0x7f.
+    row.push(0xff);
+    row
+}
+
+/// Reads the source id and the bucket of a claim's key back, given the bytes behind its table.
+pub(super) fn read_source_claim(mut bytes: &[u8]) -> Option<(SourceId, BucketKey)> {
+    let mut id = Vec::new();
+    loop {
+        let (group, rest) = bytes.split_first_chunk::<{ GROUP_BYTES + 1 }>()?;
+        let (count, data) = group.split_last()?;
+        bytes = rest;
+        let used = usize::from(*count).min(GROUP_BYTES);
+        id.extend_from_slice(data.get(..used)?);
+        if usize::from(*count) <= GROUP_BYTES {
+            break;
+        }
+    }
+    Some((SourceId::from_bytes(&id), read_bucket(bytes)?))
+}
+
+/// Writes bytes in zero-padded groups, each followed by a count: how many bytes are its own, or one more than fit where
+/// another group follows. So order is kept, a prefix comes first, and the end is known.
+fn push_source_id(bytes: &mut Vec<u8>, id: &[u8]) {
+    let mut groups = id.chunks(GROUP_BYTES).peekable();
+    while let Some(group) = groups.next() {
+        bytes.extend_from_slice(group);
+        bytes.extend(std::iter::repeat_n(0, GROUP_BYTES - group.len()));
+        let count = if groups.peek().is_some() { GROUP_BYTES + 1 } else { group.len() };
+        // INVARIANT: a count is at most 9.
+        bytes.push(count as u8);
+    }
+}
+
+/// A lease.
+pub(super) fn lease(id: LeaseId) -> [u8; 16] {
+    id.0.into_bytes()
+}
+
+/// Reads a lease's id back.
+pub(super) fn read_lease(bytes: &[u8]) -> Option<LeaseId> {
+    uuid::Uuid::from_slice(bytes).ok().map(LeaseId)
+}
+
+/// A settled lease by the time of its settling.
+pub(super) fn settled(at: Timestamp, id: LeaseId) -> Vec<u8> {
+    [&at.as_micros().to_be_bytes()[..], &lease(id)].concat()
+}
+
+/// Reads a settled lease's id back.
+pub(super) fn read_settled(bytes: &[u8]) -> Option<LeaseId> {
+    read_lease(bytes.get(8..)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn key(number: i32, value: &str) -> BucketKey {
+        BucketKey { bucket_type: BucketType(number), canonical: value.into() }
+    }
+
+    proptest! {
+        #[test]
+        fn b32_byte_order_is_key_order(
+            a in proptest::collection::vec(any::<u8>(), 1..30), b in proptest::collection::vec(any::<u8>(), 1..30),
+            x in 1..i32::MAX, y in 1..i32::MAX, v in "[a-c]{0,3}", w in "[a-c]{0,3}",
+        ) {
+            let encoded = |id: &[u8], number, value: &str| {
+                source_claim(CellId(1), SourceType(2), &SourceId::from_bytes(id), &key(number, value))
+            };
+            let order = (a.clone(), x, v.clone()).cmp(&(b.clone(), y, w.clone()));
+            prop_assert_eq!(encoded(&a, x, &v).cmp(&encoded(&b, y, &w)), order);
+            let beyond = beyond_source(source(CellId(1), SourceType(2), &SourceId::from_bytes(&a)));
+            prop_assert_eq!(beyond.cmp(&encoded(&b, y, &w)), if a < b { std::cmp::Ordering::Less } else { std::cmp::Ordering::Greater });
+        }
+
+        #[test]
+        fn keys_read_back(id in proptest::collection::vec(any::<u8>(), 1..40), number in 1..i32::MAX, value in "\\PC{0,20}") {
+            let id = SourceId::from_bytes(&id);
+            let table = table(CellId(7), SourceType(3));
+            let bytes = source_claim(CellId(7), SourceType(3), &id, &key(number, &value));
+            prop_assert_eq!(read_source_claim(bytes.strip_prefix(table.as_slice()).unwrap()), Some((id, key(number, &value))));
+            prop_assert_eq!(read_bucket(&bucket(&key(number, &value))), Some(key(number, &value)));
+        }
+    }
+}

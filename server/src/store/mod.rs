@@ -1,0 +1,7 @@
+//! Where claims are kept.
+
+mod embedded;
+mod held;
+mod keys;
+
+pub use embedded::{EmbeddedStore, Occupancy, StoreError};

@@ -1,0 +1,241 @@
+//! Certificates, and the listener that gives each connection its caller. Files are read at start, where a failure stops
+//! the server, and again when they change, where a failure keeps what was good.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+use tonic::transport::server::Connected;
+
+use crate::config::Tls;
+use crate::identity::Caller;
+
+/// How long a client may take to shake hands.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A certificate, key or authority that can't be used.
+#[derive(Debug, thiserror::Error)]
+#[error("the {what} `{path}` can't be used: {error}")]
+pub struct TlsError {
+    what: &'static str,
+    path: String,
+    error: String,
+}
+
+fn unusable(what: &'static str, path: &Path, error: impl ToString) -> TlsError {
+    TlsError { what, path: path.display().to_string(), error: error.to_string() }
+}
+
+fn read_certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| unusable(what, path, error))?;
+    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(|error| unusable(what, path, error))?;
+    if certificates.is_empty() {
+        return Err(unusable(what, path, "it holds no certificate"));
+    }
+    Ok(certificates)
+}
+
+/// Reads the files into a configuration of the TLS library.
+///
+/// # Errors
+/// A file is missing, unreadable, or does not fit the others.
+fn server_config(tls: &Tls) -> Result<rustls::ServerConfig, TlsError> {
+    let chain = read_certificates("certificate", &tls.certificate)?;
+    let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| unusable("private key", &tls.key, error))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable("certificate", &tls.certificate, error))?;
+    let builder = match &tls.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for authority in read_certificates("client authority", path)? {
+                roots.add(authority).map_err(|error| unusable("client authority", path, error))?;
+            }
+            // A client without a certificate gets as far as a clear refusal, and health checks need none.
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).allow_unauthenticated();
+            builder.with_client_cert_verifier(verifier.build().map_err(|error| unusable("client authority", path, error))?)
+        }
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(|error| unusable("certificate", &tls.certificate, error))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// The certificates in force.
+pub struct Certificates {
+    tls: Tls,
+    current: ArcSwap<rustls::ServerConfig>,
+}
+
+impl Certificates {
+    /// Reads the files for the first time.
+    ///
+    /// # Errors
+    /// They can't be used: the server must not start.
+    pub fn load(tls: Tls) -> Result<Self, TlsError> {
+        let current = ArcSwap::from_pointee(server_config(&tls)?);
+        Ok(Self { tls, current })
+    }
+
+    /// Watches the files for as long as it is polled, and takes up what has changed.
+    pub async fn watch(&self) {
+        let mut seen = self.fingerprint();
+        let mut ticks = tokio::time::interval(Duration::from_secs(self.tls.reload_interval_seconds.max(1)));
+        loop {
+            ticks.tick().await;
+            let now = self.fingerprint();
+            if now == seen {
+                continue;
+            }
+            match server_config(&self.tls) {
+                Ok(config) => {
+                    self.current.store(Arc::new(config));
+                    seen = now;
+                    tracing::info!("the certificates have changed and are in force for new connections");
+                }
+                // Perhaps half written: it is tried again at the next tick.
+                Err(error) => tracing::error!(%error, "the changed certificates can't be used, the former stay in force"),
+            }
+        }
+    }
+
+    /// The files' contents, to see a change of any kind.
+    fn fingerprint(&self) -> Vec<Option<Vec<u8>>> {
+        let files = [Some(&self.tls.certificate), Some(&self.tls.key), self.tls.client_ca.as_ref()];
+        files.into_iter().flatten().map(|path| std::fs::read(path).ok()).collect()
+    }
+}
+
+/// A connection, with or without TLS.
+pub enum Stream {
+    /// Plain.
+    Plain(TcpStream),
+    /// Under TLS.
+    Tls(Box<tokio_rustls::server::TlsStream<TcpStream>>, Caller),
+}
+
+/// What each request knows of its connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// Who is at the other end.
+    pub caller: Caller,
+}
+
+impl Connected for Stream {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        match self {
+            Self::Plain(_) => Peer { caller: Caller::Trusted },
+            Self::Tls(_, caller) => Peer { caller: *caller },
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream, _) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Tls(stream, _) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Tls(stream, _) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Tls(stream, _) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream, _) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream, _) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
+/// Accepts connections and hands on those that have shaken hands, for as long as they are taken.
+pub async fn accept(listener: TcpListener, certificates: Option<Arc<Certificates>>, accepted: mpsc::Sender<io::Result<Stream>>) {
+    loop {
+        let connection = tokio::select! {
+            connection = listener.accept() => connection,
+            () = accepted.closed() => return,
+        };
+        match connection {
+            Ok((stream, address)) => {
+                let (certificates, accepted) = (certificates.clone(), accepted.clone());
+                tokio::spawn(greet(stream, address, certificates, accepted));
+            }
+            Err(error) => {
+                // Out of file descriptors, mostly: let some close before the next try.
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+async fn greet(stream: TcpStream, address: SocketAddr, certificates: Option<Arc<Certificates>>, accepted: mpsc::Sender<io::Result<Stream>>) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, %address, "a connection was lost at once");
+        return;
+    }
+    let greeted = match certificates {
+        None => Ok(Stream::Plain(stream)),
+        Some(certificates) => shake_hands(stream, &certificates).await,
+    };
+    match greeted {
+        // Where nobody takes it, the server is stopping.
+        Ok(stream) => drop(accepted.send(Ok(stream)).await),
+        Err(error) => tracing::info!(%error, %address, "a client failed the TLS handshake"),
+    }
+}
+
+async fn shake_hands(stream: TcpStream, certificates: &Certificates) -> io::Result<Stream> {
+    let acceptor = TlsAcceptor::from(certificates.current.load_full());
+    let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await??;
+    let (_, session) = stream.get_ref();
+    let certificate = session.peer_certificates().and_then(<[_]>::first);
+    let trust_domain = &certificates.tls.trust_domain;
+    let caller = certificate.map_or(Caller::Unknown, |der| Caller::of_certificate(der, trust_domain));
+    Ok(Stream::Tls(Box::new(stream), caller))
+}

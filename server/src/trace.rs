@@ -1,0 +1,28 @@
+//! Logs: lines for people or JSON for machines, on standard error. Never a claim's value.
+
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{Log, LogFormat};
+
+/// A log filter that can't be read, or a second start of logging.
+#[derive(Debug, thiserror::Error)]
+#[error("the log filter `{filter}` can't be used: {error}")]
+pub struct TraceError {
+    filter: String,
+    error: String,
+}
+
+/// Starts logging.
+///
+/// # Errors
+/// The filter can't be read.
+pub fn start(log: &Log) -> Result<(), TraceError> {
+    let unusable = |error: String| TraceError { filter: log.filter.clone(), error };
+    let filter = EnvFilter::try_new(&log.filter).map_err(|error| unusable(error.to_string()))?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let started = match log.format {
+        LogFormat::Text => builder.try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    };
+    started.map_err(|error| unusable(error.to_string()))
+}

@@ -1,0 +1,424 @@
+//! Runs the real server as a child process, for tests that talk to it over the network, kill it and start it again.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_client::ClaimServiceClient;
+use leasehold_proto::gitlab::cells::topology_service::classify_service_client::ClassifyServiceClient;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
+
+const START_DEADLINE: Duration = Duration::from_secs(10);
+const STOP_DEADLINE: Duration = Duration::from_secs(30);
+const LISTENING: &str = "listening on ";
+
+/// The path of the server's binary, built by cargo once in the life of this process.
+///
+/// # Errors
+/// It does not build; the error shows the compiler's output.
+pub fn binary() -> Result<&'static Path> {
+    static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    match BINARY.get_or_init(|| build().map_err(|error| format!("{error:#}"))) {
+        Ok(path) => Ok(path),
+        Err(error) => bail!("{error}"),
+    }
+}
+
+/// Builds in the profile and the target directory of the running test, so that nothing is compiled twice.
+fn build() -> Result<PathBuf> {
+    let test = std::env::current_exe().context("the path of the running test is unknown")?;
+    // TARGET/PROFILE/deps/TEST
+    let directory = test.ancestors().nth(2).context("the test does not run from a target directory")?;
+    let target = directory.parent().context("the test does not run from a target directory")?;
+    let profile = match directory.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => "dev",
+        Some(name) => name,
+    };
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from(env!("CARGO")));
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let output = Command::new(cargo)
+        .args(["build", "-p", "leasehold-server", "--bin", "leasehold", "--message-format=json", "--profile", profile])
+        .arg("--target-dir")
+        .arg(target)
+        .current_dir(workspace)
+        .output()
+        .context("cargo cannot be run")?;
+    if !output.status.success() {
+        bail!("the server does not build:\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    output.stdout.split(|byte| *byte == b'\n').find_map(executable).context("cargo built no binary named `leasehold`")
+}
+
+fn executable(line: &[u8]) -> Option<PathBuf> {
+    let message: serde_json::Value = serde_json::from_slice(line).ok()?;
+    let named = message.pointer("/target/name")?.as_str()? == "leasehold";
+    let path = message.get("executable")?.as_str()?;
+    named.then(|| PathBuf::from(path))
+}
+
+/// How to start a server. Made by [`Server::builder`].
+#[derive(Clone, Debug, Default)]
+pub struct Builder {
+    data: Option<PathBuf>,
+    config: Option<String>,
+    listen: Option<String>,
+    arguments: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+}
+
+impl Builder {
+    /// Keeps the data in `path` instead of a directory that goes with the server.
+    #[must_use]
+    pub fn data(mut self, path: impl Into<PathBuf>) -> Self {
+        self.data = Some(path.into());
+        self
+    }
+
+    /// Starts with a configuration file of this text.
+    #[must_use]
+    pub fn config(mut self, text: impl Into<String>) -> Self {
+        self.config = Some(text.into());
+        self
+    }
+
+    /// Listens there instead of on a free port of the loopback address.
+    #[must_use]
+    pub fn listen(mut self, address: impl Into<String>) -> Self {
+        self.listen = Some(address.into());
+        self
+    }
+
+    /// Adds an argument to `leasehold serve`.
+    #[must_use]
+    pub fn arg(mut self, argument: impl Into<OsString>) -> Self {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// Starts the server and waits until it listens.
+    ///
+    /// # Errors
+    /// It does not build, ends at once or does not listen in time; the error shows what it wrote.
+    pub fn start(self) -> Result<Server> {
+        let scratch = TempDir::new().context("no temporary directory can be made")?;
+        let data = self.data.clone().unwrap_or_else(|| scratch.path().join("data"));
+        let config = scratch.path().join("leasehold.toml");
+        if let Some(text) = &self.config {
+            std::fs::write(&config, text).context("the configuration file cannot be written")?;
+        }
+        let settings = Settings { builder: self, data, config };
+        let process = Process::start(&settings)?;
+        Ok(Server { process, settings, _scratch: scratch })
+    }
+}
+
+#[derive(Debug)]
+struct Settings {
+    builder: Builder,
+    data: PathBuf,
+    config: PathBuf,
+}
+
+impl Settings {
+    fn command(&self) -> Result<Command> {
+        let mut command = Command::new(binary()?);
+        // What is set for the person who runs the tests is not meant for the server under test.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LEASEHOLD_")) {
+            command.env_remove(name);
+        }
+        let listen = self.builder.listen.as_deref().unwrap_or("127.0.0.1:0");
+        command.args(["serve", "--listen", listen, "--data"]).arg(&self.data);
+        if self.builder.config.is_some() {
+            command.arg("--config").arg(&self.config);
+        }
+        command.args(&self.builder.arguments).envs(self.builder.environment.iter().cloned());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Ok(command)
+    }
+}
+
+/// What a stream has said so far; the lines also arrive one by one, and the channel closes with the stream.
+#[derive(Debug)]
+struct Output {
+    text: Arc<Mutex<String>>,
+    lines: Receiver<String>,
+}
+
+impl Output {
+    fn collect(stream: impl Read + Send + 'static) -> Self {
+        let (sender, lines) = channel();
+        let text = Arc::new(Mutex::new(String::new()));
+        let collected = Arc::clone(&text);
+        std::thread::spawn(move || {
+            let mut reader = BufReader::new(stream);
+            let mut bytes = Vec::new();
+            while matches!(reader.read_until(b'\n', &mut bytes), Ok(1..)) {
+                let line = String::from_utf8_lossy(&bytes).into_owned();
+                collected.lock().unwrap_or_else(PoisonError::into_inner).push_str(&line);
+                // Nobody has to listen to every line; the text is kept all the same.
+                let _ = sender.send(line);
+                bytes.clear();
+            }
+        });
+        Self { text, lines }
+    }
+
+    fn text(&self) -> String {
+        self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The first answer of `found` to a line, or none where the stream ends or the deadline passes.
+    fn wait_for<T>(&self, deadline: Instant, found: impl Fn(&str) -> Option<T>) -> Option<T> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let line = self.lines.recv_timeout(left).ok()?;
+            if let Some(value) = found(&line) {
+                return Some(value);
+            }
+        }
+    }
+
+    /// Waits until the stream has ended; false where the deadline passes first.
+    fn ends_before(&self, deadline: Instant) -> bool {
+        let never = |_: &str| None::<()>;
+        self.wait_for(deadline, never);
+        Instant::now() < deadline
+    }
+}
+
+#[derive(Debug)]
+struct Process {
+    child: Child,
+    stdout: Output,
+    stderr: Output,
+    address: SocketAddr,
+    status: Option<ExitStatus>,
+}
+
+impl Process {
+    fn start(settings: &Settings) -> Result<Self> {
+        let mut child = settings.command()?.spawn().context("the server cannot be run")?;
+        let stdout = Output::collect(child.stdout.take().context("the server has no stdout")?);
+        let stderr = Output::collect(child.stderr.take().context("the server has no stderr")?);
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut process = Self { child, stdout, stderr, address, status: None };
+        match process.stdout.wait_for(Instant::now() + START_DEADLINE, listening_address) {
+            Some(address) => {
+                process.address = address;
+                Ok(process)
+            }
+            None => Err(process.start_failure()),
+        }
+    }
+
+    fn start_failure(&mut self) -> anyhow::Error {
+        // Where it has ended by itself this tells how, and else that it was killed here.
+        let end = self.kill().map_or_else(|error| error.to_string(), |status| status.to_string());
+        self.stderr.ends_before(Instant::now() + START_DEADLINE);
+        let (stdout, stderr) = (self.stdout.text(), self.stderr.text());
+        anyhow!("the server said no `{LISTENING}ADDR:PORT` within {START_DEADLINE:?} ({end})\n{stdout}\n{stderr}")
+    }
+
+    fn kill(&mut self) -> Result<ExitStatus> {
+        if let Some(status) = self.status {
+            return Ok(status);
+        }
+        self.child.kill().context("the server cannot be killed")?;
+        self.reap()
+    }
+
+    fn reap(&mut self) -> Result<ExitStatus> {
+        let status = self.child.wait().context("the server's end cannot be awaited")?;
+        self.status = Some(status);
+        Ok(status)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Best effort: a child that has ended already needs no more.
+        let _ = self.kill();
+    }
+}
+
+fn listening_address(line: &str) -> Option<SocketAddr> {
+    let (_, rest) = line.split_once(LISTENING)?;
+    let end = rest.find(|c: char| c.is_whitespace() || c == ',').unwrap_or(rest.len());
+    rest.get(..end)?.parse().ok()
+}
+
+/// A running server; killed when dropped.
+#[derive(Debug)]
+pub struct Server {
+    process: Process,
+    settings: Settings,
+    _scratch: TempDir,
+}
+
+impl Server {
+    /// Starts a server with its development cells and a data directory of its own.
+    ///
+    /// # Errors
+    /// See [`Builder::start`].
+    pub fn start() -> Result<Self> {
+        Self::builder().start()
+    }
+
+    /// Says how to start a server.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.process.address
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.child.id()
+    }
+
+    /// Where it keeps its data.
+    #[must_use]
+    pub fn data(&self) -> &Path {
+        &self.settings.data
+    }
+
+    /// What it has written to stdout since it was last started.
+    #[must_use]
+    pub fn stdout(&self) -> String {
+        self.process.stdout.text()
+    }
+
+    /// What it has written to stderr since it was last started.
+    #[must_use]
+    pub fn stderr(&self) -> String {
+        self.process.stderr.text()
+    }
+
+    /// Kills it as a power cut would: it hears nothing of it.
+    ///
+    /// # Errors
+    /// The signal cannot be sent.
+    pub fn kill_9(&mut self) -> Result<ExitStatus> {
+        self.process.kill()
+    }
+
+    /// Asks it to stop (SIGTERM), and waits until it has.
+    ///
+    /// # Errors
+    /// It does not stop in time; it is then killed.
+    pub fn terminate(&mut self) -> Result<ExitStatus> {
+        if let Some(status) = self.process.status {
+            return Ok(status);
+        }
+        let pid = i32::try_from(self.pid()).context("the process id is out of range")?;
+        kill(Pid::from_raw(pid), Signal::SIGTERM).context("the server cannot be signalled")?;
+        self.wait()
+    }
+
+    /// Waits until it stops by itself.
+    ///
+    /// # Errors
+    /// It does not stop in time; it is then killed.
+    pub fn wait(&mut self) -> Result<ExitStatus> {
+        // Its end closes its streams, and only a stream can be awaited with a deadline.
+        if !self.process.stdout.ends_before(Instant::now() + STOP_DEADLINE) {
+            self.process.kill()?;
+            bail!("the server does not stop within {STOP_DEADLINE:?}, stderr:\n{}", self.stderr());
+        }
+        let status = self.process.reap()?;
+        self.process.stderr.ends_before(Instant::now() + STOP_DEADLINE);
+        Ok(status)
+    }
+
+    /// Starts it again on the same data, after killing it where it still runs. The port may be another.
+    ///
+    /// # Errors
+    /// See [`Builder::start`].
+    pub fn restart(&mut self) -> Result<()> {
+        self.kill_9()?;
+        self.process = Process::start(&self.settings)?;
+        Ok(())
+    }
+
+    /// An endpoint for it, over TLS where a configuration is given.
+    ///
+    /// # Errors
+    /// The TLS configuration does not hold.
+    pub fn endpoint(&self, tls: Option<ClientTlsConfig>) -> Result<Endpoint> {
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{}", self.address()))?;
+        Ok(match tls {
+            Some(tls) => endpoint.tls_config(tls)?,
+            None => endpoint,
+        })
+    }
+
+    /// A connection to it, over TLS where a configuration is given.
+    ///
+    /// # Errors
+    /// No connection can be made.
+    pub async fn connect(&self, tls: Option<ClientTlsConfig>) -> Result<Channel> {
+        Ok(self.endpoint(tls)?.connect().await?)
+    }
+
+    /// A client of its claims.
+    ///
+    /// # Errors
+    /// No connection can be made.
+    pub async fn claims(&self, tls: Option<ClientTlsConfig>) -> Result<ClaimServiceClient<Channel>> {
+        Ok(ClaimServiceClient::new(self.connect(tls).await?))
+    }
+
+    /// A client of its classification.
+    ///
+    /// # Errors
+    /// No connection can be made.
+    pub async fn classify(&self, tls: Option<ClientTlsConfig>) -> Result<ClassifyServiceClient<Channel>> {
+        Ok(ClassifyServiceClient::new(self.connect(tls).await?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_is_read_wherever_it_stands_in_a_line() {
+        let address: SocketAddr = "127.0.0.1:4242".parse().unwrap();
+        for line in ["listening on 127.0.0.1:4242\n", "leasehold is listening on 127.0.0.1:4242, data in /d\n"] {
+            assert_eq!(listening_address(line), Some(address));
+        }
+        assert_eq!(listening_address("listening on the loopback\n"), None);
+    }
+
+    #[test]
+    fn output_is_kept_and_its_end_is_seen() {
+        let output = Output::collect(&b"one\ntwo"[..]);
+        let deadline = Instant::now() + START_DEADLINE;
+        assert_eq!(output.wait_for(deadline, |line| (line == "two").then_some(2)), Some(2));
+        assert!(output.ends_before(deadline));
+        assert_eq!(output.text(), "one\ntwo");
+    }
+}

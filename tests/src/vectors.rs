@@ -1,0 +1,55 @@
+//! Golden vectors: what the service answers, step by step, in text files that every host of the engine plays alike.
+//!
+//! A file is a list of scenarios. Each has a heading that names the behaviours it proves, and begins with an empty
+//! service that knows the cells 1, 2 and 3:
+//!
+//! ```text
+//! ## B08 created claims are readable from begin
+//! # Lines that begin with a # are for people.
+//!
+//! begin 1 create USERNAMES "Alice" USER:7 USERS:7
+//! ----
+//! begun L1 fence=1
+//! cell 1: L1
+//!   USERNAMES "Alice" LEASE_CREATING USER:7 from USERS:7 under L1
+//! ```
+//!
+//! A step is everything down to `----`; its expected output is everything down to the next blank line: the reply, then
+//! the whole state **if the step changed it** (`nothing` where it is empty). So a step without state lines proves that it
+//! changed nothing. State is read as any client could read it: every outstanding lease and every record of every cell.
+//!
+//! | step | does |
+//! |---|---|
+//! | `begin CELL CLAIM… [key=TEXT]` | begins an update; `CLAIM` is `create` or `destroy`, then `[xN] BUCKET "value" [SUBJECT:id] [SOURCE:id] [data=TEXT]` |
+//! | `commit CELL LEASE`, `rollback CELL LEASE` | settles; `LEASE` is `L1`, `unknown`, or a quoted text |
+//! | `get BUCKET "value"` | reads one record |
+//! | `classify BUCKET "value" …` | finds the cell of the first claim that matches |
+//! | `leases CELL [limit=N] [since=LEASE or future] [next]` | lists leases; `next` goes on where the list before ended |
+//! | `records CELL SOURCE [types=BUCKET,…] [gt=ID] [lte=ID]` | lists records of one table |
+//! | `restart` | kills the service and starts it again on its data |
+//! | `pass SECONDS`, `forget` | lets time go by; forgets what is settled (only where `hosts: core`) |
+//! | `N times STEP` | repeats a step; `%` in it is the number of the turn, as it is of the copy in `xN` |
+//!
+//! Leases are numbered in the order they are begun, fences from the scenario's first. An id is a number (8 bytes), a
+//! quoted text, or `x` and hexadecimal digits. A text may be repeated: `"ab"*3`. Types that have no name are written
+//! `bucket#99`, `subject#9:1`, `source#99:1`. More than 20 lines of one kind are summed up.
+//!
+//! A rejection says its reason, `retry` where it comes with a hint when to try again, each offending claim, and, where
+//! the fault lies in the form of the request, what the caller is told.
+//!
+//! `UPDATE_VECTORS=1 cargo test -p leasehold-tests --test vectors` writes what the core answers into the files: read the
+//! difference before you keep it.
+
+mod core_host;
+mod file;
+mod host;
+mod notation;
+mod player;
+mod server_host;
+mod step;
+
+pub use core_host::CoreHost;
+pub use file::{Mismatch, Played, VectorFile};
+pub use host::{Answer, Begun, BucketName, Held, Host, RecordsQuery, Refusal, Since};
+pub use player::Player;
+pub use server_host::ServerHost;

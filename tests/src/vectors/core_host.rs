@@ -1,0 +1,229 @@
+//! The engine itself, over the reference store and a clock that ticks once a step.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use leasehold_core::batch::UpdateRequest;
+use leasehold_core::bucket::BucketType;
+use leasehold_core::claim::{CellId, Claim, ClaimState, SourceId, SourceType};
+use leasehold_core::invariant;
+use leasehold_core::lease::{LeaseId, Outcome};
+use leasehold_core::memory::MemoryStore;
+use leasehold_core::query::{LeasePosition, LeaseQuery, RecordQuery, RecordStep};
+use leasehold_core::rejection::{Reason, Rejection};
+use leasehold_core::rules::Rules;
+use leasehold_core::store::Store;
+use leasehold_core::time::Timestamp;
+use leasehold_core::transaction::Transaction;
+use leasehold_core::update::{Forget, begin, forget, settle};
+use uuid::Uuid;
+
+use super::host::{Answer, Begun, BucketName, Held, Host, RecordsQuery, Refusal, Since};
+
+const TICK_MICROS: u64 = 1_000_000;
+
+/// The core as a host.
+#[derive(Debug)]
+pub struct CoreHost {
+    rules: Rules,
+    store: MemoryStore,
+    now_micros: u64,
+    minted: u128,
+}
+
+impl Default for CoreHost {
+    fn default() -> Self {
+        let rules = Rules { cells: (1..=3).map(CellId).collect(), ..Rules::default() };
+        Self { rules, store: MemoryStore::default(), now_micros: TICK_MICROS, minted: 0 }
+    }
+}
+
+impl CoreHost {
+    fn tick(&mut self) -> Timestamp {
+        self.now_micros += TICK_MICROS;
+        Timestamp::from_micros(self.now_micros)
+    }
+
+    fn mint(&mut self) -> LeaseId {
+        self.minted += 1;
+        // Scattered, as random ids are, so that order by id is not order by birth.
+        LeaseId(Uuid::from_u128(self.minted.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)))
+    }
+
+    fn checked<T>(&self, answer: T) -> Result<T> {
+        invariant::check(&self.store.state()?)?;
+        Ok(answer)
+    }
+
+    fn claim(&self, bucket: &BucketName) -> Result<Result<Option<Claim>, Rejection>> {
+        let checked = self.rules.catalogue.bucket(bucket.bucket_type, bucket.value.clone());
+        match checked {
+            Ok(bucket) => Ok(Ok(Store::claim(&self.store, &bucket.key)?)),
+            Err(error) => Ok(Err(Rejection::whole(error.reason, error.detail))),
+        }
+    }
+
+    fn lease_query(
+        &self,
+        cell: i64,
+        limit: Option<i32>,
+        since: Option<Since>,
+        after: Option<&LeasePosition>,
+    ) -> Result<Result<LeaseQuery, Rejection>> {
+        let created_after = match since {
+            Some(Since::Future) => Some(Timestamp::from_micros(self.now_micros + 3600 * TICK_MICROS)),
+            Some(Since::Lease(lease)) => {
+                let lease = self.store.lease(LeaseId(lease))?.context("the lease is not known")?;
+                Some(lease.created_at)
+            }
+            None => None,
+        };
+        let cell = CellId(cell);
+        let known = self.rules.check_cell(cell);
+        Ok(known.and_then(|()| LeaseQuery::parse(cell, limit, created_after, after.copied())))
+    }
+
+    fn record_query(&self, query: &RecordsQuery) -> Result<RecordQuery, Rejection> {
+        let cell = CellId(query.cell);
+        self.rules.check_cell(cell)?;
+        RecordQuery::parse(
+            cell,
+            SourceType(query.source_type),
+            query.bucket_types.iter().copied().map(BucketType).collect::<BTreeSet<_>>(),
+            SourceId::from_bytes(&query.source_id_gt),
+            SourceId::from_bytes(&query.source_id_lte),
+        )
+    }
+}
+
+impl Host for CoreHost {
+    type Cursor = LeasePosition;
+
+    const NAME: &'static str = "core";
+
+    fn begin(&mut self, cell: i64, update: UpdateRequest, key: Option<&str>) -> Answer<Begun> {
+        let (lease, now) = (self.mint(), self.tick());
+        let command = match self.rules.begin(CellId(cell), update, key, lease) {
+            Ok(command) => command,
+            Err(rejection) => return Ok(Err(refusal(&rejection))),
+        };
+        let begun = begin(&mut self.store, &command, now)?;
+        let begun = begun.map(|begun| Begun { lease: begun.lease.0, fence: begun.fence.0 });
+        self.checked(begun.map_err(|rejection| refusal(&rejection)))
+    }
+
+    fn settle(&mut self, cell: i64, lease: &str, outcome: Outcome) -> Answer<()> {
+        let now = self.tick();
+        let command = match self.rules.settle(CellId(cell), lease, outcome) {
+            Ok(command) => command,
+            Err(rejection) => return Ok(Err(refusal(&rejection))),
+        };
+        let settled = settle(&mut self.store, &command, now)?;
+        self.checked(settled.map(|_| ()).map_err(|rejection| refusal(&rejection)))
+    }
+
+    fn record(&mut self, bucket: &BucketName) -> Answer<Held> {
+        let claim = self.claim(bucket)?;
+        let found = claim.map_err(|rejection| refusal(&rejection)).and_then(|claim| claim.ok_or_else(not_found));
+        Ok(found.map(|claim| held(bucket.bucket_type, &claim)))
+    }
+
+    fn classify(&mut self, buckets: &[BucketName]) -> Answer<(i64, BucketName)> {
+        for bucket in buckets {
+            match self.claim(bucket)? {
+                Ok(Some(claim)) => return Ok(Ok((claim.owner.0, bucket.clone()))),
+                Ok(None) => {}
+                Err(rejection) => return Ok(Err(refusal(&rejection))),
+            }
+        }
+        Ok(Err(not_found()))
+    }
+
+    fn leases(
+        &mut self,
+        cell: i64,
+        limit: Option<i32>,
+        since: Option<Since>,
+        after: Option<&LeasePosition>,
+    ) -> Answer<(Vec<Uuid>, Option<LeasePosition>)> {
+        let query = match self.lease_query(cell, limit, since, after)? {
+            Ok(query) => query,
+            Err(rejection) => return Ok(Err(refusal(&rejection))),
+        };
+        let page = query.page(self.store.leases(&query.scan())?);
+        Ok(Ok((page.leases.iter().map(|row| row.position.lease.0).collect(), page.next)))
+    }
+
+    fn records(&mut self, query: &RecordsQuery) -> Answer<(Vec<Held>, bool)> {
+        let query = match self.record_query(query) {
+            Ok(query) => query,
+            Err(rejection) => return Ok(Err(refusal(&rejection))),
+        };
+        let mut scan = query.scan();
+        loop {
+            match query.step(self.store.records(&scan)?, &scan) {
+                RecordStep::Again(larger) => scan = larger,
+                RecordStep::Page(page) => {
+                    let records = page.records.iter().map(|row| held(row.key.bucket_type, &row.claim)).collect();
+                    return Ok(Ok((records, page.truncated)));
+                }
+            }
+        }
+    }
+
+    fn restart(&mut self) -> Result<()> {
+        // The reference store has no life beyond its maps: all of them are its data.
+        Ok(())
+    }
+
+    fn pass(&mut self, seconds: u64) -> Result<()> {
+        self.now_micros += seconds * 1_000_000;
+        Ok(())
+    }
+
+    fn forget(&mut self) -> Result<usize> {
+        let settled_before = self.tick();
+        let settled = self.store.settled(settled_before, usize::MAX)?;
+        for lease in &settled {
+            let forgotten = forget(&mut self.store, &Forget { lease: *lease, settled_before })?;
+            ensure!(forgotten, "the settled lease {lease} cannot be forgotten");
+        }
+        self.checked(settled.len())
+    }
+}
+
+fn refusal(rejection: &Rejection) -> Refusal {
+    let offences = rejection.offences().iter().filter_map(|offence| {
+        let code = offence.reason.code().to_owned();
+        Some((offence.place?, offence.bucket_type?, code))
+    });
+    Refusal {
+        reason: rejection.reason().code().to_owned(),
+        retry: rejection.retry_after_micros().is_some(),
+        offences: offences.collect(),
+        message: rejection.to_string(),
+    }
+}
+
+fn not_found() -> Refusal {
+    refusal(&Rejection::whole(Reason::ClaimNotFound, leasehold_core::rejection::Detail::None))
+}
+
+fn held(bucket_type: BucketType, claim: &Claim) -> Held {
+    let record = claim.record();
+    let status = match claim.state {
+        ClaimState::Active(_) => "ACTIVE",
+        ClaimState::Creating(..) | ClaimState::Replacing(..) => "LEASE_CREATING",
+        ClaimState::Destroying(..) => "LEASE_DESTROYING",
+    };
+    Held {
+        bucket_type,
+        spelling: record.spelling.clone(),
+        cell: claim.owner.0,
+        status,
+        subject: record.subject,
+        source: record.source.clone(),
+        user_data: record.user_data.clone(),
+        lease: claim.hold().map(|hold| hold.lease.0),
+    }
+}

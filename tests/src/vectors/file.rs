@@ -1,0 +1,201 @@
+//! A file of vectors: text around steps, played and, in rewrite mode, written again.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::host::Host;
+use super::player::Player;
+
+const SEPARATOR: &str = "----";
+const HEADING: &str = "## ";
+const ONLY_ON: &str = "hosts: ";
+
+/// A file of vectors.
+#[derive(Clone, Debug)]
+pub struct VectorFile {
+    name: PathBuf,
+    preamble: Vec<String>,
+    scenarios: Vec<Scenario>,
+}
+
+#[derive(Clone, Debug)]
+struct Scenario {
+    heading: String,
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug)]
+enum Part {
+    /// Blank lines and lines for people, kept as they are.
+    Text(String),
+    Step(Lines),
+}
+
+#[derive(Clone, Debug)]
+struct Lines {
+    line: usize,
+    input: Vec<String>,
+    expected: Vec<String>,
+}
+
+/// A step whose expectation is not met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    file: PathBuf,
+    line: usize,
+    heading: String,
+    input: Vec<String>,
+    expected: Vec<String>,
+    actual: Vec<String>,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}:{}: {}", self.file.display(), self.line, self.heading)?;
+        writeln!(f, "{}", self.input.join("\n"))?;
+        writeln!(f, "expected:\n{}\nactual:\n{}", self.expected.join("\n"), self.actual.join("\n"))
+    }
+}
+
+/// What came of playing a file.
+#[derive(Clone, Debug)]
+pub struct Played {
+    /// The steps that went otherwise.
+    pub mismatches: Vec<Mismatch>,
+    /// The file with what came of each step.
+    pub text: String,
+    /// How many scenarios were played, the ones for other hosts left out.
+    pub scenarios: usize,
+}
+
+impl VectorFile {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read, or a step in it has no `----`.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("`{}` cannot be read", path.display()))?;
+        Self::parse(path.file_name().map(PathBuf::from).unwrap_or_default(), &text)
+    }
+
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    /// A step has no `----`, or stands before the first heading.
+    pub fn parse(name: impl Into<PathBuf>, text: &str) -> Result<Self> {
+        let mut file = Self { name: name.into(), preamble: Vec::new(), scenarios: Vec::new() };
+        let mut lines = text.lines().zip(1..).peekable();
+        while let Some((first, line)) = lines.next() {
+            if first.starts_with(HEADING) {
+                file.scenarios.push(Scenario { heading: first.to_owned(), parts: Vec::new() });
+                continue;
+            }
+            let part = if first.is_empty() || first.starts_with('#') {
+                Part::Text(first.to_owned())
+            } else {
+                let rest = std::iter::from_fn(|| lines.next_if(|(line, _)| !line.is_empty()).map(|(line, _)| line));
+                Part::Step(step(line, std::iter::once(first).chain(rest)).with_context(|| file.place(line))?)
+            };
+            match (file.scenarios.last_mut(), part) {
+                (Some(scenario), part) => scenario.parts.push(part),
+                (None, Part::Text(text)) => file.preamble.push(text),
+                (None, Part::Step(_)) => bail!("{}: a step stands before the first heading", file.place(line)),
+            }
+        }
+        Ok(file)
+    }
+
+    fn place(&self, line: usize) -> String {
+        format!("{}:{line}", self.name.display())
+    }
+
+    /// The headings of its scenarios.
+    pub fn headings(&self) -> impl Iterator<Item = &str> {
+        self.scenarios.iter().map(|scenario| scenario.heading.as_str())
+    }
+
+    /// Plays every scenario that is for this kind of host, each on a service of its own.
+    ///
+    /// # Errors
+    /// A step makes no sense, or the host fails.
+    pub fn play<H: Host>(&self, mut open: impl FnMut() -> Result<H>) -> Result<Played> {
+        let mut played = Played { mismatches: Vec::new(), text: String::new(), scenarios: 0 };
+        played.write(&self.preamble);
+        for scenario in &self.scenarios {
+            played.write(&[&scenario.heading]);
+            if scenario.is_for(H::NAME) {
+                played.scenarios += 1;
+                let host = open().with_context(|| scenario.heading.clone())?;
+                self.play_scenario(scenario, &mut Player::new(host)?, &mut played)?;
+            } else {
+                scenario.parts.iter().for_each(|part| played.keep(part));
+            }
+        }
+        Ok(played)
+    }
+
+    fn play_scenario<H: Host>(&self, scenario: &Scenario, player: &mut Player<H>, played: &mut Played) -> Result<()> {
+        for part in &scenario.parts {
+            let Part::Step(step) = part else {
+                played.keep(part);
+                continue;
+            };
+            let actual = player.play(&step.input.join(" ")).with_context(|| self.place(step.line))?;
+            if actual != step.expected {
+                played.mismatches.push(Mismatch {
+                    file: self.name.clone(),
+                    line: step.line,
+                    heading: scenario.heading.clone(),
+                    input: step.input.clone(),
+                    expected: step.expected.clone(),
+                    actual: actual.clone(),
+                });
+            }
+            played.keep(&Part::Step(Lines { expected: actual, ..step.clone() }));
+        }
+        Ok(())
+    }
+}
+
+impl Scenario {
+    /// Every host plays a scenario, unless its heading ends in `hosts: NAME`.
+    fn is_for(&self, host: &str) -> bool {
+        self.heading.split_once(ONLY_ON).is_none_or(|(_, name)| name == host)
+    }
+}
+
+impl Played {
+    fn write(&mut self, lines: &[impl AsRef<str>]) {
+        for line in lines {
+            self.text.push_str(line.as_ref());
+            self.text.push('\n');
+        }
+    }
+
+    fn keep(&mut self, part: &Part) {
+        match part {
+            Part::Text(text) => self.write(&[text]),
+            Part::Step(step) => {
+                self.write(&step.input);
+                self.write(&[SEPARATOR]);
+                self.write(&step.expected);
+            }
+        }
+    }
+}
+
+fn step<'a>(line: usize, lines: impl Iterator<Item = &'a str>) -> Result<Lines> {
+    let mut lines = lines.map(str::to_owned);
+    let mut separated = false;
+    let input = lines.by_ref().take_while(|line| {
+        separated = line == SEPARATOR;
+        !separated
+    });
+    let input = input.collect();
+    if !separated {
+        bail!("a step has no `{SEPARATOR}` after it");
+    }
+    Ok(Lines { line, input, expected: lines.collect() })
+}

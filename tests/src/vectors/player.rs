@@ -1,0 +1,292 @@
+//! Plays steps on a host and writes what comes of them in the words of the vectors.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result, bail};
+use leasehold_core::claim::UserData;
+use uuid::Uuid;
+
+use super::host::{Answer, Held, Host, RecordsQuery, Refusal, Since};
+use super::notation::{
+    known_source_types, read_text, write_bucket_type, write_source, write_subject, write_text,
+};
+use super::step::{Step, parse};
+
+const CELLS: std::ops::RangeInclusive<i64> = 1..=3;
+/// More lines of one kind than this are summed up.
+const MANY: usize = 20;
+/// A lease that no host ever mints.
+const UNKNOWN_LEASE: &str = "00000000-0000-4000-8000-00000000dead";
+/// The reasons that are about the request's form: what is wrong with it, the message alone says.
+const FORM_REASONS: [&str; 4] = ["INVALID_UPDATE", "LIMIT_EXCEEDED", "VALUE_NOT_ALLOWED", "IDEMPOTENCY_KEY_REUSED"];
+
+/// Plays one scenario.
+#[derive(Debug)]
+pub struct Player<H: Host> {
+    host: H,
+    leases: Vec<Uuid>,
+    first_fence: Option<u64>,
+    cursor: Option<H::Cursor>,
+    source_types: BTreeSet<i32>,
+    state: Vec<String>,
+}
+
+impl<H: Host> Player<H> {
+    /// A player on an empty service.
+    ///
+    /// # Errors
+    /// The host fails, or its service is not empty.
+    pub fn new(host: H) -> Result<Self> {
+        let source_types = known_source_types().collect();
+        let mut player =
+            Self { host, leases: Vec::new(), first_fence: None, cursor: None, source_types, state: Vec::new() };
+        player.state = player.read_state()?;
+        if player.state != ["nothing"] {
+            bail!("a scenario begins with an empty service, but there is:\n{}", player.state.join("\n"));
+        }
+        Ok(player)
+    }
+
+    /// Plays a step, and says what is expected of it in the vectors: the reply, and the state where it has changed.
+    ///
+    /// # Errors
+    /// The step makes no sense, or the host fails.
+    pub fn play(&mut self, text: &str) -> Result<Vec<String>> {
+        let replies: Vec<Vec<String>> = parse(text)?.into_iter().map(|step| self.reply(step)).collect::<Result<_>>()?;
+        let mut lines = match replies.as_slice() {
+            [first, .., last] => [first.as_slice(), &["…".to_owned()], last].concat(),
+            _ => replies.concat(),
+        };
+        let state = self.read_state()?;
+        if state != self.state {
+            lines.extend(state.iter().cloned());
+            self.state = state;
+        }
+        Ok(lines)
+    }
+
+    fn reply(&mut self, step: Step) -> Result<Vec<String>> {
+        Ok(match step {
+            Step::Begin { cell, update, key } => {
+                let sources = update.creates.iter().filter_map(|claim| claim.source.as_ref());
+                self.source_types.extend(sources.map(|source| source.source_type.0).filter(|number| *number > 0));
+                let begun = self.host.begin(cell, update, key.as_deref());
+                written(begun, |begun| vec![self.write_begun(begun.lease, begun.fence)])?
+            }
+            Step::Settle { cell, lease, outcome } => {
+                let lease = self.read_lease(&lease)?;
+                written(self.host.settle(cell, &lease, outcome), |()| vec!["settled".to_owned()])?
+            }
+            Step::Get(bucket) => {
+                let record = self.host.record(&bucket);
+                written(record, |held| vec![format!("cell {}: {}", held.cell, self.write_record(&held))])?
+            }
+            Step::Classify(buckets) => written(self.host.classify(&buckets), |(cell, bucket)| {
+                let bucket_type = write_bucket_type(bucket.bucket_type);
+                vec![format!("cell {cell} by {bucket_type} {}", write_text(&bucket.value))]
+            })?,
+            Step::Leases { cell, limit, since, next } => self.list_leases(cell, limit, since, next)?,
+            Step::Records(query) => written(self.host.records(&query), |page| self.write_records(&page))?,
+            Step::Restart => self.host.restart().map(|()| vec!["restarted".to_owned()])?,
+            Step::Pass(seconds) => self.host.pass(seconds).map(|()| vec!["passed".to_owned()])?,
+            Step::Forget => vec![format!("forgotten {}", self.host.forget()?)],
+        })
+    }
+
+    fn write_begun(&mut self, lease: Uuid, fence: u64) -> String {
+        let first = *self.first_fence.get_or_insert(fence);
+        if !self.leases.contains(&lease) {
+            self.leases.push(lease);
+        }
+        // A fence below the first would show as one far too high.
+        format!("begun {} fence={}", self.write_lease(lease), fence.wrapping_sub(first).wrapping_add(1))
+    }
+
+    fn number_of(&self, lease: Uuid) -> usize {
+        self.leases.iter().position(|known| *known == lease).map_or(0, |at| at + 1)
+    }
+
+    /// `L0` is a lease that was never begun.
+    fn write_lease(&self, lease: Uuid) -> String {
+        format!("L{}", self.number_of(lease))
+    }
+
+    fn read_lease(&self, token: &str) -> Result<String> {
+        match token {
+            "unknown" => Ok(UNKNOWN_LEASE.to_owned()),
+            quoted if quoted.starts_with('"') => read_text(quoted),
+            name => Ok(self.lease_named(name)?.to_string()),
+        }
+    }
+
+    fn lease_named(&self, name: &str) -> Result<Uuid> {
+        let number: usize = name.strip_prefix('L').context("a lease is `L` and a number")?.parse()?;
+        self.leases.get(number.wrapping_sub(1)).copied().with_context(|| format!("`{name}` has not been begun yet"))
+    }
+
+    fn list_leases(
+        &mut self,
+        cell: i64,
+        limit: Option<i32>,
+        since: Option<String>,
+        next: bool,
+    ) -> Result<Vec<String>> {
+        let since = match since.as_deref() {
+            Some("future") => Some(Since::Future),
+            Some(name) => Some(Since::Lease(self.lease_named(name)?)),
+            None => None,
+        };
+        let cursor = self.cursor.take().filter(|_| next);
+        if next && cursor.is_none() {
+            bail!("the list before has no next page");
+        }
+        let page = self.host.leases(cell, limit, since, cursor.as_ref());
+        written(page, |(leases, next)| {
+            let more = if next.is_some() { ", and more" } else { "" };
+            self.cursor = next;
+            vec![format!("leases {}{more}", self.write_leases(&leases))]
+        })
+    }
+
+    fn write_leases(&self, leases: &[Uuid]) -> String {
+        let numbers: Vec<_> = leases.iter().map(|lease| self.number_of(*lease)).collect();
+        let runs = numbers.chunk_by(|a, b| a + 1 == *b).map(|run| match run {
+            [first, .., last] if run.len() > 3 => format!("L{first}..L{last}"),
+            _ => run.iter().map(|number| format!("L{number}")).collect::<Vec<_>>().join(" "),
+        });
+        let text = runs.collect::<Vec<_>>().join(" ");
+        if text.is_empty() { "none".to_owned() } else { text }
+    }
+
+    fn write_records(&self, (records, truncated): &(Vec<Held>, bool)) -> Vec<String> {
+        let mut lines: Vec<String> = match records.as_slice() {
+            [] => vec!["records none".to_owned()],
+            [first, .., last] if records.len() > MANY => {
+                let ends = [first, last].map(|record| write_source(&record.source));
+                vec![format!("records {} from {} to {}", records.len(), ends[0], ends[1])]
+            }
+            few => few.iter().map(|record| self.write_record(record)).collect(),
+        };
+        lines.extend(truncated.then(|| "truncated".to_owned()));
+        lines
+    }
+
+    fn write_record(&self, record: &Held) -> String {
+        let bucket_type = write_bucket_type(record.bucket_type);
+        let spelling = write_text(&record.spelling);
+        let subject = write_subject(record.subject);
+        let source = write_source(&record.source);
+        let data = record.user_data.as_ref().map(write_data).unwrap_or_default();
+        let lease = record.lease.map(|lease| format!(" under {}", self.write_lease(lease))).unwrap_or_default();
+        format!("{bucket_type} {spelling} {} {subject} from {source}{data}{lease}", record.status)
+    }
+
+    fn read_state(&mut self) -> Result<Vec<String>> {
+        let mut lines = Vec::new();
+        for cell in CELLS {
+            lines.extend(self.read_cell(cell).with_context(|| format!("the state of cell {cell}"))?);
+        }
+        Ok(if lines.is_empty() { vec!["nothing".to_owned()] } else { lines })
+    }
+
+    fn read_cell(&mut self, cell: i64) -> Result<Vec<String>> {
+        let leases = self.all_leases(cell)?;
+        let mut records = Vec::new();
+        for source_type in self.source_types.clone() {
+            records.extend(self.all_records(cell, source_type)?);
+        }
+        if leases.is_empty() && records.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut lines = vec![match leases.as_slice() {
+            [] => format!("cell {cell}"),
+            leases => format!("cell {cell}: {}", self.write_leases(leases)),
+        }];
+        let described = if records.len() > MANY { self.sum_up(&records) } else { self.describe(&records) };
+        lines.extend(described.into_iter().map(|line| format!("  {line}")));
+        Ok(lines)
+    }
+
+    fn describe(&self, records: &[Held]) -> Vec<String> {
+        records.iter().map(|record| self.write_record(record)).collect()
+    }
+
+    fn sum_up(&self, records: &[Held]) -> Vec<String> {
+        let mut counts: BTreeMap<_, usize> = BTreeMap::new();
+        for record in records {
+            let lease = record.lease.map(|_| " under leases").unwrap_or_default();
+            *counts.entry((record.bucket_type, record.status, lease)).or_default() += 1;
+        }
+        let lines = counts.into_iter().map(|((bucket_type, status, lease), count)| {
+            format!("{count} {} {status}{lease}", write_bucket_type(bucket_type))
+        });
+        lines.collect()
+    }
+
+    fn all_leases(&mut self, cell: i64) -> Result<Vec<Uuid>> {
+        let mut all = Vec::new();
+        let mut cursor: Option<H::Cursor> = None;
+        loop {
+            let (leases, next) = granted(self.host.leases(cell, Some(1000), None, cursor.as_ref()))?;
+            all.extend(leases);
+            match next {
+                Some(next) => cursor = Some(next),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    fn all_records(&mut self, cell: i64, source_type: i32) -> Result<Vec<Held>> {
+        let mut all: Vec<Held> = Vec::new();
+        let mut query = RecordsQuery { cell, source_type, ..RecordsQuery::default() };
+        loop {
+            let (records, truncated) = granted(self.host.records(&query))?;
+            all.extend(records);
+            match all.last() {
+                Some(last) if truncated => query.source_id_gt = last.source.id.as_bytes().to_vec(),
+                None if truncated => bail!("a truncated page is empty"),
+                _ => return Ok(all),
+            }
+        }
+    }
+}
+
+fn write_data(data: &UserData) -> String {
+    format!(" data={}", write_text(&String::from_utf8_lossy(&data.value)))
+}
+
+fn granted<T>(answer: Answer<T>) -> Result<T> {
+    answer?.map_err(|refusal| anyhow::anyhow!("rejected {}: {}", refusal.reason, refusal.message))
+}
+
+fn written<T>(answer: Answer<T>, write: impl FnOnce(T) -> Vec<String>) -> Result<Vec<String>> {
+    Ok(answer?.map_or_else(|refusal| write_refusal(&refusal), write))
+}
+
+fn write_refusal(refusal: &Refusal) -> Vec<String> {
+    let retry = if refusal.retry { ", retry" } else { "" };
+    let mut lines = vec![format!("rejected {}{retry}", refusal.reason)];
+    let offences = &refusal.offences;
+    if offences.len() > MANY {
+        let runs = offences.chunk_by(|(a, a_type, a_reason), (b, b_type, b_reason)| {
+            let next = a.list == b.list && a.position + 1 == b.position;
+            next && a_type == b_type && a_reason == b_reason
+        });
+        lines.extend(runs.filter_map(|run| match run {
+            [first, .., (last, bucket_type, reason)] => {
+                Some(format!("  {} to {last} {} {reason}", first.0, write_bucket_type(*bucket_type)))
+            }
+            _ => run.first().map(write_offence),
+        }));
+    } else {
+        lines.extend(offences.iter().map(write_offence));
+    }
+    if FORM_REASONS.contains(&refusal.reason.as_str()) {
+        lines.push(format!("  says {}", refusal.message));
+    }
+    lines
+}
+
+fn write_offence((place, bucket_type, reason): &(leasehold_core::rejection::Place, leasehold_core::bucket::BucketType, String)) -> String {
+    format!("  {place} {} {reason}", write_bucket_type(*bucket_type))
+}

@@ -1,0 +1,173 @@
+//! One step of a scenario, read from its text.
+
+use anyhow::{Context, Result, bail, ensure};
+use leasehold_core::batch::{ClaimRequest, UpdateRequest};
+use leasehold_core::claim::UserData;
+use leasehold_core::lease::Outcome;
+
+use super::host::{BucketName, RecordsQuery};
+use super::notation::{
+    is_source, read_bucket_type, read_id, read_source, read_source_type, read_subject, read_text, tokens,
+};
+
+/// What the attached data of every claim is said to be.
+const DATA_TYPE: &str = "type.example/text";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Begin { cell: i64, update: UpdateRequest, key: Option<String> },
+    Settle { cell: i64, lease: String, outcome: Outcome },
+    Get(BucketName),
+    Classify(Vec<BucketName>),
+    Leases { cell: i64, limit: Option<i32>, since: Option<String>, next: bool },
+    Records(RecordsQuery),
+    Restart,
+    Pass(u64),
+    Forget,
+}
+
+/// The steps that a text asks for: one, or as many as it says.
+pub(super) fn parse(text: &str) -> Result<Vec<Step>> {
+    let tokens = tokens(text);
+    match tokens.split_at_checked(2) {
+        Some(([times, word], step)) if word == "times" => {
+            let times: u32 = times.parse().with_context(|| format!("`{times}` is no number of times"))?;
+            (1..=times).map(|turn| parse_one(&numbered(step, turn))).collect()
+        }
+        _ => Ok(vec![parse_one(&tokens)?]),
+    }
+}
+
+fn numbered(tokens: &[String], turn: u32) -> Vec<String> {
+    tokens.iter().map(|token| token.replace('%', &turn.to_string())).collect()
+}
+
+fn parse_one(tokens: &[String]) -> Result<Step> {
+    let (verb, rest) = tokens.split_first().context("a step is empty")?;
+    Ok(match (verb.as_str(), rest) {
+        ("begin", [cell, claims @ ..]) => begin(cell.parse()?, claims)?,
+        ("commit", [cell, lease]) => settle(cell, lease, Outcome::Committed)?,
+        ("rollback", [cell, lease]) => settle(cell, lease, Outcome::RolledBack)?,
+        ("get", [bucket_type, value]) => Step::Get(bucket(bucket_type, value)?),
+        ("classify", buckets @ [_, _, ..]) => Step::Classify(pairs(buckets)?),
+        ("leases", [cell, options @ ..]) => leases(cell.parse()?, options)?,
+        ("records", [cell, source_type, options @ ..]) => records(cell.parse()?, source_type, options)?,
+        ("restart", []) => Step::Restart,
+        ("forget", []) => Step::Forget,
+        ("pass", [seconds]) => Step::Pass(seconds.parse()?),
+        _ => bail!("no such step, or not with these words"),
+    })
+}
+
+fn bucket(bucket_type: &str, value: &str) -> Result<BucketName> {
+    Ok(BucketName { bucket_type: read_bucket_type(bucket_type)?, value: read_text(value)?.into() })
+}
+
+fn pairs(tokens: &[String]) -> Result<Vec<BucketName>> {
+    let (pairs, rest) = tokens.as_chunks::<2>();
+    ensure!(rest.is_empty(), "each bucket is a type and a value");
+    pairs.iter().map(|[bucket_type, value]| bucket(bucket_type, value)).collect()
+}
+
+fn settle(cell: &str, lease: &str, outcome: Outcome) -> Result<Step> {
+    Ok(Step::Settle { cell: cell.parse()?, lease: lease.to_owned(), outcome })
+}
+
+fn begin(cell: i64, tokens: &[String]) -> Result<Step> {
+    let mut update = UpdateRequest::default();
+    let mut key = None;
+    for part in tokens.chunk_by(|_, next| !matches!(next.as_str(), "create" | "destroy") && !next.starts_with("key=")) {
+        match part {
+            [word, claim @ ..] if word == "create" => update.creates.extend(claims(claim)?),
+            [word, claim @ ..] if word == "destroy" => update.destroys.extend(claims(claim)?),
+            [word] => key = Some(read_key(word)?),
+            _ => bail!("a begin has `create`, `destroy` and `key=`"),
+        }
+    }
+    Ok(Step::Begin { cell, update, key })
+}
+
+fn read_key(token: &str) -> Result<String> {
+    let key = token.strip_prefix("key=").with_context(|| format!("`{token}` is no part of a begin"))?;
+    if key.starts_with('"') { read_text(key) } else { Ok(key.to_owned()) }
+}
+
+fn claims(tokens: &[String]) -> Result<Vec<ClaimRequest>> {
+    match tokens.split_first() {
+        Some((copies, claim)) if copies.starts_with('x') => {
+            let copies: u32 = copies.trim_start_matches('x').parse()?;
+            (1..=copies).map(|copy| claim_request(&numbered(claim, copy))).collect()
+        }
+        _ => Ok(vec![claim_request(tokens)?]),
+    }
+}
+
+fn claim_request(tokens: &[String]) -> Result<ClaimRequest> {
+    let [bucket_type, value, rest @ ..] = tokens else { bail!("a claim has a bucket type and a value") };
+    let BucketName { bucket_type, value } = bucket(bucket_type, value)?;
+    let mut claim = ClaimRequest { bucket_type, value, subject: None, source: None, user_data: None };
+    for token in rest {
+        if let Some(data) = token.strip_prefix("data=") {
+            let value = read_text(data)?.into_bytes();
+            claim.user_data = Some(UserData { type_url: DATA_TYPE.to_owned(), value });
+        } else if is_source(token) {
+            claim.source = Some(read_source(token)?);
+        } else {
+            claim.subject = Some(read_subject(token)?);
+        }
+    }
+    Ok(claim)
+}
+
+fn leases(cell: i64, options: &[String]) -> Result<Step> {
+    let (mut limit, mut since, mut next) = (None, None, false);
+    for option in options {
+        match option.split_once('=') {
+            Some(("limit", value)) => limit = Some(value.parse()?),
+            Some(("since", value)) => since = Some(value.to_owned()),
+            None if option == "next" => next = true,
+            _ => bail!("`{option}` is no option of `leases`"),
+        }
+    }
+    Ok(Step::Leases { cell, limit, since, next })
+}
+
+fn records(cell: i64, source_type: &str, options: &[String]) -> Result<Step> {
+    let source_type = read_source_type(source_type)?.0;
+    let mut query = RecordsQuery { cell, source_type, ..RecordsQuery::default() };
+    for option in options {
+        match option.split_once('=') {
+            Some(("types", value)) => {
+                let types: Result<_> = value.split(',').map(|name| Ok(read_bucket_type(name)?.0)).collect();
+                query.bucket_types = types?;
+            }
+            Some(("gt", value)) => query.source_id_gt = read_id(value)?,
+            Some(("lte", value)) => query.source_id_lte = read_id(value)?,
+            _ => bail!("`{option}` is no option of `records`"),
+        }
+    }
+    Ok(Step::Records(query))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_numbered() {
+        let steps = parse("2 times begin 1 create USERNAMES \"t%\" create x3 EMAILS \"a%@b\" key=k%").unwrap();
+        let [_, Step::Begin { update, key, .. }] = steps.as_slice() else { unreachable!("two begins") };
+        let values: Vec<_> = update.creates.iter().map(|claim| &*claim.value).collect();
+        // The number of the turn goes first, so copies are not numbered within turns.
+        assert_eq!(values, ["t2", "a2@b", "a2@b", "a2@b"]);
+        assert_eq!(key.as_deref(), Some("k2"));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in ["", "sing", "begin x", "begin 1 creat USERNAMES \"a\"", "get USERNAMES", "leases 1 far", "x times restart"]
+        {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

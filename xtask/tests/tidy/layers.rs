@@ -1,0 +1,69 @@
+//! Layers point one way: who may depend on whom.
+
+use toml::{Table, Value};
+
+use super::{File, assert_none, files};
+
+/// Each member, and the members that it may depend on.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("core", &[]),
+    ("proto", &[]),
+    ("server", &["core", "proto"]),
+    ("tests", &["core", "proto", "server"]),
+    ("xtask", &["core", "proto", "server"]),
+];
+
+/// What the names of our packages begin with.
+const PREFIX: &str = "leasehold-";
+
+/// The tables of a manifest that hold dependencies; each also stands under `target`.
+const KINDS: &[&str] = &["dependencies", "dev-dependencies", "build-dependencies"];
+
+/// The members that a manifest depends on, in whatever way.
+fn members(manifest: &Table) -> Vec<String> {
+    let own = KINDS.iter().filter_map(|kind| manifest.get(*kind)?.as_table());
+    let own = own.flatten().filter_map(|(name, value)| {
+        let package = value.get("package").and_then(Value::as_str).unwrap_or(name);
+        package.strip_prefix(PREFIX).map(str::to_owned)
+    });
+    let targets = manifest.get("target").and_then(Value::as_table);
+    let targets = targets.into_iter().flat_map(Table::values).filter_map(Value::as_table);
+    own.chain(targets.flat_map(members)).collect()
+}
+
+/// Complaints about the manifest of a member, which is named by its folder.
+fn wrong_way(file: &File) -> Vec<String> {
+    let manifest: Table = file.text.parse().unwrap_or_else(|error| panic!("{}: {error}", file.path));
+    let member = file.path.trim_end_matches("/Cargo.toml");
+    let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == member) else {
+        return vec![format!("{}: say in tidy's `ALLOWED` which members it may depend on", file.path)];
+    };
+    let wrong = members(&manifest).into_iter().filter(|other| !allowed.contains(&other.as_str()));
+    wrong.map(|other| format!("{}: `{member}` must not depend on `{other}`: layers point one way", file.path)).collect()
+}
+
+#[test]
+fn layers_point_one_way() {
+    let manifests = files(&["toml"]).into_iter().filter(|file| file.path.ends_with("/Cargo.toml"));
+    let complaints: Vec<_> = manifests.flat_map(|manifest| wrong_way(&manifest)).collect();
+    assert_none(&complaints);
+}
+
+#[test]
+fn a_dependency_against_the_layers_is_caught() {
+    let complaints = |member: &str, text: &str| {
+        wrong_way(&File { path: format!("{member}/Cargo.toml"), text: text.to_owned() }).len()
+    };
+    for text in [
+        "[dependencies]\nleasehold-server = { workspace = true }",
+        "[dev-dependencies]\nleasehold-proto.workspace = true",
+        "[build-dependencies]\nwire = { path = \"../proto\", package = \"leasehold-proto\" }",
+        "[target.'cfg(unix)'.dependencies]\nleasehold-proto = { path = \"../proto\" }",
+        "[dependencies.leasehold-proto]\nworkspace = true",
+    ] {
+        assert_eq!(complaints("core", text), 1, "{text}");
+        assert_eq!(complaints("tests", text), 0, "{text}");
+    }
+    assert_eq!(complaints("core", "[dependencies]\nserde.workspace = true"), 0);
+    assert_eq!(complaints("unheard-of", ""), 1);
+}

@@ -1,0 +1,76 @@
+//! Tidy: what the compiler does not check, held for every file of the repository. Each rule is a function from text to
+//! complaints, and has a test that it catches a bad example.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod layers;
+mod markdown;
+mod rust;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The most lines of a file.
+const FILE_LINES: usize = 1000;
+
+/// Files that people write and read; data and lock files may be long.
+const WRITTEN: &[&str] = &["md", "proto", "py", "rb", "rs", "sh", "sql", "toml", "ts"];
+
+/// A text of the repository, by its path from the root.
+struct File {
+    path: String,
+    text: String,
+}
+
+/// Read when it runs, not when it is compiled: clones may share a build directory.
+fn root() -> PathBuf {
+    let member = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests"));
+    member.parent().expect("xtask lies in the root").to_owned()
+}
+
+/// Every file that git tracks or would add, so that a new file is held to the rules before it is committed.
+fn paths() -> Vec<String> {
+    let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"];
+    let output = Command::new("git").current_dir(root()).args(arguments).output().expect("git runs");
+    assert!(output.status.success(), "`git ls-files` failed: {}", String::from_utf8_lossy(&output.stderr));
+    let listed = String::from_utf8(output.stdout).expect("paths are UTF-8");
+    let paths = listed.split_terminator('\0').filter(|path| root().join(path).is_file());
+    paths.map(str::to_owned).collect()
+}
+
+/// The files with one of these extensions.
+fn files(extensions: &[&str]) -> Vec<File> {
+    let read = |path: String| File { text: std::fs::read_to_string(root().join(&path)).expect("it is text"), path };
+    let wanted = |path: &String| path.rsplit_once('.').is_some_and(|(_, own)| extensions.contains(&own));
+    let files: Vec<_> = paths().into_iter().filter(wanted).map(read).collect();
+    assert!(!files.is_empty(), "there are no {extensions:?}: a rule about nothing holds nothing");
+    files
+}
+
+fn assert_none(complaints: &[String]) {
+    assert!(complaints.is_empty(), "{} to tidy:\n{}", complaints.len(), complaints.join("\n"));
+}
+
+/// Files stay short enough to read in one go.
+fn too_long(file: &File) -> Option<String> {
+    let lines = file.text.lines().count();
+    (lines > FILE_LINES).then(|| format!("{}: {lines} lines: split it ({FILE_LINES} at most)", file.path))
+}
+
+#[test]
+fn files_are_short() {
+    let complaints: Vec<_> = files(WRITTEN).iter().filter_map(too_long).collect();
+    assert_none(&complaints);
+}
+
+#[test]
+fn a_long_file_is_caught() {
+    let file = |lines| File { path: "a.rs".into(), text: "\n".repeat(lines) };
+    assert_eq!(too_long(&file(1000)), None);
+    assert!(too_long(&file(1001)).unwrap().starts_with("a.rs: 1001 lines"));
+}
+
+#[test]
+fn the_list_of_files_has_this_one() {
+    assert!(paths().iter().any(|path| path == "xtask/tests/tidy/main.rs"));
+}

@@ -144,7 +144,9 @@ impl Metrics {
     /// # Errors
     /// None that a string can have.
     pub fn render(&self, reading: Reading) -> Result<String, std::fmt::Error> {
-        let gauge = |gauge: &Gauge, value: u64| drop(gauge.set(i64::try_from(value).unwrap_or(i64::MAX)));
+        let gauge = |gauge: &Gauge, value: u64| {
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        };
         gauge(&self.leases, reading.leases as u64);
         gauge(&self.held_claims, reading.held_claims as u64);
         gauge(&self.oldest_lease_seconds, reading.oldest_lease.as_secs());

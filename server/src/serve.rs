@@ -13,7 +13,7 @@ use leasehold_core::catalogue::Catalogue;
 use leasehold_core::rules::Rules;
 use leasehold_core::store::Store;
 use leasehold_core::update::{Command, Forget};
-use leasehold_proto::access::AccessRules;
+use leasehold_proto::AccessRules;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimServiceServer;
 use leasehold_proto::gitlab::cells::topology_service::classify_service_server::ClassifyServiceServer;
 use tokio::net::TcpListener;

@@ -8,31 +8,35 @@ use tonic::{Code, Request, Response, Status};
 
 use super::error::{ClientError, Refusal};
 
+const HEADING: &str = "Connection";
 const DEFAULT_SERVER: &str = "http://127.0.0.1:7171";
 const SERVER_VARIABLE: &str = "LEASEHOLD_SERVER";
 
 /// Which server to talk to, and as whom.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Connection")]
 pub struct Connection {
     /// The server to ask; with https, name its certificate authority in --ca
-    #[arg(long, global = true, value_name = "URL", env = SERVER_VARIABLE, hide_env_values = true, default_value = DEFAULT_SERVER)]
+    #[arg(long, global = true, help_heading = HEADING, value_name = "URL",
+          env = SERVER_VARIABLE, hide_env_values = true, default_value = DEFAULT_SERVER)]
     server: String,
 
     /// The certificate authority to trust, as PEM
-    #[arg(long, global = true, value_name = "FILE", env = "LEASEHOLD_CA", hide_env_values = true)]
+    #[arg(long, global = true, help_heading = HEADING, value_name = "FILE",
+          env = "LEASEHOLD_CA", hide_env_values = true)]
     ca: Option<PathBuf>,
 
     /// The certificate that says who you are, as PEM
-    #[arg(long, global = true, value_name = "FILE", env = "LEASEHOLD_CERT", hide_env_values = true)]
+    #[arg(long, global = true, help_heading = HEADING, value_name = "FILE",
+          env = "LEASEHOLD_CERT", hide_env_values = true)]
     cert: Option<PathBuf>,
 
     /// The private key of --cert, as PEM
-    #[arg(long, global = true, value_name = "FILE", env = "LEASEHOLD_KEY", hide_env_values = true)]
+    #[arg(long, global = true, help_heading = HEADING, value_name = "FILE",
+          env = "LEASEHOLD_KEY", hide_env_values = true)]
     key: Option<PathBuf>,
 
     /// How long to wait for each answer
-    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 10,
+    #[arg(long, global = true, help_heading = HEADING, value_name = "SECONDS", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout_seconds: u64,
 }

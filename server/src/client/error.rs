@@ -252,7 +252,7 @@ impl Refusal {
     fn hint_of_code(&self) -> Option<String> {
         match (self.code, &self.idempotency_key) {
             (Code::DeadlineExceeded | Code::Unavailable, Some(key)) => Some(format!(
-                "whether it took effect is not known: repeat it with `--idempotency-key {key}`, which begins it only once"
+                "whether it took effect is not known: repeat it with `--idempotency-key {key}`, it begins only once"
             )),
             (Code::DeadlineExceeded, None) => Some("repeating it is safe; --timeout-seconds waits longer".to_owned()),
             (Code::Unavailable, None) => Some("repeating it is safe, once the server is back".to_owned()),

@@ -57,8 +57,8 @@ pub enum Verb {
 /// Asks the server what `verb` says, and writes the answer to stdout: for people, or as JSON.
 ///
 /// # Errors
-/// When the question is malformed, the server cannot be reached, or it refuses. Show it with [`ClientError::report`] and
-/// exit with [`ClientError::exit_code`].
+/// When the question is malformed, the server cannot be reached, or it refuses. Show it with
+/// [`ClientError::report`] and exit with [`ClientError::exit_code`].
 pub async fn run(connection: &Connection, verb: Verb, json: bool) -> Result<(), ClientError> {
     match answer(&Session { connection, json }, verb).await {
         // Whoever reads the output has seen enough.

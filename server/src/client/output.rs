@@ -31,8 +31,8 @@ pub(super) fn fields(fields: &[(&str, String)]) -> Result<(), ClientError> {
     line(&table.trim_fmt())
 }
 
-/// A table that is written page by page, so that its length is nobody's concern: a page's columns are at least as wide as
-/// those of the pages before.
+/// A table that is written page by page, so that its length is nobody's concern: a page's columns are at least as
+/// wide as those of the pages before.
 pub(super) struct Pages {
     header: Vec<&'static str>,
     widths: Vec<u16>,

@@ -43,8 +43,8 @@ pub struct BeginArgs {
 
     /// The row that all the claims come out of, such as USERS:7
     ///
-    /// An id that is a number is sent as 8 big-endian bytes, a UUID as its 16, one that starts with 0x as the hexadecimal
-    /// bytes that follow, any other as its own bytes.
+    /// An id that is a number is sent as 8 big-endian bytes, a UUID as its 16, one that starts with 0x as the
+    /// hexadecimal bytes that follow, any other as its own bytes.
     #[arg(long, value_name = "TABLE:ID", required_unless_present = "file")]
     source: Option<SourceArg>,
 
@@ -204,7 +204,8 @@ mod tests {
 
     #[test]
     fn subject_and_source_go_to_every_claim() {
-        let line = "begin --cell 1 --create USERNAMES:alice --create 5:a@b --destroy username:bob --subject USER:7 --source USERS:7";
+        let line = "begin --cell 1 --create USERNAMES:alice --create 5:a@b --destroy username:bob \
+                    --subject USER:7 --source USERS:7";
         let request = parse(line).unwrap().request().unwrap();
         assert_eq!((request.cell_id, request.create_records.len(), request.destroy_records.len()), (1, 2, 1));
         for record in request.create_records.iter().chain(&request.destroy_records) {

@@ -148,7 +148,7 @@ impl FromStr for SourceIdArg {
     }
 }
 
-/// The bytes of a typed source id: a decimal number as 8, a UUID as 16, `0x` and hexadecimal as they are, else the text.
+/// The bytes of a typed source id: 8 for a decimal number, 16 for a UUID, those after `0x`, else the text's.
 pub(super) fn source_id(text: &str) -> Vec<u8> {
     decimal(text).or_else(|| uuid_bytes(text)).or_else(|| hex_bytes(text)).unwrap_or_else(|| text.as_bytes().to_vec())
 }

@@ -12,8 +12,7 @@ use leasehold_proto::gitlab::cells::topology_service::classify_service_server::C
 use leasehold_proto::gitlab::cells::topology_service::{
     CellInfo, ClassifyAction, ClassifyRequest, ClassifyResponse, ClassifyType, GetCellsRequest, GetCellsResponse, ProxyInfo,
 };
-use leasehold_proto::json;
-use prost_reflect::DescriptorPool;
+use leasehold_proto::DescriptorPool;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{Service, convert, errors, permit};
@@ -100,11 +99,11 @@ async fn classify_json(State(http): State<Http>, permit: Option<Extension<Permit
         return errors::json(&errors::denied(Denied::NoIdentity));
     }
     let name = |message| format!("gitlab.cells.topology_service.{message}");
-    let answer = json::from_json::<ClassifyRequest>(&http.pool, &name("ClassifyRequest"), &body)
+    let answer = leasehold_proto::from_json::<ClassifyRequest>(&http.pool, &name("ClassifyRequest"), &body)
         .map_err(|_| errors::invalid("the body is not a `ClassifyRequest` in JSON"))
         .and_then(|request| http.service.classify(request))
         .and_then(|response| {
-            let bytes = json::to_json(&http.pool, &name("ClassifyResponse"), &response);
+            let bytes = leasehold_proto::to_json(&http.pool, &name("ClassifyResponse"), &response);
             bytes.map_err(|_| Status::internal("the answer can't be written as JSON"))
         });
     match answer {

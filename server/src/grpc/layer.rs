@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use leasehold_core::batch::MAX_REQUEST_BYTES;
-use leasehold_proto::access::AccessRules;
+use leasehold_proto::AccessRules;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::{Layer, Service};

@@ -4,4 +4,4 @@ mod embedded;
 mod held;
 mod keys;
 
-pub use embedded::{EmbeddedStore, Occupancy, StoreError};
+pub use embedded::{EmbeddedStore, Occupancy, Row, StoreError};

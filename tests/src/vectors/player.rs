@@ -7,9 +7,7 @@ use leasehold_core::claim::UserData;
 use uuid::Uuid;
 
 use super::host::{Answer, Held, Host, RecordsQuery, Refusal, Since};
-use super::notation::{
-    known_source_types, read_text, write_bucket_type, write_source, write_subject, write_text,
-};
+use super::notation::{known_source_types, read_text, write_bucket_type, write_source, write_subject, write_text};
 use super::step::{Step, parse};
 
 const CELLS: std::ops::RangeInclusive<i64> = 1..=3;
@@ -124,13 +122,7 @@ impl<H: Host> Player<H> {
         self.leases.get(number.wrapping_sub(1)).copied().with_context(|| format!("`{name}` has not been begun yet"))
     }
 
-    fn list_leases(
-        &mut self,
-        cell: i64,
-        limit: Option<i32>,
-        since: Option<String>,
-        next: bool,
-    ) -> Result<Vec<String>> {
+    fn list_leases(&mut self, cell: i64, limit: Option<i32>, since: Option<String>, next: bool) -> Result<Vec<String>> {
         let since = match since.as_deref() {
             Some("future") => Some(Since::Future),
             Some(name) => Some(Since::Lease(self.lease_named(name)?)),
@@ -287,6 +279,8 @@ fn write_refusal(refusal: &Refusal) -> Vec<String> {
     lines
 }
 
-fn write_offence((place, bucket_type, reason): &(leasehold_core::rejection::Place, leasehold_core::bucket::BucketType, String)) -> String {
+fn write_offence(
+    (place, bucket_type, reason): &(leasehold_core::rejection::Place, leasehold_core::bucket::BucketType, String),
+) -> String {
     format!("  {place} {} {reason}", write_bucket_type(*bucket_type))
 }

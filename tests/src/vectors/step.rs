@@ -165,7 +165,8 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["", "sing", "begin x", "begin 1 creat USERNAMES \"a\"", "get USERNAMES", "leases 1 far", "x times restart"]
+        for text in
+            ["", "sing", "begin x", "begin 1 creat USERNAMES \"a\"", "get USERNAMES", "leases 1 far", "x times restart"]
         {
             assert!(parse(text).is_err(), "{text}");
         }

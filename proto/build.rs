@@ -15,23 +15,14 @@ const ENTRY_FILES: [&str; 4] = [
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed={ROOT}");
     let mut compiler = protox::Compiler::new([ROOT])?;
-    compiler
-        .include_imports(true)
-        .include_source_info(true)
-        .open_files(ENTRY_FILES)?;
+    compiler.include_imports(true).include_source_info(true).open_files(ENTRY_FILES)?;
 
     // Encoded by protox rather than from prost's own types, which drop the `access_control` options.
     let out_dir = PathBuf::from(std::env::var("OUT_DIR")?);
-    std::fs::write(
-        out_dir.join("descriptor.bin"),
-        compiler.encode_file_descriptor_set(),
-    )?;
+    std::fs::write(out_dir.join("descriptor.bin"), compiler.encode_file_descriptor_set())?;
 
     let mut config = tonic_prost_build::Config::new();
-    config
-        .enable_type_names()
-        .type_name_domain(["."], "type.googleapis.com");
-    tonic_prost_build::configure()
-        .compile_fds_with_config(compiler.file_descriptor_set(), config)?;
+    config.enable_type_names().type_name_domain(["."], "type.googleapis.com");
+    tonic_prost_build::configure().compile_fds_with_config(compiler.file_descriptor_set(), config)?;
     Ok(())
 }

@@ -40,9 +40,7 @@ pub enum AccessError {
         path: String,
     },
     /// An rpc has a rule that means nothing.
-    #[error(
-        "`{path}` has the unknown rule `{number}`: use a rule of AuthorizationRule other than 0"
-    )]
+    #[error("`{path}` has the unknown rule `{number}`: use a rule of AuthorizationRule other than 0")]
     UnknownRule {
         /// The rpc, as `/package.Service/Method`.
         path: String,
@@ -98,10 +96,7 @@ fn rules_of(
 ) -> Result<Vec<AuthorizationRule>, AccessError> {
     let options = method.options();
     let value = options.get_extension(extension);
-    let access = match value
-        .as_message()
-        .map(|message| message.transcode_to::<AccessControl>())
-    {
+    let access = match value.as_message().map(|message| message.transcode_to::<AccessControl>()) {
         Some(Ok(access)) => access,
         Some(Err(source)) => return Err(AccessError::Malformed { path, source }),
         None => AccessControl::default(),
@@ -112,17 +107,10 @@ fn rules_of(
     access
         .authorization_rules
         .into_iter()
-        .map(|number| {
-            known_rule(number).ok_or_else(|| AccessError::UnknownRule {
-                path: path.clone(),
-                number,
-            })
-        })
+        .map(|number| known_rule(number).ok_or_else(|| AccessError::UnknownRule { path: path.clone(), number }))
         .collect()
 }
 
 fn known_rule(number: i32) -> Option<AuthorizationRule> {
-    AuthorizationRule::try_from(number)
-        .ok()
-        .filter(|rule| *rule != AuthorizationRule::RuleUnspecified)
+    AuthorizationRule::try_from(number).ok().filter(|rule| *rule != AuthorizationRule::RuleUnspecified)
 }

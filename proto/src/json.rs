@@ -22,11 +22,7 @@ pub enum JsonError {
 ///
 /// # Errors
 /// When the JSON is not that of the message, or the pool has no such message.
-pub fn from_json<M: Message + Default>(
-    pool: &DescriptorPool,
-    full_name: &str,
-    json: &[u8],
-) -> Result<M, JsonError> {
+pub fn from_json<M: Message + Default>(pool: &DescriptorPool, full_name: &str, json: &[u8]) -> Result<M, JsonError> {
     let mut input = serde_json::Deserializer::from_slice(json);
     let message = DynamicMessage::deserialize(descriptor(pool, full_name)?, &mut input)?;
     input.end()?;
@@ -37,17 +33,12 @@ pub fn from_json<M: Message + Default>(
 ///
 /// # Errors
 /// When the pool has no such message, or an `Any` in the message holds one that the pool does not know.
-pub fn to_json<M: Message>(
-    pool: &DescriptorPool,
-    full_name: &str,
-    message: &M,
-) -> Result<Vec<u8>, JsonError> {
+pub fn to_json<M: Message>(pool: &DescriptorPool, full_name: &str, message: &M) -> Result<Vec<u8>, JsonError> {
     let mut dynamic = DynamicMessage::new(descriptor(pool, full_name)?);
     dynamic.transcode_from(message)?;
     Ok(serde_json::to_vec(&dynamic)?)
 }
 
 fn descriptor(pool: &DescriptorPool, full_name: &str) -> Result<MessageDescriptor, JsonError> {
-    pool.get_message_by_name(full_name)
-        .ok_or_else(|| JsonError::UnknownMessage(full_name.to_owned()))
+    pool.get_message_by_name(full_name).ok_or_else(|| JsonError::UnknownMessage(full_name.to_owned()))
 }

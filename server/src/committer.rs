@@ -87,7 +87,9 @@ impl Queue {
         let job = Job { command, answer };
         match job.command {
             Command::Settle(_) => waiting.settles.push_back(job),
-            Command::Begin(_) | Command::Forget(_) if waiting.begins.len() < self.max_begins => waiting.begins.push_back(job),
+            Command::Begin(_) | Command::Forget(_) if waiting.begins.len() < self.max_begins => {
+                waiting.begins.push_back(job)
+            }
             Command::Begin(_) | Command::Forget(_) => return Err(Refusal::overloaded()),
         }
         drop(waiting);

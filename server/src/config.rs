@@ -191,7 +191,9 @@ pub enum ConfigError {
     #[error("bucket type number {0} is not 1 or more")]
     BucketType(i32),
     /// Plain text beyond loopback, unasked.
-    #[error("`{0}` is not a loopback address, and there is no `[tls]`: configure certificates, or say `--insecure-plaintext` if the network is trusted")]
+    #[error(
+        "`{0}` is not a loopback address, and there is no `[tls]`: configure certificates, or say `--insecure-plaintext` if the network is trusted"
+    )]
     Plaintext(SocketAddr),
     /// No folder for the data.
     #[error("no state folder is known for this user: say where the data lies with `--data DIR`")]
@@ -204,7 +206,8 @@ impl Config {
     /// # Errors
     /// It can't be read, or is not valid.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Unreadable { path: path.into(), error })?;
+        let text =
+            std::fs::read_to_string(path).map_err(|error| ConfigError::Unreadable { path: path.into(), error })?;
         toml::from_str(&text).map_err(|error| ConfigError::Invalid { path: path.into(), error: Box::new(error) })
     }
 
@@ -240,7 +243,8 @@ impl Config {
     /// Nothing says where, and the user has no state folder.
     pub fn data_dir(&self) -> Result<PathBuf, ConfigError> {
         let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/state"));
-        let state = || std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute()).or_else(home);
+        let state =
+            || std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute()).or_else(home);
         self.data.clone().or_else(|| Some(state()?.join("leasehold"))).ok_or(ConfigError::NoStateFolder)
     }
 

@@ -102,7 +102,12 @@ impl Metrics {
         all.register_with_unit("store_save", "Time to write and sync a group", Unit::Seconds, self.save.clone());
         all.register("outstanding_leases", "Leases that are not settled", self.leases.clone());
         all.register("held_claims", "Claims under a lease", self.held_claims.clone());
-        all.register_with_unit("oldest_lease_age", "Age of the oldest outstanding lease", Unit::Seconds, self.oldest_lease_seconds.clone());
+        all.register_with_unit(
+            "oldest_lease_age",
+            "Age of the oldest outstanding lease",
+            Unit::Seconds,
+            self.oldest_lease_seconds.clone(),
+        );
         all.register("waiting_commands", "Commands that wait for the writer", self.waiting.clone());
         all.register_with_unit("disk", "Bytes of the store on disk", Unit::Bytes, self.disk_bytes.clone());
         all.register("store_failed", "1 once a write has failed, until the restart", self.store_failed.clone());

@@ -167,7 +167,8 @@ fn guard(config: &Config, data: PathBuf, store: EmbeddedStore) -> Guard {
         }
         let disk = nix::sys::statvfs::statvfs(&data).ok()?;
         let free_mib = disk.blocks_available().saturating_mul(disk.fragment_size()) / (1024 * 1024);
-        let message = format!("the disk has {free_mib} MiB free, less than `min_free_disk_mib` = {min_free_mib}: make room");
+        let message =
+            format!("the disk has {free_mib} MiB free, less than `min_free_disk_mib` = {min_free_mib}: make room");
         (free_mib < min_free_mib).then(|| Refusal::StoreUnavailable(message.into()))
     })
 }
@@ -189,9 +190,11 @@ where
 {
     let descriptors = |error: &dyn std::fmt::Display| ServeError::Descriptors(error.to_string());
     let pool = leasehold_proto::descriptor_pool().map_err(|error| descriptors(&error))?;
-    let reflection = || tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(leasehold_proto::FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(leasehold_proto::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
     let claims = ClaimServiceServer::new(Claims(service.clone()))
         .max_decoding_message_size(MAX_REQUEST_BYTES)
         .max_encoding_message_size(usize::MAX);
@@ -234,7 +237,12 @@ async fn serve_metrics(listener: TcpListener, service: Arc<Service>, mut stoppin
 }
 
 /// Forgets what was settled long ago (B22, B24), and says when the store has failed.
-async fn tend(service: Arc<Service>, health: HealthReporter, retention_seconds: u64, mut stopping: watch::Receiver<bool>) {
+async fn tend(
+    service: Arc<Service>,
+    health: HealthReporter,
+    retention_seconds: u64,
+    mut stopping: watch::Receiver<bool>,
+) {
     health.set_serving::<ClaimServiceServer<Claims>>().await;
     health.set_serving::<ClassifyServiceServer<Classify>>().await;
     let mut ticks = tokio::time::interval(TICK);
@@ -270,7 +278,8 @@ async fn forget_some(service: &Arc<Service>, retention_seconds: u64) -> bool {
     let mut forgets = tokio::task::JoinSet::new();
     for lease in leases {
         let service = service.clone();
-        forgets.spawn(async move { service.committer().submit(Command::Forget(Forget { lease, settled_before })).await });
+        forgets
+            .spawn(async move { service.committer().submit(Command::Forget(Forget { lease, settled_before })).await });
     }
     let decisions = forgets.join_all().await;
     found == FORGET_BATCH && decisions.iter().all(Result::is_ok)
@@ -288,5 +297,7 @@ fn greet(config: &Config, data: &std::path::Path, address: SocketAddr, metrics: 
         None => println!("  metrics   off: give `--metrics-listen`"),
     }
     let cell = config.cells.first().map_or(1, |cell| cell.id);
-    println!("try: leasehold begin --server {scheme}://{address} --cell {cell} --create USERNAMES:alice --subject USER:7 --source USERS:7");
+    println!(
+        "try: leasehold begin --server {scheme}://{address} --cell {cell} --create USERNAMES:alice --subject USER:7 --source USERS:7"
+    );
 }

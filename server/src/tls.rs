@@ -67,11 +67,14 @@ fn server_config(tls: &Tls) -> Result<rustls::ServerConfig, TlsError> {
                 roots.add(authority).map_err(|error| unusable("client authority", path, error))?;
             }
             // A client without a certificate gets as far as a clear refusal, and health checks need none.
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).allow_unauthenticated();
-            builder.with_client_cert_verifier(verifier.build().map_err(|error| unusable("client authority", path, error))?)
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).allow_unauthenticated();
+            builder
+                .with_client_cert_verifier(verifier.build().map_err(|error| unusable("client authority", path, error))?)
         }
     };
-    let mut config = builder.with_single_cert(chain, key).map_err(|error| unusable("certificate", &tls.certificate, error))?;
+    let mut config =
+        builder.with_single_cert(chain, key).map_err(|error| unusable("certificate", &tls.certificate, error))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }
@@ -109,7 +112,9 @@ impl Certificates {
                     tracing::info!("the certificates have changed and are in force for new connections");
                 }
                 // Perhaps half written: it is tried again at the next tick.
-                Err(error) => tracing::error!(%error, "the changed certificates can't be used, the former stay in force"),
+                Err(error) => {
+                    tracing::error!(%error, "the changed certificates can't be used, the former stay in force")
+                }
             }
         }
     }
@@ -164,7 +169,11 @@ impl AsyncWrite for Stream {
         }
     }
 
-    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             Self::Tls(stream, _) => Pin::new(stream).poll_write_vectored(cx, bufs),
@@ -194,7 +203,11 @@ impl AsyncWrite for Stream {
 }
 
 /// Accepts connections and hands on those that have shaken hands, for as long as they are taken.
-pub async fn accept(listener: TcpListener, certificates: Option<Arc<Certificates>>, accepted: mpsc::Sender<io::Result<Stream>>) {
+pub async fn accept(
+    listener: TcpListener,
+    certificates: Option<Arc<Certificates>>,
+    accepted: mpsc::Sender<io::Result<Stream>>,
+) {
     loop {
         let connection = tokio::select! {
             connection = listener.accept() => connection,
@@ -214,7 +227,12 @@ pub async fn accept(listener: TcpListener, certificates: Option<Arc<Certificates
     }
 }
 
-async fn greet(stream: TcpStream, address: SocketAddr, certificates: Option<Arc<Certificates>>, accepted: mpsc::Sender<io::Result<Stream>>) {
+async fn greet(
+    stream: TcpStream,
+    address: SocketAddr,
+    certificates: Option<Arc<Certificates>>,
+    accepted: mpsc::Sender<io::Result<Stream>>,
+) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, %address, "a connection was lost at once");
         return;

@@ -18,7 +18,9 @@ pub struct TraceError {
 /// The filter can't be read.
 pub fn start(log: &Log) -> Result<(), TraceError> {
     let unusable = |error: String| TraceError { filter: log.filter.clone(), error };
-    let filter = EnvFilter::try_new(&log.filter).map_err(|error| unusable(error.to_string()))?;
+    // The store's library tells its every step at level info.
+    let quiet = format!("fjall=warn,lsm_tree=warn,{}", log.filter);
+    let filter = EnvFilter::try_new(quiet).map_err(|error| unusable(error.to_string()))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = match log.format {
         LogFormat::Text => builder.try_init(),

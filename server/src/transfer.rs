@@ -74,11 +74,14 @@ pub fn export(data: &Path, mut to: impl Write) -> Result<u64, TransferError> {
     let fence = store.for_each(|row| {
         rows += 1;
         report("exported", rows);
-        write_line(&mut to, &match row {
-            Row::Claim(key, claim) => Line::Claim { key, claim },
-            Row::Lease(id, lease) => Line::Lease { id, lease },
-            Row::Replay(key, replay) => Line::Replay { key, replay },
-        })
+        write_line(
+            &mut to,
+            &match row {
+                Row::Claim(key, claim) => Line::Claim { key, claim },
+                Row::Lease(id, lease) => Line::Lease { id, lease },
+                Row::Replay(key, replay) => Line::Replay { key, replay },
+            },
+        )
     })?;
     write_line(&mut to, &Line::End { fence, rows })?;
     to.flush()?;
@@ -167,7 +170,8 @@ impl Import {
     fn take_lease(&mut self, id: LeaseId, lease: Lease) -> Result<(), TransferError> {
         for key in lease.claims() {
             let held = self.held.remove(key).filter(|claim| claim.hold().is_some_and(|hold| hold.lease == id));
-            let claim = held.ok_or_else(|| TransferError::Broken(format!("lease {id} lists a claim that it does not hold")))?;
+            let claim =
+                held.ok_or_else(|| TransferError::Broken(format!("lease {id} lists a claim that it does not hold")))?;
             self.changes.claims.push(new(key.clone(), claim));
         }
         self.changes.leases.push(new(id, lease));

@@ -32,12 +32,16 @@ fn rewrite(path: &Path) {
     std::fs::write(path, played.text).unwrap();
 }
 
-fn play_all<H: Host>(open: impl Fn() -> anyhow::Result<H>) -> Vec<Mismatch> {
-    let played = paths().into_iter().flat_map(|path| {
+/// Plays the files side by side: a server spends most of its time waiting for the disk.
+fn play_all<H: Host>(open: impl Fn() -> anyhow::Result<H> + Sync) -> Vec<Mismatch> {
+    let play = &|path: PathBuf| {
         let file = VectorFile::read(&path).unwrap();
         file.play(&open).unwrap_or_else(|error| panic!("{}: {error:#}", path.display())).mismatches
-    });
-    played.collect()
+    };
+    std::thread::scope(|scope| {
+        let running: Vec<_> = paths().into_iter().map(|path| scope.spawn(move || play(path))).collect();
+        running.into_iter().flat_map(|file| file.join().unwrap()).collect()
+    })
 }
 
 fn assert_none(mismatches: &[Mismatch]) {

@@ -50,6 +50,29 @@ impl Group {
         Ok(())
     }
 
+    /// Kills the whole group at once, and waits for the leader.
+    ///
+    /// # Errors
+    /// When the operating system refuses to signal or to wait.
+    pub(crate) async fn kill(&mut self) -> Result<()> {
+        if let Some(leader) = self.leader() {
+            killpg(leader, Signal::SIGKILL).with_context(|| format!("cannot kill `{}`", self.name))?;
+        }
+        self.wait().await.map(drop)
+    }
+
+    /// Megabytes of memory that the leader has resident, as `/proc` tells.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub(crate) fn resident_megabytes(&self) -> Result<f64> {
+        let id = self.leader().with_context(|| format!("`{}` has ended", self.name))?;
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).context("cannot read the memory in use")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no `VmRSS` in the status")?;
+        let kibibytes: f64 = line.trim().trim_end_matches(" kB").parse().context("`VmRSS` is not a number")?;
+        Ok(kibibytes * 1024.0 / 1e6)
+    }
+
     /// The pipe of its standard output, once, if it was asked for.
     pub(crate) fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.child.stdout.take()

@@ -11,9 +11,9 @@ use leasehold_core::store::Store;
 use leasehold_core::update::{Begin, Begun, Command, Reply};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimService;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
-    BeginUpdateRequest, BeginUpdateResponse, CommitUpdateRequest, CommitUpdateResponse, GetRecordRequest, GetRecordResponse,
-    ListLeasesRequest, ListLeasesResponse, ListRecordsRequest, ListRecordsResponse, RollbackUpdateRequest,
-    RollbackUpdateResponse,
+    BeginUpdateRequest, BeginUpdateResponse, CommitUpdateRequest, CommitUpdateResponse, GetRecordRequest,
+    GetRecordResponse, ListLeasesRequest, ListLeasesResponse, ListRecordsRequest, ListRecordsResponse,
+    RollbackUpdateRequest, RollbackUpdateResponse,
 };
 use leasehold_proto::gitlab::cells::topology_service::types::v1::Uuid;
 use leasehold_proto::gitlab::cells::topology_service::{GetCellsRequest, GetCellsResponse};
@@ -86,12 +86,16 @@ impl ClaimService for Claims {
         let request = request.into_inner();
         let (bucket_type, value) = convert::bucket(request.bucket, request.claim).map_err(errors::invalid)?;
         let key = self.0.bucket_key(bucket_type, value)?;
-        let claim = self.0.read(|store| store.claim(&key))?.ok_or_else(|| errors::not_found("no cell claims this bucket"))?;
+        let claim =
+            self.0.read(|store| store.claim(&key))?.ok_or_else(|| errors::not_found("no cell claims this bucket"))?;
         let cell_info = self.0.cell_info(claim.owner);
         Ok(Response::new(GetRecordResponse { record: Some(convert::record(&key, claim)), cell_info }))
     }
 
-    async fn begin_update(&self, request: Request<BeginUpdateRequest>) -> Result<Response<BeginUpdateResponse>, Status> {
+    async fn begin_update(
+        &self,
+        request: Request<BeginUpdateRequest>,
+    ) -> Result<Response<BeginUpdateResponse>, Status> {
         let permit = permit(&request)?;
         let cell_id = request.get_ref().cell_id;
         let cell = allow(permit, cell_id)?;
@@ -116,7 +120,10 @@ impl ClaimService for Claims {
         Ok(response)
     }
 
-    async fn commit_update(&self, request: Request<CommitUpdateRequest>) -> Result<Response<CommitUpdateResponse>, Status> {
+    async fn commit_update(
+        &self,
+        request: Request<CommitUpdateRequest>,
+    ) -> Result<Response<CommitUpdateResponse>, Status> {
         let permit = permit(&request)?;
         let CommitUpdateRequest { cell_id, lease_uuid } = request.into_inner();
         self.settle(permit, cell_id, lease_uuid, Outcome::Committed).await?;
@@ -138,10 +145,12 @@ impl ClaimService for Claims {
         let request = request.into_inner();
         let cell = allow(permit, request.cell_id)?;
         self.0.rules.check_cell(cell).map_err(|rejection| self.refuse(&rejection))?;
-        let created_after = request.created_after.as_ref().map(convert::lower_bound).transpose().map_err(errors::invalid)?;
+        let created_after =
+            request.created_after.as_ref().map(convert::lower_bound).transpose().map_err(errors::invalid)?;
         let cursor = request.next.as_ref().map(|next| convert::read_cursor(request.cell_id, next));
         let cursor = cursor.transpose().map_err(errors::invalid)?;
-        let query = LeaseQuery::parse(cell, request.limit, created_after, cursor).map_err(|rejection| self.refuse(&rejection))?;
+        let query = LeaseQuery::parse(cell, request.limit, created_after, cursor)
+            .map_err(|rejection| self.refuse(&rejection))?;
         let rows = self.0.list("ListLeases", move |store| store.leases(&query.scan())).await?;
         let page = query.page(rows);
         Ok(Response::new(ListLeasesResponse {
@@ -150,7 +159,10 @@ impl ClaimService for Claims {
         }))
     }
 
-    async fn list_records(&self, request: Request<ListRecordsRequest>) -> Result<Response<ListRecordsResponse>, Status> {
+    async fn list_records(
+        &self,
+        request: Request<ListRecordsRequest>,
+    ) -> Result<Response<ListRecordsResponse>, Status> {
         let permit = permit(&request)?;
         let request = request.into_inner();
         let cell = allow(permit, request.cell_id)?;

@@ -8,11 +8,12 @@ use axum::response::{IntoResponse, Response as HttpResponse};
 use axum::routing::post;
 use axum::{Extension, Router};
 use leasehold_core::store::Store;
+use leasehold_proto::DescriptorPool;
 use leasehold_proto::gitlab::cells::topology_service::classify_service_server::ClassifyService;
 use leasehold_proto::gitlab::cells::topology_service::{
-    CellInfo, ClassifyAction, ClassifyRequest, ClassifyResponse, ClassifyType, GetCellsRequest, GetCellsResponse, ProxyInfo,
+    CellInfo, ClassifyAction, ClassifyRequest, ClassifyResponse, ClassifyType, GetCellsRequest, GetCellsResponse,
+    ProxyInfo,
 };
-use leasehold_proto::DescriptorPool;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{Service, convert, errors, permit};
@@ -41,11 +42,15 @@ impl Service {
     /// The cell of the first claim that matches (B30); without claims, the cell that type and value name.
     fn classify(&self, request: ClassifyRequest) -> Result<ClassifyResponse, Status> {
         if request.claims.len() > MAX_CLAIMS {
-            return Err(errors::too_large(format!("`claims` has {} entries, at most {MAX_CLAIMS} are allowed", request.claims.len()), MAX_CLAIMS));
+            return Err(errors::too_large(
+                format!("`claims` has {} entries, at most {MAX_CLAIMS} are allowed", request.claims.len()),
+                MAX_CLAIMS,
+            ));
         }
         let by_claims = !request.claims.is_empty();
         for claim in request.claims {
-            let (bucket_type, value) = convert::bucket(None, Some(claim.clone())).map_err(|_| errors::invalid("a claim of `claims` is empty"))?;
+            let (bucket_type, value) = convert::bucket(None, Some(claim.clone()))
+                .map_err(|_| errors::invalid("a claim of `claims` is empty"))?;
             let key = self.bucket_key(bucket_type, value)?;
             let found = self.read(|store| store.claim(&key))?;
             if let Some(cell) = found.and_then(|found| self.cell_info(found.owner)) {

@@ -41,7 +41,10 @@ fn claim_bucket(claim: types::Claim) -> Option<(i32, String)> {
 }
 
 /// The bucket of a request that may carry `bucket`, `claim`, or both where they agree.
-pub(super) fn bucket(bucket: Option<wire::Bucket>, claim: Option<types::Claim>) -> Result<(BucketType, String), Malformed> {
+pub(super) fn bucket(
+    bucket: Option<wire::Bucket>,
+    claim: Option<types::Claim>,
+) -> Result<(BucketType, String), Malformed> {
     let claimed = claim.and_then(claim_bucket);
     match (bucket, claimed) {
         (Some(bucket), Some((number, value))) if bucket.r#type != number || bucket.value != value => {

@@ -63,7 +63,9 @@ pub(super) fn denied(denied: Denied) -> Status {
             "NO_IDENTITY",
             "no client certificate says who calls: present one with a `spiffe://` URI of a cell, a router or an admin",
         ),
-        Denied::RuleDenied => (Code::PermissionDenied, "RULE_DENIED", "the caller's certificate does not allow this call"),
+        Denied::RuleDenied => {
+            (Code::PermissionDenied, "RULE_DENIED", "the caller's certificate does not allow this call")
+        }
     };
     status(code, message.into(), vec![error_info(reason, HashMap::new())])
 }
@@ -177,7 +179,8 @@ mod tests {
     #[test]
     fn b10_the_largest_rejection_fits_into_trailer_metadata() {
         // Every claim of the largest update offends, with as many reasons and types as claims can have.
-        let reasons = [Reason::NotOwner, Reason::ClaimTaken, Reason::ClaimNotFound, Reason::ClaimChanged, Reason::ClaimBusy];
+        let reasons =
+            [Reason::NotOwner, Reason::ClaimTaken, Reason::ClaimNotFound, Reason::ClaimChanged, Reason::ClaimBusy];
         let offences = (0..2000_u32).map(|n| {
             let place = if n % 2 == 0 { Place::create(n) } else { Place::destroy(n) };
             let reason = reasons[n as usize % reasons.len()];

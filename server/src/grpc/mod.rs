@@ -43,7 +43,13 @@ pub struct Service {
 
 impl Service {
     /// The services' shared part.
-    pub fn new(config: &Config, rules: Rules, store: EmbeddedStore, committer: Committer, metrics: Arc<Metrics>) -> Self {
+    pub fn new(
+        config: &Config,
+        rules: Rules,
+        store: EmbeddedStore,
+        committer: Committer,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Self {
             rules,
             cells: config.cells().into_iter().map(|(id, cell)| (id, cell_info(cell))).collect(),
@@ -132,4 +138,3 @@ fn cell_info(cell: CellConfig) -> CellInfo {
 fn permit<T>(request: &Request<T>) -> Result<Permit, Status> {
     request.extensions().get::<Permit>().copied().ok_or_else(|| errors::denied(Denied::NoIdentity))
 }
-

@@ -129,7 +129,11 @@ pub struct Occupancy {
 }
 
 fn options(memtable_bytes: u64, bloom: bool) -> KeyspaceCreateOptions {
-    let filter = if bloom { FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0)) } else { FilterPolicyEntry::None };
+    let filter = if bloom {
+        FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0))
+    } else {
+        FilterPolicyEntry::None
+    };
     KeyspaceCreateOptions::default()
         .max_memtable_size(memtable_bytes)
         .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
@@ -191,7 +195,10 @@ impl EmbeddedStore {
     ///
     /// # Errors
     /// A row could not be read, or `visit` failed.
-    pub fn for_each<E: From<StoreError>>(&self, visit: impl FnMut(Row) -> std::result::Result<(), E>) -> std::result::Result<Fence, E> {
+    pub fn for_each<E: From<StoreError>>(
+        &self,
+        visit: impl FnMut(Row) -> std::result::Result<(), E>,
+    ) -> std::result::Result<Fence, E> {
         self.inner.for_each(visit)
     }
 }
@@ -321,12 +328,14 @@ impl Inner {
         Ok(())
     }
 
-    fn for_each<E: From<StoreError>>(&self, mut visit: impl FnMut(Row) -> std::result::Result<(), E>) -> std::result::Result<Fence, E> {
+    fn for_each<E: From<StoreError>>(
+        &self,
+        mut visit: impl FnMut(Row) -> std::result::Result<(), E>,
+    ) -> std::result::Result<Fence, E> {
         let held = self.held();
         let snapshot = self.database.snapshot();
-        let rows = |keyspace: &Keyspace| {
-            snapshot.iter(keyspace).map(|item| item.into_inner().map_err(StoreError::from))
-        };
+        let rows =
+            |keyspace: &Keyspace| snapshot.iter(keyspace).map(|item| item.into_inner().map_err(StoreError::from));
         for row in rows(&self.claims) {
             let (key, value) = row?;
             let key = keys::read_bucket(&key).ok_or_else(|| damaged("claims"))?;
@@ -351,11 +360,21 @@ impl Inner {
     }
 
     /// Claims at rest of a table, in order, at most the scan's limit, without those that `held` shows in its own way.
-    fn resting_records(&self, held: &Held, snapshot: &Snapshot, scan: &RecordScan) -> Result<BTreeSet<(SourceId, BucketKey)>> {
+    fn resting_records(
+        &self,
+        held: &Held,
+        snapshot: &Snapshot,
+        scan: &RecordScan,
+    ) -> Result<BTreeSet<(SourceId, BucketKey)>> {
         let table = keys::table(scan.cell, scan.source_type);
         let row = |id: &SourceId| keys::source(scan.cell, scan.source_type, id);
-        let from = if scan.source_id_gt.is_empty() { table.clone() } else { keys::beyond_source(row(&scan.source_id_gt)) };
-        let to = if scan.source_id_lte.is_empty() { beyond_table(&table) } else { keys::beyond_source(row(&scan.source_id_lte)) };
+        let from =
+            if scan.source_id_gt.is_empty() { table.clone() } else { keys::beyond_source(row(&scan.source_id_gt)) };
+        let to = if scan.source_id_lte.is_empty() {
+            beyond_table(&table)
+        } else {
+            keys::beyond_source(row(&scan.source_id_lte))
+        };
         let mut found = BTreeSet::new();
         if from >= to {
             return Ok(found);

@@ -85,7 +85,7 @@ async fn save_until(mut client: impl Peer, start: Instant, end: Instant) -> Resu
 }
 
 /// Random, not sequential: as names arrive in life, and the harder case for a store.
-fn random_name() -> String {
+pub(crate) fn random_name() -> String {
     format!("user-{:016x}", rand::random::<u64>())
 }
 

@@ -1,13 +1,14 @@
 //! Leasehold itself: the release build of its server, over the wire contract.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1 as claims;
 use leasehold_proto::gitlab::cells::topology_service::types::v1::Uuid;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{ChildStdout, Command};
+use tokio::process::ChildStdout;
 use tonic::transport::Channel;
 
 use self::claims::claim_service_client::ClaimServiceClient;
@@ -19,11 +20,12 @@ use super::server::{Contender, Server, channel};
 const LISTENING: &str = "listening on ";
 
 /// A cell of the configuration that a server without a configuration file has.
-const CELL_ID: i64 = 1;
+pub(crate) const CELL_ID: i64 = 1;
 
 /// A running Leasehold.
 pub(crate) struct Ours {
     server: Server,
+    program: PathBuf,
     address: String,
 }
 
@@ -32,20 +34,15 @@ impl Contender for Ours {
     type Client = Client;
 
     async fn start() -> Result<Self> {
-        let program = build().await?;
-        let mut server = Server::start(&program, |data| {
-            ["serve".into(), "--listen".into(), "127.0.0.1:0".into(), "--data".into(), data.into()].into()
-        })?;
-        let output = server.take_stdout().context("the server has no standard output")?;
-        let mut lines = BufReader::new(output).lines();
-        let address = server.until(address(&mut lines)).await?;
-        // What else it prints is read and dropped: it must not wait for a full pipe.
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Ok(Self { server, address })
+        let program = tokio::task::spawn_blocking(programs).await??.leasehold;
+        let server = Server::start(&program, arguments)?;
+        let mut ours = Self { server, program, address: String::new() };
+        ours.wait().await?;
+        Ok(ours)
     }
 
     async fn connect(&self) -> Result<Client> {
-        Ok(Client { claims: ClaimServiceClient::new(channel(&self.address).await?) })
+        Ok(Client { claims: self.claims().await? })
     }
 
     fn share(client: &Client) -> Client {
@@ -57,21 +54,80 @@ impl Contender for Ours {
     }
 }
 
-/// Builds the server if it is not yet, and answers where the program lies.
-async fn build() -> Result<PathBuf> {
-    let arguments = ["build", "--release", "--package", "leasehold-server", "--message-format", "json"];
-    let build = Command::new("cargo").args(arguments).stderr(Stdio::inherit()).kill_on_drop(true).output();
-    let output = build.await.context("cannot start `cargo`")?;
-    ensure!(output.status.success(), "`cargo {}` failed", arguments.join(" "));
-    let mut messages = output.stdout.split(|byte| *byte == b'\n');
-    messages.find_map(executable).context("`cargo build` names no program for `leasehold-server`")
+impl Ours {
+    /// A connection of its own.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub(crate) async fn claims(&self) -> Result<ClaimServiceClient<Channel>> {
+        Ok(ClaimServiceClient::new(channel(&self.address).await?))
+    }
+
+    /// Kills it as a power cut would.
+    ///
+    /// # Errors
+    /// When it cannot be killed.
+    pub(crate) async fn kill(&mut self) -> Result<()> {
+        self.server.kill().await
+    }
+
+    /// Starts it again on the data that it left, and waits until it listens.
+    ///
+    /// # Errors
+    /// When it does not come back.
+    pub(crate) async fn start_again(&mut self) -> Result<()> {
+        self.server.start_again(&self.program, arguments)?;
+        self.wait().await
+    }
+
+    /// Megabytes of memory that it has resident.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub(crate) fn resident_megabytes(&self) -> Result<f64> {
+        self.server.resident_megabytes()
+    }
+
+    async fn wait(&mut self) -> Result<()> {
+        let output = self.server.take_stdout().context("the server has no standard output")?;
+        let mut lines = BufReader::new(output).lines();
+        self.address = self.server.until(address(&mut lines)).await?;
+        // What else it prints is read and dropped: it must not wait for a full pipe.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        Ok(())
+    }
 }
 
-/// The program that one of cargo's messages tells of.
-fn executable(message: &[u8]) -> Option<PathBuf> {
+fn arguments(data: PathBuf) -> Vec<OsString> {
+    ["serve".into(), "--listen".into(), "127.0.0.1:0".into(), "--data".into(), data.into()].into()
+}
+
+/// The release builds that a measurement runs.
+pub(crate) struct Programs {
+    pub(crate) leasehold: PathBuf,
+    pub(crate) xtask: PathBuf,
+}
+
+/// Builds server and clients, both in one go, so that their common dependencies are built once; done already, it is quick.
+pub(crate) fn programs() -> Result<Programs> {
+    let packages = ["--package", "leasehold-server", "--package", "xtask", "--bins"];
+    let mut build = Command::new("cargo");
+    build.args(["build", "--release", "--message-format", "json-render-diagnostics"]).args(packages);
+    let output = build.stderr(Stdio::inherit()).output().context("cannot start `cargo`")?;
+    ensure!(output.status.success(), "the release build failed");
+    let messages = || output.stdout.split(|byte| *byte == b'\n');
+    let program = |name| messages().find_map(|message| executable(message, name));
+    Ok(Programs {
+        leasehold: program("leasehold").context("`cargo build` names no program `leasehold`")?,
+        xtask: program("xtask").context("`cargo build` names no program `xtask`")?,
+    })
+}
+
+/// The program of this name that one of cargo's messages tells of.
+fn executable(message: &[u8], name: &str) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_slice(message).ok()?;
     let path = Path::new(message.get("executable")?.as_str()?);
-    path.ends_with("leasehold").then(|| path.to_owned())
+    path.ends_with(name).then(|| path.to_owned())
 }
 
 /// Reads the server's output up to the address it listens on.
@@ -115,7 +171,7 @@ impl Peer for Client {
 }
 
 /// The claim of a user's name, each by a user of its own.
-fn metadata(name: &str) -> Metadata {
+pub(crate) fn metadata(name: &str) -> Metadata {
     let user_id = rand::random_range(1..=i64::MAX);
     Metadata {
         bucket: Some(Bucket { r#type: claims::bucket::Type::Usernames.into(), value: name.to_owned() }),
@@ -142,8 +198,8 @@ mod tests {
     #[test]
     fn the_program_is_read_from_the_message_that_has_it() {
         let message = br#"{"reason":"compiler-artifact","executable":"/x/release/leasehold"}"#;
-        assert_eq!(executable(message), Some("/x/release/leasehold".into()));
-        assert_eq!(executable(br#"{"executable":"/x/release/build-script"}"#), None);
-        assert_eq!(executable(br#"{"reason":"compiler-artifact","executable":null}"#), None);
+        assert_eq!(executable(message, "leasehold"), Some("/x/release/leasehold".into()));
+        assert_eq!(executable(message, "xtask"), None);
+        assert_eq!(executable(br#"{"reason":"compiler-artifact","executable":null}"#, "leasehold"), None);
     }
 }

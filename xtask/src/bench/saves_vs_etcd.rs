@@ -61,7 +61,7 @@ async fn round<C: Contender>(number: u32, arguments: &LoadArguments) -> Result<L
 }
 
 /// All clients, spread evenly over the connections.
-async fn clients<C: Contender>(contender: &C, arguments: &LoadArguments) -> Result<Vec<C::Client>> {
+pub(crate) async fn clients<C: Contender>(contender: &C, arguments: &LoadArguments) -> Result<Vec<C::Client>> {
     let mut connections = Vec::new();
     for _ in 0..arguments.connections() {
         connections.push(contender.connect().await?);
@@ -70,7 +70,7 @@ async fn clients<C: Contender>(contender: &C, arguments: &LoadArguments) -> Resu
     Ok(spread.map(|(connection, _)| C::share(connection)).collect())
 }
 
-fn schedule(arguments: &LoadArguments) -> Schedule {
+pub(crate) fn schedule(arguments: &LoadArguments) -> Schedule {
     Schedule {
         warm_up: Duration::from_secs(arguments.warm_up_seconds.into()),
         measured: Duration::from_secs(arguments.seconds.into()),

@@ -56,11 +56,36 @@ impl Server {
     /// When the program cannot be started, or there is no room for its data.
     pub(crate) fn start(program: &Path, arguments: impl FnOnce(PathBuf) -> Vec<OsString>) -> Result<Self> {
         let directory = directory::new()?;
-        let log = File::create(log_path(&directory)).context("cannot create the server's log")?;
-        let mut command = Command::new(program);
-        command.args(arguments(directory.path().join("data")));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-        Ok(Self { process: Group::start(&mut command)?, directory })
+        Ok(Self { process: spawn(&directory, program, arguments)?, directory })
+    }
+
+    /// Kills it as a power cut would.
+    ///
+    /// # Errors
+    /// When it cannot be killed.
+    pub(crate) async fn kill(&mut self) -> Result<()> {
+        self.process.kill().await
+    }
+
+    /// Starts it again on the data that it left.
+    ///
+    /// # Errors
+    /// When the program cannot be started.
+    pub(crate) fn start_again(
+        &mut self,
+        program: &Path,
+        arguments: impl FnOnce(PathBuf) -> Vec<OsString>,
+    ) -> Result<()> {
+        self.process = spawn(&self.directory, program, arguments)?;
+        Ok(())
+    }
+
+    /// Megabytes of memory that it has resident.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub(crate) fn resident_megabytes(&self) -> Result<f64> {
+        self.process.resident_megabytes()
     }
 
     /// Waits for `ready`, but not for a server that has ended, nor for ever.
@@ -103,6 +128,14 @@ impl Server {
 pub(crate) async fn channel(address: &str) -> Result<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
     endpoint.connect().await.with_context(|| format!("cannot connect to `{address}`"))
+}
+
+fn spawn(directory: &TempDir, program: &Path, arguments: impl FnOnce(PathBuf) -> Vec<OsString>) -> Result<Group> {
+    let log = File::create(log_path(directory)).context("cannot create the server's log")?;
+    let mut command = Command::new(program);
+    command.args(arguments(directory.path().join("data")));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+    Group::start(&mut command)
 }
 
 fn log_path(directory: &TempDir) -> PathBuf {

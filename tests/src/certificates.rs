@@ -1,0 +1,138 @@
+//! Certificates made at run time, and TLS connections that show what really happens in a handshake.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use rcgen::string::Ia5String;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose, SanType};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+
+/// Who signs certificates.
+#[derive(Debug)]
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// A certificate and its private key, in PEM.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// The certificate.
+    pub certificate: String,
+    /// The private key.
+    pub key: String,
+}
+
+impl Authority {
+    /// A new authority with a key of its own.
+    ///
+    /// # Errors
+    /// No key can be made.
+    pub fn new(name: &str) -> Result<Self> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        Ok(Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate()?)? })
+    }
+
+    /// The authority's own certificate, in PEM.
+    #[must_use]
+    pub fn pem(&self) -> String {
+        self.issuer.pem()
+    }
+
+    /// A certificate for a server on the loopback address.
+    ///
+    /// # Errors
+    /// No key can be made.
+    pub fn server(&self) -> Result<Pair> {
+        self.sign(CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()])?)
+    }
+
+    /// A certificate for a client, with these URIs as its names.
+    ///
+    /// # Errors
+    /// A URI is not ASCII, or no key can be made.
+    pub fn client(&self, uris: &[&str]) -> Result<Pair> {
+        self.sign(client_params(uris)?)
+    }
+
+    /// A client's certificate that was valid long ago.
+    ///
+    /// # Errors
+    /// See [`Authority::client`].
+    pub fn expired(&self, uris: &[&str]) -> Result<Pair> {
+        let mut params = client_params(uris)?;
+        params.not_after = rcgen::date_time_ymd(2001, 1, 1);
+        self.sign(params)
+    }
+
+    fn sign(&self, params: CertificateParams) -> Result<Pair> {
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+
+    /// What a tonic client needs to trust this authority and to show a certificate.
+    #[must_use]
+    pub fn client_config(&self, shown: Option<&Pair>) -> ClientTlsConfig {
+        let config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(self.pem())).domain_name("localhost");
+        match shown {
+            Some(pair) => config.identity(Identity::from_pem(&pair.certificate, &pair.key)),
+            None => config,
+        }
+    }
+
+    /// A bare TLS connection that trusts this authority and speaks `protocol`.
+    ///
+    /// # Errors
+    /// The handshake fails, as far as the client sees it; a refusal of its certificate comes with the first read.
+    pub async fn connect(
+        &self,
+        address: SocketAddr,
+        shown: Option<&Pair>,
+        protocol: &str,
+    ) -> Result<TlsStream<TcpStream>> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.pem().as_bytes())?)?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        let builder = builder.with_root_certificates(roots);
+        let mut config = match shown {
+            Some(pair) => builder.with_client_auth_cert(vec![pair.der()?], pair.private_key()?)?,
+            None => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![protocol.into()];
+        let stream = TcpStream::connect(address).await?;
+        let name = ServerName::try_from("localhost")?;
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await.context("the handshake failed")
+    }
+}
+
+impl Pair {
+    /// The certificate in DER.
+    ///
+    /// # Errors
+    /// It is not PEM, which none of ours is.
+    pub fn der(&self) -> Result<CertificateDer<'static>> {
+        Ok(CertificateDer::from_pem_slice(self.certificate.as_bytes())?)
+    }
+
+    fn private_key(&self) -> Result<PrivateKeyDer<'static>> {
+        Ok(PrivateKeyDer::from_pem_slice(self.key.as_bytes())?)
+    }
+}
+
+fn client_params(uris: &[&str]) -> Result<CertificateParams> {
+    let name = |uri: &&str| Ok(SanType::URI(Ia5String::try_from(*uri)?));
+    let mut params = CertificateParams::default();
+    params.subject_alt_names = uris.iter().map(name).collect::<Result<_>>()?;
+    Ok(params)
+}

@@ -1,0 +1,78 @@
+//! `leasehold export` and `import`, and what an export says.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result, bail, ensure};
+use leasehold_core::invariant::State;
+use serde_json::Value;
+
+use crate::server::binary;
+
+/// Runs `leasehold` to its end.
+///
+/// # Errors
+/// It does not build, or cannot be run.
+pub fn run(verb: &str, data: &Path, arguments: &[&str]) -> Result<Output> {
+    let mut command = Command::new(binary()?);
+    command.arg(verb).arg("--data").arg(data).args(arguments);
+    command.output().context("leasehold cannot be run")
+}
+
+/// The lines of the data of a stopped server.
+///
+/// # Errors
+/// The export fails.
+pub fn export(data: &Path) -> Result<String> {
+    let output = run("export", data, &[])?;
+    ensure!(output.status.success(), "the export fails: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Makes a data directory out of lines.
+///
+/// # Errors
+/// The import fails.
+pub fn import(data: &Path, lines: &Path) -> Result<()> {
+    let lines = lines.to_str().context("the path is not text")?;
+    let output = run("import", data, &["--input", lines])?;
+    ensure!(output.status.success(), "the import fails: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+/// The state that lines tell of.
+///
+/// # Errors
+/// A line is not what an export has.
+pub fn state(lines: &str) -> Result<State> {
+    let mut state = State::default();
+    for line in lines.lines() {
+        let mut line: Value = serde_json::from_str(line)?;
+        let (kind, fields) =
+            line.as_object_mut().and_then(|line| line.iter_mut().next()).context("a line is no row")?;
+        read_row(&mut state, kind, fields).with_context(|| format!("a line of kind `{kind}` cannot be read"))?;
+    }
+    Ok(state)
+}
+
+fn read_row(state: &mut State, kind: &str, fields: &mut Value) -> Result<()> {
+    let mut field = |name: &str| fields.get_mut(name).map(Value::take).with_context(|| format!("`{name}` is missing"));
+    match kind {
+        "header" => {}
+        "claim" => {
+            let (key, claim) = (serde_json::from_value(field("key")?)?, serde_json::from_value(field("claim")?)?);
+            ensure!(state.claims.insert(key, claim).is_none(), "a claim comes twice");
+        }
+        "lease" => {
+            let (id, lease) = (serde_json::from_value(field("id")?)?, serde_json::from_value(field("lease")?)?);
+            ensure!(state.leases.insert(id, lease).is_none(), "a lease comes twice");
+        }
+        "replay" => {
+            let (key, replay) = (serde_json::from_value(field("key")?)?, serde_json::from_value(field("replay")?)?);
+            ensure!(state.replays.insert(key, replay).is_none(), "an idempotency key comes twice");
+        }
+        "end" => state.fence = serde_json::from_value(field("fence")?)?,
+        other => bail!("`{other}` is not known"),
+    }
+    Ok(())
+}

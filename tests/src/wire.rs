@@ -1,0 +1,306 @@
+//! What tests of the running server have in common: updates to send, raw bytes to send, what a refusal says, and all
+//! that the server keeps.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use http::uri::PathAndQuery;
+use leasehold_proto::gitlab::cells::topology_service::AuthorizationRule;
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_client::ClaimServiceClient;
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
+    BeginUpdateRequest, Bucket, LeaseRecord, ListLeasesRequest, ListRecordsRequest, Metadata, Record, Source, Subject,
+};
+use leasehold_proto::gitlab::cells::topology_service::types::v1::Uuid;
+use leasehold_proto::leasehold::v1::RejectedClaims;
+use leasehold_proto::{AccessRules, descriptor_pool};
+use prost::Message;
+use prost_reflect::MessageDescriptor;
+use prost_types::Any;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::process::Command;
+use tokio::time::{Instant, interval, timeout};
+use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Response, Status};
+use tonic_types::StatusExt;
+
+use crate::server::binary;
+
+const DEADLINE: Duration = Duration::from_secs(30);
+/// The bucket type of user names.
+pub const USERNAMES: i32 = 4;
+/// A table that the contract has no name for.
+pub const UNNAMED_TABLE: i32 = 99;
+
+/// A claim of a user name, out of row 7 of the users.
+#[must_use]
+pub fn username(name: &str) -> Metadata {
+    Metadata {
+        bucket: Some(Bucket { r#type: USERNAMES, value: name.to_owned() }),
+        subject: Some(Subject { r#type: 4, id: 7 }),
+        source: Some(Source { r#type: 1, rails_primary_key_id: 7_u64.to_be_bytes().to_vec() }),
+        ..Metadata::default()
+    }
+}
+
+/// An update of `cell` that creates user names.
+#[must_use]
+pub fn creates(cell: i64, names: &[&str]) -> BeginUpdateRequest {
+    let create_records = names.iter().copied().map(username).collect();
+    BeginUpdateRequest { create_records, destroy_records: Vec::new(), cell_id: cell }
+}
+
+/// One rpc of our services, as the descriptors have it.
+#[derive(Clone, Debug)]
+pub struct Rpc {
+    /// Its path: `/package.Service/Method`.
+    pub path: String,
+    /// The message it takes.
+    pub input: MessageDescriptor,
+    /// Who may call it.
+    pub rules: Vec<AuthorizationRule>,
+}
+
+/// Every rpc of our services.
+///
+/// # Errors
+/// The embedded descriptors do not fit together, or an rpc has no rules.
+pub fn rpcs() -> Result<Vec<Rpc>> {
+    let rules = AccessRules::from_descriptors()?;
+    let services = descriptor_pool()?;
+    let methods = services.services().flat_map(|service| service.methods().collect::<Vec<_>>());
+    let rpc = |method: prost_reflect::MethodDescriptor| {
+        let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
+        let rules = rules.for_path(&path).context("an rpc has no rules")?.to_vec();
+        Ok(Rpc { path, input: method.input(), rules })
+    };
+    methods.map(rpc).collect()
+}
+
+/// Passes bytes through as they are, so that a test can send what no message encodes to.
+#[derive(Clone, Copy, Debug)]
+struct RawCodec;
+
+impl Codec for RawCodec {
+    type Encode = Vec<u8>;
+    type Decode = Vec<u8>;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        *self
+    }
+
+    fn decoder(&mut self) -> Self {
+        *self
+    }
+}
+
+impl Encoder for RawCodec {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn encode(&mut self, item: Vec<u8>, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        bytes::BufMut::put_slice(buffer, &item);
+        Ok(())
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::default()
+    }
+}
+
+impl Decoder for RawCodec {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
+        let mut bytes = vec![0; bytes::Buf::remaining(buffer)];
+        bytes::Buf::copy_to_slice(buffer, &mut bytes);
+        Ok(Some(bytes))
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::default()
+    }
+}
+
+/// Calls an rpc with bytes of the caller's making.
+///
+/// # Errors
+/// What the server answered, or that it could not be reached.
+pub async fn call_raw(channel: &Channel, path: &str, message: Vec<u8>) -> Result<Response<Vec<u8>>, Status> {
+    let path = PathAndQuery::try_from(path).map_err(|error| Status::unknown(error.to_string()))?;
+    let mut client = tonic::client::Grpc::new(channel.clone());
+    client.ready().await.map_err(|error| Status::unknown(error.to_string()))?;
+    client.unary(Request::new(message), path, RawCodec).await
+}
+
+/// What a refusal says.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    /// The code.
+    pub code: Code,
+    /// The reason in our domain; empty where there is none.
+    pub reason: String,
+    /// The figures that belong to the reason.
+    pub metadata: HashMap<String, String>,
+    /// When to try again.
+    pub retry_after: Option<Duration>,
+    /// The offending claims.
+    pub rejected: RejectedClaims,
+    /// The words.
+    pub message: String,
+}
+
+impl Refusal {
+    /// Reads a status.
+    #[must_use]
+    pub fn of(status: &Status) -> Self {
+        let info = status.get_details_error_info().filter(|info| info.domain == "leasehold");
+        let (reason, metadata) = info.map(|info| (info.reason, info.metadata)).unwrap_or_default();
+        Self {
+            code: status.code(),
+            reason,
+            metadata,
+            retry_after: status.get_details_retry_info().and_then(|info| info.retry_delay),
+            rejected: rejected(status),
+            message: status.message().to_owned(),
+        }
+    }
+
+    /// The code and the reason.
+    #[must_use]
+    pub fn kind(&self) -> (Code, &str) {
+        (self.code, &self.reason)
+    }
+
+    /// A figure that belongs to the reason.
+    #[must_use]
+    pub fn figure(&self, name: &str) -> Option<&str> {
+        self.metadata.get(name).map(String::as_str)
+    }
+}
+
+fn rejected(status: &Status) -> RejectedClaims {
+    let details = tonic_types::Status::decode(status.details()).unwrap_or_default().details;
+    let any = |detail: Any| detail.to_msg::<RejectedClaims>().ok();
+    details.into_iter().find_map(any).unwrap_or_default()
+}
+
+/// All that a server keeps: the outstanding leases of each cell, and its records.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kept {
+    /// The outstanding leases.
+    pub leases: Vec<(i64, LeaseRecord)>,
+    /// The records, of every table.
+    pub records: Vec<Record>,
+}
+
+/// Reads all that a server keeps for these cells, as long as it fits on one page each.
+///
+/// # Errors
+/// A list is refused, or goes on.
+pub async fn kept(channel: &Channel, cells: &[i64]) -> Result<Kept> {
+    let mut client = ClaimServiceClient::new(channel.clone()).max_decoding_message_size(64 << 20);
+    let mut kept = Kept { leases: Vec::new(), records: Vec::new() };
+    for cell_id in cells.iter().copied() {
+        let request = ListLeasesRequest { cell_id, limit: Some(1000), ..ListLeasesRequest::default() };
+        let page = client.list_leases(request).await?.into_inner();
+        anyhow::ensure!(page.next.is_none(), "there are more leases than fit on a page");
+        kept.leases.extend(page.leases.into_iter().map(|lease| (cell_id, lease)));
+        for source_type in (1..=14).chain([UNNAMED_TABLE]) {
+            let request = ListRecordsRequest { cell_id, source_type, ..ListRecordsRequest::default() };
+            let page = client.list_records(request).await?.into_inner();
+            anyhow::ensure!(!page.truncated, "there are more records than fit on a page");
+            kept.records.extend(page.records);
+        }
+    }
+    Ok(kept)
+}
+
+/// A lease's id, as requests take it.
+#[must_use]
+pub fn lease(uuid: &str) -> Option<Uuid> {
+    Some(Uuid { value: uuid.to_owned() })
+}
+
+/// Sends an HTTP/1.1 request, its head without the empty line, and reads the answer: its code, head and body.
+///
+/// # Errors
+/// The connection breaks, or no answer of HTTP comes in time.
+pub async fn http<S>(mut stream: S, head: &str, body: &[u8]) -> Result<(u16, String)>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let head = format!("{head}\r\nhost: test\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(body).await?;
+    read_http(stream).await
+}
+
+/// Reads an HTTP/1.1 answer up to the end of the connection: its code and body.
+///
+/// # Errors
+/// The connection breaks, or no answer of HTTP comes in time.
+pub async fn read_http(mut stream: impl AsyncRead + Unpin) -> Result<(u16, String)> {
+    let mut answer = Vec::new();
+    timeout(DEADLINE, stream.read_to_end(&mut answer)).await.context("the connection stays open")??;
+    let answer = String::from_utf8(answer).context("the answer is not text")?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("the answer is not HTTP")?;
+    let code = head.split(' ').nth(1).context("the answer has no code")?.parse()?;
+    Ok((code, body.to_owned()))
+}
+
+/// Gets a path in plain HTTP.
+///
+/// # Errors
+/// See [`http`].
+pub async fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
+    http(TcpStream::connect(address).await?, &format!("GET {path} HTTP/1.1"), b"").await
+}
+
+/// Asks until there is an answer.
+///
+/// # Errors
+/// There is none within the deadline; the error says what was waited for.
+pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> Result<T> {
+    let deadline = Instant::now() + DEADLINE;
+    let mut ticks = interval(Duration::from_millis(20));
+    while Instant::now() < deadline {
+        ticks.tick().await;
+        if let Some(answer) = ask().await {
+            return Ok(answer);
+        }
+    }
+    anyhow::bail!("not within {DEADLINE:?}: {what}")
+}
+
+/// Runs the binary to its end.
+///
+/// # Errors
+/// It does not build, can't be run, or does not end in time.
+pub async fn leasehold<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Result<Output> {
+    let mut command = command()?;
+    command.args(arguments);
+    let output = timeout(DEADLINE, command.output()).await;
+    output.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?.context("the binary cannot be run")
+}
+
+/// A command that runs the binary, unmoved by what is set for the person who runs the tests; killed when dropped.
+///
+/// # Errors
+/// The binary does not build.
+pub fn command() -> Result<Command> {
+    let mut command = Command::new(binary()?);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LEASEHOLD_")) {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    Ok(command)
+}

@@ -1,0 +1,45 @@
+//! What goes wrong below the server: a disk that is full, bytes that have changed, a directory that is not its own.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops at what it does not expect"
+)]
+
+mod disk;
+mod rot;
+
+use leasehold_tests::client::{Update, user};
+use leasehold_tests::server::Server;
+use leasehold_tests::transfer::run;
+use tempfile::TempDir;
+
+/// An update that creates claims of these numbers.
+fn creates(numbers: std::ops::Range<u64>, bytes: usize) -> Update {
+    let creates = numbers.map(|number| user(name(number), number, vec![number.to_le_bytes()[0]; bytes])).collect();
+    Update { creates, ..Update::default() }
+}
+
+fn name(number: u64) -> String {
+    format!("user-{number}")
+}
+
+#[test]
+fn data_of_a_newer_format_is_refused() {
+    let dir = TempDir::new().unwrap();
+    let mut server = Server::builder().data(dir.path()).start().unwrap();
+    assert!(server.terminate().unwrap().success());
+    let database = fjall::Database::builder(dir.path().join("fjall")).open().unwrap();
+    let meta = database.keyspace("meta", fjall::KeyspaceCreateOptions::default).unwrap();
+    meta.insert("format", 2_u64.to_be_bytes()).unwrap();
+    database.persist(fjall::PersistMode::SyncAll).unwrap();
+    drop((meta, database));
+    for verb in ["serve", "export"] {
+        let output = run(verb, dir.path(), if verb == "serve" { &["--listen", "127.0.0.1:0"] } else { &[] }).unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.starts_with("error: ") && stderr.contains("has format 2, this version reads format 1"), "{stderr}");
+    }
+}

@@ -1,0 +1,235 @@
+//! A disk that runs full.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use leasehold_core::invariant;
+use leasehold_core::lease::Outcome::{Committed, RolledBack};
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::record::Status as RecordStatus;
+use leasehold_tests::client::{Begun, Client, lease_of, reason};
+use leasehold_tests::server::Server;
+use leasehold_tests::transfer::{export, state};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+use tonic::{Code, Status};
+use tonic_health::ServingStatus;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use super::{creates, name};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A small disk of memory, seen only by the shell that has mounted it and through that shell's root.
+struct Disk {
+    shell: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    mount: TempDir,
+}
+
+impl Disk {
+    fn new(mib: u64) -> Self {
+        let mount = TempDir::new().unwrap();
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-e"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut shell = command.spawn().expect("a mount namespace of its own can be made");
+        let (input, output) = (shell.stdin.take().unwrap(), BufReader::new(shell.stdout.take().unwrap()));
+        let mut disk = Self { shell, input, output, mount };
+        disk.run(&format!("mount -t tmpfs -o size={mib}m tmpfs '{}'", disk.mount.path().display()));
+        disk
+    }
+
+    fn run(&mut self, command: &str) {
+        writeln!(self.input, "{command}; echo done").unwrap();
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        assert_eq!(line, "done\n", "`{command}` failed");
+    }
+
+    fn resize(&mut self, mib: u64) {
+        self.run(&format!("mount -o remount,size={mib}m '{}'", self.mount.path().display()));
+    }
+
+    fn path(&self) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.shell.id()));
+        root.join(self.mount.path().strip_prefix("/").unwrap())
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // The mount goes with its last process.
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}
+
+fn unavailable(status: &Status) -> &str {
+    assert_eq!((status.code(), reason(status).as_str()), (Code::Unavailable, "STORE_UNAVAILABLE"), "{status:?}");
+    status.message()
+}
+
+/// Writes until the disk has no more than this much left.
+fn fill(path: &Path, free_mib: u64) {
+    let free = || {
+        let disk = nix::sys::statvfs::statvfs(path).unwrap();
+        disk.blocks_available() * disk.fragment_size() / (1024 * 1024)
+    };
+    let mut file = std::fs::File::create(path.join("filler")).unwrap();
+    while free() > free_mib {
+        file.write_all(&[1; 1024 * 1024]).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_is_nearly_full_ends_begins_only() {
+    let disk = Disk::new(300);
+    let server = Server::builder().data(disk.path().join("data")).start().unwrap();
+    let mut client = Client::connect(&server, 1).await.unwrap();
+    let committed = client.begin(creates(1..4, 10)).await.unwrap();
+    let rolled_back = client.begin(creates(4..6, 10)).await.unwrap();
+    fill(&disk.path(), 200);
+
+    let begun = begin_until(&mut client, 100, |begun| begun.is_err()).await;
+    let refused = begun.unwrap_err();
+    let message = unavailable(&refused);
+    assert!(message.starts_with("the disk has ") && message.contains("`min_free_disk_mib` = 256: make room"), "{message}");
+    client.settle(&committed.lease, Committed).await.unwrap();
+    client.settle(&rolled_back.lease, RolledBack).await.unwrap();
+    assert_eq!(client.get(&name(1)).await.unwrap().status(), RecordStatus::Active);
+    assert_eq!(client.get(&name(4)).await.unwrap_err().code(), Code::NotFound);
+
+    std::fs::remove_file(disk.path().join("filler")).unwrap();
+    begin_until(&mut client, 1_000_000, |begun| begun.is_ok()).await.unwrap();
+}
+
+/// Begins small updates until one is answered as expected; the server looks at the disk once a second.
+async fn begin_until(client: &mut Client, from: u64, expected: impl Fn(&Result<Begun, Status>) -> bool) -> Result<Begun, Status>
+{
+    let deadline = Instant::now() + DEADLINE;
+    for number in from.. {
+        let begun = client.begin(creates(number..number + 1, 10)).await;
+        if expected(&begun) {
+            return begun;
+        }
+        assert!(Instant::now() < deadline, "the server does not notice the disk");
+    }
+    unreachable!("numbers do not run out")
+}
+
+/// What a writer has had acknowledged, by the first number of each update.
+#[derive(Debug, Default)]
+struct Acknowledged {
+    committed: Vec<u64>,
+    /// Begun, and the commit was refused or never asked for.
+    begun: Vec<(u64, String)>,
+}
+
+const CLAIMS_PER_UPDATE: u64 = 50;
+
+/// Begins and commits until the server refuses.
+async fn write(mut client: Client, writer: u64) -> (Acknowledged, Status) {
+    let mut acknowledged = Acknowledged::default();
+    for first in (writer << 32..).step_by(usize::try_from(CLAIMS_PER_UPDATE).unwrap()) {
+        let begun = match client.begin(creates(first..first + CLAIMS_PER_UPDATE, 1000)).await {
+            Ok(begun) => begun,
+            Err(status) => return (acknowledged, status),
+        };
+        // Every other lease stays outstanding.
+        let settled = if first % (2 * CLAIMS_PER_UPDATE) == 0 { client.settle(&begun.lease, Committed).await.map(|()| true) } else { Ok(false) };
+        match settled {
+            Ok(true) => acknowledged.committed.push(first),
+            Ok(false) => acknowledged.begun.push((first, begun.lease)),
+            Err(status) => {
+                acknowledged.begun.push((first, begun.lease));
+                return (acknowledged, status);
+            }
+        }
+    }
+    unreachable!("numbers do not run out")
+}
+
+async fn fill_by_writing(client: &Client) -> Vec<Acknowledged> {
+    let mut writers = JoinSet::new();
+    for writer in 1..=4 {
+        writers.spawn(write(client.clone(), writer));
+    }
+    let mut all = Vec::new();
+    for (acknowledged, status) in writers.join_all().await {
+        println!("    refused: {}", unavailable(&status));
+        all.push(acknowledged);
+    }
+    all
+}
+
+async fn wait_until_not_serving(server: &Server) {
+    let channel = server.connect(None).await.unwrap();
+    let service = "gitlab.cells.topology_service.claims.v1.ClaimService".to_owned();
+    for service in [String::new(), service] {
+        let watched = HealthClient::new(channel.clone()).watch(HealthCheckRequest { service }).await;
+        let mut statuses = watched.unwrap().into_inner();
+        let not_serving = async {
+            while let Some(status) = statuses.message().await.unwrap() {
+                if status.status == ServingStatus::NotServing as i32 {
+                    return;
+                }
+            }
+            panic!("the watch ends");
+        };
+        tokio::time::timeout(DEADLINE, not_serving).await.expect("the health says NOT_SERVING");
+    }
+}
+
+async fn everything_is_there(client: &mut Client, all: &[Acknowledged]) {
+    for acknowledged in all {
+        for first in &acknowledged.committed {
+            for number in [*first, first + CLAIMS_PER_UPDATE - 1] {
+                let record = client.get(&name(number)).await.expect("what was committed is there");
+                assert_eq!(record.status(), RecordStatus::Active);
+            }
+        }
+        for (first, lease) in &acknowledged.begun {
+            let record = client.get(&name(*first)).await.expect("what was begun is there");
+            // A commit that was refused may have been kept all the same.
+            assert!(record.status() == RecordStatus::Active || lease_of(&record) == Some(lease), "{record:?}");
+        }
+    }
+}
+
+/// From a disk that holds hardly more than an empty journal to one on which tables are written before it is full.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_ends_writes_and_loses_nothing() {
+    for mib in [2, 9, 17, 26, 35, 50, 70] {
+        println!("a disk of {mib} MiB");
+        full_disk(mib).await;
+    }
+}
+
+async fn full_disk(mib: u64) {
+    let mut disk = Disk::new(mib);
+    let config = "min_free_disk_mib = 0";
+    let mut server = Server::builder().data(disk.path().join("data")).config(config).arg("--log").arg("error").start().unwrap();
+    let mut client = Client::connect(&server, 1).await.unwrap();
+    let all = fill_by_writing(&client).await;
+    println!("    {} committed", all.iter().map(|one| one.committed.len()).sum::<usize>());
+    println!("    {}", server.stderr().lines().next().unwrap_or_default());
+    unavailable(&client.begin(creates(1..2, 10)).await.unwrap_err());
+    let (_, lease) = all.iter().flat_map(|one| &one.begun).next().expect("something was begun");
+    unavailable(&client.settle(lease, RolledBack).await.unwrap_err());
+    everything_is_there(&mut client, &all).await;
+    client.page(Vec::new()).await.expect("lists are served");
+    wait_until_not_serving(&server).await;
+    drop(client);
+    assert!(server.terminate().unwrap().success());
+
+    disk.resize(mib + 300);
+    server.restart().unwrap();
+    let mut client = Client::connect(&server, 1).await.unwrap();
+    everything_is_there(&mut client, &all).await;
+    client.begin(creates(1..2, 10)).await.expect("writes are taken again");
+    server.terminate().unwrap();
+    invariant::check(&state(&export(server.data()).unwrap()).unwrap()).unwrap();
+}

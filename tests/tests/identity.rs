@@ -1,0 +1,412 @@
+//! Who may call what: certificates made at run time, every rpc, every role, over TLS; and what happens to the
+//! certificates of a server before it starts and while it runs.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use leasehold_proto::gitlab::cells::topology_service::AuthorizationRule as Rule;
+use leasehold_tests::certificates::{Authority, Pair};
+use leasehold_tests::server::Server;
+use leasehold_tests::wire::{Refusal, Rpc, call_raw, eventually, http, leasehold, rpcs};
+use prost::Message;
+use prost_reflect::{DynamicMessage, Value};
+use tempfile::TempDir;
+use tokio::io::AsyncReadExt;
+use tokio_rustls::client::TlsStream;
+use tonic::Code;
+use tonic::transport::Channel;
+
+const CLASSIFY: &str = "/gitlab.cells.topology_service.ClassifyService/Classify";
+const GET_CELLS: &str = "/gitlab.cells.topology_service.claims.v1.ClaimService/GetCells";
+
+/// What a client is, as the test means it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Cell(i64),
+    Router,
+    Admin,
+    Nobody,
+}
+
+/// Every kind of certificate that the authority may have signed, and what it makes of its holder.
+const CLIENTS: [(&[&str], Role); 14] = [
+    (&["spiffe://leasehold/cell/1"], Role::Cell(1)),
+    (&["spiffe://leasehold/cell/2"], Role::Cell(2)),
+    (&["spiffe://leasehold/router"], Role::Router),
+    (&["spiffe://leasehold/admin"], Role::Admin),
+    (&["https://example.com", "spiffe://leasehold/admin"], Role::Admin),
+    (&[], Role::Nobody),
+    (&["spiffe://elsewhere/admin"], Role::Nobody),
+    (&["spiffe://leasehold.elsewhere/admin"], Role::Nobody),
+    (&["https://leasehold/admin"], Role::Nobody),
+    (&["spiffe://leasehold/cell/1", "spiffe://leasehold/cell/2"], Role::Nobody),
+    (&["spiffe://leasehold/router", "spiffe://leasehold/admin"], Role::Nobody),
+    (&["spiffe://leasehold/cell/01"], Role::Nobody),
+    (&["spiffe://leasehold/cell/9223372036854775808"], Role::Nobody),
+    (&["spiffe://leasehold/admin/"], Role::Nobody),
+];
+
+/// The files that a server under TLS is told of, and who signed them.
+struct Files {
+    directory: TempDir,
+    authority: Authority,
+}
+
+impl Files {
+    fn new() -> Self {
+        let files = Self { directory: TempDir::new().unwrap(), authority: Authority::new("first").unwrap() };
+        files.write(&files.authority.server().unwrap(), &files.authority);
+        files
+    }
+
+    fn write(&self, server: &Pair, clients: &Authority) {
+        std::fs::write(self.path("server.pem"), &server.certificate).unwrap();
+        std::fs::write(self.path("server.key"), &server.key).unwrap();
+        std::fs::write(self.path("clients.pem"), clients.pem()).unwrap();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn config(&self) -> String {
+        format!(
+            "[tls]\ncertificate = {:?}\nkey = {:?}\nclient_ca = {:?}\nreload_interval_seconds = 1\n",
+            self.path("server.pem"),
+            self.path("server.key"),
+            self.path("clients.pem"),
+        )
+    }
+
+    fn start(&self) -> Server {
+        Server::builder().config(self.config()).start().unwrap()
+    }
+}
+
+/// What the rules say, worked out apart from the server.
+fn verdict(rules: &[Rule], role: Role, cell: Option<i64>) -> Option<(Code, &'static str)> {
+    let lets_in = |rule: &Rule| match rule {
+        Rule::RuleAllowAnyAuthenticated => true,
+        Rule::RuleAllowAnyCell => matches!(role, Role::Cell(_)),
+        Rule::RuleAllowMatchingCellOnly => cell.is_some_and(|cell| role == Role::Cell(cell)),
+        Rule::RuleAllowAnyRouter => role == Role::Router,
+        Rule::RuleAllowAnyAdmin => role == Role::Admin,
+        Rule::RuleUnspecified => false,
+    };
+    match role {
+        Role::Nobody => Some((Code::Unauthenticated, "NO_IDENTITY")),
+        _ if rules.iter().any(lets_in) => None,
+        _ => Some((Code::PermissionDenied, "RULE_DENIED")),
+    }
+}
+
+/// The least request of an rpc that names a cell, where its message can.
+fn request(rpc: &Rpc, cell: i64) -> (Vec<u8>, Option<i64>) {
+    let mut message = DynamicMessage::new(rpc.input.clone());
+    let field = rpc.input.get_field_by_name("cell_id");
+    if let Some(field) = &field {
+        message.set_field(field, Value::I64(cell));
+    }
+    (message.encode_to_vec(), field.map(|_| cell))
+}
+
+async fn check_every_rpc(channel: &Channel, client: &str, role: Role) -> usize {
+    let mut denied = 0;
+    for rpc in rpcs().unwrap() {
+        for cell in [1, 2] {
+            let (message, asked) = request(&rpc, cell);
+            let answer = call_raw(channel, &rpc.path, message).await.map(|_| ());
+            let what = format!("{client} calls {} for {asked:?}", rpc.path);
+            match (verdict(&rpc.rules, role, asked), answer) {
+                (Some(expected), Err(status)) => {
+                    assert_eq!(Refusal::of(&status).kind(), expected, "{what}");
+                    denied += 1;
+                }
+                (Some(expected), Ok(())) => panic!("{what}: let in, not {expected:?}"),
+                (None, Ok(())) => {}
+                // The handler was reached, and misses what the least request leaves out.
+                (None, Err(status)) => {
+                    let refusal = Refusal::of(&status);
+                    assert_eq!(refusal.kind(), (Code::InvalidArgument, "INVALID_UPDATE"), "{what}: {status:?}");
+                }
+            }
+        }
+    }
+    denied
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_rpc_lets_in_whom_its_rules_name() {
+    let files = Files::new();
+    let server = files.start();
+    let mut denied = 0;
+    for (uris, role) in CLIENTS {
+        let pair = files.authority.client(uris).unwrap();
+        let channel = server.connect(Some(files.authority.client_config(Some(&pair)))).await.unwrap();
+        denied += check_every_rpc(&channel, &format!("{uris:?}"), role).await;
+    }
+    let channel = server.connect(Some(files.authority.client_config(None))).await.unwrap();
+    denied += check_every_rpc(&channel, "no certificate", Role::Nobody).await;
+    // 18 calls a client: nobody gets through with any, an admin with all.
+    let rules: usize = rpcs().unwrap().iter().map(|rpc| rpc.rules.len()).sum();
+    assert!(denied > 10 * 18 && rules >= 9, "{denied} denied");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cell_may_not_speak_for_another() {
+    let files = Files::new();
+    let server = files.start();
+    let pair = files.authority.client(&["spiffe://leasehold/cell/1"]).unwrap();
+    let config = || Some(files.authority.client_config(Some(&pair)));
+    let mut claims = server.claims(config()).await.unwrap();
+    let begun = claims.begin_update(leasehold_tests::wire::creates(1, &["own"])).await.unwrap().into_inner();
+    let other = claims.begin_update(leasehold_tests::wire::creates(2, &["other"])).await.unwrap_err();
+    assert_eq!(Refusal::of(&other).kind(), (Code::PermissionDenied, "RULE_DENIED"));
+    // An unknown cell is no way to find out which cells there are.
+    let unknown = claims.begin_update(leasehold_tests::wire::creates(77, &["other"])).await.unwrap_err();
+    assert_eq!(Refusal::of(&unknown).kind(), (Code::PermissionDenied, "RULE_DENIED"));
+    let admin = files.authority.client(&["spiffe://leasehold/admin"]).unwrap();
+    let mut admin = server.claims(Some(files.authority.client_config(Some(&admin)))).await.unwrap();
+    let settle = leasehold_proto::gitlab::cells::topology_service::claims::v1::RollbackUpdateRequest {
+        cell_id: 1,
+        lease_uuid: begun.lease_uuid.clone(),
+    };
+    admin.rollback_update(settle).await.unwrap();
+    let uuid = begun.lease_uuid.unwrap().value;
+    eventually("the audit names both callers", async || {
+        let log = server.stderr();
+        let line = |what: &str, caller: &str| {
+            log.lines().any(|line| line.contains(what) && line.contains(caller) && line.contains(&uuid))
+        };
+        (line("lease begun", "cell/1") && line("lease settled", "admin")).then_some(())
+    })
+    .await
+    .unwrap();
+}
+
+/// What the server says to a client right after the handshake: the alert with which it hangs up, or nothing.
+async fn alert(mut stream: TlsStream<tokio::net::TcpStream>) -> String {
+    let mut byte = [0];
+    match stream.read(&mut byte).await {
+        Ok(_) => "no alert".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_the_authority_did_not_sign_or_that_is_over_fails_the_handshake() {
+    let files = Files::new();
+    let server = files.start();
+    let foreign = Authority::new("foreign").unwrap().client(&["spiffe://leasehold/admin"]).unwrap();
+    let expired = files.authority.expired(&["spiffe://leasehold/admin"]).unwrap();
+    for (pair, expected) in [(foreign, "UnknownCA"), (expired, "CertificateExpired")] {
+        let stream = files.authority.connect(server.address(), Some(&pair), "h2").await.unwrap();
+        let alert = alert(stream).await;
+        assert!(alert.contains(expected), "{expected}: {alert}");
+        let config = files.authority.client_config(Some(&pair));
+        let called = match server.connect(Some(config)).await {
+            Ok(channel) => call_raw(&channel, GET_CELLS, vec![]).await.map_err(|status| status.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        assert!(called.is_err(), "{expected}");
+    }
+    eventually("the failed handshakes are in the log", async || {
+        server.stderr().contains("failed the TLS handshake").then_some(())
+    })
+    .await
+    .unwrap();
+    let pair = files.authority.client(&["spiffe://leasehold/admin"]).unwrap();
+    let channel = server.connect(Some(files.authority.client_config(Some(&pair)))).await.unwrap();
+    call_raw(&channel, GET_CELLS, vec![]).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_speaks_plain_text_gets_nowhere() {
+    let files = Files::new();
+    let server = files.start();
+    assert!(server.connect(None).await.is_err() || {
+        let channel = server.connect(None).await.unwrap();
+        call_raw(&channel, GET_CELLS, vec![]).await.is_err()
+    });
+    let plain = tokio::net::TcpStream::connect(server.address()).await.unwrap();
+    let answer = http(plain, "POST /v1/classify HTTP/1.1", b"{\"type\": \"FIRST_CELL\"}").await;
+    assert!(answer.is_err(), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn classify_over_http_follows_the_rules_of_the_rpc() {
+    let files = Files::new();
+    let server = files.start();
+    let classify = rpcs().unwrap().into_iter().find(|rpc| rpc.path == CLASSIFY).unwrap();
+    let pairs = CLIENTS.map(|(uris, role)| (Some(files.authority.client(uris).unwrap()), role));
+    for (pair, role) in pairs.into_iter().chain([(None, Role::Nobody)]) {
+        let stream = files.authority.connect(server.address(), pair.as_ref(), "http/1.1").await.unwrap();
+        let head = "POST /v1/classify HTTP/1.1\r\ncontent-type: application/json";
+        let (code, body) = http(stream, head, b"{\"type\": \"FIRST_CELL\"}").await.unwrap();
+        let answer: serde_json::Value = serde_json::from_str(&body).unwrap();
+        match verdict(&classify.rules, role, None) {
+            None => {
+                assert_eq!((code, &answer["action"]), (200, &"PROXY".into()), "{role:?}: {body}");
+                assert_eq!(answer["proxy"]["address"], "http://127.0.0.1:3001");
+            }
+            Some((Code::Unauthenticated, reason)) => assert_eq!((code, &answer["reason"]), (401, &reason.into())),
+            Some((_, reason)) => assert_eq!((code, &answer["reason"]), (403, &reason.into())),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_are_not_served_to_strangers_under_tls() {
+    let files = Files::new();
+    let server = files.start();
+    let stream = files.authority.connect(server.address(), None, "http/1.1").await.unwrap();
+    assert_eq!(http(stream, "GET /metrics HTTP/1.1", b"").await.unwrap().0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_client_authority_nobody_is_known() {
+    let files = Files::new();
+    let config: String = files.config().lines().filter(|line| !line.starts_with("client_ca")).map(|l| format!("{l}\n")).collect();
+    let server = Server::builder().config(config).start().unwrap();
+    let pair = files.authority.client(&["spiffe://leasehold/admin"]).unwrap();
+    let channel = server.connect(Some(files.authority.client_config(Some(&pair)))).await.unwrap();
+    assert_eq!(check_every_rpc(&channel, "an unasked certificate", Role::Nobody).await, 18);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_trust_domain_can_be_set() {
+    let files = Files::new();
+    let server = Server::builder().config(format!("{}trust_domain = \"example.org\"\n", files.config())).start().unwrap();
+    for (uri, role) in [("spiffe://example.org/admin", Role::Admin), ("spiffe://leasehold/admin", Role::Nobody)] {
+        let pair = files.authority.client(&[uri]).unwrap();
+        let channel = server.connect(Some(files.authority.client_config(Some(&pair)))).await.unwrap();
+        check_every_rpc(&channel, uri, role).await;
+    }
+}
+
+async fn serve(config: &Path, data: &Path) -> Output {
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--config"].map(Into::into);
+    let paths = [config.as_os_str().to_owned(), "--data".into(), data.as_os_str().to_owned()];
+    leasehold(arguments.into_iter().chain(paths)).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_that_cannot_be_used_stop_the_start() {
+    let other = Authority::new("other").unwrap().server().unwrap();
+    let data = TempDir::new().unwrap();
+    for name in ["server.pem", "server.key", "clients.pem"] {
+        for (what, spoil) in [
+            ("missing", (&|path: &Path| std::fs::remove_file(path).unwrap()) as &dyn Fn(&Path)),
+            ("empty", &|path| std::fs::write(path, "").unwrap()),
+            ("noise", &|path| std::fs::write(path, [0xff; 100]).unwrap()),
+            ("a folder", &|path| {
+                std::fs::remove_file(path).unwrap();
+                std::fs::create_dir(path).unwrap();
+            }),
+            ("no DER inside", &|path| {
+                let label = if path.ends_with("server.key") { "PRIVATE KEY" } else { "CERTIFICATE" };
+                std::fs::write(path, format!("-----BEGIN {label}-----\nAAAA\n-----END {label}-----\n")).unwrap();
+            }),
+        ] {
+            let files = Files::new();
+            spoil(&files.path(name));
+            refuses_to_start(&files, data.path(), &format!("{name}: {what}"), name).await;
+        }
+    }
+    let files = Files::new();
+    std::fs::write(files.path("server.key"), other.key).unwrap();
+    refuses_to_start(&files, data.path(), "another certificate's key", "server.pem").await;
+}
+
+async fn refuses_to_start(files: &Files, data: &Path, what: &str, named: &str) {
+    std::fs::write(files.path("config.toml"), files.config()).unwrap();
+    let output = serve(&files.path("config.toml"), data).await;
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{what}: {stderr}");
+    assert_eq!(stdout, "", "{what}");
+    let named = files.path(named).display().to_string();
+    assert!(stderr.starts_with("error: ") && stderr.contains(&named), "{what}: {stderr}");
+    assert_eq!(stderr.trim_end().lines().count(), 1, "{what}: {stderr}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beyond_loopback_plain_text_has_to_be_asked_for() {
+    let data = TempDir::new().unwrap();
+    let data = data.path().to_str().unwrap();
+    for address in ["0.0.0.0:0", "[::]:0"] {
+        let output = leasehold(["serve", "--listen", address, "--data", data]).await.unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(output.stdout.is_empty());
+        assert!(stderr.contains(address) && stderr.contains("--insecure-plaintext"), "{stderr}");
+    }
+    let server = Server::builder().listen("0.0.0.0:0").arg("--insecure-plaintext").start().unwrap();
+    let port = server.address().port();
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
+    call_raw(&endpoint.connect().await.unwrap(), GET_CELLS, vec![]).await.unwrap();
+    let files = Files::new();
+    Server::builder().listen("0.0.0.0:0").config(files.config()).start().unwrap();
+}
+
+/// The certificate that a new connection is shown.
+async fn shown(server: &Server, authority: &Authority) -> Option<Vec<u8>> {
+    let stream = authority.connect(server.address(), None, "h2").await.ok()?;
+    let (_, session) = stream.get_ref();
+    Some(session.peer_certificates()?.first()?.to_vec())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rotated_certificates_are_taken_up_without_a_restart() {
+    let files = Files::new();
+    let server = files.start();
+    let admin = |authority: &Authority| authority.client(&["spiffe://leasehold/admin"]).unwrap();
+    let old = files.authority.client_config(Some(&admin(&files.authority)));
+    let open = server.connect(Some(old.clone())).await.unwrap();
+    call_raw(&open, GET_CELLS, vec![]).await.unwrap();
+
+    let second = Authority::new("second").unwrap();
+    let pair = second.server().unwrap();
+    files.write(&pair, &second);
+    let der = pair.der().unwrap().to_vec();
+    eventually("the second certificate is shown", async || {
+        (shown(&server, &second).await.as_ref() == Some(&der)).then_some(())
+    })
+    .await
+    .unwrap();
+
+    // The new authority's clients are known, those of the old one no more; open connections go on.
+    let channel = server.connect(Some(second.client_config(Some(&admin(&second))))).await.unwrap();
+    call_raw(&channel, GET_CELLS, vec![]).await.unwrap();
+    let stream = second.connect(server.address(), Some(&admin(&files.authority)), "h2").await.unwrap();
+    assert!(alert(stream).await.contains("UnknownCA"));
+    call_raw(&open, GET_CELLS, vec![]).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_rotation_keeps_what_was_good() {
+    let files = Files::new();
+    let server = files.start();
+    let before = shown(&server, &files.authority).await.unwrap();
+    let second = files.authority.server().unwrap();
+    let complaints = || server.stderr().matches("the former stay in force").count();
+    let mut seen = 0;
+    for (what, name, content) in [
+        ("noise", "server.pem", "noise"),
+        ("a certificate that does not fit the key", "server.pem", second.certificate.as_str()),
+        ("an authority that is none", "clients.pem", "noise"),
+    ] {
+        std::fs::write(files.path(name), content).unwrap();
+        eventually("the log tells of the broken files", async || (complaints() > seen).then_some(())).await.unwrap();
+        assert_eq!(shown(&server, &files.authority).await.as_ref(), Some(&before), "{what}");
+        seen = complaints();
+    }
+    files.write(&second, &files.authority);
+    let der = second.der().unwrap().to_vec();
+    eventually("the mended certificate is shown", async || {
+        (shown(&server, &files.authority).await.as_ref() == Some(&der)).then_some(())
+    })
+    .await
+    .unwrap();
+}

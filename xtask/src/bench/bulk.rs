@@ -1,0 +1,49 @@
+//! Fills a server through its front door: large updates, begun and committed by a few clients at a time.
+
+use anyhow::{Context, Result};
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_client::ClaimServiceClient;
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::{BeginUpdateRequest, CommitUpdateRequest};
+use tokio::task::JoinSet;
+use tonic::transport::Channel;
+
+use super::load::random_name;
+use super::ours::{CELL_ID, metadata};
+
+type Claims = ClaimServiceClient<Channel>;
+
+/// Clients that fill at a time.
+const CLIENTS: u64 = 8;
+
+/// Begins and commits `leases` updates of `claims_each` random names.
+///
+/// # Errors
+/// When the server refuses one.
+pub(crate) async fn fill(claims: &Claims, leases: u64, claims_each: u64) -> Result<()> {
+    let share = |client| leases / CLIENTS + u64::from(client < leases % CLIENTS);
+    let mut clients: JoinSet<_> = (0..CLIENTS).map(|client| save(claims.clone(), share(client), claims_each)).collect();
+    while let Some(saved) = clients.join_next().await {
+        saved.context("a client ended early")??;
+    }
+    Ok(())
+}
+
+async fn save(mut claims: Claims, leases: u64, claims_each: u64) -> Result<()> {
+    for _ in 0..leases {
+        let lease = begin(&mut claims, claims_each).await?;
+        claims.commit_update(CommitUpdateRequest { cell_id: CELL_ID, lease_uuid: lease }).await?;
+    }
+    Ok(())
+}
+
+/// Begins an update of `claims_each` random names, and leaves it outstanding.
+///
+/// # Errors
+/// When the server refuses it.
+pub(crate) async fn begin(
+    claims: &mut Claims,
+    claims_each: u64,
+) -> Result<Option<leasehold_proto::gitlab::cells::topology_service::types::v1::Uuid>> {
+    let create_records = (0..claims_each).map(|_| metadata(&random_name())).collect();
+    let request = BeginUpdateRequest { create_records, destroy_records: Vec::new(), cell_id: CELL_ID };
+    Ok(claims.begin_update(request).await.context("a begin was refused")?.into_inner().lease_uuid)
+}

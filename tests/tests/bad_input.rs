@@ -59,7 +59,7 @@ impl World {
     }
 
     /// The server is the same process, answers, and keeps what it kept.
-    async fn is_unharmed(mut self) {
+    async fn expect_unharmed(mut self) {
         assert_eq!(kept(&self.channel, &CELLS).await.unwrap(), self.before);
         let mut fresh = self.server.claims(None).await.unwrap();
         assert_eq!(fresh.get_cells(GetCellsRequest {}).await.unwrap().into_inner().cells.len(), 2);
@@ -135,7 +135,7 @@ async fn bytes_that_are_no_message_are_invalid_to_every_rpc() {
             assert_eq!(refusal.kind(), INVALID, "{what}: {}", refusal.message);
         }
     }
-    world.is_unharmed().await;
+    world.expect_unharmed().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -151,7 +151,7 @@ async fn every_truncation_of_a_good_update_is_refused() {
         let refusal = refused(&what, call_raw(&world.channel, BEGIN, bytes[..length].to_vec()).await);
         assert_eq!(refusal.kind(), INVALID, "{what}: {}", refusal.message);
     }
-    world.is_unharmed().await;
+    world.expect_unharmed().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -177,7 +177,7 @@ async fn strings_are_utf8() {
         let refusal = refused(path, call_raw(&world.channel, path, spoiled(message)).await);
         assert_eq!(refusal.kind(), INVALID, "{path}: {}", refusal.message);
     }
-    world.is_unharmed().await;
+    world.expect_unharmed().await;
 }
 
 /// A body whose frames are wrong, which no client library would send.
@@ -191,7 +191,7 @@ async fn call_framed(channel: &Channel, path: &str, header: [u8; 5], message: &s
     let mut channel = channel.clone();
     std::future::poll_fn(|cx| tower::Service::poll_ready(&mut channel, cx)).await.unwrap();
     let response = tower::Service::call(&mut channel, request.unwrap()).await.unwrap();
-    Refusal::of(&Status::from_header_map(response.headers()).expect("the call was accepted"))
+    Refusal::of(&Status::from_header_map(response.headers()).unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -207,7 +207,7 @@ async fn broken_frames_are_invalid() {
         let refusal = call_framed(&world.channel, BEGIN, header, message).await;
         assert_eq!(refusal.kind(), INVALID, "{what}: {}", refusal.message);
     }
-    world.is_unharmed().await;
+    world.expect_unharmed().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -229,7 +229,7 @@ async fn b11_a_request_may_have_10_mib_and_no_byte_more() {
         assert_eq!(refusal.figure("max"), Some("10485760"));
         assert!(refusal.message.contains("10485761"), "{}", refusal.message);
     }
-    world.is_unharmed().await;
+    world.expect_unharmed().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -266,7 +266,7 @@ async fn b11_limits_are_stated_with_the_figures() {
         assert_eq!(figures, [limit, max, actual], "{what}");
         assert!(refusal.message.contains(actual), "{what}: {}", refusal.message);
     }
-    world.is_unharmed().await;
+    world.expect_unharmed().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -319,7 +319,7 @@ async fn b14_claims_of_the_wrong_form_are_refused() {
             assert_eq!(refusal.rejected.groups[0].reason, kind.1, "{list} with {what}");
         }
     }
-    world.is_unharmed().await;
+    world.expect_unharmed().await;
 }
 
 fn destroys(record: Metadata) -> BeginUpdateRequest {
@@ -349,7 +349,7 @@ async fn b14_updates_that_are_empty_or_of_no_known_cell_are_refused() {
         let records = ListRecordsRequest { cell_id, source_type: 1, ..ListRecordsRequest::default() };
         assert_eq!(refused("records", world.claims.list_records(records).await).kind(), INVALID);
     }
-    world.is_unharmed().await;
+    world.expect_unharmed().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -359,7 +359,7 @@ async fn b07_a_bucket_that_stands_twice_names_both_places() {
     assert_eq!(twice.kind(), INVALID, "{}", twice.message);
     assert_eq!(twice.figure("field"), Some("create_records[2]"));
     assert_eq!(twice.figure("also_at"), Some("create_records[0]"));
-    world.is_unharmed().await;
+    world.expect_unharmed().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -389,7 +389,7 @@ async fn b10_every_offence_is_listed_by_reason_and_type() {
     // B15: taken speaks before not found and busy, and a permanent reason hides the hint.
     assert_eq!(refusal.kind(), (Code::AlreadyExists, "CLAIM_TAKEN"));
     assert_eq!(refusal.retry_after, None);
-    world.is_unharmed().await;
+    world.expect_unharmed().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -400,7 +400,7 @@ async fn b10_two_thousand_offences_reach_the_client() {
     let refusal = refused("2000 control characters", world.claims.begin_update(creates(1, &names)).await);
     assert_eq!(refusal.kind(), NOT_ALLOWED, "{}", refusal.message);
     assert_eq!(refusal.rejected.groups[0].claims[0].create_positions, (0..2000).collect::<Vec<_>>());
-    world.is_unharmed().await;
+    world.expect_unharmed().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -468,7 +468,7 @@ async fn leases_that_are_foreign_or_malformed_are_refused() {
         let refusal = refused(what, world.claims.rollback_update(rollback).await);
         assert_eq!(refusal.kind(), kind, "rollback of {what}: {}", refusal.message);
     }
-    world.is_unharmed().await;
+    world.expect_unharmed().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -495,7 +495,7 @@ async fn idempotency_keys_are_short_printable_ascii() {
             assert_eq!(figures, ["idempotency_key_bytes", "128", "129"]);
         }
     }
-    world.is_unharmed().await;
+    world.expect_unharmed().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -513,7 +513,7 @@ async fn b09_a_key_used_for_another_update_names_the_difference() {
     assert_eq!(refusal.figure("differs"), Some("create_records[0].bucket"));
     let rollback = RollbackUpdateRequest { cell_id: 1, lease_uuid: lease(&uuid) };
     world.claims.rollback_update(rollback).await.unwrap();
-    world.is_unharmed().await;
+    world.expect_unharmed().await;
 }
 
 async fn begin_keyed(claims: &mut ClaimServiceClient<Channel>, update: Request<BeginUpdateRequest>) -> String {
@@ -552,7 +552,7 @@ async fn a_cursor_from_elsewhere_is_refused() {
     let rest = ListLeasesRequest { cell_id: 1, next: Some(good), ..ListLeasesRequest::default() };
     let rest = world.claims.list_leases(rest).await.unwrap().into_inner();
     assert_eq!((rest.leases.len(), rest.next), (1, None));
-    world.is_unharmed().await;
+    world.expect_unharmed().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -618,7 +618,7 @@ async fn lists_and_reads_of_the_wrong_form_are_refused() {
         let refusal = refused(what, world.claims.get_record(GetRecordRequest { bucket, claim }).await);
         assert_eq!(refusal.kind(), kind, "{what}: {}", refusal.message);
     }
-    world.is_unharmed().await;
+    world.expect_unharmed().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -650,7 +650,7 @@ async fn classify_of_the_wrong_form_is_refused() {
     assert_eq!(refusal.kind(), LIMIT);
     let figures = ["limit", "max", "actual"].map(|name| refusal.figure(name).unwrap_or_default().to_owned());
     assert_eq!(figures, ["claims_per_classify", "100", "101"]);
-    world.is_unharmed().await;
+    world.expect_unharmed().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -701,7 +701,7 @@ async fn huge_request_metadata_is_refused() {
         assert_ne!(refusal.code, Code::Ok, "{}", refusal.message);
         println!("{bytes}: {:?} {}", refusal.kind(), refusal.message);
     }
-    world.is_unharmed().await;
+    world.expect_unharmed().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -716,7 +716,7 @@ async fn unknown_methods_and_services_are_unimplemented() {
         let refusal = refused(path, call_raw(&world.channel, path, vec![]).await);
         assert_eq!(refusal.code, Code::Unimplemented, "{path}: {}", refusal.message);
     }
-    world.is_unharmed().await;
+    world.expect_unharmed().await;
 }
 
 /// Sends bytes, and reads what comes back until the server closes, or half a second has brought nothing.
@@ -764,7 +764,7 @@ async fn garbage_on_the_port_harms_nobody() {
         let answer = String::from_utf8(send_bytes(&world, bytes).await).unwrap();
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
     }
-    world.is_unharmed().await;
+    world.expect_unharmed().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -784,5 +784,5 @@ async fn http_of_the_wrong_form_is_refused() {
     let huge = vec![b' '; MAX_REQUEST_BYTES + 1];
     let (code, answer) = http(TcpStream::connect(address).await.unwrap(), head, &huge).await.unwrap();
     assert_eq!(code, 413, "{answer}");
-    world.is_unharmed().await;
+    world.expect_unharmed().await;
 }

@@ -226,10 +226,12 @@ async fn a_certificate_that_the_authority_did_not_sign_or_that_is_over_fails_the
 async fn a_client_that_speaks_plain_text_gets_nowhere() {
     let files = Files::new();
     let server = files.start();
-    assert!(server.connect(None).await.is_err() || {
-        let channel = server.connect(None).await.unwrap();
-        call_raw(&channel, GET_CELLS, vec![]).await.is_err()
-    });
+    assert!(
+        server.connect(None).await.is_err() || {
+            let channel = server.connect(None).await.unwrap();
+            call_raw(&channel, GET_CELLS, vec![]).await.is_err()
+        }
+    );
     let plain = tokio::net::TcpStream::connect(server.address()).await.unwrap();
     let answer = http(plain, "POST /v1/classify HTTP/1.1", b"{\"type\": \"FIRST_CELL\"}").await;
     assert!(answer.is_err(), "{answer:?}");
@@ -268,7 +270,8 @@ async fn metrics_are_not_served_to_strangers_under_tls() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_client_authority_nobody_is_known() {
     let files = Files::new();
-    let config: String = files.config().lines().filter(|line| !line.starts_with("client_ca")).map(|l| format!("{l}\n")).collect();
+    let config: String =
+        files.config().lines().filter(|line| !line.starts_with("client_ca")).map(|l| format!("{l}\n")).collect();
     let server = Server::builder().config(config).start().unwrap();
     let pair = files.authority.client(&["spiffe://leasehold/admin"]).unwrap();
     let channel = server.connect(Some(files.authority.client_config(Some(&pair)))).await.unwrap();
@@ -278,7 +281,8 @@ async fn without_a_client_authority_nobody_is_known() {
 #[tokio::test(flavor = "multi_thread")]
 async fn another_trust_domain_can_be_set() {
     let files = Files::new();
-    let server = Server::builder().config(format!("{}trust_domain = \"example.org\"\n", files.config())).start().unwrap();
+    let server =
+        Server::builder().config(format!("{}trust_domain = \"example.org\"\n", files.config())).start().unwrap();
     for (uri, role) in [("spiffe://example.org/admin", Role::Admin), ("spiffe://leasehold/admin", Role::Nobody)] {
         let pair = files.authority.client(&[uri]).unwrap();
         let channel = server.connect(Some(files.authority.client_config(Some(&pair)))).await.unwrap();

@@ -536,39 +536,3 @@ impl Store for EmbeddedStore {
         Ok(state)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use leasehold_core::conformance::{Harness, run};
-
-    struct Embedded(Vec<tempfile::TempDir>);
-
-    impl Harness for Embedded {
-        type Store = EmbeddedStore;
-
-        fn open(&mut self) -> EmbeddedStore {
-            let dir = tempfile::tempdir().unwrap();
-            let store = EmbeddedStore::open(dir.path()).unwrap();
-            self.0.push(dir);
-            store
-        }
-
-        fn reopen(&mut self, store: EmbeddedStore) -> EmbeddedStore {
-            drop(store);
-            EmbeddedStore::open(self.0.last().unwrap().path()).unwrap()
-        }
-    }
-
-    #[test]
-    fn embedded_store_conforms() {
-        run(&mut Embedded(Vec::new()));
-    }
-
-    #[test]
-    fn a_second_opening_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let _first = EmbeddedStore::open(dir.path()).unwrap();
-        assert!(matches!(EmbeddedStore::open(dir.path()), Err(StoreError::Locked(_))));
-    }
-}

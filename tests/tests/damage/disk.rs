@@ -96,7 +96,10 @@ async fn a_disk_that_is_nearly_full_ends_begins_only() {
     let begun = begin_until(&mut client, 100, |begun| begun.is_err()).await;
     let refused = begun.unwrap_err();
     let message = unavailable(&refused);
-    assert!(message.starts_with("the disk has ") && message.contains("`min_free_disk_mib` = 256: make room"), "{message}");
+    assert!(
+        message.starts_with("the disk has ") && message.contains("`min_free_disk_mib` = 256: make room"),
+        "{message}"
+    );
     client.settle(&committed.lease, Committed).await.unwrap();
     client.settle(&rolled_back.lease, RolledBack).await.unwrap();
     assert_eq!(client.get(&name(1)).await.unwrap().status(), RecordStatus::Active);
@@ -107,8 +110,11 @@ async fn a_disk_that_is_nearly_full_ends_begins_only() {
 }
 
 /// Begins small updates until one is answered as expected; the server looks at the disk once a second.
-async fn begin_until(client: &mut Client, from: u64, expected: impl Fn(&Result<Begun, Status>) -> bool) -> Result<Begun, Status>
-{
+async fn begin_until(
+    client: &mut Client,
+    from: u64,
+    expected: impl Fn(&Result<Begun, Status>) -> bool,
+) -> Result<Begun, Status> {
     let deadline = Instant::now() + DEADLINE;
     for number in from.. {
         let begun = client.begin(creates(number..number + 1, 10)).await;
@@ -139,7 +145,11 @@ async fn write(mut client: Client, writer: u64) -> (Acknowledged, Status) {
             Err(status) => return (acknowledged, status),
         };
         // Every other lease stays outstanding.
-        let settled = if first % (2 * CLAIMS_PER_UPDATE) == 0 { client.settle(&begun.lease, Committed).await.map(|()| true) } else { Ok(false) };
+        let settled = if first % (2 * CLAIMS_PER_UPDATE) == 0 {
+            client.settle(&begun.lease, Committed).await.map(|()| true)
+        } else {
+            Ok(false)
+        };
         match settled {
             Ok(true) => acknowledged.committed.push(first),
             Ok(false) => acknowledged.begun.push((first, begun.lease)),
@@ -211,7 +221,8 @@ async fn a_full_disk_ends_writes_and_loses_nothing() {
 async fn full_disk(mib: u64) {
     let mut disk = Disk::new(mib);
     let config = "min_free_disk_mib = 0";
-    let mut server = Server::builder().data(disk.path().join("data")).config(config).arg("--log").arg("error").start().unwrap();
+    let mut server =
+        Server::builder().data(disk.path().join("data")).config(config).arg("--log").arg("error").start().unwrap();
     let mut client = Client::connect(&server, 1).await.unwrap();
     let all = fill_by_writing(&client).await;
     println!("    {} committed", all.iter().map(|one| one.committed.len()).sum::<usize>());

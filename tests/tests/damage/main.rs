@@ -40,6 +40,9 @@ fn data_of_a_newer_format_is_refused() {
         let output = run(verb, dir.path(), if verb == "serve" { &["--listen", "127.0.0.1:0"] } else { &[] }).unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{stderr}");
-        assert!(stderr.starts_with("error: ") && stderr.contains("has format 2, this version reads format 1"), "{stderr}");
+        assert!(
+            stderr.starts_with("error: ") && stderr.contains("has format 2, this version reads format 1"),
+            "{stderr}"
+        );
     }
 }

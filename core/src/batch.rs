@@ -102,7 +102,7 @@ impl Batch {
     /// # Errors
     /// Every offence: empty and unspecified (B14), limits (B11), values (B12), duplicates with both places (B07).
     pub fn parse(request: UpdateRequest, catalogue: &Catalogue) -> Result<Self, Rejection> {
-        check_size(&request)?;
+        check_size(request.creates.len() + request.destroys.len())?;
         let mut offences = Vec::new();
         let mut entries = Vec::with_capacity(request.creates.len() + request.destroys.len());
         for (position, claim) in (0..).zip(request.creates) {
@@ -139,8 +139,11 @@ impl Batch {
     }
 }
 
-fn check_size(request: &UpdateRequest) -> Result<(), Rejection> {
-    let claims = request.creates.len() + request.destroys.len();
+/// Checks how many claims an update has, before any of them is looked at.
+///
+/// # Errors
+/// None (B14), or more than are allowed (B11).
+pub fn check_size(claims: usize) -> Result<(), Rejection> {
     if claims == 0 {
         let detail = Detail::Form("the update is empty: give at least one create or destroy");
         return Err(Rejection::whole(Reason::InvalidUpdate, detail));

@@ -15,12 +15,16 @@ use leasehold_core::time::Timestamp;
 use leasehold_core::update::{Command, Reply};
 use tokio::sync::oneshot;
 
+use crate::audit;
+use crate::identity::Caller;
 use crate::metrics::Metrics;
 
 /// Commands in one group at the most.
 const MAX_GROUP_COMMANDS: usize = 512;
 /// Claims that the begins of one group may name, beyond its first command.
 const MAX_GROUP_CLAIMS: usize = 8_000;
+/// How long a group waits at the most for the callers of the last one to come back: about what a save takes anyway.
+const MAX_GATHER: Duration = Duration::from_millis(1);
 /// How long an overloaded caller is told to wait.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
@@ -55,15 +59,51 @@ impl Refusal {
 }
 
 struct Job {
+    caller: Caller,
     command: Command,
     answer: oneshot::Sender<Decision>,
+}
+
+impl Job {
+    /// Answers, now that the decision is durable. What happened is told even where the caller has gone away.
+    fn answer(self, decision: Decision) {
+        if let Ok(Ok(reply)) = &decision {
+            audit::tell(self.caller, &self.command, reply);
+        }
+        send(self.answer, decision);
+    }
 }
 
 #[derive(Default)]
 struct Waiting {
     settles: VecDeque<Job>,
     begins: VecDeque<Job>,
+    // The writer is woken when this many wait.
+    wanted: usize,
     closed: bool,
+}
+
+impl Waiting {
+    fn len(&self) -> usize {
+        self.settles.len() + self.begins.len()
+    }
+}
+
+/// Whom a group waits for. Callers that were answered together come back together; a sync for the first of them alone
+/// would make the others wait for it, and then for a second one.
+#[derive(Clone, Copy)]
+struct Gather {
+    jobs: usize,
+    at_most: Duration,
+}
+
+impl Gather {
+    const NOBODY: Self = Self { jobs: 1, at_most: Duration::ZERO };
+
+    /// After a group of `jobs` that took `save` to keep.
+    fn after(jobs: usize, save: Duration) -> Self {
+        Self { jobs: jobs.min(MAX_GROUP_COMMANDS), at_most: save.min(MAX_GATHER) }
+    }
 }
 
 struct Queue {
@@ -79,12 +119,11 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, command: Command, answer: oneshot::Sender<Decision>) -> Result<(), Refusal> {
+    fn push(&self, job: Job) -> Result<(), Refusal> {
         let mut waiting = self.lock();
         if waiting.closed {
             return Err(Refusal::Stopping);
         }
-        let job = Job { command, answer };
         match job.command {
             Command::Settle(_) => waiting.settles.push_back(job),
             Command::Begin(_) | Command::Forget(_) if waiting.begins.len() < self.max_begins => {
@@ -92,19 +131,32 @@ impl Queue {
             }
             Command::Begin(_) | Command::Forget(_) => return Err(Refusal::overloaded()),
         }
+        let enough = waiting.len() >= waiting.wanted;
         drop(waiting);
-        self.arrived.notify_one();
+        if enough {
+            self.arrived.notify_one();
+        }
         Ok(())
     }
 
-    /// Waits for work and takes a group of it; none once the queue is closed and empty.
-    fn take(&self) -> Option<Vec<Job>> {
+    /// Waits until something waits, then until `gather` jobs do or the time is up; nothing comes once the queue is closed
+    /// and empty.
+    fn wait(&self, gather: Gather) -> MutexGuard<'_, Waiting> {
         let mut waiting = self.lock();
-        while waiting.settles.is_empty() && waiting.begins.is_empty() {
-            if waiting.closed {
-                return None;
-            }
-            waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        waiting.wanted = 1;
+        let idle = |waiting: &mut Waiting| waiting.len() == 0 && !waiting.closed;
+        waiting = self.arrived.wait_while(waiting, idle).unwrap_or_else(PoisonError::into_inner);
+        waiting.wanted = gather.jobs;
+        let few = |waiting: &mut Waiting| waiting.len() < waiting.wanted && !waiting.closed;
+        let waited = self.arrived.wait_timeout_while(waiting, gather.at_most, few);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Waits for work and takes a group of it; none once the queue is closed and empty.
+    fn take(&self, gather: Gather) -> Option<Vec<Job>> {
+        let mut waiting = self.wait(gather);
+        if waiting.len() == 0 {
+            return None;
         }
         let settles = waiting.settles.len().min(MAX_GROUP_COMMANDS);
         let mut group: Vec<_> = waiting.settles.drain(..settles).collect();
@@ -157,7 +209,8 @@ impl Committer {
             max_begins,
             failed: AtomicBool::new(false),
         });
-        let writer = Writer { store, queue: queue.clone(), guard, guarded: None, failed: None, metrics };
+        let writer =
+            Writer { store, queue: queue.clone(), guard, guarded: None, failed: None, gather: Gather::NOBODY, metrics };
         let writer = std::thread::Builder::new().name("committer".into()).spawn(move || writer.run())?;
         Ok(Self { queue, writer: Some(writer) })
     }
@@ -166,9 +219,9 @@ impl Committer {
     ///
     /// # Errors
     /// The engine was not asked, or its decision could not be kept.
-    pub async fn submit(&self, command: Command) -> Decision {
+    pub async fn submit(&self, caller: Caller, command: Command) -> Decision {
         let (answer, decision) = oneshot::channel();
-        self.queue.push(command, answer)?;
+        self.queue.push(Job { caller, command, answer })?;
         decision.await.unwrap_or(Err(Refusal::Stopping))
     }
 
@@ -179,8 +232,7 @@ impl Committer {
 
     /// How many commands are waiting.
     pub fn waiting(&self) -> usize {
-        let waiting = self.queue.lock();
-        waiting.settles.len() + waiting.begins.len()
+        self.queue.lock().len()
     }
 }
 
@@ -201,6 +253,7 @@ struct Writer<S> {
     // What the guard last said, and when.
     guarded: Option<(Instant, Option<Refusal>)>,
     failed: Option<Refusal>,
+    gather: Gather,
     metrics: Arc<Metrics>,
 }
 
@@ -209,7 +262,7 @@ where
     S::Error: std::fmt::Display,
 {
     fn run(mut self) {
-        while let Some(group) = self.queue.take() {
+        while let Some(group) = self.queue.take(self.gather) {
             let group = self.turn_away(group);
             if !group.is_empty() {
                 self.commit(group);
@@ -252,8 +305,10 @@ where
                 if let Err(error) = self.store.save(&changes) {
                     return self.fail(&error.to_string(), group);
                 }
-                self.metrics.saved(saving.elapsed());
-                group.into_iter().zip(decisions).for_each(|(job, decision)| send(job.answer, decision));
+                let took = saving.elapsed();
+                self.gather = Gather::after(group.len(), took);
+                self.metrics.saved(took);
+                group.into_iter().zip(decisions).for_each(|(job, decision)| job.answer(decision));
             }
             // A row that can't be read must fail only the commands that read it.
             Err(_) if group.len() > 1 => group.into_iter().for_each(|job| self.commit(vec![job])),

@@ -119,7 +119,7 @@ impl Metrics {
         self.durations.get_or_create(&Method { method }).observe(took.as_secs_f64());
     }
 
-    /// Counts a refusal of the engine, by each distinct reason in it.
+    /// Counts a refusal of the engine, by the reason that decided it.
     pub fn rejected(&self, rejection: &Rejection) {
         self.conflicts.get_or_create(&ReasonLabel { reason: rejection.reason().code() }).inc();
     }

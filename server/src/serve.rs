@@ -1,6 +1,6 @@
 //! `leasehold serve`: puts the parts together, and takes them apart in order.
 
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,15 +17,17 @@ use leasehold_proto::AccessRules;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimServiceServer;
 use leasehold_proto::gitlab::cells::topology_service::classify_service_server::ClassifyServiceServer;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::server::NamedService;
 use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 
 use crate::committer::{Committer, Guard, Refusal, now};
 use crate::config::{Config, ConfigError};
 use crate::grpc::{Claims, Classify, GuardLayer, Service, http_router};
+use crate::identity::Caller;
 use crate::metrics::{Metrics, Reading};
 use crate::store::{EmbeddedStore, StoreError};
 use crate::tls::{Certificates, TlsError, accept};
@@ -73,6 +75,8 @@ pub enum ServeError {
 /// # Errors
 /// The server can't start, or its listener fails.
 pub async fn serve(config: Config) -> Result<(), ServeError> {
+    // Heard from here on: who reads the greeting may signal at once.
+    let signals = StopSignals::new()?;
     let data = config.data_dir()?;
     let certificates = config.tls.clone().map(Certificates::load).transpose()?.map(Arc::new);
     let store = EmbeddedStore::open(&data)?;
@@ -86,7 +90,7 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
 
     let (stop, stopping) = watch::channel(false);
     let (health, health_service) = tonic_health::server::health_reporter();
-    tokio::spawn(tend(service.clone(), health, config.settled_retention_seconds, stopping.clone()));
+    tokio::spawn(tend(service.clone(), health.clone(), config.settled_retention_seconds, stopping.clone()));
     if let Some(listener) = metrics_listener {
         tokio::spawn(serve_metrics(listener, service.clone(), stopping.clone()));
     }
@@ -112,35 +116,59 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
             // A sender that is gone means stop, too.
             let _ = stopped.wait_for(|stop| *stop).await;
         });
-    let result = until_stopped(server, stop).await;
-    println!("stopped");
+    let result = until_stopped(server, signals, stop, health).await;
+    say("stopped");
     result
 }
 
 async fn until_stopped(
     server: impl Future<Output = Result<(), tonic::transport::Error>>,
+    mut signals: StopSignals,
     stop: watch::Sender<bool>,
+    health: HealthReporter,
 ) -> Result<(), ServeError> {
     let mut server = std::pin::pin!(server);
-    let signal = wait_for_signal()?;
     tokio::select! {
         result = &mut server => return Ok(result?),
-        () = signal => {}
+        () = signals.recv() => {}
     }
-    println!("stopping: requests under way are finished first, another signal stops at once");
+    end_health(health).await;
     stop.send_replace(true);
+    say("stopping: requests under way are finished first, another signal stops at once");
     tokio::select! {
         result = tokio::time::timeout(DRAIN_TIMEOUT, server) => result.unwrap_or(Ok(()))?,
-        () = wait_for_signal()? => {}
+        () = signals.recv() => {}
     }
     Ok(())
 }
 
-fn wait_for_signal() -> io::Result<impl Future<Output = ()>> {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    Ok(async move {
-        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-    })
+/// Tells those who watch the health that it is over, and ends their streams, which would hold up the stop.
+async fn end_health(mut health: HealthReporter) {
+    for name in ["", ClaimServiceServer::<Claims>::NAME, ClassifyServiceServer::<Classify>::NAME] {
+        health.set_service_status(name, tonic_health::ServingStatus::NotServing).await;
+        health.clear_service_status(name).await;
+    }
+}
+
+/// The signals that ask for a stop.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    fn new() -> io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn recv(&mut self) {
+        tokio::select! { _ = self.terminate.recv() => {}, _ = self.interrupt.recv() => {} }
+    }
+}
+
+/// Writes a line to standard output. Where nobody reads it any more, the server goes on.
+fn say(line: &str) {
+    let _ = writeln!(io::stdout().lock(), "{line}");
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
@@ -180,7 +208,7 @@ fn access_rules() -> Result<AccessRules, ServeError> {
 fn routes<H>(config: &Config, service: &Arc<Service>, health: H) -> Result<Routes, ServeError>
 where
     H: tower::Service<http::Request<tonic::body::Body>, Error = std::convert::Infallible>
-        + tonic::server::NamedService
+        + NamedService
         + Clone
         + Send
         + Sync
@@ -212,7 +240,9 @@ where
 }
 
 fn metrics_router(service: Arc<Service>) -> Router {
-    Router::new().route("/metrics", get(move || std::future::ready(render_metrics(&service))))
+    let headers = [(http::header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
+    let answer = move || std::future::ready(render_metrics(&service).map(|text| (headers, text)));
+    Router::new().route("/metrics", get(answer))
 }
 
 fn render_metrics(service: &Service) -> Result<String, http::StatusCode> {
@@ -278,8 +308,9 @@ async fn forget_some(service: &Arc<Service>, retention_seconds: u64) -> bool {
     let mut forgets = tokio::task::JoinSet::new();
     for lease in leases {
         let service = service.clone();
-        forgets
-            .spawn(async move { service.committer().submit(Command::Forget(Forget { lease, settled_before })).await });
+        let forget = Command::Forget(Forget { lease, settled_before });
+        // The server itself asks.
+        forgets.spawn(async move { service.committer().submit(Caller::Trusted, forget).await });
     }
     let decisions = forgets.join_all().await;
     found == FORGET_BATCH && decisions.iter().all(Result::is_ok)
@@ -288,16 +319,17 @@ async fn forget_some(service: &Arc<Service>, retention_seconds: u64) -> bool {
 fn greet(config: &Config, data: &std::path::Path, address: SocketAddr, metrics: Option<SocketAddr>) {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let cells: Vec<_> = config.cells.iter().map(|cell| format!("{} ({})", cell.id, cell.name)).collect();
-    println!("leasehold {} listening on {address}", env!("CARGO_PKG_VERSION"));
-    println!("  data in   {}", data.display());
-    println!("  cells     {}", cells.join(", "));
-    match metrics {
-        Some(metrics) => println!("  metrics   http://{metrics}/metrics"),
-        None if config.tls.is_none() => println!("  metrics   {scheme}://{address}/metrics"),
-        None => println!("  metrics   off: give `--metrics-listen`"),
-    }
+    let metrics = match metrics {
+        Some(metrics) => format!("http://{metrics}/metrics"),
+        None if config.tls.is_none() => format!("{scheme}://{address}/metrics"),
+        None => "off: give `--metrics-listen`".into(),
+    };
     let cell = config.cells.first().map_or(1, |cell| cell.id);
-    println!(
+    say(&format!("leasehold {} listening on {address}", env!("CARGO_PKG_VERSION")));
+    say(&format!("  data in   {}", data.display()));
+    say(&format!("  cells     {}", cells.join(", ")));
+    say(&format!("  metrics   {metrics}"));
+    say(&format!(
         "try: leasehold begin --server {scheme}://{address} --cell {cell} --create USERNAMES:alice --subject USER:7 --source USERS:7"
-    );
+    ));
 }

@@ -56,6 +56,9 @@ fn server_config(tls: &Tls) -> Result<rustls::ServerConfig, TlsError> {
     let chain = read_certificates("certificate", &tls.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| unusable("private key", &tls.key, error))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
+    // By itself first, so that what is wrong with it is not said of the certificate.
+    let private_key = provider.key_provider.load_private_key(key.clone_key());
+    private_key.map_err(|error| unusable("private key", &tls.key, error))?;
     let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| unusable("certificate", &tls.certificate, error))?;

@@ -337,9 +337,17 @@ impl Server {
         if let Some(status) = self.process.status {
             return Ok(status);
         }
-        let pid = i32::try_from(self.pid()).context("the process id is out of range")?;
-        kill(Pid::from_raw(pid), Signal::SIGTERM).context("the server cannot be signalled")?;
+        self.signal(Signal::SIGTERM)?;
         self.wait()
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// The signal cannot be sent.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = i32::try_from(self.pid()).context("the process id is out of range")?;
+        kill(Pid::from_raw(pid), signal).context("the server cannot be signalled")
     }
 
     /// Waits until it stops by itself.

@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::process::{Output, Stdio};
+use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -23,8 +25,11 @@ use prost_types::Any;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::process::Command;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, interval, timeout};
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codegen::tokio_stream::Stream;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 use tonic_types::StatusExt;
@@ -141,6 +146,49 @@ pub async fn call_raw(channel: &Channel, path: &str, message: Vec<u8>) -> Result
     client.unary(Request::new(message), path, RawCodec).await
 }
 
+/// A call that is under way, because its message has not been sent yet.
+#[derive(Debug)]
+pub struct SlowCall {
+    /// Takes the one message; dropped after it, it ends the request.
+    pub message: mpsc::Sender<Vec<u8>>,
+    /// What the server answers then.
+    pub answer: JoinHandle<Result<Response<Vec<u8>>, Status>>,
+}
+
+/// Begins a call without its message. What is called afterwards on the same channel reaches the server later.
+///
+/// # Errors
+/// The server could not be reached.
+pub async fn call_slowly(channel: &Channel, path: &'static str) -> Result<SlowCall> {
+    let (message, messages) = mpsc::channel(1);
+    let (begun, is_begun) = oneshot::channel();
+    let mut client = tonic::client::Grpc::new(channel.clone());
+    client.ready().await?;
+    let request = Request::new(Late { begun: Some(begun), messages });
+    let call = async move { client.client_streaming(request, PathAndQuery::from_static(path), RawCodec).await };
+    let answer = tokio::spawn(call);
+    is_begun.await.context("the call ended before it began")?;
+    Ok(SlowCall { message, answer })
+}
+
+/// Messages that come late; says when it is first asked for one, which is after the head has left.
+struct Late {
+    begun: Option<oneshot::Sender<()>>,
+    messages: mpsc::Receiver<Vec<u8>>,
+}
+
+impl Stream for Late {
+    type Item = Vec<u8>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Option<Vec<u8>>> {
+        if let Some(begun) = self.begun.take() {
+            // Who does not listen does not need to know.
+            let _ = begun.send(());
+        }
+        self.messages.poll_recv(cx)
+    }
+}
+
 /// What a refusal says.
 #[derive(Clone, Debug)]
 pub struct Refusal {
@@ -230,18 +278,24 @@ pub fn lease(uuid: &str) -> Option<Uuid> {
     Some(Uuid { value: uuid.to_owned() })
 }
 
-/// Sends an HTTP/1.1 request, its head without the empty line, and reads the answer: its code, head and body.
+/// Sends an HTTP/1.1 request, its head without the empty line, and reads the answer: its code and body.
 ///
 /// # Errors
 /// The connection breaks, or no answer of HTTP comes in time.
-pub async fn http<S>(mut stream: S, head: &str, body: &[u8]) -> Result<(u16, String)>
+pub async fn http<S>(stream: S, head: &str, body: &[u8]) -> Result<(u16, String)>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let head = format!("{head}\r\nhost: test\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
-    stream.write_all(head.as_bytes()).await?;
-    stream.write_all(body).await?;
-    read_http(stream).await
+    let (reader, mut writer) = tokio::io::split(stream);
+    let write = async {
+        writer.write_all(head.as_bytes()).await?;
+        writer.write_all(body).await?;
+        writer.flush().await
+    };
+    // A server may answer, and close, before it has taken everything.
+    let (_, answer) = tokio::join!(write, read_http(reader));
+    answer
 }
 
 /// Reads an HTTP/1.1 answer up to the end of the connection: its code and body.

@@ -8,7 +8,7 @@ use leasehold_core::claim::{CellId, SourceId, SourceType};
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::query::{LeaseQuery, RecordQuery, RecordStep};
 use leasehold_core::store::Store;
-use leasehold_core::update::{Begin, Begun, Command, Reply};
+use leasehold_core::update::{Command, Reply};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimService;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
     BeginUpdateRequest, BeginUpdateResponse, CommitUpdateRequest, CommitUpdateResponse, GetRecordRequest,
@@ -44,8 +44,8 @@ impl Claims {
         errors::rejected(rejection)
     }
 
-    async fn submit(&self, method: &'static str, command: Command) -> Result<Reply, Status> {
-        let decision = self.0.committer.submit(command).await.map_err(|refusal| {
+    async fn submit(&self, method: &'static str, caller: Caller, command: Command) -> Result<Reply, Status> {
+        let decision = self.0.committer.submit(caller, command).await.map_err(|refusal| {
             if matches!(refusal, Refusal::Overloaded { .. }) {
                 self.0.metrics.shed(method);
             }
@@ -62,17 +62,9 @@ impl Claims {
             Outcome::Committed => "CommitUpdate",
             Outcome::RolledBack => "RollbackUpdate",
         };
-        if self.submit(method, Command::Settle(settle)).await? == Reply::Settled(true) {
-            tracing::info!(target: "audit", caller = %permit.caller(), %cell, %lease, ?outcome, "lease settled");
-        }
+        self.submit(method, permit.caller(), Command::Settle(settle)).await?;
         Ok(())
     }
-}
-
-fn audit_begin(caller: Caller, begin: &Begin, begun: &Begun) {
-    let (cell, lease, claims) = (begin.cell, begun.lease, begin.batch.entries().len());
-    let (fence, replayed) = (begun.fence.0, begun.replayed);
-    tracing::info!(target: "audit", %caller, %cell, %lease, fence, claims, replayed, "lease begun");
 }
 
 #[async_trait]
@@ -108,13 +100,9 @@ impl ClaimService for Claims {
         let begin = convert::update(create_records, destroy_records)
             .and_then(|update| self.0.rules.begin(cell, update, key.as_deref(), LeaseId(uuid::Uuid::now_v7())))
             .map_err(|rejection| self.refuse(&rejection))?;
-        let audited = tracing::enabled!(target: "audit", tracing::Level::INFO).then(|| begin.clone());
-        let Reply::Begun(begun) = self.submit("BeginUpdate", Command::Begin(begin)).await? else {
+        let Reply::Begun(begun) = self.submit("BeginUpdate", permit.caller(), Command::Begin(begin)).await? else {
             return Err(Status::internal("a begin was answered as something else"));
         };
-        if let Some(begin) = audited {
-            audit_begin(permit.caller(), &begin, &begun);
-        }
         let mut response = Response::new(BeginUpdateResponse { cell_id, lease_uuid: convert::uuid(begun.lease) });
         response.metadata_mut().insert(FENCE, begun.fence.0.into());
         Ok(response)

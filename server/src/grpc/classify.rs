@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::response::{IntoResponse, Response as HttpResponse};
 use axum::routing::post;
 use axum::{Extension, Router};
+use leasehold_core::batch::MAX_REQUEST_BYTES;
 use leasehold_core::store::Store;
 use leasehold_proto::DescriptorPool;
 use leasehold_proto::gitlab::cells::topology_service::classify_service_server::ClassifyService;
@@ -16,7 +18,7 @@ use leasehold_proto::gitlab::cells::topology_service::{
 };
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{Service, convert, errors, permit};
+use super::{REQUEST_BYTES, Service, convert, errors, permit};
 use crate::identity::{Denied, Permit};
 
 /// The most claims in one classify.
@@ -42,10 +44,7 @@ impl Service {
     /// The cell of the first claim that matches (B30); without claims, the cell that type and value name.
     fn classify(&self, request: ClassifyRequest) -> Result<ClassifyResponse, Status> {
         if request.claims.len() > MAX_CLAIMS {
-            return Err(errors::too_large(
-                format!("`claims` has {} entries, at most {MAX_CLAIMS} are allowed", request.claims.len()),
-                MAX_CLAIMS,
-            ));
+            return Err(errors::over_limit("claims_per_classify", MAX_CLAIMS, Some(request.claims.len())));
         }
         let by_claims = !request.claims.is_empty();
         for claim in request.claims {
@@ -96,13 +95,22 @@ struct Http {
 
 /// The HTTP side: `POST /v1/classify` in proto3 JSON.
 pub fn http_router(service: Arc<Service>, pool: DescriptorPool) -> Router {
-    Router::new().route("/v1/classify", post(classify_json)).with_state(Http { service, pool })
+    let limit = DefaultBodyLimit::max(MAX_REQUEST_BYTES);
+    Router::new().route("/v1/classify", post(classify_json).layer(limit)).with_state(Http { service, pool })
 }
 
-async fn classify_json(State(http): State<Http>, permit: Option<Extension<Permit>>, body: Bytes) -> HttpResponse {
+async fn classify_json(
+    State(http): State<Http>,
+    permit: Option<Extension<Permit>>,
+    body: Result<Bytes, BytesRejection>,
+) -> HttpResponse {
     if permit.is_none() {
         return errors::json(&errors::denied(Denied::NoIdentity));
     }
+    let body = match body {
+        Ok(body) => body,
+        Err(rejection) => return unread(&rejection),
+    };
     let name = |message| format!("gitlab.cells.topology_service.{message}");
     let answer = leasehold_proto::from_json::<ClassifyRequest>(&http.pool, &name("ClassifyRequest"), &body)
         .map_err(|_| errors::invalid("the body is not a `ClassifyRequest` in JSON"))
@@ -115,4 +123,15 @@ async fn classify_json(State(http): State<Http>, permit: Option<Extension<Permit
         Ok(bytes) => ([(http::header::CONTENT_TYPE, "application/json")], bytes).into_response(),
         Err(status) => errors::json(&status),
     }
+}
+
+/// Why a body was not read: too large, or cut off.
+fn unread(rejection: &BytesRejection) -> HttpResponse {
+    let status = match rejection.status() {
+        http::StatusCode::PAYLOAD_TOO_LARGE => errors::over_limit(REQUEST_BYTES, MAX_REQUEST_BYTES, None),
+        _ => errors::invalid("the body could not be read to its end"),
+    };
+    let mut response = errors::json(&status);
+    *response.status_mut() = rejection.status();
+    response
 }

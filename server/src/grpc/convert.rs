@@ -1,6 +1,6 @@
 //! Between wire messages and the engine's terms. The claims' enum numbers are kept as they are.
 
-use leasehold_core::batch::{ClaimRequest, UpdateRequest};
+use leasehold_core::batch::{ClaimRequest, UpdateRequest, check_size};
 use leasehold_core::bucket::{BucketKey, BucketType};
 use leasehold_core::claim::{Claim, ClaimState, Source, SourceId, SourceType, Subject, UserData};
 use leasehold_core::lease::LeaseId;
@@ -74,8 +74,9 @@ fn claim_request(metadata: wire::Metadata) -> Result<ClaimRequest, (BucketType, 
 /// An update as the engine takes it.
 ///
 /// # Errors
-/// Every claim that names no bucket, or two.
+/// Too many claims; every claim that names no bucket, or two.
 pub(super) fn update(creates: Vec<wire::Metadata>, destroys: Vec<wire::Metadata>) -> Result<UpdateRequest, Rejection> {
+    check_size(creates.len() + destroys.len())?;
     let mut offences = Vec::new();
     let mut list = |claims: Vec<wire::Metadata>, place: fn(u32) -> Place| {
         let mut requests = Vec::with_capacity(claims.len());

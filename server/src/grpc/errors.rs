@@ -70,14 +70,22 @@ pub(super) fn denied(denied: Denied) -> Status {
     status(code, message.into(), vec![error_info(reason, HashMap::new())])
 }
 
+/// A call whose caller no longer waits.
+pub(super) fn late() -> Status {
+    status(Code::DeadlineExceeded, "no answer in the time that the caller gave".into(), Vec::new())
+}
+
 /// A request whose form is wrong.
 pub(super) fn invalid(message: &str) -> Status {
     status(Code::InvalidArgument, message.into(), vec![error_info("INVALID_UPDATE", HashMap::new())])
 }
 
-/// A request over the limit of size.
-pub(super) fn too_large(message: String, max_bytes: usize) -> Status {
-    let metadata = HashMap::from([("limit".into(), "request_bytes".into()), ("max".into(), max_bytes.to_string())]);
+/// A request over a limit (B11): the limit's name, its figure, and the actual one where it is known.
+pub(super) fn over_limit(name: &str, max: usize, actual: Option<usize>) -> Status {
+    let found = actual.map(|actual| format!(", not {actual}")).unwrap_or_default();
+    let mut metadata = HashMap::from([("limit".into(), name.into()), ("max".into(), max.to_string())]);
+    metadata.extend(actual.map(|actual| ("actual".into(), actual.to_string())));
+    let message = format!("over the limit `{name}`: at most {max}{found}");
     status(Code::InvalidArgument, message, vec![error_info("LIMIT_EXCEEDED", metadata)])
 }
 
@@ -88,6 +96,7 @@ pub(super) fn not_found(message: &str) -> Status {
 
 /// A status as an HTTP answer: the code of `google.rpc` and its HTTP twin, the reason, the message.
 pub(super) fn json(status: &Status) -> axum::response::Response {
+    use axum::Extension;
     use axum::response::IntoResponse;
     let http_code = match status.code() {
         Code::InvalidArgument => http::StatusCode::BAD_REQUEST,
@@ -104,7 +113,9 @@ pub(super) fn json(status: &Status) -> axum::response::Response {
         "message": status.message(),
         "reason": reason,
     });
-    (http_code, [(http::header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+    let headers = [(http::header::CONTENT_TYPE, "application/json")];
+    // The code, for those who count.
+    (http_code, Extension(status.code()), headers, body.to_string()).into_response()
 }
 
 fn status(code: Code, message: String, details: Vec<Any>) -> Status {

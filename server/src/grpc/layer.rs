@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use leasehold_core::batch::MAX_REQUEST_BYTES;
 use leasehold_proto::AccessRules;
@@ -14,7 +14,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
-use super::errors;
+use super::{REQUEST_BYTES, errors};
 use crate::identity::Denied;
 use crate::metrics::Metrics;
 use crate::tls::Peer;
@@ -73,9 +73,13 @@ where
             let response = if json { errors::json(&status).map(Body::new) } else { status.into_http() };
             return Box::pin(std::future::ready(Ok(response)));
         }
+        let patience = patience(request.headers());
         let answer = self.inner.call(request);
         Box::pin(async move {
-            let (code, response) = clear(answer.await?);
+            let (code, response) = match tokio::time::timeout(patience, answer).await {
+                Ok(answer) => clear(answer?),
+                Err(_) => (Code::DeadlineExceeded, errors::late().into_http()),
+            };
             metrics.answered(method, code, started.elapsed());
             Ok(response)
         })
@@ -113,17 +117,88 @@ fn method_label(path: &str) -> &'static str {
     }
 }
 
+/// The library's words for a message or a frame around it that can't be read.
+fn is_about_the_request(message: &str) -> bool {
+    ["decod", "protocol error: received message with"].iter().any(|words| message.contains(words))
+}
+
+/// The library tells the actual size in words only, and first.
+fn first_number(message: &str) -> Option<usize> {
+    message.split(|c: char| !c.is_ascii_digit()).find(|digits| !digits.is_empty())?.parse().ok()
+}
+
+/// How long the caller waits (`grpc-timeout`), less what it takes to answer before the library does: it would say
+/// CANCELLED, on which callers do not try again.
+fn patience(headers: &http::HeaderMap) -> Duration {
+    let timeout = headers.get("grpc-timeout").and_then(|value| parse_timeout(value.to_str().ok()?));
+    timeout.unwrap_or(Duration::MAX).saturating_sub(Duration::from_millis(1))
+}
+
+fn parse_timeout(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.len() > 8 {
+        return None;
+    }
+    let amount: u64 = digits.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(amount * 60 * 60),
+        "M" => Duration::from_secs(amount * 60),
+        "S" => Duration::from_secs(amount),
+        "m" => Duration::from_millis(amount),
+        "u" => Duration::from_micros(amount),
+        "n" => Duration::from_nanos(amount),
+        _ => return None,
+    })
+}
+
+/// The code that stands for an answer in plain HTTP which says no more.
+fn code_of_http(status: http::StatusCode) -> Code {
+    match status.as_u16() {
+        200..400 => Code::Ok,
+        404 | 405 => Code::Unimplemented,
+        400..500 => Code::InvalidArgument,
+        _ => Code::Unknown,
+    }
+}
+
 /// The code of an answer; of one that the library gave to an unreadable request, in our own terms.
 fn clear(response: http::Response<Body>) -> (Code, http::Response<Body>) {
     let Some(status) = Status::from_header_map(response.headers()) else {
-        return (Code::Ok, response);
+        let code = response.extensions().get().copied();
+        return (code.unwrap_or_else(|| code_of_http(response.status())), response);
     };
     let ours = match status.code() {
-        Code::OutOfRange => errors::too_large(format!("{} (`request_bytes`)", status.message()), MAX_REQUEST_BYTES),
-        Code::Internal if status.message().contains("decode") => {
+        Code::OutOfRange => errors::over_limit(REQUEST_BYTES, MAX_REQUEST_BYTES, first_number(status.message())),
+        Code::Internal if status.details().is_empty() && is_about_the_request(status.message()) => {
             errors::invalid("the request is not the message that this method takes")
         }
         code => return (code, response),
     };
     (ours.code(), ours.into_http())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_as_grpc_writes_them() {
+        for (text, expected) in [
+            ("300m", Some(Duration::from_millis(300))),
+            ("2S", Some(Duration::from_secs(2))),
+            ("1H", Some(Duration::from_secs(3600))),
+            ("99999999M", Some(Duration::from_secs(5_999_999_940))),
+            ("250000u", Some(Duration::from_millis(250))),
+            ("7n", Some(Duration::from_nanos(7))),
+            ("100000000n", None),
+            ("", None),
+            ("S", None),
+            ("1", None),
+            ("1s", None),
+            ("-1S", None),
+            ("1é", None),
+        ] {
+            assert_eq!(parse_timeout(text), expected, "{text}");
+        }
+    }
 }

@@ -28,6 +28,9 @@ pub use claims::Claims;
 pub use classify::{Classify, http_router};
 pub use layer::GuardLayer;
 
+/// The name of the limit of a request's size.
+const REQUEST_BYTES: &str = "request_bytes";
+
 /// What the services share.
 pub struct Service {
     rules: Rules,

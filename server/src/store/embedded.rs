@@ -8,12 +8,14 @@
 //! | `settled` | lease | a settled lease |
 //! | `settled_order` | time of settling, lease | nothing: the order of forgetting |
 //! | `replays` | idempotency key | what it was used for |
-//! | `meta` | `format`, `fence` | a number |
+//! | `meta` | `format`, `fence`, `sequence` | a number |
 //!
 //! A begin writes one row, whatever it holds: claims reach their own rows when they come to rest. What is outstanding is
 //! kept in memory too, read from its rows at opening.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{OpenOptions, TryLockError};
+use std::io::ErrorKind;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -34,7 +36,8 @@ use leasehold_core::transaction::{Keys, NetChanges, Replay, RowChange, Workspace
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::held::Held;
-use super::keys;
+use super::witness::Witness;
+use super::{journal, keys};
 
 /// The format that this version reads and writes.
 const FORMAT: u64 = 1;
@@ -73,6 +76,9 @@ impl From<fjall::Error> for StoreError {
             | fjall::Error::InvalidTag(_)
             | fjall::Error::Decompress(_)
             | fjall::Error::Unrecoverable => Self::Damaged(error.to_string()),
+            fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => {
+                Self::Failed(error.to_string())
+            }
             fjall::Error::Poisoned => {
                 Self::Failed("an earlier write failed, so no more are taken; see the first error, then restart".into())
             }
@@ -106,6 +112,7 @@ struct Inner {
     settled_order: Keyspace,
     replays: Keyspace,
     meta: Keyspace,
+    witness: Witness,
     held: RwLock<Held>,
 }
 
@@ -127,6 +134,8 @@ pub struct Occupancy {
     /// Bytes on disk.
     pub disk_bytes: u64,
 }
+
+const KEYSPACES: [&str; 7] = ["claims", "sources", "outstanding", "settled", "settled_order", "replays", "meta"];
 
 fn options(memtable_bytes: u64, bloom: bool) -> KeyspaceCreateOptions {
     let filter = if bloom {
@@ -157,6 +166,7 @@ impl EmbeddedStore {
     }
 
     fn open_database(dir: &Path) -> Result<Self> {
+        let witness = Self::recover(dir)?;
         let builder = Database::builder(dir.join("fjall"))
             .cache_size(32 * MIB)
             .max_journaling_size(64 * MIB)
@@ -166,6 +176,7 @@ impl EmbeddedStore {
             fjall::Error::Locked => StoreError::Locked(dir.to_owned()),
             other => other.into(),
         })?;
+        let lost = KEYSPACES.iter().find(|name| !database.keyspace_exists(name));
         let keyspace = |name, memtable_mib, bloom| database.keyspace(name, || options(memtable_mib * MIB, bloom));
         let inner = Inner {
             claims: keyspace("claims", 8, true)?,
@@ -175,12 +186,33 @@ impl EmbeddedStore {
             settled_order: keyspace("settled_order", 4, false)?,
             replays: keyspace("replays", 4, true)?,
             meta: keyspace("meta", 1, false)?,
+            witness,
             held: RwLock::default(),
             database,
         };
+        inner.check_complete(lost)?;
         inner.check_format(dir)?;
         inner.read_outstanding()?;
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Looks at the journals while nobody else does.
+    fn recover(dir: &Path) -> Result<Witness> {
+        let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", dir.display()));
+        let database = dir.join("fjall");
+        let lock = match OpenOptions::new().read(true).write(true).open(database.join("lock")) {
+            Ok(lock) => lock,
+            // The database's first file: there is none yet.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Witness::open(dir).map_err(failed),
+            Err(error) => return Err(failed(error)),
+        };
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => StoreError::Locked(dir.to_owned()),
+            TryLockError::Error(error) => failed(error),
+        })?;
+        let witness = Witness::open(dir).map_err(failed)?;
+        journal::recover(&database, witness.sequence())?;
+        Ok(witness)
     }
 
     /// How full the store is.
@@ -218,6 +250,23 @@ impl Inner {
     fn held(&self) -> RwLockReadGuard<'_, Held> {
         // The lock is never held across anything that can panic half-way through a change.
         self.held.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether all is there that has been acknowledged, as far as numbers tell.
+    fn check_complete(&self, lost_keyspace: Option<&&str>) -> Result<()> {
+        let sequence = self.number(journal::SEQUENCE)?.unwrap_or(0);
+        if sequence < self.witness.sequence() {
+            return Err(StoreError::Damaged("what was acknowledged last is missing".into()));
+        }
+        // All are made before the first number is written.
+        if let Some(name) = lost_keyspace.filter(|_| sequence > 0) {
+            return Err(StoreError::Damaged(format!("`{name}` is missing")));
+        }
+        self.witness(sequence)
+    }
+
+    fn witness(&self, sequence: u64) -> Result<()> {
+        self.witness.write(sequence).map_err(|error| StoreError::Failed(error.to_string()))
     }
 
     fn check_format(&self, dir: &Path) -> Result<()> {
@@ -477,7 +526,10 @@ impl Store for EmbeddedStore {
         if let Some(fence) = changes.fence {
             batch.insert(&inner.meta, "fence", fence.0.to_be_bytes());
         }
+        let sequence = inner.witness.sequence() + 1;
+        batch.insert(&inner.meta, journal::SEQUENCE, sequence.to_be_bytes());
         batch.commit()?;
+        inner.witness(sequence)?;
         // Readers see a change only once it is durable; those between see the state before it.
         let mut held = inner.held.write().unwrap_or_else(PoisonError::into_inner);
         changes.leases.iter().for_each(|change| held.put_lease(change.key, change.after.as_ref()));

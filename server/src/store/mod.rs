@@ -2,6 +2,8 @@
 
 mod embedded;
 mod held;
+mod journal;
 mod keys;
+mod witness;
 
 pub use embedded::{EmbeddedStore, Occupancy, Row, StoreError};

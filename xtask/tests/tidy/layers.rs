@@ -6,6 +6,7 @@ use super::{File, assert_none, files};
 
 /// Each member, and the members that it may depend on.
 const ALLOWED: &[(&str, &[&str])] = &[
+    ("bindings", &["core"]),
     ("core", &[]),
     ("proto", &[]),
     ("server", &["core", "proto"]),

@@ -1,0 +1,623 @@
+//! The command line against a running server: what each verb prints for people and for machines, its exit codes, its
+//! help, its completions, and how it shows who it is.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use leasehold_tests::certificates::Authority;
+use leasehold_tests::server::Server;
+use leasehold_tests::wire::{command, leasehold};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+use tokio::process::Command;
+
+const VERBS: [&str; 9] = ["cells", "begin", "commit", "rollback", "get", "classify", "leases", "records", "bench"];
+const UNKNOWN_LEASE: &str = "00000000-0000-7000-8000-000000000000";
+
+/// What a command said, and how it ended.
+#[derive(Debug)]
+struct Said {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+}
+
+impl Said {
+    /// It did what was asked, and complained of nothing.
+    #[track_caller]
+    fn done(self) -> String {
+        assert_eq!((self.code, self.stderr.as_str()), (0, ""), "{self:?}");
+        self.stdout
+    }
+
+    /// It ended with this code, and said why on stderr only, with these words in it.
+    #[track_caller]
+    fn failed(&self, code: i32, words: &[&str]) {
+        assert_eq!((self.code, self.stdout.as_str()), (code, ""), "{self:?}");
+        for word in words {
+            assert!(self.stderr.contains(word), "no `{word}` in: {}", self.stderr);
+        }
+    }
+
+    /// Every line of its output, as JSON.
+    #[track_caller]
+    fn json(self) -> Vec<Value> {
+        self.done().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The error object that it wrote to stderr.
+    #[track_caller]
+    fn json_error(&self, code: i32) -> Value {
+        self.failed(code, &[]);
+        let object: Value = serde_json::from_str(&self.stderr).unwrap();
+        assert_eq!(object["error"]["exitCode"], code, "{object}");
+        object["error"].clone()
+    }
+}
+
+async fn run<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Said {
+    leasehold(arguments).await.unwrap().into()
+}
+
+/// A server, and a command line that asks it.
+struct World {
+    server: Server,
+    url: String,
+}
+
+impl World {
+    fn new() -> Self {
+        Self::of(Server::start().unwrap())
+    }
+
+    fn of(server: Server) -> Self {
+        let url = format!("http://{}", server.address());
+        Self { server, url }
+    }
+
+    /// Runs words that are parted by spaces.
+    async fn run(&self, line: &str) -> Said {
+        run(line.split(' ').chain(["--server", &self.url])).await
+    }
+
+    async fn begin(&self, cell: i64, claims: &str) -> String {
+        let line = format!("begin --json --cell {cell} {claims} --subject USER:7 --source USERS:7");
+        self.run(&line).await.json()[0]["leaseUuid"]["value"].as_str().unwrap().to_owned()
+    }
+
+    async fn commit(&self, lease: &str) {
+        self.run(&format!("commit --cell 1 {lease}")).await.done();
+    }
+}
+
+/// A table as rows of columns, which are parted by two spaces or more.
+fn table(text: &str) -> Vec<Vec<&str>> {
+    text.lines().map(|line| line.split("  ").map(str::trim).filter(|column| !column.is_empty()).collect()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cells_are_listed() {
+    let world = World::new();
+    let text = world.run("cells").await.done();
+    let expected = [
+        vec!["CELL", "NAME", "ADDRESS", "SESSION PREFIX", "IDS"],
+        vec!["1", "cell-1", "http://127.0.0.1:3001", "cell-1-", "1-1000000000"],
+        vec!["2", "cell-2", "http://127.0.0.1:3002", "cell-2-", "1000000001-2000000000"],
+    ];
+    assert_eq!(table(&text), expected);
+    let json = world.run("cells --json").await.json();
+    assert_eq!(json.len(), 2);
+    assert_eq!((&json[1]["id"], &json[1]["name"]), (&json!("2"), &json!("cell-2")));
+    assert_eq!(json[1]["sequenceRange"]["maxval"], "2000000000");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn begin_prints_the_commands_that_come_next() {
+    let world = World::new();
+    for (name, next, status) in [("alice", "next: leasehold ", "ACTIVE"), ("bob", "  or: leasehold ", "")] {
+        let line = format!("begin --cell 1 --create USERNAMES:{name} --subject USER:7 --source USERS:7");
+        let text = world.run(&line).await.done();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        assert!(lines[0].starts_with("begun lease ") && lines[0].contains(" of cell 1, fence "), "{text}");
+        let command = lines.iter().find_map(|line| line.strip_prefix(next)).unwrap();
+        let done = run(command.split(' ')).await.done();
+        let verb = if status.is_empty() { "rolled back lease " } else { "committed lease " };
+        assert!(done.starts_with(verb), "{done}");
+        let found = world.run(&format!("get USERNAMES:{name}")).await;
+        if status.is_empty() {
+            found.failed(3, &["CLAIM_NOT_FOUND"]);
+        } else {
+            assert!(found.done().contains(status));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn begin_answers_in_json_and_repeats_under_its_key() {
+    let world = World::new();
+    let line = "begin --json --cell 1 --create USERNAMES:alice --create EMAILS:a@example.com \
+                --subject USER:7 --source USERS:7 --idempotency-key once";
+    let first = world.run(line).await.json();
+    assert_eq!((first.len(), &first[0]["cellId"]), (1, &json!("1")));
+    assert!(first[0]["fence"].as_str().unwrap().parse::<u64>().unwrap() > 0, "{first:?}");
+    assert_eq!(world.run(line).await.json(), first);
+    let other = world.run(&line.replace("alice", "bob")).await.json_error(3);
+    assert_eq!(other["reason"], "IDEMPOTENCY_KEY_REUSED");
+    let lease = first[0]["leaseUuid"]["value"].as_str().unwrap();
+    assert_eq!(world.run(&format!("commit --json --cell 1 {lease}")).await.json(), [json!({})]);
+    assert_eq!(world.run(&format!("commit --json --cell 1 {lease}")).await.json(), [json!({})]);
+    let replace = world.begin(1, "--create USERNAMES:Alice --destroy USERNAMES:alice --destroy EMAILS:a@example.com");
+    let replace = replace.await;
+    assert_eq!(world.run(&format!("rollback --json --cell 1 {replace}")).await.json(), [json!({})]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn begin_reads_an_update_from_a_file_or_stdin() {
+    let world = World::new();
+    let update = |name: &str| {
+        json!({
+            "cellId": "2",
+            "createRecords": [{
+                "bucket": {"type": "USERNAMES", "value": name},
+                "subject": {"type": "USER", "id": "7"},
+                "source": {"type": "RAILS_TABLE_USERS", "railsPrimaryKeyId": "AAAAAAAAAAc="},
+            }],
+        })
+        .to_string()
+    };
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("update.json");
+    std::fs::write(&path, update("from-file")).unwrap();
+    world.run(&format!("begin --file {}", path.display())).await.done();
+    world.run(&format!("begin --cell 1 --file {}", path.display())).await.failed(2, &["`cellId`", "--cell"]);
+    world.run("begin --file /nowhere.json").await.failed(2, &["`/nowhere.json`"]);
+    let mut child = command().unwrap();
+    child.args(["begin", "--file", "-", "--server", &world.url]).stdin(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(update("from-stdin").as_bytes()).await.unwrap();
+    Said::from(child.wait_with_output().await.unwrap()).done();
+    let records = world.run("records --cell 2 --source USERS").await.done();
+    assert!(records.contains("USERNAMES:from-file") && records.contains("USERNAMES:from-stdin"), "{records}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn get_shows_a_record_and_its_cell() {
+    let world = World::new();
+    let lease = world.begin(1, "--create USERNAMES:Alice").await;
+    let shown =
+        |text: &str, field: &str| table(text).into_iter().find(|row| row[0] == field).map(|row| row[1].to_owned());
+    let text = world.run("get username:ALICE").await.done();
+    for (field, value) in [
+        ("claim", "USERNAMES:Alice"),
+        ("cell", "1 (cell-1, http://127.0.0.1:3001)"),
+        ("status", "LEASE_CREATING"),
+        ("lease", &lease),
+        ("subject", "USER:7"),
+        ("source", "USERS:7"),
+    ] {
+        assert_eq!(shown(&text, field).as_deref(), Some(value), "{text}");
+    }
+    world.commit(&lease).await;
+    let text = world.run("get USERNAMES:alice").await.done();
+    assert_eq!((shown(&text, "status").as_deref(), shown(&text, "lease")), (Some("ACTIVE"), None));
+    let json = &world.run("get --json 4:alice").await.json()[0];
+    assert_eq!(json["record"]["metadata"]["bucket"]["value"], "Alice");
+    assert_eq!((&json["record"]["status"], &json["cellInfo"]["id"]), (&json!("ACTIVE"), &json!("1")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn classify_finds_the_cell() {
+    let world = World::new();
+    world.begin(2, "--create USERNAMES:alice --create PROJECT_IDS:77").await;
+    for line in
+        ["classify USERNAMES:nobody username:ALICE", "classify PROJECT_IDS:77", "classify --type cell_id --value 2"]
+    {
+        let text = world.run(line).await.done();
+        assert!(text.contains("PROXY") && text.contains("http://127.0.0.1:3002"), "{line}: {text}");
+        assert_eq!(text.contains("matched"), !line.contains("--type"), "{line}: {text}");
+    }
+    let json = world.run("classify --json --type SESSION_PREFIX --value cell-1-").await.json();
+    assert_eq!(json, [json!({"action": "PROXY", "proxy": {"address": "http://127.0.0.1:3001"}})]);
+    world.run("classify USERNAMES:nobody").await.failed(3, &["error: ", "CLAIM_NOT_FOUND"]);
+    world.run("classify --type cell_id --value 9").await.failed(3, &["error: "]);
+    world.run("classify --type first_cell USERNAMES:nobody").await.done();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_are_listed_oldest_first() {
+    let world = World::new();
+    let none = world.run("leases --cell 1").await;
+    assert_eq!((none.code, none.stdout.as_str()), (0, ""));
+    assert!(none.stderr.contains("cell 1 has no outstanding leases"), "{}", none.stderr);
+    assert_eq!(world.run("leases --cell 1 --json").await.json(), [json!(0); 0]);
+    let mut expected = Vec::new();
+    for name in ["a", "b", "c"] {
+        expected.push(world.begin(1, &format!("--create USERNAMES:{name}")).await);
+    }
+    world.begin(2, "--create USERNAMES:d").await;
+    let text = world.run("leases --cell 1").await.done();
+    let rows = table(&text);
+    assert_eq!(rows[0], ["LEASE", "BEGUN"]);
+    assert_eq!(rows[1..].iter().map(|row| row[0]).collect::<Vec<_>>(), expected);
+    let since = format!("leases --cell 1 --json --created-after {}", rows[2][1]);
+    let json = world.run(&since).await.json();
+    assert_eq!(json.iter().map(|lease| &lease["uuid"]["value"]).collect::<Vec<_>>(), [&expected[1], &expected[2]]);
+    let two = world.run("leases --cell 1 --limit 2").await;
+    assert_eq!((two.code, table(&two.stdout).len()), (0, 3));
+    assert!(two.stderr.contains("there are more"), "{}", two.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_are_listed_in_key_order_page_after_page() {
+    let world = World::new();
+    // More than a page of the server's has; each page ends on a source id.
+    let claims: Vec<_> = (0..3000).map(|n| (n, format!("name-{n}"))).collect();
+    let directory = TempDir::new().unwrap();
+    for (part, claims) in claims.chunks(1500).enumerate() {
+        let record = |(n, name): &(u64, String)| {
+            let id = base64(&n.to_be_bytes());
+            json!({
+                "bucket": {"type": "USERNAMES", "value": name},
+                "subject": {"type": "USER", "id": "7"},
+                "source": {"type": "RAILS_TABLE_USERS", "railsPrimaryKeyId": id},
+            })
+        };
+        let update = json!({"cellId": "1", "createRecords": claims.iter().map(record).collect::<Vec<_>>()});
+        let path = directory.path().join(format!("{part}.json"));
+        std::fs::write(&path, update.to_string()).unwrap();
+        world.run(&format!("begin --file {}", path.display())).await.done();
+    }
+    let text = world.run("records --cell 1 --source USERS").await.done();
+    let rows = table(&text);
+    assert_eq!(rows[0], ["SOURCE", "CLAIM", "SUBJECT", "STATUS", "UPDATED", "LEASE"]);
+    let listed: Vec<_> = rows[1..].iter().map(|row| row[0].parse::<u64>().unwrap()).collect();
+    assert_eq!(listed, (0..3000).collect::<Vec<_>>());
+    assert_eq!(rows[8][..4], ["7", "USERNAMES:name-7", "USER:7", "LEASE_CREATING"]);
+    let some = world.run("records --cell 1 --source users --after 10 --up-to 12 --bucket-type USERNAMES --json").await;
+    let values: Vec<_> = some.json().iter().map(|record| record["metadata"]["bucket"]["value"].clone()).collect();
+    assert_eq!(values, ["name-11", "name-12"]);
+    for line in ["records --cell 2 --source USERS", "records --cell 1 --source USERS --bucket-type EMAILS"] {
+        let none = world.run(line).await;
+        assert_eq!((none.code, none.stdout.as_str()), (0, ""), "{line}");
+        assert!(none.stderr.contains("no such records"), "{line}: {}", none.stderr);
+    }
+}
+
+/// Eight bytes in base 64, as proto3 JSON has them.
+fn base64(bytes: &[u8; 8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let bits = u128::from(u64::from_be_bytes(*bytes)) << 2;
+    let digit = |at: u32| char::from(DIGITS[usize::try_from(bits >> (60 - 6 * at) & 63).unwrap()]);
+    (0..11).map(digit).chain(['=']).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bench_measures_saves() {
+    let world = World::new();
+    let text = world.run("bench --cell 1 --seconds 1 --clients 4 --connections 2").await.done();
+    let rows = table(&text);
+    assert!(rows[0][0].contains(" saves/s: ") && rows[0][0].ends_with(", 0 errors"), "{text}");
+    assert_eq!(rows[2], ["CALL", "P50 MS", "P90 MS", "P99 MS"]);
+    assert_eq!([rows[3][0], rows[4][0]], ["begin", "commit"]);
+    let json = world.run("bench --json --cell 2 --seconds 1 --clients 2 --connections 1 --claims 3").await.json();
+    let saves = json[0]["saves"].as_u64().unwrap();
+    assert!(saves > 0 && json[0]["savesPerSecond"].as_f64().unwrap() > 0.0, "{json:?}");
+    assert_eq!((&json[0]["claimsPerSave"], &json[0]["errors"]), (&json!(3), &json!([])));
+    assert!(json[0]["beginMilliseconds"]["p99"].as_f64().unwrap() > 0.0);
+    // What it says it saved is there.
+    let records = world.run("records --json --cell 2 --source USERS").await.json();
+    assert_eq!(records.len() as u64, saves * 3);
+    let refused = world.run("bench --cell 9 --seconds 1 --clients 1 --connections 1").await;
+    refused.failed(3, &["INVALID_UPDATE"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exit_code_1_is_for_what_is_nobodys_fault_here() {
+    // The other address of a server speaks HTTP and no gRPC.
+    let server = Server::builder().arg("--metrics-listen").arg("127.0.0.1:0").start().unwrap();
+    let stdout = leasehold_tests::wire::eventually("the greeting", async || {
+        Some(server.stdout()).filter(|text| text.contains("/metrics\n"))
+    });
+    let stdout = stdout.await.unwrap();
+    let other = stdout.split("metrics   ").nth(1).unwrap().split("/metrics").next().unwrap();
+    run(["cells", "--server", other]).await.failed(1, &["error: ", "hint: is --server a Leasehold server"]);
+    let world = World::of(server);
+    let mut full = command().unwrap();
+    full.args(["cells", "--server", &world.url]);
+    full.stdout(OpenOptions::new().write(true).open("/dev/full").unwrap());
+    Said::from(full.output().await.unwrap()).failed(1, &["error: cannot write the output"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exit_code_2_is_for_a_wrong_command_line() {
+    let world = World::new();
+    for (line, words) in [
+        ("", "Usage: "),
+        ("fly", "'fly'"),
+        ("cells --colour", "'--colour'"),
+        ("begin --cell 1 --subject USER:7 --source USERS:7", "--create"),
+        ("begin --cell 1 --create alice --subject USER:7 --source USERS:7", "TYPE:VALUE"),
+        ("begin --cell 1 --create PEOPLE:alice --subject USER:7 --source USERS:7", "USERNAMES"),
+        ("begin --cell 1 --create USERNAMES:alice --source USERS:7", "--subject"),
+        ("begin --cell one --create USERNAMES:alice --subject USER:7 --source USERS:7", "'one'"),
+        ("commit --cell 1", "LEASE_UUID"),
+        ("commit --cell 1 not-a-uuid", "not-a-uuid"),
+        ("rollback 00000000-0000-7000-8000-000000000000", "--cell"),
+        ("get", "TYPE:VALUE"),
+        ("get USERNAMES", "USERNAMES:alice"),
+        ("classify", "--type"),
+        ("classify 99:x", "99:x"),
+        ("classify PROJECT_IDS:seven", "PROJECT_IDS:seven"),
+        ("leases --cell 1 --limit 0", "--limit"),
+        ("leases --cell 1 --created-after yesterday", "yesterday"),
+        ("records --cell 1", "--source"),
+        ("records --cell 1 --source PEOPLE", "PEOPLE"),
+        ("bench --cell 1 --clients 0", "--clients"),
+        ("cells --timeout-seconds 0", "--timeout-seconds"),
+    ] {
+        let said = if line.is_empty() { run([""; 0]).await } else { world.run(line).await };
+        said.failed(2, &[words]);
+    }
+    for (url, words) in [("http://", "http://HOST:PORT"), ("not a url", "http://HOST:PORT"), ("https://a:1", "--ca")] {
+        run(["cells", "--server", url]).await.failed(2, &["error: ", words]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exit_code_3_is_for_what_is_refused_for_good() {
+    let world = World::new();
+    let lease = world.begin(1, "--create USERNAMES:alice").await;
+    world.commit(&lease).await;
+    let undone = world.begin(1, "--create USERNAMES:bob").await;
+    world.run(&format!("rollback --cell 1 {undone}")).await.done();
+    let rest = "--subject USER:7 --source USERS:7";
+    for (line, reason, hint) in [
+        (format!("begin --cell 2 --create USERNAMES:ALICE {rest}"), "CLAIM_TAKEN", "leasehold get USERNAMES:ALICE"),
+        (
+            format!("begin --cell 1 --destroy USERNAMES:bob {rest}"),
+            "CLAIM_NOT_FOUND",
+            "check the type and the spelling",
+        ),
+        (format!("begin --cell 2 --destroy USERNAMES:alice {rest}"), "NOT_OWNER", "check --cell"),
+        (
+            "begin --cell 1 --destroy USERNAMES:alice --subject USER:7 --source USERS:8".to_owned(),
+            "CLAIM_CHANGED",
+            "leasehold get USERNAMES:alice",
+        ),
+        (format!("commit --cell 1 {undone}"), "LEASE_ROLLED_BACK", "begin the update again"),
+        (format!("rollback --cell 1 {lease}"), "LEASE_COMMITTED", "destroys what it created"),
+        (format!("commit --cell 1 {UNKNOWN_LEASE}"), "LEASE_NOT_FOUND", "leasehold leases --cell N"),
+        (format!("begin --cell 9 --create USERNAMES:carol {rest}"), "INVALID_UPDATE", ""),
+        (format!("begin --cell 1 --create USERNAMES:{} {rest}", "x".repeat(1025)), "LIMIT_EXCEEDED", ""),
+    ] {
+        let said = world.run(&line).await;
+        said.failed(3, &["error: ", &format!("({reason})"), hint]);
+        let error = world.run(&format!("{line} --json")).await.json_error(3);
+        assert_eq!(error["reason"], reason, "{line}");
+        if line.starts_with("begin") && !line.contains("--cell 9") {
+            let claim = &error["claims"][0];
+            assert_eq!((&claim["position"], &claim["reason"]), (&json!(0), &json!(reason)), "{line}");
+            assert!(said.stderr.contains(&format!(": {reason}")), "{}", said.stderr);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exit_code_4_is_for_trying_again() {
+    let world = World::new();
+    world.begin(1, "--create USERNAMES:alice").await;
+    let line = "begin --cell 2 --create USERNAMES:alice --subject USER:7 --source USERS:7";
+    world.run(line).await.failed(4, &["(CLAIM_BUSY)", "hint: another update is under way: try again in "]);
+    let error = world.run(&format!("{line} --json")).await.json_error(4);
+    assert!(error["retryAfterSeconds"].as_f64().unwrap() > 0.0, "{error}");
+
+    let full = World::of(Server::builder().config("[limits]\nqueued_begins = 0\n").start().unwrap());
+    full.run(line).await.failed(4, &["(OVERLOADED)", "hint: try again in "]);
+
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let late = |line: &str| {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        run(words.into_iter().chain(["--timeout-seconds".into(), "1".into(), "--server".into(), url.clone()]))
+    };
+    let (read, begun) = tokio::join!(late("get USERNAMES:alice"), late(line));
+    read.failed(4, &["no answer within 1 s (DEADLINE_EXCEEDED)", "--timeout-seconds"]);
+    begun.failed(4, &["(DEADLINE_EXCEEDED)", "repeat it with `--idempotency-key "]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exit_code_5_is_for_a_server_or_store_that_is_down() {
+    // A port that was free a moment ago.
+    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let url = format!("http://{address}");
+    for line in [
+        "cells",
+        "begin --cell 1 --create USERNAMES:alice --subject USER:7 --source USERS:7",
+        "commit --cell 1 00000000-0000-7000-8000-000000000000",
+        "rollback --cell 1 00000000-0000-7000-8000-000000000000",
+        "get USERNAMES:alice",
+        "classify USERNAMES:alice",
+        "leases --cell 1",
+        "records --cell 1 --source USERS",
+        "bench --cell 1 --seconds 1",
+    ] {
+        let words = || line.split(' ').chain(["--server", &url]);
+        run(words()).await.failed(5, &["error: cannot reach ", &url, "hint: start one with `leasehold serve`"]);
+        let error = run(words().chain(["--json"])).await.json_error(5);
+        assert!(error["message"].as_str().unwrap().contains(&url), "{error}");
+    }
+    let full = World::of(Server::builder().config("min_free_disk_mib = 1_000_000_000_000\n").start().unwrap());
+    let line = "begin --cell 1 --create USERNAMES:alice --subject USER:7 --source USERS:7";
+    full.run(line).await.failed(5, &["(STORE_UNAVAILABLE)", "`min_free_disk_mib`", "hint: nothing was changed"]);
+}
+
+/// A server under mutual TLS, and the files that its clients need.
+struct Secured {
+    world: World,
+    directory: TempDir,
+    authority: Authority,
+}
+
+impl Secured {
+    fn new() -> Self {
+        let (authority, directory) = (Authority::new("clients").unwrap(), TempDir::new().unwrap());
+        let pair = authority.server().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        for (name, text) in [("ca.pem", &authority.pem()), ("server.pem", &pair.certificate), ("server.key", &pair.key)]
+        {
+            std::fs::write(path(name), text).unwrap();
+        }
+        let config = format!(
+            "[tls]\ncertificate = {:?}\nkey = {:?}\nclient_ca = {:?}\n",
+            path("server.pem"),
+            path("server.key"),
+            path("ca.pem")
+        );
+        let server = Server::builder().config(config).start().unwrap();
+        let url = format!("https://{}", server.address());
+        Self { world: World { server, url }, directory, authority }
+    }
+
+    fn ca(&self) -> PathBuf {
+        self.directory.path().join("ca.pem")
+    }
+
+    /// The options of a client that is `role`.
+    fn identity(&self, role: &str) -> Vec<OsString> {
+        let pair = self.authority.client(&[&format!("spiffe://leasehold/{role}")]).unwrap();
+        let write = |suffix: &str, text: &str| {
+            let path = self.directory.path().join(role.replace('/', "-") + suffix);
+            std::fs::write(&path, text).unwrap();
+            path.into_os_string()
+        };
+        let (certificate, key) = (write(".pem", &pair.certificate), write(".key", &pair.key));
+        vec!["--cert".into(), certificate, "--key".into(), key]
+    }
+
+    async fn run(&self, line: &str, options: &[OsString]) -> Said {
+        let words = line.split(' ').map(OsString::from).chain(options.iter().cloned());
+        let server = ["--server".into(), OsString::from(&self.world.url), "--ca".into(), self.ca().into_os_string()];
+        run(words.chain(server)).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exit_code_6_is_for_who_may_not() {
+    let secured = Secured::new();
+    let line = "begin --cell 1 --create USERNAMES:alice --subject USER:7 --source USERS:7";
+    secured.run(line, &[]).await.failed(6, &["(NO_IDENTITY)", "hint: say who you are with --cert and --key"]);
+    let cell_2 = secured.identity("cell/2");
+    secured.run(line, &cell_2).await.failed(6, &["(RULE_DENIED)", "hint: use the certificate of that cell"]);
+    let error = secured.run(&format!("{line} --json"), &cell_2).await.json_error(6);
+    assert_eq!((&error["code"], &error["reason"]), (&json!("PERMISSION_DENIED"), &json!("RULE_DENIED")));
+    secured.run("leases --cell 1", &secured.identity("router")).await.failed(6, &["(RULE_DENIED)"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_say_who_one_is() {
+    let secured = Secured::new();
+    let (cell, admin, router) = (secured.identity("cell/1"), secured.identity("admin"), secured.identity("router"));
+    let line = "begin --cell 1 --create USERNAMES:alice --subject USER:7 --source USERS:7";
+    let begun = secured.run(line, &cell).await.done();
+    let next = begun.lines().find_map(|line| line.strip_prefix("next: leasehold ")).unwrap();
+    assert!(next.contains("--ca ") && next.contains("--cert ") && next.contains("--key "), "{next}");
+    run(next.split(' ')).await.done();
+    secured.run("get USERNAMES:alice", &admin).await.done();
+    assert!(secured.run("classify USERNAMES:alice", &router).await.done().contains("USERNAMES:alice"));
+    assert_eq!(table(&secured.run("cells", &router).await.done()).len(), 3);
+
+    // The environment says the same as the options.
+    let mut by_environment = command().unwrap();
+    by_environment.arg("cells").env("LEASEHOLD_SERVER", &secured.world.url).env("LEASEHOLD_CA", secured.ca());
+    by_environment.env("LEASEHOLD_CERT", &cell[1]).env("LEASEHOLD_KEY", &cell[3]);
+    Said::from(by_environment.output().await.unwrap()).done();
+
+    // Who is not trusted is not talked to.
+    let foreign = Authority::new("foreign").unwrap();
+    let path = secured.directory.path().join("foreign.pem");
+    std::fs::write(&path, foreign.pem()).unwrap();
+    let path = path.to_str().unwrap();
+    run(["cells", "--server", &secured.world.url, "--ca", path])
+        .await
+        .failed(5, &["error: cannot reach ", "ertificate"]);
+    let plain = format!("http://{}", secured.world.server.address());
+    let said = run(["cells", "--server", &plain]).await;
+    assert_eq!((said.code, said.stdout.as_str()), (5, ""), "{said:?}");
+    let key = Path::new(&cell[3]).to_str().unwrap();
+    for (options, words) in [
+        (vec!["--key", key], "--cert"),
+        (vec!["--cert", path], "--key"),
+        (vec!["--cert", "/nowhere.pem", "--key", key], "`/nowhere.pem`"),
+    ] {
+        let options: Vec<OsString> = options.into_iter().map(OsString::from).collect();
+        secured.run("cells", &options).await.failed(2, &["error: ", words]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_verb_has_its_help() {
+    let help = run(["--help"]).await.done();
+    for code in 0..=6 {
+        assert!(help.lines().any(|line| line.starts_with(&format!("  {code}  "))), "exit code {code}: {help}");
+    }
+    for verb in VERBS.into_iter().chain(["serve", "export", "import", "completions"]) {
+        assert!(help.lines().any(|line| line.trim_start().starts_with(&format!("{verb} "))), "{verb}: {help}");
+        let long = run([verb, "--help"]).await.done();
+        let usage = format!(" {verb} ");
+        assert!(long.lines().any(|line| line.starts_with("Usage: ") && line.contains(&usage)), "{verb}: {long}");
+        assert_eq!(run(["help", verb]).await.done(), long);
+        let short = run([verb, "-h"]).await.done();
+        if VERBS.contains(&verb) {
+            for text in [&short, &long] {
+                assert!(text.contains("--server") && text.contains("--json"), "{verb}: {text}");
+            }
+        }
+    }
+    let version = run(["--version"]).await.done();
+    assert_eq!(version, format!("leasehold {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shells_complete_verbs_and_options() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(["completions", shell]).await.done();
+        for word in VERBS.into_iter().chain(["timeout-seconds", "idempotency-key"]) {
+            assert!(script.contains(word), "{shell} does not complete {word}");
+        }
+    }
+    run(["completions", "abacus"]).await.failed(2, &["abacus"]);
+    let script = run(["completions", "bash"]).await.done();
+    let ask = "\nCOMP_WORDS=(leasehold c); COMP_CWORD=1; _leasehold leasehold c leasehold; echo ${COMPREPLY[@]}";
+    let mut bash = Command::new("bash");
+    bash.args(["--norc", "-c", &(script + ask)]).stderr(Stdio::null());
+    let output = bash.output().await.unwrap();
+    let offered = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(offered.split_whitespace().collect::<Vec<_>>(), ["completions", "cells", "commit", "classify"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_has_seen_enough_is_no_error() {
+    let world = World::new();
+    for name in ["a", "b", "c"] {
+        world.begin(1, &format!("--create USERNAMES:{name}")).await;
+    }
+    let mut child = command().unwrap();
+    child.args(["leases", "--cell", "1", "--json", "--server", &world.url]);
+    let mut child = child.spawn().unwrap();
+    drop(child.stdout.take());
+    Said::from(child.wait_with_output().await.unwrap()).done();
+}

@@ -38,25 +38,22 @@ pub fn binary() -> Result<&'static Path> {
     }
 }
 
-/// Builds in the profile and the target directory of the running test, so that nothing is compiled twice.
+/// Builds what `cargo test --workspace` builds, where the running test lies, so that nothing is compiled twice: the tests
+/// of the server's own package bring its binary along.
 fn build() -> Result<PathBuf> {
     let test = std::env::current_exe().context("the path of the running test is unknown")?;
     // TARGET/PROFILE/deps/TEST
     let directory = test.ancestors().nth(2).context("the test does not run from a target directory")?;
     let target = directory.parent().context("the test does not run from a target directory")?;
-    let profile = match directory.file_name().and_then(|name| name.to_str()) {
-        Some("debug") | None => "dev",
-        Some(name) => name,
-    };
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from(env!("CARGO")));
+    let mut command = Command::new(cargo);
+    command.args(["test", "--workspace", "--no-run", "--message-format=json"]);
+    if directory.ends_with("release") {
+        command.arg("--release");
+    }
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let output = Command::new(cargo)
-        .args(["build", "-p", "leasehold-server", "--bin", "leasehold", "--message-format=json", "--profile", profile])
-        .arg("--target-dir")
-        .arg(target)
-        .current_dir(workspace)
-        .output()
-        .context("cargo cannot be run")?;
+    let output = command.arg("--target-dir").arg(target).current_dir(workspace).output();
+    let output = output.context("cargo cannot be run")?;
     if !output.status.success() {
         bail!("the server does not build:\n{}", String::from_utf8_lossy(&output.stderr));
     }

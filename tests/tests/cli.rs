@@ -339,7 +339,8 @@ async fn exit_code_1_is_for_what_is_nobodys_fault_here() {
     let mut full = command().unwrap();
     full.args(["cells", "--server", &world.url]);
     full.stdout(OpenOptions::new().write(true).open("/dev/full").unwrap());
-    Said::from(full.output().await.unwrap()).failed(1, &["error: cannot write the output"]);
+    let ended = full.spawn().unwrap().wait_with_output().await.unwrap();
+    Said::from(ended).failed(1, &["error: cannot write the output"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -135,17 +135,18 @@ struct Acknowledged {
 }
 
 const CLAIMS_PER_UPDATE: u64 = 50;
+const CLAIM_BYTES: usize = 4000;
 
 /// Begins and commits until the server refuses.
 async fn write(mut client: Client, writer: u64) -> (Acknowledged, Status) {
     let mut acknowledged = Acknowledged::default();
     for first in (writer << 32..).step_by(usize::try_from(CLAIMS_PER_UPDATE).unwrap()) {
-        let begun = match client.begin(creates(first..first + CLAIMS_PER_UPDATE, 1000)).await {
+        let begun = match client.begin(creates(first..first + CLAIMS_PER_UPDATE, CLAIM_BYTES)).await {
             Ok(begun) => begun,
             Err(status) => return (acknowledged, status),
         };
         // Every other lease stays outstanding.
-        let settled = if first % (2 * CLAIMS_PER_UPDATE) == 0 {
+        let settled = if acknowledged.committed.len() <= acknowledged.begun.len() {
             client.settle(&begun.lease, Committed).await.map(|()| true)
         } else {
             Ok(false)

@@ -102,7 +102,7 @@ impl Reason {
             Self::ClaimTaken => "the bucket is taken",
             Self::ClaimNotFound => "there is no such claim",
             Self::ClaimChanged => "the claim has moved to another source row",
-            Self::ClaimBusy => "the claim is under another lease, try again",
+            Self::ClaimBusy => "the claim is under another lease",
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Request, Response, Status, TimeoutExpired};
 
 use super::error::{ClientError, Refusal};
 
@@ -64,7 +64,7 @@ impl Connection {
         answer: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<Response<T>, ClientError> {
         match tokio::time::timeout(self.timeout(), answer).await {
-            Ok(Err(status)) if status.code() == Code::Cancelled => Err(self.late()),
+            Ok(Err(status)) if ran_out(&status) => Err(self.late()),
             Ok(answer) => answer.map_err(ClientError::from),
             Err(_) => Err(self.late()),
         }
@@ -147,6 +147,12 @@ fn trusting(ca: &Path) -> Result<ClientTlsConfig, ClientError> {
 fn read(option: &str, path: &Path) -> Result<Vec<u8>, ClientError> {
     let unreadable = |error| ClientError::Usage(format!("cannot read `{}` for --{option}: {error}", path.display()));
     std::fs::read(path).map_err(unreadable)
+}
+
+/// Whether the transport gave up because of the request's own timeout; a broken connection looks the same but for this.
+fn ran_out(status: &Status) -> bool {
+    let source = std::error::Error::source(status);
+    std::iter::successors(source, |error| error.source()).any(|error| error.is::<TimeoutExpired>())
 }
 
 /// The last in a chain of errors is the one that says something.

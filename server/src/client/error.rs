@@ -263,7 +263,7 @@ impl Refusal {
     }
 
     fn delay(&self) -> String {
-        self.retry_after.map(|after| format!(" in {} s", after.as_secs_f64())).unwrap_or_default()
+        self.retry_after.map(|after| format!(" in {} ms", after.as_millis())).unwrap_or_default()
     }
 
     fn get_command(&self) -> String {
@@ -438,7 +438,7 @@ mod tests {
                 "error: taken (ALREADY_EXISTS)",
                 "  create USERNAMES:bob: CLAIM_TAKEN, the bucket is taken",
                 "  create number 9: CLAIM_TAKEN, the bucket is taken",
-                "  destroy USERNAMES:carol: CLAIM_BUSY, the claim is under another lease, try again",
+                "  destroy USERNAMES:carol: CLAIM_BUSY, the claim is under another lease",
             ]
         );
     }
@@ -465,7 +465,7 @@ mod tests {
         details.set_error_info("CLAIM_BUSY", "leasehold", std::collections::HashMap::new());
         details.set_retry_info(Some(Duration::from_millis(250)));
         let busy = ClientError::from(Status::with_error_details(Code::FailedPrecondition, "busy", details));
-        assert!(busy.to_text().ends_with("hint: another update is under way: try again in 0.25 s\n"));
+        assert!(busy.to_text().ends_with("hint: another update is under way: try again in 250 ms\n"));
         assert_eq!(busy.to_json()["error"]["retryAfterSeconds"], 0.25);
     }
 

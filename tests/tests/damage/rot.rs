@@ -79,7 +79,8 @@ fn files_of(root: &Path, dir: &Path, into: &mut BTreeMap<PathBuf, Content>) {
         }
         let mut bytes = std::fs::read(&path).unwrap();
         let len = bytes.len() as u64;
-        let zeros = bytes.chunks(4096).rev().take_while(|chunk| [0; 4096].starts_with(chunk)).map(<[u8]>::len).sum::<usize>();
+        let zeros =
+            bytes.chunks(4096).rev().take_while(|chunk| [0; 4096].starts_with(chunk)).map(<[u8]>::len).sum::<usize>();
         bytes.truncate(bytes.len() - zeros);
         into.insert(path.strip_prefix(root).unwrap().to_owned(), Content { bytes, len });
     }

@@ -55,7 +55,7 @@ pub struct Create {
     /// The row it comes from.
     pub source: Source,
     /// What the cell attaches.
-    pub user_data: Option<UserData>,
+    pub user_data: Option<Arc<UserData>>,
 }
 
 /// A checked destroy.
@@ -175,7 +175,7 @@ fn parse_create(position: u32, claim: ClaimRequest, catalogue: &Catalogue) -> Re
     check_subject(subject)?;
     let source = claim.source.ok_or_else(|| invalid("`source` is missing"))?;
     check_source(&source)?;
-    Ok(Create { position, bucket, subject, source, user_data: claim.user_data })
+    Ok(Create { position, bucket, subject, source, user_data: claim.user_data.map(Arc::new) })
 }
 
 fn parse_destroy(position: u32, claim: ClaimRequest, catalogue: &Catalogue) -> Result<Destroy, Refused> {

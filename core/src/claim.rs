@@ -145,7 +145,7 @@ pub struct Record {
     /// The row that it comes from.
     pub source: Source,
     /// What the cell attached.
-    pub user_data: Option<UserData>,
+    pub user_data: Option<Arc<UserData>>,
     /// When the claim was begun.
     pub created_at: Timestamp,
     /// When the record last changed: begun, then come to rest.

@@ -8,6 +8,7 @@
 #![allow(clippy::expect_used, reason = "a model that contradicts itself has to stop the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use leasehold_core::batch::{ClaimRequest, Fingerprint, UpdateRequest};
 use leasehold_core::bucket::{BucketKey, BucketType};
@@ -698,7 +699,7 @@ pub fn engine_record(record: &Record) -> core_claim::Record {
         spelling: record.spelling.as_str().into(),
         subject: engine_subject(record.subject),
         source: engine_source(&record.source),
-        user_data: record.user_data.as_ref().map(engine_user_data),
+        user_data: record.user_data.as_ref().map(engine_user_data).map(Arc::new),
         created_at: Timestamp::from_micros(record.created_at),
         updated_at: Timestamp::from_micros(record.updated_at),
     }

@@ -63,8 +63,10 @@ fn build() -> Result<PathBuf> {
 fn executable(line: &[u8]) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_slice(line).ok()?;
     let named = message.pointer("/target/name")?.as_str()? == "leasehold";
+    // The binary's own unit tests have its name.
+    let tests = message.pointer("/profile/test")?.as_bool()?;
     let path = message.get("executable")?.as_str()?;
-    named.then(|| PathBuf::from(path))
+    (named && !tests).then(|| PathBuf::from(path))
 }
 
 /// How to start a server. Made by [`Server::builder`].
@@ -421,6 +423,18 @@ mod tests {
             assert_eq!(listening_address(line), Some(address));
         }
         assert_eq!(listening_address("listening on the loopback\n"), None);
+    }
+
+    #[test]
+    fn the_binary_is_told_from_its_tests_and_from_others() {
+        let line = |name: &str, test: bool| {
+            let target = serde_json::json!({"target": {"name": name}, "profile": {"test": test}, "executable": "/x"});
+            target.to_string().into_bytes()
+        };
+        assert_eq!(executable(&line("leasehold", false)), Some(PathBuf::from("/x")));
+        assert_eq!(executable(&line("leasehold", true)), None);
+        assert_eq!(executable(&line("xtask", false)), None);
+        assert_eq!(executable(b"not json"), None);
     }
 
     #[test]

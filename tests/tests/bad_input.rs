@@ -394,6 +394,25 @@ async fn b10_every_offence_is_listed_by_reason_and_type() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn b10_a_claim_without_a_bucket_hides_no_other_offence() {
+    let mut world = World::new().await;
+    let mut mixed = update(vec![metadata(|m| m.bucket = None), username("good"), with_bucket(USERNAMES, "a\u{1}")]);
+    mixed.destroy_records = vec![username("good-too"), with_subject(4, -7)];
+    let refusal = refused("a mixed update", world.claims.begin_update(mixed).await);
+    assert_eq!(refusal.kind(), INVALID, "{}", refusal.message);
+    let places = |reason: &str| {
+        let group = refusal.rejected.groups.iter().find(|group| group.reason == reason).unwrap();
+        let positions = |claims: &leasehold_proto::leasehold::v1::rejected_claims::Claims| {
+            (claims.bucket_type, claims.create_positions.clone(), claims.destroy_positions.clone())
+        };
+        group.claims.iter().map(positions).collect::<Vec<_>>()
+    };
+    assert_eq!(places("INVALID_UPDATE"), [(0, vec![0], vec![]), (USERNAMES, vec![], vec![1])]);
+    assert_eq!(places("VALUE_NOT_ALLOWED"), [(USERNAMES, vec![2], vec![])]);
+    world.expect_unharmed().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn b10_two_thousand_offences_reach_the_client() {
     let mut world = World::new().await;
     let names: Vec<_> = (0..2000).map(|n| format!("control\u{1}{n}")).collect();

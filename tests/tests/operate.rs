@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Output;
+use std::time::{Duration, Instant};
 
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_client::ClaimServiceClient;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
@@ -49,6 +50,7 @@ const CLASSIFY_SERVICE: &str = "gitlab.cells.topology_service.ClassifyService";
 const BEGIN: &str = "/gitlab.cells.topology_service.claims.v1.ClaimService/BeginUpdate";
 const GET_CELLS: &str = "/gitlab.cells.topology_service.claims.v1.ClaimService/GetCells";
 const CLASSIFY_HEAD: &str = "POST /v1/classify HTTP/1.1\r\ncontent-type: application/json";
+const HALF_A_DRAIN: Duration = Duration::from_secs(5);
 const OVERLOADED: (Code, &str) = (Code::ResourceExhausted, "OVERLOADED");
 
 type Claims = ClaimServiceClient<Channel>;
@@ -523,6 +525,35 @@ async fn a_begin_that_comes_too_late_is_deadline_exceeded() {
     assert_eq!(Scrape::of(server.address()).await.requests("BeginUpdate", "DeadlineExceeded"), 1.0);
 }
 
+/// Reads one HTTP/2 frame: its type and flags.
+async fn read_frame(stream: &mut TcpStream) -> (u8, u8) {
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).await.unwrap();
+    let mut body = vec![0; usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2])];
+    stream.read_exact(&mut body).await.unwrap();
+    (head[3], head[4])
+}
+
+/// Clients ping every 30 s, and give a connection up that says GOAWAY.
+#[tokio::test(flavor = "multi_thread")]
+async fn pings_on_an_idle_connection_are_answered() {
+    const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, b'l', b'e', b'a', b's', b'e', b'h', b'o', b'l'];
+    let (ping, ack, goaway) = (6, 1, 7);
+    let server = Server::start().unwrap();
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    for _ in 0..1000 {
+        stream.write_all(&PING).await.unwrap();
+        loop {
+            let (kind, flags) = read_frame(&mut stream).await;
+            assert_ne!(kind, goaway);
+            if (kind, flags) == (ping, ack) {
+                break;
+            }
+        }
+    }
+}
+
 // ---- stopping ----
 
 /// A begin that the server has taken in hand, and whose message is yet to come.
@@ -565,17 +596,31 @@ async fn a_stop_finishes_what_is_under_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn idle_connections_do_not_hold_up_a_stop() {
+    let mut server = Server::start().unwrap();
+    let channel = server.connect(None).await.unwrap();
+    call_raw(&channel, GET_CELLS, vec![]).await.unwrap();
+    let _silent = TcpStream::connect(server.address()).await.unwrap();
+    let mut kept_alive = TcpStream::connect(server.address()).await.unwrap();
+    kept_alive.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    kept_alive.read_exact(&mut [0; 12]).await.unwrap();
+    let asked = Instant::now();
+    let stopped = tokio::task::spawn_blocking(move || server.terminate()).await.unwrap();
+    assert!(stopped.unwrap().success());
+    assert!(asked.elapsed() < HALF_A_DRAIN, "{:?}", asked.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_second_signal_stops_at_once() {
     let mut server = Server::start().unwrap();
     let channel = server.connect(None).await.unwrap();
     let SlowCall { message: _message, answer } = begin_slowly(&channel).await;
     server.signal(Signal::SIGINT).unwrap();
     eventually("it is stopping", async || server.stdout().contains("\nstopping: ").then_some(())).await.unwrap();
-    let asked = std::time::Instant::now();
+    let asked = Instant::now();
     server.signal(Signal::SIGINT).unwrap();
     assert!(server.wait().unwrap().success());
-    // Half of what a drain may take.
-    assert!(asked.elapsed().as_secs() < 5, "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < HALF_A_DRAIN, "{:?}", asked.elapsed());
     assert!(answer.await.unwrap().is_err());
 }
 

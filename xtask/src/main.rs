@@ -11,6 +11,10 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 
+/// As in the server: the engine is measured under the allocator that it runs under.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// What a shell reports for a command ended by Ctrl-C.
 const INTERRUPTED: u8 = 130;
 

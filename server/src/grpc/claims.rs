@@ -97,7 +97,7 @@ impl ClaimService for Claims {
             Some(Err(_)) => return Err(errors::invalid("the idempotency key is not printable ascii")),
         };
         let BeginUpdateRequest { create_records, destroy_records, .. } = request.into_inner();
-        let begin = convert::update(create_records, destroy_records)
+        let begin = convert::update(create_records, destroy_records, &self.0.rules.catalogue)
             .and_then(|update| self.0.rules.begin(cell, update, key.as_deref(), LeaseId(uuid::Uuid::now_v7())))
             .map_err(|rejection| self.refuse(&rejection))?;
         let Reply::Begun(begun) = self.submit("BeginUpdate", permit.caller(), Command::Begin(begin)).await? else {

@@ -1,7 +1,11 @@
 //! Between wire messages and the engine's terms. The claims' enum numbers are kept as they are.
 
-use leasehold_core::batch::{ClaimRequest, UpdateRequest, check_size};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use leasehold_core::batch::{Batch, ClaimRequest, UpdateRequest, check_size};
 use leasehold_core::bucket::{BucketKey, BucketType};
+use leasehold_core::catalogue::Catalogue;
 use leasehold_core::claim::{Claim, ClaimState, Source, SourceId, SourceType, Subject, UserData};
 use leasehold_core::lease::LeaseId;
 use leasehold_core::query::{LeasePosition, LeaseRow};
@@ -74,25 +78,40 @@ fn claim_request(metadata: wire::Metadata) -> Result<ClaimRequest, (BucketType, 
 /// An update as the engine takes it.
 ///
 /// # Errors
-/// Too many claims; every claim that names no bucket, or two.
-pub(super) fn update(creates: Vec<wire::Metadata>, destroys: Vec<wire::Metadata>) -> Result<UpdateRequest, Rejection> {
+/// Too many claims; or, where a claim names no bucket or two, every claim whose form is wrong (B10).
+pub(super) fn update(
+    creates: Vec<wire::Metadata>,
+    destroys: Vec<wire::Metadata>,
+    catalogue: &Catalogue,
+) -> Result<UpdateRequest, Rejection> {
     check_size(creates.len() + destroys.len())?;
     let mut offences = Vec::new();
     let mut list = |claims: Vec<wire::Metadata>, place: fn(u32) -> Place| {
-        let mut requests = Vec::with_capacity(claims.len());
-        for (position, claim) in (0..).zip(claims) {
-            match claim_request(claim) {
-                Ok(request) => requests.push(request),
-                Err((bucket_type, what)) => {
-                    let detail = Detail::Form(what);
-                    offences.push(Offence::at(place(position), bucket_type, Reason::InvalidUpdate, detail));
-                }
-            }
-        }
-        requests
+        let mut request = |(position, claim): (u32, wire::Metadata)| {
+            claim_request(claim).unwrap_or_else(|(bucket_type, what)| {
+                let detail = Detail::Form(what);
+                offences.push(Offence::at(place(position), bucket_type, Reason::InvalidUpdate, detail));
+                placeholder()
+            })
+        };
+        (0..).zip(claims).map(&mut request).collect()
     };
     let request = UpdateRequest { creates: list(creates, Place::create), destroys: list(destroys, Place::destroy) };
-    Rejection::of(offences).map_or(Ok(request), Err)
+    if offences.is_empty() { Ok(request) } else { Err(with_others(offences, request, catalogue)) }
+}
+
+/// A rejection for these offences, and for those that the engine finds among the other claims.
+fn with_others(mut offences: Vec<Offence>, request: UpdateRequest, catalogue: &Catalogue) -> Rejection {
+    let known: BTreeSet<_> = offences.iter().filter_map(|offence| offence.place).collect();
+    let found = Batch::parse(request, catalogue).err();
+    let found = found.iter().flat_map(Rejection::offences);
+    offences.extend(found.filter(|offence| offence.place.is_none_or(|place| !known.contains(&place))).cloned());
+    Rejection::of(offences).unwrap_or_else(|| Rejection::whole(Reason::InvalidUpdate, Detail::None))
+}
+
+/// Stands for a claim that is refused already, so that the others keep their places.
+fn placeholder() -> ClaimRequest {
+    ClaimRequest { bucket_type: BucketType(0), value: "".into(), subject: None, source: None, user_data: None }
 }
 
 pub(super) fn uuid(id: impl std::fmt::Display) -> Option<types::Uuid> {
@@ -167,7 +186,10 @@ pub(super) fn record(key: &BucketKey, claim: Claim) -> wire::Record {
             r#type: record.source.source_type.0,
             rails_primary_key_id: record.source.id.as_bytes().to_vec(),
         }),
-        user_data: record.user_data.map(|data| Any { type_url: data.type_url, value: data.value }),
+        user_data: record
+            .user_data
+            .map(Arc::unwrap_or_clone)
+            .map(|data| Any { type_url: data.type_url, value: data.value }),
         claim: None,
     };
     wire::Record {

@@ -144,3 +144,99 @@ impl<'a> Reader<'a> {
         (self.array()? == [tag]).then_some(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test stops at what it does not expect")]
+
+    use fjall::{Database, KeyspaceCreateOptions, PersistMode};
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const BATCHES: u64 = 5;
+
+    /// A journal as fjall writes it, and where each batch begins.
+    fn journal() -> (Vec<u8>, Vec<usize>) {
+        let dir = TempDir::new().unwrap();
+        let database = Database::builder(dir.path()).open().unwrap();
+        let keyspace = database.keyspace("rows", KeyspaceCreateOptions::default).unwrap();
+        for sequence in 1..=BATCHES {
+            let mut batch = database.batch().durability(Some(PersistMode::Buffer));
+            batch.insert(&keyspace, sequence.to_string(), vec![START; 30]);
+            batch.insert(&keyspace, "long", vec![7; 300]);
+            batch.remove(&keyspace, "gone");
+            batch.insert(&keyspace, SEQUENCE, sequence.to_be_bytes());
+            batch.commit().unwrap();
+        }
+        let bytes = std::fs::read(journals(dir.path()).unwrap().pop_first().unwrap().1).unwrap();
+        let (mut begins, mut rest) = (vec![0], bytes.as_slice());
+        while let Some((_, after)) = batch(rest) {
+            begins.push(bytes.len() - after.len());
+            rest = after;
+        }
+        assert_eq!(begins.len(), 6);
+        (bytes[..begins[5]].to_vec(), begins)
+    }
+
+    /// What becomes of these journals.
+    fn recovered(journals: &[&[u8]], acknowledged: u64) -> Result<Vec<u8>, StoreError> {
+        let dir = TempDir::new().unwrap();
+        let path = |id| dir.path().join(format!("{id}.jnl"));
+        journals.iter().zip(9..).for_each(|(bytes, id)| std::fs::write(path(id), bytes).unwrap());
+        recover(dir.path(), acknowledged)?;
+        Ok(journals.iter().zip(9..).flat_map(|(_, id)| std::fs::read(path(id)).unwrap()).collect())
+    }
+
+    #[test]
+    fn whole_journals_stay() {
+        let (bytes, begins) = journal();
+        assert!(recovered(&[], 0).unwrap().is_empty());
+        assert_eq!(recovered(&[&bytes], BATCHES).unwrap(), bytes);
+        for begin in begins {
+            let (one, two) = bytes.split_at(begin);
+            assert_eq!(recovered(&[one, two], BATCHES).unwrap(), bytes);
+            assert_eq!(recovered(&[one, &[0; 9], two], BATCHES).unwrap().len(), bytes.len() + 9);
+        }
+    }
+
+    #[test]
+    fn no_acknowledged_byte_can_change() {
+        let (bytes, begins) = journal();
+        // fjall's number of a batch has to be between its neighbours', and the last has but one.
+        let unbound = |at: &usize| (begins[4] + 5..begins[4] + 13).contains(at);
+        // Without its first batch a journal is like one that was just begun, which the store notices.
+        for at in (begins[1]..bytes.len()).filter(|at| !unbound(at)) {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << (at % 8);
+            assert!(matches!(recovered(&[&flipped], BATCHES), Err(StoreError::Damaged(_))), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn nothing_acknowledged_can_be_missing() {
+        let (bytes, begins) = journal();
+        let lost = |journals: &[&[u8]]| matches!(recovered(journals, BATCHES), Err(StoreError::Damaged(_)));
+        assert!((begins[1]..bytes.len()).step_by(7).all(|end| lost(&[&bytes[..end]])));
+        let (one, two) = bytes.split_at(begins[3]);
+        assert!(lost(&[&one[..one.len() - 1], two]));
+        assert!(lost(&[&one[..begins[2]], two]));
+        assert!(lost(&[two, one]));
+        assert!(lost(&[&two[..begins[4] - begins[3]], &[]]));
+    }
+
+    #[test]
+    fn what_was_never_acknowledged_is_cut_off() {
+        let (bytes, begins) = journal();
+        let whole = &bytes[..begins[4]];
+        for at in (begins[4]..bytes.len()).step_by(7) {
+            assert_eq!(recovered(&[&bytes[..at]], BATCHES - 1).unwrap(), whole);
+            let mut torn = bytes.clone();
+            torn[at..].fill(0);
+            assert_eq!(recovered(&[&torn], BATCHES - 1).unwrap(), whole);
+        }
+        let mut hole = bytes.clone();
+        hole[begins[4] + 100..begins[4] + 300].fill(0);
+        assert_eq!(recovered(&[&hole], BATCHES - 1).unwrap(), whole);
+    }
+}

@@ -223,7 +223,7 @@ fn held(bucket_type: BucketType, claim: &Claim) -> Held {
         status,
         subject: record.subject,
         source: record.source.clone(),
-        user_data: record.user_data.clone(),
+        user_data: record.user_data.as_deref().cloned(),
         lease: claim.hold().map(|hold| hold.lease.0),
     }
 }

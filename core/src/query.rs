@@ -189,10 +189,10 @@ impl RecordQuery {
         source_id_lte: SourceId,
     ) -> Result<Self, Rejection> {
         if source_type.0 <= 0 {
-            return Err(invalid("`source_type` is unspecified"));
+            return Err(invalid("`source_type` is not 1 or more"));
         }
         if bucket_types.iter().any(|bucket_type| bucket_type.0 <= 0) {
-            return Err(invalid("`bucket_types` has an unspecified type"));
+            return Err(invalid("`bucket_types` has a number that is not 1 or more"));
         }
         [&source_id_gt, &source_id_lte].into_iter().try_for_each(check_bound)?;
         let limit = RECORDS_PER_PAGE + 1;

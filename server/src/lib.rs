@@ -4,6 +4,7 @@ pub mod audit;
 pub mod client;
 pub mod committer;
 pub mod config;
+pub mod connection;
 pub mod grpc;
 pub mod identity;
 pub mod metrics;

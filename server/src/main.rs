@@ -132,7 +132,12 @@ fn exit<E: std::fmt::Display>(result: Result<(), E>) -> ExitCode {
 fn run_server(args: ServeArgs) -> Result<(), ServeError> {
     let config = args.config()?;
     trace::start(&config.log).map_err(io::Error::other)?;
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(config))
+    tokio::runtime::Builder::new_multi_thread().worker_threads(workers()).enable_all().build()?.block_on(serve(config))
+}
+
+/// Threads that serve connections: one core is the committer's.
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1))
 }
 
 fn export(args: ExportArgs) -> Result<(), ServeError> {

@@ -18,19 +18,20 @@ use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_
 use leasehold_proto::gitlab::cells::topology_service::classify_service_server::ClassifyServiceServer;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{mpsc, watch};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::sync::watch;
 use tonic::server::NamedService;
 use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
+use tower::Layer;
 
 use crate::committer::{Committer, Guard, Refusal, now};
 use crate::config::{Config, ConfigError};
+use crate::connection::Connections;
 use crate::grpc::{Claims, Classify, GuardLayer, Service, http_router};
 use crate::identity::Caller;
 use crate::metrics::{Metrics, Reading};
 use crate::store::{EmbeddedStore, StoreError};
-use crate::tls::{Certificates, TlsError, accept};
+use crate::tls::{Certificates, TlsError};
 
 /// How long requests under way may take to finish at a stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -65,9 +66,6 @@ pub enum ServeError {
     /// The machine.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The transport.
-    #[error("the server failed: {0}")]
-    Transport(#[from] tonic::transport::Error),
 }
 
 /// Serves until a signal says stop.
@@ -100,46 +98,33 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
             tokio::select! { () = certificates.watch() => {}, _ = stopping.wait_for(|stop| *stop) => {} }
         });
     }
-    let (accepted, incoming) = mpsc::channel(128);
-    tokio::spawn(accept(listener, certificates, accepted));
-
     let routes = routes(&config, &service, health_service)?;
     let guard = GuardLayer { rules: Arc::new(access_rules()?), metrics: service.metrics.clone() };
-    let mut stopped = stopping.clone();
-    let server = tonic::transport::Server::builder()
-        .accept_http1(true)
-        .max_concurrent_streams(config.limits.streams_per_connection)
-        .http2_keepalive_interval(Some(Duration::from_secs(60)))
-        .layer(guard)
-        .add_routes(routes)
-        .serve_with_incoming_shutdown(ReceiverStream::new(incoming), async move {
-            // A sender that is gone means stop, too.
-            let _ = stopped.wait_for(|stop| *stop).await;
-        });
-    let result = until_stopped(server, signals, stop, health).await;
+    let max_streams = config.limits.streams_per_connection;
+    let connections = Connections { service: guard.layer(routes), certificates, max_streams, stopping };
+    until_stopped(connections.serve(listener), signals, stop, health).await;
     say("stopped");
-    result
+    Ok(())
 }
 
 async fn until_stopped(
-    server: impl Future<Output = Result<(), tonic::transport::Error>>,
+    connections: impl Future<Output = ()>,
     mut signals: StopSignals,
     stop: watch::Sender<bool>,
     health: HealthReporter,
-) -> Result<(), ServeError> {
-    let mut server = std::pin::pin!(server);
+) {
+    let mut connections = std::pin::pin!(connections);
     tokio::select! {
-        result = &mut server => return Ok(result?),
+        () = &mut connections => return,
         () = signals.recv() => {}
     }
     end_health(health).await;
     stop.send_replace(true);
     say("stopping: requests under way are finished first, another signal stops at once");
     tokio::select! {
-        result = tokio::time::timeout(DRAIN_TIMEOUT, server) => result.unwrap_or(Ok(()))?,
+        _ = tokio::time::timeout(DRAIN_TIMEOUT, connections) => {}
         () = signals.recv() => {}
     }
-    Ok(())
 }
 
 /// Tells those who watch the health that it is over, and ends their streams, which would hold up the stop.
@@ -236,7 +221,8 @@ where
         .add_service(classify)
         .add_service(health)
         .add_service(reflection().build_v1().map_err(|error| descriptors(&error))?)
-        .add_service(reflection().build_v1alpha().map_err(|error| descriptors(&error))?))
+        .add_service(reflection().build_v1alpha().map_err(|error| descriptors(&error))?)
+        .prepare())
 }
 
 fn metrics_router(service: Arc<Service>) -> Router {

@@ -1,8 +1,7 @@
-//! Certificates, and the listener that gives each connection its caller. Files are read at start, where a failure stops
+//! Certificates, and the handshake that gives each connection its caller. Files are read at start, where a failure stops
 //! the server, and again when they change, where a failure keeps what was good.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,10 +14,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
-use tonic::transport::server::Connected;
 
 use crate::config::Tls;
 use crate::identity::Caller;
@@ -144,10 +141,9 @@ pub struct Peer {
     pub caller: Caller,
 }
 
-impl Connected for Stream {
-    type ConnectInfo = Peer;
-
-    fn connect_info(&self) -> Peer {
+impl Stream {
+    /// What its requests know of it.
+    pub fn peer(&self) -> Peer {
         match self {
             Self::Plain(_) => Peer { caller: Caller::Trusted },
             Self::Tls(_, caller) => Peer { caller: *caller },
@@ -205,49 +201,15 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// Accepts connections and hands on those that have shaken hands, for as long as they are taken.
-pub async fn accept(
-    listener: TcpListener,
-    certificates: Option<Arc<Certificates>>,
-    accepted: mpsc::Sender<io::Result<Stream>>,
-) {
-    loop {
-        let connection = tokio::select! {
-            connection = listener.accept() => connection,
-            () = accepted.closed() => return,
-        };
-        match connection {
-            Ok((stream, address)) => {
-                let (certificates, accepted) = (certificates.clone(), accepted.clone());
-                tokio::spawn(greet(stream, address, certificates, accepted));
-            }
-            Err(error) => {
-                // Out of file descriptors, mostly: let some close before the next try.
-                tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        }
-    }
-}
-
-async fn greet(
-    stream: TcpStream,
-    address: SocketAddr,
-    certificates: Option<Arc<Certificates>>,
-    accepted: mpsc::Sender<io::Result<Stream>>,
-) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, %address, "a connection was lost at once");
-        return;
-    }
-    let greeted = match certificates {
+/// Shakes hands with a client, under TLS where there are certificates.
+///
+/// # Errors
+/// The client went away, or may not come in.
+pub async fn greet(stream: TcpStream, certificates: Option<Arc<Certificates>>) -> io::Result<Stream> {
+    stream.set_nodelay(true)?;
+    match certificates {
         None => Ok(Stream::Plain(stream)),
         Some(certificates) => shake_hands(stream, &certificates).await,
-    };
-    match greeted {
-        // Where nobody takes it, the server is stopping.
-        Ok(stream) => drop(accepted.send(Ok(stream)).await),
-        Err(error) => tracing::info!(%error, %address, "a client failed the TLS handshake"),
     }
 }
 

@@ -33,6 +33,7 @@ use leasehold_core::query::{LeaseRow, LeaseScan, RecordRow, RecordScan};
 use leasehold_core::store::Store;
 use leasehold_core::time::Timestamp;
 use leasehold_core::transaction::{Keys, NetChanges, Replay, RowChange, Workspace};
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::held::Held;
@@ -354,7 +355,7 @@ impl Inner {
         &self,
         batch: &mut OwnedWriteBatch,
         change: &RowChange<LeaseId, Lease>,
-        claims: &BTreeMap<&BucketKey, &Claim>,
+        claims: &FxHashMap<&BucketKey, &Claim>,
     ) -> Result<()> {
         let key = keys::lease(change.key);
         if let Some(before) = &change.before {
@@ -459,7 +460,7 @@ fn beyond_table(table: &[u8]) -> Vec<u8> {
     [table, &[0xff; 10]].concat()
 }
 
-fn outstanding_row(lease: &Lease, claims: &BTreeMap<&BucketKey, &Claim>) -> Result<Vec<u8>> {
+fn outstanding_row(lease: &Lease, claims: &FxHashMap<&BucketKey, &Claim>) -> Result<Vec<u8>> {
     let held = lease.claims().iter().map(|key| match claims.get(key) {
         Some(claim) => Ok((std::borrow::Cow::Borrowed(key), std::borrow::Cow::Borrowed(*claim))),
         None => Err(StoreError::Failed("a lease was written without the claims that it holds".into())),
@@ -514,7 +515,7 @@ impl Store for EmbeddedStore {
         let inner = &*self.inner;
         let mut batch = inner.database.batch().durability(Some(PersistMode::SyncData));
         let after = changes.claims.iter().filter_map(|change| Some((&change.key, change.after.as_ref()?)));
-        let claims: BTreeMap<_, _> = after.collect();
+        let claims: FxHashMap<_, _> = after.collect();
         changes.claims.iter().try_for_each(|change| inner.put_claim(&mut batch, change))?;
         changes.leases.iter().try_for_each(|change| inner.put_lease(&mut batch, change, &claims))?;
         for change in &changes.replays {

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use futures_util::stream::{FuturesUnordered, TryStreamExt};
 use hdrhistogram::Histogram;
 use tokio::task::JoinSet;
 
@@ -49,17 +50,22 @@ struct Seen {
     commits: Histogram<u64>,
 }
 
-/// Lets every client save over and over, each its next when its last one is answered.
+/// Lets every client save over and over, each its next when its last one is answered. `connections` are the clients of
+/// each connection: they run in one task, as they share one socket.
 ///
 /// # Errors
 /// When any begin or commit fails: names are random, so that a refusal is a fault.
-pub(crate) async fn drive<P: Peer>(clients: Vec<P>, schedule: Schedule) -> Result<Load> {
+pub(crate) async fn drive<P: Peer>(connections: Vec<Vec<P>>, schedule: Schedule) -> Result<Load> {
     let start = Instant::now() + schedule.warm_up;
     let end = start + schedule.measured;
-    let mut running: JoinSet<_> = clients.into_iter().map(|client| save_until(client, start, end)).collect();
+    let together = |clients: Vec<P>| {
+        let clients: FuturesUnordered<_> = clients.into_iter().map(|client| save_until(client, start, end)).collect();
+        clients.try_collect::<Vec<_>>()
+    };
+    let mut running: JoinSet<_> = connections.into_iter().map(together).collect();
     let mut all = Seen::new()?;
     while let Some(seen) = running.join_next().await {
-        all.add(&seen.context("a client ended early")??)?;
+        seen.context("a client ended early")??.iter().try_for_each(|seen| all.add(seen))?;
     }
     Ok(all.load(schedule.measured))
 }
@@ -190,7 +196,7 @@ mod tests {
     #[tokio::test]
     async fn only_measured_saves_count() {
         let names = Names::default();
-        let load = drive(vec![names.clone(), names.clone()], SHORT).await.unwrap();
+        let load = drive(vec![vec![names.clone(), names.clone()], vec![names.clone()]], SHORT).await.unwrap();
         let saves = names.0.lock().unwrap().len() / CLAIMS;
         let counted = load.saves_per_second * SHORT.measured.as_secs_f64();
         assert!(counted >= 1.0 && counted < saves as f64, "{counted} of {saves}");
@@ -199,7 +205,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_refused_save_fails_the_run() {
-        let error = drive(vec![Refuses], SHORT).await.unwrap_err();
+        let error = drive(vec![vec![Refuses]], SHORT).await.unwrap_err();
         assert_eq!(error.to_string(), "refused");
     }
 

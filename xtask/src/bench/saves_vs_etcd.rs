@@ -61,13 +61,15 @@ async fn round<C: Contender>(number: u32, arguments: &LoadArguments) -> Result<L
 }
 
 /// All clients, spread evenly over the connections.
-pub(crate) async fn clients<C: Contender>(contender: &C, arguments: &LoadArguments) -> Result<Vec<C::Client>> {
-    let mut connections = Vec::new();
-    for _ in 0..arguments.connections() {
-        connections.push(contender.connect().await?);
+pub(crate) async fn clients<C: Contender>(contender: &C, arguments: &LoadArguments) -> Result<Vec<Vec<C::Client>>> {
+    let connections = arguments.connections();
+    let mut clients = Vec::new();
+    for connection in 0..connections {
+        let first = contender.connect().await?;
+        let own = (0..arguments.clients).filter(|client| client % connections == connection);
+        clients.push(own.map(|_| C::share(&first)).collect());
     }
-    let spread = connections.iter().cycle().zip(0..arguments.clients);
-    Ok(spread.map(|(connection, _)| C::share(connection)).collect())
+    Ok(clients)
 }
 
 pub(crate) fn schedule(arguments: &LoadArguments) -> Schedule {

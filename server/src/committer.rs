@@ -64,16 +64,6 @@ struct Job {
     answer: oneshot::Sender<Decision>,
 }
 
-impl Job {
-    /// Answers, now that the decision is durable. What happened is told even where the caller has gone away.
-    fn answer(self, decision: Decision) {
-        if let Ok(Ok(reply)) = &decision {
-            audit::tell(self.caller, &self.command, reply);
-        }
-        send(self.answer, decision);
-    }
-}
-
 #[derive(Default)]
 struct Waiting {
     settles: VecDeque<Job>,
@@ -308,7 +298,7 @@ where
                 let took = saving.elapsed();
                 self.gather = Gather::after(group.len(), took);
                 self.metrics.saved(took);
-                group.into_iter().zip(decisions).for_each(|(job, decision)| job.answer(decision));
+                answer(group, decisions);
             }
             // A row that can't be read must fail only the commands that read it.
             Err(_) if group.len() > 1 => group.into_iter().for_each(|job| self.commit(vec![job])),
@@ -349,6 +339,18 @@ where
         self.failed = Some(Refusal::StoreUnavailable(error.into()));
         self.queue.failed.store(true, Ordering::Relaxed);
     }
+}
+
+/// Answers, now that the decisions are durable, then tells what happened, even where a caller has gone away.
+fn answer(group: Vec<Job>, decisions: Vec<Decision>) {
+    let mut replies = Vec::with_capacity(group.len());
+    for (job, decision) in group.into_iter().zip(decisions) {
+        if let Ok(Ok(reply)) = &decision {
+            replies.push((job.caller, job.command, *reply));
+        }
+        send(job.answer, decision);
+    }
+    replies.iter().for_each(|(caller, command, reply)| audit::tell(*caller, command, reply));
 }
 
 fn send(answer: oneshot::Sender<Decision>, decision: Decision) {

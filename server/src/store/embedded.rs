@@ -2,7 +2,7 @@
 //!
 //! | keyspace | key | value |
 //! |---|---|---|
-//! | `claims` | bucket | a claim at rest: its owner and record |
+//! | `claims` | hash, bucket | a claim at rest: its owner and record |
 //! | `sources` | cell, table, row, bucket | nothing: the order of lists (B32) |
 //! | `outstanding` | lease | a lease and the claims that it holds, whole |
 //! | `settled` | lease | a settled lease |
@@ -43,6 +43,8 @@ use super::{journal, keys};
 /// The format that this version reads and writes.
 const FORMAT: u64 = 1;
 const MIB: u64 = 1024 * 1024;
+/// What most rows fit in.
+const ROW_BYTES: usize = 256;
 
 /// Why the embedded store could not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -305,7 +307,7 @@ impl Inner {
     }
 
     fn resting_claim(&self, key: &BucketKey) -> Result<Option<Claim>> {
-        let bytes = self.claims.get(keys::bucket(key))?;
+        let bytes = self.claims.get(keys::claim(key))?;
         bytes.map(|bytes| decode_claim(&bytes)).transpose()
     }
 
@@ -340,7 +342,7 @@ impl Inner {
             old.into_iter().for_each(|place| batch.remove(&self.sources, place));
             new.into_iter().for_each(|place| batch.insert(&self.sources, place, ""));
         }
-        let key = keys::bucket(&change.key);
+        let key = keys::claim(&change.key);
         match after {
             Some((owner, record)) => {
                 let row = RestingRow { owner, record: std::borrow::Cow::Borrowed(record) };
@@ -388,7 +390,7 @@ impl Inner {
             |keyspace: &Keyspace| snapshot.iter(keyspace).map(|item| item.into_inner().map_err(StoreError::from));
         for row in rows(&self.claims) {
             let (key, value) = row?;
-            let key = keys::read_bucket(&key).ok_or_else(|| damaged("claims"))?;
+            let key = keys::read_claim(&key).ok_or_else(|| damaged("claims"))?;
             if held.claim(&key).is_none() {
                 visit(Row::Claim(key, decode_claim(&value)?))?;
             }
@@ -473,7 +475,7 @@ fn damaged(keyspace: &str) -> StoreError {
 }
 
 fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
-    postcard::to_stdvec(value).map_err(|error| StoreError::Failed(error.to_string()))
+    postcard::to_extend(value, Vec::with_capacity(ROW_BYTES)).map_err(|error| StoreError::Failed(error.to_string()))
 }
 
 fn decode<T: DeserializeOwned>(keyspace: &str, bytes: &[u8]) -> Result<T> {
@@ -560,7 +562,7 @@ impl Store for EmbeddedStore {
             let claim = match held.claim(&key) {
                 Some(claim) => claim.clone(),
                 None => {
-                    let bytes = snapshot.get(&self.inner.claims, keys::bucket(&key))?;
+                    let bytes = snapshot.get(&self.inner.claims, keys::claim(&key))?;
                     decode_claim(&bytes.ok_or_else(|| damaged("sources"))?)?
                 }
             };

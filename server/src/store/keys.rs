@@ -4,35 +4,71 @@ use leasehold_core::bucket::{BucketKey, BucketType};
 use leasehold_core::claim::{CellId, SourceId, SourceType};
 use leasehold_core::lease::LeaseId;
 use leasehold_core::time::Timestamp;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes of a source id in one group, before the byte that counts them.
 const GROUP_BYTES: usize = 8;
 
-/// A bucket: its type, then the canonical value.
-pub(super) fn bucket(key: &BucketKey) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(4 + key.canonical.len());
+/// Bytes of a claim's key in front of its bucket.
+const SPREAD_BYTES: usize = 4;
+/// Numbers below this are one byte.
+const FIRST_LONG: u8 = 0xf0;
+
+/// A claim's key: its bucket behind some bytes of the bucket's hash. The store compares four bytes of a key in place and
+/// has to fetch the others; names that begin alike would make it fetch them at every step.
+pub(super) fn claim(key: &BucketKey) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(SPREAD_BYTES + 8 + key.canonical.len());
+    bytes.extend_from_slice(&[0; SPREAD_BYTES]);
     push_bucket(&mut bytes, key);
+    if let Some((spread, bucket)) = bytes.split_first_chunk_mut::<SPREAD_BYTES>() {
+        *spread = (xxh3_64(bucket) as u32).to_be_bytes();
+    }
     bytes
 }
 
-/// Reads a bucket back.
-pub(super) fn read_bucket(bytes: &[u8]) -> Option<BucketKey> {
-    let (number, value) = bytes.split_first_chunk()?;
-    let canonical = std::str::from_utf8(value).ok()?.into();
-    Some(BucketKey { bucket_type: BucketType(i32::from_be_bytes(*number)), canonical })
+/// Reads the bucket of a claim's key.
+pub(super) fn read_claim(bytes: &[u8]) -> Option<BucketKey> {
+    read_bucket(bytes.get(SPREAD_BYTES..)?)
 }
 
 fn push_bucket(bytes: &mut Vec<u8>, key: &BucketKey) {
-    // Types are positive, so big-endian order is their order.
-    bytes.extend_from_slice(&key.bucket_type.0.to_be_bytes());
+    push_number(bytes, key.bucket_type.0.unsigned_abs().into());
     bytes.extend_from_slice(key.canonical.as_bytes());
+}
+
+fn read_bucket(bytes: &[u8]) -> Option<BucketKey> {
+    let (number, value) = read_number(bytes)?;
+    let canonical = std::str::from_utf8(value).ok()?.into();
+    Some(BucketKey { bucket_type: BucketType(i32::try_from(number).ok()?), canonical })
+}
+
+/// Writes a number in one byte, or, a larger one, as the count of its bytes and those: in order, and none begins another.
+fn push_number(bytes: &mut Vec<u8>, number: u64) {
+    match u8::try_from(number) {
+        Ok(small) if small < FIRST_LONG => bytes.push(small),
+        _ => {
+            let used = number.to_be_bytes().into_iter().skip_while(|byte| *byte == 0);
+            // INVARIANT: a number has 8 bytes at the most.
+            bytes.push(FIRST_LONG + used.clone().count() as u8);
+            bytes.extend(used);
+        }
+    }
+}
+
+fn read_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (first, rest) = bytes.split_first()?;
+    if *first < FIRST_LONG {
+        return Some((u64::from(*first), rest));
+    }
+    let (number, rest) = rest.split_at_checked(usize::from(*first - FIRST_LONG))?;
+    Some((number.iter().fold(0, |number, byte| (number << 8) | u64::from(*byte)), rest))
 }
 
 /// The rows of one table of one cell.
 pub(super) fn table(cell: CellId, source_type: SourceType) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(64);
-    bytes.extend_from_slice(&cell.0.to_be_bytes());
-    bytes.extend_from_slice(&source_type.0.to_be_bytes());
+    push_number(&mut bytes, cell.0.unsigned_abs());
+    push_number(&mut bytes, source_type.0.unsigned_abs().into());
     bytes
 }
 
@@ -52,7 +88,7 @@ pub(super) fn source_claim(cell: CellId, source_type: SourceType, id: &SourceId,
 
 /// The first key beyond all claims of the row whose key is `row`.
 pub(super) fn beyond_source(mut row: Vec<u8>) -> Vec<u8> {
-    // What follows a row's key is a bucket type, whose first byte is at most 0x7f.
+    // What follows a row's key is a bucket type, whose first byte is at most 0xf8.
     row.push(0xff);
     row
 }
@@ -117,6 +153,19 @@ mod tests {
 
     proptest! {
         #[test]
+        fn numbers_are_in_order_and_read_back(a: u64, b: u64, shift_a in 0..64, shift_b in 0..64, rest: Vec<u8>) {
+            let (a, b) = (a >> shift_a, b >> shift_b);
+            let encoded = |number| {
+                let mut bytes = Vec::new();
+                push_number(&mut bytes, number);
+                bytes
+            };
+            prop_assert_eq!(encoded(a).cmp(&encoded(b)), a.cmp(&b));
+            prop_assert_eq!(a != b && encoded(b).starts_with(&encoded(a)), false);
+            prop_assert_eq!(read_number(&[encoded(a), rest.clone()].concat()), Some((a, rest.as_slice())));
+        }
+
+        #[test]
         fn b32_byte_order_is_key_order(
             a in proptest::collection::vec(any::<u8>(), 1..30), b in proptest::collection::vec(any::<u8>(), 1..30),
             x in 1..i32::MAX, y in 1..i32::MAX, v in "[a-c]{0,3}", w in "[a-c]{0,3}",
@@ -136,7 +185,7 @@ mod tests {
             let table = table(CellId(7), SourceType(3));
             let bytes = source_claim(CellId(7), SourceType(3), &id, &key(number, &value));
             prop_assert_eq!(read_source_claim(bytes.strip_prefix(table.as_slice()).unwrap()), Some((id, key(number, &value))));
-            prop_assert_eq!(read_bucket(&bucket(&key(number, &value))), Some(key(number, &value)));
+            prop_assert_eq!(read_claim(&claim(&key(number, &value))), Some(key(number, &value)));
         }
     }
 }

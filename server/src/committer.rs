@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use crate::audit;
 use crate::identity::Caller;
 use crate::metrics::Metrics;
+use crate::trace;
 
 /// Commands in one group at the most.
 const MAX_GROUP_COMMANDS: usize = 512;
@@ -350,7 +351,7 @@ fn answer(group: Vec<Job>, decisions: Vec<Decision>) {
         }
         send(job.answer, decision);
     }
-    replies.iter().for_each(|(caller, command, reply)| audit::tell(*caller, command, reply));
+    trace::together(|| replies.iter().for_each(|(caller, command, reply)| audit::tell(*caller, command, reply)));
 }
 
 fn send(answer: oneshot::Sender<Decision>, decision: Decision) {

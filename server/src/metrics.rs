@@ -10,11 +10,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+use tonic::Code;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Outcome {
     method: &'static str,
-    code: String,
+    code: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -25,6 +26,29 @@ struct Method {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReasonLabel {
     reason: &'static str,
+}
+
+/// A code's name, as its label.
+fn name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "Ok",
+        Code::Cancelled => "Cancelled",
+        Code::Unknown => "Unknown",
+        Code::InvalidArgument => "InvalidArgument",
+        Code::DeadlineExceeded => "DeadlineExceeded",
+        Code::NotFound => "NotFound",
+        Code::AlreadyExists => "AlreadyExists",
+        Code::PermissionDenied => "PermissionDenied",
+        Code::ResourceExhausted => "ResourceExhausted",
+        Code::FailedPrecondition => "FailedPrecondition",
+        Code::Aborted => "Aborted",
+        Code::OutOfRange => "OutOfRange",
+        Code::Unimplemented => "Unimplemented",
+        Code::Internal => "Internal",
+        Code::Unavailable => "Unavailable",
+        Code::DataLoss => "DataLoss",
+        Code::Unauthenticated => "Unauthenticated",
+    }
 }
 
 /// Every metric, and the registry that renders them.
@@ -114,8 +138,8 @@ impl Metrics {
     }
 
     /// Counts an answered request.
-    pub fn answered(&self, method: &'static str, code: tonic::Code, took: Duration) {
-        self.requests.get_or_create(&Outcome { method, code: format!("{code:?}") }).inc();
+    pub fn answered(&self, method: &'static str, code: Code, took: Duration) {
+        self.requests.get_or_create(&Outcome { method, code: name(code) }).inc();
         self.durations.get_or_create(&Method { method }).observe(took.as_secs_f64());
     }
 

@@ -76,9 +76,13 @@ where
         let patience = patience(request.headers());
         let answer = self.inner.call(request);
         Box::pin(async move {
-            let (code, response) = match tokio::time::timeout(patience, answer).await {
-                Ok(answer) => clear(answer?),
-                Err(_) => (Code::DeadlineExceeded, errors::late().into_http()),
+            let answer = match patience {
+                Some(patience) => tokio::time::timeout(patience, answer).await.ok(),
+                None => Some(answer.await),
+            };
+            let (code, response) = match answer {
+                Some(answer) => clear(answer?),
+                None => (Code::DeadlineExceeded, errors::late().into_http()),
             };
             metrics.answered(method, code, started.elapsed());
             Ok(response)
@@ -129,9 +133,9 @@ fn first_number(message: &str) -> Option<usize> {
 
 /// How long the caller waits (`grpc-timeout`), less what it takes to answer before the library does: it would say
 /// CANCELLED, on which callers do not try again.
-fn patience(headers: &http::HeaderMap) -> Duration {
-    let timeout = headers.get("grpc-timeout").and_then(|value| parse_timeout(value.to_str().ok()?));
-    timeout.unwrap_or(Duration::MAX).saturating_sub(Duration::from_millis(1))
+fn patience(headers: &http::HeaderMap) -> Option<Duration> {
+    let timeout = parse_timeout(headers.get("grpc-timeout")?.to_str().ok()?)?;
+    Some(timeout.saturating_sub(Duration::from_millis(1)))
 }
 
 fn parse_timeout(text: &str) -> Option<Duration> {

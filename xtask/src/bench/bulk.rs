@@ -4,12 +4,12 @@ use anyhow::{Context, Result};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_client::ClaimServiceClient;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{BeginUpdateRequest, CommitUpdateRequest};
 use tokio::task::JoinSet;
-use tonic::transport::Channel;
 
+use super::connection::Connection;
 use super::load::random_name;
 use super::ours::{CELL_ID, metadata};
 
-type Claims = ClaimServiceClient<Channel>;
+type Claims = ClaimServiceClient<Connection>;
 
 /// Clients that fill at a time.
 const CLIENTS: u64 = 8;

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tokio::time::MissedTickBehavior;
-use tonic::transport::Channel;
 
 use self::api::compare::{CompareResult, CompareTarget, TargetUnion};
 use self::api::kv_client::KvClient;
 use self::api::request_op::Request;
 use self::api::{Compare, DeleteRangeRequest, PutRequest, RequestOp, TxnRequest};
+use super::connection::Connection;
 use super::load::{CLAIMS, Peer};
-use super::server::{Contender, Server, channel};
+use super::server::{Contender, Server};
 
 #[allow(
     missing_docs,
@@ -49,7 +49,7 @@ impl Contender for Etcd {
     }
 
     async fn connect(&self) -> Result<Client> {
-        Ok(Client { kv: KvClient::new(channel(&self.address).await?) })
+        Ok(Client { kv: KvClient::new(Connection::open(&self.address).await?) })
     }
 
     fn share(client: &Client) -> Client {
@@ -87,8 +87,8 @@ async fn answers(address: &str) -> Result<()> {
     poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         poll.tick().await;
-        if let Ok(channel) = channel(address).await
-            && KvClient::new(channel).txn(TxnRequest::default()).await.is_ok()
+        if let Ok(connection) = Connection::open(address).await
+            && KvClient::new(connection).txn(TxnRequest::default()).await.is_ok()
         {
             return Ok(());
         }
@@ -97,7 +97,7 @@ async fn answers(address: &str) -> Result<()> {
 
 /// A client of etcd that saves as Leasehold does: the same records, the same guards, two transactions.
 pub(crate) struct Client {
-    kv: KvClient<Channel>,
+    kv: KvClient<Connection>,
 }
 
 /// A begun save.

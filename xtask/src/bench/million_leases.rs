@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::ListLeasesRequest;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_client::ClaimServiceClient;
-use tonic::transport::Channel;
 
 use super::bulk;
+use super::connection::Connection;
 use super::ours::{CELL_ID, Ours};
 use super::row::{Better, Heading, Row};
 use super::server::Contender;
@@ -45,7 +45,7 @@ fn micros(time: Duration) -> f64 {
 }
 
 /// The median time of a list.
-async fn list_time(claims: &mut ClaimServiceClient<Channel>) -> Result<Duration> {
+async fn list_time(claims: &mut ClaimServiceClient<Connection>) -> Result<Duration> {
     let mut times = Vec::with_capacity(LISTS);
     for _ in 0..LISTS {
         let started = Instant::now();

@@ -2,6 +2,7 @@
 
 mod begin_p99_vs_etcd;
 mod bulk;
+mod connection;
 mod directory;
 mod engine;
 mod etcd;

@@ -9,12 +9,12 @@ use leasehold_proto::gitlab::cells::topology_service::claims::v1 as claims;
 use leasehold_proto::gitlab::cells::topology_service::types::v1::Uuid;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::ChildStdout;
-use tonic::transport::Channel;
 
 use self::claims::claim_service_client::ClaimServiceClient;
 use self::claims::{BeginUpdateRequest, Bucket, CommitUpdateRequest, Metadata, Source, Subject};
+use super::connection::Connection;
 use super::load::{CLAIMS, Peer};
-use super::server::{Contender, Server, channel};
+use super::server::{Contender, Server};
 
 /// What comes before the address in the line that tells where the server listens.
 const LISTENING: &str = "listening on ";
@@ -59,8 +59,8 @@ impl Ours {
     ///
     /// # Errors
     /// When the server does not answer.
-    pub(crate) async fn claims(&self) -> Result<ClaimServiceClient<Channel>> {
-        Ok(ClaimServiceClient::new(channel(&self.address).await?))
+    pub(crate) async fn claims(&self) -> Result<ClaimServiceClient<Connection>> {
+        Ok(ClaimServiceClient::new(Connection::open(&self.address).await?))
     }
 
     /// Kills it as a power cut would.
@@ -147,7 +147,7 @@ fn listening(line: &str) -> Option<&str> {
 
 /// A client of Leasehold.
 pub(crate) struct Client {
-    claims: ClaimServiceClient<Channel>,
+    claims: ClaimServiceClient<Connection>,
 }
 
 impl Peer for Client {

@@ -10,7 +10,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 use tokio::process::{ChildStdout, Command};
-use tonic::transport::{Channel, Endpoint};
 
 use super::directory;
 use super::load::Peer;
@@ -119,15 +118,6 @@ impl Server {
         let lines: Vec<_> = log.lines().collect();
         lines.get(lines.len().saturating_sub(LOG_LINES)..).unwrap_or_default().join("\n")
     }
-}
-
-/// One HTTP/2 connection.
-///
-/// # Errors
-/// When nothing answers at `address`.
-pub(crate) async fn channel(address: &str) -> Result<Channel> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
-    endpoint.connect().await.with_context(|| format!("cannot connect to `{address}`"))
 }
 
 fn spawn(directory: &TempDir, program: &Path, arguments: impl FnOnce(PathBuf) -> Vec<OsString>) -> Result<Group> {

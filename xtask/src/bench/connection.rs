@@ -1,0 +1,55 @@
+//! One HTTP/2 connection, without the queue, the reconnecting and the balancing that a channel puts in front of it: the
+//! clients share the machine with the servers, so they should cost little, to ours and to the peer alike.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use anyhow::{Context as _, Result};
+use http::uri::{Authority, Scheme};
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+use tonic::body::Body;
+use tower::Service;
+
+/// A connection; clones share it.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    requests: SendRequest<Body>,
+    authority: Authority,
+}
+
+impl Connection {
+    /// Connects in plain text.
+    ///
+    /// # Errors
+    /// When nothing answers at `address`.
+    pub(crate) async fn open(address: &str) -> Result<Self> {
+        let stream = TcpStream::connect(address).await.with_context(|| format!("cannot connect to `{address}`"))?;
+        stream.set_nodelay(true)?;
+        let (requests, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+        // Its end shows in the requests that it fails.
+        tokio::spawn(connection);
+        Ok(Self { requests, authority: address.parse()? })
+    }
+}
+
+impl Service<http::Request<Body>> for Connection {
+    type Response = http::Response<Body>;
+    type Error = hyper::Error;
+    type Future = Pin<Box<dyn Future<Output = hyper::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        self.requests.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        let mut parts = std::mem::take(request.uri_mut()).into_parts();
+        parts.scheme = Some(Scheme::HTTP);
+        parts.authority = Some(self.authority.clone());
+        // A path, which every request has, makes these a whole.
+        *request.uri_mut() = http::Uri::from_parts(parts).unwrap_or_default();
+        let response = self.requests.send_request(request);
+        Box::pin(async move { Ok(response.await?.map(Body::new)) })
+    }
+}

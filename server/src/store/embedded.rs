@@ -182,8 +182,8 @@ impl EmbeddedStore {
         let lost = KEYSPACES.iter().find(|name| !database.keyspace_exists(name));
         let keyspace = |name, memtable_mib, bloom| database.keyspace(name, || options(memtable_mib * MIB, bloom));
         let inner = Inner {
-            claims: keyspace("claims", 8, true)?,
-            sources: keyspace("sources", 8, false)?,
+            claims: keyspace("claims", 16, true)?,
+            sources: keyspace("sources", 16, false)?,
             outstanding: keyspace("outstanding", 4, false)?,
             settled: keyspace("settled", 4, true)?,
             settled_order: keyspace("settled_order", 4, false)?,

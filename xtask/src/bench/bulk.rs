@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use super::connection::Connection;
 use super::load::random_name;
-use super::ours::{CELL_ID, metadata};
+use super::ours::{CELL_ID, metadata, next_id};
 
 type Claims = ClaimServiceClient<Connection>;
 
@@ -43,7 +43,7 @@ pub(crate) async fn begin(
     claims: &mut Claims,
     claims_each: u64,
 ) -> Result<Option<leasehold_proto::gitlab::cells::topology_service::types::v1::Uuid>> {
-    let create_records = (0..claims_each).map(|_| metadata(&random_name())).collect();
+    let create_records = (0..claims_each).map(|_| metadata(&random_name(), next_id())).collect();
     let request = BeginUpdateRequest { create_records, destroy_records: Vec::new(), cell_id: CELL_ID };
     Ok(claims.begin_update(request).await.context("a begin was refused")?.into_inner().lease_uuid)
 }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1 as claims;
@@ -154,8 +155,9 @@ impl Peer for Client {
     type Lease = Uuid;
 
     async fn begin(&mut self, names: &[String; CLAIMS]) -> Result<Uuid> {
+        let user_id = next_id();
         let request = BeginUpdateRequest {
-            create_records: names.iter().map(|name| metadata(name)).collect(),
+            create_records: names.iter().map(|name| metadata(name, user_id)).collect(),
             destroy_records: Vec::new(),
             cell_id: CELL_ID,
         };
@@ -170,9 +172,14 @@ impl Peer for Client {
     }
 }
 
-/// The claim of a user's name, each by a user of its own.
-pub(crate) fn metadata(name: &str) -> Metadata {
-    let user_id = rand::random_range(1..=i64::MAX);
+/// A row's primary key, as a database's sequence gives them out.
+pub(crate) fn next_id() -> i64 {
+    static NEXT: AtomicI64 = AtomicI64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The claim of a user's name.
+pub(crate) fn metadata(name: &str, user_id: i64) -> Metadata {
     Metadata {
         bucket: Some(Bucket { r#type: claims::bucket::Type::Usernames.into(), value: name.to_owned() }),
         subject: Some(Subject { r#type: claims::subject::Type::User.into(), id: user_id }),

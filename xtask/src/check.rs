@@ -76,11 +76,22 @@ async fn run_all(steps: impl IntoIterator<Item = &Step>) -> Result<()> {
 async fn run(step: &Step) -> Result<Outcome> {
     println!("\n== {}: cargo {} ==", step.name, step.arguments.join(" "));
     let start = Instant::now();
-    let mut cargo = Group::start(Command::new("cargo").args(step.arguments).stdin(Stdio::null()))?;
+    let mut cargo = Group::start(cargo().args(step.arguments).stdin(Stdio::null()))?;
     let passed = cargo.wait().await?.success();
     let outcome = Outcome { name: step.name, passed, elapsed: start.elapsed() };
     println!("-- {}", line(&outcome));
     Ok(outcome)
+}
+
+/// Cargo as a person calls it: what it tells this program about its package would be news to build scripts, and have them
+/// run again.
+fn cargo() -> Command {
+    let mut cargo = Command::new("cargo");
+    let told = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(told)) {
+        cargo.env_remove(name);
+    }
+    cargo
 }
 
 fn line(outcome: &Outcome) -> String {

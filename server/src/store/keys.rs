@@ -162,7 +162,8 @@ mod tests {
             };
             prop_assert_eq!(encoded(a).cmp(&encoded(b)), a.cmp(&b));
             prop_assert_eq!(a != b && encoded(b).starts_with(&encoded(a)), false);
-            prop_assert_eq!(read_number(&[encoded(a), rest.clone()].concat()), Some((a, rest.as_slice())));
+            let bytes = [encoded(a), rest.clone()].concat();
+            prop_assert_eq!(read_number(&bytes), Some((a, rest.as_slice())));
         }
 
         #[test]

@@ -27,7 +27,7 @@ use super::creates;
 const CLAIMS_PER_UPDATE: u64 = 10;
 const CLAIM_BYTES: usize = 8000;
 /// Enough for tables of claims and of leases.
-const UPDATES: u64 = 140;
+const UPDATES: u64 = 280;
 /// The last updates are left outstanding.
 const OUTSTANDING: u64 = 3;
 /// One of this many records is read by its name.

@@ -1,10 +1,10 @@
 //! One typed configuration: file, environment, flags; the later wins.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use leasehold_core::catalogue::BucketRule;
+use leasehold_core::catalogue::{BucketRule, Catalogue};
 use leasehold_core::claim::CellId;
 use serde::Deserialize;
 
@@ -32,7 +32,7 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// The cells.
     pub cells: Vec<CellConfig>,
-    /// Bucket types beside the built-in ones, or in their place.
+    /// Bucket types beside the built-in ones.
     pub bucket_types: Vec<BucketRule>,
 }
 
@@ -190,6 +190,9 @@ pub enum ConfigError {
     /// A bucket type's number is below 1.
     #[error("bucket type number {0} is not 1 or more")]
     BucketType(i32),
+    /// A bucket type's number is built in, or given twice.
+    #[error("bucket type number {0} is built in or given twice: what is claimed under it would change its meaning")]
+    BucketTypeTwice(i32),
     /// Plain text beyond loopback, unasked.
     #[error(
         "`{0}` is not a loopback address, and there is no `[tls]`: configure certificates, or say `--insecure-plaintext` if the network is trusted"
@@ -228,8 +231,14 @@ impl Config {
                 return Err(ConfigError::CellTwice(cell.id));
             }
         }
-        if let Some(rule) = self.bucket_types.iter().find(|rule| rule.number.0 < 1) {
-            return Err(ConfigError::BucketType(rule.number.0));
+        let mut known: BTreeSet<_> = Catalogue::default().rules().map(|rule| rule.number).collect();
+        for rule in &self.bucket_types {
+            if rule.number.0 < 1 {
+                return Err(ConfigError::BucketType(rule.number.0));
+            }
+            if !known.insert(rule.number) {
+                return Err(ConfigError::BucketTypeTwice(rule.number.0));
+            }
         }
         if self.tls.is_none() && !self.listen.ip().is_loopback() && !self.insecure_plaintext {
             return Err(ConfigError::Plaintext(self.listen));
@@ -263,4 +272,26 @@ fn development_cells() -> Vec<CellConfig> {
         sequence_range: Some(SequenceRange { minval: (id - 1) * 1_000_000_000 + 1, maxval: id * 1_000_000_000 }),
     };
     vec![cell(1), cell(2)]
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    fn with_bucket_types(numbers: &[i32]) -> Result<Config, ConfigError> {
+        let rule =
+            |number| format!("[[bucket_types]]\nnumber = {number}\nname = \"X\"\nform = \"word\"\nfold_case = false\n");
+        let text: String = numbers.iter().map(rule).collect();
+        toml::from_str::<Config>(&text).unwrap().checked()
+    }
+
+    #[test]
+    fn b12_a_bucket_type_keeps_its_meaning() {
+        assert_eq!(with_bucket_types(&[100, 101]).unwrap().bucket_types.len(), 2);
+        assert!(matches!(with_bucket_types(&[0]), Err(ConfigError::BucketType(0))));
+        assert!(matches!(with_bucket_types(&[4]), Err(ConfigError::BucketTypeTwice(4))));
+        assert!(matches!(with_bucket_types(&[100, 100]), Err(ConfigError::BucketTypeTwice(100))));
+    }
 }

@@ -1,7 +1,7 @@
 //! The `leasehold` command line: the server, its data, and a client's verbs.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Write};
+use std::io::{self, BufReader, BufWriter};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -142,13 +142,27 @@ fn workers() -> usize {
 
 fn export(args: ExportArgs) -> Result<(), ServeError> {
     let data = Config { data: args.data, ..Config::default() }.data_dir()?;
-    let output: Box<dyn Write> = match &args.output {
-        Some(path) => Box::new(File::create(path).map_err(|error| named(path, &error))?),
-        None => Box::new(io::stdout().lock()),
+    let rows = match &args.output {
+        Some(path) => replace(path, |file| transfer::export(&data, BufWriter::new(file)).map_err(io::Error::other))
+            .map_err(|error| named(path, &error))?,
+        None => transfer::export(&data, BufWriter::new(io::stdout().lock())).map_err(io::Error::other)?,
     };
-    let rows = transfer::export(&data, BufWriter::new(output)).map_err(io::Error::other)?;
     eprintln!("exported {rows} rows from `{}`", data.display());
     Ok(())
+}
+
+/// Writes a file beside `path` and puts it in its place once it is whole: a copy that is there is not lost to a failure.
+fn replace<T>(path: &std::path::Path, write: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    let file = File::create(&part)?;
+    let written = write(&file).and_then(|written| file.sync_all().map(|()| written));
+    let replaced = written.and_then(|written| std::fs::rename(&part, path).map(|()| written));
+    if replaced.is_err() {
+        // The first error is the one to tell.
+        let _ = std::fs::remove_file(&part);
+    }
+    replaced
 }
 
 fn import(args: ImportArgs) -> Result<(), ServeError> {

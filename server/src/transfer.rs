@@ -108,7 +108,7 @@ pub fn import(data: &Path, from: impl BufRead) -> Result<u64, TransferError> {
     if existed && std::fs::read_dir(data)?.next().is_some() {
         return Err(TransferError::NotEmpty(data.to_owned()));
     }
-    let result = EmbeddedStore::open(data).map_err(TransferError::from).and_then(|store| Import::new(store).run(from));
+    let result = EmbeddedStore::import(data, |store| Import::new(store).run(from));
     if result.is_err() {
         // What was made here goes again; the first error is the one to tell.
         let _ = std::fs::remove_dir_all(data);

@@ -1,17 +1,25 @@
 //! `leasehold export` and `leasehold import`: everything goes over, and nothing that is not whole.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test stops at what it does not expect")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops at what it does not expect"
+)]
 
+use std::io::Write as _;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
 use leasehold_core::invariant;
 use leasehold_core::lease::Outcome::{Committed, RolledBack};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::Metadata;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::record::Status;
 use leasehold_tests::client::{Begun, Client, Update, lease_of, name_of, reason, user};
-use leasehold_tests::server::Server;
+use leasehold_tests::server::{Server, binary};
 use leasehold_tests::transfer::{export, import, run, state};
+use leasehold_tests::wire::eventually;
 use tempfile::TempDir;
 
 fn names(names: &[&str], from: u64) -> Vec<Metadata> {
@@ -163,6 +171,40 @@ async fn an_import_needs_a_new_directory_and_whole_lines() {
         refused(&output, message);
         assert!(!path("new").exists(), "{name}: something is left behind");
     }
+}
+
+#[tokio::test]
+async fn an_import_that_was_killed_is_not_served() {
+    let dir = TempDir::new().unwrap();
+    let (_, lines) = exported(dir.path()).await;
+    let new = dir.path().join("new");
+    let mut import = Command::new(binary().unwrap());
+    import.arg("import").arg("--data").arg(&new).stdin(Stdio::piped()).stderr(Stdio::null());
+    let mut import = import.spawn().unwrap();
+    // Without its last line the export is not over: the import waits for more.
+    let last_row = lines.trim_end().rfind('\n').unwrap() + 1;
+    import.stdin.as_mut().unwrap().write_all(&lines.as_bytes()[..last_row]).unwrap();
+    eventually("the import begins", async || new.join("fjall").exists().then_some(())).await.unwrap();
+    import.kill().unwrap();
+    import.wait().unwrap();
+    for verb in ["serve", "export"] {
+        let arguments: &[&str] = if verb == "serve" { &["--listen", "127.0.0.1:0"] } else { &[] };
+        refused(&run(verb, &new, arguments).unwrap(), "was cut short: remove the directory and import again");
+    }
+}
+
+#[tokio::test]
+async fn an_export_that_fails_keeps_the_copy_that_was_there() {
+    let dir = TempDir::new().unwrap();
+    let (_, lines) = exported(dir.path()).await;
+    let copy = dir.path().join("copy");
+    std::fs::write(&copy, &lines).unwrap();
+    let missing = dir.path().join("missing");
+    let failed = run("export", &missing, &["--output", copy.to_str().unwrap()]).unwrap();
+    println!("{}", String::from_utf8_lossy(&failed.stderr));
+    assert!(!failed.status.success());
+    assert_eq!(std::fs::read_to_string(&copy).unwrap(), lines);
+    assert!(!dir.path().join("copy.part").exists());
 }
 
 #[test]

@@ -123,7 +123,9 @@ fn method_label(path: &str) -> &'static str {
 
 /// The library's words for a message or a frame around it that can't be read.
 fn is_about_the_request(message: &str) -> bool {
-    ["decod", "protocol error: received message with"].iter().any(|words| message.contains(words))
+    ["decod", "protocol error: received message with", "Missing request message"]
+        .iter()
+        .any(|words| message.contains(words))
 }
 
 /// The library tells the actual size in words only, and first.
@@ -184,6 +186,12 @@ fn clear(response: http::Response<Body>) -> (Code, http::Response<Body>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_library_says_of_requests_is_about_them() {
+        assert!(is_about_the_request("Missing request message."));
+        assert!(!is_about_the_request("the state is broken"));
+    }
 
     #[test]
     fn timeouts_are_read_as_grpc_writes_them() {

@@ -43,6 +43,8 @@ use super::{journal, keys};
 /// The format that this version reads and writes.
 const FORMAT: u64 = 1;
 const MIB: u64 = 1024 * 1024;
+/// Stands in a data directory while an import fills it.
+const IMPORTING: &str = "importing";
 /// What most rows fit in.
 const ROW_BYTES: usize = 256;
 
@@ -63,6 +65,9 @@ pub enum StoreError {
     /// What was read is not what was written.
     #[error("the data is damaged: {0}: restore the data directory from a copy")]
     Damaged(String),
+    /// An import was cut short.
+    #[error("an import into `{}` was cut short: remove the directory and import again", .0.display())]
+    Incomplete(PathBuf),
     /// The disk or the store failed.
     #[error("the store failed: {0}")]
     Failed(String),
@@ -159,8 +164,33 @@ impl EmbeddedStore {
     /// Opens the data directory, made where it is missing.
     ///
     /// # Errors
-    /// It is in use, of another format, damaged, or the disk failed.
+    /// It is in use, of another format, damaged, half imported, or the disk failed.
     pub fn open(dir: &Path) -> Result<Self> {
+        if dir.join(IMPORTING).exists() {
+            return Err(StoreError::Incomplete(dir.to_owned()));
+        }
+        Self::open_any(dir)
+    }
+
+    /// Opens a new data directory, which is refused to others until `import` is done.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open), and what `import` returns.
+    pub fn import<T, E: From<StoreError>>(
+        dir: &Path,
+        import: impl FnOnce(Self) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", dir.display()));
+        let sync = || std::fs::File::open(dir)?.sync_all();
+        std::fs::create_dir_all(dir).map_err(failed)?;
+        let marker = dir.join(IMPORTING);
+        std::fs::write(&marker, "").and_then(|()| sync()).map_err(failed)?;
+        let imported = import(Self::open_any(dir)?)?;
+        std::fs::remove_file(&marker).and_then(|()| sync()).map_err(failed)?;
+        Ok(imported)
+    }
+
+    fn open_any(dir: &Path) -> Result<Self> {
         std::fs::create_dir_all(dir).map_err(|error| StoreError::Failed(format!("`{}`: {error}", dir.display())))?;
         let open = std::panic::AssertUnwindSafe(|| Self::open_database(dir));
         // The library asserts some of what it reads; a damaged directory must not look like our own fault.

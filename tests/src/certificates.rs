@@ -53,7 +53,23 @@ impl Authority {
     /// # Errors
     /// No key can be made.
     pub fn server(&self) -> Result<Pair> {
-        self.sign(CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()])?)
+        self.sign(server_params()?)
+    }
+
+    /// A certificate for a server that is elsewhere.
+    ///
+    /// # Errors
+    /// No key can be made.
+    pub fn server_elsewhere(&self) -> Result<Pair> {
+        self.sign(CertificateParams::new(["elsewhere.example.com".to_owned()])?)
+    }
+
+    /// A server's certificate that was valid long ago.
+    ///
+    /// # Errors
+    /// See [`Authority::server`].
+    pub fn expired_server(&self) -> Result<Pair> {
+        self.sign(long_ago(server_params()?))
     }
 
     /// A certificate for a client, with these URIs as its names.
@@ -69,9 +85,7 @@ impl Authority {
     /// # Errors
     /// See [`Authority::client`].
     pub fn expired(&self, uris: &[&str]) -> Result<Pair> {
-        let mut params = client_params(uris)?;
-        params.not_after = rcgen::date_time_ymd(2001, 1, 1);
-        self.sign(params)
+        self.sign(long_ago(client_params(uris)?))
     }
 
     fn sign(&self, params: CertificateParams) -> Result<Pair> {
@@ -128,6 +142,15 @@ impl Pair {
     fn private_key(&self) -> Result<PrivateKeyDer<'static>> {
         Ok(PrivateKeyDer::from_pem_slice(self.key.as_bytes())?)
     }
+}
+
+fn long_ago(mut params: CertificateParams) -> CertificateParams {
+    params.not_after = rcgen::date_time_ymd(2001, 1, 1);
+    params
+}
+
+fn server_params() -> Result<CertificateParams> {
+    Ok(CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()])?)
 }
 
 fn client_params(uris: &[&str]) -> Result<CertificateParams> {

@@ -8,7 +8,7 @@ use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-use leasehold_tests::certificates::Authority;
+use leasehold_tests::certificates::{Authority, Pair};
 use leasehold_tests::server::Server;
 use leasehold_tests::wire::{command, leasehold};
 use serde_json::{Value, json};
@@ -367,6 +367,8 @@ async fn exit_code_2_is_for_a_wrong_command_line() {
         ("leases --cell 1 --created-after yesterday", "yesterday"),
         ("records --cell 1", "--source"),
         ("records --cell 1 --source PEOPLE", "PEOPLE"),
+        ("records --cell 1 --source USERS --after 0xf", "`0xf`"),
+        ("begin --cell 1 --create USERNAMES:a --subject USER:7 --source USERS:0xzz", "two hexadecimal digits"),
         ("bench --cell 1 --clients 0", "--clients"),
         ("cells --timeout-seconds 0", "--timeout-seconds"),
     ] {
@@ -403,7 +405,11 @@ async fn exit_code_3_is_for_what_is_refused_for_good() {
         (format!("rollback --cell 1 {lease}"), "LEASE_COMMITTED", "destroys what it created"),
         (format!("commit --cell 1 {UNKNOWN_LEASE}"), "LEASE_NOT_FOUND", "leasehold leases --cell N"),
         (format!("begin --cell 9 --create USERNAMES:carol {rest}"), "INVALID_UPDATE", ""),
-        (format!("begin --cell 1 --create USERNAMES:{} {rest}", "x".repeat(1025)), "LIMIT_EXCEEDED", ""),
+        (
+            format!("begin --cell 1 --create USERNAMES:{} {rest}", "x".repeat(1025)),
+            "LIMIT_EXCEEDED",
+            "shorten the value",
+        ),
     ] {
         let said = world.run(&line).await;
         said.failed(3, &["error: ", &format!("({reason})"), hint]);
@@ -426,7 +432,8 @@ async fn exit_code_4_is_for_trying_again() {
     let error = world.run(&format!("{line} --json")).await.json_error(4);
     assert!(error["retryAfterSeconds"].as_f64().unwrap() > 0.0, "{error}");
 
-    let full = World::of(Server::builder().config("[limits]\nqueued_begins = 0\n").start().unwrap());
+    let full = World::of(Server::builder().config("[limits]\nheld_claims = 1\n").start().unwrap());
+    full.begin(1, "--create USERNAMES:bob").await;
     full.run(line).await.failed(4, &["(OVERLOADED)", "hint: try again in "]);
 
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -475,8 +482,14 @@ struct Secured {
 
 impl Secured {
     fn new() -> Self {
-        let (authority, directory) = (Authority::new("clients").unwrap(), TempDir::new().unwrap());
+        let authority = Authority::new("clients").unwrap();
         let pair = authority.server().unwrap();
+        Self::showing(&pair, authority)
+    }
+
+    /// The server shows `pair`; its clients are `authority`'s.
+    fn showing(pair: &Pair, authority: Authority) -> Self {
+        let directory = TempDir::new().unwrap();
         let path = |name: &str| directory.path().join(name);
         for (name, text) in [("ca.pem", &authority.pem()), ("server.pem", &pair.certificate), ("server.key", &pair.key)]
         {
@@ -500,8 +513,13 @@ impl Secured {
     /// The options of a client that is `role`.
     fn identity(&self, role: &str) -> Vec<OsString> {
         let pair = self.authority.client(&[&format!("spiffe://leasehold/{role}")]).unwrap();
+        self.shown(&role.replace('/', "-"), &pair)
+    }
+
+    /// The options of a client that shows `pair`, out of files of this name.
+    fn shown(&self, name: &str, pair: &Pair) -> Vec<OsString> {
         let write = |suffix: &str, text: &str| {
-            let path = self.directory.path().join(role.replace('/', "-") + suffix);
+            let path = self.directory.path().join(name.to_owned() + suffix);
             std::fs::write(&path, text).unwrap();
             path.into_os_string()
         };
@@ -526,6 +544,10 @@ async fn exit_code_6_is_for_who_may_not() {
     let error = secured.run(&format!("{line} --json"), &cell_2).await.json_error(6);
     assert_eq!((&error["code"], &error["reason"]), (&json!("PERMISSION_DENIED"), &json!("RULE_DENIED")));
     secured.run("leases --cell 1", &secured.identity("router")).await.failed(6, &["(RULE_DENIED)"]);
+    secured
+        .run("get USERNAMES:alice", &cell_2)
+        .await
+        .failed(6, &["(RULE_DENIED)", "hint: use the certificate of an admin"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -570,6 +592,161 @@ async fn certificates_say_who_one_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_the_server_does_not_accept_is_no_absent_server() {
+    let secured = Secured::new();
+    let admin = ["spiffe://leasehold/admin"];
+    let foreign = Authority::new("foreign").unwrap().client(&admin).unwrap();
+    let namesake = Authority::new("clients").unwrap().client(&admin).unwrap();
+    let expired = secured.authority.expired(&admin).unwrap();
+    let begin = "begin --cell 1 --create USERNAMES:alice --subject USER:7 --source USERS:7";
+    for (name, pair, why, hint) in [
+        ("foreign", foreign, "it is signed by an authority that the server does not know", "`tls.client_ca`"),
+        ("namesake", namesake, "it is signed by an authority that the server does not know", "`tls.client_ca`"),
+        ("expired", expired, "it has expired", "new certificate in --cert"),
+    ] {
+        let options = secured.shown(name, &pair);
+        // The connection breaks sooner or later, as it happens; what is said of it is the same.
+        for line in [begin, "cells", "cells", "cells", "bench --cell 1 --seconds 1 --clients 1"] {
+            let said = secured.run(line, &options).await;
+            said.failed(6, &["error: the server does not accept the certificate `", &format!("{name}.pem"), why, hint]);
+            assert_eq!(said.stderr.lines().count(), 2, "{}", said.stderr);
+        }
+        let error = secured.run("cells --json", &options).await.json_error(6);
+        assert!(error["message"].as_str().unwrap().contains(why), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_not_believed_says_which_file_to_look_at() {
+    let authority = || Authority::new("clients").unwrap();
+    let (elsewhere, expired) = (authority(), authority());
+    let elsewhere = Secured::showing(&elsewhere.server_elsewhere().unwrap(), elsewhere);
+    let expired = Secured::showing(&expired.expired_server().unwrap(), expired);
+    let foreign = Secured::showing(&authority().server().unwrap(), Authority::new("foreign").unwrap());
+    let namesake = Secured::showing(&authority().server().unwrap(), authority());
+    for (secured, cause, hint) in [
+        (elsewhere, "elsewhere.example.com", "hint: use a name"),
+        (expired, "is not valid now", "hint: give the server a new certificate"),
+        (foreign, "ca.pem` did not sign", "hint: is --ca the authority that signed the server's certificate?"),
+        (namesake, "ca.pem` did not sign", "hint: is --ca the authority that signed the server's certificate?"),
+    ] {
+        secured.run("cells", &[]).await.failed(5, &["error: cannot reach https://", cause, hint]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_wrong_scheme_is_told() {
+    let (secured, open) = (Secured::new(), World::new());
+    let plain = format!("http://{}", secured.world.server.address());
+    let begin = "begin --cell 1 --create USERNAMES:alice --subject USER:7 --source USERS:7";
+    for line in [begin, "cells", "cells", "cells"] {
+        let said = run(line.split(' ').chain(["--server", &plain])).await;
+        said.failed(5, &["error: cannot reach ", "the server speaks TLS", "hint: use https:// in --server"]);
+    }
+    let ca = secured.ca();
+    let encrypted = format!("https://{}", open.server.address());
+    let said = run(["cells", "--server", &encrypted, "--ca", ca.to_str().unwrap()]).await;
+    said.failed(5, &["does not answer in TLS", "use http:// in --server"]);
+    // One that hangs up on what it does not understand.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let encrypted = format!("https://{}", listener.local_addr().unwrap());
+    let hang_up = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 16384]).await.unwrap();
+        }
+    });
+    let said = run(["cells", "--server", &encrypted, "--ca", ca.to_str().unwrap()]).await;
+    said.failed(5, &["does not answer in TLS", "use http:// in --server"]);
+    hang_up.abort();
+    run(["cells", "--server", &encrypted]).await.failed(2, &["name the PEM file", "--ca"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_error_is_json_where_json_is_asked_for() {
+    let directory = TempDir::new().unwrap();
+    let nowhere = directory.path().join("nowhere");
+    let nowhere = nowhere.to_str().unwrap();
+    for (line, code) in [
+        (format!("serve --json --config {nowhere}"), 1),
+        (format!("--json export --data {nowhere}"), 1),
+        (format!("import --data {nowhere} --input {nowhere} --json"), 1),
+        (format!("begin --file {nowhere} --json"), 2),
+    ] {
+        let error = run(line.split(' ')).await.json_error(code);
+        assert!(error["message"].as_str().unwrap().contains(nowhere), "{line}: {error}");
+    }
+    for (line, words) in [
+        ("fly --json", "'fly'"),
+        ("--json", "subcommand"),
+        ("cells --json --colour", "'--colour'"),
+        ("begin --json --cell one", "'one'"),
+        ("commit --json", "--cell"),
+        ("serve --json --listen here", "'here'"),
+    ] {
+        let error = run(line.split(' ')).await.json_error(2);
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(words) && !message.starts_with("error"), "{line}: {error}");
+        assert!(!message.contains("Usage") && error["hint"].as_str().unwrap().contains("--help"), "{line}: {error}");
+    }
+    run(["get", "--", "--json"]).await.failed(2, &["error: ", "TYPE:VALUE"]);
+    for line in ["--json --help", "cells --json --help", "--json --version"] {
+        assert!(run(line.split(' ')).await.done().contains("leasehold"), "{line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bench_with_errors_does_not_end_well() {
+    let world = World::of(Server::builder().config("[limits]\nqueued_begins = 1\n").start().unwrap());
+    for json in [false, true] {
+        let line = "bench --cell 1 --seconds 1 --clients 64 --connections 8";
+        let said = world.run(&if json { format!("{line} --json") } else { line.to_owned() }).await;
+        assert_eq!(said.code, 4, "{said:?}");
+        if json {
+            let result: Value = serde_json::from_str(&said.stdout).unwrap();
+            assert!(result["saves"].as_u64().unwrap() > 0 && result["errors"][0]["reason"] == "OVERLOADED", "{result}");
+            let error: Value = serde_json::from_str(&said.stderr).unwrap();
+            assert_eq!(error["error"]["reason"], "OVERLOADED");
+        } else {
+            assert!(said.stdout.contains(" saves/s: ") && said.stdout.contains("OVERLOADED"), "{said:?}");
+            assert!(said.stderr.starts_with("error: ") && said.stderr.contains("(OVERLOADED)"), "{said:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hints_say_what_is_too_long() {
+    let world = World::new();
+    let begin = "begin --cell 1 --create USERNAMES:alice --subject USER:7";
+    for (line, hint) in [
+        (format!("{begin} --source USERS:{}", "x".repeat(200)), "hint: shorten the source id"),
+        (format!("{begin} --source USERS:7 --idempotency-key {}", "k".repeat(300)), "hint: shorten --idempotency-key"),
+    ] {
+        world.run(&line).await.failed(3, &["(LIMIT_EXCEEDED)", hint]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_variable_is_not_set() {
+    let server = ["LEASEHOLD_CONFIG", "LEASEHOLD_DATA", "LEASEHOLD_LISTEN", "LEASEHOLD_LOG"];
+    let builder = server.into_iter().fold(Server::builder(), |builder, name| builder.env(name, ""));
+    let world = World::of(builder.start().unwrap());
+    let ask = |words: &[&str], variables: &[(&str, &str)]| {
+        let mut command = command().unwrap();
+        command.args(words).envs(variables.iter().copied());
+        async move { Said::from(command.output().await.unwrap()) }
+    };
+    let client = ["LEASEHOLD_CA", "LEASEHOLD_CERT", "LEASEHOLD_KEY"].map(|name| (name, ""));
+    ask(&["cells", "--server", &world.url], &client).await.done();
+    // Whatever is at the default address, it is asked.
+    let said = ask(&["cells", "--timeout-seconds", "1"], &[("LEASEHOLD_SERVER", "")]).await;
+    assert_ne!(said.code, 2, "{said:?}");
+    let state = TempDir::new().unwrap();
+    let state = state.path().to_str().unwrap();
+    let said = ask(&["export"], &[("LEASEHOLD_DATA", ""), ("XDG_STATE_HOME", state)]).await;
+    said.failed(1, &["error: ", state]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_verb_has_its_help() {
     let help = run(["--help"]).await.done();
     for code in 0..=6 {
@@ -586,6 +763,11 @@ async fn every_verb_has_its_help() {
             for text in [&short, &long] {
                 assert!(text.contains("--server") && text.contains("--json"), "{verb}: {text}");
             }
+        } else {
+            for option in ["--server", "--cert", "--timeout-seconds"] {
+                assert!(!long.contains(option) && long.contains("--json"), "{verb}: {long}");
+            }
+            run([verb, "--server", "http://127.0.0.1:7171"]).await.failed(2, &["'--server'"]);
         }
     }
     let version = run(["--version"]).await.done();

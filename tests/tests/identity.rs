@@ -268,17 +268,6 @@ async fn metrics_are_not_served_to_strangers_under_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_client_authority_nobody_is_known() {
-    let files = Files::new();
-    let config: String =
-        files.config().lines().filter(|line| !line.starts_with("client_ca")).map(|l| format!("{l}\n")).collect();
-    let server = Server::builder().config(config).start().unwrap();
-    let pair = files.authority.client(&["spiffe://leasehold/admin"]).unwrap();
-    let channel = server.connect(Some(files.authority.client_config(Some(&pair)))).await.unwrap();
-    assert_eq!(check_every_rpc(&channel, "an unasked certificate", Role::Nobody).await, 18);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn another_trust_domain_can_be_set() {
     let files = Files::new();
     let server =

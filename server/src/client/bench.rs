@@ -69,12 +69,12 @@ pub(super) async fn bench(session: &Session<'_>, args: BenchArgs) -> Result<(), 
         tokio::spawn(client(Arc::clone(&load), channel, samples.clone()));
     }
     drop(samples);
-    let tally = collect(collected, start).await?;
-    match tally.first_error {
-        Some(error) if tally.begin.is_empty() => Err(error),
-        _ if session.json => output::line(&tally.to_json(&load.args).to_string()),
-        _ => tally.show(),
+    let mut tally = collect(collected, start).await?;
+    let first_error = tally.first_error.take();
+    if !tally.begin.is_empty() {
+        if session.json { output::line(&tally.to_json(&load.args).to_string()) } else { tally.show() }?;
     }
+    first_error.map_or(Ok(()), Err)
 }
 
 /// Opens the connections, and makes sure that the server on the other side is the right kind.

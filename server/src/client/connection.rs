@@ -16,27 +16,27 @@ const SERVER_VARIABLE: &str = "LEASEHOLD_SERVER";
 #[derive(Clone, Debug, clap::Args)]
 pub struct Connection {
     /// The server to ask; with https, name its certificate authority in --ca
-    #[arg(long, global = true, help_heading = HEADING, value_name = "URL",
+    #[arg(long, help_heading = HEADING, value_name = "URL",
           env = SERVER_VARIABLE, hide_env_values = true, default_value = DEFAULT_SERVER)]
     server: String,
 
     /// The certificate authority to trust, as PEM
-    #[arg(long, global = true, help_heading = HEADING, value_name = "FILE",
+    #[arg(long, help_heading = HEADING, value_name = "FILE",
           env = "LEASEHOLD_CA", hide_env_values = true)]
-    ca: Option<PathBuf>,
+    pub(super) ca: Option<PathBuf>,
 
     /// The certificate that says who you are, as PEM
-    #[arg(long, global = true, help_heading = HEADING, value_name = "FILE",
+    #[arg(long, help_heading = HEADING, value_name = "FILE",
           env = "LEASEHOLD_CERT", hide_env_values = true)]
-    cert: Option<PathBuf>,
+    pub(super) cert: Option<PathBuf>,
 
     /// The private key of --cert, as PEM
-    #[arg(long, global = true, help_heading = HEADING, value_name = "FILE",
+    #[arg(long, help_heading = HEADING, value_name = "FILE",
           env = "LEASEHOLD_KEY", hide_env_values = true)]
-    key: Option<PathBuf>,
+    pub(super) key: Option<PathBuf>,
 
     /// How long to wait for each answer
-    #[arg(long, global = true, help_heading = HEADING, value_name = "SECONDS", default_value_t = 10,
+    #[arg(long, help_heading = HEADING, value_name = "SECONDS", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout_seconds: u64,
 }
@@ -44,11 +44,11 @@ pub struct Connection {
 impl Connection {
     /// Connects now, so that an absent server is told apart from one that refuses.
     pub(super) async fn open(&self) -> Result<Channel, ClientError> {
-        let endpoint = self.endpoint()?;
-        endpoint
-            .connect()
-            .await
-            .map_err(|error| ClientError::Unreachable { server: self.url(), cause: root_cause(&error) })
+        self.endpoint()?.connect().await.map_err(|error| ClientError::Unreachable {
+            server: self.url(),
+            cause: root_cause(&error),
+            hint: "start one with `leasehold serve`, or name yours with --server".to_owned(),
+        })
     }
 
     /// A request that tells the server how long the answer is waited for.
@@ -73,7 +73,8 @@ impl Connection {
     /// The options that reach the same server again, to go into a command to type next.
     pub(super) fn options(&self) -> String {
         let variable = |name: &str| std::env::var(name).ok();
-        let server = (self.server != DEFAULT_SERVER && variable(SERVER_VARIABLE).as_ref() != Some(&self.server))
+        let unless_told = variable(SERVER_VARIABLE).filter(|url| !url.is_empty());
+        let server = (self.server != unless_told.as_deref().unwrap_or(DEFAULT_SERVER))
             .then(|| format!(" --server {}", self.server));
         let file = |option: &str, name: &str, path: &Option<PathBuf>| {
             let path = path.as_ref()?.display().to_string();
@@ -88,7 +89,7 @@ impl Connection {
         options.into_iter().flatten().collect()
     }
 
-    fn timeout(&self) -> Duration {
+    pub(super) fn timeout(&self) -> Duration {
         Duration::from_secs(self.timeout_seconds)
     }
 
@@ -97,7 +98,7 @@ impl Connection {
         ClientError::from(Refusal { message, ..Refusal::new(Code::DeadlineExceeded) })
     }
 
-    fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         match (self.server.contains("://"), &self.ca) {
             (true, _) => self.server.clone(),
             (false, Some(_)) => format!("https://{}", self.server),
@@ -129,7 +130,9 @@ impl Connection {
         match (https, &self.ca, &self.cert, &self.key) {
             (false, None, None, None) => Ok(None),
             (false, ..) => usage("certificates need an encrypted connection: use https:// in --server"),
-            (true, None, ..) => usage("nobody vouches for an https server: name its certificate authority in --ca"),
+            (true, None, ..) => {
+                usage("nobody vouches for an https server: name the PEM file of its certificate authority in --ca")
+            }
             (true, _, Some(_), None) => usage("a certificate needs its private key: name it in --key"),
             (true, _, None, Some(_)) => usage("a private key needs its certificate: name it in --cert"),
             (true, Some(ca), None, None) => Ok(Some(trusting(ca)?)),

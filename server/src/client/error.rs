@@ -27,7 +27,7 @@ Exit codes:
   3  refused for good: taken, not found, not the owner, changed, rolled back, not valid
   4  try again: busy, overloaded, no answer in time
   5  the server cannot be reached, or its store is down
-  6  not allowed: no identity, or one that may not do this";
+  6  not allowed: no identity, one that may not do this, or a certificate that the server does not accept";
 
 /// Why a command of the client failed.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +43,16 @@ pub enum ClientError {
         server: String,
         /// What went wrong at the bottom.
         cause: String,
+        /// What to do.
+        hint: String,
+    },
+    /// The server does not accept the client's certificate.
+    #[error("{message}")]
+    NotAccepted {
+        /// Which certificate, and why.
+        message: String,
+        /// What to do.
+        hint: &'static str,
     },
     /// The server answered, with a refusal, or did not in time.
     #[error("{0}")]
@@ -76,6 +86,12 @@ pub struct Refusal {
     /// Repeats a begin whose outcome is not known without beginning it twice.
     pub(super) idempotency_key: Option<String>,
     pub(super) rejected: RejectedClaims,
+    /// The limit that was passed, where one was.
+    pub(super) limit: Option<String>,
+    /// Whose certificate allows the call.
+    pub(super) allowed: &'static str,
+    /// The connection broke, rather than that the server answered.
+    pub(super) broken: bool,
 }
 
 /// A claim that the server turned down.
@@ -101,18 +117,17 @@ impl From<Status> for ClientError {
         let info = status.get_details_error_info();
         let lost = std::error::Error::source(&status).map(root_cause);
         Self::from(Refusal {
+            limit: info.as_ref().and_then(|info| info.metadata.get("limit").cloned()),
             reason: info.map(|info| info.reason).filter(|reason| !reason.is_empty()),
-            message: lost.map_or_else(|| status.message().to_owned(), |cause| format!("the connection broke: {cause}")),
+            broken: lost.is_some(),
+            message: lost
+                .as_ref()
+                .map_or_else(|| status.message().to_owned(), |cause| format!("the connection broke: {cause}")),
             retry_after: status.get_details_retry_info().and_then(|info| info.retry_delay),
             rejected: rejected(&status),
-            ..Refusal::new(if is_transport(&status) { Code::Unavailable } else { status.code() })
+            ..Refusal::new(if lost.is_some() { Code::Unavailable } else { status.code() })
         })
     }
-}
-
-/// Whether the connection failed rather than the server answered.
-fn is_transport(status: &Status) -> bool {
-    std::error::Error::source(status).is_some()
 }
 
 fn rejected(status: &Status) -> RejectedClaims {
@@ -129,6 +144,7 @@ impl ClientError {
         match self {
             Self::Usage(_) => 2,
             Self::Unreachable { .. } => 5,
+            Self::NotAccepted { .. } => 6,
             Self::Refused(refusal) => refusal.exit_code(),
             Self::Nonsense(_) | Self::Json(_) | Self::Descriptors(_) | Self::Measure(_) | Self::Output(_) => 1,
         }
@@ -137,6 +153,19 @@ impl ClientError {
     /// Writes the error to stderr: for people, or as one JSON object.
     pub fn report(&self, json: bool) {
         if json { eprintln!("{}", self.to_json()) } else { eprint!("{}", self.to_text()) }
+    }
+
+    /// Whether no connection was made, or it broke.
+    pub(super) fn is_of_connection(&self) -> bool {
+        matches!(self, Self::Unreachable { .. }) || matches!(self, Self::Refused(refusal) if refusal.broken)
+    }
+
+    /// Says that the call is one for administrators.
+    pub(super) fn for_admins(mut self) -> Self {
+        if let Self::Refused(refusal) = &mut self {
+            refusal.allowed = "of an administrator: a record is shown to nobody else";
+        }
+        self
     }
 
     /// Names the claims that were turned down, by what was asked.
@@ -150,34 +179,46 @@ impl ClientError {
 
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Unreachable { .. } => {
-                Some("start one with `leasehold serve`, or name yours with --server".to_owned())
-            }
+            Self::Unreachable { hint, .. } => Some(hint.clone()),
+            Self::NotAccepted { hint, .. } => Some((*hint).to_owned()),
             Self::Refused(refusal) => refusal.hint(),
             _ => None,
         }
     }
 
     fn to_text(&self) -> String {
-        let mut text = format!("error: {self}\n");
-        if let Self::Refused(refusal) = self {
-            text.extend(refusal.claims.iter().map(|claim| format!("  {claim}\n")));
-        }
-        text.extend(self.hint().map(|hint| format!("hint: {hint}\n")));
-        text
+        let claims = match self {
+            Self::Refused(refusal) => refusal.claims.iter().map(|claim| format!("\n  {claim}")).collect(),
+            _ => String::new(),
+        };
+        text(&format!("{self}{claims}"), self.hint().as_deref())
     }
 
     fn to_json(&self) -> Value {
-        let mut error = match self {
-            Self::Refused(refusal) => refusal.to_json(),
-            _ => json!({ "message": self.to_string() }),
-        };
-        if let Some(error) = error.as_object_mut() {
-            error.insert("hint".to_owned(), json!(self.hint()));
-            error.insert("exitCode".to_owned(), json!(self.exit_code()));
+        let mut object = object(&self.to_string(), self.hint().as_deref(), self.exit_code());
+        if let (Self::Refused(refusal), Some(error)) = (self, object.get_mut("error").and_then(Value::as_object_mut)) {
+            error.extend(refusal.to_json());
         }
-        json!({ "error": error })
+        object
     }
+}
+
+/// Writes a failure outside the client to stderr as [`ClientError::report`] does: for people, or as one JSON object.
+pub fn report(message: &str, hint: Option<&str>, exit_code: u8, json: bool) {
+    if json {
+        eprintln!("{}", object(message, hint, exit_code));
+    } else {
+        eprint!("{}", text(message, hint));
+    }
+}
+
+fn text(message: &str, hint: Option<&str>) -> String {
+    let hint = hint.map(|hint| format!("hint: {hint}\n")).unwrap_or_default();
+    format!("error: {message}\n{hint}")
+}
+
+fn object(message: &str, hint: Option<&str>, exit_code: u8) -> Value {
+    json!({ "error": { "message": message, "hint": hint, "exitCode": exit_code } })
 }
 
 impl Refusal {
@@ -190,6 +231,9 @@ impl Refusal {
             claims: Vec::new(),
             idempotency_key: None,
             rejected: RejectedClaims::default(),
+            limit: None,
+            allowed: "of that cell, or of an administrator",
+            broken: false,
         }
     }
 
@@ -218,14 +262,15 @@ impl Refusal {
         hint.unwrap_or_else(|| self.hint_of_code())
     }
 
-    fn to_json(&self) -> Value {
-        json!({
-            "code": code_name(self.code),
-            "reason": self.reason,
-            "message": self.message,
-            "retryAfterSeconds": self.retry_after.map(|after| after.as_secs_f64()),
-            "claims": self.claims.iter().map(RejectedClaim::to_json).collect::<Value>(),
-        })
+    fn to_json(&self) -> [(String, Value); 5] {
+        [
+            ("code", json!(code_name(self.code))),
+            ("reason", json!(self.reason)),
+            ("message", json!(self.message)),
+            ("retryAfterSeconds", json!(self.retry_after.map(|after| after.as_secs_f64()))),
+            ("claims", self.claims.iter().map(RejectedClaim::to_json).collect()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
     }
 
     fn hint_of_reason(&self, reason: &str) -> Option<String> {
@@ -239,14 +284,24 @@ impl Refusal {
             "LEASE_ROLLED_BACK" => "nothing of it was kept: begin the update again".to_owned(),
             "LEASE_COMMITTED" => "to undo it, begin an update that destroys what it created".to_owned(),
             "NOT_OWNER" => "only the cell that owns it can change it: check --cell".to_owned(),
-            "LIMIT_EXCEEDED" => "split the update".to_owned(),
+            "LIMIT_EXCEEDED" => self.hint_of_limit().to_owned(),
             "IDEMPOTENCY_KEY_REUSED" => "use another --idempotency-key for another update".to_owned(),
             "NO_IDENTITY" => "say who you are with --cert and --key".to_owned(),
-            "RULE_DENIED" => "use the certificate of that cell, or of an administrator".to_owned(),
+            "RULE_DENIED" => format!("use the certificate {}", self.allowed),
             "STORE_UNAVAILABLE" => "nothing was changed; the server's log says what is wrong with its store".to_owned(),
             "OVERLOADED" => again(),
             _ => return self.retry_after.map(|_| again()),
         })
+    }
+
+    fn hint_of_limit(&self) -> &'static str {
+        match self.limit.as_deref() {
+            Some("bucket_value_bytes") => "shorten the value",
+            Some("source_id_bytes") => "shorten the source id",
+            Some("idempotency_key_bytes") => "shorten --idempotency-key",
+            Some("claims_per_classify") => "name fewer claims",
+            _ => "split the update",
+        }
     }
 
     fn hint_of_code(&self) -> Option<String> {
@@ -364,6 +419,10 @@ mod tests {
         ClientError::from(Status::with_error_details(code, "no", details))
     }
 
+    fn unreachable() -> ClientError {
+        ClientError::Unreachable { server: String::new(), cause: String::new(), hint: String::new() }
+    }
+
     fn record(value: &str) -> Metadata {
         Metadata { bucket: Some(Bucket { r#type: 4, value: value.to_owned() }), ..Metadata::default() }
     }
@@ -398,7 +457,7 @@ mod tests {
             assert_eq!(refused(code, "BRAND_NEW").exit_code(), exit_code, "{code:?}");
         }
         assert_eq!(ClientError::Usage(String::new()).exit_code(), 2);
-        assert_eq!(ClientError::Unreachable { server: String::new(), cause: String::new() }.exit_code(), 5);
+        assert_eq!(unreachable().exit_code(), 5);
     }
 
     fn two_rejected() -> ClientError {
@@ -467,6 +526,22 @@ mod tests {
         let busy = ClientError::from(Status::with_error_details(Code::FailedPrecondition, "busy", details));
         assert!(busy.to_text().ends_with("hint: another update is under way: try again in 250 ms\n"));
         assert_eq!(busy.to_json()["error"]["retryAfterSeconds"], 0.25);
+    }
+
+    #[test]
+    fn limits_say_what_to_shorten() {
+        for (limit, hint) in [
+            ("bucket_value_bytes", "shorten the value"),
+            ("source_id_bytes", "shorten the source id"),
+            ("idempotency_key_bytes", "shorten --idempotency-key"),
+            ("claims_per_update", "split the update"),
+            ("request_bytes", "split the update"),
+        ] {
+            let mut details = ErrorDetails::new();
+            details.set_error_info("LIMIT_EXCEEDED", "leasehold", [("limit".to_owned(), limit.to_owned())]);
+            let error = ClientError::from(Status::with_error_details(Code::InvalidArgument, "no", details));
+            assert!(error.to_text().ends_with(&format!("hint: {hint}\n")), "{limit}: {}", error.to_text());
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod bench;
 mod connection;
 mod contract;
 mod error;
+mod handshake;
 mod output;
 mod read;
 mod update;
@@ -11,7 +12,7 @@ mod words;
 
 use std::io;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_client::ClaimServiceClient;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{bucket, source, subject};
 use leasehold_proto::gitlab::cells::topology_service::classify_service_client::ClassifyServiceClient;
@@ -19,8 +20,8 @@ use tonic::transport::Channel;
 
 pub use bench::BenchArgs;
 pub use connection::Connection;
-pub use error::{ClientError, EXIT_CODES, Refusal};
-pub use read::{ClassifyArgs, GetArgs, LeasesArgs, RecordsArgs};
+pub use error::{ClientError, EXIT_CODES, Refusal, report};
+pub use read::{CellsArgs, ClassifyArgs, GetArgs, LeasesArgs, RecordsArgs};
 pub use update::{BeginArgs, SettleArgs};
 pub use words::{BucketArg, SourceArg, SourceIdArg, SubjectArg};
 
@@ -31,27 +32,53 @@ const MAX_ANSWER_BYTES: usize = 64 << 20;
 #[derive(Clone, Debug, Subcommand)]
 pub enum Verb {
     /// List the cells that the server is configured with
-    Cells,
+    Cells(Ask<CellsArgs>),
     /// Begin an update: take a lease on all of its claims, or on none
     #[command(after_long_help = types_help())]
-    Begin(BeginArgs),
+    Begin(Ask<BeginArgs>),
     /// Commit a lease: make its changes final
-    Commit(SettleArgs),
+    Commit(Ask<SettleArgs>),
     /// Roll a lease back: take its changes back
-    Rollback(SettleArgs),
+    Rollback(Ask<SettleArgs>),
     /// Show the record of one claim, and the cell that holds it
     #[command(after_long_help = types_help())]
-    Get(GetArgs),
+    Get(Ask<GetArgs>),
     /// Ask which cell a request belongs to
     #[command(after_long_help = types_help())]
-    Classify(ClassifyArgs),
+    Classify(Ask<ClassifyArgs>),
     /// List a cell's outstanding leases, oldest first
-    Leases(LeasesArgs),
+    Leases(Ask<LeasesArgs>),
     /// List a cell's records out of one table, in key order
     #[command(after_long_help = types_help())]
-    Records(RecordsArgs),
+    Records(Ask<RecordsArgs>),
     /// Measure saves (one begin, one commit) against a server; leaves its claims behind
-    Bench(BenchArgs),
+    ///
+    /// When some saves failed, it shows the result, then the first error, and exits with that error's code.
+    Bench(Ask<BenchArgs>),
+}
+
+/// What a verb asks, and whom.
+#[derive(Clone, Debug, Args)]
+pub struct Ask<A: Args> {
+    #[command(flatten)]
+    args: A,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+impl<A: Args> Ask<A> {
+    async fn answer(
+        self,
+        json: bool,
+        verb: impl AsyncFnOnce(&Session<'_>, A) -> Result<(), ClientError>,
+    ) -> Result<(), ClientError> {
+        match verb(&Session { connection: &self.connection, json }, self.args).await {
+            // Whoever reads the output has seen enough.
+            Err(ClientError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            Err(error) if error.is_of_connection() => Err(handshake::explain(&self.connection).await.unwrap_or(error)),
+            answered => answered,
+        }
+    }
 }
 
 /// Asks the server what `verb` says, and writes the answer to stdout: for people, or as JSON.
@@ -59,25 +86,17 @@ pub enum Verb {
 /// # Errors
 /// When the question is malformed, the server cannot be reached, or it refuses. Show it with
 /// [`ClientError::report`] and exit with [`ClientError::exit_code`].
-pub async fn run(connection: &Connection, verb: Verb, json: bool) -> Result<(), ClientError> {
-    match answer(&Session { connection, json }, verb).await {
-        // Whoever reads the output has seen enough.
-        Err(ClientError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        answered => answered,
-    }
-}
-
-async fn answer(session: &Session<'_>, verb: Verb) -> Result<(), ClientError> {
+pub async fn run(verb: Verb, json: bool) -> Result<(), ClientError> {
     match verb {
-        Verb::Cells => read::cells(session).await,
-        Verb::Begin(args) => update::begin(session, args).await,
-        Verb::Commit(args) => update::commit(session, args).await,
-        Verb::Rollback(args) => update::rollback(session, args).await,
-        Verb::Get(args) => read::get(session, args).await,
-        Verb::Classify(args) => read::classify(session, args).await,
-        Verb::Leases(args) => read::leases(session, args).await,
-        Verb::Records(args) => read::records(session, args).await,
-        Verb::Bench(args) => bench::bench(session, args).await,
+        Verb::Cells(ask) => ask.answer(json, read::cells).await,
+        Verb::Begin(ask) => ask.answer(json, update::begin).await,
+        Verb::Commit(ask) => ask.answer(json, update::commit).await,
+        Verb::Rollback(ask) => ask.answer(json, update::rollback).await,
+        Verb::Get(ask) => ask.answer(json, read::get).await,
+        Verb::Classify(ask) => ask.answer(json, read::classify).await,
+        Verb::Leases(ask) => ask.answer(json, read::leases).await,
+        Verb::Records(ask) => ask.answer(json, read::records).await,
+        Verb::Bench(ask) => ask.answer(json, bench::bench).await,
     }
 }
 

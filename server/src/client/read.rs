@@ -18,6 +18,10 @@ use super::words::{
     show_subject, source_type,
 };
 
+/// Nothing: all the cells are listed.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CellsArgs {}
+
 /// Which claim to show.
 #[derive(Clone, Debug, clap::Args)]
 pub struct GetArgs {
@@ -73,7 +77,7 @@ pub struct RecordsArgs {
     #[arg(long = "bucket-type", value_name = "TYPE", value_parser = bucket_type)]
     bucket_types: Vec<i32>,
 
-    /// Only source ids above this one
+    /// Only source ids above this one, written as in `begin --source`
     #[arg(long, value_name = "ID")]
     after: Option<SourceIdArg>,
 
@@ -82,7 +86,7 @@ pub struct RecordsArgs {
     up_to: Option<SourceIdArg>,
 }
 
-pub(super) async fn cells(session: &Session<'_>) -> Result<(), ClientError> {
+pub(super) async fn cells(session: &Session<'_>, _: CellsArgs) -> Result<(), ClientError> {
     let mut client = session.classifier().await?;
     let request = session.connection.request(GetCellsRequest {});
     let cells = session.connection.wait(client.get_cells(request)).await?.into_inner().cells;
@@ -103,7 +107,8 @@ pub(super) async fn get(session: &Session<'_>, args: GetArgs) -> Result<(), Clie
     let mut client = session.claims().await?;
     let BucketArg(bucket) = args.bucket;
     let request = session.connection.request(GetRecordRequest { bucket: Some(bucket), claim: None });
-    let found = session.connection.wait(client.get_record(request)).await?.into_inner();
+    let found = session.connection.wait(client.get_record(request)).await;
+    let found = found.map_err(ClientError::for_admins)?.into_inner();
     if session.json { json_line(&found) } else { fields(&record_fields(&found)?) }
 }
 

@@ -44,7 +44,8 @@ pub struct BeginArgs {
     /// The row that all the claims come out of, such as USERS:7
     ///
     /// An id that is a number is sent as 8 big-endian bytes, a UUID as its 16, one that starts with 0x as the
-    /// hexadecimal bytes that follow, any other as its own bytes.
+    /// hexadecimal bytes that follow, any other as its own bytes. Text that itself starts with 0x has to be given in
+    /// hexadecimal.
     #[arg(long, value_name = "TABLE:ID", required_unless_present = "file")]
     source: Option<SourceArg>,
 

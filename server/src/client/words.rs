@@ -132,7 +132,7 @@ impl FromStr for SourceArg {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (kind, id) = split(text, "TABLE:ID, such as `USERS:7`")?;
-        Ok(Self(Source { r#type: source_type(kind)?, rails_primary_key_id: source_id(id) }))
+        Ok(Self(Source { r#type: source_type(kind)?, rails_primary_key_id: source_id(id)? }))
     }
 }
 
@@ -144,13 +144,18 @@ impl FromStr for SourceIdArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Ok(Self(source_id(text)))
+        source_id(text).map(Self)
     }
 }
 
 /// The bytes of a typed source id: 8 for a decimal number, 16 for a UUID, those after `0x`, else the text's.
-pub(super) fn source_id(text: &str) -> Vec<u8> {
-    decimal(text).or_else(|| uuid_bytes(text)).or_else(|| hex_bytes(text)).unwrap_or_else(|| text.as_bytes().to_vec())
+pub(super) fn source_id(text: &str) -> Result<Vec<u8>, String> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => hex_bytes(digits).ok_or_else(|| {
+            format!("`{text}` is no source id: after 0x, use two hexadecimal digits for each byte, also for text")
+        }),
+        None => Ok(decimal(text).or_else(|| uuid_bytes(text)).unwrap_or_else(|| text.as_bytes().to_vec())),
+    }
 }
 
 fn decimal(text: &str) -> Option<Vec<u8>> {
@@ -163,10 +168,11 @@ fn uuid_bytes(text: &str) -> Option<Vec<u8>> {
     text.eq_ignore_ascii_case(&uuid.to_string()).then(|| uuid.as_bytes().to_vec())
 }
 
-fn hex_bytes(text: &str) -> Option<Vec<u8>> {
-    let digits = text.strip_prefix("0x").filter(|digits| !digits.is_empty() && digits.len().is_multiple_of(2))?;
+fn hex_bytes(digits: &str) -> Option<Vec<u8>> {
+    // A sign is no digit, whatever the library reads.
+    let whole = !digits.is_empty() && digits.len().is_multiple_of(2) && digits.bytes().all(|c| c.is_ascii_hexdigit());
     let pairs = (0..digits.len()).step_by(2);
-    pairs.map(|at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()).collect()
+    pairs.map(|at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()).collect::<Option<_>>().filter(|_| whole)
 }
 
 /// A source id for people. Typing what this shows names the same bytes again.
@@ -178,7 +184,7 @@ pub(super) fn show_source_id(bytes: &[u8]) -> String {
         return uuid.to_string();
     }
     match str::from_utf8(bytes) {
-        Ok(text) if source_id(text) == bytes && !text.chars().any(char::is_control) => text.to_owned(),
+        Ok(text) if source_id(text).as_deref() == Ok(bytes) && !text.chars().any(char::is_control) => text.to_owned(),
         _ => bytes.iter().fold("0x".to_owned(), |hex, byte| hex + &format!("{byte:02x}")),
     }
 }
@@ -246,6 +252,7 @@ mod tests {
 
     #[test]
     fn source_ids_become_bytes_in_the_order_of_keys() {
+        let source_id = |text| source_id(text).unwrap();
         assert_eq!(source_id("7"), [0, 0, 0, 0, 0, 0, 0, 7]);
         assert_eq!(source_id("18446744073709551615"), [0xff; 8]);
         assert_eq!(source_id("007"), b"007");
@@ -254,24 +261,33 @@ mod tests {
         assert_eq!(source_id("00000000-0000-0000-0000-0000000000ff").len(), 16);
         assert_eq!(source_id("000000000000000000000000000000ff").len(), 32);
         assert_eq!(source_id("0x00ff"), [0, 0xff]);
-        assert_eq!(source_id("0xé"), "0xé".as_bytes());
         assert_eq!(source_id("en-GB"), b"en-GB");
     }
 
     #[test]
+    fn malformed_hexadecimal_is_no_text() {
+        for text in ["0xzz", "0xf", "0x", "0X0", "0xé", "0x+f", "0x0g"] {
+            assert!(source_id(text).unwrap_err().contains(&format!("`{text}`")), "{text}");
+        }
+        assert_eq!(source_id("0Xff"), Ok(vec![0xff]));
+    }
+
+    #[test]
     fn shown_source_ids_name_the_same_bytes() {
-        let shown: [(&[u8], &str); 7] = [
+        let shown: [(&[u8], &str); 9] = [
             (&[0, 0, 0, 0, 0, 0, 0, 7], "7"),
             (&[0; 16], "00000000-0000-0000-0000-000000000000"),
             (b"en-GB", "en-GB"),
             (b"123", "0x313233"),
             (b"0xff", "0x30786666"),
+            (b"0xzz", "0x30787a7a"),
+            (b"0Xzz", "0x30587a7a"),
             (&[0xff, 0], "0xff00"),
             (b"a\nb", "0x610a62"),
         ];
         for (bytes, text) in shown {
             assert_eq!(show_source_id(bytes), text);
-            assert_eq!(source_id(text), bytes, "{text}");
+            assert_eq!(source_id(text).as_deref(), Ok(bytes), "{text}");
         }
     }
 

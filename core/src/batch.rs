@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::bucket::{Bucket, BucketKey, BucketType};
-use crate::catalogue::Catalogue;
-use crate::claim::{Source, Subject, UserData};
+use crate::catalogue::{Catalogue, ValueError};
+use crate::claim::{Record, Source, Subject, UserData};
 use crate::rejection::{Detail, List, Offence, Place, Reason, Rejection};
 
 /// The most claims in one update, creates and destroys together (B11).
@@ -153,6 +153,16 @@ pub fn check_size(claims: usize) -> Result<(), Rejection> {
         return Err(Rejection::whole(Reason::LimitExceeded, detail));
     }
     Ok(())
+}
+
+/// The key of the claim that has this record, of which bucket, subject and source are what a create may have.
+///
+/// # Errors
+/// One of them is not.
+pub fn record_key(bucket_type: BucketType, record: &Record, catalogue: &Catalogue) -> Result<BucketKey, ValueError> {
+    let refused = |(reason, detail)| ValueError { reason, detail };
+    check_subject(record.subject).and_then(|()| check_source(&record.source)).map_err(refused)?;
+    Ok(catalogue.bucket(bucket_type, record.spelling.clone())?.key)
 }
 
 fn limit(name: &'static str, max: usize, actual: usize) -> Detail {

@@ -33,3 +33,9 @@ impl fmt::Display for BucketType {
         self.0.fmt(f)
     }
 }
+
+impl fmt::Display for BucketKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.bucket_type, self.canonical.escape_debug())
+    }
+}

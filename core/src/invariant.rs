@@ -1,6 +1,8 @@
-//! What must hold of any state, each by name. Checked after every step in tests, and by `leasehold` on request.
+//! What must hold of any state, each by name. Checked after every step in tests, and row by row by an import.
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use rustc_hash::FxHashSet;
 
 use crate::bucket::BucketKey;
 use crate::claim::Claim;
@@ -24,10 +26,10 @@ pub struct State {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// A held claim's lease is not outstanding, is of another cell, or does not list it.
-    #[error("claim {0:?} is held by lease {1}, which does not hold it")]
+    #[error("claim `{0}` is held by lease {1}, which does not hold it")]
     HeldClaimWithoutItsLease(BucketKey, LeaseId),
     /// An outstanding lease lists a claim that it does not hold.
-    #[error("lease {1} lists claim {0:?}, which it does not hold")]
+    #[error("lease {1} lists claim `{0}`, which it does not hold")]
     LeaseListsForeignClaim(BucketKey, LeaseId),
     /// An outstanding lease lists a claim twice, or none.
     #[error("lease {0} lists no claim, or one twice")]
@@ -36,7 +38,7 @@ pub enum Violation {
     #[error("the fence of lease {0} is doubled or above the newest")]
     FenceOutOfOrder(LeaseId),
     /// A replay names an unknown lease, or one of another cell or key.
-    #[error("the idempotency key {0:?} names a lease that was not begun with it")]
+    #[error("the idempotency key `{0}` names a lease that was not begun with it")]
     ReplayWithoutItsLease(IdempotencyKey),
 }
 
@@ -45,39 +47,82 @@ pub enum Violation {
 /// # Errors
 /// The first violation found.
 pub fn check(state: &State) -> Result<(), Violation> {
-    state.claims.iter().try_for_each(|(key, claim)| held_claim_has_its_lease(state, key, claim))?;
-    state.leases.iter().try_for_each(|(id, lease)| lease_holds_what_it_lists(state, *id, lease))?;
-    fences_are_distinct(state)?;
-    state.replays.iter().try_for_each(|(key, replay)| replay_has_its_lease(state, key, replay))
+    let lease_of = |claim: &Claim| claim.hold().and_then(|hold| state.leases.get(&hold.lease));
+    state.claims.iter().try_for_each(|(key, claim)| held_claim(key, claim, lease_of(claim)))?;
+    state.leases.iter().try_for_each(|(id, lease)| lease_holds(*id, lease, |key| state.claims.get(key)))?;
+    let mut fences = Fences::default();
+    state.leases.iter().try_for_each(|(id, lease)| fences.take(*id, lease.fence))?;
+    fences.check_newest(state.fence)?;
+    state.replays.iter().try_for_each(|(key, used)| replay(key, used, state.leases.get(&used.lease)))
 }
 
-fn held_claim_has_its_lease(state: &State, key: &BucketKey, claim: &Claim) -> Result<(), Violation> {
+/// Checks that a held claim is on the list of its lease, given as far as it is known.
+///
+/// # Errors
+/// It is not.
+pub fn held_claim(key: &BucketKey, claim: &Claim, lease: Option<&Lease>) -> Result<(), Violation> {
     let Some(hold) = claim.hold() else { return Ok(()) };
-    let lease = state.leases.get(&hold.lease);
     let holds = lease.is_some_and(|lease| lease.cell == claim.owner && lease.claims().contains(key));
     if holds { Ok(()) } else { Err(Violation::HeldClaimWithoutItsLease(key.clone(), hold.lease)) }
 }
 
-fn lease_holds_what_it_lists(state: &State, id: LeaseId, lease: &Lease) -> Result<(), Violation> {
+/// Checks that an outstanding lease holds exactly what it lists, given what is claimed.
+///
+/// # Errors
+/// It does not.
+pub fn lease_holds<'a>(
+    id: LeaseId,
+    lease: &Lease,
+    claim: impl Fn(&BucketKey) -> Option<&'a Claim>,
+) -> Result<(), Violation> {
     let LeaseState::Outstanding(keys) = &lease.state else { return Ok(()) };
     if keys.is_empty() || keys.iter().collect::<BTreeSet<_>>().len() != keys.len() {
         return Err(Violation::LeaseListsBadly(id));
     }
-    let held = |key: &BucketKey| state.claims.get(key).and_then(Claim::hold).is_some_and(|hold| hold.lease == id);
-    match keys.iter().find(|key| !held(key)) {
+    let is_held = |claim: &Claim| claim.owner == lease.cell && claim.hold().is_some_and(|hold| hold.lease == id);
+    match keys.iter().find(|key| !claim(key).is_some_and(is_held)) {
         Some(key) => Err(Violation::LeaseListsForeignClaim(key.clone(), id)),
         None => Ok(()),
     }
 }
 
-fn fences_are_distinct(state: &State) -> Result<(), Violation> {
-    let mut seen = BTreeSet::new();
-    let bad = state.leases.iter().find(|(_, lease)| lease.fence > state.fence || !seen.insert(lease.fence));
-    bad.map_or(Ok(()), |(id, _)| Err(Violation::FenceOutOfOrder(*id)))
+/// The fences of leases, seen one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct Fences {
+    seen: FxHashSet<Fence>,
+    highest: Option<(Fence, LeaseId)>,
 }
 
-fn replay_has_its_lease(state: &State, key: &IdempotencyKey, replay: &Replay) -> Result<(), Violation> {
-    let lease = state.leases.get(&replay.lease);
-    let named = lease.is_some_and(|lease| lease.idempotency_key.as_ref() == Some(key) && lease.fence == replay.fence);
-    if named { Ok(()) } else { Err(Violation::ReplayWithoutItsLease(key.clone())) }
+impl Fences {
+    /// Takes in a lease's fence.
+    ///
+    /// # Errors
+    /// Another lease has it.
+    pub fn take(&mut self, id: LeaseId, fence: Fence) -> Result<(), Violation> {
+        if !self.seen.insert(fence) {
+            return Err(Violation::FenceOutOfOrder(id));
+        }
+        self.highest = self.highest.max(Some((fence, id)));
+        Ok(())
+    }
+
+    /// Checks that no lease's fence is above the newest.
+    ///
+    /// # Errors
+    /// One is.
+    pub fn check_newest(&self, newest: Fence) -> Result<(), Violation> {
+        let above = self.highest.filter(|(fence, _)| *fence > newest);
+        above.map_or(Ok(()), |(_, id)| Err(Violation::FenceOutOfOrder(id)))
+    }
+}
+
+/// Checks that an idempotency key names the lease that was begun with it, given as far as it is known.
+///
+/// # Errors
+/// It does not.
+pub fn replay(key: &IdempotencyKey, replay: &Replay, lease: Option<&Lease>) -> Result<(), Violation> {
+    let begun_with = |lease: &Lease| {
+        lease.cell == key.cell && lease.idempotency_key.as_ref() == Some(key) && lease.fence == replay.fence
+    };
+    if lease.is_some_and(begun_with) { Ok(()) } else { Err(Violation::ReplayWithoutItsLease(key.clone())) }
 }

@@ -51,6 +51,12 @@ pub struct IdempotencyKey {
     pub key: Arc<str>,
 }
 
+impl fmt::Display for IdempotencyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.cell, self.key.escape_debug())
+    }
+}
+
 /// How a lease ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Outcome {

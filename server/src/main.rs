@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
-use leasehold_server::client::{self, Connection, EXIT_CODES, Verb};
+use clap::builder::Resettable;
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use leasehold_server::client::{self, EXIT_CODES, Verb};
 use leasehold_server::config::{Config, ConfigError, LogFormat};
 use leasehold_server::serve::{ServeError, serve};
 use leasehold_server::{trace, transfer};
@@ -16,15 +17,17 @@ use leasehold_server::{trace, transfer};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Exit codes beside those of the client, which has the same two; [`EXIT_CODES`] lists them all.
+const FAILURE: u8 = 1;
+const USAGE: u8 = 2;
+
 /// Keeps names unique across many databases.
 #[derive(Parser)]
 #[command(name = "leasehold", version, after_help = EXIT_CODES, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    #[command(flatten)]
-    connection: Connection,
-    /// Answer in JSON, for machines
+    /// Answer in JSON, for machines; errors too, on standard error
     #[arg(long, global = true)]
     json: bool,
 }
@@ -90,6 +93,9 @@ struct ImportArgs {
     /// What to read [default: standard input]
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
+    /// The configuration to be served with: its bucket types are known and, where it has cells, no others
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
 impl ServeArgs {
@@ -106,25 +112,54 @@ impl ServeArgs {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match cli.command {
-        Command::Serve(args) => exit(run_server(args)),
-        Command::Export(args) => exit(export(args)),
-        Command::Import(args) => exit(import(args)),
+    let Cli { command, json } = match parse() {
+        Ok(cli) => cli,
+        Err(error) => return misused(&error),
+    };
+    match command {
+        Command::Serve(args) => exit(run_server(args), json),
+        Command::Export(args) => exit(export(args), json),
+        Command::Import(args) => exit(import(args), json),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "leasehold", &mut io::stdout());
             ExitCode::SUCCESS
         }
-        Command::Client(verb) => ask(&cli.connection, verb, cli.json),
+        Command::Client(verb) => ask(verb, json),
     }
 }
 
-fn exit<E: std::fmt::Display>(result: Result<(), E>) -> ExitCode {
+fn parse() -> Result<Cli, clap::Error> {
+    let matches = without_empty_variables(Cli::command()).try_get_matches()?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))
+}
+
+/// A variable that is set to nothing is not set.
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let is_empty = |arg: &Arg| arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
+    let unset = |arg: Arg| if is_empty(&arg) { arg.env(Resettable::Reset) } else { arg };
+    command.mut_args(unset).mut_subcommands(without_empty_variables)
+}
+
+/// Shows what is wrong with the command line, or the help that was asked for.
+fn misused(error: &clap::Error) -> ExitCode {
+    // There is no parsed command line to ask.
+    let json = std::env::args_os().skip(1).take_while(|word| word != "--").any(|word| word == "--json");
+    if !(json && error.use_stderr()) {
+        error.exit();
+    }
+    let text = error.to_string();
+    let (message, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let [message, hint] = [message, rest].map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
+    client::report(message.trim_start_matches("error: "), Some(&hint), USAGE, json);
+    ExitCode::from(USAGE)
+}
+
+fn exit<E: std::fmt::Display>(result: Result<(), E>, json: bool) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
+            client::report(&error.to_string(), None, FAILURE, json);
+            ExitCode::from(FAILURE)
         }
     }
 }
@@ -155,7 +190,7 @@ fn export(args: ExportArgs) -> Result<(), ServeError> {
 fn replace<T>(path: &std::path::Path, write: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
     let mut part = path.as_os_str().to_owned();
     part.push(".part");
-    let file = File::create(&part)?;
+    let file = transfer::create_private(part.as_ref())?;
     let written = write(&file).and_then(|written| file.sync_all().map(|()| written));
     let replaced = written.and_then(|written| std::fs::rename(&part, path).map(|()| written));
     if replaced.is_err() {
@@ -167,9 +202,13 @@ fn replace<T>(path: &std::path::Path, write: impl FnOnce(&File) -> io::Result<T>
 
 fn import(args: ImportArgs) -> Result<(), ServeError> {
     let data = Config { data: args.data, ..Config::default() }.data_dir()?;
+    let config = args.config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
+    let rules = config.import_rules()?;
     let rows = match &args.input {
-        Some(path) => transfer::import(&data, BufReader::new(File::open(path).map_err(|error| named(path, &error))?)),
-        None => transfer::import(&data, io::stdin().lock()),
+        Some(path) => {
+            transfer::import(&data, BufReader::new(File::open(path).map_err(|error| named(path, &error))?), rules)
+        }
+        None => transfer::import(&data, io::stdin().lock(), rules),
     };
     eprintln!("imported {} rows into `{}`", rows.map_err(io::Error::other)?, data.display());
     Ok(())
@@ -179,12 +218,12 @@ fn named(path: &std::path::Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))
 }
 
-fn ask(connection: &Connection, verb: Verb, json: bool) -> ExitCode {
+fn ask(verb: Verb, json: bool) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return exit(Err(error)),
+        Err(error) => return exit(Err(error), json),
     };
-    match runtime.block_on(client::run(connection, verb, json)) {
+    match runtime.block_on(client::run(verb, json)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             error.report(json);

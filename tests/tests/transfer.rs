@@ -20,6 +20,7 @@ use leasehold_tests::client::{Begun, Client, Update, lease_of, name_of, reason, 
 use leasehold_tests::server::{Server, binary};
 use leasehold_tests::transfer::{export, import, run, state};
 use leasehold_tests::wire::eventually;
+use serde_json::Value;
 use tempfile::TempDir;
 
 fn names(names: &[&str], from: u64) -> Vec<Metadata> {
@@ -82,7 +83,7 @@ async fn exported(dir: &Path) -> (World, String) {
     (world, lines)
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_import_is_what_was_exported() {
     let dir = TempDir::new().unwrap();
     let (world, lines) = exported(dir.path()).await;
@@ -116,7 +117,7 @@ async fn an_import_is_what_was_exported() {
     invariant::check(&state(&export(&data).unwrap()).unwrap()).unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_rollback_after_an_import_restores_what_was() {
     let dir = TempDir::new().unwrap();
     let (world, _) = exported(dir.path()).await;
@@ -129,7 +130,7 @@ async fn a_rollback_after_an_import_restores_what_was() {
     assert_eq!(shown(&mut client).await, rows(&rest));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_running_server_keeps_its_data_to_itself() {
     let server = Server::start().unwrap();
     let mut client = Client::connect(&server, 1).await.unwrap();
@@ -141,7 +142,7 @@ async fn a_running_server_keeps_its_data_to_itself() {
     client.begin(Update { creates: names(&["zoe"], 99), ..Update::default() }).await.expect("the server still serves");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_import_needs_a_new_directory_and_whole_lines() {
     let dir = TempDir::new().unwrap();
     let (_, lines) = exported(dir.path()).await;
@@ -173,7 +174,205 @@ async fn an_import_needs_a_new_directory_and_whole_lines() {
     }
 }
 
-#[tokio::test]
+/// The rows of an export.
+struct Rows(Vec<Value>);
+
+impl Rows {
+    fn of(lines: &str) -> Self {
+        Self(lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+    }
+
+    /// The line of the first row of a kind that has this in it.
+    fn find(&self, kind: &str, text: &str) -> usize {
+        let found = |row: &Value| row.get(kind).is_some_and(|row| row.to_string().contains(text));
+        self.0.iter().position(found).unwrap_or_else(|| panic!("no {kind} has {text}"))
+    }
+
+    /// Changes a value of that row; its line, from 1.
+    fn set(&mut self, kind: &str, text: &str, pointer: &str, value: Value) -> usize {
+        let at = self.find(kind, text);
+        *self.0[at].pointer_mut(pointer).unwrap() = value;
+        at + 1
+    }
+
+    /// Puts a copy of a row in front of the last; its line, from 1.
+    fn repeat(&mut self, kind: &str, text: &str) -> usize {
+        let (row, end) = (self.0[self.find(kind, text)].clone(), self.0.len() - 1);
+        self.0.insert(end, row);
+        end + 1
+    }
+
+    fn lines(self) -> String {
+        self.0.into_iter().map(|row| format!("{row}\n")).collect()
+    }
+}
+
+const NIL: &str = "00000000-0000-0000-0000-000000000000";
+
+/// Spoils an export; the line at which that shows.
+type Spoil = fn(&mut Rows) -> usize;
+
+/// Rows that stand twice, or can't be by themselves.
+fn bad_rows() -> Vec<(Spoil, &'static str)> {
+    vec![
+        (|rows| rows.repeat("claim", "carol"), "the claim stands in the export twice"),
+        (|rows| rows.repeat("claim", "frank"), "the claim stands in the export twice"),
+        (|rows| rows.repeat("lease", "Committed"), "the lease stands in the export twice"),
+        (|rows| rows.repeat("lease", "Outstanding"), "the lease stands in the export twice"),
+        (|rows| rows.repeat("replay", "first"), "the idempotency key stands in the export twice"),
+        (
+            |rows| rows.set("claim", "carol", "/claim/key/canonical", "Carol".into()),
+            "the key `4:Carol` is not the canonical form of the record's value, which is `4:carol`",
+        ),
+        (
+            |rows| rows.set("claim", "ALICE", "/claim/claim/state/Replacing/1/old/spelling", "Zoe".into()),
+            "the key `4:alice` is not the canonical form of the record's value, which is `4:zoe`",
+        ),
+        (|rows| rows.set("claim", "carol", "/claim/key/bucket_type", 99.into()), "bucket type 99 is neither built in"),
+        (|rows| rows.set("claim", "carol", "/claim/claim/owner", 0.into()), "cell 0 is not 1 or more"),
+        (|rows| rows.set("lease", "Committed", "/lease/lease/cell", (-1).into()), "cell -1 is not 1 or more"),
+        (
+            |rows| rows.set("claim", "carol", "/claim/claim/state/Active/source/id", "".into()),
+            "`source.rails_primary_key_id` is empty",
+        ),
+        (
+            |rows| rows.set("claim", "carol", "/claim/claim/state/Active/subject/id", 0.into()),
+            "`subject.id` is not 1 or more",
+        ),
+    ]
+}
+
+/// Rows that can't be beside each other.
+fn contradictions() -> Vec<(Spoil, &'static str)> {
+    vec![
+        (
+            |rows| {
+                rows.set("claim", "frank", "/claim/claim/state/Creating/0/lease", NIL.into());
+                rows.find("lease", "Outstanding") + 1
+            },
+            "lists claim `4:frank`, which it does not hold",
+        ),
+        (
+            |rows| {
+                rows.set("claim", "frank", "/claim/claim/owner", 2.into());
+                rows.find("lease", "Outstanding") + 1
+            },
+            "lists claim `4:frank`, which it does not hold",
+        ),
+        (
+            |rows| rows.set("lease", "Outstanding", "/lease/lease/state/Outstanding", serde_json::json!([])),
+            "lists no claim, or one twice",
+        ),
+        (
+            |rows| {
+                let unlisted = serde_json::json!([{"bucket_type": 4, "canonical": "alice"}]);
+                rows.set("lease", "Outstanding", "/lease/lease/state/Outstanding", unlisted);
+                rows.find("claim", "bob") + 1
+            },
+            "claim `4:bob` is held by lease",
+        ),
+        (
+            |rows| {
+                let fence = rows.0[rows.find("lease", "Committed")].pointer("/lease/lease/fence").unwrap().clone();
+                rows.set("lease", "RolledBack", "/lease/lease/fence", fence);
+                rows.find("lease", "Committed").max(rows.find("lease", "RolledBack")) + 1
+            },
+            "is doubled or above the newest",
+        ),
+        (|rows| rows.set("end", "fence", "/end/fence", 2.into()), "is doubled or above the newest"),
+        (
+            |rows| rows.set("replay", "first", "/replay/replay/lease", NIL.into()),
+            "the idempotency key `1:first` names a lease that was not begun with it",
+        ),
+        (
+            |rows| rows.set("replay", "first", "/replay/key/cell", 2.into()),
+            "the idempotency key `2:first` names a lease that was not begun with it",
+        ),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_import_takes_nothing_that_the_engine_could_not_have_made() {
+    let dir = TempDir::new().unwrap();
+    let (_, lines) = exported(dir.path()).await;
+    let (data, bad) = (dir.path().join("new"), dir.path().join("bad"));
+    for (spoil, message) in bad_rows().into_iter().chain(contradictions()) {
+        let mut rows = Rows::of(&lines);
+        let line = spoil(&mut rows);
+        let count = rows.0.len() - 2;
+        rows.set("end", "fence", "/end/rows", count.into());
+        std::fs::write(&bad, rows.lines()).unwrap();
+        let output = run("import", &data, &["--input", bad.to_str().unwrap()]).unwrap();
+        println!("{message}: {}", String::from_utf8_lossy(&output.stderr));
+        refused(&output, &format!("line {line} can't be imported: "));
+        refused(&output, message);
+        assert!(!data.exists(), "{message}: something is left behind");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_import_takes_rows_in_another_order() {
+    let dir = TempDir::new().unwrap();
+    let (_, lines) = exported(dir.path()).await;
+    let mut rows = Rows::of(&lines).0;
+    let of_kind = |kind: &str| rows.iter().filter(|row| row.get(kind).is_some()).cloned().rev().collect::<Vec<_>>();
+    let kinds = ["header", "claim", "lease", "replay", "end"].map(of_kind);
+    rows = kinds.concat();
+    std::fs::write(dir.path().join("other"), Rows(rows).lines()).unwrap();
+    import(&dir.path().join("new"), &dir.path().join("other")).unwrap();
+    assert_eq!(export(&dir.path().join("new")).unwrap(), lines);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_import_knows_what_the_configuration_has() {
+    let dir = TempDir::new().unwrap();
+    let (_, lines) = exported(dir.path()).await;
+    let path = |name: &str| dir.path().join(name);
+    let mut rows = Rows::of(&lines);
+    rows.set("claim", "carol", "/claim/key/bucket_type", 100.into());
+    let line = rows.find("claim", "carol") + 1;
+    std::fs::write(path("custom"), rows.lines()).unwrap();
+    let rule = "[[bucket_types]]\nnumber = 100\nname = \"TEAMS\"\nform = \"word\"\nfold_case = true\n";
+    let cell = |id| format!("[[cells]]\nid = {id}\nname = \"a\"\naddress = \"a.example\"\n");
+    for (name, config, message) in [
+        ("types", rule.to_owned(), None),
+        ("types and the cell", format!("{}{rule}", cell(1)), None),
+        // It is served with a flag, so for an import it need not say all.
+        ("types and an address", format!("listen = \"0.0.0.0:7171\"\n{rule}"), None),
+        ("no types", cell(1), Some(format!("line {line} can't be imported: bucket type 100 is neither"))),
+        ("another cell", format!("{}{rule}", cell(2)), Some("cell 1 is not among the `[[cells]]`".to_owned())),
+        ("no configuration", "limit = 1".to_owned(), Some("is not valid".to_owned())),
+        ("a bad one", format!("{}{}", cell(1), cell(1)), Some("cell id 1 is given twice".to_owned())),
+    ] {
+        std::fs::write(path("config"), config).unwrap();
+        let [config, lines] = ["config", "custom"].map(|name| path(name).to_str().unwrap().to_owned());
+        let output = run("import", &path(name), &["--config", &config, "--input", &lines]).unwrap();
+        match message {
+            Some(message) => refused(&output, &message),
+            None => assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr)),
+        }
+        assert_eq!(path(name).exists(), output.status.success(), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_was_there_keeps_its_mode_and_a_new_one_is_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let dir = TempDir::new().unwrap();
+    exported(dir.path()).await;
+    let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+    std::fs::create_dir(&old).unwrap();
+    std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o750)).unwrap();
+    refused(&run("import", &old, &["--input", "/dev/null"]).unwrap(), "the export is cut short");
+    assert_eq!((mode(&old), std::fs::read_dir(&old).unwrap().count()), (0o750, 0));
+    for (data, expected) in [(&old, 0o750), (&new, 0o700)] {
+        import(data, &dir.path().join("lines")).unwrap();
+        assert_eq!(mode(data), expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_import_that_was_killed_is_not_served() {
     let dir = TempDir::new().unwrap();
     let (_, lines) = exported(dir.path()).await;
@@ -193,7 +392,7 @@ async fn an_import_that_was_killed_is_not_served() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_export_that_fails_keeps_the_copy_that_was_there() {
     let dir = TempDir::new().unwrap();
     let (_, lines) = exported(dir.path()).await;

@@ -1,7 +1,8 @@
 //! Group commit: takes what is waiting, loads its rows once, runs each command in turn, writes once, answers all.
 //!
 //! Each command sees the effect of those before it, gets its own answer, and no answer leaves before its change is
-//! durable. Commit and rollback go before begin when there is more than fits, and are never turned away.
+//! durable. Commit and rollback go before begin when there is more than fits, and are never turned away. A begin is
+//! taken in only where there is room for its claims beside those that are held and those that wait.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,9 +10,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use leasehold_core::bucket::BucketKey;
+use leasehold_core::claim::Claim;
 use leasehold_core::rejection::Rejection;
 use leasehold_core::store::Store;
 use leasehold_core::time::Timestamp;
+use leasehold_core::transaction::{NetChanges, RowChange};
 use leasehold_core::update::{Command, Reply};
 use tokio::sync::oneshot;
 
@@ -32,11 +36,19 @@ const RETRY_AFTER: Duration = Duration::from_millis(200);
 /// Why a command got no answer from the engine.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Refusal {
-    /// Too many begins are waiting.
+    /// Too many begins are waiting, or too many claims are held.
     #[error("the server is overloaded, try again")]
     Overloaded {
         /// When to try again.
         retry_after: Duration,
+    },
+    /// A begin alone has more claims than may be held.
+    #[error("the update alone has {claims} claims, more than `limits.held_claims` = {max}: make it smaller")]
+    TooLarge {
+        /// Its claims.
+        claims: usize,
+        /// How many may be held.
+        max: usize,
     },
     /// The store failed, or is about to.
     #[error("{0}")]
@@ -65,10 +77,21 @@ struct Job {
     answer: oneshot::Sender<Decision>,
 }
 
+/// How much may be taken in.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Begins that may wait.
+    pub queued_begins: usize,
+    /// Claims that may be held by leases, with those of begins under way.
+    pub held_claims: usize,
+}
+
 #[derive(Default)]
 struct Waiting {
     settles: VecDeque<Job>,
     begins: VecDeque<Job>,
+    // Claims that are held, and that begins under way may come to hold.
+    claims: usize,
     // The writer is woken when this many wait.
     wanted: usize,
     closed: bool,
@@ -100,7 +123,7 @@ impl Gather {
 struct Queue {
     waiting: Mutex<Waiting>,
     arrived: Condvar,
-    max_begins: usize,
+    room: Room,
     failed: AtomicBool,
 }
 
@@ -115,12 +138,11 @@ impl Queue {
         if waiting.closed {
             return Err(Refusal::Stopping);
         }
-        match job.command {
-            Command::Settle(_) => waiting.settles.push_back(job),
-            Command::Begin(_) | Command::Forget(_) if waiting.begins.len() < self.max_begins => {
-                waiting.begins.push_back(job)
-            }
-            Command::Begin(_) | Command::Forget(_) => return Err(Refusal::overloaded()),
+        if let Command::Settle(_) = job.command {
+            waiting.settles.push_back(job);
+        } else {
+            waiting.claims += self.room.admit(&waiting, &job.command)?;
+            waiting.begins.push_back(job);
         }
         let enough = waiting.len() >= waiting.wanted;
         drop(waiting);
@@ -165,9 +187,31 @@ impl Queue {
         Some(group)
     }
 
+    /// Puts what a group's begins have come to hold in the place of what they might have, and takes off what is settled.
+    fn account(&self, group: &[Job], changes: &[RowChange<BucketKey, Claim>]) {
+        let held = |claim: &Option<Claim>| usize::from(claim.as_ref().is_some_and(|claim| claim.hold().is_some()));
+        let begun: usize = changes.iter().map(|change| held(&change.after)).sum();
+        let ended: usize = changes.iter().map(|change| held(&change.before)).sum();
+        let reserved: usize = group.iter().map(|job| claims_of(&job.command)).sum();
+        let mut waiting = self.lock();
+        waiting.claims = (waiting.claims + begun).saturating_sub(ended + reserved);
+    }
+
     fn close(&self) {
         self.lock().closed = true;
         self.arrived.notify_all();
+    }
+}
+
+impl Room {
+    /// The claims that a begin needs room for, where there is room.
+    fn admit(self, waiting: &Waiting, command: &Command) -> Result<usize, Refusal> {
+        let claims = claims_of(command);
+        if claims > self.held_claims {
+            return Err(Refusal::TooLarge { claims, max: self.held_claims });
+        }
+        let fits = claims == 0 || waiting.claims.saturating_add(claims) <= self.held_claims;
+        if waiting.begins.len() < self.queued_begins && fits { Ok(claims) } else { Err(Refusal::overloaded()) }
     }
 }
 
@@ -185,19 +229,25 @@ pub struct Committer {
 }
 
 impl Committer {
-    /// Starts the writer on a thread of its own. `max_begins` is how many begins may wait.
+    /// Starts the writer on a thread of its own. `held_claims` are in the store already.
     ///
     /// # Errors
     /// The thread could not be started.
-    pub fn start<S>(store: S, max_begins: usize, guard: Guard, metrics: Arc<Metrics>) -> std::io::Result<Self>
+    pub fn start<S>(
+        store: S,
+        held_claims: usize,
+        room: Room,
+        guard: Guard,
+        metrics: Arc<Metrics>,
+    ) -> std::io::Result<Self>
     where
         S: Store + Send + 'static,
         S::Error: std::fmt::Display,
     {
         let queue = Arc::new(Queue {
-            waiting: Mutex::default(),
+            waiting: Mutex::new(Waiting { claims: held_claims, ..Waiting::default() }),
             arrived: Condvar::new(),
-            max_begins,
+            room,
             failed: AtomicBool::new(false),
         });
         let writer =
@@ -267,10 +317,13 @@ where
         let Some(refusal) = refusal else { return group };
         let failed = self.failed.is_some();
         let refused = group.extract_if(.., |job| failed || matches!(job.command, Command::Begin(_)));
-        for job in refused {
-            send(job.answer, Err(refusal.clone()));
-        }
+        self.refuse(refused.collect(), &refusal);
         group
+    }
+
+    fn refuse(&self, group: Vec<Job>, refusal: &Refusal) {
+        self.queue.account(&group, &[]);
+        group.into_iter().for_each(|job| send(job.answer, Err(refusal.clone())));
     }
 
     fn warning(&mut self) -> Option<Refusal> {
@@ -299,19 +352,19 @@ where
                 let took = saving.elapsed();
                 self.gather = Gather::after(group.len(), took);
                 self.metrics.saved(took);
+                self.queue.account(&group, &changes.claims);
                 answer(group, decisions);
             }
             // A row that can't be read must fail only the commands that read it.
             Err(_) if group.len() > 1 => group.into_iter().for_each(|job| self.commit(vec![job])),
             Err(error) => {
                 tracing::error!(%error, "a row could not be read");
-                let refusal = Refusal::StoreUnavailable(error.to_string().into());
-                group.into_iter().for_each(|job| send(job.answer, Err(refusal.clone())));
+                self.refuse(group, &Refusal::StoreUnavailable(error.to_string().into()));
             }
         }
     }
 
-    fn decide(&self, group: &[Job]) -> Result<(Vec<Decision>, leasehold_core::transaction::NetChanges), S::Error> {
+    fn decide(&self, group: &[Job]) -> Result<(Vec<Decision>, NetChanges), S::Error> {
         let commands = || group.iter().map(|job| &job.command);
         let mut workspace = self.store.workspace()?;
         loop {
@@ -335,8 +388,7 @@ where
     fn fail(&mut self, error: &str, group: Vec<Job>) {
         tracing::error!(error, "the store failed: nothing is written any more; mend the cause and restart the server");
         let reason: Arc<str> = format!("{error}; whether the last commands were kept is known after a restart").into();
-        let refusal = Refusal::StoreUnavailable(reason);
-        group.into_iter().for_each(|job| send(job.answer, Err(refusal.clone())));
+        self.refuse(group, &Refusal::StoreUnavailable(reason));
         self.failed = Some(Refusal::StoreUnavailable(error.into()));
         self.queue.failed.store(true, Ordering::Relaxed);
     }

@@ -1,11 +1,14 @@
 //! One typed configuration: file, environment, flags; the later wins.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod check;
+
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use leasehold_core::catalogue::{BucketRule, Catalogue};
 use leasehold_core::claim::CellId;
+use leasehold_core::rules::Rules;
 use serde::Deserialize;
 
 /// What the configuration file may say. Every field has a default; unknown fields are errors.
@@ -81,8 +84,8 @@ pub struct Tls {
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
-    /// Who signs clients' certificates. Without it nobody is identified, and every call that asks who calls is refused.
-    pub client_ca: Option<PathBuf>,
+    /// Who signs clients' certificates. Without it nobody could be identified, and nothing be called.
+    pub client_ca: PathBuf,
     /// The trust domain of clients' SAN URIs: `spiffe://DOMAIN/cell/7`, `…/router`, `…/admin`.
     #[serde(default = "default_trust_domain")]
     pub trust_domain: String,
@@ -182,11 +185,85 @@ pub enum ConfigError {
         error: Box<toml::de::Error>,
     },
     /// A cell's number is below 1.
-    #[error("cell id {0} is not 1 or more")]
+    #[error("cell id {0} is not 1 or more: give the cell another `id`")]
     CellId(i64),
     /// Two cells have one number.
-    #[error("cell id {0} is given twice")]
+    #[error("cell id {0} is given twice: give one of the cells another `id`")]
     CellTwice(i64),
+    /// A cell without a name.
+    #[error("cell {0} has an empty `name`: give it one")]
+    EmptyName(i64),
+    /// Two cells have one name.
+    #[error("cells {first} and {second} have one `name`, `{name}`: rename one")]
+    NameTwice {
+        /// The name.
+        name: String,
+        /// One cell.
+        first: i64,
+        /// The other.
+        second: i64,
+    },
+    /// Nobody can be sent there.
+    #[error(
+        "the `address` of cell {cell}, `{address}`, is neither an http(s) URL nor a host: write `https://HOST:PORT` or `HOST:PORT`"
+    )]
+    Address {
+        /// The cell.
+        cell: i64,
+        /// What it has for an address.
+        address: String,
+    },
+    /// A session would belong to two cells.
+    #[error(
+        "the `session_prefix` of cell {cell}, `{prefix}`, begins that of cell {other}, `{longer}`: a session would belong to both; end each in a sign that the others lack, such as `-`"
+    )]
+    SessionPrefix {
+        /// The shorter prefix.
+        prefix: String,
+        /// Its cell.
+        cell: i64,
+        /// The one that begins with it.
+        longer: String,
+        /// That one's cell.
+        other: i64,
+    },
+    /// A range that has no ids, or such that no sequence gives out.
+    #[error(
+        "the `sequence_range` of cell {cell} goes from {minval} to {maxval}: let `minval` be 1 or more, and `maxval` no less than that"
+    )]
+    SequenceRange {
+        /// The cell.
+        cell: i64,
+        /// Where it begins.
+        minval: i64,
+        /// Where it ends.
+        maxval: i64,
+    },
+    /// Two cells would give out the same ids.
+    #[error(
+        "the `sequence_range`s of cells {first} and {second} overlap from {from} to {to}: both would give out these ids; move one of them"
+    )]
+    SequenceRanges {
+        /// One cell.
+        first: i64,
+        /// The other.
+        second: i64,
+        /// The first id of both.
+        from: i64,
+        /// The last.
+        to: i64,
+    },
+    /// A setting with which nothing works.
+    #[error("`{0}` is 0: give 1 or more, or leave it out for the default")]
+    Zero(&'static str),
+    /// A trust domain that no certificate can have.
+    #[error(
+        "`tls.trust_domain`, `{0}`, is not a trust domain: it has lower-case letters, digits, `.`, `-` and `_` only"
+    )]
+    TrustDomain(String),
+    /// Metrics and calls at one address.
+    #[error("`metrics_listen` and `listen` are both `{0}`: give one of them another port")]
+    MetricsListen(SocketAddr),
     /// A bucket type's number is below 1.
     #[error("bucket type number {0} is not 1 or more")]
     BucketType(i32),
@@ -222,27 +299,7 @@ impl Config {
         if self.cells.is_empty() {
             self.cells = development_cells();
         }
-        let mut seen = BTreeMap::new();
-        for cell in &self.cells {
-            if cell.id < 1 {
-                return Err(ConfigError::CellId(cell.id));
-            }
-            if seen.insert(cell.id, ()).is_some() {
-                return Err(ConfigError::CellTwice(cell.id));
-            }
-        }
-        let mut known: BTreeSet<_> = Catalogue::default().rules().map(|rule| rule.number).collect();
-        for rule in &self.bucket_types {
-            if rule.number.0 < 1 {
-                return Err(ConfigError::BucketType(rule.number.0));
-            }
-            if !known.insert(rule.number) {
-                return Err(ConfigError::BucketTypeTwice(rule.number.0));
-            }
-        }
-        if self.tls.is_none() && !self.listen.ip().is_loopback() && !self.insecure_plaintext {
-            return Err(ConfigError::Plaintext(self.listen));
-        }
+        check::all(&self)?;
         Ok(self)
     }
 
@@ -255,6 +312,24 @@ impl Config {
         let state =
             || std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute()).or_else(home);
         self.data.clone().or_else(|| Some(state()?.join("leasehold"))).ok_or(ConfigError::NoStateFolder)
+    }
+
+    /// What an import is held to: the bucket types, and the cells where any are given.
+    ///
+    /// # Errors
+    /// One of them can't be.
+    pub fn import_rules(&self) -> Result<Rules, ConfigError> {
+        check::cells(&self.cells)?;
+        check::bucket_types(&self.bucket_types)?;
+        Ok(self.rules())
+    }
+
+    /// The bucket types and the cells, as the engine takes them.
+    pub fn rules(&self) -> Rules {
+        Rules {
+            catalogue: Catalogue::with(self.bucket_types.iter().cloned()),
+            cells: self.cells().into_keys().collect(),
+        }
     }
 
     /// The cells by number.
@@ -272,26 +347,4 @@ fn development_cells() -> Vec<CellConfig> {
         sequence_range: Some(SequenceRange { minval: (id - 1) * 1_000_000_000 + 1, maxval: id * 1_000_000_000 }),
     };
     vec![cell(1), cell(2)]
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-    use super::*;
-
-    fn with_bucket_types(numbers: &[i32]) -> Result<Config, ConfigError> {
-        let rule =
-            |number| format!("[[bucket_types]]\nnumber = {number}\nname = \"X\"\nform = \"word\"\nfold_case = false\n");
-        let text: String = numbers.iter().map(rule).collect();
-        toml::from_str::<Config>(&text).unwrap().checked()
-    }
-
-    #[test]
-    fn b12_a_bucket_type_keeps_its_meaning() {
-        assert_eq!(with_bucket_types(&[100, 101]).unwrap().bucket_types.len(), 2);
-        assert!(matches!(with_bucket_types(&[0]), Err(ConfigError::BucketType(0))));
-        assert!(matches!(with_bucket_types(&[4]), Err(ConfigError::BucketTypeTwice(4))));
-        assert!(matches!(with_bucket_types(&[100, 100]), Err(ConfigError::BucketTypeTwice(100))));
-    }
 }

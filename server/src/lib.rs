@@ -5,6 +5,7 @@ pub mod client;
 pub mod committer;
 pub mod config;
 pub mod connection;
+mod greeting;
 pub mod grpc;
 pub mod identity;
 pub mod metrics;

@@ -1,5 +1,6 @@
 //! `leasehold serve`: puts the parts together, and takes them apart in order.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,8 +10,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use leasehold_core::batch::MAX_REQUEST_BYTES;
-use leasehold_core::catalogue::Catalogue;
-use leasehold_core::rules::Rules;
+use leasehold_core::claim::CellId;
 use leasehold_core::store::Store;
 use leasehold_core::update::{Command, Forget};
 use leasehold_proto::AccessRules;
@@ -24,9 +24,10 @@ use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 use tower::Layer;
 
-use crate::committer::{Committer, Guard, Refusal, now};
+use crate::committer::{Committer, Guard, Refusal, Room, now};
 use crate::config::{Config, ConfigError};
 use crate::connection::Connections;
+use crate::greeting::{self, Greeting};
 use crate::grpc::{Claims, Classify, GuardLayer, Service, http_router};
 use crate::identity::Caller;
 use crate::metrics::{Metrics, Reading};
@@ -84,7 +85,15 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
         Some(address) => Some(listen(address).await?),
         None => None,
     };
-    greet(&config, &data, listener.local_addr()?, metrics_listener.as_ref().map(TcpListener::local_addr).transpose()?);
+    let greeting = Greeting {
+        config: &config,
+        data: &data,
+        address: listener.local_addr()?,
+        metrics: metrics_listener.as_ref().map(TcpListener::local_addr).transpose()?,
+        certificate_hosts: certificates.as_ref().map(|certificates| certificates.hosts()).unwrap_or_default(),
+        strangers: strangers(&config, service.store()),
+    };
+    greeting.lines().iter().for_each(|line| say(line));
 
     let (stop, stopping) = watch::channel(false);
     let (health, health_service) = tonic_health::server::health_reporter();
@@ -162,28 +171,36 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
 
 fn service(config: &Config, data: &std::path::Path, store: EmbeddedStore) -> Result<Service, ServeError> {
     let metrics = Arc::new(Metrics::default());
-    let guard = guard(config, data.to_owned(), store.clone());
-    let committer = Committer::start(store.clone(), config.limits.queued_begins, guard, metrics.clone())?;
-    let rules = Rules {
-        catalogue: Catalogue::with(config.bucket_types.iter().cloned()),
-        cells: config.cells().into_keys().collect(),
-    };
-    Ok(Service::new(config, rules, store, committer, metrics))
+    let guard = guard(config.min_free_disk_mib, data.to_owned());
+    let room = Room { queued_begins: config.limits.queued_begins, held_claims: config.limits.held_claims };
+    let held_claims = store.occupancy().held_claims;
+    let committer = Committer::start(store.clone(), held_claims, room, guard, metrics.clone())?;
+    Ok(Service::new(config, config.rules(), store, committer, metrics))
 }
 
-/// Keeps begins away from a full disk, where a failing write would stop everything, and from full memory.
-fn guard(config: &Config, data: PathBuf, store: EmbeddedStore) -> Guard {
-    let (min_free_mib, max_held) = (config.min_free_disk_mib, config.limits.held_claims);
+/// Keeps begins away from a full disk, where a failing write would stop everything.
+fn guard(min_free_mib: u64, data: PathBuf) -> Guard {
     Box::new(move || {
-        if store.occupancy().held_claims > max_held {
-            return Some(Refusal::overloaded());
-        }
         let disk = nix::sys::statvfs::statvfs(&data).ok()?;
         let free_mib = disk.blocks_available().saturating_mul(disk.fragment_size()) / (1024 * 1024);
         let message =
             format!("the disk has {free_mib} MiB free, less than `min_free_disk_mib` = {min_free_mib}: make room");
         (free_mib < min_free_mib).then(|| Refusal::StoreUnavailable(message.into()))
     })
+}
+
+/// The cells that own claims and are not configured: a cell that was taken out too early, mostly.
+fn strangers(config: &Config, store: &EmbeddedStore) -> Vec<CellId> {
+    let known = config.cells();
+    let owners = store.owners().unwrap_or_else(|error| {
+        tracing::error!(%error, "the owners of claims can't be read");
+        BTreeSet::new()
+    });
+    let strangers: Vec<_> = owners.into_iter().filter(|owner| !known.contains_key(owner)).collect();
+    if let Some(warning) = greeting::warning(&strangers) {
+        tracing::warn!("{warning}");
+    }
+    strangers
 }
 
 fn access_rules() -> Result<AccessRules, ServeError> {
@@ -300,22 +317,4 @@ async fn forget_some(service: &Arc<Service>, retention_seconds: u64) -> bool {
     }
     let decisions = forgets.join_all().await;
     found == FORGET_BATCH && decisions.iter().all(Result::is_ok)
-}
-
-fn greet(config: &Config, data: &std::path::Path, address: SocketAddr, metrics: Option<SocketAddr>) {
-    let scheme = if config.tls.is_some() { "https" } else { "http" };
-    let cells: Vec<_> = config.cells.iter().map(|cell| format!("{} ({})", cell.id, cell.name)).collect();
-    let metrics = match metrics {
-        Some(metrics) => format!("http://{metrics}/metrics"),
-        None if config.tls.is_none() => format!("{scheme}://{address}/metrics"),
-        None => "off: give `--metrics-listen`".into(),
-    };
-    let cell = config.cells.first().map_or(1, |cell| cell.id);
-    say(&format!("leasehold {} listening on {address}", env!("CARGO_PKG_VERSION")));
-    say(&format!("  data in   {}", data.display()));
-    say(&format!("  cells     {}", cells.join(", ")));
-    say(&format!("  metrics   {metrics}"));
-    say(&format!(
-        "try: leasehold begin --server {scheme}://{address} --cell {cell} --create USERNAMES:alice --subject USER:7 --source USERS:7"
-    ));
 }

@@ -2,6 +2,7 @@
 //! the server, and again when they change, where a failure keeps what was good.
 
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,6 +17,8 @@ use rustls::server::WebPkiClientVerifier;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::config::Tls;
 use crate::identity::Caller;
@@ -59,24 +62,34 @@ fn server_config(tls: &Tls) -> Result<rustls::ServerConfig, TlsError> {
     let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| unusable("certificate", &tls.certificate, error))?;
-    let builder = match &tls.client_ca {
-        None => builder.with_no_client_auth(),
-        Some(path) => {
-            let mut roots = RootCertStore::empty();
-            for authority in read_certificates("client authority", path)? {
-                roots.add(authority).map_err(|error| unusable("client authority", path, error))?;
-            }
-            // A client without a certificate gets as far as a clear refusal, and health checks need none.
-            let verifier =
-                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).allow_unauthenticated();
-            builder
-                .with_client_cert_verifier(verifier.build().map_err(|error| unusable("client authority", path, error))?)
-        }
-    };
+    let authority = &tls.client_ca;
+    let mut roots = RootCertStore::empty();
+    for certificate in read_certificates("client authority", authority)? {
+        roots.add(certificate).map_err(|error| unusable("client authority", authority, error))?;
+    }
+    // A client without a certificate gets as far as a clear refusal, and health checks need none.
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).allow_unauthenticated();
+    let verifier = verifier.build().map_err(|error| unusable("client authority", authority, error))?;
+    let builder = builder.with_client_cert_verifier(verifier);
     let mut config =
         builder.with_single_cert(chain, key).map_err(|error| unusable("certificate", &tls.certificate, error))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
+}
+
+fn hosts(der: &[u8]) -> Vec<String> {
+    let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Vec::new() };
+    let Ok(Some(names)) = certificate.subject_alternative_name() else { return Vec::new() };
+    let host = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) if !name.contains('*') => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => match (<[u8; 4]>::try_from(*bytes), <[u8; 16]>::try_from(*bytes)) {
+            (Ok(v4), _) => Some(Ipv4Addr::from(v4).to_string()),
+            (_, Ok(v6)) => Some(format!("[{}]", Ipv6Addr::from(v6))),
+            _ => None,
+        },
+        _ => None,
+    };
+    names.value.general_names.iter().filter_map(host).collect()
 }
 
 /// The certificates in force.
@@ -95,10 +108,16 @@ impl Certificates {
         Ok(Self { tls, current })
     }
 
+    /// The hosts that the server's certificate is for, in its order; a wildcard is none.
+    pub fn hosts(&self) -> Vec<String> {
+        let chain = read_certificates("certificate", &self.tls.certificate).unwrap_or_default();
+        chain.first().map(|certificate| hosts(certificate)).unwrap_or_default()
+    }
+
     /// Watches the files for as long as it is polled, and takes up what has changed.
     pub async fn watch(&self) {
         let mut seen = self.fingerprint();
-        let mut ticks = tokio::time::interval(Duration::from_secs(self.tls.reload_interval_seconds.max(1)));
+        let mut ticks = tokio::time::interval(Duration::from_secs(self.tls.reload_interval_seconds));
         loop {
             ticks.tick().await;
             let now = self.fingerprint();
@@ -121,8 +140,8 @@ impl Certificates {
 
     /// The files' contents, to see a change of any kind.
     fn fingerprint(&self) -> Vec<Option<Vec<u8>>> {
-        let files = [Some(&self.tls.certificate), Some(&self.tls.key), self.tls.client_ca.as_ref()];
-        files.into_iter().flatten().map(|path| std::fs::read(path).ok()).collect()
+        let files = [&self.tls.certificate, &self.tls.key, &self.tls.client_ca];
+        files.into_iter().map(|path| std::fs::read(path).ok()).collect()
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod certificates;
 pub mod client;
 pub mod model;
+mod nested_cargo;
 pub mod server;
 pub mod transfer;
 pub mod vectors;

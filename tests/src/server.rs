@@ -17,6 +17,8 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
+use crate::nested_cargo::package_variables;
+
 const START_DEADLINE: Duration = Duration::from_secs(10);
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
 const LISTENING: &str = "listening on ";
@@ -51,9 +53,7 @@ fn build() -> Result<PathBuf> {
     if directory.ends_with("release") {
         command.arg("--release");
     }
-    // What cargo tells this test about its package would be news to build scripts, and have them run again.
-    let told = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(told)) {
+    for name in package_variables() {
         command.env_remove(name);
     }
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

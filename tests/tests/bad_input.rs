@@ -217,19 +217,71 @@ async fn b11_a_request_may_have_10_mib_and_no_byte_more() {
     let padded = |bytes: usize| {
         let mut message = vec![0xfa, 0x01];
         prost::encoding::encode_varint((bytes - 6) as u64, &mut message);
+        assert_eq!(message.len(), 6);
         message.resize(bytes, 0);
         message
     };
     for path in [BEGIN, GET_RECORD, CLASSIFY] {
         let refusal = refused(path, call_raw(&world.channel, path, padded(MAX_REQUEST_BYTES)).await);
         assert_eq!(refusal.kind(), INVALID, "{path}: {}", refusal.message);
-        let refusal = refused(path, call_raw(&world.channel, path, padded(MAX_REQUEST_BYTES + 1)).await);
-        assert_eq!(refusal.kind(), LIMIT, "{path}: {}", refusal.message);
-        assert_eq!(refusal.figure("limit"), Some("request_bytes"));
-        assert_eq!(refusal.figure("max"), Some("10485760"));
-        assert_eq!(refusal.figure("actual"), Some("10485761"));
-        assert!(refusal.message.contains("10485761"), "{}", refusal.message);
+        for bytes in [MAX_REQUEST_BYTES + 1, 11_500_000, 40_000_000] {
+            let refusal = refused(path, call_raw(&world.channel, path, padded(bytes)).await);
+            assert_eq!(refusal.kind(), LIMIT, "{path}: {}", refusal.message);
+            let figures = ["limit", "max", "actual"].map(|name| refusal.figure(name).unwrap_or_default().to_owned());
+            assert_eq!(figures, ["request_bytes", "10485760", &bytes.to_string()]);
+            assert!(refusal.message.contains(&bytes.to_string()), "{}", refusal.message);
+        }
     }
+    world.expect_unharmed().await;
+}
+
+fn frame(kind: u8, flags: u8, stream: u8, body: &[u8]) -> Vec<u8> {
+    let [_, length @ ..] = u32::try_from(body.len()).unwrap().to_be_bytes();
+    [&length[..], &[kind, flags, 0, 0, 0, stream], body].concat()
+}
+
+/// Reads one HTTP/2 frame: its type, flags, stream and content.
+async fn read_frame(stream: &mut TcpStream) -> (u8, u8, u8, Vec<u8>) {
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).await.unwrap();
+    let mut body = vec![0; usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2])];
+    stream.read_exact(&mut body).await.unwrap();
+    (head[3], head[4], head[8], body)
+}
+
+/// A client that goes on sending what it announced has to get the answer first, and may then be told to stop.
+#[tokio::test(flavor = "multi_thread")]
+async fn b11_an_oversize_request_is_answered_before_it_is_cut_off() {
+    let (data, headers, reset, settings) = (0, 1, 3, 4);
+    let (end_stream, end_headers) = (1, 4);
+    let world = World::new().await;
+    // Header fields by their number in the static table, literal values, no compression.
+    let literal = |name: &[u8], value: &str| [name, &[u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
+    let fields = [
+        vec![0x83, 0x86],
+        literal(&[0x01], "test"),
+        literal(&[0x04], BEGIN),
+        literal(&[0x0f, 0x10], "application/grpc"),
+        literal(&[0x00, 2, b't', b'e'], "trailers"),
+    ];
+    let announced = [&[0], &11_500_000_u32.to_be_bytes()[..], &[0; 10_000]].concat();
+    let mut stream = TcpStream::connect(world.server.address()).await.unwrap();
+    let request = [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        frame(settings, 0, 0, &[]),
+        frame(headers, end_headers, 1, &fields.concat()),
+        frame(data, 0, 1, &announced),
+    ];
+    stream.write_all(&request.concat()).await.unwrap();
+    let mut answer = Vec::new();
+    while answer.len() < 2 {
+        let (kind, flags, id, body) = read_frame(&mut stream).await;
+        if id == 1 && (kind == headers || kind == reset) {
+            answer.push((kind, flags, if kind == reset { body } else { vec![] }));
+        }
+    }
+    let no_error = vec![0; 4];
+    assert_eq!(answer, [(headers, end_headers | end_stream, vec![]), (reset, 0, no_error)]);
     world.expect_unharmed().await;
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use tokio::process::Command;
 
+use crate::nested_cargo::package_variables;
 use crate::process::Group;
 
 /// One run of cargo.
@@ -83,12 +84,10 @@ async fn run(step: &Step) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Cargo as a person calls it: what it tells this program about its package would be news to build scripts, and have them
-/// run again.
+/// Cargo as a person calls it.
 fn cargo() -> Command {
     let mut cargo = Command::new("cargo");
-    let told = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(told)) {
+    for name in package_variables() {
         cargo.env_remove(name);
     }
     cargo

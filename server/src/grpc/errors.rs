@@ -49,6 +49,7 @@ pub(super) fn refused(refusal: &Refusal) -> Status {
             let details = vec![error_info("OVERLOADED", HashMap::new()), retry_info(*retry_after)];
             status(Code::ResourceExhausted, refusal.to_string(), details)
         }
+        Refusal::TooLarge { claims, max } => over_limit("held_claims", *max, Some(*claims)),
         Refusal::StoreUnavailable(_) | Refusal::Stopping => {
             status(Code::Unavailable, refusal.to_string(), vec![error_info("STORE_UNAVAILABLE", HashMap::new())])
         }

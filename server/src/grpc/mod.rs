@@ -58,8 +58,8 @@ impl Service {
             cells: config.cells().into_iter().map(|(id, cell)| (id, cell_info(cell))).collect(),
             store,
             committer,
-            running_lists: Semaphore::new(config.limits.concurrent_lists.max(1)),
-            admitted_lists: Semaphore::new(config.limits.concurrent_lists.max(1) + config.limits.queued_lists),
+            running_lists: semaphore(config.limits.concurrent_lists),
+            admitted_lists: semaphore(config.limits.concurrent_lists.saturating_add(config.limits.queued_lists)),
             metrics,
             failing: AtomicBool::new(false),
         }
@@ -125,6 +125,10 @@ impl Service {
         self.failing.store(true, Ordering::Relaxed);
         errors::refused(&Refusal::StoreUnavailable(error.to_string().into()))
     }
+}
+
+fn semaphore(permits: usize) -> Semaphore {
+    Semaphore::new(permits.min(Semaphore::MAX_PERMITS))
 }
 
 fn cell_info(cell: CellConfig) -> CellInfo {

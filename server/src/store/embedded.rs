@@ -14,16 +14,18 @@
 //! kept in memory too, read from its rows at opening.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{OpenOptions, TryLockError};
+use std::fmt::Display;
+use std::fs::{DirBuilder, OpenOptions, TryLockError};
 use std::io::ErrorKind;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use fjall::compaction::Leveled;
 use fjall::config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy};
 use fjall::{
-    CompressionType, Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable, Snapshot,
+    CompressionType, Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable, Slice, Snapshot,
 };
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::claim::{CellId, Claim, ClaimState, Record, SourceId};
@@ -65,6 +67,9 @@ pub enum StoreError {
     /// What was read is not what was written.
     #[error("the data is damaged: {0}: restore the data directory from a copy")]
     Damaged(String),
+    /// What keeps servers out of each other's data is gone.
+    #[error("`{}` is missing, which keeps two servers from one directory: make sure that none runs on it, then put an empty file there", .0.display())]
+    LockMissing(PathBuf),
     /// An import was cut short.
     #[error("an import into `{}` was cut short: remove the directory and import again", .0.display())]
     Incomplete(PathBuf),
@@ -95,6 +100,17 @@ impl From<fjall::Error> for StoreError {
     }
 }
 
+impl StoreError {
+    /// The same, of a file, directory or keyspace.
+    fn of(self, what: impl Display) -> Self {
+        match self {
+            Self::Damaged(error) => Self::Damaged(format!("`{what}`: {error}")),
+            Self::Failed(error) => Self::Failed(format!("`{what}`: {error}")),
+            other => other,
+        }
+    }
+}
+
 type Result<T> = std::result::Result<T, StoreError>;
 
 /// A claim at rest, as its row has it.
@@ -111,15 +127,21 @@ struct OutstandingRow<'a> {
     claims: Vec<(std::borrow::Cow<'a, BucketKey>, std::borrow::Cow<'a, Claim>)>,
 }
 
+/// A keyspace whose errors have its name.
+struct Table {
+    name: &'static str,
+    rows: Keyspace,
+}
+
 struct Inner {
     database: Database,
-    claims: Keyspace,
-    sources: Keyspace,
-    outstanding: Keyspace,
-    settled: Keyspace,
-    settled_order: Keyspace,
-    replays: Keyspace,
-    meta: Keyspace,
+    claims: Table,
+    sources: Table,
+    outstanding: Table,
+    settled: Table,
+    settled_order: Table,
+    replays: Table,
+    meta: Table,
     witness: Witness,
     held: RwLock<Held>,
 }
@@ -160,6 +182,39 @@ fn options(memtable_bytes: u64, bloom: bool) -> KeyspaceCreateOptions {
         .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(8 * MIB)))
 }
 
+impl Table {
+    fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        self.rows.get(key).map_err(|error| StoreError::from(error).of(self.name))
+    }
+
+    fn get_in(&self, snapshot: &Snapshot, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        snapshot.get(&self.rows, key).map_err(|error| StoreError::from(error).of(self.name))
+    }
+
+    /// Keys and values in order.
+    fn range<K: AsRef<[u8]>>(
+        &self,
+        snapshot: &Snapshot,
+        range: impl RangeBounds<K>,
+    ) -> impl Iterator<Item = Result<(Slice, Slice)>> {
+        let told = |error| StoreError::from(error).of(self.name);
+        snapshot.range(&self.rows, range).map(move |item| item.into_inner().map_err(told))
+    }
+
+    fn decode<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T> {
+        postcard::from_bytes(bytes).map_err(|_| self.damaged())
+    }
+
+    fn damaged(&self) -> StoreError {
+        StoreError::Damaged(format!("a row of `{}` can't be read", self.name))
+    }
+}
+
+/// Makes a directory that nobody else may look into; one that is there keeps its mode.
+fn make_private(dir: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
 impl EmbeddedStore {
     /// Opens the data directory, made where it is missing.
     ///
@@ -182,7 +237,7 @@ impl EmbeddedStore {
     ) -> std::result::Result<T, E> {
         let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", dir.display()));
         let sync = || std::fs::File::open(dir)?.sync_all();
-        std::fs::create_dir_all(dir).map_err(failed)?;
+        make_private(dir).map_err(failed)?;
         let marker = dir.join(IMPORTING);
         std::fs::write(&marker, "").and_then(|()| sync()).map_err(failed)?;
         let imported = import(Self::open_any(dir)?)?;
@@ -191,7 +246,8 @@ impl EmbeddedStore {
     }
 
     fn open_any(dir: &Path) -> Result<Self> {
-        std::fs::create_dir_all(dir).map_err(|error| StoreError::Failed(format!("`{}`: {error}", dir.display())))?;
+        let database = dir.join("fjall");
+        make_private(&database).map_err(|error| StoreError::from(fjall::Error::from(error)).of(database.display()))?;
         let open = std::panic::AssertUnwindSafe(|| Self::open_database(dir));
         // The library asserts some of what it reads; a damaged directory must not look like our own fault.
         std::panic::catch_unwind(open)
@@ -207,18 +263,25 @@ impl EmbeddedStore {
             .manual_journal_persist(true);
         let database = builder.open().map_err(|error| match error {
             fjall::Error::Locked => StoreError::Locked(dir.to_owned()),
-            other => other.into(),
+            other => StoreError::from(other).of(dir.display()),
         })?;
+        Self::open_tables(dir, database, witness).map_err(|error| error.of(dir.display()))
+    }
+
+    fn open_tables(dir: &Path, database: Database, witness: Witness) -> Result<Self> {
         let lost = KEYSPACES.iter().find(|name| !database.keyspace_exists(name));
-        let keyspace = |name, memtable_mib, bloom| database.keyspace(name, || options(memtable_mib * MIB, bloom));
+        let table = |name, memtable_mib, bloom| {
+            let rows = database.keyspace(name, || options(memtable_mib * MIB, bloom));
+            rows.map(|rows| Table { name, rows }).map_err(|error| StoreError::from(error).of(name))
+        };
         let inner = Inner {
-            claims: keyspace("claims", 16, true)?,
-            sources: keyspace("sources", 16, false)?,
-            outstanding: keyspace("outstanding", 4, false)?,
-            settled: keyspace("settled", 4, true)?,
-            settled_order: keyspace("settled_order", 4, false)?,
-            replays: keyspace("replays", 4, true)?,
-            meta: keyspace("meta", 1, false)?,
+            claims: table("claims", 16, true)?,
+            sources: table("sources", 16, false)?,
+            outstanding: table("outstanding", 4, false)?,
+            settled: table("settled", 4, true)?,
+            settled_order: table("settled_order", 4, false)?,
+            replays: table("replays", 4, true)?,
+            meta: table("meta", 1, false)?,
             witness,
             held: RwLock::default(),
             database,
@@ -235,6 +298,9 @@ impl EmbeddedStore {
         let database = dir.join("fjall");
         let lock = match OpenOptions::new().read(true).write(true).open(database.join("lock")) {
             Ok(lock) => lock,
+            Err(error) if error.kind() == ErrorKind::NotFound && database.join("version").exists() => {
+                return Err(StoreError::LockMissing(database.join("lock")));
+            }
             // The database's first file: there is none yet.
             Err(error) if error.kind() == ErrorKind::NotFound => return Witness::open(dir).map_err(failed),
             Err(error) => return Err(failed(error)),
@@ -254,6 +320,28 @@ impl EmbeddedStore {
         let (leases, held_claims) = held.counts();
         let disk_bytes = self.inner.database.disk_space().unwrap_or(0);
         Occupancy { leases, held_claims, oldest_lease: held.oldest(), disk_bytes }
+    }
+
+    /// The cells that own any claim. Costs a step a cell, whatever they own.
+    ///
+    /// # Errors
+    /// A row could not be read.
+    pub fn owners(&self) -> Result<BTreeSet<CellId>> {
+        let sources = &self.inner.sources;
+        let mut owners: BTreeSet<_> = self.inner.held().cells().collect();
+        let snapshot = self.inner.database.snapshot();
+        let mut from: Vec<u8> = Vec::new();
+        while let Some(row) = sources.range(&snapshot, std::mem::take(&mut from)..).next() {
+            let owner = keys::read_cell(&row?.0).ok_or_else(|| sources.damaged())?;
+            owners.insert(owner);
+            from = keys::beyond_cell(owner);
+        }
+        Ok(owners)
+    }
+
+    /// Where a claim stands in the order of [`for_each`](Self::for_each): no two stand in one place.
+    pub fn place(key: &BucketKey) -> Vec<u8> {
+        keys::claim(key)
     }
 
     /// Hands every row to `visit`, in the order of keys, without keeping them: claims, leases, replays.
@@ -308,7 +396,7 @@ impl Inner {
             Some(found) => Err(StoreError::Format { dir: dir.to_owned(), found }),
             None => {
                 let mut batch = self.database.batch().durability(Some(PersistMode::SyncData));
-                batch.insert(&self.meta, "format", FORMAT.to_be_bytes());
+                batch.insert(&self.meta.rows, "format", FORMAT.to_be_bytes());
                 Ok(batch.commit()?)
             }
         }
@@ -316,7 +404,7 @@ impl Inner {
 
     fn number(&self, name: &str) -> Result<Option<u64>> {
         let Some(bytes) = self.meta.get(name)? else { return Ok(None) };
-        let bytes = <[u8; 8]>::try_from(&bytes[..]).map_err(|_| damaged(name))?;
+        let bytes = <[u8; 8]>::try_from(&bytes[..]).map_err(|_| self.meta.damaged().of(name))?;
         Ok(Some(u64::from_be_bytes(bytes)))
     }
 
@@ -326,10 +414,10 @@ impl Inner {
 
     fn read_outstanding(&self) -> Result<()> {
         let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
-        for item in self.database.snapshot().iter(&self.outstanding) {
-            let (key, value) = item.into_inner()?;
-            let id = keys::read_lease(&key).ok_or_else(|| damaged("outstanding"))?;
-            let row: OutstandingRow<'_> = decode("outstanding", &value)?;
+        for row in self.outstanding.range::<&[u8]>(&self.database.snapshot(), ..) {
+            let (key, value) = row?;
+            let id = keys::read_lease(&key).ok_or_else(|| self.outstanding.damaged())?;
+            let row: OutstandingRow<'_> = self.outstanding.decode(&value)?;
             held.put_lease(id, Some(&row.lease));
             row.claims.iter().for_each(|(key, claim)| held.put_claim(key, Some(claim)));
         }
@@ -338,7 +426,12 @@ impl Inner {
 
     fn resting_claim(&self, key: &BucketKey) -> Result<Option<Claim>> {
         let bytes = self.claims.get(keys::claim(key))?;
-        bytes.map(|bytes| decode_claim(&bytes)).transpose()
+        bytes.map(|bytes| self.decode_claim(&bytes)).transpose()
+    }
+
+    fn decode_claim(&self, bytes: &[u8]) -> Result<Claim> {
+        let row: RestingRow<'_> = self.claims.decode(bytes)?;
+        Ok(Claim { owner: row.owner, state: ClaimState::Active(row.record.into_owned()) })
     }
 
     fn claim(&self, held: &Held, key: &BucketKey) -> Result<Option<Claim>> {
@@ -352,11 +445,11 @@ impl Inner {
         if let Some(lease) = held.lease(id) {
             return Ok(Some(lease.clone()));
         }
-        self.settled.get(keys::lease(id))?.map(|bytes| decode("settled", &bytes)).transpose()
+        self.settled.get(keys::lease(id))?.map(|bytes| self.settled.decode(&bytes)).transpose()
     }
 
     fn replay(&self, key: &IdempotencyKey) -> Result<Option<Replay>> {
-        self.replays.get(encode(key)?)?.map(|bytes| decode("replays", &bytes)).transpose()
+        self.replays.get(encode(key)?)?.map(|bytes| self.replays.decode(&bytes)).transpose()
     }
 
     fn put_claim(&self, batch: &mut OwnedWriteBatch, change: &RowChange<BucketKey, Claim>) -> Result<()> {
@@ -369,16 +462,16 @@ impl Inner {
         };
         let (old, new) = (before.map(place), after.map(place));
         if old != new {
-            old.into_iter().for_each(|place| batch.remove(&self.sources, place));
-            new.into_iter().for_each(|place| batch.insert(&self.sources, place, ""));
+            old.into_iter().for_each(|place| batch.remove(&self.sources.rows, place));
+            new.into_iter().for_each(|place| batch.insert(&self.sources.rows, place, ""));
         }
         let key = keys::claim(&change.key);
         match after {
             Some((owner, record)) => {
                 let row = RestingRow { owner, record: std::borrow::Cow::Borrowed(record) };
-                batch.insert(&self.claims, key, encode(&row)?);
+                batch.insert(&self.claims.rows, key, encode(&row)?);
             }
-            None => batch.remove(&self.claims, key),
+            None => batch.remove(&self.claims.rows, key),
         }
         Ok(())
     }
@@ -392,19 +485,19 @@ impl Inner {
         let key = keys::lease(change.key);
         if let Some(before) = &change.before {
             match before.state {
-                LeaseState::Outstanding(_) => batch.remove(&self.outstanding, key),
+                LeaseState::Outstanding(_) => batch.remove(&self.outstanding.rows, key),
                 LeaseState::Settled(_) => {
-                    batch.remove(&self.settled, key);
-                    batch.remove(&self.settled_order, keys::settled(before.updated_at, change.key));
+                    batch.remove(&self.settled.rows, key);
+                    batch.remove(&self.settled_order.rows, keys::settled(before.updated_at, change.key));
                 }
             }
         }
         match &change.after {
             Some(lease) if lease.outcome().is_some() => {
-                batch.insert(&self.settled, key, encode(lease)?);
-                batch.insert(&self.settled_order, keys::settled(lease.updated_at, change.key), "");
+                batch.insert(&self.settled.rows, key, encode(lease)?);
+                batch.insert(&self.settled_order.rows, keys::settled(lease.updated_at, change.key), "");
             }
-            Some(lease) => batch.insert(&self.outstanding, key, outstanding_row(lease, claims)?),
+            Some(lease) => batch.insert(&self.outstanding.rows, key, outstanding_row(lease, claims)?),
             None => {}
         }
         Ok(())
@@ -416,27 +509,25 @@ impl Inner {
     ) -> std::result::Result<Fence, E> {
         let held = self.held();
         let snapshot = self.database.snapshot();
-        let rows =
-            |keyspace: &Keyspace| snapshot.iter(keyspace).map(|item| item.into_inner().map_err(StoreError::from));
-        for row in rows(&self.claims) {
+        for row in self.claims.range::<&[u8]>(&snapshot, ..) {
             let (key, value) = row?;
-            let key = keys::read_claim(&key).ok_or_else(|| damaged("claims"))?;
+            let key = keys::read_claim(&key).ok_or_else(|| self.claims.damaged())?;
             if held.claim(&key).is_none() {
-                visit(Row::Claim(key, decode_claim(&value)?))?;
+                visit(Row::Claim(key, self.decode_claim(&value)?))?;
             }
         }
         let sorted: BTreeMap<_, _> = held.claims().collect();
         sorted.into_iter().try_for_each(|(key, claim)| visit(Row::Claim(key.clone(), claim.clone())))?;
         let sorted: BTreeMap<_, _> = held.outstanding().collect();
         sorted.into_iter().try_for_each(|(id, lease)| visit(Row::Lease(*id, lease.clone())))?;
-        for row in rows(&self.settled) {
+        for row in self.settled.range::<&[u8]>(&snapshot, ..) {
             let (key, value) = row?;
-            let id = keys::read_lease(&key).ok_or_else(|| damaged("settled"))?;
-            visit(Row::Lease(id, decode("settled", &value)?))?;
+            let id = keys::read_lease(&key).ok_or_else(|| self.settled.damaged())?;
+            visit(Row::Lease(id, self.settled.decode(&value)?))?;
         }
-        for row in rows(&self.replays) {
+        for row in self.replays.range::<&[u8]>(&snapshot, ..) {
             let (key, value) = row?;
-            visit(Row::Replay(decode("replays", &key)?, decode("replays", &value)?))?;
+            visit(Row::Replay(self.replays.decode(&key)?, self.replays.decode(&value)?))?;
         }
         Ok(self.fence()?)
     }
@@ -461,10 +552,10 @@ impl Inner {
         if from >= to {
             return Ok(found);
         }
-        for item in snapshot.range(&self.sources, (Bound::Included(from), Bound::Excluded(to))) {
-            let key = item.key()?;
+        for row in self.sources.range(snapshot, (Bound::Included(from), Bound::Excluded(to))) {
+            let (key, _) = row?;
             let place = key.strip_prefix(table.as_slice()).and_then(keys::read_source_claim);
-            let (id, bucket) = place.ok_or_else(|| damaged("sources"))?;
+            let (id, bucket) = place.ok_or_else(|| self.sources.damaged())?;
             if scan.covers(bucket.bucket_type, &id) && held.claim(&bucket).is_none() {
                 found.insert((id, bucket));
                 if found.len() >= scan.limit {
@@ -500,21 +591,8 @@ fn outstanding_row(lease: &Lease, claims: &FxHashMap<&BucketKey, &Claim>) -> Res
     encode(&OutstandingRow { lease: std::borrow::Cow::Borrowed(lease), claims: held.collect::<Result<_>>()? })
 }
 
-fn damaged(keyspace: &str) -> StoreError {
-    StoreError::Damaged(format!("a row of `{keyspace}` can't be read"))
-}
-
 fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
     postcard::to_extend(value, Vec::with_capacity(ROW_BYTES)).map_err(|error| StoreError::Failed(error.to_string()))
-}
-
-fn decode<T: DeserializeOwned>(keyspace: &str, bytes: &[u8]) -> Result<T> {
-    postcard::from_bytes(bytes).map_err(|_| damaged(keyspace))
-}
-
-fn decode_claim(bytes: &[u8]) -> Result<Claim> {
-    let row: RestingRow<'_> = decode("claims", bytes)?;
-    Ok(Claim { owner: row.owner, state: ClaimState::Active(row.record.into_owned()) })
 }
 
 impl Store for EmbeddedStore {
@@ -552,15 +630,15 @@ impl Store for EmbeddedStore {
         changes.leases.iter().try_for_each(|change| inner.put_lease(&mut batch, change, &claims))?;
         for change in &changes.replays {
             match &change.after {
-                Some(replay) => batch.insert(&inner.replays, encode(&change.key)?, encode(replay)?),
-                None => batch.remove(&inner.replays, encode(&change.key)?),
+                Some(replay) => batch.insert(&inner.replays.rows, encode(&change.key)?, encode(replay)?),
+                None => batch.remove(&inner.replays.rows, encode(&change.key)?),
             }
         }
         if let Some(fence) = changes.fence {
-            batch.insert(&inner.meta, "fence", fence.0.to_be_bytes());
+            batch.insert(&inner.meta.rows, "fence", fence.0.to_be_bytes());
         }
         let sequence = inner.witness.sequence() + 1;
-        batch.insert(&inner.meta, journal::SEQUENCE, sequence.to_be_bytes());
+        batch.insert(&inner.meta.rows, journal::SEQUENCE, sequence.to_be_bytes());
         batch.commit()?;
         inner.witness(sequence)?;
         // Readers see a change only once it is durable; those between see the state before it.
@@ -592,8 +670,8 @@ impl Store for EmbeddedStore {
             let claim = match held.claim(&key) {
                 Some(claim) => claim.clone(),
                 None => {
-                    let bytes = snapshot.get(&self.inner.claims, keys::claim(&key))?;
-                    decode_claim(&bytes.ok_or_else(|| damaged("sources"))?)?
+                    let bytes = self.inner.claims.get_in(&snapshot, keys::claim(&key))?;
+                    self.inner.decode_claim(&bytes.ok_or_else(|| self.inner.sources.damaged())?)?
                 }
             };
             rows.push(RecordRow { key, claim });
@@ -604,8 +682,9 @@ impl Store for EmbeddedStore {
     fn settled(&self, before: Timestamp, limit: usize) -> Result<Vec<LeaseId>> {
         let to = before.as_micros().to_be_bytes();
         let snapshot = self.inner.database.snapshot();
-        let items = snapshot.range(&self.inner.settled_order, ..to).take(limit);
-        items.map(|item| keys::read_settled(&item.key()?).ok_or_else(|| damaged("settled_order"))).collect()
+        let order = &self.inner.settled_order;
+        let rows = order.range(&snapshot, ..to).take(limit);
+        rows.map(|row| keys::read_settled(&row?.0).ok_or_else(|| order.damaged())).collect()
     }
 
     fn state(&self) -> Result<State> {

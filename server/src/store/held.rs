@@ -45,15 +45,20 @@ impl Held {
 
     /// The birth of the oldest outstanding lease of any cell.
     pub(super) fn oldest(&self) -> Option<Timestamp> {
-        let mut oldest = None;
-        let mut from = Bound::Unbounded;
-        // One step a cell: the first lease of each is its oldest.
-        while let Some(((cell, position), _)) = self.births.range((from, Bound::Unbounded)).next() {
-            oldest = Some(oldest.map_or(position.created_at, |oldest: Timestamp| oldest.min(position.created_at)));
-            let last = LeasePosition { created_at: Timestamp::MAX, lease: LeaseId(uuid::Uuid::max()) };
-            from = Bound::Excluded((*cell, last));
-        }
-        oldest
+        self.oldest_of_each().map(|(_, birth)| birth).min()
+    }
+
+    /// The cells that have any outstanding.
+    pub(super) fn cells(&self) -> impl Iterator<Item = CellId> {
+        self.oldest_of_each().map(|(cell, _)| cell)
+    }
+
+    /// Each cell with the birth of its oldest outstanding lease, which is its first: one step a cell.
+    fn oldest_of_each(&self) -> impl Iterator<Item = (CellId, Timestamp)> {
+        let last = LeasePosition { created_at: Timestamp::MAX, lease: LeaseId(uuid::Uuid::max()) };
+        let first = move |from| self.births.range((from, Bound::Unbounded)).next().map(|((cell, at), _)| (*cell, *at));
+        let next = move |(cell, _): &(CellId, _)| first(Bound::Excluded((*cell, last)));
+        std::iter::successors(first(Bound::Unbounded), next).map(|(cell, at)| (cell, at.created_at))
     }
 
     /// Takes a claim's new state: held, or not.

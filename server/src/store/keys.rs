@@ -64,6 +64,19 @@ fn read_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((number.iter().fold(0, |number, byte| (number << 8) | u64::from(*byte)), rest))
 }
 
+/// The cell whose row's key this is.
+pub(super) fn read_cell(bytes: &[u8]) -> Option<CellId> {
+    let (number, _) = read_number(bytes)?;
+    i64::try_from(number).ok().map(CellId)
+}
+
+/// The first key beyond all rows of a cell.
+pub(super) fn beyond_cell(cell: CellId) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    push_number(&mut bytes, cell.0.unsigned_abs().saturating_add(1));
+    bytes
+}
+
 /// The rows of one table of one cell.
 pub(super) fn table(cell: CellId, source_type: SourceType) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(64);
@@ -187,6 +200,14 @@ mod tests {
             let bytes = source_claim(CellId(7), SourceType(3), &id, &key(number, &value));
             prop_assert_eq!(read_source_claim(bytes.strip_prefix(table.as_slice()).unwrap()), Some((id, key(number, &value))));
             prop_assert_eq!(read_claim(&claim(&key(number, &value))), Some(key(number, &value)));
+        }
+
+        #[test]
+        fn a_cell_s_keys_lie_before_the_next_cell(a in 1..i64::MAX, b in 1..i64::MAX, shift in 0..63, table in 1..i32::MAX) {
+            let (a, b) = (CellId(1.max(a >> shift)), CellId(1.max(b >> shift)));
+            let row = |cell| source(cell, SourceType(table), &SourceId::from(u64::MAX));
+            prop_assert_eq!(read_cell(&row(a)), Some(a));
+            prop_assert_eq!(beyond_cell(a) <= row(b), a < b);
         }
     }
 }

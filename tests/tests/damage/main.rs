@@ -46,3 +46,18 @@ fn data_of_a_newer_format_is_refused() {
         );
     }
 }
+
+#[test]
+fn a_directory_without_its_lock_is_refused_by_name() {
+    let dir = TempDir::new().unwrap();
+    let mut server = Server::builder().data(dir.path()).start().unwrap();
+    assert!(server.terminate().unwrap().success());
+    let lock = dir.path().join("fjall/lock");
+    std::fs::remove_file(&lock).unwrap();
+    let output = run("export", dir.path(), &[]).unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let message = format!("error: `{}` is missing, which keeps two servers from one directory", lock.display());
+    assert!(stderr.starts_with(&message) && stderr.contains("put an empty file there"), "{stderr}");
+    std::fs::write(&lock, "").unwrap();
+    assert!(run("export", dir.path(), &[]).unwrap().status.success());
+}

@@ -33,6 +33,9 @@ const OUTSTANDING: u64 = 3;
 /// One of this many records is read by its name.
 const READ_EACH: usize = 40;
 
+/// What the store keeps its rows in.
+const KEYSPACES: [&str; 7] = ["claims", "sources", "outstanding", "settled", "settled_order", "replays", "meta"];
+
 /// A stopped server's files, and what it had acknowledged.
 struct Copy {
     files: BTreeMap<PathBuf, Content>,
@@ -136,7 +139,7 @@ impl Copy {
         let mut server = match Server::builder().data(dir.path()).arg("--log").arg("error").start() {
             Ok(server) => server,
             Err(error) => {
-                refused_well(&format!("{error:#}"));
+                refused_well(&format!("{error:#}"), dir.path());
                 return "refused";
             }
         };
@@ -193,12 +196,14 @@ fn same<T: PartialEq + std::fmt::Debug>(answer: Result<T, Status>, expected: &T)
 /// False, or else it is another refusal than that.
 fn unavailable(status: &Status) -> bool {
     assert_eq!((status.code(), reason(status).as_str()), (Code::Unavailable, "STORE_UNAVAILABLE"), "{status:?}");
+    assert!(KEYSPACES.iter().any(|name| status.message().contains(&format!("`{name}`"))), "where? {status:?}");
     false
 }
 
-fn refused_well(output: &str) {
+fn refused_well(output: &str, dir: &Path) {
     assert!(output.contains("exit status: 1"), "{output}");
-    assert!(output.lines().any(|line| line.starts_with("error: ")), "{output}");
+    let error = output.lines().find(|line| line.starts_with("error: ")).unwrap_or_else(|| panic!("{output}"));
+    assert!(error.contains(dir.to_str().unwrap()), "which directory? {error}");
     assert!(!output.contains("panicked"), "{output}");
 }
 

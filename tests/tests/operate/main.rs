@@ -3,8 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+mod start;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Output;
 use std::time::{Duration, Instant};
 
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_client::ClaimServiceClient;
@@ -21,8 +22,7 @@ use leasehold_proto::{descriptor_pool, from_json, to_json};
 use leasehold_tests::certificates::Authority;
 use leasehold_tests::server::Server;
 use leasehold_tests::wire::{
-    Refusal, SlowCall, USERNAMES, call_raw, call_slowly, command, creates, eventually, get, http, kept, lease,
-    leasehold, username,
+    Refusal, SlowCall, USERNAMES, call_raw, call_slowly, command, creates, eventually, get, http, kept, lease, username,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -232,7 +232,9 @@ async fn metrics_come_as_openmetrics_and_at_an_address_of_their_own_beside_tls()
         directory.path().join(name)
     };
     let (certificate, key) = (file("cert.pem", &pair.certificate), file("key.pem", &pair.key));
-    let config = format!("metrics_listen = \"127.0.0.1:0\"\n[tls]\ncertificate = {certificate:?}\nkey = {key:?}\n");
+    let client_ca = file("ca.pem", &authority.pem());
+    let tls = format!("[tls]\ncertificate = {certificate:?}\nkey = {key:?}\nclient_ca = {client_ca:?}\n");
+    let config = format!("metrics_listen = \"127.0.0.1:0\"\n{tls}");
     let server = Server::builder().config(config).start().unwrap();
     let stdout = started(&server).await;
     let address = stdout.split("http://").nth(1).unwrap().split("/metrics").next().unwrap().parse().unwrap();
@@ -415,28 +417,32 @@ fn expect_shed(refusal: &Refusal) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_queue_sheds_begins_and_never_commits_or_rollbacks() {
-    let (_data, server, uuids) = full_house(40, "[limits]\nqueued_begins = 0\n").await;
+    let (_data, server, uuids) = full_house(40, "[limits]\nqueued_begins = 1\n").await;
     let claims = server.claims(None).await.unwrap();
     let mut begins = JoinSet::new();
     let mut settles = JoinSet::new();
     for (n, uuid) in uuids.into_iter().enumerate() {
-        let (begins_claims, claims) = (claims.clone(), claims.clone());
-        begins.spawn(async move { begin(&begins_claims, creates(1, &[&format!("late-{n}")])).await });
+        for m in 0..10 {
+            let claims = claims.clone();
+            begins.spawn(async move { begin(&claims, creates(1, &[&format!("late-{n}-{m}")])).await });
+        }
+        let claims = claims.clone();
         settles.spawn(async move {
             if n % 2 == 0 { commit(&claims, &uuid).await } else { roll_back(&claims, &uuid).await }
         });
     }
-    for answer in begins.join_all().await {
-        expect_shed(&refused(answer));
-    }
+    let (begun, shed): (Vec<_>, Vec<_>) = begins.join_all().await.into_iter().partition(Result::is_ok);
+    let shed: Vec<_> = shed.into_iter().map(refused).collect();
+    shed.iter().for_each(expect_shed);
+    assert!(!shed.is_empty());
     for answer in settles.join_all().await {
         answer.unwrap();
     }
     let kept = kept(&server.connect(None).await.unwrap(), &[1, 2]).await.unwrap();
-    assert_eq!((kept.leases.len(), kept.records.len()), (0, 20));
+    assert_eq!((kept.leases.len(), kept.records.len()), (begun.len(), 20 + begun.len()));
     let scrape = Scrape::of(server.address()).await;
-    assert_eq!(scrape.get("leasehold_shed_total{method=\"BeginUpdate\"}"), 40.0);
-    assert_eq!(scrape.requests("BeginUpdate", "ResourceExhausted"), 40.0);
+    assert_eq!(scrape.get("leasehold_shed_total{method=\"BeginUpdate\"}"), shed.len() as f64);
+    assert_eq!(scrape.requests("BeginUpdate", "ResourceExhausted"), shed.len() as f64);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -466,17 +472,53 @@ async fn under_a_flood_every_begin_is_answered_and_every_lease_can_be_settled() 
 async fn too_many_held_claims_shed_begins_until_some_are_settled() {
     let (_data, server, uuids) = full_house(5, "[limits]\nheld_claims = 3\n").await;
     let claims = server.claims(None).await.unwrap();
-    expect_shed(&refused(begin(&claims, creates(1, &["late"])).await));
-    for uuid in &uuids {
+    let (last, others) = uuids.split_last().unwrap();
+    for uuid in others {
+        expect_shed(&refused(begin(&claims, creates(1, &["a", "b", "c"])).await));
         roll_back(&claims, uuid).await.unwrap();
     }
-    let again = async || begin(&claims, creates(1, &["late"])).await.ok();
-    eventually("there is room again", again).await.unwrap();
+    expect_shed(&refused(begin(&claims, creates(1, &["a", "b", "c"])).await));
+    let two = begin(&claims, creates(1, &["a", "b"])).await.unwrap();
+    expect_shed(&refused(begin(&claims, creates(1, &["c"])).await));
+    commit(&claims, last).await.unwrap();
+    // What the engine refuses takes no room, and what is destroyed does.
+    assert_eq!(refused(begin(&claims, creates(1, &["early-4"])).await).reason, "CLAIM_TAKEN");
+    let destroy = update(vec![], creates(1, &["early-4"]).create_records);
+    let destroyed = begin(&claims, destroy).await.unwrap();
+    expect_shed(&refused(begin(&claims, creates(1, &["c"])).await));
+    roll_back(&claims, &two).await.unwrap();
+    commit(&claims, &destroyed).await.unwrap();
+    begin(&claims, creates(1, &["a", "b", "c"])).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_are_held_up_to_the_limit_and_not_one_more() {
+    let server = Server::builder().config("[limits]\nheld_claims = 10\n").start().unwrap();
+    let claims = server.claims(None).await.unwrap();
+    let names: Vec<_> = (0..11).map(|n| format!("large-{n}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let too_large = refused(begin(&claims, creates(1, &names)).await);
+    assert_eq!(too_large.kind(), (Code::InvalidArgument, "LIMIT_EXCEEDED"), "{}", too_large.message);
+    assert_eq!(["limit", "max", "actual"].map(|name| too_large.figure(name)), ["held_claims", "10", "11"].map(Some));
+    for round in 0..3 {
+        let mut begins = JoinSet::new();
+        for n in 0..50 {
+            let claims = claims.clone();
+            begins.spawn(async move { begin(&claims, creates(1, &[&format!("burst-{round}-{n}")])).await });
+        }
+        let (begun, shed): (Vec<_>, Vec<_>) = begins.join_all().await.into_iter().partition(Result::is_ok);
+        shed.into_iter().map(refused).for_each(|refusal| expect_shed(&refusal));
+        assert_eq!(begun.len(), 10);
+        assert_eq!(Scrape::of(server.address()).await.get("leasehold_held_claims"), 10.0);
+        for uuid in begun {
+            commit(&claims, &uuid.unwrap()).await.unwrap();
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn too_many_lists_are_shed_while_begins_and_settles_go_on() {
-    let server = Server::builder().config("[limits]\nconcurrent_lists = 1\nqueued_lists = 0\n").start().unwrap();
+    let server = Server::builder().config("[limits]\nconcurrent_lists = 1\nqueued_lists = 1\n").start().unwrap();
     let claims = server.claims(None).await.unwrap();
     let names: Vec<_> = (0..2000).map(|n| format!("listed-{n}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
@@ -793,96 +835,4 @@ async fn classify_says_the_same_over_http() {
             }
         }
     }
-}
-
-// ---- starting ----
-
-async fn serve(arguments: &[&str]) -> (Output, String) {
-    let output = leasehold(["serve", "--listen", "127.0.0.1:0"].iter().chain(arguments)).await.unwrap();
-    let stderr = String::from_utf8(output.stderr.clone()).unwrap();
-    (output, stderr)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_greeting_says_where_and_what_to_try() {
-    let server = Server::start().unwrap();
-    let greeting = started(&server).await;
-    assert_ne!(server.address().port(), 0);
-    let address = server.address().to_string();
-    for said in [&address, &server.data().display().to_string(), "1 (cell-1), 2 (cell-2)", "/metrics"] {
-        assert!(greeting.contains(said), "{said}: {greeting}");
-    }
-    let tried = greeting.lines().find_map(|line| line.strip_prefix("try: leasehold ")).unwrap();
-    let output = leasehold(tried.split(' ')).await.unwrap();
-    assert!(output.status.success(), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stdout).starts_with("begun lease "), "{output:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_second_server_on_the_same_data_is_refused() {
-    let server = Server::start().unwrap();
-    let data = server.data().to_str().unwrap();
-    let (output, stderr) = serve(&["--data", data]).await;
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(output.stdout.is_empty());
-    assert!(stderr.starts_with("error: ") && stderr.contains(data) && stderr.contains("another"), "{stderr}");
-    assert_eq!(stderr.lines().count(), 1, "{stderr}");
-    let claims = server.claims(None).await.unwrap();
-    let uuid = begin(&claims, creates(1, &["first-come"])).await.unwrap();
-    commit(&claims, &uuid).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_taken_port_is_refused() {
-    let server = Server::start().unwrap();
-    let data = TempDir::new().unwrap();
-    let address = server.address().to_string();
-    let output = leasehold(["serve", "--listen", &address, "--data", data.path().to_str().unwrap()]).await.unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(stderr.starts_with("error: ") && stderr.contains(&format!("`{address}`")), "{stderr}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
-    let directory = TempDir::new().unwrap();
-    let data = directory.path().join("data");
-    let file = directory.path().join("leasehold.toml");
-    let cell = "[[cells]]\nid = 1\nname = \"a\"\naddress = \"b\"\n";
-    for (text, named) in [
-        ("colour = \"red\"".to_owned(), "`colour`"),
-        ("[limits]\nqueued_beginnings = 3".to_owned(), "`queued_beginnings`"),
-        ("[tls]\ncertificate = \"a\"\nkey = \"b\"\nclient_cas = \"c\"".to_owned(), "`client_cas`"),
-        (format!("{cell}adress = \"c\""), "`adress`"),
-        ("[limits]\nqueued_begins = -1".to_owned(), "queued_begins"),
-        ("[log]\nformat = \"xml\"".to_owned(), "`xml`"),
-        ("[log]\nfilter = \"[[\"".to_owned(), "`[[`"),
-        ("listen = \"localhost\"".to_owned(), "listen"),
-        (format!("{cell}{cell}"), "cell id 1"),
-        ("[[cells]]\nid = 0\nname = \"a\"\naddress = \"b\"".to_owned(), "cell id 0"),
-        ("not toml".to_owned(), "line 1"),
-    ] {
-        std::fs::write(&file, &text).unwrap();
-        let (output, stderr) = serve(&["--config", file.to_str().unwrap(), "--data", data.to_str().unwrap()]).await;
-        assert_eq!(output.status.code(), Some(1), "{text}: {stderr}");
-        assert!(output.stdout.is_empty(), "{text}");
-        assert!(stderr.starts_with("error: ") && stderr.contains(named), "{text}: {stderr}");
-        assert!(!data.exists(), "{text}: data were made");
-    }
-    let (output, stderr) = serve(&["--config", "/nowhere/leasehold.toml"]).await;
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr.contains("`/nowhere/leasehold.toml`"), "{stderr}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn flags_win_over_the_environment_and_the_environment_over_the_file() {
-    let scratch = TempDir::new().unwrap();
-    let path = |name: &str| scratch.path().join(name);
-    let config = format!("data = {:?}\n[log]\nformat = \"json\"\n", path("file"));
-    let server = Server::builder().config(&config).env("LEASEHOLD_DATA", path("environment")).data(path("flag"));
-    let server = server.env("LEASEHOLD_LOG_FORMAT", "text").start().unwrap();
-    begin(&server.claims(None).await.unwrap(), creates(1, &["a"])).await.unwrap();
-    assert!(path("flag").exists() && !path("environment").exists() && !path("file").exists());
-    let logged = eventually("the audit", async || Some(server.stderr()).filter(|log| log.contains("lease begun")));
-    assert!(!logged.await.unwrap().starts_with('{'));
 }

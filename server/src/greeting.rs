@@ -1,0 +1,141 @@
+//! What `leasehold serve` says at its start: where it listens, what it has, and a command to try.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+
+use leasehold_core::claim::CellId;
+
+use crate::config::Config;
+
+/// What there is to say.
+pub(crate) struct Greeting<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) data: &'a Path,
+    pub(crate) address: SocketAddr,
+    pub(crate) metrics: Option<SocketAddr>,
+    /// The hosts that the server's certificate is for.
+    pub(crate) certificate_hosts: Vec<String>,
+    /// The cells that own claims and are not configured.
+    pub(crate) strangers: Vec<CellId>,
+}
+
+impl Greeting<'_> {
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let cells: Vec<_> = self.config.cells.iter().map(|cell| format!("{} ({})", cell.id, cell.name)).collect();
+        let mut lines = vec![
+            format!("leasehold {} listening on {}", env!("CARGO_PKG_VERSION"), self.address),
+            format!("  data in   {}", self.data.display()),
+            format!("  cells     {}", cells.join(", ")),
+            format!("  metrics   {}", self.metrics()),
+        ];
+        lines.extend(warning(&self.strangers).map(|warning| format!("  warning   {warning}")));
+        lines.push(self.to_try());
+        lines
+    }
+
+    fn metrics(&self) -> String {
+        match self.metrics {
+            Some(metrics) => format!("http://{}/metrics", reachable(metrics)),
+            None if self.config.tls.is_none() => format!("http://{}/metrics", reachable(self.address)),
+            None => "off: give `--metrics-listen`".into(),
+        }
+    }
+
+    fn to_try(&self) -> String {
+        let (scheme, files) = match self.config.tls {
+            Some(_) => ("https", " --ca CA.pem --cert CELL.pem --key CELL.key"),
+            None => ("http", ""),
+        };
+        let host = self.host();
+        let cell = self.config.cells.first().map_or(1, |cell| cell.id);
+        format!(
+            "try: leasehold begin --server {scheme}://{host}{files} --cell {cell} --create USERNAMES:alice --subject USER:7 --source USERS:7"
+        )
+    }
+
+    /// Host and port; under TLS a host that the certificate is for, this machine rather than another.
+    fn host(&self) -> String {
+        let reachable = reachable(self.address);
+        let hosts = &self.certificate_hosts;
+        let is_own = |host: &&String| **host == "localhost" && reachable.ip().is_loopback();
+        let is_address = |host: &&String| host.trim_matches(['[', ']']) == reachable.ip().to_string();
+        let found = hosts.iter().find(is_own).or_else(|| hosts.iter().find(is_address)).or_else(|| hosts.first());
+        found.map_or_else(|| reachable.to_string(), |host| format!("{host}:{}", reachable.port()))
+    }
+}
+
+/// An address that can be connected to, from this machine: "all addresses" is none.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// What to say of cells that own claims and are not configured; nothing where there are none.
+pub(crate) fn warning(strangers: &[CellId]) -> Option<String> {
+    match strangers {
+        [] => None,
+        [cell] => Some(format!(
+            "cell {cell} owns claims but is not configured: its claims stay, its callers are refused; add it to `[[cells]]` for as long as it has any"
+        )),
+        cells => {
+            let cells: Vec<_> = cells.iter().map(CellId::to_string).collect();
+            let cells = cells.join(", ");
+            Some(format!(
+                "cells {cells} own claims but are not configured: their claims stay, their callers are refused; add them to `[[cells]]` for as long as they have any"
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    fn server(tls: bool, address: &str, certificate_hosts: &[&str]) -> String {
+        let tls = if tls { "[tls]\ncertificate = \"a\"\nkey = \"b\"\nclient_ca = \"c\"" } else { "" };
+        let config = toml::from_str::<Config>(&format!("insecure_plaintext = true\n{tls}")).unwrap().checked().unwrap();
+        let greeting = Greeting {
+            config: &config,
+            data: Path::new("/data"),
+            address: address.parse().unwrap(),
+            metrics: None,
+            certificate_hosts: certificate_hosts.iter().map(|host| (*host).to_owned()).collect(),
+            strangers: Vec::new(),
+        };
+        let line = greeting.lines().pop().unwrap();
+        line.strip_prefix("try: leasehold begin --server ").unwrap().split(" --cell ").next().unwrap().to_owned()
+    }
+
+    #[test]
+    fn the_command_to_try_can_be_run() {
+        assert_eq!(server(false, "127.0.0.1:7171", &[]), "http://127.0.0.1:7171");
+        assert_eq!(server(false, "0.0.0.0:7171", &[]), "http://127.0.0.1:7171");
+        assert_eq!(server(false, "[::]:7171", &[]), "http://[::1]:7171");
+        assert_eq!(server(false, "192.0.2.1:7171", &[]), "http://192.0.2.1:7171");
+        let files = "--ca CA.pem --cert CELL.pem --key CELL.key";
+        for (address, hosts, host) in [
+            ("0.0.0.0:1", &["claims.example", "localhost"][..], "localhost:1"),
+            ("127.0.0.1:1", &["claims.example", "127.0.0.1"], "127.0.0.1:1"),
+            ("192.0.2.1:1", &["localhost", "192.0.2.1"], "192.0.2.1:1"),
+            ("192.0.2.1:1", &["claims.example", "localhost"], "claims.example:1"),
+            ("[::]:1", &["[::1]"], "[::1]:1"),
+            ("[::]:1", &[], "[::1]:1"),
+        ] {
+            assert_eq!(server(true, address, hosts), format!("https://{host} {files}"), "{address} {hosts:?}");
+        }
+    }
+
+    #[test]
+    fn cells_that_are_not_configured_are_named() {
+        let cells = |ids: &[i64]| warning(&ids.iter().copied().map(CellId).collect::<Vec<_>>());
+        assert_eq!(cells(&[]), None);
+        assert!(cells(&[3]).unwrap().starts_with("cell 3 owns claims but is not configured: its claims stay"));
+        assert!(cells(&[3, 12]).unwrap().starts_with("cells 3, 12 own claims but are not configured: their claims"));
+    }
+}

@@ -1,0 +1,173 @@
+//! Starting: the greeting and what it says to try, clear words where the server can't start, and which setting wins.
+
+use std::process::Output;
+
+use leasehold_tests::certificates::Authority;
+use leasehold_tests::server::Server;
+use leasehold_tests::wire::{creates, eventually, leasehold};
+use tempfile::TempDir;
+
+use super::{begin, commit, started};
+
+async fn serve(arguments: &[&str]) -> (Output, String) {
+    let output = leasehold(["serve", "--listen", "127.0.0.1:0"].iter().chain(arguments)).await.unwrap();
+    let stderr = String::from_utf8(output.stderr.clone()).unwrap();
+    (output, stderr)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_greeting_says_where_and_what_to_try() {
+    let server = Server::start().unwrap();
+    let greeting = started(&server).await;
+    assert_ne!(server.address().port(), 0);
+    let address = server.address().to_string();
+    for said in [&address, &server.data().display().to_string(), "1 (cell-1), 2 (cell-2)", "/metrics"] {
+        assert!(greeting.contains(said), "{said}: {greeting}");
+    }
+    let tried = greeting.lines().find_map(|line| line.strip_prefix("try: leasehold ")).unwrap();
+    let output = leasehold(tried.split(' ')).await.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("begun lease "), "{output:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_to_try_works_at_all_addresses_and_under_tls() {
+    let everywhere = Server::builder().listen("0.0.0.0:0").arg("--insecure-plaintext").start().unwrap();
+    let greeting = started(&everywhere).await;
+    let tried = greeting.lines().find_map(|line| line.strip_prefix("try: leasehold ")).unwrap();
+    let output = leasehold(tried.split(' ')).await.unwrap();
+    assert!(output.status.success(), "{tried}: {output:?}");
+
+    let (authority, directory) = (Authority::new("try").unwrap(), TempDir::new().unwrap());
+    let (pair, cell) = (authority.server().unwrap(), authority.client(&["spiffe://leasehold/cell/1"]).unwrap());
+    let ca = authority.pem();
+    let files = [("CA.pem", &ca), ("S.pem", &pair.certificate), ("S.key", &pair.key)];
+    for (name, text) in files.into_iter().chain([("CELL.pem", &cell.certificate), ("CELL.key", &cell.key)]) {
+        std::fs::write(directory.path().join(name), text).unwrap();
+    }
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let [certificate, key, client_ca] = ["S.pem", "S.key", "CA.pem"].map(path);
+    let tls = format!("[tls]\ncertificate = {certificate:?}\nkey = {key:?}\nclient_ca = {client_ca:?}\n");
+    let secured = Server::builder().config(tls).listen("[::]:0").start().unwrap();
+    let greeting = started(&secured).await;
+    let tried = greeting.lines().find_map(|line| line.strip_prefix("try: leasehold ")).unwrap();
+    let placeholders = ["CA.pem", "CELL.pem", "CELL.key"];
+    let filled = tried.split(' ').map(|word| if placeholders.contains(&word) { path(word) } else { word.to_owned() });
+    let output = leasehold(filled).await.unwrap();
+    assert!(output.status.success(), "{tried}: {output:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cells_that_own_claims_and_are_not_configured_are_named() {
+    let data = TempDir::new().unwrap();
+    let mut server = Server::builder().data(data.path()).start().unwrap();
+    let claims = server.claims(None).await.unwrap();
+    let at_rest = begin(&claims, creates(1, &["a", "b"])).await.unwrap();
+    commit(&claims, &at_rest).await.unwrap();
+    begin(&claims, creates(2, &["held"])).await.unwrap();
+    assert!(!started(&server).await.contains("not configured"));
+    drop(claims);
+    assert!(server.terminate().unwrap().success());
+    let only = |ids: &[i64]| {
+        let cell = |id: &i64| format!("[[cells]]\nid = {id}\nname = \"cell-{id}\"\naddress = \"{id}.example\"\n");
+        ids.iter().map(cell).collect::<String>()
+    };
+    for (cells, warning) in [
+        (only(&[1]), "cell 2 owns claims but is not configured: its claims stay, its callers are refused"),
+        (only(&[2, 3]), "cell 1 owns claims but is not configured"),
+        (only(&[3]), "cells 1, 2 own claims but are not configured"),
+    ] {
+        let mut server = Server::builder().data(data.path()).config(cells).start().unwrap();
+        let greeting = started(&server).await;
+        assert!(greeting.contains(&format!("  warning   {warning}")), "{greeting}");
+        assert!(server.terminate().unwrap().success());
+        assert!(server.stderr().contains(warning), "{}", server.stderr());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_data_directory_is_its_user_s_alone_unless_it_was_there() {
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let dir = TempDir::new().unwrap();
+    let (new, old) = (dir.path().join("a/b"), dir.path().join("old"));
+    std::fs::DirBuilder::new().mode(0o755).create(&old).unwrap();
+    for (data, expected) in [(&new, 0o700), (&old, 0o755)] {
+        let _server = Server::builder().data(data).start().unwrap();
+        assert_eq!(mode(data), expected);
+        assert_eq!(mode(&data.join("fjall")), 0o700);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_server_on_the_same_data_is_refused() {
+    let server = Server::start().unwrap();
+    let data = server.data().to_str().unwrap();
+    let (output, stderr) = serve(&["--data", data]).await;
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(output.stdout.is_empty());
+    assert!(stderr.starts_with("error: ") && stderr.contains(data) && stderr.contains("another"), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    let claims = server.claims(None).await.unwrap();
+    let uuid = begin(&claims, creates(1, &["first-come"])).await.unwrap();
+    commit(&claims, &uuid).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taken_port_is_refused() {
+    let server = Server::start().unwrap();
+    let data = TempDir::new().unwrap();
+    let address = server.address().to_string();
+    let output = leasehold(["serve", "--listen", &address, "--data", data.path().to_str().unwrap()]).await.unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.starts_with("error: ") && stderr.contains(&format!("`{address}`")), "{stderr}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
+    let directory = TempDir::new().unwrap();
+    let data = directory.path().join("data");
+    let file = directory.path().join("leasehold.toml");
+    let cell = "[[cells]]\nid = 1\nname = \"a\"\naddress = \"b\"\n";
+    for (text, named) in [
+        ("colour = \"red\"".to_owned(), "`colour`"),
+        ("[limits]\nqueued_beginnings = 3".to_owned(), "`queued_beginnings`"),
+        ("[tls]\ncertificate = \"a\"\nkey = \"b\"\nclient_cas = \"c\"".to_owned(), "`client_cas`"),
+        (format!("{cell}adress = \"c\""), "`adress`"),
+        ("[limits]\nqueued_begins = -1".to_owned(), "queued_begins"),
+        ("[log]\nformat = \"xml\"".to_owned(), "`xml`"),
+        ("[log]\nfilter = \"[[\"".to_owned(), "`[[`"),
+        ("listen = \"localhost\"".to_owned(), "listen"),
+        ("[limits]\nheld_claims = 0".to_owned(), "`limits.held_claims`"),
+        ("[tls]\ncertificate = \"a\"\nkey = \"b\"".to_owned(), "`client_ca`"),
+        ("metrics_listen = \"127.0.0.1:0\"\nsettled_retention_seconds = 0".to_owned(), "`settled_retention_seconds`"),
+        (format!("{cell}{cell}"), "cell id 1"),
+        (format!("{cell}{}", cell.replace("id = 1", "id = 2")), "cells 1 and 2"),
+        ("[[cells]]\nid = 0\nname = \"a\"\naddress = \"b\"".to_owned(), "cell id 0"),
+        ("not toml".to_owned(), "line 1"),
+    ] {
+        std::fs::write(&file, &text).unwrap();
+        let (output, stderr) = serve(&["--config", file.to_str().unwrap(), "--data", data.to_str().unwrap()]).await;
+        assert_eq!(output.status.code(), Some(1), "{text}: {stderr}");
+        assert!(output.stdout.is_empty(), "{text}");
+        assert!(stderr.starts_with("error: ") && stderr.contains(named), "{text}: {stderr}");
+        assert!(!data.exists(), "{text}: data were made");
+    }
+    let (output, stderr) = serve(&["--config", "/nowhere/leasehold.toml"]).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr.contains("`/nowhere/leasehold.toml`"), "{stderr}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flags_win_over_the_environment_and_the_environment_over_the_file() {
+    let scratch = TempDir::new().unwrap();
+    let path = |name: &str| scratch.path().join(name);
+    let config = format!("data = {:?}\n[log]\nformat = \"json\"\n", path("file"));
+    let server = Server::builder().config(&config).env("LEASEHOLD_DATA", path("environment")).data(path("flag"));
+    let server = server.env("LEASEHOLD_LOG_FORMAT", "text").start().unwrap();
+    begin(&server.claims(None).await.unwrap(), creates(1, &["a"])).await.unwrap();
+    assert!(path("flag").exists() && !path("environment").exists() && !path("file").exists());
+    let logged = eventually("the audit", async || Some(server.stderr()).filter(|log| log.contains("lease begun")));
+    assert!(!logged.await.unwrap().starts_with('{'));
+}

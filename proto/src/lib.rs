@@ -5,7 +5,7 @@ mod access;
 mod json;
 
 pub use access::{AccessError, AccessRules};
-pub use json::{JsonError, from_json, to_json};
+pub use json::{JsonError, from_json, show_json, to_json};
 pub use prost_reflect::{DescriptorError, DescriptorPool};
 
 /// All our `.proto` files and their imports, encoded, with the method options and comments in them.

@@ -3,6 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use http::Uri;
+use http::uri::Scheme;
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Response, Status, TimeoutExpired};
 
@@ -35,7 +40,7 @@ pub struct Connection {
           env = "LEASEHOLD_KEY", hide_env_values = true)]
     pub(super) key: Option<PathBuf>,
 
-    /// How long to wait for each answer
+    /// How long to wait for a connection, and then for each answer
     #[arg(long, help_heading = HEADING, value_name = "SECONDS", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout_seconds: u64,
@@ -44,7 +49,9 @@ pub struct Connection {
 impl Connection {
     /// Connects now, so that an absent server is told apart from one that refuses.
     pub(super) async fn open(&self) -> Result<Channel, ClientError> {
-        self.endpoint()?.connect().await.map_err(|error| ClientError::Unreachable {
+        let endpoint = self.endpoint()?;
+        let connected = tokio::time::timeout(self.timeout(), endpoint.connect()).await.map_err(|_| self.late())?;
+        connected.map_err(|error| ClientError::Unreachable {
             server: self.url(),
             cause: root_cause(&error),
             hint: "start one with `leasehold serve`, or name yours with --server".to_owned(),
@@ -108,15 +115,17 @@ impl Connection {
 
     fn endpoint(&self) -> Result<Endpoint, ClientError> {
         let url = self.url();
-        let not_an_address = || ClientError::Usage(format!("`{url}` is no server address: use http://HOST:PORT"));
+        let not_an_address =
+            || ClientError::Usage(format!("`{url}` is no server address: use http://HOST:PORT or https://HOST:PORT"));
         let endpoint = Endpoint::from_shared(url.clone()).map_err(|_| not_an_address())?;
-        if endpoint.uri().host().is_none() {
+        if !is_server_address(endpoint.uri()) {
             return Err(not_an_address());
         }
-        let endpoint =
-            endpoint.connect_timeout(self.timeout()).user_agent(concat!("leasehold/", env!("CARGO_PKG_VERSION")));
-        let endpoint = endpoint.map_err(|error| ClientError::Usage(root_cause(&error)))?;
-        match self.tls(&url)? {
+        let tls = self.tls(endpoint.uri().scheme() == Some(&Scheme::HTTPS))?;
+        let endpoint = endpoint
+            .user_agent(concat!("leasehold/", env!("CARGO_PKG_VERSION")))
+            .map_err(|error| ClientError::Usage(root_cause(&error)))?;
+        match tls {
             None => Ok(endpoint),
             Some(tls) => endpoint
                 .tls_config(tls)
@@ -124,9 +133,8 @@ impl Connection {
         }
     }
 
-    fn tls(&self, url: &str) -> Result<Option<ClientTlsConfig>, ClientError> {
+    fn tls(&self, https: bool) -> Result<Option<ClientTlsConfig>, ClientError> {
         let usage = |message: &str| Err(ClientError::Usage(message.to_owned()));
-        let https = url.starts_with("https://");
         match (https, &self.ca, &self.cert, &self.key) {
             (false, None, None, None) => Ok(None),
             (false, ..) => usage("certificates need an encrypted connection: use https:// in --server"),
@@ -136,15 +144,40 @@ impl Connection {
             (true, _, Some(_), None) => usage("a certificate needs its private key: name it in --key"),
             (true, _, None, Some(_)) => usage("a private key needs its certificate: name it in --cert"),
             (true, Some(ca), None, None) => Ok(Some(trusting(ca)?)),
-            (true, Some(ca), Some(cert), Some(key)) => {
-                Ok(Some(trusting(ca)?.identity(Identity::from_pem(read("cert", cert)?, read("key", key)?))))
-            }
+            (true, Some(ca), Some(cert), Some(key)) => Ok(Some(trusting(ca)?.identity(identity(cert, key)?))),
         }
     }
 }
 
+/// A scheme that is spoken, a host, perhaps a port, and no more.
+fn is_server_address(uri: &Uri) -> bool {
+    let spoken = [Some(&Scheme::HTTP), Some(&Scheme::HTTPS)].contains(&uri.scheme());
+    let bare = uri.path_and_query().is_none_or(|path| path == "/");
+    spoken && bare && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
+}
+
 fn trusting(ca: &Path) -> Result<ClientTlsConfig, ClientError> {
-    Ok(ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read("ca", ca)?)))
+    let pem = read_certificates("ca", ca)?;
+    Ok(ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem)))
+}
+
+fn identity(cert: &Path, key: &Path) -> Result<Identity, ClientError> {
+    let (certificate, pem) = (read_certificates("cert", cert)?, read("key", key)?);
+    match PrivateKeyDer::from_pem_slice(&pem) {
+        Ok(_) => Ok(Identity::from_pem(certificate, pem)),
+        Err(_) => Err(ClientError::Usage(format!("`{}` for --key holds no private key in PEM", key.display()))),
+    }
+}
+
+/// Certificates that cannot be read are otherwise left out in silence, and nothing is trusted.
+fn read_certificates(option: &str, path: &Path) -> Result<Vec<u8>, ClientError> {
+    let pem = read(option, path)?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let readable = RootCertStore::empty().add_parsable_certificates(certificates.unwrap_or_default()).0;
+    if readable == 0 {
+        return Err(ClientError::Usage(format!("`{}` for --{option} holds no certificate in PEM", path.display())));
+    }
+    Ok(pem)
 }
 
 fn read(option: &str, path: &Path) -> Result<Vec<u8>, ClientError> {
@@ -198,6 +231,14 @@ mod tests {
     fn nonsense_is_no_address() {
         assert!(usage(&to("http://")).contains("http://HOST:PORT"));
         assert!(usage(&to("not a host")).contains("`http://not a host`"));
+        for url in ["ftp://host:1", "http://host:1/foo", "http://host:1/?a=b", "http://me@host:1", "host:1/foo", "/foo"]
+        {
+            assert!(usage(&to(url)).contains("http://HOST:PORT"), "{url}");
+        }
+        for url in ["http://host:1/", "HTTP://host:1", "host", "http://[::1]:1"] {
+            assert!(to(url).endpoint().is_ok(), "{url}");
+        }
+        assert!(usage(&to("HTTPS://host:1")).contains("--ca"));
     }
 
     #[test]

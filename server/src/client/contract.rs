@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{Bucket, Metadata};
 use leasehold_proto::gitlab::cells::topology_service::types::v1::Claim;
-use leasehold_proto::{DescriptorError, DescriptorPool, JsonError, from_json, to_json};
+use leasehold_proto::{DescriptorError, DescriptorPool, JsonError, from_json, show_json};
 use prost::{Message, Name};
 use serde_json::{Map, Value, json};
 
@@ -19,10 +19,16 @@ fn pool() -> Result<&'static DescriptorPool, DescriptorError> {
     }
 }
 
+/// What a record can hold that proto3 JSON has no form for, for the end of `--help`.
+pub(super) const JSON_HELP: &str = "\
+With --json, what proto3 JSON has no form for is shown all the same: user data of a type \
+that this program does not know as {\"@type\": ..., \"value\": <base64>}, a time before \
+year 1 or after year 9999 as {\"seconds\": ..., \"nanos\": ...}.";
+
 /// A message in proto3 JSON, as an object that may be added to.
 pub(super) fn object_of<M: Message + Name>(message: &M) -> Result<Map<String, Value>, ClientError> {
-    let json = to_json(pool()?, &M::full_name(), message)?;
-    Ok(serde_json::from_slice(&json).map_err(JsonError::from)?)
+    let json = show_json(pool()?, &M::full_name(), message)?;
+    Ok(serde_json::from_value(json).map_err(JsonError::from)?)
 }
 
 /// A message out of proto3 JSON.

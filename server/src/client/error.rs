@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold_core::rejection::Reason;
@@ -90,6 +91,8 @@ pub struct Refusal {
     pub(super) limit: Option<String>,
     /// Whose certificate allows the call.
     pub(super) allowed: &'static str,
+    /// The certificate that was shown, where one was.
+    pub(super) cert: Option<PathBuf>,
     /// The connection broke, rather than that the server answered.
     pub(super) broken: bool,
 }
@@ -168,6 +171,14 @@ impl ClientError {
         self
     }
 
+    /// Says which certificate was shown.
+    pub(super) fn shown(mut self, cert: Option<&Path>) -> Self {
+        if let Self::Refused(refusal) = &mut self {
+            refusal.cert = cert.map(Path::to_owned);
+        }
+        self
+    }
+
     /// Names the claims that were turned down, by what was asked.
     pub(super) fn about(mut self, request: &BeginUpdateRequest, key: Option<&str>) -> Self {
         if let Self::Refused(refusal) = &mut self {
@@ -217,8 +228,17 @@ fn text(message: &str, hint: Option<&str>) -> String {
     format!("error: {message}\n{hint}")
 }
 
+/// Every error has the same members; those that only a server's refusal fills are null or empty in others.
 fn object(message: &str, hint: Option<&str>, exit_code: u8) -> Value {
-    json!({ "error": { "message": message, "hint": hint, "exitCode": exit_code } })
+    json!({ "error": {
+        "message": message,
+        "hint": hint,
+        "exitCode": exit_code,
+        "code": null,
+        "reason": null,
+        "retryAfterSeconds": null,
+        "claims": [],
+    } })
 }
 
 impl Refusal {
@@ -233,6 +253,7 @@ impl Refusal {
             rejected: RejectedClaims::default(),
             limit: None,
             allowed: "of that cell, or of an administrator",
+            cert: None,
             broken: false,
         }
     }
@@ -286,12 +307,32 @@ impl Refusal {
             "NOT_OWNER" => "only the cell that owns it can change it: check --cell".to_owned(),
             "LIMIT_EXCEEDED" => self.hint_of_limit().to_owned(),
             "IDEMPOTENCY_KEY_REUSED" => "use another --idempotency-key for another update".to_owned(),
-            "NO_IDENTITY" => "say who you are with --cert and --key".to_owned(),
+            "NO_IDENTITY" => self.hint_of_identity(),
             "RULE_DENIED" => format!("use the certificate {}", self.allowed),
-            "STORE_UNAVAILABLE" => "nothing was changed; the server's log says what is wrong with its store".to_owned(),
+            "STORE_UNAVAILABLE" => self.hint_of_store(),
             "OVERLOADED" => again(),
             _ => return self.retry_after.map(|_| again()),
         })
+    }
+
+    fn hint_of_identity(&self) -> String {
+        match &self.cert {
+            None => "say who you are with --cert and --key".to_owned(),
+            Some(path) => format!(
+                "the certificate `{}` does not name one cell, router or admin of the server's trust domain: \
+                 use one that does",
+                path.display()
+            ),
+        }
+    }
+
+    /// Whether the update was kept may not be known before the store is back; repeating it is right either way.
+    fn hint_of_store(&self) -> String {
+        let again = match &self.idempotency_key {
+            Some(key) => format!("repeat it with `--idempotency-key {key}`, it begins only once"),
+            None => "repeating it is safe".to_owned(),
+        };
+        format!("when the store is back, {again}; the server's log says what is wrong")
     }
 
     fn hint_of_limit(&self) -> &'static str {
@@ -311,7 +352,7 @@ impl Refusal {
             )),
             (Code::DeadlineExceeded, None) => Some("repeating it is safe; --timeout-seconds waits longer".to_owned()),
             (Code::Unavailable, None) => Some("repeating it is safe, once the server is back".to_owned()),
-            (Code::Unauthenticated, _) => Some("say who you are with --cert and --key".to_owned()),
+            (Code::Unauthenticated, _) => Some(self.hint_of_identity()),
             (Code::Unimplemented, _) => Some("is --server a Leasehold server, and as new as this client?".to_owned()),
             _ => self.retry_after.map(|_| format!("try again{}", self.delay())),
         }
@@ -516,6 +557,35 @@ mod tests {
         let late = ClientError::from(Status::deadline_exceeded("late"));
         let text = late.about(&BeginUpdateRequest::default(), Some("k1")).to_text();
         assert!(text.contains("`--idempotency-key k1`"), "{text}");
+    }
+
+    #[test]
+    fn a_store_that_failed_leaves_open_what_it_kept() {
+        let failed = || refused(Code::Unavailable, "STORE_UNAVAILABLE");
+        let hint = failed().hint().unwrap();
+        assert!(hint.starts_with("when the store is back, repeating it is safe; "), "{hint}");
+        let begin = failed().about(&BeginUpdateRequest::default(), Some("k1")).hint().unwrap();
+        assert!(begin.starts_with("when the store is back, repeat it with `--idempotency-key k1`"), "{begin}");
+    }
+
+    #[test]
+    fn who_shows_a_certificate_is_not_told_to_show_one() {
+        for error in [|| refused(Code::Unauthenticated, "NO_IDENTITY"), || Status::unauthenticated("no").into()] {
+            assert_eq!(error().shown(None).hint().as_deref(), Some("say who you are with --cert and --key"));
+            let hint = error().shown(Some(Path::new("me.pem"))).hint().unwrap();
+            assert!(hint.starts_with("the certificate `me.pem` does not name one cell, router or admin of "), "{hint}");
+        }
+    }
+
+    #[test]
+    fn every_json_error_has_the_same_members() {
+        let members = |error: Value| error["error"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        let refused = members(two_rejected().to_json());
+        for error in [unreachable(), ClientError::Usage("no".to_owned()), ClientError::Nonsense("no")] {
+            assert_eq!(error.to_json()["error"]["claims"], json!([]));
+            assert_eq!(members(error.to_json()), refused);
+        }
+        assert_eq!(members(object("no", None, 1)), refused);
     }
 
     #[test]

@@ -38,9 +38,9 @@ enum Obstacle {
     ClientCertificate(AlertDescription),
 }
 
-/// Looks for the reason why a connection broke; none is found where the server is away.
-pub(super) async fn explain(connection: &Connection) -> Option<ClientError> {
-    let obstacle = tokio::time::timeout(PATIENCE.min(connection.timeout()), look(connection)).await.ok()??;
+/// Looks for the reason why a connection broke, for as long as there is time; none is found where the server is away.
+pub(super) async fn explain(connection: &Connection, left: Duration) -> Option<ClientError> {
+    let obstacle = tokio::time::timeout(PATIENCE.min(left), look(connection)).await.ok()??;
     Some(obstacle.explain(connection))
 }
 

@@ -11,6 +11,7 @@ mod update;
 mod words;
 
 use std::io;
+use std::time::Instant;
 
 use clap::{Args, Subcommand};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_client::ClaimServiceClient;
@@ -41,7 +42,7 @@ pub enum Verb {
     /// Roll a lease back: take its changes back
     Rollback(Ask<SettleArgs>),
     /// Show the record of one claim, and the cell that holds it
-    #[command(after_long_help = types_help())]
+    #[command(after_long_help = records_help())]
     Get(Ask<GetArgs>),
     /// Ask which cell a request belongs to
     #[command(after_long_help = types_help())]
@@ -49,7 +50,7 @@ pub enum Verb {
     /// List a cell's outstanding leases, oldest first
     Leases(Ask<LeasesArgs>),
     /// List a cell's records out of one table, in key order
-    #[command(after_long_help = types_help())]
+    #[command(after_long_help = records_help())]
     Records(Ask<RecordsArgs>),
     /// Measure saves (one begin, one commit) against a server; leaves its claims behind
     ///
@@ -72,11 +73,15 @@ impl<A: Args> Ask<A> {
         json: bool,
         verb: impl AsyncFnOnce(&Session<'_>, A) -> Result<(), ClientError>,
     ) -> Result<(), ClientError> {
+        let start = Instant::now();
         match verb(&Session { connection: &self.connection, json }, self.args).await {
             // Whoever reads the output has seen enough.
             Err(ClientError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            Err(error) if error.is_of_connection() => Err(handshake::explain(&self.connection).await.unwrap_or(error)),
-            answered => answered,
+            Err(error) if error.is_of_connection() => {
+                let left = self.connection.timeout().saturating_sub(start.elapsed());
+                Err(handshake::explain(&self.connection, left).await.unwrap_or(error))
+            }
+            answered => answered.map_err(|error| error.shown(self.connection.cert.as_deref())),
         }
     }
 }
@@ -115,6 +120,10 @@ impl Session<'_> {
     async fn classifier(&self) -> Result<ClassifyServiceClient<Channel>, ClientError> {
         Ok(ClassifyServiceClient::new(self.connection.open().await?))
     }
+}
+
+fn records_help() -> String {
+    format!("{}\n\n{}", types_help(), contract::JSON_HELP)
 }
 
 fn types_help() -> String {

@@ -2,7 +2,8 @@
 
 use leasehold_core::query::MAX_LEASES_PER_PAGE;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
-    GetRecordRequest, GetRecordResponse, LeaseRecord, ListLeasesRequest, ListRecordsRequest, Metadata, Record, record,
+    GetRecordRequest, GetRecordResponse, LeaseRecord, ListLeasesRequest, ListLeasesResponse, ListRecordsRequest,
+    Metadata, Record, record,
 };
 use leasehold_proto::gitlab::cells::topology_service::{
     CellInfo, ClassifyAction, ClassifyRequest, ClassifyResponse, GetCellsRequest,
@@ -58,6 +59,9 @@ pub struct LeasesArgs {
     created_after: Option<jiff::Timestamp>,
 
     /// Stop after so many; all unless given
+    ///
+    /// When there are more, stderr says so; with --json, the last line is {"next": ...} instead of a lease. It is the
+    /// cursor of ListLeases.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
 }
@@ -186,8 +190,12 @@ pub(super) async fn leases(session: &Session<'_>, args: LeasesArgs) -> Result<()
             break;
         }
     }
+    if session.json {
+        return next.map_or(Ok(()), |next| json_line(&ListLeasesResponse { leases: Vec::new(), next: Some(next) }));
+    }
+    let since = args.created_after.map(|time| format!(" begun at {time} or later")).unwrap_or_default();
     note_if(next.is_some(), "there are more: raise --limit, or leave it out");
-    note_if(!seen && !session.json, &format!("cell {} has no outstanding leases", args.cell));
+    note_if(!seen, &format!("cell {} has no outstanding leases{since}", args.cell));
     Ok(())
 }
 

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+mod answers;
+
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -470,7 +472,14 @@ async fn exit_code_5_is_for_a_server_or_store_that_is_down() {
     }
     let full = World::of(Server::builder().config("min_free_disk_mib = 1_000_000_000_000\n").start().unwrap());
     let line = "begin --cell 1 --create USERNAMES:alice --subject USER:7 --source USERS:7";
-    full.run(line).await.failed(5, &["(STORE_UNAVAILABLE)", "`min_free_disk_mib`", "hint: nothing was changed"]);
+    full.run(line).await.failed(
+        5,
+        &[
+            "(STORE_UNAVAILABLE)",
+            "`min_free_disk_mib`",
+            "hint: when the store is back, repeat it with `--idempotency-key ",
+        ],
+    );
 }
 
 /// A server under mutual TLS, and the files that its clients need.

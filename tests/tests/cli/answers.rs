@@ -1,0 +1,233 @@
+//! Answers that are out of the ordinary: what JSON has no form for, a list that goes on, a server that says nothing, output
+//! that nobody takes, hints that have to fit what the command line said.
+
+use std::time::{Duration, Instant};
+
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
+    BeginUpdateRequest, BeginUpdateResponse, ListLeasesRequest, Metadata,
+};
+use leasehold_tests::wire::username;
+use prost::{Message, Name};
+use prost_types::{Any, Timestamp};
+use tonic::Request;
+
+use super::*;
+
+const BEGIN: &str = "begin --cell 1 --create USERNAMES:alice --subject USER:7 --source USERS:7";
+
+impl World {
+    /// Begins what the command line cannot say.
+    async fn begin_message(&self, records: Vec<Metadata>) -> BeginUpdateResponse {
+        let update = BeginUpdateRequest { create_records: records, destroy_records: Vec::new(), cell_id: 1 };
+        let mut claims = self.server.claims(None).await.unwrap();
+        claims.begin_update(Request::new(update)).await.unwrap().into_inner()
+    }
+}
+
+/// A claim with data of its own.
+fn with_data(name: &str, type_url: &str, value: Vec<u8>) -> Metadata {
+    Metadata { user_data: Some(Any { type_url: type_url.to_owned(), value }), ..username(name) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn user_data_of_any_type_is_shown_in_json() {
+    let world = World::new();
+    let late = Timestamp { seconds: 253_402_300_800, nanos: 0 };
+    let known = Timestamp { seconds: 0, nanos: 0 };
+    let time = Timestamp::type_url();
+    world
+        .begin_message(vec![
+            with_data("a", "type.googleapis.com/my.app.UserExtra", vec![0xfb, 0xff]),
+            with_data("b", &time, late.encode_to_vec()),
+            with_data("c", &time, known.encode_to_vec()),
+            username("d"),
+        ])
+        .await;
+    let expected = [
+        ("a", json!({"@type": "type.googleapis.com/my.app.UserExtra", "value": "+/8="})),
+        ("b", json!({"@type": time, "value": "CICD0f+vBw=="})),
+        ("c", json!({"@type": time, "value": "1970-01-01T00:00:00Z"})),
+        ("d", Value::Null),
+    ];
+    let records = world.run("records --json --cell 1 --source USERS").await.json();
+    assert_eq!(records.len(), expected.len());
+    for (name, data) in expected {
+        let found = world.run(&format!("get --json USERNAMES:{name}")).await.json();
+        let metadata = &found[0]["record"]["metadata"];
+        assert_eq!((&metadata["bucket"]["value"], &metadata["userData"]), (&json!(name), &data));
+        assert!(records.contains(&found[0]["record"]), "{records:?}");
+    }
+    for verb in ["get", "records"] {
+        let help = run([verb, "--help"]).await.done();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains(r#"{"@type": ..., "value": <base64>}"#), "{verb}: {help}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_goes_on_says_so_in_json_too() {
+    let world = World::new();
+    for name in ["a", "b", "c"] {
+        world.begin(1, &format!("--create USERNAMES:{name}")).await;
+    }
+    let all = world.run("leases --cell 1 --json").await.json();
+    assert_eq!(all.len(), 3);
+    assert_eq!(world.run("leases --cell 1 --json --limit 3").await.json(), all);
+    let some = world.run("leases --cell 1 --json --limit 2").await.json();
+    assert_eq!(some[..2], all[..2]);
+    // The cursor is the one of the contract.
+    let mut claims = world.server.claims(None).await.unwrap();
+    let request = ListLeasesRequest { cell_id: 1, limit: Some(2), ..ListLeasesRequest::default() };
+    let next = claims.list_leases(Request::new(request)).await.unwrap().into_inner().next.unwrap();
+    assert_eq!((some.len(), &some[2]["next"]["@type"]), (3, &json!(next.type_url)));
+    assert_eq!(some[2].as_object().unwrap().len(), 1);
+    let last = all[1]["uuid"]["value"].as_str().unwrap().replace('-', "");
+    let named = base64_bytes(some[2]["next"]["leaseUuid"].as_str().unwrap());
+    assert_eq!(named.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), last);
+    assert!(run(["leases", "--help"]).await.done().contains(r#"{"next": ...}"#));
+}
+
+/// The bytes of base 64.
+fn base64_bytes(text: &str) -> Vec<u8> {
+    let json = json!({"source": {"railsPrimaryKeyId": text}}).to_string();
+    let pool = leasehold_proto::descriptor_pool().unwrap();
+    let metadata: Metadata = leasehold_proto::from_json(&pool, &Metadata::full_name(), json.as_bytes()).unwrap();
+    metadata.source.unwrap().rails_primary_key_id
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_leases_since_a_time_is_not_no_leases() {
+    let world = World::new();
+    world.begin(1, "--create USERNAMES:alice").await;
+    let none = world.run("leases --cell 1 --created-after 2999-01-31T12:00:00Z").await;
+    assert_eq!((none.code, none.stdout.as_str()), (0, ""));
+    assert_eq!(none.stderr, "cell 1 has no outstanding leases begun at 2999-01-31T12:00:00Z or later\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_never_answers_in_tls_is_late() {
+    let directory = TempDir::new().unwrap();
+    let ca = directory.path().join("ca.pem");
+    std::fs::write(&ca, Authority::new("servers").unwrap().pem()).unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", silent.local_addr().unwrap());
+    let rest = ["--server", &url, "--ca", ca.to_str().unwrap(), "--timeout-seconds", "1"];
+    for line in ["cells", BEGIN, "bench --cell 1 --seconds 1"] {
+        let start = Instant::now();
+        let said = run(line.split(' ').chain(rest)).await;
+        // Nothing was sent, so that nothing is in doubt.
+        said.failed(4, &["no answer within 1 s (DEADLINE_EXCEEDED)", "hint: repeating it is safe; --timeout-seconds"]);
+        assert!(start.elapsed() < Duration::from_secs(10), "{line}: {:?}", start.elapsed());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_names_nobody_is_told_so() {
+    let secured = Secured::new();
+    let nobody = secured.authority.client(&["spiffe://elsewhere/admin"]).unwrap();
+    let options = secured.shown("nobody", &nobody);
+    let hint = "nobody.pem` does not name one cell, router or admin of the server's trust domain";
+    for line in ["cells", BEGIN, "get USERNAMES:alice"] {
+        let said = secured.run(line, &options).await;
+        said.failed(6, &["(NO_IDENTITY)", "hint: the certificate `", hint]);
+        assert!(!said.stderr.contains("--cert"), "{}", said.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_down_promises_nothing() {
+    let full = World::of(Server::builder().config("min_free_disk_mib = 1_000_000_000_000\n").start().unwrap());
+    let said = full.run(&format!("{BEGIN} --idempotency-key once")).await;
+    said.failed(5, &["(STORE_UNAVAILABLE)", "hint: when the store is back, repeat it with `--idempotency-key once`"]);
+    assert!(!said.stderr.contains("nothing was changed"), "{}", said.stderr);
+}
+
+/// Runs a command whose output goes into a file, or nowhere.
+async fn run_into(words: &[&str], stdout: Option<&str>) -> Said {
+    let mut command = command().unwrap();
+    command.args(words);
+    if let Some(path) = stdout {
+        command.stdout(OpenOptions::new().write(true).open(path).unwrap());
+    }
+    let mut child = command.spawn().unwrap();
+    // Nobody reads on.
+    drop(child.stdout.take());
+    Said::from(child.wait_with_output().await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn completions_that_cannot_be_written_are_an_error() {
+    for shell in ["bash", "zsh", "fish"] {
+        let words = ["completions", shell];
+        run_into(&words, Some("/dev/full")).await.failed(1, &["error: cannot write the output: No space left"]);
+        run_into(&words, None).await.done();
+    }
+    let error = run_into(&["completions", "bash", "--json"], Some("/dev/full")).await.json_error(1);
+    assert!(error["message"].as_str().unwrap().contains("No space left"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_that_is_not_whole_is_an_error() {
+    let mut world = World::new();
+    world.begin(1, "--create USERNAMES:alice").await;
+    world.server.terminate().unwrap();
+    let words = ["export", "--data", world.server.data().to_str().unwrap()];
+    for stdout in [None, Some("/dev/full")] {
+        let said = run_into(&words, stdout).await;
+        said.failed(1, &["error: "]);
+        assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_server_or_no_certificate_is_a_usage_error() {
+    for url in ["ftp://127.0.0.1:1", "http://127.0.0.1:1/foo", "http://127.0.0.1:1/?a=b", "http://me@127.0.0.1:1"] {
+        run(["cells", "--server", url]).await.failed(2, &["error: ", url, "http://HOST:PORT or https://HOST:PORT"]);
+    }
+    let secured = Secured::new();
+    let admin = secured.identity("admin");
+    let [ca, cert, key] = [secured.ca().into_os_string(), admin[1].clone(), admin[3].clone()];
+    let path = |name: &str, text: &str| {
+        let path = secured.directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.into_os_string()
+    };
+    let (empty, garbage) = (path("empty.pem", ""), path("garbage.pem", &pem_of_nothing()));
+    for (option, [ca, cert, key], file, words) in [
+        ("--ca", [&empty, &cert, &key], &empty, "holds no certificate"),
+        ("--ca", [&garbage, &cert, &key], &garbage, "holds no certificate"),
+        ("--ca", [&key, &cert, &key], &key, "holds no certificate"),
+        ("--cert", [&ca, &empty, &key], &empty, "holds no certificate"),
+        ("--cert", [&ca, &key, &key], &key, "holds no certificate"),
+        ("--key", [&ca, &cert, &cert], &cert, "holds no private key"),
+    ] {
+        let mut command = command().unwrap();
+        command.args(["cells", "--server", &secured.world.url]);
+        command.arg("--ca").arg(ca).arg("--cert").arg(cert).arg("--key").arg(key);
+        let said = Said::from(command.output().await.unwrap());
+        said.failed(2, &["error: ", file.to_str().unwrap(), option, words]);
+    }
+}
+
+/// The form of a certificate, without one in it.
+fn pem_of_nothing() -> String {
+    "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_json_error_has_the_same_members() {
+    let world = World::new();
+    let refused = world.run("get --json USERNAMES:nobody").await.json_error(3);
+    let members = |error: &Value| error.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    for (line, code) in [
+        ("cells --json --colour", 2),
+        ("cells --json --server ftp://127.0.0.1:1", 2),
+        ("export --json --data /nowhere", 1),
+        ("begin --json --file /nowhere", 2),
+    ] {
+        let error = run(line.split(' ')).await.json_error(code);
+        assert_eq!(members(&error), members(&refused), "{line}");
+        let ours = [&error["code"], &error["reason"], &error["retryAfterSeconds"], &error["claims"]];
+        assert_eq!(ours, [&Value::Null, &Value::Null, &Value::Null, &json!([])], "{line}");
+    }
+}

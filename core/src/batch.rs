@@ -262,6 +262,7 @@ fn duplicate(earlier: &Entry, again: &Entry) -> Offence {
 /// What an update looks like, field by field in 64-bit hashes (XXH3): enough to tell a retry from another update, and
 /// to name the first difference, without keeping the body (B09).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Fingerprint {
     creates: Vec<[u64; 4]>,
     destroys: Vec<[u64; 4]>,

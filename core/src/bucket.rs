@@ -12,6 +12,7 @@ pub struct BucketType(pub i32);
 
 /// What uniqueness is decided by: the type and the canonical form of the value (B12).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct BucketKey {
     /// The type, first in the order of keys.
     pub bucket_type: BucketType,

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use icu_casemap::{CaseMapper, CaseMapperBorrowed};
@@ -32,8 +33,21 @@ pub enum Form {
     Block,
 }
 
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Decimal => "decimal",
+            Self::Word => "word",
+            Self::Email => "email",
+            Self::Line => "line",
+            Self::Block => "block",
+        })
+    }
+}
+
 /// One bucket type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct BucketRule {
     /// The type's number on the wire; of a `Claim`, the field's number.
     pub number: BucketType,
@@ -49,7 +63,10 @@ const fn rule(number: i32, name: &'static str, form: Form, fold_case: bool) -> B
     BucketRule { number: BucketType(number), name: Cow::Borrowed(name), form, fold_case }
 }
 
-/// The bucket types of the wire contract. Number 14 is reserved there.
+/// The number that the wire contract reserves: a type that had it is gone.
+pub const RESERVED: BucketType = BucketType(14);
+
+/// The bucket types of the wire contract.
 const BUILT_IN: [BucketRule; 17] = [
     rule(1, "ROUTES", Form::Line, true),
     rule(2, "ORGANIZATION_PATH", Form::Word, true),
@@ -69,6 +86,35 @@ const BUILT_IN: [BucketRule; 17] = [
     rule(17, "PAGES_DOMAINS", Form::Word, true),
     rule(18, "PAGES_UNIQUE_DOMAINS", Form::Word, true),
 ];
+
+/// What has become of the rules under which claims were made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    /// Types with another rule: one name could be claimed twice, or not be found again.
+    pub changed: Vec<RuleChange>,
+    /// Types that are known no more.
+    pub missing: Vec<BucketType>,
+    /// Types that are new, beside the built-in ones.
+    pub added: Vec<BucketRule>,
+}
+
+/// A bucket type under two rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleChange {
+    /// The rule under which claims were made.
+    pub served: BucketRule,
+    /// The rule that the catalogue has.
+    pub configured: BucketRule,
+}
+
+impl fmt::Display for RuleChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rule = |rule: &BucketRule| format!("form `{}` and `fold_case` {}", rule.form, rule.fold_case);
+        let Self { served, configured } = self;
+        write!(f, "bucket type {} (`{}`) has been served with {}", served.number, served.name, rule(served))?;
+        write!(f, ", and is configured with {}", rule(configured))
+    }
+}
 
 /// The bucket types that a service knows.
 #[derive(Clone, Debug)]
@@ -110,6 +156,23 @@ impl Catalogue {
     /// Every rule, by number.
     pub fn rules(&self) -> impl Iterator<Item = &BucketRule> {
         self.rules.values()
+    }
+
+    /// What has become of the rules under which claims were made: their canonical forms hold only as long as those do.
+    pub fn differs_from(&self, served: &[BucketRule]) -> Difference {
+        let mut difference = Difference::default();
+        for served in served {
+            match self.rule(served.number) {
+                None => difference.missing.push(served.number),
+                Some(rule) if (rule.form, rule.fold_case) == (served.form, served.fold_case) => {}
+                Some(rule) => {
+                    difference.changed.push(RuleChange { served: served.clone(), configured: rule.clone() });
+                }
+            }
+        }
+        let is_new = |rule: &&BucketRule| !served.iter().chain(&BUILT_IN).any(|known| known.number == rule.number);
+        difference.added = self.rules().filter(is_new).cloned().collect();
+        difference
     }
 
     /// A bucket of a type and a value as the caller spelled it (B12).
@@ -339,6 +402,31 @@ mod tests {
         let catalogue = Catalogue::with([extra]);
         assert!(catalogue.bucket(BucketType(40), "x".into()).is_ok());
         assert_eq!(catalogue.rules().count(), 18);
+    }
+
+    #[test]
+    fn b12_a_rule_that_changes_is_seen() {
+        let rule = |number, form, fold_case| rule(number, "TEAMS", form, fold_case);
+        let served = [rule(40, Form::Word, false), rule(41, Form::Line, true)];
+        let against = |configured: &[BucketRule]| Catalogue::with(configured.iter().cloned()).differs_from(&served);
+        assert_eq!(against(&served), Difference::default());
+        let renamed = BucketRule { name: "CREWS".into(), ..served[0].clone() };
+        assert_eq!(against(&[renamed, served[1].clone()]), Difference::default());
+        for changed in [rule(40, Form::Word, true), rule(40, Form::Line, false)] {
+            let change = RuleChange { served: served[0].clone(), configured: changed.clone() };
+            let difference = against(&[changed, served[1].clone()]);
+            assert_eq!(difference, Difference { changed: vec![change], ..Difference::default() });
+        }
+        let added = rule(42, Form::Word, true);
+        let difference = against(&[served[0].clone(), added.clone()]);
+        let expected = Difference { missing: vec![BucketType(41)], added: vec![added], ..Difference::default() };
+        assert_eq!(difference, expected);
+        let change = RuleChange { served: rule(40, Form::Word, false), configured: rule(40, Form::Line, true) };
+        assert_eq!(
+            change.to_string(),
+            "bucket type 40 (`TEAMS`) has been served with form `word` and `fold_case` false, \
+             and is configured with form `line` and `fold_case` true"
+        );
     }
 
     proptest! {

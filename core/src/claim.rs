@@ -23,6 +23,7 @@ impl fmt::Display for CellId {
 
 /// Who holds a bucket: a kind (the wire's `Subject.Type`) and an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Subject {
     /// The kind's number on the wire, never 0.
     pub subject_type: i32,
@@ -116,6 +117,7 @@ impl<'de> Deserialize<'de> for SourceId {
 
 /// The table row that a claim comes from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Source {
     /// The table.
     pub source_type: SourceType,
@@ -125,6 +127,7 @@ pub struct Source {
 
 /// What a cell attaches to a claim and gets back unread: the wire's `google.protobuf.Any`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct UserData {
     /// Names the type of the value.
     pub type_url: String,
@@ -135,6 +138,7 @@ pub struct UserData {
 
 /// All that is known of a claimed bucket beside its owner and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Record {
     /// Names the claim for as long as the cell keeps the bucket.
     pub uuid: Uuid,
@@ -154,6 +158,7 @@ pub struct Record {
 
 /// A lease's hold on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Hold {
     /// The lease that holds the claim.
     pub lease: LeaseId,
@@ -176,6 +181,7 @@ pub enum ClaimState {
 
 /// The two records of a replace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Replacement {
     /// What rollback restores, byte for byte.
     pub old: Record,
@@ -185,6 +191,7 @@ pub struct Replacement {
 
 /// A bucket's one claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Claim {
     /// The cell that owns the bucket.
     pub owner: CellId,
@@ -199,6 +206,15 @@ impl Claim {
             ClaimState::Active(record) | ClaimState::Creating(_, record) | ClaimState::Destroying(_, record) => record,
             ClaimState::Replacing(_, both) => &both.new,
         }
+    }
+
+    /// All of its records: of a replace, the old one too.
+    pub fn records(&self) -> impl Iterator<Item = &Record> {
+        let replaced = match &self.state {
+            ClaimState::Replacing(_, both) => Some(&both.old),
+            ClaimState::Active(_) | ClaimState::Creating(_, _) | ClaimState::Destroying(_, _) => None,
+        };
+        std::iter::once(self.record()).chain(replaced)
     }
 
     /// The lease's hold, unless the claim is at rest.

@@ -44,6 +44,7 @@ impl Fence {
 
 /// A caller's name for one begin, so that a retry is known as such (B09). Scoped by its cell.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct IdempotencyKey {
     /// The cell that uses the key.
     pub cell: CellId,
@@ -77,6 +78,7 @@ pub enum LeaseState {
 
 /// One update's lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Lease {
     /// The cell that began it.
     pub cell: CellId,

@@ -22,6 +22,7 @@ use crate::update::Command;
 
 /// What a begin with an idempotency key left behind, for as long as its lease is known (B09).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Replay {
     /// The lease that it got.
     pub lease: LeaseId,

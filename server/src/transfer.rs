@@ -1,10 +1,10 @@
 //! `leasehold export` and `import`: everything as JSON lines, and back.
 
 mod import;
+mod output;
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fmt::Display;
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use leasehold_core::bucket::BucketKey;
@@ -16,15 +16,18 @@ use serde::{Deserialize, Serialize};
 use crate::store::{EmbeddedStore, Row, StoreError};
 
 pub use import::{RowError, import};
+pub use output::write_to;
 
 /// The format of the lines.
 const FORMAT: u32 = 1;
 /// Rows between two reports of progress.
 const REPORT_ROWS: u64 = 100_000;
+/// What is shown of a line at the most: it can be as long as its file.
+const SHOWN_CHARACTERS: usize = 200;
 
 /// One line of an export: a header, rows, and an end that tells whether it is whole.
 #[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Line {
     Header { format: u32 },
     Claim { key: BucketKey, claim: Claim },
@@ -43,7 +46,7 @@ pub enum TransferError {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// A line that is no row.
-    #[error("line {line} is not a row of an export: {error}")]
+    #[error("line {line} is not a row of an export: {}", shortened(.error))]
     Line {
         /// Its number, from 1.
         line: u64,
@@ -54,7 +57,7 @@ pub enum TransferError {
     #[error("the export is cut short: its last line is missing, or counts other rows")]
     CutShort,
     /// A row that no state can have, or not beside the rows before it.
-    #[error("line {line} can't be imported: {error}")]
+    #[error("line {line} can't be imported: {}", shortened(.error))]
     Row {
         /// Its number, from 1.
         line: u64,
@@ -66,14 +69,12 @@ pub enum TransferError {
     NotEmpty(PathBuf),
 }
 
-/// A new file that nobody else may read: names and emails go into it. One that is there is emptied.
-///
-/// # Errors
-/// It can't be made.
-pub fn create_private(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.set_permissions(Permissions::from_mode(0o600))?;
-    Ok(file)
+fn shortened(error: &impl Display) -> String {
+    let text = error.to_string();
+    match text.char_indices().nth(SHOWN_CHARACTERS) {
+        Some((end, _)) => format!("{}…", text.split_at(end).0),
+        None => text,
+    }
 }
 
 /// Writes everything in `data` as JSON lines; the number of rows.
@@ -121,19 +122,6 @@ mod tests {
     use leasehold_core::rules::Rules;
 
     use super::*;
-
-    #[test]
-    fn nobody_else_may_read_a_private_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("lines");
-        std::fs::write(&path, "old").unwrap();
-        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-        for path in [path, dir.path().join("new")] {
-            let file = create_private(&path).unwrap();
-            assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-            assert_eq!(file.metadata().unwrap().len(), 0);
-        }
-    }
 
     #[test]
     fn a_cut_export_is_refused_and_leaves_nothing() {

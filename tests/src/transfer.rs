@@ -15,6 +15,7 @@ use crate::server::binary;
 /// It does not build, or cannot be run.
 pub fn run(verb: &str, data: &Path, arguments: &[&str]) -> Result<Output> {
     let mut command = Command::new(binary()?);
+    command.env_remove("LEASEHOLD_CONFIG");
     command.arg(verb).arg("--data").arg(data).args(arguments);
     command.output().context("leasehold cannot be run")
 }

@@ -8,7 +8,8 @@
     reason = "a test stops at what it does not expect"
 )]
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -20,6 +21,8 @@ use leasehold_tests::client::{Begun, Client, Update, lease_of, name_of, reason, 
 use leasehold_tests::server::{Server, binary};
 use leasehold_tests::transfer::{export, import, run, state};
 use leasehold_tests::wire::eventually;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -208,6 +211,7 @@ impl Rows {
 }
 
 const NIL: &str = "00000000-0000-0000-0000-000000000000";
+const AFTER_9999: u64 = 253_402_300_800_000_000;
 
 /// Spoils an export; the line at which that shows.
 type Spoil = fn(&mut Rows) -> usize;
@@ -239,6 +243,26 @@ fn bad_rows() -> Vec<(Spoil, &'static str)> {
             |rows| rows.set("claim", "carol", "/claim/claim/state/Active/subject/id", 0.into()),
             "`subject.id` is not 1 or more",
         ),
+        (
+            |rows| rows.set("claim", "carol", "/claim/claim/state/Active/uuid", NIL.into()),
+            "the record of claim `4:carol` has no uuid",
+        ),
+        (
+            |rows| rows.set("claim", "ALICE", "/claim/claim/state/Replacing/1/old/uuid", NIL.into()),
+            "the record of claim `4:alice` has no uuid",
+        ),
+        (
+            |rows| rows.set("claim", "carol", "/claim/claim/state/Active/created_at", AFTER_9999.into()),
+            "the time 253402300800000000, in microseconds since 1970, is beyond the year 9999",
+        ),
+        (
+            |rows| rows.set("claim", "frank", "/claim/claim/state/Creating/0/since", AFTER_9999.into()),
+            "is beyond the year 9999",
+        ),
+        (|rows| rows.set("lease", "Committed", "/lease/lease/updated_at", u64::MAX.into()), "is beyond the year 9999"),
+        (|rows| rows.set("lease", "RolledBack", "/lease/lease/fence", 0.into()), "fence 0 can't be"),
+        (|rows| rows.set("end", "fence", "/end/fence", u64::MAX.into()), "fence 18446744073709551615 can't be"),
+        (|rows| rows.set("end", "fence", "/end/fence", i64::MAX.into()), "fence 9223372036854775807 can't be"),
     ]
 }
 
@@ -307,6 +331,56 @@ async fn an_import_takes_nothing_that_the_engine_could_not_have_made() {
         refused(&output, &format!("line {line} can't be imported: "));
         refused(&output, message);
         assert!(!data.exists(), "{message}: something is left behind");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_import_takes_no_field_that_it_does_not_know() {
+    let dir = TempDir::new().unwrap();
+    let (_, lines) = exported(dir.path()).await;
+    let (data, bad) = (dir.path().join("new"), dir.path().join("bad"));
+    for (kind, text, pointer) in [
+        ("header", "format", "/header"),
+        ("claim", "carol", "/claim"),
+        ("claim", "carol", "/claim/key"),
+        ("claim", "carol", "/claim/claim"),
+        ("claim", "carol", "/claim/claim/state/Active"),
+        ("claim", "carol", "/claim/claim/state/Active/source"),
+        ("claim", "carol", "/claim/claim/state/Active/subject"),
+        ("claim", "ALICE", "/claim/claim/state/Replacing/0"),
+        ("claim", "ALICE", "/claim/claim/state/Replacing/1"),
+        ("lease", "Committed", "/lease"),
+        ("lease", "Committed", "/lease/lease"),
+        ("lease", "Committed", "/lease/lease/idempotency_key"),
+        ("replay", "first", "/replay/replay"),
+        ("replay", "first", "/replay/replay/fingerprint"),
+        ("end", "fence", "/end"),
+    ] {
+        let mut rows = Rows::of(&lines);
+        let at = rows.find(kind, text);
+        let fields = rows.0[at].pointer_mut(pointer).unwrap().as_object_mut().unwrap();
+        fields.insert("surprise".into(), Value::Null);
+        std::fs::write(&bad, rows.lines()).unwrap();
+        let output = run("import", &data, &["--input", bad.to_str().unwrap()]).unwrap();
+        refused(&output, &format!("line {} is not a row of an export: unknown field `surprise`", at + 1));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_with_a_long_line_is_short() {
+    let dir = TempDir::new().unwrap();
+    let (_, lines) = exported(dir.path()).await;
+    let (data, bad) = (dir.path().join("new"), dir.path().join("bad"));
+    let long = "é".repeat(100_000);
+    let header = lines.lines().next().unwrap();
+    let mut key = Rows::of(&lines);
+    key.set("claim", "carol", "/claim/key/canonical", long.clone().into());
+    for text in [format!("{header}\n{{\"{long}\":1}}\n"), key.lines()] {
+        std::fs::write(&bad, text).unwrap();
+        let output = run("import", &data, &["--input", bad.to_str().unwrap()]).unwrap();
+        refused(&output, "…");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.contains("line ") && stderr.chars().count() < 300, "{} characters", stderr.chars().count());
     }
 }
 
@@ -390,6 +464,98 @@ async fn an_import_that_was_killed_is_not_served() {
         let arguments: &[&str] = if verb == "serve" { &["--listen", "127.0.0.1:0"] } else { &[] };
         refused(&run(verb, &new, arguments).unwrap(), "was cut short: remove the directory and import again");
     }
+    let again = run("import", &new, &["--input", dir.path().join("lines").to_str().unwrap()]).unwrap();
+    refused(&again, "was cut short: remove the directory and import again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_replaces_files_only() {
+    let dir = TempDir::new().unwrap();
+    let mut server = Server::start().unwrap();
+    fill(&mut Client::connect(&server, 1).await.unwrap()).await;
+    assert!(server.terminate().unwrap().success());
+    let lines = export(server.data()).unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let export_to = |name: &str| run("export", server.data(), &["--output", path(name).to_str().unwrap()]).unwrap();
+
+    let file = path("file");
+    std::fs::write(&file, "old").unwrap();
+    std::os::unix::fs::symlink("file", path("link")).unwrap();
+    assert!(export_to("link").status.success());
+    assert!(path("link").is_symlink() && !file.is_symlink());
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), lines);
+
+    mkfifo(&path("pipe"), Mode::S_IRWXU).unwrap();
+    std::os::unix::fs::symlink("pipe", path("link to a pipe")).unwrap();
+    for name in ["pipe", "link to a pipe"] {
+        let pipe = path(name);
+        // A pipe that is open for writing too ends for nobody but him who knows how much to read.
+        let mut reader = std::fs::File::options().read(true).write(true).open(&pipe).unwrap();
+        let length = lines.len();
+        let reader = std::thread::spawn(move || {
+            let mut read = vec![0; length];
+            reader.read_exact(&mut read).map(|()| read)
+        });
+        let output = export_to(name);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(std::fs::symlink_metadata(path("pipe")).unwrap().file_type().is_fifo(), "{name} is no pipe any more");
+        assert_eq!(String::from_utf8(reader.join().unwrap().unwrap()).unwrap(), lines);
+    }
+    std::os::unix::fs::symlink("nowhere", path("dangling")).unwrap();
+    for name in ["dangling", ""] {
+        refused(&export_to(name), &format!("`{}`: ", path(name).display()));
+    }
+    assert!(path("dangling").is_symlink() && !path("nowhere").exists());
+    let mut left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["dangling", "file", "link", "link to a pipe", "pipe"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_configuration_says_where_the_data_lie() {
+    let dir = TempDir::new().unwrap();
+    let (_, lines) = exported(dir.path()).await;
+    let path = |name: &str| dir.path().join(name);
+    std::fs::write(path("config"), format!("data = {:?}\n", path("configured"))).unwrap();
+    let [config, input, flag] = ["config", "lines", "flag"].map(|name| path(name).to_str().unwrap().to_owned());
+    let run = |arguments: &[&str], environment: &[(&str, &str)]| {
+        let mut command = Command::new(binary().unwrap());
+        command.env_remove("LEASEHOLD_DATA").env_remove("LEASEHOLD_CONFIG").envs(environment.iter().copied());
+        let output = command.args(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    run(&["import", "--config", &config, "--input", &input, "--data", &flag], &[]);
+    assert!(path("flag").exists() && !path("configured").exists());
+    run(&["import", "--input", &input], &[("LEASEHOLD_CONFIG", &config)]);
+    assert!(path("configured").exists());
+    assert_eq!(run(&["export", "--config", &config], &[]), lines);
+    assert_eq!(run(&["export"], &[("LEASEHOLD_CONFIG", &config)]), lines);
+    std::fs::remove_dir_all(path("configured")).unwrap();
+    assert_eq!(run(&["export", "--config", &config, "--data", &flag], &[]), lines);
+    assert_eq!(run(&["export", "--config", &config], &[("LEASEHOLD_DATA", &flag)]), lines);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b12_an_import_remembers_the_rules_that_it_was_held_to() {
+    let dir = TempDir::new().unwrap();
+    exported(dir.path()).await;
+    let path = |name: &str| dir.path().join(name);
+    let teams = |fold_case: bool| {
+        let rule = format!("number = 100\nname = \"TEAMS\"\nform = \"word\"\nfold_case = {fold_case}\n");
+        format!("[[bucket_types]]\n{rule}")
+    };
+    std::fs::write(path("config"), teams(true)).unwrap();
+    let [config, lines] = ["config", "lines"].map(|name| path(name).to_str().unwrap().to_owned());
+    let output = run("import", &path("new"), &["--config", &config, "--input", &lines]).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let server = |fold_case| Server::builder().data(path("new")).config(teams(fold_case)).start();
+    let error = server(false).unwrap_err().to_string();
+    assert!(
+        error.contains("bucket type 100 (`TEAMS`) has been served with form `word` and `fold_case` true"),
+        "{error}"
+    );
+    server(true).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,6 +9,7 @@
 //! | `settled_order` | time of settling, lease | nothing: the order of forgetting |
 //! | `replays` | idempotency key | what it was used for |
 //! | `meta` | `format`, `fence`, `sequence` | a number |
+//! | `meta` | `bucket_types` | the rules of the bucket types that were configured, in JSON |
 //!
 //! A begin writes one row, whatever it holds: claims reach their own rows when they come to rest. What is outstanding is
 //! kept in memory too, read from its rows at opening.
@@ -28,6 +29,7 @@ use fjall::{
     CompressionType, Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable, Slice, Snapshot,
 };
 use leasehold_core::bucket::BucketKey;
+use leasehold_core::catalogue::BucketRule;
 use leasehold_core::claim::{CellId, Claim, ClaimState, Record, SourceId};
 use leasehold_core::invariant::State;
 use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, LeaseState};
@@ -47,6 +49,8 @@ const FORMAT: u64 = 1;
 const MIB: u64 = 1024 * 1024;
 /// Stands in a data directory while an import fills it.
 const IMPORTING: &str = "importing";
+/// The key of the bucket types that were configured.
+const BUCKET_TYPES: &str = "bucket_types";
 /// What most rows fit in.
 const ROW_BYTES: usize = 256;
 
@@ -221,10 +225,15 @@ impl EmbeddedStore {
     /// # Errors
     /// It is in use, of another format, damaged, half imported, or the disk failed.
     pub fn open(dir: &Path) -> Result<Self> {
-        if dir.join(IMPORTING).exists() {
+        if Self::is_incomplete(dir) {
             return Err(StoreError::Incomplete(dir.to_owned()));
         }
         Self::open_any(dir)
+    }
+
+    /// Whether an import into the directory has not come to its end.
+    pub fn is_incomplete(dir: &Path) -> bool {
+        dir.join(IMPORTING).exists()
     }
 
     /// Opens a new data directory, which is refused to others until `import` is done.
@@ -339,6 +348,27 @@ impl EmbeddedStore {
         Ok(owners)
     }
 
+    /// The rules under which claims of configured bucket types were made.
+    ///
+    /// # Errors
+    /// They could not be read.
+    pub fn bucket_types(&self) -> Result<Vec<BucketRule>> {
+        let meta = &self.inner.meta;
+        let Some(rules) = meta.get(BUCKET_TYPES)? else { return Ok(Vec::new()) };
+        serde_json::from_slice(&rules).map_err(|_| meta.damaged().of(BUCKET_TYPES))
+    }
+
+    /// Remembers those rules, in the place of the ones before.
+    ///
+    /// # Errors
+    /// They could not be written.
+    pub fn remember_bucket_types(&self, rules: &[BucketRule]) -> Result<()> {
+        let rules = serde_json::to_vec(rules).map_err(|error| StoreError::Failed(error.to_string()))?;
+        let mut batch = self.inner.batch();
+        batch.insert(&self.inner.meta.rows, BUCKET_TYPES, rules);
+        self.inner.commit(batch)
+    }
+
     /// Where a claim stands in the order of [`for_each`](Self::for_each): no two stand in one place.
     pub fn place(key: &BucketKey) -> Vec<u8> {
         keys::claim(key)
@@ -390,12 +420,24 @@ impl Inner {
         self.witness.write(sequence).map_err(|error| StoreError::Failed(error.to_string()))
     }
 
+    fn batch(&self) -> OwnedWriteBatch {
+        self.database.batch().durability(Some(PersistMode::SyncData))
+    }
+
+    /// Writes a batch, and witnesses that it is written.
+    fn commit(&self, mut batch: OwnedWriteBatch) -> Result<()> {
+        let sequence = self.witness.sequence() + 1;
+        batch.insert(&self.meta.rows, journal::SEQUENCE, sequence.to_be_bytes());
+        batch.commit()?;
+        self.witness(sequence)
+    }
+
     fn check_format(&self, dir: &Path) -> Result<()> {
         match self.number("format")? {
             Some(FORMAT) => Ok(()),
             Some(found) => Err(StoreError::Format { dir: dir.to_owned(), found }),
             None => {
-                let mut batch = self.database.batch().durability(Some(PersistMode::SyncData));
+                let mut batch = self.batch();
                 batch.insert(&self.meta.rows, "format", FORMAT.to_be_bytes());
                 Ok(batch.commit()?)
             }
@@ -623,7 +665,7 @@ impl Store for EmbeddedStore {
             return Ok(());
         }
         let inner = &*self.inner;
-        let mut batch = inner.database.batch().durability(Some(PersistMode::SyncData));
+        let mut batch = inner.batch();
         let after = changes.claims.iter().filter_map(|change| Some((&change.key, change.after.as_ref()?)));
         let claims: FxHashMap<_, _> = after.collect();
         changes.claims.iter().try_for_each(|change| inner.put_claim(&mut batch, change))?;
@@ -637,10 +679,7 @@ impl Store for EmbeddedStore {
         if let Some(fence) = changes.fence {
             batch.insert(&inner.meta.rows, "fence", fence.0.to_be_bytes());
         }
-        let sequence = inner.witness.sequence() + 1;
-        batch.insert(&inner.meta.rows, journal::SEQUENCE, sequence.to_be_bytes());
-        batch.commit()?;
-        inner.witness(sequence)?;
+        inner.commit(batch)?;
         // Readers see a change only once it is durable; those between see the state before it.
         let mut held = inner.held.write().unwrap_or_else(PoisonError::into_inner);
         changes.leases.iter().for_each(|change| held.put_lease(change.key, change.after.as_ref()));

@@ -10,7 +10,7 @@ use std::path::Path;
 use leasehold_core::batch::record_key;
 use leasehold_core::bucket::{BucketKey, BucketType};
 use leasehold_core::catalogue::ValueError;
-use leasehold_core::claim::{CellId, Claim, ClaimState};
+use leasehold_core::claim::{CellId, Claim};
 use leasehold_core::invariant::{self, Fences, Violation};
 use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId};
 use leasehold_core::rules::Rules;
@@ -61,6 +61,9 @@ pub enum RowError {
 /// # Errors
 /// The directory has data, the export is not whole or not sound, or the disk failed.
 pub fn import(data: &Path, from: impl BufRead, rules: Rules) -> Result<u64, TransferError> {
+    if EmbeddedStore::is_incomplete(data) {
+        return Err(StoreError::Incomplete(data.to_owned()).into());
+    }
     let existed = data.is_dir();
     if existed && std::fs::read_dir(data)?.next().is_some() {
         return Err(TransferError::NotEmpty(data.to_owned()));
@@ -192,11 +195,8 @@ impl Import {
         if self.rules.catalogue.rule(key.bucket_type).is_none() {
             return Err(RowError::BucketType(key.bucket_type));
         }
-        let replaced = match &claim.state {
-            ClaimState::Replacing(_, both) => Some(&both.old),
-            ClaimState::Active(_) | ClaimState::Creating(_, _) | ClaimState::Destroying(_, _) => None,
-        };
-        for record in std::iter::once(claim.record()).chain(replaced) {
+        invariant::lone_claim(key, claim)?;
+        for record in claim.records() {
             let canonical = record_key(key.bucket_type, record, &self.rules.catalogue).map_err(RowError::Record)?;
             if canonical != *key {
                 return Err(RowError::NotCanonical { found: key.clone(), canonical });
@@ -238,6 +238,7 @@ impl Import {
 
     fn check_lease(&mut self, id: LeaseId, lease: &Lease) -> Result<(), RowError> {
         self.check_cell(lease.cell)?;
+        invariant::lone_lease(lease)?;
         invariant::lease_holds(id, lease, |key| self.held.get(key).map(|(claim, _)| claim))?;
         Ok(self.fences.take(id, lease.fence)?)
     }
@@ -284,6 +285,7 @@ impl Import {
         self.fences.check_newest(fence).map_err(|error| self.wrong(error))?;
         let batch = std::mem::take(&mut self.batch);
         self.store.save(&NetChanges { fence: Some(fence), ..batch.into_changes() })?;
+        self.store.remember_bucket_types(&self.rules.catalogue.differs_from(&[]).added)?;
         Ok(self.rows)
     }
 }

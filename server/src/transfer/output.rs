@@ -1,0 +1,58 @@
+//! Where an export goes: a new file in the place of what is there, or into what is no file.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+/// Writes to a path. A file gets there once it is whole, so that a copy that is there is not lost to a failure; a link is
+/// followed; a pipe or a device is written into.
+///
+/// # Errors
+/// The path can't be written to, or `write` failed.
+pub fn write_to<T>(path: &Path, write: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_file() => replace(&path.canonicalize()?, write),
+        Ok(_) => write(&OpenOptions::new().write(true).open(path)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => replace(path, write),
+        Err(error) => Err(error),
+    }
+}
+
+fn replace<T>(path: &Path, write: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    let file = create_private(part.as_ref())?;
+    let written = write(&file).and_then(|written| file.sync_all().map(|()| written));
+    let replaced = written.and_then(|written| std::fs::rename(&part, path).map(|()| written));
+    if replaced.is_err() {
+        // The first error is the one to tell.
+        let _ = std::fs::remove_file(&part);
+    }
+    replaced
+}
+
+/// A new file that nobody else may read: names and emails go into it. One that is there is emptied.
+fn create_private(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_else_may_read_a_private_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lines");
+        std::fs::write(&path, "old").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        for path in [path, dir.path().join("new")] {
+            let file = create_private(&path).unwrap();
+            assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+            assert_eq!(file.metadata().unwrap().len(), 0);
+        }
+    }
+}

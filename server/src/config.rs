@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use leasehold_core::catalogue::{BucketRule, Catalogue};
+use leasehold_core::catalogue::{BucketRule, Catalogue, RuleChange};
 use leasehold_core::claim::CellId;
 use leasehold_core::rules::Rules;
 use serde::Deserialize;
@@ -53,6 +53,8 @@ pub struct Limits {
     pub queued_lists: usize,
     /// Requests that one connection may have open.
     pub streams_per_connection: u32,
+    /// How long a connection may send nothing. Clients that speak HTTP/2 are asked often enough whether they live.
+    pub idle_seconds: u32,
 }
 
 /// How to log.
@@ -155,6 +157,7 @@ impl Default for Limits {
             concurrent_lists: 16,
             queued_lists: 256,
             streams_per_connection: 1024,
+            idle_seconds: 60,
         }
     }
 }
@@ -184,6 +187,11 @@ pub enum ConfigError {
         /// Where and why.
         error: Box<toml::de::Error>,
     },
+    /// A configuration that serves nobody.
+    #[error(
+        "the configuration has no `[[cells]]`: give each cell one; development cells are there only without a configuration file"
+    )]
+    NoCells,
     /// A cell's number is below 1.
     #[error("cell id {0} is not 1 or more: give the cell another `id`")]
     CellId(i64),
@@ -270,6 +278,34 @@ pub enum ConfigError {
     /// A bucket type's number is built in, or given twice.
     #[error("bucket type number {0} is built in or given twice: what is claimed under it would change its meaning")]
     BucketTypeTwice(i32),
+    /// A bucket type's number was another type's once.
+    #[error("bucket type number {0} is reserved by the contract: give the type another `number`")]
+    BucketTypeReserved(i32),
+    /// A bucket type's name that can't be said.
+    #[error(
+        "the `name` of bucket type {number}, `{name}`, can't be told from a number or a value: write letters, digits and `_`, such as `TEAMS`"
+    )]
+    BucketTypeName {
+        /// The type.
+        number: i32,
+        /// What it has for a name.
+        name: String,
+    },
+    /// Two bucket types have one name.
+    #[error("bucket types {first} and {second} have one `name`, `{name}`: rename one")]
+    BucketTypeNameTwice {
+        /// The name.
+        name: String,
+        /// One type, perhaps a built-in one.
+        first: i32,
+        /// The other.
+        second: i32,
+    },
+    /// Claims were made under another rule.
+    #[error(
+        "{0}: what was one name could be two, or the other way round; keep the rule, or `export` the data, and `import` them with `--config` of the new one, which names each claim that does not fit it"
+    )]
+    BucketTypeChanged(Box<RuleChange>),
     /// Plain text beyond loopback, unasked.
     #[error(
         "`{0}` is not a loopback address, and there is no `[tls]`: configure certificates, or say `--insecure-plaintext` if the network is trusted"
@@ -291,14 +327,16 @@ impl Config {
         toml::from_str(&text).map_err(|error| ConfigError::Invalid { path: path.into(), error: Box::new(error) })
     }
 
-    /// Checks what the fields' types don't say, and adds the development cells where there are none.
+    /// What is served without a configuration file: two cells for development.
+    pub fn development() -> Self {
+        Self { cells: development_cells(), ..Self::default() }
+    }
+
+    /// Checks what the fields' types don't say.
     ///
     /// # Errors
     /// The first thing that is wrong.
-    pub fn checked(mut self) -> Result<Self, ConfigError> {
-        if self.cells.is_empty() {
-            self.cells = development_cells();
-        }
+    pub fn checked(self) -> Result<Self, ConfigError> {
         check::all(&self)?;
         Ok(self)
     }
@@ -308,9 +346,9 @@ impl Config {
     /// # Errors
     /// Nothing says where, and the user has no state folder.
     pub fn data_dir(&self) -> Result<PathBuf, ConfigError> {
-        let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/state"));
-        let state =
-            || std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute()).or_else(home);
+        // Empty is unset; and what is relative would be another folder from each place (XDG).
+        let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
+        let state = || absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
         self.data.clone().or_else(|| Some(state()?.join("leasehold"))).ok_or(ConfigError::NoStateFolder)
     }
 

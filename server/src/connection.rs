@@ -20,10 +20,9 @@ use tokio::task::JoinSet;
 use tonic::body::Body;
 use tower::{Service, ServiceExt};
 
+use crate::config::Limits;
+use crate::idle::IdleTimeout;
 use crate::tls::{Certificates, Stream, greet};
-
-/// How often a silent connection is asked whether it still lives.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What connections are served with.
 #[derive(Clone)]
@@ -32,8 +31,8 @@ pub struct Connections<S> {
     pub service: S,
     /// For TLS.
     pub certificates: Option<Arc<Certificates>>,
-    /// Requests that one connection may have open.
-    pub max_streams: u32,
+    /// What one connection may have open, and how long it may be silent.
+    pub limits: Limits,
     /// True once the server stops.
     pub stopping: watch::Receiver<bool>,
 }
@@ -84,14 +83,19 @@ where
             request.map(Body::new)
         });
         let (spawner, mut tasks) = tasks();
+        let idle = Duration::from_secs(self.limits.idle_seconds.into());
         let mut builder = Builder::new(spawner);
-        builder.http1().timer(TokioTimer::new());
+        // A head that comes byte by byte is not silence.
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(idle);
         builder
             .http2()
             .timer(TokioTimer::new())
-            .keep_alive_interval(KEEPALIVE_INTERVAL)
-            .max_concurrent_streams(self.max_streams);
-        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)));
+            // A client that lives is heard of in time: it answers pings by itself.
+            .keep_alive_interval(idle / 3)
+            .keep_alive_timeout(idle / 3)
+            .max_concurrent_streams(self.limits.streams_per_connection);
+        let stream = TokioIo::new(IdleTimeout::new(stream, idle));
+        let mut connection = pin!(builder.serve_connection(stream, TowerToHyperService::new(service)));
         let mut stopped = pin!(stopped(&mut self.stopping));
         let mut stopping = false;
         let served = std::future::poll_fn(|cx| {

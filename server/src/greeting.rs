@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
+use leasehold_core::bucket::BucketType;
 use leasehold_core::claim::CellId;
 
 use crate::config::Config;
@@ -15,8 +16,8 @@ pub(crate) struct Greeting<'a> {
     pub(crate) metrics: Option<SocketAddr>,
     /// The hosts that the server's certificate is for.
     pub(crate) certificate_hosts: Vec<String>,
-    /// The cells that own claims and are not configured.
-    pub(crate) strangers: Vec<CellId>,
+    /// What should not be as it is.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Greeting<'_> {
@@ -28,7 +29,7 @@ impl Greeting<'_> {
             format!("  cells     {}", cells.join(", ")),
             format!("  metrics   {}", self.metrics()),
         ];
-        lines.extend(warning(&self.strangers).map(|warning| format!("  warning   {warning}")));
+        lines.extend(self.warnings.iter().map(|warning| format!("  warning   {warning}")));
         lines.push(self.to_try());
         lines
     }
@@ -75,8 +76,8 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 }
 
 /// What to say of cells that own claims and are not configured; nothing where there are none.
-pub(crate) fn warning(strangers: &[CellId]) -> Option<String> {
-    match strangers {
+pub(crate) fn strangers(cells: &[CellId]) -> Option<String> {
+    match cells {
         [] => None,
         [cell] => Some(format!(
             "cell {cell} owns claims but is not configured: its claims stay, its callers are refused; add it to `[[cells]]` for as long as it has any"
@@ -91,6 +92,23 @@ pub(crate) fn warning(strangers: &[CellId]) -> Option<String> {
     }
 }
 
+/// What to say of bucket types that claims were made under and that are not configured; nothing where there are none.
+pub(crate) fn missing_types(types: &[BucketType]) -> Option<String> {
+    match types {
+        [] => None,
+        [one] => Some(format!(
+            "bucket type {one} has been served and is not configured: its claims can't be reached; add it to `[[bucket_types]]`"
+        )),
+        types => {
+            let types: Vec<_> = types.iter().map(BucketType::to_string).collect();
+            let types = types.join(", ");
+            Some(format!(
+                "bucket types {types} have been served and are not configured: their claims can't be reached; add them to `[[bucket_types]]`"
+            ))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -99,14 +117,15 @@ mod tests {
 
     fn server(tls: bool, address: &str, certificate_hosts: &[&str]) -> String {
         let tls = if tls { "[tls]\ncertificate = \"a\"\nkey = \"b\"\nclient_ca = \"c\"" } else { "" };
-        let config = toml::from_str::<Config>(&format!("insecure_plaintext = true\n{tls}")).unwrap().checked().unwrap();
+        let config = toml::from_str::<Config>(&format!("insecure_plaintext = true\n{tls}")).unwrap();
+        let config = Config { cells: Config::development().cells, ..config }.checked().unwrap();
         let greeting = Greeting {
             config: &config,
             data: Path::new("/data"),
             address: address.parse().unwrap(),
             metrics: None,
             certificate_hosts: certificate_hosts.iter().map(|host| (*host).to_owned()).collect(),
-            strangers: Vec::new(),
+            warnings: Vec::new(),
         };
         let line = greeting.lines().pop().unwrap();
         line.strip_prefix("try: leasehold begin --server ").unwrap().split(" --cell ").next().unwrap().to_owned()
@@ -132,8 +151,16 @@ mod tests {
     }
 
     #[test]
+    fn bucket_types_that_are_not_configured_are_named() {
+        let types = |numbers: &[i32]| missing_types(&numbers.iter().copied().map(BucketType).collect::<Vec<_>>());
+        assert_eq!(types(&[]), None);
+        assert!(types(&[1000]).unwrap().starts_with("bucket type 1000 has been served and is not configured: its"));
+        assert!(types(&[100, 1000]).unwrap().starts_with("bucket types 100, 1000 have been served and are not"));
+    }
+
+    #[test]
     fn cells_that_are_not_configured_are_named() {
-        let cells = |ids: &[i64]| warning(&ids.iter().copied().map(CellId).collect::<Vec<_>>());
+        let cells = |ids: &[i64]| strangers(&ids.iter().copied().map(CellId).collect::<Vec<_>>());
         assert_eq!(cells(&[]), None);
         assert!(cells(&[3]).unwrap().starts_with("cell 3 owns claims but is not configured: its claims stay"));
         assert!(cells(&[3, 12]).unwrap().starts_with("cells 3, 12 own claims but are not configured: their claims"));

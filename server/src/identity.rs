@@ -24,7 +24,9 @@ pub enum Caller {
     Trusted,
     /// The holder of a certificate that the client authority signed.
     Known(Role),
-    /// No certificate, or none that says who it is.
+    /// The holder of a certificate that does not say who it is.
+    Unnamed,
+    /// Whoever shows no certificate.
     Unknown,
 }
 
@@ -35,7 +37,7 @@ impl std::fmt::Display for Caller {
             Self::Known(Role::Cell(cell)) => write!(f, "cell/{cell}"),
             Self::Known(Role::Router) => f.write_str("router"),
             Self::Known(Role::Admin) => f.write_str("admin"),
-            Self::Unknown => f.write_str("unknown"),
+            Self::Unnamed | Self::Unknown => f.write_str("unknown"),
         }
     }
 }
@@ -56,8 +58,10 @@ enum Scope {
 /// Why a caller may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// Nobody knows who calls.
+    /// Nobody knows who calls: there is no certificate.
     NoIdentity,
+    /// The certificate does not say who calls.
+    NoRole,
     /// No rule of the method fits the caller.
     RuleDenied,
 }
@@ -83,8 +87,8 @@ impl Permit {
 impl Caller {
     /// The caller that a certificate names, in DER.
     pub fn of_certificate(der: &[u8], trust_domain: &str) -> Self {
-        let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Self::Unknown };
-        let Ok(Some(names)) = certificate.subject_alternative_name() else { return Self::Unknown };
+        let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Self::Unnamed };
+        let Ok(Some(names)) = certificate.subject_alternative_name() else { return Self::Unnamed };
         let mut roles = names.value.general_names.iter().filter_map(|name| match name {
             GeneralName::URI(uri) => parse_role(uri, trust_domain),
             _ => None,
@@ -92,7 +96,7 @@ impl Caller {
         match (roles.next(), roles.next()) {
             (Some(role), None) => Self::Known(role),
             // Two roles are one too many to tell who calls.
-            _ => Self::Unknown,
+            _ => Self::Unnamed,
         }
     }
 
@@ -103,6 +107,7 @@ impl Caller {
     pub fn permit(self, rules: &[AuthorizationRule]) -> Result<Permit, Denied> {
         let scope = match self {
             Self::Trusted => Some(Scope::AnyCell),
+            Self::Unnamed => return Err(Denied::NoRole),
             Self::Unknown => return Err(Denied::NoIdentity),
             Self::Known(role) => widest(rules.iter().filter_map(|rule| role.scope(*rule))),
         };

@@ -8,6 +8,7 @@ pub mod connection;
 mod greeting;
 pub mod grpc;
 pub mod identity;
+mod idle;
 pub mod metrics;
 pub mod serve;
 pub mod store;

@@ -1,14 +1,14 @@
 //! The `leasehold` command line: the server, its data, and a client's verbs.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter};
+use std::io::{self, BufReader, BufWriter, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::Resettable;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use leasehold_server::client::{self, EXIT_CODES, Verb};
+use leasehold_server::client::{self, ClientError, EXIT_CODES, Verb};
 use leasehold_server::config::{Config, ConfigError, LogFormat};
 use leasehold_server::serve::{ServeError, serve};
 use leasehold_server::{trace, transfer};
@@ -80,6 +80,9 @@ struct ExportArgs {
     /// Where the data lies [default: leasehold in the user's state folder]
     #[arg(long, value_name = "DIR", env = "LEASEHOLD_DATA")]
     data: Option<PathBuf>,
+    /// The configuration that is served with, which says where the data lies
+    #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
+    config: Option<PathBuf>,
     /// Where to write [default: standard output]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -93,14 +96,14 @@ struct ImportArgs {
     /// What to read [default: standard input]
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
-    /// The configuration to be served with: its bucket types are known and, where it has cells, no others
-    #[arg(long, value_name = "FILE")]
+    /// The configuration to be served with: its data directory, its bucket types and, where it has cells, no others
+    #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
     config: Option<PathBuf>,
 }
 
 impl ServeArgs {
     fn config(self) -> Result<Config, ConfigError> {
-        let mut config = self.config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
+        let mut config = self.config.as_deref().map_or_else(|| Ok(Config::development()), Config::read)?;
         config.listen = self.listen.unwrap_or(config.listen);
         config.data = self.data.or(config.data);
         config.metrics_listen = self.metrics_listen.or(config.metrics_listen);
@@ -120,10 +123,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => exit(run_server(args), json),
         Command::Export(args) => exit(export(args), json),
         Command::Import(args) => exit(import(args), json),
-        Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "leasehold", &mut io::stdout());
-            ExitCode::SUCCESS
-        }
+        Command::Completions { shell } => exit(completions(shell), json),
         Command::Client(verb) => ask(verb, json),
     }
 }
@@ -164,6 +164,18 @@ fn exit<E: std::fmt::Display>(result: Result<(), E>, json: bool) -> ExitCode {
     }
 }
 
+fn completions(shell: clap_complete::Shell) -> Result<(), ClientError> {
+    // What writes them panics where it cannot.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "leasehold", &mut script);
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(&script).and_then(|()| stdout.flush()) {
+        // Whoever reads the script has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}
+
 fn run_server(args: ServeArgs) -> Result<(), ServeError> {
     let config = args.config()?;
     trace::start(&config.log).map_err(io::Error::other)?;
@@ -176,33 +188,27 @@ fn workers() -> usize {
 }
 
 fn export(args: ExportArgs) -> Result<(), ServeError> {
-    let data = Config { data: args.data, ..Config::default() }.data_dir()?;
+    let data = stored(args.config, args.data)?.data_dir()?;
     let rows = match &args.output {
-        Some(path) => replace(path, |file| transfer::export(&data, BufWriter::new(file)).map_err(io::Error::other))
-            .map_err(|error| named(path, &error))?,
+        Some(path) => {
+            transfer::write_to(path, |file| transfer::export(&data, BufWriter::new(file)).map_err(io::Error::other))
+                .map_err(|error| named(path, &error))?
+        }
         None => transfer::export(&data, BufWriter::new(io::stdout().lock())).map_err(io::Error::other)?,
     };
     eprintln!("exported {rows} rows from `{}`", data.display());
     Ok(())
 }
 
-/// Writes a file beside `path` and puts it in its place once it is whole: a copy that is there is not lost to a failure.
-fn replace<T>(path: &std::path::Path, write: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
-    let mut part = path.as_os_str().to_owned();
-    part.push(".part");
-    let file = transfer::create_private(part.as_ref())?;
-    let written = write(&file).and_then(|written| file.sync_all().map(|()| written));
-    let replaced = written.and_then(|written| std::fs::rename(&part, path).map(|()| written));
-    if replaced.is_err() {
-        // The first error is the one to tell.
-        let _ = std::fs::remove_file(&part);
-    }
-    replaced
+/// What is configured, with the data where the flag says.
+fn stored(config: Option<PathBuf>, data: Option<PathBuf>) -> Result<Config, ConfigError> {
+    let config = config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
+    Ok(Config { data: data.or(config.data), ..config })
 }
 
 fn import(args: ImportArgs) -> Result<(), ServeError> {
-    let data = Config { data: args.data, ..Config::default() }.data_dir()?;
-    let config = args.config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
+    let config = stored(args.config, args.data)?;
+    let data = config.data_dir()?;
     let rules = config.import_rules()?;
     let rows = match &args.input {
         Some(path) => {
@@ -223,7 +229,10 @@ fn ask(verb: Verb, json: bool) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return exit(Err(error), json),
     };
-    match runtime.block_on(client::run(verb, json)) {
+    let answered = runtime.block_on(client::run(verb, json));
+    // A look-up of a name that hangs is not waited for.
+    runtime.shutdown_background();
+    match answered {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             error.report(json);

@@ -10,6 +10,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use leasehold_core::batch::MAX_REQUEST_BYTES;
+use leasehold_core::bucket::BucketType;
+use leasehold_core::catalogue::Difference;
 use leasehold_core::claim::CellId;
 use leasehold_core::store::Store;
 use leasehold_core::update::{Command, Forget};
@@ -85,13 +87,21 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
         Some(address) => Some(listen(address).await?),
         None => None,
     };
+    let missing_types = keep_bucket_types(&config, service.store())?;
+    let warnings = [
+        greeting::strangers(&strangers(&config, service.store())),
+        greeting::missing_types(&missing_types),
+        certificates.as_ref().and_then(|certificates| certificates.warning()),
+    ];
+    let warnings: Vec<_> = warnings.into_iter().flatten().collect();
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let greeting = Greeting {
         config: &config,
         data: &data,
         address: listener.local_addr()?,
         metrics: metrics_listener.as_ref().map(TcpListener::local_addr).transpose()?,
         certificate_hosts: certificates.as_ref().map(|certificates| certificates.hosts()).unwrap_or_default(),
-        strangers: strangers(&config, service.store()),
+        warnings,
     };
     greeting.lines().iter().for_each(|line| say(line));
 
@@ -99,7 +109,10 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     let (health, health_service) = tonic_health::server::health_reporter();
     tokio::spawn(tend(service.clone(), health.clone(), config.settled_retention_seconds, stopping.clone()));
     if let Some(listener) = metrics_listener {
-        tokio::spawn(serve_metrics(listener, service.clone(), stopping.clone()));
+        let service = Routes::from(metrics_router(service.clone())).prepare();
+        let connections =
+            Connections { service, certificates: None, limits: config.limits, stopping: stopping.clone() };
+        tokio::spawn(connections.serve(listener));
     }
     if let Some(certificates) = certificates.clone() {
         let mut stopping = stopping.clone();
@@ -109,8 +122,7 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     }
     let routes = routes(&config, &service, health_service)?;
     let guard = GuardLayer { rules: Arc::new(access_rules()?), metrics: service.metrics.clone() };
-    let max_streams = config.limits.streams_per_connection;
-    let connections = Connections { service: guard.layer(routes), certificates, max_streams, stopping };
+    let connections = Connections { service: guard.layer(routes), certificates, limits: config.limits, stopping };
     until_stopped(connections.serve(listener), signals, stop, health).await;
     say("stopped");
     Ok(())
@@ -196,11 +208,21 @@ fn strangers(config: &Config, store: &EmbeddedStore) -> Vec<CellId> {
         tracing::error!(%error, "the owners of claims can't be read");
         BTreeSet::new()
     });
-    let strangers: Vec<_> = owners.into_iter().filter(|owner| !known.contains_key(owner)).collect();
-    if let Some(warning) = greeting::warning(&strangers) {
-        tracing::warn!("{warning}");
+    owners.into_iter().filter(|owner| !known.contains_key(owner)).collect()
+}
+
+/// Holds the bucket types to the rules under which claims were made, and remembers those of new ones; the types that are
+/// not configured any more.
+fn keep_bucket_types(config: &Config, store: &EmbeddedStore) -> Result<Vec<BucketType>, ServeError> {
+    let served = store.bucket_types()?;
+    let Difference { changed, missing, added } = config.rules().catalogue.differs_from(&served);
+    if let Some(change) = changed.into_iter().next() {
+        return Err(ConfigError::BucketTypeChanged(Box::new(change)).into());
     }
-    strangers
+    if !added.is_empty() {
+        store.remember_bucket_types(&[served, added].concat())?;
+    }
+    Ok(missing)
 }
 
 fn access_rules() -> Result<AccessRules, ServeError> {
@@ -260,13 +282,6 @@ fn render_metrics(service: &Service) -> Result<String, http::StatusCode> {
         store_failed: service.has_failed(),
     };
     service.metrics.render(reading).map_err(|_| http::StatusCode::INTERNAL_SERVER_ERROR)
-}
-
-async fn serve_metrics(listener: TcpListener, service: Arc<Service>, mut stopping: watch::Receiver<bool>) {
-    let stopped = async move { drop(stopping.wait_for(|stop| *stop).await) };
-    if let Err(error) = axum::serve(listener, metrics_router(service)).with_graceful_shutdown(stopped).await {
-        tracing::error!(%error, "metrics are no longer served");
-    }
 }
 
 /// Forgets what was settled long ago (B22, B24), and says when the store has failed.

@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use x509_parser::extensions::GeneralName;
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::prelude::{ASN1Time, FromDer, Validity, X509Certificate};
 
 use crate::config::Tls;
 use crate::identity::Caller;
@@ -92,6 +92,15 @@ fn hosts(der: &[u8]) -> Vec<String> {
     names.value.general_names.iter().filter_map(host).collect()
 }
 
+fn wrong_dates(der: &[u8], now: ASN1Time) -> Option<String> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let Validity { not_before, not_after } = certificate.validity();
+    if *not_after < now {
+        return Some(format!("has expired on {not_after}"));
+    }
+    (*not_before > now).then(|| format!("is not valid before {not_before}"))
+}
+
 /// The certificates in force.
 pub struct Certificates {
     tls: Tls,
@@ -114,6 +123,14 @@ impl Certificates {
         chain.first().map(|certificate| hosts(certificate)).unwrap_or_default()
     }
 
+    /// What is wrong with the dates of the server's certificate, or of those that vouch for it.
+    pub fn warning(&self) -> Option<String> {
+        let path = &self.tls.certificate;
+        let chain = read_certificates("certificate", path).unwrap_or_default();
+        let found = chain.iter().find_map(|der| wrong_dates(der, ASN1Time::now()))?;
+        Some(format!("the certificate `{}` {found}: clients will refuse it; give the server a new one", path.display()))
+    }
+
     /// Watches the files for as long as it is polled, and takes up what has changed.
     pub async fn watch(&self) {
         let mut seen = self.fingerprint();
@@ -129,6 +146,7 @@ impl Certificates {
                     self.current.store(Arc::new(config));
                     seen = now;
                     tracing::info!("the certificates have changed and are in force for new connections");
+                    self.warning().iter().for_each(|warning| tracing::warn!("{warning}"));
                 }
                 // Perhaps half written: it is tried again at the next tick.
                 Err(error) => {
@@ -240,4 +258,26 @@ async fn shake_hands(stream: TcpStream, certificates: &Certificates) -> io::Resu
     let trust_domain = &certificates.tls.trust_domain;
     let caller = certificate.map_or(Caller::Unknown, |der| Caller::of_certificate(der, trust_domain));
     Ok(Stream::Tls(Box::new(stream), caller))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn a_certificate_has_its_time() {
+        let mut params = rcgen::CertificateParams::default();
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+        let certificate = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+        let at = |year| {
+            let time = rcgen::date_time_ymd(year, 6, 1).unix_timestamp();
+            wrong_dates(certificate.der(), ASN1Time::from_timestamp(time).unwrap())
+        };
+        assert!(at(2019).unwrap().starts_with("is not valid before "));
+        assert_eq!(at(2020), None);
+        assert!(at(2021).unwrap().starts_with("has expired on "));
+    }
 }

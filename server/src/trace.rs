@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io::{self, IsTerminal, Write};
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::config::{Log, LogFormat};
 
@@ -21,6 +22,7 @@ pub struct TraceError {
 /// The filter can't be read.
 pub fn start(log: &Log) -> Result<(), TraceError> {
     let unusable = |error: String| TraceError { filter: log.filter.clone(), error };
+    check(&log.filter).map_err(unusable)?;
     // The store's library tells its every step at level info.
     let quiet = format!("fjall=warn,lsm_tree=warn,{}", log.filter);
     let filter = EnvFilter::try_new(quiet).map_err(|error| unusable(error.to_string()))?;
@@ -35,6 +37,21 @@ pub fn start(log: &Log) -> Result<(), TraceError> {
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
     started.map_err(|error| unusable(error.to_string()))
+}
+
+/// Refuses what the library takes for a target's name, and what says nothing: either would end all logs, the audit too.
+fn check(filter: &str) -> Result<(), String> {
+    const ALLOWED: &str = "write a level (`off`, `error`, `warn`, `info`, `debug` or `trace`), `TARGET=LEVEL`, or several of these with commas between";
+    // Within brackets are spans and their fields, whose forms are the library's own matter.
+    let is_plain = |part: &&str| !part.contains(['=', '[', ']', '{', '}']);
+    let mut parts = filter.split(',').filter(|part| !part.is_empty()).peekable();
+    if parts.peek().is_none() {
+        return Err(format!("it is empty: {ALLOWED}"));
+    }
+    match parts.filter(is_plain).find(|part| part.parse::<LevelFilter>().is_err()) {
+        Some(part) => Err(format!("`{part}` is no level: {ALLOWED}")),
+        None => Ok(()),
+    }
 }
 
 thread_local! {
@@ -63,5 +80,27 @@ impl Write for Lines {
 
     fn flush(&mut self) -> io::Result<()> {
         io::stderr().lock().flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_says_levels_or_targets_with_levels() {
+        for filter in ["info", "WARN", "off", "info,audit=off", "audit=info", "info,[span{field=1}]=trace", "info,"] {
+            assert_eq!(check(filter), Ok(()), "{filter}");
+        }
+        for (filter, said) in [
+            ("verbose", "`verbose` is no level: write a level"),
+            ("info,audit", "`audit` is no level"),
+            ("info, debug", "` debug` is no level"),
+            ("", "it is empty: write a level"),
+            (",", "it is empty"),
+            (" ", "` ` is no level"),
+        ] {
+            assert!(check(filter).unwrap_err().contains(said), "{filter}: {:?}", check(filter));
+        }
     }
 }

@@ -23,6 +23,23 @@ const START_DEADLINE: Duration = Duration::from_secs(10);
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
 const LISTENING: &str = "listening on ";
 
+/// The cells of a server without a configuration file, for one that has a file.
+pub const DEVELOPMENT_CELLS: &str = r#"
+[[cells]]
+id = 1
+name = "cell-1"
+address = "http://127.0.0.1:3001"
+session_prefix = "cell-1-"
+sequence_range = { minval = 1, maxval = 1000000000 }
+
+[[cells]]
+id = 2
+name = "cell-2"
+address = "http://127.0.0.1:3002"
+session_prefix = "cell-2-"
+sequence_range = { minval = 1000000001, maxval = 2000000000 }
+"#;
+
 /// Names a binary that is built already, so that cargo need not be asked.
 const BINARY_VARIABLE: &str = "LEASEHOLD_BINARY";
 
@@ -92,10 +109,12 @@ impl Builder {
         self
     }
 
-    /// Starts with a configuration file of this text.
+    /// Starts with a configuration file of this text; one without cells gets those for development.
     #[must_use]
     pub fn config(mut self, text: impl Into<String>) -> Self {
-        self.config = Some(text.into());
+        let text = text.into();
+        let cells = if text.contains("[[cells]]") { "" } else { DEVELOPMENT_CELLS };
+        self.config = Some(text + cells);
         self
     }
 

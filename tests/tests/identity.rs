@@ -8,7 +8,7 @@ use std::process::Output;
 
 use leasehold_proto::gitlab::cells::topology_service::AuthorizationRule as Rule;
 use leasehold_tests::certificates::{Authority, Pair};
-use leasehold_tests::server::Server;
+use leasehold_tests::server::{DEVELOPMENT_CELLS, Server};
 use leasehold_tests::wire::{Refusal, Rpc, call_raw, eventually, http, leasehold, rpcs};
 use prost::Message;
 use prost_reflect::{DynamicMessage, Value};
@@ -314,7 +314,7 @@ async fn certificates_that_cannot_be_used_stop_the_start() {
 }
 
 async fn refuses_to_start(files: &Files, data: &Path, what: &str, named: &str) {
-    std::fs::write(files.path("config.toml"), files.config()).unwrap();
+    std::fs::write(files.path("config.toml"), files.config() + DEVELOPMENT_CELLS).unwrap();
     let output = serve(&files.path("config.toml"), data).await;
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{what}: {stderr}");
@@ -375,6 +375,39 @@ async fn rotated_certificates_are_taken_up_without_a_restart() {
     let stream = second.connect(server.address(), Some(&admin(&files.authority)), "h2").await.unwrap();
     assert!(alert(stream).await.contains("UnknownCA"));
     call_raw(&open, GET_CELLS, vec![]).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_names_nobody_is_not_said_to_be_missing() {
+    let files = Files::new();
+    let server = files.start();
+    let elsewhere = files.authority.client(&["spiffe://elsewhere/admin"]).unwrap();
+    for (pair, said) in
+        [(None, "no client certificate says"), (Some(&elsewhere), "the client certificate does not say")]
+    {
+        let channel = server.connect(Some(files.authority.client_config(pair))).await.unwrap();
+        let refusal = Refusal::of(&call_raw(&channel, GET_CELLS, vec![]).await.unwrap_err());
+        assert_eq!(refusal.kind(), (Code::Unauthenticated, "NO_IDENTITY"));
+        assert!(refusal.message.starts_with(said), "{}", refusal.message);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_is_over_is_warned_of_at_the_start_and_after_a_rotation() {
+    let files = Files::new();
+    files.write(&files.authority.expired_server().unwrap(), &files.authority);
+    let server = files.start();
+    let warning = format!("the certificate `{}` has expired on ", files.path("server.pem").display());
+    let greeted = async || Some(server.stdout()).filter(|text| text.contains("\ntry: "));
+    let greeting = eventually("the greeting", greeted).await.unwrap();
+    assert!(greeting.contains(&format!("  warning   {warning}")), "{greeting}");
+    let logged = async |times: usize| {
+        let warned = async || (server.stderr().matches(&warning).count() == times).then_some(());
+        eventually("the warning", warned).await.unwrap();
+    };
+    logged(1).await;
+    files.write(&files.authority.expired_server().unwrap(), &files.authority);
+    logged(2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

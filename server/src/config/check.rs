@@ -1,9 +1,7 @@
 //! What the types of the configuration don't say: which values can't work, and what to write instead.
 
-use std::collections::BTreeSet;
-
 use http::Uri;
-use leasehold_core::catalogue::{BucketRule, Catalogue};
+use leasehold_core::catalogue::{BucketRule, Catalogue, RESERVED};
 
 use super::{CellConfig, Config, ConfigError, SequenceRange, Tls};
 
@@ -16,7 +14,8 @@ pub(super) fn all(config: &Config) -> Result<(), ConfigError> {
     bucket_types(&config.bucket_types)?;
     no_zeros(config)?;
     config.tls.as_ref().map_or(Ok(()), tls)?;
-    addresses(config)
+    addresses(config)?;
+    if config.cells.is_empty() { Err(ConfigError::NoCells) } else { Ok(()) }
 }
 
 /// Checks each cell, and that no two of them lay claim to the same.
@@ -104,14 +103,34 @@ fn sequence_ranges(first: &CellConfig, second: &CellConfig) -> Result<(), Config
 /// # Errors
 /// The first thing that is wrong.
 pub(super) fn bucket_types(rules: &[BucketRule]) -> Result<(), ConfigError> {
-    let mut known: BTreeSet<_> = Catalogue::default().rules().map(|rule| rule.number).collect();
+    let mut known: Vec<_> = Catalogue::default().rules().cloned().collect();
     for rule in rules {
-        if rule.number.0 < 1 {
-            return Err(ConfigError::BucketType(rule.number.0));
-        }
-        if !known.insert(rule.number) {
-            return Err(ConfigError::BucketTypeTwice(rule.number.0));
-        }
+        bucket_type(rule)?;
+        known.iter().try_for_each(|other| bucket_types_apart(other, rule))?;
+        known.push(rule.clone());
+    }
+    Ok(())
+}
+
+fn bucket_type(BucketRule { number, name, .. }: &BucketRule) -> Result<(), ConfigError> {
+    if number.0 < 1 {
+        return Err(ConfigError::BucketType(number.0));
+    }
+    if *number == RESERVED {
+        return Err(ConfigError::BucketTypeReserved(number.0));
+    }
+    // A bucket is written TYPE:VALUE, and a type as its name or its number.
+    let is_a_name = name.chars().all(|c| c != ':' && !c.is_whitespace()) && !name.bytes().all(|c| c.is_ascii_digit());
+    if is_a_name { Ok(()) } else { Err(ConfigError::BucketTypeName { number: number.0, name: name.to_string() }) }
+}
+
+fn bucket_types_apart(one: &BucketRule, other: &BucketRule) -> Result<(), ConfigError> {
+    if one.number == other.number {
+        return Err(ConfigError::BucketTypeTwice(one.number.0));
+    }
+    if one.name.eq_ignore_ascii_case(&other.name) {
+        let (name, first, second) = (other.name.to_string(), one.number.0, other.number.0);
+        return Err(ConfigError::BucketTypeNameTwice { name, first, second });
     }
     Ok(())
 }
@@ -126,6 +145,7 @@ fn no_zeros(config: &Config) -> Result<(), ConfigError> {
         ("limits.concurrent_lists", limits.concurrent_lists as u64),
         ("limits.queued_lists", limits.queued_lists as u64),
         ("limits.streams_per_connection", limits.streams_per_connection.into()),
+        ("limits.idle_seconds", limits.idle_seconds.into()),
         ("tls.reload_interval_seconds", config.tls.as_ref().map_or(1, |tls| tls.reload_interval_seconds)),
     ];
     let zero = values.into_iter().find(|(_, value)| *value == 0);
@@ -161,6 +181,18 @@ mod tests {
     fn checked(text: &str) -> Result<Config, String> {
         let config: Config = toml::from_str(text).map_err(|error| error.to_string())?;
         config.checked().map_err(|error| error.to_string())
+    }
+
+    /// The same of a text that says nothing of cells.
+    fn checked_rest(text: &str) -> Result<Config, String> {
+        let config: Config = toml::from_str(text).map_err(|error| error.to_string())?;
+        Config { cells: Config::development().cells, ..config }.checked().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_configuration_has_cells_and_without_one_there_are_two() {
+        assert!(checked("").unwrap_err().starts_with("the configuration has no `[[cells]]`: "));
+        assert_eq!(Config::development().checked().unwrap().cells.len(), 2);
     }
 
     /// Two cells, with these fields put in the place of good ones.
@@ -229,6 +261,7 @@ mod tests {
             ("[limits]\nconcurrent_lists = 0".to_owned(), "`limits.concurrent_lists` is 0"),
             ("[limits]\nqueued_lists = 0".to_owned(), "`limits.queued_lists` is 0"),
             ("[limits]\nstreams_per_connection = 0".to_owned(), "`limits.streams_per_connection` is 0"),
+            ("[limits]\nidle_seconds = 0".to_owned(), "`limits.idle_seconds` is 0"),
             (with_ca("reload_interval_seconds = 0"), "`tls.reload_interval_seconds` is 0"),
             (with_ca("trust_domain = \"\""), "`tls.trust_domain`, ``,"),
             (with_ca("trust_domain = \"Example.org\""), "`tls.trust_domain`, `Example.org`,"),
@@ -240,7 +273,7 @@ mod tests {
             ),
             ("listen = \"0.0.0.0:1\"".to_owned(), "`0.0.0.0:1` is not a loopback address"),
         ] {
-            let error = checked(&text).expect_err(&text);
+            let error = checked_rest(&text).expect_err(&text);
             assert!(error.contains(said), "{text}: {error}");
         }
         for text in [
@@ -249,22 +282,35 @@ mod tests {
             "min_free_disk_mib = 0".to_owned(),
             "listen = \"127.0.0.1:0\"\nmetrics_listen = \"127.0.0.1:0\"".to_owned(),
         ] {
-            checked(&text).unwrap();
+            checked_rest(&text).unwrap();
         }
     }
 
     #[test]
     fn b12_a_bucket_type_keeps_its_meaning() {
-        let with_bucket_types = |numbers: &[i32]| {
-            let rule = |number| {
-                format!("[[bucket_types]]\nnumber = {number}\nname = \"X\"\nform = \"word\"\nfold_case = false\n")
+        let with_bucket_types = |types: &[(i32, &str)]| {
+            let rule = |(number, name): &(i32, &str)| {
+                format!("[[bucket_types]]\nnumber = {number}\nname = {name:?}\nform = \"word\"\nfold_case = false\n")
             };
-            let text: String = numbers.iter().map(rule).collect();
-            toml::from_str::<Config>(&text).unwrap().checked()
+            checked_rest(&types.iter().map(rule).collect::<String>())
         };
-        assert_eq!(with_bucket_types(&[100, 101]).unwrap().bucket_types.len(), 2);
-        assert!(matches!(with_bucket_types(&[0]), Err(ConfigError::BucketType(0))));
-        assert!(matches!(with_bucket_types(&[4]), Err(ConfigError::BucketTypeTwice(4))));
-        assert!(matches!(with_bucket_types(&[100, 100]), Err(ConfigError::BucketTypeTwice(100))));
+        assert_eq!(with_bucket_types(&[(100, "X"), (101, "Y-2")]).unwrap().bucket_types.len(), 2);
+        for (types, said) in [
+            (&[(0, "X")][..], "bucket type number 0 is not 1 or more"),
+            (&[(4, "X")], "bucket type number 4 is built in or given twice"),
+            (&[(100, "X"), (100, "Y")], "bucket type number 100 is built in or given twice"),
+            (&[(14, "X")], "bucket type number 14 is reserved"),
+            (&[(100, "")], "the `name` of bucket type 100, ``,"),
+            (&[(100, "A:B")], "the `name` of bucket type 100, `A:B`,"),
+            (&[(100, "A B")], "the `name` of bucket type 100, `A B`,"),
+            (&[(100, "12")], "the `name` of bucket type 100, `12`,"),
+            (&[(100, "X"), (101, "x")], "bucket types 100 and 101 have one `name`, `x`: rename one"),
+            (&[(100, "usernames")], "bucket types 4 and 100 have one `name`"),
+        ] {
+            let error = with_bucket_types(types).expect_err(said);
+            assert!(error.contains(said), "{types:?}: {error}");
+        }
+        let unknown = "[[bucket_types]]\nnumber = 100\nname = \"X\"\nform = \"word\"\nfold_case = true\nfold = 1";
+        assert!(checked_rest(unknown).unwrap_err().contains("unknown field `fold`"));
     }
 }

@@ -64,6 +64,11 @@ pub(super) fn denied(denied: Denied) -> Status {
             "NO_IDENTITY",
             "no client certificate says who calls: present one with a `spiffe://` URI of a cell, a router or an admin",
         ),
+        Denied::NoRole => (
+            Code::Unauthenticated,
+            "NO_IDENTITY",
+            "the client certificate does not say who calls: present one with a single `spiffe://` URI of a cell, a router or an admin, in the trust domain of the server (`tls.trust_domain`)",
+        ),
         Denied::RuleDenied => {
             (Code::PermissionDenied, "RULE_DENIED", "the caller's certificate does not allow this call")
         }

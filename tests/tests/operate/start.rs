@@ -4,7 +4,7 @@ use std::process::Output;
 
 use leasehold_tests::certificates::Authority;
 use leasehold_tests::server::Server;
-use leasehold_tests::wire::{creates, eventually, leasehold};
+use leasehold_tests::wire::{command, creates, eventually, leasehold};
 use tempfile::TempDir;
 
 use super::{begin, commit, started};
@@ -85,6 +85,67 @@ async fn cells_that_own_claims_and_are_not_configured_are_named() {
     }
 }
 
+/// A bucket type, number 100, with these fields in the place of good ones.
+fn teams(changed: &str) -> String {
+    let good = ["number = 100", "name = \"TEAMS\"", "form = \"word\"", "fold_case = false"];
+    let key = |line: &str| line.split(" = ").next().map(str::to_owned);
+    let kept = good.into_iter().filter(|line| !changed.lines().any(|changed| key(changed) == key(line)));
+    let fields: String = kept.chain(changed.lines()).map(|line| format!("{line}\n")).collect();
+    format!("\n[[bucket_types]]\n{fields}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b12_a_bucket_type_keeps_the_rule_that_claims_were_made_under() {
+    let data = TempDir::new().unwrap();
+    let server = |types: &str| Server::builder().data(data.path()).config(types).start();
+    let team = |name: &str| {
+        let mut request = creates(1, &[name]);
+        request.create_records[0].bucket.as_mut().unwrap().r#type = 100;
+        request
+    };
+    let mut before = server("").unwrap();
+    assert!(before.terminate().unwrap().success());
+    let mut first = server(&teams("")).unwrap();
+    let claims = first.claims(None).await.unwrap();
+    commit(&claims, &begin(&claims, team("Alice")).await.unwrap()).await.unwrap();
+    drop(claims);
+    assert!(first.terminate().unwrap().success());
+
+    let served =
+        "error: bucket type 100 (`TEAMS`) has been served with form `word` and `fold_case` false, and is configured";
+    for (changed, said) in [
+        ("fold_case = true", "with form `word` and `fold_case` true: "),
+        ("form = \"line\"", "with form `line` and `fold_case` false: "),
+    ] {
+        let error = server(&teams(changed)).unwrap_err().to_string();
+        assert!(error.contains(&format!("{served} {said}")) && error.contains("keep the rule"), "{error}");
+    }
+    let warning = "bucket type 100 has been served and is not configured: its claims can't be reached";
+    let mut without = server("").unwrap();
+    let greeting = started(&without).await;
+    assert!(greeting.contains(&format!("  warning   {warning}")), "{greeting}");
+    assert!(without.terminate().unwrap().success());
+    assert!(without.stderr().contains(warning), "{}", without.stderr());
+    // What is not configured for a while is not forgotten.
+    assert!(server(&teams("fold_case = true")).unwrap_err().to_string().contains(served));
+    let renamed = server(&teams("name = \"CREWS\"")).unwrap();
+    let taken = begin(&renamed.claims(None).await.unwrap(), team("Alice")).await.unwrap_err();
+    assert_eq!(taken.code(), tonic::Code::AlreadyExists);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_home_that_is_empty_is_none() {
+    let directory = TempDir::new().unwrap();
+    let mut command = command().unwrap();
+    command.args(["serve", "--listen", "127.0.0.1:0"]).env("HOME", "").env_remove("XDG_STATE_HOME");
+    let server = command.current_dir(directory.path()).spawn().unwrap();
+    let output = server.wait_with_output();
+    let output = tokio::time::timeout(std::time::Duration::from_secs(10), output).await.unwrap().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.starts_with("error: no state folder is known for this user"), "{stderr}");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_data_directory_is_its_user_s_alone_unless_it_was_there() {
     use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -137,7 +198,13 @@ async fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
         (format!("{cell}adress = \"c\""), "`adress`"),
         ("[limits]\nqueued_begins = -1".to_owned(), "queued_begins"),
         ("[log]\nformat = \"xml\"".to_owned(), "`xml`"),
-        ("[log]\nfilter = \"[[\"".to_owned(), "`[[`"),
+        (format!("[log]\nfilter = \"[[\"\n{cell}"), "`[[`"),
+        (format!("[log]\nfilter = \"verbose\"\n{cell}"), "`verbose` is no level"),
+        (format!("[log]\nfilter = \"info,audit\"\n{cell}"), "`audit` is no level"),
+        (format!("[log]\nfilter = \"\"\n{cell}"), "it is empty"),
+        ("min_free_disk_mib = 1".to_owned(), "no `[[cells]]`"),
+        (format!("{cell}{}", teams("number = 14")), "bucket type number 14 is reserved"),
+        (format!("{cell}{}", teams("fold_cases = true")), "`fold_cases`"),
         ("listen = \"localhost\"".to_owned(), "listen"),
         ("[limits]\nheld_claims = 0".to_owned(), "`limits.held_claims`"),
         ("[tls]\ncertificate = \"a\"\nkey = \"b\"".to_owned(), "`client_ca`"),

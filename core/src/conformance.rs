@@ -150,10 +150,10 @@ fn run_group<S: Store>(store: &mut S, commands: &[Command], now: Timestamp) -> V
         }
         store.load(keys, &mut workspace).expect("rows can be loaded");
     }
-    let replies =
+    let replies: Vec<_> =
         commands.iter().map(|command| command.apply(&mut workspace, now).expect("loaded rows are sound")).collect();
-    store.save(&workspace.into_changes()).expect("changes can be saved");
-    replies
+    let fences = store.save(&workspace.into_changes()).expect("changes can be saved");
+    replies.into_iter().map(|reply| reply.map(|reply| reply.numbered(&fences))).collect()
 }
 
 fn claim(bucket_type: i32, value: &str, source: Source) -> ClaimRequest {

@@ -9,7 +9,7 @@ use crate::claim::Claim;
 use crate::invariant::State;
 use crate::lease::{Fence, IdempotencyKey, Lease, LeaseId};
 use crate::query::{LeasePosition, LeaseRow, LeaseScan, RecordRow, RecordScan};
-use crate::store::Store;
+use crate::store::{Fences, Store};
 use crate::time::Timestamp;
 use crate::transaction::{BrokenState, Changes, Keys, NetChanges, Replay, RowChange, Transaction, Workspace};
 
@@ -79,7 +79,7 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn save(&mut self, changes: &NetChanges) -> Result<(), BrokenState> {
+    fn save(&mut self, changes: &NetChanges) -> Result<Fences, BrokenState> {
         fn after<K: Clone, V: Clone>(rows: &[RowChange<K, V>]) -> Vec<(K, Option<V>)> {
             rows.iter().map(|row| (row.key.clone(), row.after.clone())).collect()
         }
@@ -88,7 +88,8 @@ impl Store for MemoryStore {
             leases: after(&changes.leases),
             replays: after(&changes.replays),
             fence: changes.fence,
-        })
+        })?;
+        Ok(Fences::default())
     }
 
     fn claim(&self, key: &BucketKey) -> Result<Option<Claim>, BrokenState> {

@@ -38,7 +38,7 @@ impl Rules {
             None => None,
         };
         let batch = Batch::parse(request, &self.catalogue)?;
-        Ok(Begin { cell, lease, batch, idempotency })
+        Ok(Begin { cell, lease, batch, idempotency, resumed: false })
     }
 
     /// Checks a commit or rollback; `lease` in the 36-character form.

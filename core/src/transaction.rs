@@ -170,6 +170,10 @@ impl<K: Hash + Eq + Clone, V: PartialEq> Rows<K, V> {
         Ok(row.current.as_ref())
     }
 
+    fn is_changed(&self, key: &K) -> bool {
+        self.rows.get(key).is_some_and(|row| row.before.is_some())
+    }
+
     fn load(&mut self, key: K, value: Option<V>) {
         self.rows.entry(key).or_insert(Row { current: value, before: None });
     }
@@ -236,6 +240,15 @@ impl Workspace {
     /// Takes in a replay as the store has it.
     pub fn load_replay(&mut self, key: IdempotencyKey, replay: Option<Replay>) {
         self.replays.load(key, replay);
+    }
+
+    /// Whether a row that the command touches has been changed here since it was loaded.
+    pub fn has_changed(&self, command: &Command) -> bool {
+        let mut keys = Keys::default();
+        command.keys(self, &mut keys);
+        keys.claims.iter().any(|key| self.claims.is_changed(key))
+            || keys.leases.iter().any(|id| self.leases.is_changed(id))
+            || keys.replays.iter().any(|key| self.replays.is_changed(key))
     }
 
     /// The lease, where it is loaded and known.

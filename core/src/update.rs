@@ -5,6 +5,7 @@ use crate::bucket::BucketKey;
 use crate::claim::{CellId, Claim, ClaimState, Hold, Record, Replacement};
 use crate::lease::{Fence, IdempotencyKey, Lease, LeaseId, LeaseState, Outcome};
 use crate::rejection::{Detail, Offence, Place, Reason, Rejection};
+use crate::store::Fences;
 use crate::time::Timestamp;
 use crate::transaction::{BrokenState, Changes, Keys, Replay, Transaction, Workspace};
 
@@ -25,6 +26,9 @@ pub struct Begin {
     pub batch: Batch,
     /// The caller's name for this begin, and what its body looks like (B09).
     pub idempotency: Option<(IdempotencyKey, Fingerprint)>,
+    /// Whether the host runs this begin again because it does not know if the store kept it: where its lease is known, it
+    /// was kept.
+    pub resumed: bool,
 }
 
 /// Commit or roll back a lease.
@@ -80,6 +84,20 @@ pub enum Reply {
     Forgotten(bool),
 }
 
+impl Reply {
+    /// The reply with the fence that the store gave the lease, where it gave one.
+    #[must_use]
+    pub fn numbered(self, fences: &Fences) -> Self {
+        match self {
+            Self::Begun(begun) => {
+                let fence = fences.get(&begun.lease).copied().unwrap_or(begun.fence);
+                Self::Begun(Begun { fence, ..begun })
+            }
+            reply => reply,
+        }
+    }
+}
+
 impl Command {
     /// Runs the command.
     ///
@@ -99,6 +117,7 @@ impl Command {
             Self::Begin(begin) => {
                 keys.claims.extend(begin.batch.keys().cloned());
                 keys.replays.extend(begin.idempotency.as_ref().map(|(key, _)| key.clone()));
+                keys.leases.extend(begin.resumed.then_some(begin.lease));
             }
             Self::Settle(Settle { lease, .. }) => {
                 keys.leases.push(*lease);
@@ -119,6 +138,11 @@ impl Command {
 /// # Errors
 /// The store failed. A refusal is the inner error, with every offence (B10).
 pub fn begin<T: Transaction>(tx: &mut T, command: &Begin, now: Timestamp) -> Answer<Begun, T::Error> {
+    if command.resumed
+        && let Some(lease) = tx.lease(command.lease)?
+    {
+        return Ok(Ok(Begun { lease: command.lease, fence: lease.fence, replayed: false }));
+    }
     if let Some((key, fingerprint)) = &command.idempotency
         && let Some(replay) = tx.replay(key)?
     {

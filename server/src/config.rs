@@ -21,6 +21,8 @@ pub struct Config {
     pub metrics_listen: Option<SocketAddr>,
     /// Where the data lies; a folder in the user's state folder unless told.
     pub data: Option<PathBuf>,
+    /// The shared store; without it, the embedded one.
+    pub postgres: Option<Postgres>,
     /// Serve beyond loopback without TLS.
     pub insecure_plaintext: bool,
     /// How long settled leases are remembered (B22).
@@ -96,6 +98,87 @@ pub struct Tls {
     pub reload_interval_seconds: u64,
 }
 
+/// A PostgreSQL database as the store. Several servers may share it.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Postgres {
+    /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE`; several hosts, separated by commas, are tried in turn.
+    pub url: String,
+    /// Who signs the database's certificate; connections are then encrypted, and the certificate is checked.
+    pub ca: Option<PathBuf>,
+    /// The certificate to show to the database.
+    pub certificate: Option<PathBuf>,
+    /// Its private key.
+    pub key: Option<PathBuf>,
+    /// Connections that write, one group of commands each at a time.
+    #[serde(default = "default_write_connections")]
+    pub write_connections: usize,
+    /// Connections that read, at the most.
+    #[serde(default = "default_read_connections")]
+    pub read_connections: usize,
+    /// How long a connection may take to be made, or to be had.
+    #[serde(default = "default_connect_timeout_seconds")]
+    pub connect_timeout_seconds: u64,
+    /// How long a statement may take.
+    #[serde(default = "default_statement_timeout_seconds")]
+    pub statement_timeout_seconds: u64,
+    /// How long commands wait for a database that is away before they are refused.
+    #[serde(default = "default_patience_seconds")]
+    pub patience_seconds: u64,
+}
+
+fn default_write_connections() -> usize {
+    2
+}
+
+fn default_read_connections() -> usize {
+    8
+}
+
+fn default_connect_timeout_seconds() -> u64 {
+    5
+}
+
+fn default_statement_timeout_seconds() -> u64 {
+    10
+}
+
+fn default_patience_seconds() -> u64 {
+    5
+}
+
+impl Postgres {
+    /// A database with every setting at its default.
+    pub fn at(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            ca: None,
+            certificate: None,
+            key: None,
+            write_connections: default_write_connections(),
+            read_connections: default_read_connections(),
+            connect_timeout_seconds: default_connect_timeout_seconds(),
+            statement_timeout_seconds: default_statement_timeout_seconds(),
+            patience_seconds: default_patience_seconds(),
+        }
+    }
+
+    /// The URL without what must not be shown: user, password, options.
+    pub fn shown_url(&self) -> String {
+        let Some((scheme, rest)) = self.url.split_once("://") else { return "postgres".into() };
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        let path = path.split_once('?').map_or(path, |(path, _)| path);
+        format!("{scheme}://{host}/{path}")
+    }
+}
+
+impl std::fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Postgres").field("url", &self.shown_url()).finish_non_exhaustive()
+    }
+}
+
 fn default_trust_domain() -> String {
     "leasehold".into()
 }
@@ -137,6 +220,7 @@ impl Default for Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 7171)),
             metrics_listen: None,
             data: None,
+            postgres: None,
             insecure_plaintext: false,
             settled_retention_seconds: 24 * 60 * 60,
             min_free_disk_mib: 256,
@@ -311,6 +395,9 @@ pub enum ConfigError {
         "`{0}` is not a loopback address, and there is no `[tls]`: configure certificates, or say `--insecure-plaintext` if the network is trusted"
     )]
     Plaintext(SocketAddr),
+    /// Nothing says which database.
+    #[error("no database is named: say which with `--store postgres://…`, or in `[postgres]` of the configuration")]
+    NoDatabase,
     /// No folder for the data.
     #[error("no state folder is known for this user: say where the data lies with `--data DIR`")]
     NoStateFolder,
@@ -370,6 +457,24 @@ impl Config {
         }
     }
 
+    /// Takes a database as the store, with the settings that are there for one.
+    pub fn store_at(&mut self, url: Option<String>) {
+        let Some(url) = url else { return };
+        let settings = self.postgres.take().unwrap_or_else(|| Postgres::at(""));
+        self.postgres = Some(Postgres { url, ..settings });
+    }
+
+    /// Where the data lies, for people to read.
+    ///
+    /// # Errors
+    /// As for [`data_dir`](Self::data_dir).
+    pub fn place(&self) -> Result<String, ConfigError> {
+        match &self.postgres {
+            Some(postgres) => Ok(postgres.shown_url()),
+            None => Ok(self.data_dir()?.display().to_string()),
+        }
+    }
+
     /// The cells by number.
     pub fn cells(&self) -> BTreeMap<CellId, CellConfig> {
         self.cells.iter().map(|cell| (CellId(cell.id), cell.clone())).collect()
@@ -385,4 +490,20 @@ fn development_cells() -> Vec<CellConfig> {
         sequence_range: Some(SequenceRange { minval: (id - 1) * 1_000_000_000 + 1, maxval: id * 1_000_000_000 }),
     };
     vec![cell(1), cell(2)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shown_url_has_no_password() {
+        for (url, shown) in [
+            ("postgres://me:secret@db:5432/claims?sslmode=disable", "postgres://db:5432/claims"),
+            ("postgres://db", "postgres://db/"),
+            ("host=db password=secret", "postgres"),
+        ] {
+            assert_eq!(Postgres::at(url).shown_url(), shown);
+        }
+    }
 }

@@ -1,7 +1,6 @@
 //! What `leasehold serve` says at its start: where it listens, what it has, and a command to try.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
 
 use leasehold_core::bucket::BucketType;
 use leasehold_core::claim::CellId;
@@ -11,7 +10,8 @@ use crate::config::Config;
 /// What there is to say.
 pub(crate) struct Greeting<'a> {
     pub(crate) config: &'a Config,
-    pub(crate) data: &'a Path,
+    /// Where the data lies.
+    pub(crate) place: String,
     pub(crate) address: SocketAddr,
     pub(crate) metrics: Option<SocketAddr>,
     /// The hosts that the server's certificate is for.
@@ -25,7 +25,7 @@ impl Greeting<'_> {
         let cells: Vec<_> = self.config.cells.iter().map(|cell| format!("{} ({})", cell.id, cell.name)).collect();
         let mut lines = vec![
             format!("leasehold {} listening on {}", env!("CARGO_PKG_VERSION"), self.address),
-            format!("  data in   {}", self.data.display()),
+            format!("  data in   {}", self.place),
             format!("  cells     {}", cells.join(", ")),
             format!("  metrics   {}", self.metrics()),
         ];
@@ -121,7 +121,7 @@ mod tests {
         let config = Config { cells: Config::development().cells, ..config }.checked().unwrap();
         let greeting = Greeting {
             config: &config,
-            data: Path::new("/data"),
+            place: "/data".into(),
             address: address.parse().unwrap(),
             metrics: None,
             certificate_hosts: certificate_hosts.iter().map(|host| (*host).to_owned()).collect(),

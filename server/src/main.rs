@@ -11,6 +11,7 @@ use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use leasehold_server::client::{self, ClientError, EXIT_CODES, Verb};
 use leasehold_server::config::{Config, ConfigError, LogFormat};
 use leasehold_server::serve::{ServeError, serve};
+use leasehold_server::store::PostgresStore;
 use leasehold_server::{trace, transfer};
 
 /// Names arrive and are freed on all threads at once; the system's allocator is slower at that.
@@ -40,6 +41,8 @@ enum Command {
     Export(ExportArgs),
     /// Read an export into a new data directory
     Import(ImportArgs),
+    /// Bring the tables of a PostgreSQL database to this version; `serve` does so too
+    Migrate(MigrateArgs),
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -58,6 +61,9 @@ struct ServeArgs {
     /// Where the data lies [default: leasehold in the user's state folder]
     #[arg(long, value_name = "DIR", env = "LEASEHOLD_DATA")]
     data: Option<PathBuf>,
+    /// A PostgreSQL database as the store instead, which several servers may share
+    #[arg(long, value_name = "URL", env = "LEASEHOLD_STORE", hide_env_values = true)]
+    store: Option<String>,
     /// The configuration, in TOML; without it, development cells 1 and 2 are served
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
     config: Option<PathBuf>,
@@ -101,11 +107,22 @@ struct ImportArgs {
     config: Option<PathBuf>,
 }
 
+#[derive(Args)]
+struct MigrateArgs {
+    /// The database [default: the configuration's]
+    #[arg(long, value_name = "URL", env = "LEASEHOLD_STORE", hide_env_values = true)]
+    store: Option<String>,
+    /// The configuration, in TOML
+    #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
+    config: Option<PathBuf>,
+}
+
 impl ServeArgs {
     fn config(self) -> Result<Config, ConfigError> {
         let mut config = self.config.as_deref().map_or_else(|| Ok(Config::development()), Config::read)?;
         config.listen = self.listen.unwrap_or(config.listen);
         config.data = self.data.or(config.data);
+        config.store_at(self.store);
         config.metrics_listen = self.metrics_listen.or(config.metrics_listen);
         config.log.format = self.log_format.unwrap_or(config.log.format);
         config.log.filter = self.log.unwrap_or(config.log.filter);
@@ -123,6 +140,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => exit(run_server(args), json),
         Command::Export(args) => exit(export(args), json),
         Command::Import(args) => exit(import(args), json),
+        Command::Migrate(args) => exit(migrate(args), json),
         Command::Completions { shell } => exit(completions(shell), json),
         Command::Client(verb) => ask(verb, json),
     }
@@ -217,6 +235,19 @@ fn import(args: ImportArgs) -> Result<(), ServeError> {
         None => transfer::import(&data, io::stdin().lock(), rules),
     };
     eprintln!("imported {} rows into `{}`", rows.map_err(io::Error::other)?, data.display());
+    Ok(())
+}
+
+fn migrate(args: MigrateArgs) -> Result<(), ServeError> {
+    let mut config = args.config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
+    config.store_at(args.store);
+    let settings = config.postgres.as_ref().ok_or(ConfigError::NoDatabase)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (found, now) = runtime.block_on(async { PostgresStore::of(settings)?.migrate().await })?;
+    match found == now {
+        true => eprintln!("the tables in `{}` have version {now} already", settings.shown_url()),
+        false => eprintln!("migrated the tables in `{}` from version {found} to {now}", settings.shown_url()),
+    }
     Ok(())
 }
 

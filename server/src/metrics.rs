@@ -12,6 +12,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tonic::Code;
 
+use crate::store::PoolState;
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Outcome {
     method: &'static str,
@@ -26,6 +28,20 @@ struct Method {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReasonLabel {
     reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Cause {
+    cause: &'static str,
+}
+
+/// Why a group of commands was tried again.
+#[derive(Clone, Copy, Debug)]
+pub enum Retry {
+    /// Another server, or another writer, changed the same rows first.
+    Changed,
+    /// The store was away.
+    Away,
 }
 
 /// A code's name, as its label.
@@ -59,6 +75,10 @@ pub struct Metrics {
     conflicts: Family<ReasonLabel, Counter>,
     shed: Family<Method, Counter>,
     group_commands: Histogram,
+    retries: Family<Cause, Counter>,
+    pool_connections: Gauge,
+    pool_idle: Gauge,
+    pool_waiting: Gauge,
     load: Histogram,
     save: Histogram,
     leases: Gauge,
@@ -82,8 +102,10 @@ pub struct Reading {
     pub waiting: usize,
     /// Bytes on disk.
     pub disk_bytes: u64,
-    /// Whether the store has failed.
+    /// Whether the store has failed, or is away.
     pub store_failed: bool,
+    /// The connections for reads, where there are any.
+    pub pool: PoolState,
 }
 
 fn seconds() -> Histogram {
@@ -99,6 +121,10 @@ impl Default for Metrics {
             durations: Family::new_with_constructor(seconds),
             conflicts: Family::default(),
             shed: Family::default(),
+            retries: Family::default(),
+            pool_connections: Gauge::default(),
+            pool_idle: Gauge::default(),
+            pool_waiting: Gauge::default(),
             group_commands: Histogram::new(exponential_buckets(1.0, 2.0, 10)),
             load: seconds(),
             save: seconds(),
@@ -134,7 +160,11 @@ impl Metrics {
         );
         all.register("waiting_commands", "Commands that wait for the writer", self.waiting.clone());
         all.register_with_unit("disk", "Bytes of the store on disk", Unit::Bytes, self.disk_bytes.clone());
-        all.register("store_failed", "1 once a write has failed, until the restart", self.store_failed.clone());
+        all.register("retries", "Groups of commands tried again, by cause", self.retries.clone());
+        all.register("pool_connections", "Connections to the database for reads", self.pool_connections.clone());
+        all.register("pool_idle_connections", "Those of them that nobody uses", self.pool_idle.clone());
+        all.register("pool_waiting_reads", "Reads that wait for a connection", self.pool_waiting.clone());
+        all.register("store_failed", "1 while the store can't be written to", self.store_failed.clone());
     }
 
     /// Counts an answered request.
@@ -151,6 +181,15 @@ impl Metrics {
     /// Counts a request that was turned away under load.
     pub fn shed(&self, method: &'static str) {
         self.shed.get_or_create(&Method { method }).inc();
+    }
+
+    /// Counts a group that is tried again.
+    pub fn retried(&self, why: Retry) {
+        let cause = match why {
+            Retry::Changed => "changed",
+            Retry::Away => "away",
+        };
+        self.retries.get_or_create(&Cause { cause }).inc();
     }
 
     /// Notes the size of a group.
@@ -182,6 +221,9 @@ impl Metrics {
         gauge(&self.waiting, reading.waiting as u64);
         gauge(&self.disk_bytes, reading.disk_bytes);
         gauge(&self.store_failed, u64::from(reading.store_failed));
+        gauge(&self.pool_connections, reading.pool.open as u64);
+        gauge(&self.pool_idle, reading.pool.idle as u64);
+        gauge(&self.pool_waiting, reading.pool.waiting as u64);
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(text)

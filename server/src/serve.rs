@@ -14,6 +14,7 @@ use leasehold_core::bucket::BucketType;
 use leasehold_core::catalogue::Difference;
 use leasehold_core::claim::CellId;
 use leasehold_core::store::Store;
+use leasehold_core::time::Timestamp;
 use leasehold_core::update::{Command, Forget};
 use leasehold_proto::AccessRules;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimServiceServer;
@@ -26,14 +27,14 @@ use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 use tower::Layer;
 
-use crate::committer::{Committer, Guard, Refusal, Room, now};
-use crate::config::{Config, ConfigError};
+use crate::committer::{Committer, Guard, Refusal, Room, Settings, now};
+use crate::config::{Config, ConfigError, Postgres};
 use crate::connection::Connections;
 use crate::greeting::{self, Greeting};
 use crate::grpc::{Claims, Classify, GuardLayer, Service, http_router};
 use crate::identity::Caller;
 use crate::metrics::{Metrics, Reading};
-use crate::store::{EmbeddedStore, StoreError};
+use crate::store::{EmbeddedStore, PostgresStore, Reader, StoreError};
 use crate::tls::{Certificates, TlsError};
 
 /// How long requests under way may take to finish at a stop.
@@ -78,18 +79,16 @@ pub enum ServeError {
 pub async fn serve(config: Config) -> Result<(), ServeError> {
     // Heard from here on: who reads the greeting may signal at once.
     let signals = StopSignals::new()?;
-    let data = config.data_dir()?;
     let certificates = config.tls.clone().map(Certificates::load).transpose()?.map(Arc::new);
-    let store = EmbeddedStore::open(&data)?;
-    let service = Arc::new(service(&config, &data, store)?);
+    let service = Arc::new(service(&config).await?);
     let listener = listen(config.listen).await?;
     let metrics_listener = match config.metrics_listen {
         Some(address) => Some(listen(address).await?),
         None => None,
     };
-    let missing_types = keep_bucket_types(&config, service.store())?;
+    let missing_types = keep_bucket_types(&config, service.store()).await?;
     let warnings = [
-        greeting::strangers(&strangers(&config, service.store())),
+        greeting::strangers(&strangers(&config, service.store()).await),
         greeting::missing_types(&missing_types),
         certificates.as_ref().and_then(|certificates| certificates.warning()),
     ];
@@ -97,7 +96,7 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let greeting = Greeting {
         config: &config,
-        data: &data,
+        place: config.place()?,
         address: listener.local_addr()?,
         metrics: metrics_listener.as_ref().map(TcpListener::local_addr).transpose()?,
         certificate_hosts: certificates.as_ref().map(|certificates| certificates.hosts()).unwrap_or_default(),
@@ -181,13 +180,46 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
     TcpListener::bind(address).await.map_err(|error| ServeError::Listen { address, error })
 }
 
-fn service(config: &Config, data: &std::path::Path, store: EmbeddedStore) -> Result<Service, ServeError> {
+async fn service(config: &Config) -> Result<Service, ServeError> {
     let metrics = Arc::new(Metrics::default());
-    let guard = guard(config.min_free_disk_mib, data.to_owned());
-    let room = Room { queued_begins: config.limits.queued_begins, held_claims: config.limits.held_claims };
-    let held_claims = store.occupancy().held_claims;
-    let committer = Committer::start(store.clone(), held_claims, room, guard, metrics.clone())?;
+    let (store, committer) = match &config.postgres {
+        None => embedded(config, &metrics)?,
+        Some(settings) => shared(config, settings, &metrics).await?,
+    };
     Ok(Service::new(config, config.rules(), store, committer, metrics))
+}
+
+fn embedded(config: &Config, metrics: &Arc<Metrics>) -> Result<(Reader, Committer), ServeError> {
+    let data = config.data_dir()?;
+    let store = EmbeddedStore::open(&data)?;
+    let settings = Settings {
+        room: room(config),
+        held_claims: store.occupancy().held_claims,
+        patience: Duration::ZERO,
+        guard: guard(config.min_free_disk_mib, data),
+    };
+    let committer = Committer::start(vec![store.clone()], settings, metrics.clone())?;
+    Ok((Reader::Embedded(store), committer))
+}
+
+async fn shared(
+    config: &Config,
+    postgres: &Postgres,
+    metrics: &Arc<Metrics>,
+) -> Result<(Reader, Committer), ServeError> {
+    let store = PostgresStore::open(postgres).await?;
+    let settings = Settings {
+        room: room(config),
+        held_claims: store.occupancy().await?.held_claims,
+        patience: Duration::from_secs(postgres.patience_seconds),
+        guard: Box::new(|| None),
+    };
+    let committer = Committer::start(store.writers()?, settings, metrics.clone())?;
+    Ok((Reader::Postgres(store), committer))
+}
+
+fn room(config: &Config) -> Room {
+    Room { queued_begins: config.limits.queued_begins, held_claims: config.limits.held_claims }
 }
 
 /// Keeps begins away from a full disk, where a failing write would stop everything.
@@ -202,9 +234,9 @@ fn guard(min_free_mib: u64, data: PathBuf) -> Guard {
 }
 
 /// The cells that own claims and are not configured: a cell that was taken out too early, mostly.
-fn strangers(config: &Config, store: &EmbeddedStore) -> Vec<CellId> {
+async fn strangers(config: &Config, store: &Reader) -> Vec<CellId> {
     let known = config.cells();
-    let owners = store.owners().unwrap_or_else(|error| {
+    let owners = store.owners().await.unwrap_or_else(|error| {
         tracing::error!(%error, "the owners of claims can't be read");
         BTreeSet::new()
     });
@@ -213,16 +245,20 @@ fn strangers(config: &Config, store: &EmbeddedStore) -> Vec<CellId> {
 
 /// Holds the bucket types to the rules under which claims were made, and remembers those of new ones; the types that are
 /// not configured any more.
-fn keep_bucket_types(config: &Config, store: &EmbeddedStore) -> Result<Vec<BucketType>, ServeError> {
-    let served = store.bucket_types()?;
-    let Difference { changed, missing, added } = config.rules().catalogue.differs_from(&served);
-    if let Some(change) = changed.into_iter().next() {
-        return Err(ConfigError::BucketTypeChanged(Box::new(change)).into());
+async fn keep_bucket_types(config: &Config, store: &Reader) -> Result<Vec<BucketType>, ServeError> {
+    let catalogue = config.rules().catalogue;
+    loop {
+        let served = store.bucket_types().await?;
+        let Difference { changed, missing, added } = catalogue.differs_from(&served);
+        if let Some(change) = changed.into_iter().next() {
+            return Err(ConfigError::BucketTypeChanged(Box::new(change)).into());
+        }
+        if added.is_empty() {
+            return Ok(missing);
+        }
+        // Another server may have been quicker, under another rule: look again.
+        store.remember_bucket_types(&[served, added].concat()).await?;
     }
-    if !added.is_empty() {
-        store.remember_bucket_types(&[served, added].concat())?;
-    }
-    Ok(missing)
 }
 
 fn access_rules() -> Result<AccessRules, ServeError> {
@@ -279,7 +315,8 @@ fn render_metrics(service: &Service) -> Result<String, http::StatusCode> {
         oldest_lease: Duration::from_micros(oldest),
         waiting: service.committer().waiting(),
         disk_bytes: occupancy.disk_bytes,
-        store_failed: service.has_failed(),
+        store_failed: service.has_failed() || service.committer().is_away(),
+        pool: service.store().pool().unwrap_or_default(),
     };
     service.metrics.render(reading).map_err(|_| http::StatusCode::INTERNAL_SERVER_ERROR)
 }
@@ -294,25 +331,55 @@ async fn tend(
     health.set_serving::<ClaimServiceServer<Claims>>().await;
     health.set_serving::<ClassifyServiceServer<Classify>>().await;
     let mut ticks = tokio::time::interval(TICK);
-    let mut serving = true;
+    let mut was_serving = true;
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
             _ = stopping.wait_for(|stop| *stop) => return,
         }
-        if serving && service.has_failed() {
-            serving = false;
-            health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
-            health.set_not_serving::<ClaimServiceServer<Claims>>().await;
+        let settled_before = now().minus_micros(retention_seconds.saturating_mul(1_000_000));
+        let is_there = match service.store() {
+            Reader::Embedded(store) => {
+                while !service.has_failed() && forget_some(&service, store, settled_before).await {}
+                true
+            }
+            Reader::Postgres(store) => tend_database(&service, store, settled_before).await,
+        };
+        let serves = is_there && !service.has_failed();
+        if serves != was_serving {
+            was_serving = serves;
+            tell_health(&health, serves).await;
         }
-        while serving && forget_some(&service, retention_seconds).await {}
     }
 }
 
+async fn tell_health(health: &HealthReporter, serves: bool) {
+    let status = if serves { tonic_health::ServingStatus::Serving } else { tonic_health::ServingStatus::NotServing };
+    for name in ["", ClaimServiceServer::<Claims>::NAME] {
+        health.set_service_status(name, status).await;
+    }
+}
+
+/// Forgets, frees what was left behind, and counts anew what is held; whether the database is there.
+async fn tend_database(service: &Service, store: &PostgresStore, settled_before: Timestamp) -> bool {
+    let tended = async {
+        while store.forget(settled_before).await? {}
+        store.vacuum().await?;
+        store.occupancy().await
+    };
+    match tended.await {
+        Ok(occupancy) => service.committer().recount(occupancy.held_claims),
+        Err(error) => {
+            tracing::error!(%error, "the database can't be tended");
+            return false;
+        }
+    }
+    true
+}
+
 /// Forgets a batch of leases; true where there may be more.
-async fn forget_some(service: &Arc<Service>, retention_seconds: u64) -> bool {
-    let settled_before = now().minus_micros(retention_seconds.saturating_mul(1_000_000));
-    let store = service.store().clone();
+async fn forget_some(service: &Arc<Service>, store: &EmbeddedStore, settled_before: Timestamp) -> bool {
+    let store = store.clone();
     let found = tokio::task::spawn_blocking(move || store.settled(settled_before, FORGET_BATCH)).await;
     let leases = match found {
         Ok(Ok(leases)) => leases,

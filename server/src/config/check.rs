@@ -148,7 +148,16 @@ fn no_zeros(config: &Config) -> Result<(), ConfigError> {
         ("limits.idle_seconds", limits.idle_seconds.into()),
         ("tls.reload_interval_seconds", config.tls.as_ref().map_or(1, |tls| tls.reload_interval_seconds)),
     ];
-    let zero = values.into_iter().find(|(_, value)| *value == 0);
+    let database = config.postgres.iter().flat_map(|postgres| {
+        [
+            ("postgres.write_connections", postgres.write_connections as u64),
+            ("postgres.read_connections", postgres.read_connections as u64),
+            ("postgres.connect_timeout_seconds", postgres.connect_timeout_seconds),
+            ("postgres.statement_timeout_seconds", postgres.statement_timeout_seconds),
+            ("postgres.patience_seconds", postgres.patience_seconds),
+        ]
+    });
+    let zero = values.into_iter().chain(database).find(|(_, value)| *value == 0);
     zero.map_or(Ok(()), |(name, _)| Err(ConfigError::Zero(name)))
 }
 

@@ -7,7 +7,6 @@ use leasehold_core::bucket::BucketType;
 use leasehold_core::claim::{CellId, SourceId, SourceType};
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::query::{LeaseQuery, RecordQuery, RecordStep};
-use leasehold_core::store::Store;
 use leasehold_core::update::{Command, Reply};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimService;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
@@ -78,8 +77,7 @@ impl ClaimService for Claims {
         let request = request.into_inner();
         let (bucket_type, value) = convert::bucket(request.bucket, request.claim).map_err(errors::invalid)?;
         let key = self.0.bucket_key(bucket_type, value)?;
-        let claim =
-            self.0.read(|store| store.claim(&key))?.ok_or_else(|| errors::not_found("no cell claims this bucket"))?;
+        let claim = self.0.claim(&key).await?.ok_or_else(|| errors::not_found("no cell claims this bucket"))?;
         let cell_info = self.0.cell_info(claim.owner);
         Ok(Response::new(GetRecordResponse { record: Some(convert::record(&key, claim)), cell_info }))
     }
@@ -139,7 +137,7 @@ impl ClaimService for Claims {
         let cursor = cursor.transpose().map_err(errors::invalid)?;
         let query = LeaseQuery::parse(cell, request.limit, created_after, cursor)
             .map_err(|rejection| self.refuse(&rejection))?;
-        let rows = self.0.list("ListLeases", move |store| store.leases(&query.scan())).await?;
+        let rows = self.0.list("ListLeases", self.0.store().leases(query.scan())).await?;
         let page = query.page(rows);
         Ok(Response::new(ListLeasesResponse {
             leases: page.leases.iter().map(convert::lease_record).collect(),
@@ -163,10 +161,10 @@ impl ClaimService for Claims {
             SourceId::from_bytes(&request.source_id_lte),
         )
         .map_err(|rejection| self.refuse(&rejection))?;
-        let page = self.0.list("ListRecords", move |store| {
+        let page = self.0.list("ListRecords", async {
             let mut scan = query.scan();
             loop {
-                match query.step(store.records(&scan)?, &scan) {
+                match query.step(self.0.store().records(scan.clone()).await?, &scan) {
                     RecordStep::Page(page) => return Ok(page),
                     RecordStep::Again(larger) => scan = larger,
                 }

@@ -9,7 +9,6 @@ use axum::response::{IntoResponse, Response as HttpResponse};
 use axum::routing::post;
 use axum::{Extension, Router};
 use leasehold_core::batch::MAX_REQUEST_BYTES;
-use leasehold_core::store::Store;
 use leasehold_proto::DescriptorPool;
 use leasehold_proto::gitlab::cells::topology_service::classify_service_server::ClassifyService;
 use leasehold_proto::gitlab::cells::topology_service::{
@@ -36,13 +35,13 @@ impl ClassifyService for Classify {
 
     async fn classify(&self, request: Request<ClassifyRequest>) -> Result<Response<ClassifyResponse>, Status> {
         permit(&request)?;
-        self.0.classify(request.into_inner()).map(Response::new)
+        self.0.classify(request.into_inner()).await.map(Response::new)
     }
 }
 
 impl Service {
     /// The cell of the first claim that matches (B30); without claims, the cell that type and value name.
-    fn classify(&self, request: ClassifyRequest) -> Result<ClassifyResponse, Status> {
+    async fn classify(&self, request: ClassifyRequest) -> Result<ClassifyResponse, Status> {
         if request.claims.len() > MAX_CLAIMS {
             return Err(errors::over_limit("claims_per_classify", MAX_CLAIMS, Some(request.claims.len())));
         }
@@ -51,7 +50,7 @@ impl Service {
             let (bucket_type, value) = convert::bucket(None, Some(claim.clone()))
                 .map_err(|_| errors::invalid("a claim of `claims` is empty"))?;
             let key = self.bucket_key(bucket_type, value)?;
-            let found = self.read(|store| store.claim(&key))?;
+            let found = self.claim(&key).await?;
             if let Some(cell) = found.and_then(|found| self.cell_info(found.owner)) {
                 return Ok(ClassifyResponse { matched_claim: Some(claim), ..proxy(cell) });
             }
@@ -112,14 +111,16 @@ async fn classify_json(
         Err(rejection) => return unread(&rejection),
     };
     let name = |message| format!("gitlab.cells.topology_service.{message}");
-    let answer = leasehold_proto::from_json::<ClassifyRequest>(&http.pool, &name("ClassifyRequest"), &body)
-        .map_err(|_| errors::invalid("the body is not a `ClassifyRequest` in JSON"))
-        .and_then(|request| http.service.classify(request))
-        .and_then(|response| {
-            let bytes = leasehold_proto::to_json(&http.pool, &name("ClassifyResponse"), &response);
-            bytes.map_err(|_| Status::internal("the answer can't be written as JSON"))
-        });
-    match answer {
+    let request = leasehold_proto::from_json::<ClassifyRequest>(&http.pool, &name("ClassifyRequest"), &body);
+    let answer = match request {
+        Ok(request) => http.service.classify(request).await,
+        Err(_) => Err(errors::invalid("the body is not a `ClassifyRequest` in JSON")),
+    };
+    let bytes = answer.and_then(|response| {
+        let bytes = leasehold_proto::to_json(&http.pool, &name("ClassifyResponse"), &response);
+        bytes.map_err(|_| Status::internal("the answer can't be written as JSON"))
+    });
+    match bytes {
         Ok(bytes) => ([(http::header::CONTENT_TYPE, "application/json")], bytes).into_response(),
         Err(status) => errors::json(&status),
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use leasehold_core::bucket::{BucketKey, BucketType};
-use leasehold_core::claim::CellId;
+use leasehold_core::claim::{CellId, Claim};
 use leasehold_core::rejection::Rejection;
 use leasehold_core::rules::Rules;
 use leasehold_proto::gitlab::cells::topology_service::{CellInfo, GetCellsResponse, SequenceRange};
@@ -22,7 +22,7 @@ use crate::committer::{Committer, Refusal};
 use crate::config::{CellConfig, Config};
 use crate::identity::{Denied, Permit};
 use crate::metrics::Metrics;
-use crate::store::{EmbeddedStore, StoreError};
+use crate::store::{Reader, StoreError};
 
 pub use claims::Claims;
 pub use classify::{Classify, http_router};
@@ -35,7 +35,7 @@ const REQUEST_BYTES: &str = "request_bytes";
 pub struct Service {
     rules: Rules,
     cells: BTreeMap<CellId, CellInfo>,
-    store: EmbeddedStore,
+    store: Reader,
     committer: Committer,
     running_lists: Semaphore,
     admitted_lists: Semaphore,
@@ -46,13 +46,7 @@ pub struct Service {
 
 impl Service {
     /// The services' shared part.
-    pub fn new(
-        config: &Config,
-        rules: Rules,
-        store: EmbeddedStore,
-        committer: Committer,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+    pub fn new(config: &Config, rules: Rules, store: Reader, committer: Committer, metrics: Arc<Metrics>) -> Self {
         Self {
             rules,
             cells: config.cells().into_iter().map(|(id, cell)| (id, cell_info(cell))).collect(),
@@ -71,7 +65,7 @@ impl Service {
     }
 
     /// The store, for reading.
-    pub fn store(&self) -> &EmbeddedStore {
+    pub fn store(&self) -> &Reader {
         &self.store
     }
 
@@ -98,16 +92,16 @@ impl Service {
         })
     }
 
-    /// Reads one row: from memory mostly, so on the thread at hand.
-    fn read<T>(&self, read: impl FnOnce(&EmbeddedStore) -> Result<T, StoreError>) -> Result<T, Status> {
-        read(&self.store).map_err(|error| self.unreadable(&error))
+    /// A bucket's claim (B30).
+    async fn claim(&self, key: &BucketKey) -> Result<Option<Claim>, Status> {
+        self.store.claim(key).await.map_err(|error| self.unreadable(&error))
     }
 
-    /// Runs a list on a thread for blocking work, or sheds it where too many wait.
-    async fn list<T: Send + 'static>(
+    /// Runs a list, or sheds it where too many wait.
+    async fn list<T>(
         &self,
         method: &'static str,
-        read: impl FnOnce(&EmbeddedStore) -> Result<T, StoreError> + Send + 'static,
+        list: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, Status> {
         let shed = || {
             self.metrics.shed(method);
@@ -115,14 +109,14 @@ impl Service {
         };
         let _admitted = self.admitted_lists.try_acquire().map_err(|_| shed())?;
         let _running = self.running_lists.acquire().await.map_err(|_| shed())?;
-        let store = self.store.clone();
-        let result = tokio::task::spawn_blocking(move || read(&store)).await;
-        result.map_err(|_| errors::refused(&Refusal::Stopping))?.map_err(|error| self.unreadable(&error))
+        list.await.map_err(|error| self.unreadable(&error))
     }
 
     fn unreadable(&self, error: &StoreError) -> Status {
         tracing::error!(%error, "a row could not be read");
-        self.failing.store(true, Ordering::Relaxed);
+        if self.store.is_lost_by(error) {
+            self.failing.store(true, Ordering::Relaxed);
+        }
         errors::refused(&Refusal::StoreUnavailable(error.to_string().into()))
     }
 }

@@ -20,7 +20,7 @@ use std::fs::{DirBuilder, OpenOptions, TryLockError};
 use std::io::ErrorKind;
 use std::ops::{Bound, RangeBounds};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use fjall::compaction::Leveled;
@@ -34,15 +34,17 @@ use leasehold_core::claim::{CellId, Claim, ClaimState, Record, SourceId};
 use leasehold_core::invariant::State;
 use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, LeaseState};
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordRow, RecordScan};
-use leasehold_core::store::Store;
+use leasehold_core::store::{Fences, Store};
 use leasehold_core::time::Timestamp;
 use leasehold_core::transaction::{Keys, NetChanges, Replay, RowChange, Workspace};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use super::error::StoreError;
 use super::held::Held;
 use super::witness::Witness;
 use super::{journal, keys};
+use crate::committer::{Failure, Writable};
 
 /// The format that this version reads and writes.
 const FORMAT: u64 = 1;
@@ -53,34 +55,6 @@ const IMPORTING: &str = "importing";
 const BUCKET_TYPES: &str = "bucket_types";
 /// What most rows fit in.
 const ROW_BYTES: usize = 256;
-
-/// Why the embedded store could not do what was asked.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// Another process has the data directory open.
-    #[error("the data directory `{}` is in use by another process: stop it, or choose another directory with `--data`", .0.display())]
-    Locked(PathBuf),
-    /// The data was written by another version.
-    #[error("the data directory `{}` has format {found}, this version reads format {FORMAT}: use the version that wrote it to `export`, and `import` the result", .dir.display())]
-    Format {
-        /// The directory.
-        dir: PathBuf,
-        /// The format found.
-        found: u64,
-    },
-    /// What was read is not what was written.
-    #[error("the data is damaged: {0}: restore the data directory from a copy")]
-    Damaged(String),
-    /// What keeps servers out of each other's data is gone.
-    #[error("`{}` is missing, which keeps two servers from one directory: make sure that none runs on it, then put an empty file there", .0.display())]
-    LockMissing(PathBuf),
-    /// An import was cut short.
-    #[error("an import into `{}` was cut short: remove the directory and import again", .0.display())]
-    Incomplete(PathBuf),
-    /// The disk or the store failed.
-    #[error("the store failed: {0}")]
-    Failed(String),
-}
 
 impl From<fjall::Error> for StoreError {
     fn from(error: fjall::Error) -> Self {
@@ -157,7 +131,7 @@ pub struct EmbeddedStore {
 }
 
 /// How full the store is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Occupancy {
     /// Leases that are outstanding.
     pub leases: usize,
@@ -217,6 +191,13 @@ impl Table {
 /// Makes a directory that nobody else may look into; one that is there keeps its mode.
 fn make_private(dir: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+impl Writable for EmbeddedStore {
+    fn failure(_: &StoreError, saving: bool) -> Failure {
+        // What the journal holds after a failed write is known only when it has been read again.
+        if saving { Failure::Final } else { Failure::Row }
+    }
 }
 
 impl EmbeddedStore {
@@ -435,7 +416,7 @@ impl Inner {
     fn check_format(&self, dir: &Path) -> Result<()> {
         match self.number("format")? {
             Some(FORMAT) => Ok(()),
-            Some(found) => Err(StoreError::Format { dir: dir.to_owned(), found }),
+            Some(found) => Err(StoreError::Format { dir: dir.to_owned(), found, known: FORMAT }),
             None => {
                 let mut batch = self.batch();
                 batch.insert(&self.meta.rows, "format", FORMAT.to_be_bytes());
@@ -660,9 +641,9 @@ impl Store for EmbeddedStore {
         Ok(())
     }
 
-    fn save(&mut self, changes: &NetChanges) -> Result<()> {
+    fn save(&mut self, changes: &NetChanges) -> Result<Fences> {
         if changes.is_empty() {
-            return Ok(());
+            return Ok(Fences::default());
         }
         let inner = &*self.inner;
         let mut batch = inner.batch();
@@ -684,7 +665,7 @@ impl Store for EmbeddedStore {
         let mut held = inner.held.write().unwrap_or_else(PoisonError::into_inner);
         changes.leases.iter().for_each(|change| held.put_lease(change.key, change.after.as_ref()));
         changes.claims.iter().for_each(|change| held.put_claim(&change.key, change.after.as_ref()));
-        Ok(())
+        Ok(Fences::default())
     }
 
     fn claim(&self, key: &BucketKey) -> Result<Option<Claim>> {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::embedded::StoreError;
+use super::error::StoreError;
 
 /// The key, in any keyspace, of a number that each batch has one higher than the batch before.
 pub(super) const SEQUENCE: &str = "sequence";

@@ -273,7 +273,8 @@ impl Import {
 
     fn save(&mut self) -> Result<(), TransferError> {
         let batch = std::mem::take(&mut self.batch);
-        Ok(self.store.save(&batch.into_changes())?)
+        self.store.save(&batch.into_changes())?;
+        Ok(())
     }
 
     fn finish(mut self, fence: Fence) -> Result<u64, TransferError> {

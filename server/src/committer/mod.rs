@@ -1,0 +1,177 @@
+//! Group commit: takes what is waiting, loads its rows once, runs each command in turn, writes once, answers all.
+//!
+//! Each command sees the effect of those before it, gets its own answer, and no answer leaves before its change is
+//! durable. Of a shared store, which others write to as well, there are several writers, and a command that touches what
+//! its group has changed goes into the next group: it is decided only on rows as they were loaded.
+//!
+//! Commit and rollback go before begin when there is more than fits, and are never turned away. A begin is
+//! taken in only where there is room for its claims beside those that are held and those that wait.
+
+mod queue;
+mod writer;
+
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use leasehold_core::rejection::Rejection;
+use leasehold_core::store::Store;
+use leasehold_core::time::Timestamp;
+use leasehold_core::update::{Command, Reply};
+use tokio::sync::oneshot;
+
+use self::queue::{Job, Queue};
+use self::writer::{Shared, Watch, Writer};
+use crate::identity::Caller;
+use crate::metrics::Metrics;
+
+pub use self::queue::Room;
+
+/// How long an overloaded caller is told to wait.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// Why a command got no answer from the engine.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// Too many begins are waiting, or too many claims are held.
+    #[error("the server is overloaded, try again")]
+    Overloaded {
+        /// When to try again.
+        retry_after: Duration,
+    },
+    /// A begin alone has more claims than may be held.
+    #[error("the update alone has {claims} claims, more than `limits.held_claims` = {max}: make it smaller")]
+    TooLarge {
+        /// Its claims.
+        claims: usize,
+        /// How many may be held.
+        max: usize,
+    },
+    /// The store failed, or is about to.
+    #[error("{0}")]
+    StoreUnavailable(Arc<str>),
+    /// The server is stopping.
+    #[error("the server is stopping, try another or try again")]
+    Stopping,
+}
+
+/// What a command was answered.
+pub type Decision = Result<Result<Reply, Rejection>, Refusal>;
+
+/// Says why no update should be begun just now, or nothing where it may. Asked about once a second.
+pub type Guard = Box<dyn FnMut() -> Option<Refusal> + Send>;
+
+impl Refusal {
+    /// An answer to calls that come too fast.
+    pub fn overloaded() -> Self {
+        Self::Overloaded { retry_after: RETRY_AFTER }
+    }
+}
+
+/// What a store's failure means to the commands at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// What was loaded has changed since, and nothing was written: they are decided again on what is there now.
+    Changed,
+    /// The store is away. Whether anything was written is found when it is back.
+    Away,
+    /// Something can't be read or written; other commands may fare better.
+    Row,
+    /// Nothing may be written any more.
+    Final,
+}
+
+/// A store that the committer writes to.
+pub trait Writable: Store<Error: std::fmt::Display> + Send + 'static {
+    /// What an error means, from a load or from a save.
+    fn failure(error: &Self::Error, saving: bool) -> Failure;
+}
+
+/// What the committer goes by, beside its stores.
+pub struct Settings {
+    /// How much may be taken in.
+    pub room: Room,
+    /// Claims that are held already.
+    pub held_claims: usize,
+    /// How long commands wait for a store that is away.
+    pub patience: Duration,
+    /// Keeps begins away.
+    pub guard: Guard,
+}
+
+/// The way to the writers. Dropping it finishes what is waiting and stops them.
+pub struct Committer {
+    shared: Arc<Shared>,
+    writers: Vec<JoinHandle<()>>,
+}
+
+impl Committer {
+    /// Starts a writer for each store, on a thread of its own. Several of them must be the same shared one.
+    ///
+    /// # Errors
+    /// A thread could not be started.
+    pub fn start<S: Writable>(stores: Vec<S>, settings: Settings, metrics: Arc<Metrics>) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            queue: Queue::new(settings.room, settings.held_claims),
+            patience: settings.patience,
+            watch: Mutex::new(Watch::new(settings.guard)),
+            failed: Mutex::default(),
+            away: Mutex::default(),
+            metrics,
+        });
+        let mut committer = Self { shared, writers: Vec::new() };
+        for store in stores {
+            let writer = Writer::new(store, committer.shared.clone());
+            let thread = std::thread::Builder::new().name("committer".into());
+            committer.writers.push(thread.spawn(move || writer.run())?);
+        }
+        Ok(committer)
+    }
+
+    /// Has a command decided, and its effect kept, before it answers.
+    ///
+    /// # Errors
+    /// The engine was not asked, or its decision could not be kept.
+    pub async fn submit(&self, caller: Caller, command: Command) -> Decision {
+        let (answer, decision) = oneshot::channel();
+        self.shared.queue.push(Job { caller, command, answer })?;
+        decision.await.unwrap_or(Err(Refusal::Stopping))
+    }
+
+    /// Whether the store has failed, so that nothing is written until a restart.
+    pub fn has_failed(&self) -> bool {
+        self.shared.has_failed()
+    }
+
+    /// Whether the store could not be reached when it was last tried.
+    pub fn is_away(&self) -> bool {
+        self.shared.is_away()
+    }
+
+    /// Takes up how many claims are held, where other servers hold some too, of a store that is there.
+    pub fn recount(&self, held_claims: usize) {
+        self.shared.is_back();
+        self.shared.queue.recount(held_claims);
+    }
+
+    /// How many commands are waiting.
+    pub fn waiting(&self) -> usize {
+        self.shared.queue.len()
+    }
+}
+
+impl Drop for Committer {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+        for writer in self.writers.drain(..) {
+            // A writer that panicked has answered nobody; there is nothing left to do.
+            let _ = writer.join();
+        }
+    }
+}
+
+/// The system clock, in the engine's terms.
+pub fn now() -> Timestamp {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_micros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,215 @@
+//! The queue before the writers: who is taken in, and who goes together.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::bucket::BucketKey;
+use leasehold_core::claim::Claim;
+use leasehold_core::transaction::RowChange;
+use leasehold_core::update::Command;
+use tokio::sync::oneshot;
+
+use super::{Decision, Refusal};
+use crate::identity::Caller;
+
+/// Commands in one group at the most.
+const MAX_GROUP_COMMANDS: usize = 512;
+/// Claims that the begins of one group may name, beyond its first command.
+const MAX_GROUP_CLAIMS: usize = 8_000;
+/// How long a group waits at the most for the callers of the last one to come back: about what a save takes anyway.
+const MAX_GATHER: Duration = Duration::from_millis(1);
+
+/// A command that waits for its answer.
+pub(super) struct Job {
+    pub(super) caller: Caller,
+    pub(super) command: Command,
+    pub(super) answer: oneshot::Sender<Decision>,
+}
+
+/// How much may be taken in.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Begins that may wait.
+    pub queued_begins: usize,
+    /// Claims that may be held by leases, with those of begins under way.
+    pub held_claims: usize,
+}
+
+#[derive(Default)]
+struct Waiting {
+    settles: VecDeque<Job>,
+    begins: VecDeque<Job>,
+    held_claims: usize,
+    // Those that begins under way may come to hold.
+    reserved_claims: usize,
+    // The writer is woken when this many wait.
+    wanted: usize,
+    closed: bool,
+}
+
+impl Waiting {
+    fn len(&self) -> usize {
+        self.settles.len() + self.begins.len()
+    }
+}
+
+/// Whom a group waits for. Callers that were answered together come back together; a sync for the first of them alone
+/// would make the others wait for it, and then for a second one.
+#[derive(Clone, Copy)]
+pub(super) struct Gather {
+    jobs: usize,
+    at_most: Duration,
+}
+
+impl Gather {
+    pub(super) const NOBODY: Self = Self { jobs: 1, at_most: Duration::ZERO };
+
+    /// After a group of `jobs` that took `save` to keep.
+    pub(super) fn after(jobs: usize, save: Duration) -> Self {
+        Self { jobs: jobs.min(MAX_GROUP_COMMANDS), at_most: save.min(MAX_GATHER) }
+    }
+}
+
+/// What waits to be decided. Any number of callers fill it; one writer at a time takes a group.
+pub(super) struct Queue {
+    waiting: Mutex<Waiting>,
+    arrived: Condvar,
+    // The writer that holds it is the one that waits for a group.
+    turn: Mutex<()>,
+    room: Room,
+}
+
+impl Queue {
+    pub(super) fn new(room: Room, held_claims: usize) -> Self {
+        let waiting = Waiting { held_claims, ..Waiting::default() };
+        Self { waiting: Mutex::new(waiting), arrived: Condvar::new(), turn: Mutex::default(), room }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // Nothing panics while it holds the lock.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a command in.
+    ///
+    /// # Errors
+    /// There is no room for it, or the server is stopping.
+    pub(super) fn push(&self, job: Job) -> Result<(), Refusal> {
+        let mut waiting = self.lock();
+        if waiting.closed {
+            return Err(Refusal::Stopping);
+        }
+        if let Command::Settle(_) = job.command {
+            waiting.settles.push_back(job);
+        } else {
+            waiting.reserved_claims += self.room.admit(&waiting, &job.command)?;
+            waiting.begins.push_back(job);
+        }
+        let enough = waiting.len() >= waiting.wanted;
+        drop(waiting);
+        if enough {
+            self.arrived.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Waits until something waits, then until `gather` jobs do or the time is up; nothing comes once the queue is closed
+    /// and empty.
+    fn wait(&self, gather: Gather) -> MutexGuard<'_, Waiting> {
+        let mut waiting = self.lock();
+        waiting.wanted = 1;
+        let idle = |waiting: &mut Waiting| waiting.len() == 0 && !waiting.closed;
+        waiting = self.arrived.wait_while(waiting, idle).unwrap_or_else(PoisonError::into_inner);
+        waiting.wanted = gather.jobs;
+        let few = |waiting: &mut Waiting| waiting.len() < waiting.wanted && !waiting.closed;
+        let waited = self.arrived.wait_timeout_while(waiting, gather.at_most, few);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Waits for work and takes a group of it; none once the queue is closed and empty.
+    pub(super) fn take(&self, gather: Gather) -> Option<Vec<Job>> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.wait(gather);
+        if waiting.len() == 0 {
+            return None;
+        }
+        let settles = waiting.settles.len().min(MAX_GROUP_COMMANDS);
+        let mut group: Vec<_> = waiting.settles.drain(..settles).collect();
+        let mut claims = 0;
+        while group.len() < MAX_GROUP_COMMANDS
+            && let Some(job) = waiting.begins.pop_front()
+        {
+            claims += claims_of(&job.command);
+            if claims > MAX_GROUP_CLAIMS && !group.is_empty() {
+                waiting.begins.push_front(job);
+                break;
+            }
+            group.push(job);
+        }
+        Some(group)
+    }
+
+    /// Puts what a group's begins have come to hold in the place of what they might have, and takes off what is settled.
+    pub(super) fn account(&self, group: &[Job], changes: &[RowChange<BucketKey, Claim>]) {
+        let held = |claim: &Option<Claim>| usize::from(claim.as_ref().is_some_and(|claim| claim.hold().is_some()));
+        let begun: usize = changes.iter().map(|change| held(&change.after)).sum();
+        let ended: usize = changes.iter().map(|change| held(&change.before)).sum();
+        let reserved: usize = group.iter().map(|job| claims_of(&job.command)).sum();
+        let mut waiting = self.lock();
+        waiting.reserved_claims = waiting.reserved_claims.saturating_sub(reserved);
+        waiting.held_claims = (waiting.held_claims + begun).saturating_sub(ended);
+    }
+
+    /// Takes up how many claims are held, where other servers hold some too.
+    pub(super) fn recount(&self, held_claims: usize) {
+        self.lock().held_claims = held_claims;
+    }
+
+    /// Puts commands back to the front, in their order.
+    pub(super) fn put_back(&self, jobs: Vec<Job>) {
+        let mut waiting = self.lock();
+        for job in jobs.into_iter().rev() {
+            match job.command {
+                Command::Settle(_) => waiting.settles.push_front(job),
+                Command::Begin(_) | Command::Forget(_) => waiting.begins.push_front(job),
+            }
+        }
+        drop(waiting);
+        self.arrived.notify_one();
+    }
+
+    /// How many commands are waiting.
+    pub(super) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Whether the server is stopping.
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.arrived.notify_all();
+    }
+}
+
+impl Room {
+    /// The claims that a begin needs room for, where there is room.
+    fn admit(self, waiting: &Waiting, command: &Command) -> Result<usize, Refusal> {
+        let claims = claims_of(command);
+        if claims > self.held_claims {
+            return Err(Refusal::TooLarge { claims, max: self.held_claims });
+        }
+        let fits = claims == 0 || waiting.held_claims + waiting.reserved_claims + claims <= self.held_claims;
+        if waiting.begins.len() < self.queued_begins && fits { Ok(claims) } else { Err(Refusal::overloaded()) }
+    }
+}
+
+fn claims_of(command: &Command) -> usize {
+    match command {
+        Command::Begin(begin) => begin.batch.entries().len(),
+        Command::Settle(_) | Command::Forget(_) => 0,
+    }
+}

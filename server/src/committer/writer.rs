@@ -1,0 +1,275 @@
+//! A writer: decides a group of commands over the rows that it loads, keeps what they changed, and answers them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use leasehold_core::bucket::BucketKey;
+use leasehold_core::claim::Claim;
+use leasehold_core::store::Fences;
+use leasehold_core::transaction::{NetChanges, RowChange};
+use leasehold_core::update::Command;
+use tokio::sync::oneshot;
+
+use super::queue::{Gather, Job, Queue};
+use super::{Decision, Failure, Guard, Refusal, Writable, now};
+use crate::metrics::{Metrics, Retry};
+use crate::{audit, trace};
+
+/// How long the guard's word holds.
+const GUARD_INTERVAL: Duration = Duration::from_secs(1);
+/// Between two looks for a store that is away: the first at once, then longer and longer.
+const MAX_PAUSE: Duration = Duration::from_millis(400);
+/// How often a group may lose to others before its commands are tried one by one; each time another group has won.
+const MAX_LOSSES: u32 = 100;
+
+/// What the writers of one queue share.
+pub(super) struct Shared {
+    pub(super) queue: Queue,
+    pub(super) patience: Duration,
+    pub(super) watch: Mutex<Watch>,
+    pub(super) failed: Mutex<Option<Refusal>>,
+    // Since when the store has been away.
+    pub(super) away: Mutex<Option<Instant>>,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+impl Shared {
+    pub(super) fn has_failed(&self) -> bool {
+        lock(&self.failed).is_some()
+    }
+
+    pub(super) fn is_away(&self) -> bool {
+        lock(&self.away).is_some()
+    }
+
+    pub(super) fn is_back(&self) {
+        *lock(&self.away) = None;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What these hold is whole at every moment.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The guard, and what it last said.
+pub(super) struct Watch {
+    guard: Guard,
+    said: Option<(Instant, Option<Refusal>)>,
+}
+
+impl Watch {
+    pub(super) fn new(guard: Guard) -> Self {
+        Self { guard, said: None }
+    }
+
+    fn warning(&mut self) -> Option<Refusal> {
+        if let Some((_, warning)) = self.said.as_ref().filter(|(at, _)| at.elapsed() < GUARD_INTERVAL) {
+            return warning.clone();
+        }
+        let warning = (self.guard)();
+        if let Some(warning) = &warning {
+            tracing::error!(%warning, "begins are refused");
+        }
+        self.said = Some((Instant::now(), warning.clone()));
+        warning
+    }
+}
+
+/// A group that is decided and kept: no decision where a command has to wait for the next group.
+struct Kept {
+    decisions: Vec<Option<Decision>>,
+    claims: Vec<RowChange<BucketKey, Claim>>,
+}
+
+pub(super) struct Writer<S> {
+    store: S,
+    shared: Arc<Shared>,
+    gather: Gather,
+}
+
+impl<S: Writable> Writer<S> {
+    pub(super) fn new(store: S, shared: Arc<Shared>) -> Self {
+        Self { store, shared, gather: Gather::NOBODY }
+    }
+
+    pub(super) fn run(mut self) {
+        while let Some(group) = self.shared.queue.take(self.gather) {
+            let group = self.turn_away(group);
+            if !group.is_empty() {
+                self.commit(group);
+            }
+        }
+    }
+
+    /// Answers what must not be tried: anything after a failure, begins while the guard warns.
+    fn turn_away(&mut self, mut group: Vec<Job>) -> Vec<Job> {
+        let failed = lock(&self.shared.failed).clone();
+        let has_failed = failed.is_some();
+        let refusal = failed.or_else(|| lock(&self.shared.watch).warning());
+        let Some(refusal) = refusal else { return group };
+        let refused = group.extract_if(.., |job| has_failed || matches!(job.command, Command::Begin(_)));
+        self.refuse(refused.collect(), &refusal);
+        group
+    }
+
+    fn refuse(&self, group: Vec<Job>, refusal: &Refusal) {
+        self.shared.queue.account(&group, &[]);
+        group.into_iter().for_each(|job| send(job.answer, Err(refusal.clone())));
+    }
+
+    /// Tries until the group is kept, or there is no sense in it.
+    fn commit(&mut self, mut group: Vec<Job>) {
+        self.shared.metrics.group(group.len());
+        let (mut pause, mut losses, mut tries) = (Duration::ZERO, 0, 0);
+        loop {
+            tries += 1;
+            let (failure, error) = match self.attempt(&group) {
+                Ok(kept) => {
+                    self.shared.is_back();
+                    return self.finish(group, kept);
+                }
+                Err(failed) => failed,
+            };
+            match failure {
+                Failure::Changed if losses < MAX_LOSSES => {
+                    losses += 1;
+                    self.shared.metrics.retried(Retry::Changed);
+                    // Those who met once would meet again.
+                    std::thread::sleep(Duration::from_micros(rand::random_range(0..=u64::from(losses) * 100)));
+                    continue;
+                }
+                Failure::Away if self.is_patient(&error, tries) => {
+                    self.shared.metrics.retried(Retry::Away);
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).clamp(Duration::from_millis(10), MAX_PAUSE);
+                }
+                Failure::Away => {
+                    return self.refuse(group, &Refusal::StoreUnavailable(unknown(&error, "the store is back")));
+                }
+                Failure::Final => return self.fail(&error, group),
+                // What can't be read must fail only the commands that read it.
+                Failure::Row | Failure::Changed if group.len() > 1 => {
+                    resume(&mut group);
+                    return group.into_iter().for_each(|job| self.commit(vec![job]));
+                }
+                Failure::Row | Failure::Changed => {
+                    tracing::error!(error, "a row could not be read or written");
+                    return self.refuse(group, &Refusal::StoreUnavailable(error.into()));
+                }
+            }
+            resume(&mut group);
+        }
+    }
+
+    /// Whether a store that is away is worth waiting for.
+    fn is_patient(&self, error: &str, tries: u32) -> bool {
+        let mut away = lock(&self.shared.away);
+        let since = *away.get_or_insert_with(|| {
+            tracing::warn!(error, "the store is away: commands wait for it");
+            Instant::now()
+        });
+        // The first try may have been over a connection that had died long before.
+        let worth_it = tries == 1 || since.elapsed() < self.shared.patience;
+        worth_it && !self.shared.queue.is_closed()
+    }
+
+    fn attempt(&mut self, group: &[Job]) -> Result<Kept, (Failure, String)> {
+        let told = |error: S::Error, saving| (S::failure(&error, saving), error.to_string());
+        let started = Instant::now();
+        let (decisions, changes) = self.decide(group).map_err(|error| told(error, false))?;
+        self.shared.metrics.loaded(started.elapsed());
+        let saving = Instant::now();
+        let fences = self.store.save(&changes).map_err(|error| told(error, true))?;
+        let took = saving.elapsed();
+        self.gather = Gather::after(group.len(), took);
+        self.shared.metrics.saved(took);
+        let decisions = decisions.into_iter().map(|decision| decision.map(|decision| numbered(decision, &fences)));
+        Ok(Kept { decisions: decisions.collect(), claims: changes.claims })
+    }
+
+    /// Decides each command in turn. Of a shared store, one that touches what the group has changed is not decided.
+    fn decide(&self, group: &[Job]) -> Result<(Vec<Option<Decision>>, NetChanges), S::Error> {
+        let commands = || group.iter().map(|job| &job.command);
+        let mut workspace = self.store.workspace()?;
+        loop {
+            let keys = workspace.missing(commands());
+            if keys.is_empty() {
+                break;
+            }
+            self.store.load(keys, &mut workspace)?;
+        }
+        let (now, is_shared) = (now(), self.store.is_shared());
+        let decisions = commands().map(|command| {
+            if is_shared && workspace.has_changed(command) {
+                return None;
+            }
+            Some(command.apply(&mut workspace, now).map_err(|broken| {
+                tracing::error!(error = %broken, "the state is broken");
+                Refusal::StoreUnavailable(format!("the state is broken: {broken}").into())
+            }))
+        });
+        let decisions = decisions.collect();
+        Ok((decisions, workspace.into_changes()))
+    }
+
+    /// Answers what is decided, and puts the rest back.
+    fn finish(&self, group: Vec<Job>, kept: Kept) {
+        let (mut decided, mut later) = (Vec::with_capacity(group.len()), Vec::new());
+        let mut decisions = Vec::with_capacity(group.len());
+        for (job, decision) in group.into_iter().zip(kept.decisions) {
+            match decision {
+                Some(decision) => {
+                    decided.push(job);
+                    decisions.push(decision);
+                }
+                None => later.push(job),
+            }
+        }
+        self.shared.queue.account(&decided, &kept.claims);
+        if !later.is_empty() {
+            self.shared.queue.put_back(later);
+        }
+        answer(decided, decisions);
+    }
+
+    fn fail(&mut self, error: &str, group: Vec<Job>) {
+        tracing::error!(error, "the store failed: nothing is written any more; mend the cause and restart the server");
+        *lock(&self.shared.failed) = Some(Refusal::StoreUnavailable(error.into()));
+        self.refuse(group, &Refusal::StoreUnavailable(unknown(error, "a restart")));
+    }
+}
+
+fn unknown(error: &str, after: &str) -> Arc<str> {
+    format!("{error}; whether the last commands were kept is known after {after}").into()
+}
+
+/// The engine looks first whether these have happened: an attempt may have been kept.
+fn resume(group: &mut [Job]) {
+    for job in group {
+        if let Command::Begin(begin) = &mut job.command {
+            begin.resumed = true;
+        }
+    }
+}
+
+fn numbered(decision: Decision, fences: &Fences) -> Decision {
+    decision.map(|reply| reply.map(|reply| reply.numbered(fences)))
+}
+
+/// Answers, now that the decisions are durable, then tells what happened, even where a caller has gone away.
+fn answer(group: Vec<Job>, decisions: Vec<Decision>) {
+    let mut replies = Vec::with_capacity(group.len());
+    for (job, decision) in group.into_iter().zip(decisions) {
+        if let Ok(Ok(reply)) = &decision {
+            replies.push((job.caller, job.command, *reply));
+        }
+        send(job.answer, decision);
+    }
+    trace::together(|| replies.iter().for_each(|(caller, command, reply)| audit::tell(*caller, command, reply)));
+}
+
+fn send(answer: oneshot::Sender<Decision>, decision: Decision) {
+    // A caller that has gone away finds the outcome by asking again.
+    let _ = answer.send(decision);
+}

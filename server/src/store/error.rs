@@ -1,0 +1,47 @@
+//! Why a store could not do what was asked.
+
+use std::path::PathBuf;
+
+/// Why a store could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another process has the data directory open.
+    #[error("the data directory `{}` is in use by another process: stop it, or choose another directory with `--data`", .0.display())]
+    Locked(PathBuf),
+    /// The data was written by another version.
+    #[error("the data directory `{}` has format {found}, this version reads format {known}: use the version that wrote it to `export`, and `import` the result", .dir.display())]
+    Format {
+        /// The directory.
+        dir: PathBuf,
+        /// The format found.
+        found: u64,
+        /// The format that this version reads.
+        known: u64,
+    },
+    /// What was read is not what was written.
+    #[error("the data is damaged: {0}: restore the data directory from a copy")]
+    Damaged(String),
+    /// What keeps servers out of each other's data is gone.
+    #[error("`{}` is missing, which keeps two servers from one directory: make sure that none runs on it, then put an empty file there", .0.display())]
+    LockMissing(PathBuf),
+    /// An import was cut short.
+    #[error("an import into `{}` was cut short: remove the directory and import again", .0.display())]
+    Incomplete(PathBuf),
+    /// The disk or the store failed.
+    #[error("the store failed: {0}")]
+    Failed(String),
+    /// Another server changed what had been loaded; nothing was written.
+    #[error("another server changed the same rows: {0}")]
+    Changed(String),
+    /// The database can't be reached just now. Whether what was being written is kept is open.
+    #[error("the database can't be reached: {0}")]
+    Away(String),
+    /// The settings of the database can't be used.
+    #[error("the database `{url}` can't be used: {error}")]
+    Unusable {
+        /// Where it is, without a password.
+        url: String,
+        /// Why.
+        error: String,
+    },
+}

@@ -1,0 +1,269 @@
+//! Rows of the tables as the engine's values, and back: reading one row, writing many as arrays.
+
+use std::error::Error;
+
+use bytes::{BufMut, BytesMut};
+use leasehold_core::bucket::{BucketKey, BucketType};
+use leasehold_core::claim::{
+    CellId, Claim, ClaimState, Hold, Record, Replacement, Source, SourceId, SourceType, Subject, UserData,
+};
+use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, LeaseState, Outcome};
+use leasehold_core::time::Timestamp;
+use leasehold_core::transaction::Replay;
+use prost::Message;
+use prost_types::Any;
+use tokio_postgres::Row;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
+use uuid::Uuid;
+
+use crate::store::StoreError;
+
+/// From the database's epoch, 2000-01-01, back to 1970-01-01, in microseconds.
+const EPOCH_MICROS: i64 = 946_684_800_000_000;
+
+/// The columns of a claim in the order that [`claim`] reads them, of the table `c`.
+pub(super) const CLAIM: &str = "c.bucket_type, c.bucket_value, c.bucket_spelling, c.uuid, c.creator_id, \
+    c.subject_type, c.subject_id, c.source_type, c.source_id, c.user_data, c.status, c.lease_uuid, c.leased_at, \
+    c.created_at, c.updated_at, c.replaced::text";
+
+/// A time as the database keeps it. What is later than the database can say is its infinity.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Micros(pub(super) Timestamp);
+
+impl ToSql for Micros {
+    accepts!(TIMESTAMPTZ);
+    to_sql_checked!();
+
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.put_i64(i64::try_from(self.0.as_micros()).map_or(i64::MAX, |micros| micros - EPOCH_MICROS));
+        Ok(IsNull::No)
+    }
+}
+
+impl<'a> FromSql<'a> for Micros {
+    accepts!(TIMESTAMPTZ);
+
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        let micros = i64::from_be_bytes(raw.try_into()?).saturating_add(EPOCH_MICROS);
+        Ok(Self(Timestamp::from_micros(u64::try_from(micros)?)))
+    }
+}
+
+fn damaged(what: &str) -> StoreError {
+    StoreError::Damaged(format!("a row of `{what}` does not read as one"))
+}
+
+/// Takes columns from left to right.
+struct Columns<'a> {
+    row: &'a Row,
+    table: &'static str,
+    next: usize,
+}
+
+impl<'a> Columns<'a> {
+    fn new(row: &'a Row, table: &'static str) -> Self {
+        Self { row, table, next: 0 }
+    }
+
+    fn take<T: FromSql<'a>>(&mut self) -> Result<T, StoreError> {
+        let value = self.row.try_get(self.next).map_err(|_| damaged(self.table));
+        self.next += 1;
+        value
+    }
+}
+
+/// Reads the columns of [`CLAIM`].
+pub(super) fn claim(row: &Row) -> Result<(BucketKey, Claim), StoreError> {
+    let mut columns = Columns::new(row, "claims");
+    let key = BucketKey { bucket_type: BucketType(columns.take()?), canonical: columns.take::<&str>()?.into() };
+    let spelling = columns.take::<Option<&str>>()?.map_or_else(|| key.canonical.clone(), Into::into);
+    let uuid = columns.take()?;
+    let owner = CellId(columns.take()?);
+    let subject = Subject { subject_type: columns.take()?, id: columns.take()? };
+    let source = Source { source_type: SourceType(columns.take()?), id: SourceId::from_bytes(columns.take()?) };
+    let user_data = columns.take::<Option<&[u8]>>()?.map(user_data).transpose()?.map(Into::into);
+    let status: i16 = columns.take()?;
+    let lease: Option<Uuid> = columns.take()?;
+    let since: Option<Micros> = columns.take()?;
+    let created_at = columns.take::<Micros>()?.0;
+    let updated_at = columns.take::<Micros>()?.0;
+    let record = Record { uuid, spelling, subject, source, user_data, created_at, updated_at };
+    let hold = lease.zip(since).map(|(lease, since)| Hold { lease: LeaseId(lease), since: since.0 });
+    let state = match (status, hold, columns.take::<Option<&str>>()?) {
+        (1, None, None) => ClaimState::Active(record),
+        (2, Some(hold), None) => ClaimState::Creating(hold, record),
+        (3, Some(hold), None) => ClaimState::Destroying(hold, record),
+        (4, Some(hold), Some(replaced)) => {
+            let old = serde_json::from_str(replaced).map_err(|_| damaged("claims"))?;
+            ClaimState::Replacing(hold, Box::new(Replacement { old, new: record }))
+        }
+        _ => return Err(damaged("claims")),
+    };
+    Ok((key, Claim { owner, state }))
+}
+
+fn user_data(bytes: &[u8]) -> Result<UserData, StoreError> {
+    let any = Any::decode(bytes).map_err(|_| damaged("claims"))?;
+    Ok(UserData { type_url: any.type_url, value: any.value })
+}
+
+fn idempotency_key(cell: CellId, key: Option<&str>) -> Option<IdempotencyKey> {
+    key.map(|key| IdempotencyKey { cell, key: key.into() })
+}
+
+/// Reads `uuid, creator_id, fence, created_at, idempotency_key, bucket_types, bucket_values` of `claim_leases`.
+pub(super) fn outstanding(row: &Row) -> Result<(LeaseId, Lease), StoreError> {
+    let mut columns = Columns::new(row, "claim_leases");
+    let id = LeaseId(columns.take()?);
+    let cell = CellId(columns.take()?);
+    let fence = Fence(columns.take::<i64>()?.cast_unsigned());
+    let created_at = columns.take::<Micros>()?.0;
+    let idempotency_key = idempotency_key(cell, columns.take()?);
+    let (types, values): (Vec<i32>, Vec<&str>) = (columns.take()?, columns.take()?);
+    let key =
+        |(bucket_type, value): (i32, &str)| BucketKey { bucket_type: BucketType(bucket_type), canonical: value.into() };
+    let state = LeaseState::Outstanding(types.into_iter().zip(values).map(key).collect());
+    Ok((id, Lease { cell, fence, created_at, updated_at: created_at, idempotency_key, state }))
+}
+
+/// Reads `uuid, creator_id, fence, created_at, idempotency_key, committed, settled_at` of `settled_leases`.
+pub(super) fn settled(row: &Row) -> Result<(LeaseId, Lease), StoreError> {
+    let mut columns = Columns::new(row, "settled_leases");
+    let id = LeaseId(columns.take()?);
+    let cell = CellId(columns.take()?);
+    let fence = Fence(columns.take::<i64>()?.cast_unsigned());
+    let created_at = columns.take::<Micros>()?.0;
+    let idempotency_key = idempotency_key(cell, columns.take()?);
+    let outcome = if columns.take()? { Outcome::Committed } else { Outcome::RolledBack };
+    let updated_at = columns.take::<Micros>()?.0;
+    Ok((id, Lease { cell, fence, created_at, updated_at, idempotency_key, state: LeaseState::Settled(outcome) }))
+}
+
+/// Reads the columns of [`REPLAY`](super::reads::REPLAY).
+pub(super) fn replay(row: &Row) -> Result<(IdempotencyKey, Replay), StoreError> {
+    let mut columns = Columns::new(row, "idempotency_keys");
+    let key = IdempotencyKey { cell: CellId(columns.take()?), key: columns.take::<&str>()?.into() };
+    let lease = LeaseId(columns.take()?);
+    let fence = Fence(columns.take::<i64>()?.cast_unsigned());
+    let fingerprint = postcard::from_bytes(columns.take()?).map_err(|_| damaged("idempotency_keys"))?;
+    Ok((key, Replay { lease, fence, fingerprint }))
+}
+
+/// Keys of claims, column by column.
+#[derive(Default)]
+pub(super) struct KeyArrays<'a> {
+    types: Vec<i32>,
+    values: Vec<&'a str>,
+}
+
+impl<'a> FromIterator<&'a BucketKey> for KeyArrays<'a> {
+    fn from_iter<I: IntoIterator<Item = &'a BucketKey>>(keys: I) -> Self {
+        let (types, values) = keys.into_iter().map(|key| (key.bucket_type.0, &*key.canonical)).unzip();
+        Self { types, values }
+    }
+}
+
+impl<'a> KeyArrays<'a> {
+    pub(super) fn push(&mut self, key: &'a BucketKey) {
+        self.types.push(key.bucket_type.0);
+        self.values.push(&key.canonical);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.types.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.types.is_empty()
+    }
+
+    pub(super) fn parameters(&self) -> Parameters<'_> {
+        vec![(&self.types, Type::INT4_ARRAY), (&self.values, Type::TEXT_ARRAY)]
+    }
+}
+
+/// Claims, column by column, in the order of [`CLAIM`].
+#[derive(Default)]
+pub(super) struct ClaimArrays<'a> {
+    keys: KeyArrays<'a>,
+    spellings: Vec<Option<&'a str>>,
+    uuids: Vec<Uuid>,
+    owners: Vec<i64>,
+    subject_types: Vec<i32>,
+    subject_ids: Vec<i64>,
+    source_types: Vec<i32>,
+    source_ids: Vec<&'a [u8]>,
+    user_data: Vec<Option<Vec<u8>>>,
+    statuses: Vec<i16>,
+    leases: Vec<Option<Uuid>>,
+    leased_at: Vec<Option<Micros>>,
+    created_at: Vec<Micros>,
+    updated_at: Vec<Micros>,
+    replaced: Vec<Option<String>>,
+}
+
+/// A statement's parameters.
+pub(super) type Parameters<'a> = Vec<(&'a (dyn ToSql + Sync), Type)>;
+
+impl<'a> ClaimArrays<'a> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.uuids.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.uuids.len()
+    }
+
+    /// Adds a claim.
+    ///
+    /// # Errors
+    /// A record can't be written as JSON.
+    pub(super) fn push(&mut self, key: &'a BucketKey, claim: &'a Claim) -> Result<(), StoreError> {
+        let (record, hold) = (claim.record(), claim.hold());
+        self.keys.push(key);
+        self.spellings.push((record.spelling != key.canonical).then_some(&record.spelling));
+        self.uuids.push(record.uuid);
+        self.owners.push(claim.owner.0);
+        self.subject_types.push(record.subject.subject_type);
+        self.subject_ids.push(record.subject.id);
+        self.source_types.push(record.source.source_type.0);
+        self.source_ids.push(record.source.id.as_bytes());
+        let any = |data: &UserData| Any { type_url: data.type_url.clone(), value: data.value.clone() };
+        self.user_data.push(record.user_data.as_ref().map(|data| any(data).encode_to_vec()));
+        self.leases.push(hold.map(|hold| hold.lease.0));
+        self.leased_at.push(hold.map(|hold| Micros(hold.since)));
+        self.created_at.push(Micros(record.created_at));
+        self.updated_at.push(Micros(record.updated_at));
+        let (status, replaced) = match &claim.state {
+            ClaimState::Active(_) => (1, None),
+            ClaimState::Creating(..) => (2, None),
+            ClaimState::Destroying(..) => (3, None),
+            ClaimState::Replacing(_, both) => (4, Some(&both.old)),
+        };
+        self.statuses.push(status);
+        let json = |old: &Record| serde_json::to_string(old).map_err(|error| StoreError::Failed(error.to_string()));
+        self.replaced.push(replaced.map(json).transpose()?);
+        Ok(())
+    }
+
+    pub(super) fn parameters(&self) -> Parameters<'_> {
+        vec![
+            (&self.keys.types, Type::INT4_ARRAY),
+            (&self.keys.values, Type::TEXT_ARRAY),
+            (&self.spellings, Type::TEXT_ARRAY),
+            (&self.uuids, Type::UUID_ARRAY),
+            (&self.owners, Type::INT8_ARRAY),
+            (&self.subject_types, Type::INT4_ARRAY),
+            (&self.subject_ids, Type::INT8_ARRAY),
+            (&self.source_types, Type::INT4_ARRAY),
+            (&self.source_ids, Type::BYTEA_ARRAY),
+            (&self.user_data, Type::BYTEA_ARRAY),
+            (&self.statuses, Type::INT2_ARRAY),
+            (&self.leases, Type::UUID_ARRAY),
+            (&self.leased_at, Type::TIMESTAMPTZ_ARRAY),
+            (&self.created_at, Type::TIMESTAMPTZ_ARRAY),
+            (&self.updated_at, Type::TIMESTAMPTZ_ARRAY),
+            (&self.replaced, Type::TEXT_ARRAY),
+        ]
+    }
+}

@@ -1,0 +1,116 @@
+//! How the database is reached: the URL, and TLS that never quietly becomes plain text.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_postgres::Client;
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::failure::failed;
+use crate::config::Postgres;
+use crate::store::StoreError;
+
+/// A checked way to the database.
+#[derive(Clone)]
+pub(super) struct Way {
+    pub(super) config: tokio_postgres::Config,
+    pub(super) tls: MakeRustlsConnect,
+}
+
+impl Way {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    /// The URL or a certificate can't be used, or plain text would leave this machine unasked.
+    pub(super) fn parse(settings: &Postgres) -> Result<Self, StoreError> {
+        let unusable = |error: String| StoreError::Unusable { url: settings.shown_url(), error };
+        let mut config: tokio_postgres::Config =
+            settings.url.parse().map_err(|error: tokio_postgres::Error| unusable(super::failure::text(&error)))?;
+        let mode = ssl_mode(config.get_ssl_mode(), settings.ca.is_some(), is_local(&config)).map_err(unusable)?;
+        config
+            .ssl_mode(mode)
+            .connect_timeout(Duration::from_secs(settings.connect_timeout_seconds))
+            .tcp_user_timeout(Duration::from_secs(settings.statement_timeout_seconds))
+            .application_name("leasehold");
+        let tls = MakeRustlsConnect::new(client_config(settings).map_err(unusable)?);
+        Ok(Self { config, tls })
+    }
+
+    /// A connection of its own, driven by the runtime at hand.
+    pub(super) async fn connect(&self) -> Result<Client, StoreError> {
+        let (client, connection) = self.config.connect(self.tls.clone()).await.map_err(failed)?;
+        // Its end is seen by the client's next use.
+        tokio::spawn(async move { drop(connection.await) });
+        Ok(client)
+    }
+}
+
+/// Encrypted wherever an authority is named; else plain, and then on this machine or as the URL says in so many words.
+fn ssl_mode(asked: SslMode, has_authority: bool, is_local: bool) -> Result<SslMode, String> {
+    match asked {
+        SslMode::Disable => Ok(SslMode::Disable),
+        _ if has_authority => Ok(SslMode::Require),
+        SslMode::Prefer if is_local => Ok(SslMode::Disable),
+        _ => Err("name the authority of its certificate in `postgres.ca`, or add `sslmode=disable` if the network \
+                  is trusted"
+            .into()),
+    }
+}
+
+fn is_local(config: &tokio_postgres::Config) -> bool {
+    config.get_hosts().iter().all(|host| match host {
+        Host::Unix(_) => true,
+        Host::Tcp(name) => name == "localhost" || name.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback()),
+    })
+}
+
+fn client_config(settings: &Postgres) -> Result<rustls::ClientConfig, String> {
+    let unreadable = |path: &std::path::Path, error: &dyn std::fmt::Display| format!("`{}`: {error}", path.display());
+    let mut roots = RootCertStore::empty();
+    if let Some(path) = &settings.ca {
+        let authorities = CertificateDer::pem_file_iter(path).map_err(|error| unreadable(path, &error))?;
+        for authority in authorities {
+            let authority = authority.map_err(|error| unreadable(path, &error))?;
+            roots.add(authority).map_err(|error| unreadable(path, &error))?;
+        }
+        if roots.is_empty() {
+            return Err(unreadable(path, &"it holds no certificate"));
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| error.to_string())?.with_root_certificates(roots);
+    let (Some(certificate), Some(key)) = (&settings.certificate, &settings.key) else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let chain = chain.map_err(|error| unreadable(certificate, &error))?;
+    let private_key = PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, &error))?;
+    builder.with_client_auth_cert(chain, private_key).map_err(|error| unreadable(certificate, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_text_leaves_the_machine_only_when_told() {
+        use SslMode::{Disable, Prefer, Require};
+        for (asked, has_authority, is_local, expected) in [
+            (Prefer, false, true, Some(Disable)),
+            (Prefer, false, false, None),
+            (Prefer, true, false, Some(Require)),
+            (Prefer, true, true, Some(Require)),
+            (Require, false, true, None),
+            (Require, true, false, Some(Require)),
+            (Disable, false, false, Some(Disable)),
+        ] {
+            let mode = ssl_mode(asked, has_authority, is_local).ok();
+            assert_eq!(mode, expected, "{asked:?} {has_authority} {is_local}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What the database's errors mean to the commands at hand.
+
+use tokio_postgres::Error;
+use tokio_postgres::error::{DbError, SqlState};
+
+use crate::store::StoreError;
+
+/// Another transaction got there first: the same commands, decided again on what is there now, get their true answers.
+const LOST_RACES: [SqlState; 4] = [
+    SqlState::T_R_SERIALIZATION_FAILURE,
+    SqlState::T_R_DEADLOCK_DETECTED,
+    SqlState::UNIQUE_VIOLATION,
+    SqlState::LOCK_NOT_AVAILABLE,
+];
+
+/// The database, or what stands before it, can't answer just now: starting, stopping, failing over, full.
+const AWAY: [SqlState; 8] = [
+    SqlState::ADMIN_SHUTDOWN,
+    SqlState::CRASH_SHUTDOWN,
+    SqlState::CANNOT_CONNECT_NOW,
+    SqlState::TOO_MANY_CONNECTIONS,
+    SqlState::READ_ONLY_SQL_TRANSACTION,
+    SqlState::QUERY_CANCELED,
+    SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+    SqlState::PROTOCOL_VIOLATION,
+];
+
+/// The class of connection failures, which pgbouncer uses for its own.
+const CONNECTION_CLASS: &str = "08";
+
+/// The error in our terms.
+pub(super) fn failed(error: Error) -> StoreError {
+    match error.as_db_error() {
+        Some(database) => of_database(database),
+        None if error.is_closed() || is_of_the_network(&error) => StoreError::Away(text(&error)),
+        None => StoreError::Failed(text(&error)),
+    }
+}
+
+fn of_database(error: &DbError) -> StoreError {
+    let code = error.code();
+    let text = format!("{} ({})", error.message(), code.code());
+    if LOST_RACES.contains(code) {
+        StoreError::Changed(text)
+    } else if AWAY.contains(code) || code.code().starts_with(CONNECTION_CLASS) {
+        StoreError::Away(text)
+    } else {
+        StoreError::Failed(text)
+    }
+}
+
+fn is_of_the_network(error: &Error) -> bool {
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        if cause.is::<std::io::Error>() {
+            return true;
+        }
+        source = cause.source();
+    }
+    false
+}
+
+/// The error with its causes; a value from a row is never among them.
+pub(super) fn text(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,185 @@
+//! Reads outside of updates: one statement each, on any connection.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use leasehold_core::bucket::BucketKey;
+use leasehold_core::catalogue::BucketRule;
+use leasehold_core::claim::{CellId, Claim};
+use leasehold_core::invariant::State;
+use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId};
+use leasehold_core::query::{LeasePosition, LeaseRow, LeaseScan, RecordRow, RecordScan};
+use leasehold_core::time::Timestamp;
+use leasehold_core::transaction::Replay;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
+use uuid::Uuid;
+
+use super::columns::{self, CLAIM, Micros, Parameters};
+use super::failure::failed;
+use crate::store::{Occupancy, StoreError};
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+pub(super) async fn claim(client: &Client, key: &BucketKey) -> Result<Option<Claim>> {
+    let sql = format!("SELECT {CLAIM} FROM claims c WHERE bucket_type = $1 AND bucket_value = $2");
+    let value = &*key.canonical;
+    let row = client.query_typed_opt(&sql, &[(&key.bucket_type.0, Type::INT4), (&value, Type::TEXT)]).await;
+    Ok(row.map_err(failed)?.as_ref().map(columns::claim).transpose()?.map(|(_, claim)| claim))
+}
+
+/// Outstanding leases in order, begun at the scan's bound (B31).
+pub(super) async fn leases(client: &Client, scan: &LeaseScan) -> Result<Vec<LeaseRow>> {
+    let first = LeasePosition { created_at: Timestamp::MIN, lease: LeaseId(Uuid::nil()) };
+    let (from, beyond) = match scan.from {
+        Bound::Included(from) => (from, ">="),
+        Bound::Excluded(from) => (from, ">"),
+        Bound::Unbounded => (first, ">="),
+    };
+    let sql = format!(
+        "SELECT uuid, created_at FROM claim_leases WHERE creator_id = $1 AND (created_at, uuid) {beyond} ($2, $3)
+         ORDER BY created_at, uuid LIMIT $4"
+    );
+    let limit = i64::try_from(scan.limit).unwrap_or(i64::MAX);
+    let created_at = Micros(from.created_at);
+    let parameters: Parameters<'_> = vec![
+        (&scan.cell.0, Type::INT8),
+        (&created_at, Type::TIMESTAMPTZ),
+        (&from.lease.0, Type::UUID),
+        (&limit, Type::INT8),
+    ];
+    let row = |row: &Row| {
+        let (lease, created_at): (Uuid, Micros) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
+        let position = LeasePosition { created_at: created_at.0, lease: LeaseId(lease) };
+        Ok(LeaseRow { position, updated_at: created_at.0 })
+    };
+    client.query_typed(&sql, &parameters).await.map_err(failed)?.iter().map(row).collect()
+}
+
+/// Claims of a table in the order of source id, bucket type and value (B32).
+pub(super) async fn records(client: &Client, scan: &RecordScan) -> Result<Vec<RecordRow>> {
+    let sql = format!(
+        "SELECT {CLAIM} FROM claims c
+         WHERE creator_id = $1 AND source_type = $2 AND source_id > $3 AND ($4 = ''::bytea OR source_id <= $4)
+           AND (cardinality($5) = 0 OR bucket_type = ANY ($5))
+         ORDER BY source_id, bucket_type, bucket_value LIMIT $6"
+    );
+    let types: Vec<i32> = scan.bucket_types.iter().map(|bucket_type| bucket_type.0).collect();
+    let (gt, lte) = (scan.source_id_gt.as_bytes(), scan.source_id_lte.as_bytes());
+    let limit = i64::try_from(scan.limit).unwrap_or(i64::MAX);
+    let parameters: Parameters<'_> = vec![
+        (&scan.cell.0, Type::INT8),
+        (&scan.source_type.0, Type::INT4),
+        (&gt, Type::BYTEA),
+        (&lte, Type::BYTEA),
+        (&types, Type::INT4_ARRAY),
+        (&limit, Type::INT8),
+    ];
+    let row = |row: &Row| columns::claim(row).map(|(key, claim)| RecordRow { key, claim });
+    client.query_typed(&sql, &parameters).await.map_err(failed)?.iter().map(row).collect()
+}
+
+/// Leases settled before a time, the longest ago first.
+pub(super) async fn settled(client: &Client, before: Timestamp, limit: usize) -> Result<Vec<LeaseId>> {
+    let sql = "SELECT uuid FROM settled_leases WHERE settled_at < $1 ORDER BY settled_at, uuid LIMIT $2";
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let before = Micros(before);
+    let rows = client.query_typed(sql, &[(&before, Type::TIMESTAMPTZ), (&limit, Type::INT8)]).await;
+    rows.map_err(failed)?.iter().map(|row| row.try_get(0).map(LeaseId).map_err(failed)).collect()
+}
+
+/// Forgets leases settled before a time, and their keys, at most `limit` (B22, B24); how many they were. Several servers
+/// may do so at once: each takes others.
+pub(super) async fn forget(client: &Client, before: Timestamp, limit: i64) -> Result<u64> {
+    let sql = "WITH old AS (
+                   SELECT uuid FROM settled_leases WHERE settled_at < $1
+                   ORDER BY settled_at, uuid LIMIT $2 FOR UPDATE SKIP LOCKED
+               ), gone AS (
+                   DELETE FROM settled_leases WHERE uuid IN (SELECT uuid FROM old)
+                   RETURNING creator_id, idempotency_key
+               ), keys AS (
+                   DELETE FROM idempotency_keys k USING gone
+                   WHERE (k.creator_id, k.idempotency_key) = (gone.creator_id, gone.idempotency_key)
+               )
+               SELECT count(*) FROM gone";
+    let before = Micros(before);
+    let row = client.query_typed_one(sql, &[(&before, Type::TIMESTAMPTZ), (&limit, Type::INT8)]).await;
+    let gone: i64 = row.map_err(failed)?.try_get(0).map_err(failed)?;
+    Ok(gone.cast_unsigned())
+}
+
+/// How full the database is.
+pub(super) async fn occupancy(client: &Client) -> Result<Occupancy> {
+    let sql = "SELECT count(*), coalesce(sum(cardinality(bucket_types)), 0)::bigint, min(created_at),
+                      pg_total_relation_size('claims') + pg_total_relation_size('claim_leases')
+                      + pg_total_relation_size('settled_leases') + pg_total_relation_size('idempotency_keys')
+               FROM claim_leases";
+    let row = client.query_typed_one(sql, &[]).await.map_err(failed)?;
+    let count = |at| row.try_get::<_, i64>(at).map(i64::cast_unsigned).map_err(failed);
+    let oldest: Option<Micros> = row.try_get(2).map_err(failed)?;
+    Ok(Occupancy {
+        leases: usize::try_from(count(0)?).unwrap_or(usize::MAX),
+        held_claims: usize::try_from(count(1)?).unwrap_or(usize::MAX),
+        oldest_lease: oldest.map(|oldest| oldest.0),
+        disk_bytes: count(3)?,
+    })
+}
+
+/// The cells that own any claim: one step down the index each.
+pub(super) async fn owners(client: &Client) -> Result<BTreeSet<CellId>> {
+    let sql = "WITH RECURSIVE owner (cell) AS (
+                   SELECT min(creator_id) FROM claims
+                   UNION ALL SELECT (SELECT min(creator_id) FROM claims WHERE creator_id > cell) FROM owner
+                   WHERE cell IS NOT NULL
+               )
+               SELECT cell FROM owner WHERE cell IS NOT NULL";
+    let rows = client.query_typed(sql, &[]).await.map_err(failed)?;
+    rows.iter().map(|row| row.try_get(0).map(CellId).map_err(failed)).collect()
+}
+
+/// The rules under which claims of configured bucket types were made.
+pub(super) async fn bucket_types(client: &Client) -> Result<Vec<BucketRule>> {
+    let sql = "SELECT coalesce(json_agg(t ORDER BY number), '[]')::text FROM bucket_types t";
+    let rules: String = client.query_typed_one(sql, &[]).await.and_then(|row| row.try_get(0)).map_err(failed)?;
+    serde_json::from_str(&rules).map_err(|_| StoreError::Damaged("a row of `bucket_types` is no rule".into()))
+}
+
+/// Remembers those of them that are new.
+pub(super) async fn remember_bucket_types(client: &Client, rules: &[BucketRule]) -> Result<()> {
+    let sql = "INSERT INTO bucket_types SELECT * FROM json_populate_recordset(NULL::bucket_types, $1::json)
+               ON CONFLICT DO NOTHING";
+    let rules = serde_json::to_string(rules).map_err(|error| StoreError::Failed(error.to_string()))?;
+    client.execute_typed(sql, &[(&rules, Type::TEXT)]).await.map(drop).map_err(failed)
+}
+
+/// Everything.
+pub(super) async fn state(client: &Client) -> Result<State> {
+    let claims = client.query_typed(&format!("SELECT {CLAIM} FROM claims c"), &[]).await.map_err(failed)?;
+    let outstanding = client.query_typed(&format!("SELECT {OUTSTANDING} FROM claim_leases l"), &[]).await;
+    let outstanding = outstanding.map_err(failed)?;
+    let settled = client.query_typed(&format!("SELECT {SETTLED} FROM settled_leases l"), &[]).await.map_err(failed)?;
+    let leases = outstanding.iter().map(columns::outstanding).chain(settled.iter().map(columns::settled));
+    let replays = client.query_typed(&format!("SELECT {REPLAY}"), &[]).await.map_err(failed)?;
+    let fence = client.query_typed_one("SELECT last_value, is_called FROM lease_fences", &[]).await.map_err(failed)?;
+    let (last, is_called): (i64, bool) = (fence.try_get(0).map_err(failed)?, fence.try_get(1).map_err(failed)?);
+    Ok(State {
+        claims: claims.iter().map(columns::claim).collect::<Result<_>>()?,
+        leases: leases.collect::<Result<BTreeMap<LeaseId, Lease>>>()?,
+        replays: replays.iter().map(columns::replay).collect::<Result<BTreeMap<IdempotencyKey, Replay>>>()?,
+        fence: if is_called { Fence(last.cast_unsigned()) } else { Fence::default() },
+    })
+}
+
+/// The columns that [`columns::outstanding`] reads, of the table `l`.
+pub(super) const OUTSTANDING: &str =
+    "l.uuid, l.creator_id, l.fence, l.created_at, l.idempotency_key, l.bucket_types, l.bucket_values";
+
+/// The columns that [`columns::settled`] reads, of the table `l`.
+pub(super) const SETTLED: &str =
+    "l.uuid, l.creator_id, l.fence, l.created_at, l.idempotency_key, l.committed, l.settled_at";
+
+/// The columns that [`columns::replay`] reads, and where they come from. A lease is in one of its two tables.
+pub(super) const REPLAY: &str =
+    "k.creator_id, k.idempotency_key, k.lease_uuid, coalesce(o.fence, s.fence), k.fingerprint
+    FROM idempotency_keys k
+    LEFT JOIN claim_leases o ON o.uuid = k.lease_uuid LEFT JOIN settled_leases s ON s.uuid = k.lease_uuid";

@@ -1,0 +1,319 @@
+//! One writer: a connection of its own, and a group of commands in one transaction and two round trips.
+//!
+//! 1. `BEGIN` at REPEATABLE READ and, in the same flight, the group's rows: leases to be settled are locked in the order
+//!    of their ids; claims and keys are read as of the transaction's one snapshot.
+//! 2. What the engine decided, as one statement a kind of change, and `COMMIT`.
+//!
+//! Why the answers agree with some order of all commands, whichever server took them: the committer decides each command
+//! of a shared store only on rows as they were loaded. A command that changed something stands at its commit: every row
+//! that it read is then as it was read, since rows that were there are written (the database refuses to write one that
+//! has changed since the snapshot), and rows that were absent are inserted under a primary key. A command that changed
+//! nothing stands at the snapshot, which is all that it saw.
+//!
+//! Why nobody waits in a circle: leases are locked first, then claims at rest that are to change, then rows are inserted,
+//! claims before keys, each kind in the order of its keys. Nothing else that a transaction writes can be another's: a
+//! claim under a lease changes only with the lease's row.
+
+use std::cell::{Cell, RefCell};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use leasehold_core::bucket::BucketKey;
+use leasehold_core::claim::Claim;
+use leasehold_core::invariant::State;
+use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId};
+use leasehold_core::query::{LeaseRow, LeaseScan, RecordRow, RecordScan};
+use leasehold_core::store::{Fences, Store};
+use leasehold_core::time::Timestamp;
+use leasehold_core::transaction::{Keys, NetChanges, Replay, Workspace};
+use rustc_hash::FxHashMap;
+use tokio::runtime::Runtime;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
+use uuid::Uuid;
+
+use super::columns::{self, CLAIM, KeyArrays, Parameters};
+use super::connect::Way;
+use super::failure::failed;
+use super::reads::{self, OUTSTANDING, REPLAY, SETTLED};
+use super::recent::{self, Recent};
+use super::writes::{Done, Writes};
+use crate::committer::{Failure, Writable};
+use crate::config::Postgres;
+use crate::store::StoreError;
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// A connection for groups of commands. Its methods block: each writer has a thread of its own.
+pub struct PostgresWriter {
+    runtime: Runtime,
+    way: Way,
+    statement_timeout: Duration,
+    recent: Recent,
+    client: RefCell<Option<Client>>,
+    // Whether a transaction has begun on the connection.
+    begun: Cell<bool>,
+    // Names the transactions of one group and its retries.
+    group: Cell<i64>,
+    // Whether the outcome of the group's last transaction is unknown.
+    unknown: Cell<bool>,
+}
+
+impl PostgresWriter {
+    pub(super) fn new(way: Way, recent: Recent, settings: &Postgres) -> std::io::Result<Self> {
+        Ok(Self {
+            runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
+            way,
+            statement_timeout: Duration::from_secs(settings.statement_timeout_seconds),
+            recent,
+            client: RefCell::default(),
+            begun: Cell::default(),
+            group: Cell::new(rand::random()),
+            unknown: Cell::default(),
+        })
+    }
+
+    /// Runs something on the connection, made where there is none; a connection that fails is given up.
+    fn run<T>(&self, work: impl AsyncFnOnce(&Client) -> Result<T>) -> Result<T> {
+        let mut held = self.client.borrow_mut();
+        let patience = self.statement_timeout + Duration::from_secs(1);
+        let done = self.runtime.block_on(async {
+            let client = match held.take() {
+                Some(client) => client,
+                None => self.way.connect().await?,
+            };
+            let late = || StoreError::Away(format!("no answer within {} s", patience.as_secs()));
+            let done = tokio::time::timeout(patience, work(&client)).await.unwrap_or_else(|_| Err(late()));
+            // A connection that has failed is not asked again: that would take its time, too.
+            let is_good = match &done {
+                Ok(_) => true,
+                Err(StoreError::Away(_)) => false,
+                Err(_) => self.recover(&client).await,
+            };
+            if is_good {
+                *held = Some(client);
+            }
+            done
+        });
+        if done.is_err() {
+            self.begun.set(false);
+        }
+        done
+    }
+
+    /// Ends a failed transaction; false where the connection is of no more use.
+    async fn recover(&self, client: &Client) -> bool {
+        let rollback = client.batch_execute("ROLLBACK");
+        matches!(tokio::time::timeout(self.statement_timeout, rollback).await, Ok(Ok(())))
+    }
+
+    /// The statements that begin a transaction, whose lock a retry of the group waits for.
+    fn begin(&self) -> String {
+        let (timeout, group) = (self.statement_timeout.as_millis(), self.group.get());
+        format!("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT begin_group({group}, {timeout})")
+    }
+
+    /// Waits until a transaction whose outcome is unknown has ended, one way or the other.
+    async fn await_outcome(&self, client: &Client) -> Result<()> {
+        let lock = "SELECT pg_advisory_xact_lock($1)";
+        client.query_typed(lock, &[(&self.group.get(), Type::INT8)]).await.map_err(failed)?;
+        self.unknown.set(false);
+        Ok(())
+    }
+
+    async fn load_rows(&self, client: &Client, keys: &Keys) -> Result<Loaded> {
+        if self.unknown.get() {
+            self.await_outcome(client).await?;
+        }
+        let begin = (!self.begun.get()).then(|| self.begin());
+        let claims: KeyArrays<'_> = keys.claims.iter().collect();
+        let leases: Vec<Uuid> = {
+            let mut ids: Vec<_> = keys.leases.iter().map(|id| id.0).collect();
+            ids.sort();
+            ids
+        };
+        let known: FxHashMap<LeaseId, recent::Claims> =
+            keys.leases.iter().filter_map(|id| Some((*id, self.recent.claims(*id)?))).collect();
+        let strangers: Vec<Uuid> = leases.iter().copied().filter(|id| !known.contains_key(&LeaseId(*id))).collect();
+        let (cells, names): (Vec<i64>, Vec<&str>) = keys.replays.iter().map(|key| (key.cell.0, &*key.key)).unzip();
+        // Polled, and so sent, in this order.
+        let (begun, outstanding, held, claims, replays) = futures_util::join!(
+            async {
+                match &begin {
+                    Some(begin) => client.batch_execute(begin).await,
+                    None => Ok(()),
+                }
+            },
+            rows(client, &LOCK_LEASES, vec![(&leases, Type::UUID_ARRAY)], leases.is_empty()),
+            rows(client, &READ_HELD, vec![(&strangers, Type::UUID_ARRAY)], strangers.is_empty()),
+            rows(client, &READ_CLAIMS, claims.parameters(), claims.is_empty()),
+            rows(client, &READ_REPLAYS, vec![(&cells, Type::INT8_ARRAY), (&names, Type::TEXT_ARRAY)], cells.is_empty()),
+        );
+        begun.map_err(failed)?;
+        self.begun.set(true);
+        let (outstanding, held) = (outstanding.map_err(failed)?, held.map_err(failed)?);
+        let claims = claims.map_err(failed)?;
+        let mut leases: FxHashMap<LeaseId, Lease> =
+            outstanding.iter().map(columns::outstanding).collect::<Result<_>>()?;
+        let absent: Vec<_> = keys.leases.iter().filter(|id| !leases.contains_key(id)).map(|id| id.0).collect();
+        // A retry's mostly.
+        let settled = rows(client, &READ_SETTLED, vec![(&absent, Type::UUID_ARRAY)], absent.is_empty()).await;
+        for row in settled.map_err(failed)? {
+            leases.extend([columns::settled(&row)?]);
+        }
+        let mut claims: FxHashMap<BucketKey, Claim> =
+            claims.iter().chain(&held).map(columns::claim).collect::<Result<_>>()?;
+        let outstanding = known.into_iter().filter(|(id, _)| leases.get(id).is_some_and(|l| l.outcome().is_none()));
+        claims.extend(outstanding.flat_map(|(_, claims)| claims));
+        Ok(Loaded {
+            leases,
+            claims,
+            replays: replays.map_err(failed)?.iter().map(columns::replay).collect::<Result<_>>()?,
+        })
+    }
+
+    async fn save_rows(&self, client: &Client, changes: &NetChanges) -> Result<Fences> {
+        if !self.begun.get() {
+            return Ok(Fences::default());
+        }
+        let writes = Writes::of(changes)?;
+        let mut flights = writes.flights(client);
+        flights.push(client.batch_execute("COMMIT").map(|done| done.map(|()| Done::Nothing)).boxed_local());
+        let mut fences = Fences::default();
+        let landed = join_all(flights).await;
+        // The first failure is the cause of those after it.
+        for done in landed {
+            match done.map_err(failed)? {
+                Done::Nothing => {}
+                Done::Rows { found, expected } if found == expected => {}
+                Done::Rows { found, expected } => {
+                    return Err(StoreError::Damaged(format!(
+                        "{found} rows of {expected} that are to change are there"
+                    )));
+                }
+                Done::Fences(rows) => fences.extend(numbered(&rows)?),
+            }
+        }
+        Ok(fences)
+    }
+}
+
+fn numbered(rows: &[Row]) -> Result<Vec<(LeaseId, Fence)>> {
+    let fence = |row: &Row| {
+        let (lease, fence): (Uuid, i64) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
+        Ok((LeaseId(lease), Fence(fence.cast_unsigned())))
+    };
+    rows.iter().map(fence).collect()
+}
+
+async fn rows(
+    client: &Client,
+    sql: &str,
+    parameters: Parameters<'_>,
+    none: bool,
+) -> std::result::Result<Vec<Row>, tokio_postgres::Error> {
+    if none { Ok(Vec::new()) } else { client.query_typed(sql, &parameters).await }
+}
+
+/// The rows of one load.
+struct Loaded {
+    leases: FxHashMap<LeaseId, Lease>,
+    claims: FxHashMap<BucketKey, Claim>,
+    replays: FxHashMap<IdempotencyKey, Replay>,
+}
+
+static LOCK_LEASES: LazyLock<String> = LazyLock::new(|| format!("SELECT {OUTSTANDING} FROM lock_leases($1) l"));
+
+static READ_SETTLED: LazyLock<String> =
+    LazyLock::new(|| format!("SELECT {SETTLED} FROM settled_leases l WHERE l.uuid = ANY ($1)"));
+
+static READ_HELD: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "SELECT {CLAIM} FROM claim_leases l, unnest(l.bucket_types, l.bucket_values) AS k (t, v)
+         JOIN claims c ON c.bucket_type = k.t AND c.bucket_value = k.v WHERE l.uuid = ANY ($1)"
+    )
+});
+
+static READ_CLAIMS: LazyLock<String> = LazyLock::new(|| format!("SELECT {CLAIM} FROM read_claims($1, $2) c"));
+
+static READ_REPLAYS: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "SELECT {REPLAY} JOIN unnest($1, $2) AS n (cell, name) ON k.creator_id = n.cell AND k.idempotency_key = n.name"
+    )
+});
+
+impl Writable for PostgresWriter {
+    fn failure(error: &StoreError, _: bool) -> Failure {
+        match error {
+            StoreError::Changed(_) => Failure::Changed,
+            StoreError::Away(_) => Failure::Away,
+            _ => Failure::Row,
+        }
+    }
+}
+
+impl Store for PostgresWriter {
+    type Error = StoreError;
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn workspace(&self) -> Result<Workspace> {
+        if !self.unknown.get() {
+            self.group.set(rand::random());
+        }
+        // The database numbers the leases: the fences given here stand until then.
+        Ok(Workspace::new(Fence::default()))
+    }
+
+    fn load(&self, keys: Keys, into: &mut Workspace) -> Result<()> {
+        let Loaded { mut leases, mut claims, mut replays } =
+            self.run(async |client| self.load_rows(client, &keys).await)?;
+        for id in keys.leases {
+            into.load_lease(id, leases.remove(&id));
+        }
+        for key in keys.replays {
+            let replay = replays.remove(&key);
+            into.load_replay(key, replay);
+        }
+        for key in keys.claims {
+            let claim = claims.remove(&key);
+            into.load_claim(key, claim);
+        }
+        // Those of the leases, which would be asked for next.
+        claims.into_iter().for_each(|(key, claim)| into.load_claim(key, Some(claim)));
+        Ok(())
+    }
+
+    fn save(&mut self, changes: &NetChanges) -> Result<Fences> {
+        let fences = self.run(async |client| self.save_rows(client, changes).await);
+        self.begun.set(false);
+        // A connection that fails now may have carried the commit, or not.
+        self.unknown.set(matches!(fences, Err(StoreError::Away(_))));
+        self.recent.keep(changes, fences.is_ok());
+        fences
+    }
+
+    fn claim(&self, key: &BucketKey) -> Result<Option<Claim>> {
+        self.run(async |client| reads::claim(client, key).await)
+    }
+
+    fn leases(&self, scan: &LeaseScan) -> Result<Vec<LeaseRow>> {
+        self.run(async |client| reads::leases(client, scan).await)
+    }
+
+    fn records(&self, scan: &RecordScan) -> Result<Vec<RecordRow>> {
+        self.run(async |client| reads::records(client, scan).await)
+    }
+
+    fn settled(&self, before: Timestamp, limit: usize) -> Result<Vec<LeaseId>> {
+        self.run(async |client| reads::settled(client, before, limit).await)
+    }
+
+    fn state(&self) -> Result<State> {
+        self.run(async |client| reads::state(client).await)
+    }
+}

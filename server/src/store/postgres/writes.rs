@@ -1,0 +1,313 @@
+//! What a group changed, as statements: one a kind of change, in the order that keeps transactions from waiting in a circle.
+
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use leasehold_core::bucket::BucketKey;
+use leasehold_core::claim::{Claim, ClaimState};
+use leasehold_core::lease::{IdempotencyKey, Lease, LeaseId, Outcome};
+use leasehold_core::transaction::{NetChanges, Replay, RowChange};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
+use uuid::Uuid;
+
+use super::columns::{ClaimArrays, KeyArrays, Micros, Parameters};
+use crate::store::StoreError;
+
+/// A statement under way, and what became of it.
+pub(super) type Flight<'a, T> = LocalBoxFuture<'a, std::result::Result<T, tokio_postgres::Error>>;
+
+/// What a write did.
+pub(super) enum Done {
+    Nothing,
+    Rows { found: u64, expected: u64 },
+    Fences(Vec<Row>),
+}
+
+/// A group's changes by kind.
+#[derive(Default)]
+pub(super) struct Writes<'a> {
+    begun: LeaseArrays<'a>,
+    settled: SettledArrays,
+    forgotten: Vec<Uuid>,
+    // At rest before: what other servers may want too.
+    contended: KeyArrays<'a>,
+    inserted: ClaimArrays<'a>,
+    // Come to rest with nothing changed but their state.
+    rested: (KeyArrays<'a>, Vec<Micros>),
+    changed: ClaimArrays<'a>,
+    removed: KeyArrays<'a>,
+    keyed: KeyedArrays<'a>,
+    unkeyed: (Vec<i64>, Vec<&'a str>),
+}
+
+#[derive(Default)]
+struct LeaseArrays<'a> {
+    uuids: Vec<Uuid>,
+    cells: Vec<i64>,
+    created_at: Vec<Micros>,
+    keys: Vec<Option<&'a str>>,
+    // Arrays have no rows of different lengths, so each lease's is a literal.
+    bucket_types: Vec<String>,
+    bucket_values: Vec<String>,
+}
+
+#[derive(Default)]
+struct SettledArrays {
+    uuids: Vec<Uuid>,
+    committed: Vec<bool>,
+    settled_at: Vec<Micros>,
+}
+
+#[derive(Default)]
+struct KeyedArrays<'a> {
+    cells: Vec<i64>,
+    keys: Vec<&'a str>,
+    leases: Vec<Uuid>,
+    fingerprints: Vec<Vec<u8>>,
+}
+
+/// Its columns are those of the [`ClaimArrays`], [`LeaseArrays`] and [`SettledArrays`] of a group.
+const WRITE_GROUP: &str = "SELECT * FROM write_group($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, \
+    $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28)";
+
+const FORGET_LEASES: &str = "DELETE FROM settled_leases WHERE uuid = ANY ($1)";
+
+const LOCK_CLAIMS: &str = "SELECT lock_claims($1, $2)";
+
+const CHANGE_CLAIMS: &str = "
+    UPDATE claims c SET bucket_spelling = n3, uuid = n4, creator_id = n5, subject_type = n6, subject_id = n7,
+        source_type = n8, source_id = n9, user_data = n10, status = n11, lease_uuid = n12, leased_at = n13,
+        created_at = n14, updated_at = n15, replaced = n16::json
+    FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+        AS n (n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, n12, n13, n14, n15, n16)
+    WHERE c.bucket_type = n1 AND c.bucket_value = n2";
+
+const REMOVE_CLAIMS: &str = "
+    DELETE FROM claims c USING unnest($1, $2) AS k (t, v) WHERE c.bucket_type = k.t AND c.bucket_value = k.v";
+
+const INSERT_KEYS: &str = "
+    INSERT INTO idempotency_keys (creator_id, idempotency_key, lease_uuid, fingerprint)
+    SELECT * FROM unnest($1, $2, $3, $4)";
+
+const REMOVE_KEYS: &str = "
+    DELETE FROM idempotency_keys k USING unnest($1, $2) AS n (cell, name)
+    WHERE k.creator_id = n.cell AND k.idempotency_key = n.name";
+
+impl<'a> Writes<'a> {
+    /// Sorts a group's changes by kind, and each kind by its keys.
+    ///
+    /// # Errors
+    /// A change that no command makes.
+    pub(super) fn of(changes: &'a NetChanges) -> Result<Self, StoreError> {
+        let mut writes = Self::default();
+        changes.leases.iter().try_for_each(|change| writes.lease(change))?;
+        let mut claims: Vec<_> = changes.claims.iter().collect();
+        claims.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        claims.into_iter().try_for_each(|change| writes.claim(change))?;
+        let mut replays: Vec<_> = changes.replays.iter().collect();
+        replays.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        replays.into_iter().try_for_each(|change| writes.replay(change))?;
+        Ok(writes)
+    }
+
+    fn lease(&mut self, change: &'a RowChange<LeaseId, Lease>) -> Result<(), StoreError> {
+        match (&change.before, &change.after) {
+            (None, Some(lease)) => self.begun.push(change.key, lease),
+            (Some(lease), None) if lease.outcome().is_some() => self.forgotten.push(change.key.0),
+            (Some(lease), Some(_)) if lease.outcome().is_none() => {}
+            _ => return Err(unheard_of("lease")),
+        }
+        if let Some(lease) = &change.after
+            && let Some(outcome) = lease.outcome()
+        {
+            self.settled.uuids.push(change.key.0);
+            self.settled.committed.push(outcome == Outcome::Committed);
+            self.settled.settled_at.push(Micros(lease.updated_at));
+        }
+        Ok(())
+    }
+
+    fn claim(&mut self, change: &'a RowChange<BucketKey, Claim>) -> Result<(), StoreError> {
+        if change.before.as_ref().is_some_and(|before| before.hold().is_none()) {
+            self.contended.push(&change.key);
+        }
+        match (&change.before, &change.after) {
+            (None, None) => {}
+            (None, Some(after)) => self.inserted.push(&change.key, after)?,
+            (Some(_), None) => self.removed.push(&change.key),
+            (Some(before), Some(after)) if only_rests(before, after) => {
+                self.rested.0.push(&change.key);
+                self.rested.1.push(Micros(after.record().updated_at));
+            }
+            (Some(_), Some(after)) => self.changed.push(&change.key, after)?,
+        }
+        Ok(())
+    }
+
+    fn replay(&mut self, change: &'a RowChange<IdempotencyKey, Replay>) -> Result<(), StoreError> {
+        match (&change.before, &change.after) {
+            (None, Some(replay)) => self.keyed.push(&change.key, replay),
+            (Some(_), None) => {
+                self.unkeyed.0.push(change.key.cell.0);
+                self.unkeyed.1.push(&change.key.key);
+                Ok(())
+            }
+            _ => Err(unheard_of("idempotency key")),
+        }
+    }
+
+    /// Sends every statement that has something to do, in order.
+    pub(super) fn flights<'c>(&'c self, client: &'c Client) -> Vec<Flight<'c, Done>> {
+        let mut flights = Vec::new();
+        if !self.contended.is_empty() {
+            flights.push(locked(client, self.contended.parameters()));
+        }
+        let mut push = |sql: &'static str, parameters: Parameters<'c>, expected: usize| {
+            if expected > 0 {
+                flights.push(written(client, sql, parameters, expected));
+            }
+        };
+        push(REMOVE_CLAIMS, self.removed.parameters(), self.removed.len());
+        push(CHANGE_CLAIMS, self.changed.parameters(), self.changed.len());
+        push(FORGET_LEASES, vec![(&self.forgotten, Type::UUID_ARRAY)], self.forgotten.len());
+        let unkeyed = vec![(&self.unkeyed.0 as _, Type::INT8_ARRAY), (&self.unkeyed.1 as _, Type::TEXT_ARRAY)];
+        push(REMOVE_KEYS, unkeyed, self.unkeyed.0.len());
+        let most = [
+            self.rested.0.parameters(),
+            vec![(&self.rested.1, Type::TIMESTAMPTZ_ARRAY)],
+            self.inserted.parameters(),
+            self.settled.parameters(),
+            self.begun.parameters(),
+        ];
+        if !(self.rested.1.is_empty()
+            && self.inserted.is_empty()
+            && self.settled.uuids.is_empty()
+            && self.begun.uuids.is_empty())
+        {
+            flights.push(group_written(client, most.concat()));
+        }
+        let keyed = self.keyed.cells.len();
+        if keyed > 0 {
+            flights.push(written(client, INSERT_KEYS, self.keyed.parameters(), keyed));
+        }
+        flights
+    }
+}
+
+/// Whether nothing but the lease's hold goes, and the time of the change is new: most settles.
+fn only_rests(before: &Claim, after: &Claim) -> bool {
+    let (ClaimState::Creating(..) | ClaimState::Replacing(..), ClaimState::Active(record)) =
+        (&before.state, &after.state)
+    else {
+        return false;
+    };
+    let shown = before.record();
+    before.owner == after.owner
+        && shown.uuid == record.uuid
+        && shown.created_at == record.created_at
+        && shown.spelling == record.spelling
+        && shown.subject == record.subject
+        && shown.source == record.source
+        && shown.user_data == record.user_data
+}
+
+fn unheard_of(what: &str) -> StoreError {
+    StoreError::Failed(format!("a change of a {what} that no command makes"))
+}
+
+fn written<'a>(client: &'a Client, sql: &'static str, parameters: Parameters<'a>, expected: usize) -> Flight<'a, Done> {
+    let expected = expected as u64;
+    let done = async move { client.execute_typed(sql, &parameters).await.map(|found| Done::Rows { found, expected }) };
+    done.boxed_local()
+}
+
+fn locked<'a>(client: &'a Client, parameters: Parameters<'a>) -> Flight<'a, Done> {
+    async move { client.query_typed(LOCK_CLAIMS, &parameters).await.map(|_| Done::Nothing) }.boxed_local()
+}
+
+fn group_written<'a>(client: &'a Client, parameters: Parameters<'a>) -> Flight<'a, Done> {
+    async move { client.query_typed(WRITE_GROUP, &parameters).await.map(Done::Fences) }.boxed_local()
+}
+
+impl<'a> LeaseArrays<'a> {
+    fn push(&mut self, id: LeaseId, lease: &'a Lease) {
+        self.uuids.push(id.0);
+        self.cells.push(lease.cell.0);
+        self.created_at.push(Micros(lease.created_at));
+        self.keys.push(lease.idempotency_key.as_ref().map(|key| &*key.key));
+        self.bucket_types.push(array_literal(lease.claims().iter().map(|key| key.bucket_type.to_string())));
+        self.bucket_values.push(array_literal(lease.claims().iter().map(|key| key.canonical.to_string())));
+    }
+
+    fn parameters(&self) -> Parameters<'_> {
+        vec![
+            (&self.uuids, Type::UUID_ARRAY),
+            (&self.cells, Type::INT8_ARRAY),
+            (&self.created_at, Type::TIMESTAMPTZ_ARRAY),
+            (&self.keys, Type::TEXT_ARRAY),
+            (&self.bucket_types, Type::TEXT_ARRAY),
+            (&self.bucket_values, Type::TEXT_ARRAY),
+        ]
+    }
+}
+
+impl SettledArrays {
+    fn parameters(&self) -> Parameters<'_> {
+        vec![
+            (&self.uuids, Type::UUID_ARRAY),
+            (&self.committed, Type::BOOL_ARRAY),
+            (&self.settled_at, Type::TIMESTAMPTZ_ARRAY),
+        ]
+    }
+}
+
+impl<'a> KeyedArrays<'a> {
+    fn push(&mut self, key: &'a IdempotencyKey, replay: &Replay) -> Result<(), StoreError> {
+        self.cells.push(key.cell.0);
+        self.keys.push(&key.key);
+        self.leases.push(replay.lease.0);
+        let fingerprint = postcard::to_stdvec(&replay.fingerprint);
+        self.fingerprints.push(fingerprint.map_err(|error| StoreError::Failed(error.to_string()))?);
+        Ok(())
+    }
+
+    fn parameters(&self) -> Parameters<'_> {
+        vec![
+            (&self.cells, Type::INT8_ARRAY),
+            (&self.keys, Type::TEXT_ARRAY),
+            (&self.leases, Type::UUID_ARRAY),
+            (&self.fingerprints, Type::BYTEA_ARRAY),
+        ]
+    }
+}
+
+/// An array as the database reads one from text (PostgreSQL manual, 8.15.6).
+fn array_literal(elements: impl Iterator<Item = String>) -> String {
+    let mut literal = String::from("{");
+    for element in elements {
+        let separator = if literal.len() > 1 { ",\"" } else { "\"" };
+        literal.push_str(separator);
+        for c in element.chars() {
+            if matches!(c, '"' | '\\') {
+                literal.push('\\');
+            }
+            literal.push(c);
+        }
+        literal.push('"');
+    }
+    literal.push('}');
+    literal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn array_literals_are_quoted() {
+        let literal = |elements: &[&str]| array_literal(elements.iter().map(|element| (*element).to_owned()));
+        assert_eq!(literal(&[]), "{}");
+        assert_eq!(literal(&["a", "", "NULL"]), r#"{"a","","NULL"}"#);
+        assert_eq!(literal(&[r#"a"b\c,{}"#]), r#"{"a\"b\\c,{}"}"#);
+    }
+}

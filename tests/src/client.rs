@@ -80,8 +80,14 @@ impl Client {
     /// # Errors
     /// No connection can be made.
     pub async fn connect(server: &Server, cell_id: i64) -> Result<Self> {
-        let claims = server.claims(None).await?.max_decoding_message_size(usize::MAX);
-        Ok(Self { claims, cell_id })
+        Ok(Self::over(server.connect(None).await?, cell_id))
+    }
+
+    /// Calls over a connection as a cell.
+    #[must_use]
+    pub fn over(channel: Channel, cell_id: i64) -> Self {
+        let claims = ClaimServiceClient::new(channel).max_decoding_message_size(usize::MAX);
+        Self { claims, cell_id }
     }
 
     /// Begins an update.
@@ -159,6 +165,16 @@ impl Client {
                 return Ok(records);
             }
         }
+    }
+
+    /// The first page of the cell's outstanding leases.
+    ///
+    /// # Errors
+    /// The server's refusal, or a broken connection.
+    pub async fn first_leases(&mut self) -> Result<Vec<String>, Status> {
+        let request = request(wire::ListLeasesRequest { cell_id: self.cell_id, ..Default::default() });
+        let page = self.claims.list_leases(request).await?.into_inner();
+        Ok(page.leases.into_iter().map(|lease| text(lease.uuid)).collect())
     }
 
     /// All of the cell's outstanding leases.

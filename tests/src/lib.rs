@@ -3,7 +3,8 @@
 pub mod certificates;
 pub mod client;
 pub mod model;
-mod nested_cargo;
+pub mod nested_cargo;
+pub mod postgres;
 pub mod server;
 pub mod transfer;
 pub mod vectors;

@@ -1,8 +1,8 @@
-//! Cargo called by a program that cargo runs. `xtask` is built from this file too, and so links nothing of the tests.
+//! Cargo called by a program that cargo runs.
 
 /// The variables in which cargo tells this program about its package. To build scripts they would be news, and have them
 /// run again: take them away from a cargo that is to work as a person's does.
-pub(crate) fn package_variables() -> impl Iterator<Item = String> {
+pub fn package_variables() -> impl Iterator<Item = String> {
     let told = |name: &String| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(told)
 }

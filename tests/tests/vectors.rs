@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
+use leasehold_tests::postgres::{Bouncer, Cluster};
 use leasehold_tests::vectors::{CoreHost, Host, Mismatch, ServerHost, VectorFile};
 
 const UPDATE: &str = "UPDATE_VECTORS";
@@ -57,6 +58,22 @@ fn core_plays_every_vector() {
 #[test]
 fn server_plays_every_vector() {
     assert_none(&play_all(ServerHost::start));
+}
+
+/// Enough for a server a file, and for those that are just going.
+const CONNECTIONS: &[&str] = &["max_connections=400", "fsync=off"];
+
+#[test]
+fn server_on_postgres_plays_every_vector() {
+    let cluster = Cluster::start(CONNECTIONS).unwrap();
+    assert_none(&play_all(|| ServerHost::on(&cluster.url(&cluster.database()?))));
+}
+
+#[test]
+fn server_on_postgres_behind_pgbouncer_plays_every_vector() {
+    let cluster = Cluster::start(CONNECTIONS).unwrap();
+    let bouncer = Bouncer::start(&cluster, 3).unwrap();
+    assert_none(&play_all(|| ServerHost::on(&bouncer.url(&cluster.database()?))));
 }
 
 /// A playing writes a file back byte for byte, so that rewriting changes what differs and nothing else.

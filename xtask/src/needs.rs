@@ -1,25 +1,50 @@
 //! What a command needs of the machine, and its installation on Debian and Ubuntu.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// A program that has to be on the `PATH`, and the Debian package that brings it.
+/// A program, and the Debian package that brings it.
 pub(crate) struct Need {
     program: &'static str,
     package: &'static str,
+    // Where it may lie beside the `PATH`; a `*` is any one directory.
+    directory: Option<&'static str>,
+}
+
+impl Need {
+    const fn on_path(program: &'static str, package: &'static str) -> Self {
+        Self { program, package, directory: None }
+    }
+
+    const fn also_in(directory: &'static str, program: &'static str, package: &'static str) -> Self {
+        Self { program, package, directory: Some(directory) }
+    }
+
+    fn is_met(&self) -> bool {
+        is_present(self.program) || self.directory.is_some_and(|directory| lies_in(directory, self.program))
+    }
 }
 
 /// For `cargo xtask test`.
 pub(crate) const FOR_TESTS: &[Need] = &[
-    Need { program: "cc", package: "build-essential" },
-    Need { program: "git", package: "git" },
-    Need { program: "mount", package: "mount" },
-    Need { program: "unshare", package: "util-linux" },
+    Need::on_path("cc", "build-essential"),
+    Need::on_path("git", "git"),
+    Need::on_path("mount", "mount"),
+    Need::also_in("/usr/sbin", "pgbouncer", "pgbouncer"),
+    Need::also_in("/usr/lib/postgresql/*/bin", "postgres", "postgresql"),
+    Need::on_path("setpriv", "util-linux"),
+    Need::on_path("unshare", "util-linux"),
 ];
 
 /// For the rows of `cargo xtask bench` that have etcd as their peer.
-pub(crate) const FOR_ETCD: &[Need] = &[Need { program: "etcd", package: "etcd-server" }];
+pub(crate) const FOR_ETCD: &[Need] = &[Need::on_path("etcd", "etcd-server")];
+
+/// For the rows of `cargo xtask bench` on PostgreSQL.
+pub(crate) const FOR_POSTGRES: &[Need] =
+    &[Need::also_in("/usr/lib/postgresql/*/bin", "pgbench", "postgresql"), Need::on_path("setpriv", "util-linux")];
 
 /// Components of the Rust toolchain, with the command that shows that one is there.
 const COMPONENTS: &[(&str, &str)] = &[("rustfmt", "fmt"), ("clippy", "clippy")];
@@ -57,7 +82,14 @@ pub(crate) fn install_components() -> Result<()> {
 }
 
 fn missing(needs: &[Need]) -> Vec<&'static str> {
-    needs.iter().filter(|need| !is_present(need.program)).map(|need| need.package).collect()
+    let packages: BTreeSet<_> = needs.iter().filter(|need| !need.is_met()).map(|need| need.package).collect();
+    packages.into_iter().collect()
+}
+
+fn lies_in(directory: &str, program: &str) -> bool {
+    let Some((parent, rest)) = directory.split_once('*') else { return Path::new(directory).join(program).exists() };
+    let children = std::fs::read_dir(parent).into_iter().flatten().filter_map(Result::ok);
+    children.map(|child| child.path().join(rest.trim_start_matches('/')).join(program)).any(|path| path.exists())
 }
 
 fn is_present(program: &str) -> bool {
@@ -93,13 +125,23 @@ fn succeeds_quietly(command: &mut Command) -> bool {
 mod tests {
     use super::*;
 
-    const PRESENT: Need = Need { program: "cargo", package: "cargo" };
-    const ABSENT: Need = Need { program: "leasehold-no-such-program", package: "leasehold-no-such-package" };
+    const PRESENT: Need = Need::on_path("cargo", "cargo");
+    const ABSENT: Need = Need::on_path("leasehold-no-such-program", "leasehold-no-such-package");
+    const ABSENT_TOO: Need = Need::also_in("/usr/*/bin", "leasehold-no-such-program", "leasehold-no-such-package");
 
     #[test]
     fn only_what_is_missing_is_asked_for() {
-        assert_eq!(missing(&[PRESENT, ABSENT]), ["leasehold-no-such-package"]);
+        assert_eq!(missing(&[PRESENT, ABSENT, ABSENT_TOO]), ["leasehold-no-such-package"]);
         assert!(missing(&[PRESENT]).is_empty());
+    }
+
+    #[test]
+    fn a_program_is_found_beside_the_path() {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+        assert!(lies_in(directory, "Cargo.toml"));
+        assert!(lies_in(&format!("{directory}/*"), "Cargo.toml"));
+        assert!(lies_in(&format!("{directory}/*/src"), "needs.rs"));
+        assert!(!lies_in(&format!("{directory}/*/src"), "no-such-program"));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use tonic_types::StatusExt;
 use uuid::Uuid;
 
 use super::host::{Answer, Begun, BucketName, Held, Host, RecordsQuery, Refusal, Since};
-use crate::server::Server;
+use crate::server::{Builder, Server};
 
 const FENCE: &str = "leasehold-fence";
 const IDEMPOTENCY_KEY: &str = "leasehold-idempotency-key";
@@ -69,7 +69,19 @@ impl ServerHost {
     /// # Errors
     /// The server does not start or cannot be reached.
     pub fn start() -> Result<Self> {
-        let server = Server::builder().config(CELLS).start()?;
+        Self::of(Server::builder())
+    }
+
+    /// Starts one that keeps its claims in a database.
+    ///
+    /// # Errors
+    /// The server does not start or cannot be reached.
+    pub fn on(store_url: &str) -> Result<Self> {
+        Self::of(Server::builder().arg("--store").arg(store_url))
+    }
+
+    fn of(builder: Builder) -> Result<Self> {
+        let server = builder.config(CELLS).start()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (mut claims, classify) = runtime.block_on(clients(&server))?;
         let cells = runtime.block_on(claims.get_cells(GetCellsRequest {}))?.into_inner().cells;

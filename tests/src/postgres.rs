@@ -1,0 +1,272 @@
+//! A PostgreSQL cluster of its own, and a pgbouncer before it, for as long as a test holds them: real processes on free
+//! ports with temporary data.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, User, geteuid};
+use tempfile::TempDir;
+use tokio_postgres::NoTls;
+
+/// How long a cluster may take to start or to stop.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Between two looks at whether it has.
+const POLL: Duration = Duration::from_millis(20);
+/// Where Debian keeps the programs of each version.
+const VERSIONS: &str = "/usr/lib/postgresql";
+/// Who runs the processes where a test is run by root, whom PostgreSQL refuses.
+const USER: &str = "postgres";
+
+/// Runs a program for as long as our end of its standard input is open: it ends with us, however we end.
+const WHILE_OPEN: &str = r#""$@" <&- & pid=$!; cat >/dev/null; kill -INT $pid; wait $pid"#;
+
+/// A program under guard.
+#[derive(Debug)]
+struct Guarded(Child);
+
+impl Guarded {
+    fn start(program: &Path, arguments: &[String], log: &Path) -> Result<Self> {
+        let log = std::fs::File::create(log).context("the log cannot be created")?;
+        let mut command = Command::new("sh");
+        command.args(["-c", WHILE_OPEN, "sh"]).args(as_user()).arg(program).args(arguments);
+        command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
+        Ok(Self(command.spawn().with_context(|| format!("`{}` cannot be run", program.display()))?))
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        // It has nothing to do but to end.
+        let _ = self.0.wait();
+    }
+}
+
+/// What to put before a command line so that it does not run as root.
+fn as_user() -> Vec<String> {
+    if !geteuid().is_root() {
+        return Vec::new();
+    }
+    let words = ["setpriv", "--reuid", USER, "--regid", USER, "--init-groups", "--"];
+    words.map(str::to_owned).to_vec()
+}
+
+fn give_to_user(path: &Path) -> Result<()> {
+    if geteuid().is_root() {
+        let user = User::from_name(USER)?.with_context(|| format!("there is no user `{USER}`"))?;
+        chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw()))?;
+    }
+    Ok(())
+}
+
+fn programs() -> Result<PathBuf> {
+    let version = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
+    let versions = std::fs::read_dir(VERSIONS).with_context(|| format!("PostgreSQL is not in `{VERSIONS}`"))?;
+    let newest = versions.filter_map(|entry| Some(entry.ok()?.path())).max_by_key(version);
+    Ok(newest.with_context(|| format!("PostgreSQL is not in `{VERSIONS}`"))?.join("bin"))
+}
+
+/// Debian has it where only root's `PATH` looks.
+fn bouncer() -> PathBuf {
+    let usual = PathBuf::from("/usr/sbin/pgbouncer");
+    if usual.exists() { usual } else { "pgbouncer".into() }
+}
+
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+fn directory() -> Result<TempDir> {
+    let directory = TempDir::new().context("no temporary directory can be made")?;
+    // Its owner's is what is inside.
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755))?;
+    Ok(directory)
+}
+
+/// A running cluster; stopped and removed when dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    // Before the directory, since fields are dropped in order.
+    process: Option<Guarded>,
+    port: u16,
+    settings: Vec<String>,
+    databases: AtomicU32,
+    directory: TempDir,
+}
+
+impl Cluster {
+    /// Makes a cluster and starts it. `settings` are lines of its configuration.
+    ///
+    /// # Errors
+    /// PostgreSQL is missing or does not start; the error shows its log.
+    pub fn start(settings: &[&str]) -> Result<Self> {
+        Self::start_with(settings, &[])
+    }
+
+    /// Makes a cluster with further files in its data directory, by name and text, and starts it.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn start_with(settings: &[&str], files: &[(&str, &str)]) -> Result<Self> {
+        let directory = directory()?;
+        let data = directory.path().join("data");
+        std::fs::create_dir(&data)?;
+        give_to_user(&data)?;
+        let mut words = as_user();
+        words.push(programs()?.join("initdb").display().to_string());
+        words.extend(
+            ["--no-sync", "--auth=trust", "--username=leasehold", "--encoding=UTF8", "--locale=C", "-D"]
+                .map(str::to_owned),
+        );
+        words.push(data.display().to_string());
+        let [program, arguments @ ..] = words.as_slice() else { bail!("no words") };
+        let made = Command::new(program).args(arguments).current_dir("/").output().context("`initdb` cannot be run")?;
+        ensure!(made.status.success(), "`initdb` failed: {}", String::from_utf8_lossy(&made.stderr));
+        for (name, text) in files {
+            let path = data.join(name);
+            std::fs::write(&path, text)?;
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+            give_to_user(&path)?;
+        }
+        let settings = settings.iter().map(|line| (*line).to_owned()).collect();
+        let mut cluster =
+            Self { process: None, port: free_port()?, settings, databases: AtomicU32::default(), directory };
+        cluster.run()?;
+        Ok(cluster)
+    }
+
+    fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    fn run(&mut self) -> Result<()> {
+        let port = format!("port={}", self.port);
+        let fixed = [port.as_str(), "listen_addresses=127.0.0.1", "unix_socket_directories="];
+        let settings = fixed.into_iter().chain(self.settings.iter().map(String::as_str));
+        let mut arguments = vec!["-D".to_owned(), self.data().display().to_string()];
+        arguments.extend(settings.flat_map(|setting| ["-c".to_owned(), setting.to_owned()]));
+        let log = self.directory.path().join("log");
+        self.process = Some(Guarded::start(&programs()?.join("postgres"), &arguments, &log)?);
+        let deadline = Instant::now() + DEADLINE;
+        while self.execute("postgres", "SELECT 1").is_err() {
+            let log = || std::fs::read_to_string(&log).unwrap_or_default();
+            ensure!(Instant::now() < deadline, "PostgreSQL does not start within {DEADLINE:?}:\n{}", log());
+            std::thread::park_timeout(POLL);
+        }
+        Ok(())
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The URL of a database.
+    #[must_use]
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://leasehold@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// Makes an empty database; its name.
+    ///
+    /// # Errors
+    /// PostgreSQL refuses.
+    pub fn database(&self) -> Result<String> {
+        let name = format!("claims_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.execute("postgres", &format!("CREATE DATABASE {name}"))?;
+        Ok(name)
+    }
+
+    /// Runs statements in a database, and returns the last one's first column as text.
+    ///
+    /// # Errors
+    /// PostgreSQL can't be reached or refuses.
+    pub fn execute(&self, database: &str, sql: &str) -> Result<Vec<String>> {
+        let url = self.url(database);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let (client, connection) = tokio_postgres::connect(&url, NoTls).await?;
+            let driven = tokio::spawn(connection);
+            let messages = client.simple_query(sql).await?;
+            drop(client);
+            driven.await??;
+            let text = |message: &tokio_postgres::SimpleQueryMessage| match message {
+                tokio_postgres::SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or_default().to_owned()),
+                _ => None,
+            };
+            Ok(messages.iter().filter_map(text).collect())
+        })
+    }
+
+    /// Kills all of its processes at once, as a power cut would; what is not on disk is lost.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn crash(&mut self) -> Result<()> {
+        let pid = std::fs::read_to_string(self.data().join("postmaster.pid")).context("it does not run")?;
+        let pid: i32 = pid.lines().next().context("no process id")?.parse()?;
+        kill(Pid::from_raw(pid), Signal::SIGQUIT).context("it cannot be killed")?;
+        self.process = None;
+        Ok(())
+    }
+
+    /// Starts it again on its data, after [`crash`](Self::crash).
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start_again(&mut self) -> Result<()> {
+        self.process = None;
+        self.run()
+    }
+}
+
+/// A pgbouncer in transaction mode before a cluster; stopped when dropped.
+#[derive(Debug)]
+pub struct Bouncer {
+    _process: Guarded,
+    port: u16,
+    _directory: TempDir,
+}
+
+impl Bouncer {
+    /// Starts one with a pool of `connections` a database.
+    ///
+    /// # Errors
+    /// pgbouncer is missing or does not start.
+    pub fn start(cluster: &Cluster, connections: u16) -> Result<Self> {
+        let directory = directory()?;
+        let (port, config) = (free_port()?, directory.path().join("pgbouncer.ini"));
+        let users = directory.path().join("users.txt");
+        std::fs::write(&users, "\"leasehold\" \"\"\n")?;
+        let text = format!(
+            "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+             unix_socket_dir =\npool_mode = transaction\nauth_type = trust\nauth_file = {}\n\
+             default_pool_size = {connections}\nmax_client_conn = 400\nserver_login_retry = 1\nserver_idle_timeout = 5\n",
+            cluster.port(),
+            users.display(),
+        );
+        std::fs::write(&config, text)?;
+        let log = directory.path().join("log");
+        let process = Guarded::start(&bouncer(), &[config.display().to_string()], &log)?;
+        let deadline = Instant::now() + DEADLINE;
+        while std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            let log = || std::fs::read_to_string(&log).unwrap_or_default();
+            ensure!(Instant::now() < deadline, "pgbouncer does not start within {DEADLINE:?}:\n{}", log());
+            std::thread::park_timeout(POLL);
+        }
+        Ok(Self { _process: process, port, _directory: directory })
+    }
+
+    /// The URL of a database through it.
+    #[must_use]
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://leasehold@127.0.0.1:{}/{database}", self.port)
+    }
+}

@@ -1,0 +1,280 @@
+//! A database that goes away in the middle of everything: what was answered is there, what was not is answered truly when
+//! it is asked again, and nobody waits for longer than they have patience.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use leasehold_core::claim::{CellId, ClaimState};
+use leasehold_core::invariant::{self, State};
+use leasehold_core::lease::{IdempotencyKey, Outcome};
+use leasehold_tests::client::{Begun, Client, Update, user};
+use leasehold_tests::postgres::Cluster;
+use leasehold_tests::server::Server;
+use leasehold_tests::wire::Refusal;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+use tonic::{Code, Status};
+use tonic_health::ServingStatus;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use crate::history::lease_id;
+use crate::proxy::{Cut, Proxy};
+use crate::{NO_SYNC, await_condition, final_state};
+
+const CLIENTS: u64 = 16;
+const AWAY: (Code, &str) = (Code::Unavailable, "STORE_UNAVAILABLE");
+/// What a refusal may take beyond the patience.
+const SLACK: Duration = Duration::from_secs(4);
+const SERVICE: &str = "gitlab.cells.topology_service.claims.v1.ClaimService";
+
+fn server(url: &str, settings: &str) -> Server {
+    let config = format!("[postgres]\nurl = \"{url}\"\n{settings}\n{}", crate::cells(3));
+    Server::builder().config(config).start().unwrap()
+}
+
+fn create(name: impl Into<String>, number: u64, key: Option<String>) -> Update {
+    Update { creates: vec![user(name, number, Vec::new())], key, ..Update::default() }
+}
+
+fn key(name: &str) -> IdempotencyKey {
+    IdempotencyKey { cell: CellId(1), key: name.into() }
+}
+
+/// What the clients of a load have in common.
+#[derive(Default)]
+struct Load {
+    answered: AtomicU64,
+    refused: AtomicU64,
+    slowest_millis: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Load {
+    /// Calls until there is an answer other than that the database is away.
+    async fn ask<T, F: Future<Output = Result<T, Status>>>(&self, call: impl Fn(Client) -> F, client: &Client) -> T {
+        loop {
+            let asked = Instant::now();
+            let answer = call(client.clone()).await;
+            let millis = u64::try_from(asked.elapsed().as_millis()).unwrap();
+            self.slowest_millis.fetch_max(millis, Ordering::Relaxed);
+            match answer {
+                Ok(answer) => {
+                    self.answered.fetch_add(1, Ordering::Relaxed);
+                    return answer;
+                }
+                Err(status) => assert_eq!(Refusal::of(&status).kind(), AWAY, "{status:?}"),
+            }
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Begins and commits names of its own; the last one is left as it is begun. What it was answered, by key.
+    async fn work(self: Arc<Self>, client: Client, number: u64) -> BTreeMap<String, Begun> {
+        let mut begun = BTreeMap::new();
+        loop {
+            let name = format!("away-{number}-{}", begun.len());
+            let update = create(&name, 1 + number, Some(name.clone()));
+            let begin = |mut client: Client| {
+                let update = update.clone();
+                async move { client.begin(update).await }
+            };
+            let answer = self.ask(begin, &client).await;
+            begun.insert(name, answer.clone());
+            if self.stop.load(Ordering::Relaxed) {
+                return begun;
+            }
+            let commit = |mut client: Client| {
+                let lease = answer.lease.clone();
+                async move { client.settle(&lease, Outcome::Committed).await }
+            };
+            self.ask(commit, &client).await;
+        }
+    }
+
+    fn await_answers(&self, more: u64) {
+        let enough = self.answered.load(Ordering::Relaxed) + more;
+        await_condition("commands are answered", || self.answered.load(Ordering::Relaxed) >= enough);
+    }
+}
+
+/// There is one lease for each begin, the one that was answered; all but those that are still held were committed.
+fn check_begun(state: &State, begun: &BTreeMap<String, Begun>, held: usize) {
+    invariant::check(state).unwrap();
+    assert_eq!((state.leases.len(), state.claims.len()), (begun.len(), begun.len()));
+    for (name, begun) in begun {
+        let id = lease_id(&begun.lease);
+        let lease = &state.leases[&id];
+        assert_eq!(lease.fence.0, begun.fence);
+        assert_ne!(lease.outcome(), Some(Outcome::RolledBack));
+        assert!(state.replays.get(&key(name)).is_none_or(|replay| replay.lease == id));
+    }
+    let resting = state.claims.values().filter(|claim| matches!(claim.state, ClaimState::Active(_))).count();
+    let committed = state.leases.values().filter(|lease| lease.outcome().is_some()).count();
+    assert_eq!((begun.len() - resting, begun.len() - committed), (held, held));
+}
+
+#[test]
+fn what_was_answered_before_during_and_after_a_crash_is_there() {
+    let patience = Duration::from_secs(5);
+    let mut cluster = Cluster::start(NO_SYNC).unwrap();
+    let database = cluster.database().unwrap();
+    let mut server = server(&cluster.url(&database), "patience_seconds = 5");
+    let runtime = Runtime::new().unwrap();
+    let load = Arc::new(Load::default());
+    let client = Client::over(runtime.block_on(server.connect(None)).unwrap(), 1);
+    let mut working = JoinSet::new();
+    for number in 0..CLIENTS {
+        working.spawn_on(load.clone().work(client.clone(), number), runtime.handle());
+    }
+    let mut longest = Duration::ZERO;
+    for _ in 0..3 {
+        load.await_answers(300);
+        let crashed = Instant::now();
+        cluster.crash().unwrap();
+        cluster.start_again().unwrap();
+        longest = longest.max(crashed.elapsed());
+        load.await_answers(300);
+    }
+    load.stop.store(true, Ordering::Relaxed);
+    let begun: BTreeMap<_, _> = runtime.block_on(working.join_all()).into_iter().flatten().collect();
+    let (refused, slowest) = (load.refused.load(Ordering::Relaxed), load.slowest_millis.load(Ordering::Relaxed));
+    println!("{} leases, away for {longest:?}, {refused} refused, slowest {slowest} ms", begun.len());
+    assert!(Duration::from_millis(slowest) < patience + SLACK, "a call took {slowest} ms");
+    assert!(
+        refused == 0 || longest + SLACK > patience,
+        "{refused} calls were refused, though it was back after {longest:?}"
+    );
+    assert!(server.terminate().unwrap().success());
+    let state = final_state(&cluster, &database);
+    check_begun(&state, &begun, CLIENTS.try_into().unwrap());
+    assert_eq!(state.replays.len(), begun.len());
+}
+
+/// Begins names, a few at a time, so that every writer has something to do.
+async fn begin_many(client: &Client, prefix: &str) -> Vec<Result<Begun, Status>> {
+    let mut working = JoinSet::new();
+    for number in 0..8 {
+        let (mut client, prefix) = (client.clone(), prefix.to_owned());
+        working.spawn(async move {
+            let mut answers = Vec::new();
+            for turn in 0..10 {
+                answers.push(client.begin(create(format!("{prefix}-{number}-{turn}"), 7, None)).await);
+            }
+            answers
+        });
+    }
+    working.join_all().await.into_iter().flatten().collect()
+}
+
+#[test]
+fn while_it_is_away_begins_are_refused_and_health_says_so() {
+    let mut cluster = Cluster::start(NO_SYNC).unwrap();
+    let database = cluster.database().unwrap();
+    let server = server(&cluster.url(&database), "patience_seconds = 1");
+    let runtime = Runtime::new().unwrap();
+    let channel = runtime.block_on(server.connect(None)).unwrap();
+    let mut client = Client::over(channel.clone(), 1);
+    let request = HealthCheckRequest { service: SERVICE.into() };
+    let mut health = runtime.block_on(HealthClient::new(channel).watch(request)).unwrap().into_inner();
+    let mut next_health = || {
+        let next = async { tokio::time::timeout(Duration::from_secs(30), health.message()).await };
+        runtime.block_on(next).unwrap().unwrap().unwrap().status
+    };
+    assert_eq!(next_health(), ServingStatus::Serving as i32);
+    assert!(runtime.block_on(begin_many(&client, "before")).iter().all(Result::is_ok));
+
+    cluster.crash().unwrap();
+    let asked = Instant::now();
+    let refused = runtime.block_on(client.begin(create("during", 7, None))).unwrap_err();
+    assert_eq!(Refusal::of(&refused).kind(), AWAY);
+    let took = asked.elapsed();
+    assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(1) + SLACK, "refused after {took:?}");
+    assert_eq!(Refusal::of(&runtime.block_on(client.get("before-0-0")).unwrap_err()).kind(), AWAY);
+    assert_eq!(next_health(), ServingStatus::NotServing as i32);
+
+    cluster.start_again().unwrap();
+    assert_eq!(next_health(), ServingStatus::Serving as i32);
+    // Its writers have found nothing out yet since it is back: that must be nobody's trouble.
+    for answer in runtime.block_on(begin_many(&client, "after")) {
+        answer.unwrap();
+    }
+    runtime.block_on(client.get("after-0-0")).unwrap();
+    assert!(runtime.block_on(client.get("during")).is_err(), "what was refused before it was tried is not there");
+}
+
+#[test]
+fn a_commit_whose_answer_is_lost_is_resolved() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let database = cluster.database().unwrap();
+    let proxy = Proxy::start(cluster.port());
+    let mut server = server(&proxy.url(&database), "");
+    let runtime = Runtime::new().unwrap();
+    let client = Client::over(runtime.block_on(server.connect(None)).unwrap(), 1);
+    let mut begun = BTreeMap::new();
+    for (round, cut) in [Cut::Before, Cut::During, Cut::After].into_iter().cycle().take(60).enumerate() {
+        let cuts = proxy.cuts();
+        proxy.cut_next(cut);
+        // Mostly alone, now and then in company.
+        let keyed = round % 2 == 0;
+        let company = if round % 4 < 2 { 3 } else { 1 };
+        let answers = runtime.block_on(begin_at_once(&client, round, company, keyed));
+        assert_eq!(proxy.cuts(), cuts + 1);
+        for (name, answer) in answers {
+            let answer = answer.unwrap_or_else(|status| panic!("{name}, cut {cut:?}: {status:?}"));
+            proxy.cut_next(cut);
+            let settled = runtime.block_on(client.clone().settle(&answer.lease, Outcome::Committed));
+            settled.unwrap_or_else(|status| panic!("commit of {name}, cut {cut:?}: {status:?}"));
+            if keyed {
+                let again = create(&name, 7, Some(name.clone()));
+                assert_eq!(runtime.block_on(client.clone().begin(again)).unwrap(), answer);
+            }
+            begun.insert(name, answer);
+        }
+    }
+    assert_eq!(proxy.cuts(), 60 + u64::try_from(begun.len()).unwrap());
+    assert!(server.terminate().unwrap().success());
+    check_begun(&final_state(&cluster, &database), &begun, 0);
+}
+
+async fn begin_at_once(
+    client: &Client,
+    round: usize,
+    count: usize,
+    keyed: bool,
+) -> Vec<(String, Result<Begun, Status>)> {
+    let mut working = JoinSet::new();
+    for number in 0..count {
+        let (name, mut client) = (format!("cut-{round}-{number}"), client.clone());
+        let update = create(&name, 7, keyed.then(|| name.clone()));
+        working.spawn(async move { (name, client.begin(update).await) });
+    }
+    working.join_all().await
+}
+
+/// A machine that loses its power, or a network that loses everything, tells the database nothing.
+#[test]
+fn a_connection_that_goes_silent_holds_nobody_up_for_long() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let database = cluster.database().unwrap();
+    let proxy = Proxy::start(cluster.port());
+    let settings = "statement_timeout_seconds = 1\npatience_seconds = 10";
+    let (cut_off, other) = (server(&proxy.url(&database), settings), server(&cluster.url(&database), settings));
+    let runtime = Runtime::new().unwrap();
+    let connect = |server: &Server| Client::over(runtime.block_on(server.connect(None)).unwrap(), 1);
+    let (mut silenced, mut other_client) = (connect(&cut_off), connect(&other));
+    proxy.cut_next(Cut::Silence);
+    let first = runtime.block_on(silenced.begin(create("silent", 7, None))).unwrap();
+    proxy.cut_next(Cut::Silence);
+    let second = runtime.spawn(async move { silenced.begin(create("dead", 7, None)).await });
+    await_condition("the second begin is cut off", || proxy.cuts() == 2);
+    drop(cut_off);
+    // Its transaction is still open: nobody has told the database.
+    let begun = runtime.block_on(other_client.begin(create("dead", 7, None))).unwrap();
+    assert!(begun.fence > first.fence);
+    assert!(runtime.block_on(second).unwrap().is_err());
+    let leases = runtime.block_on(other_client.leases()).unwrap();
+    assert_eq!(leases, [first.lease, begun.lease]);
+}

@@ -1,0 +1,117 @@
+//! What is settled leaves nothing behind: lists stay as cheap as they were, and old leases go with their keys.
+
+use leasehold_core::batch::UpdateRequest;
+use leasehold_core::catalogue::Catalogue;
+use leasehold_core::claim::CellId;
+use leasehold_core::lease::{LeaseId, Outcome};
+use leasehold_core::rules::Rules;
+use leasehold_core::store::Store;
+use leasehold_core::time::Timestamp;
+use leasehold_core::update::Command;
+use leasehold_server::store::PostgresWriter;
+use leasehold_tests::client::{Update, user};
+use leasehold_tests::postgres::Cluster;
+use leasehold_tests::server::Server;
+use uuid::Uuid;
+
+use crate::history::update_request;
+use crate::{await_condition, cells, final_state, writer};
+
+/// Nobody but the server tidies up.
+const SETTINGS: &[&str] = &["fsync=off", "autovacuum=off"];
+const OUTSTANDING: usize = 10;
+const GROUP: usize = 500;
+const GROUPS: usize = 40;
+
+/// The statement of a page of leases, as the server sends it.
+const LIST: &str = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)
+    SELECT uuid, created_at FROM claim_leases
+    WHERE creator_id = 1 AND (created_at, uuid) >= ('1970-01-01', '00000000-0000-0000-0000-000000000000')
+    ORDER BY created_at, uuid LIMIT 101";
+
+fn now() -> Timestamp {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    Timestamp::from_micros(u64::try_from(since.as_micros()).unwrap())
+}
+
+/// Runs commands as one group, as the server does.
+fn run(writer: &mut PostgresWriter, commands: &[Command]) {
+    let mut workspace = writer.workspace().unwrap();
+    loop {
+        let keys = workspace.missing(commands);
+        if keys.is_empty() {
+            break;
+        }
+        writer.load(keys, &mut workspace).unwrap();
+    }
+    for command in commands {
+        command.apply(&mut workspace, now()).unwrap().unwrap();
+    }
+    writer.save(&workspace.into_changes()).unwrap();
+}
+
+/// Begins updates of one claim each, with a key; their leases.
+fn begin(writer: &mut PostgresWriter, rules: &Rules, prefix: &str, count: usize) -> Vec<LeaseId> {
+    let leases: Vec<_> = (0..count).map(|_| LeaseId(Uuid::from_u128(rand::random()))).collect();
+    let command = |(number, lease): (usize, &LeaseId)| {
+        let name = format!("{prefix}-{number}");
+        let creates = vec![user(&name, 7, Vec::new())];
+        let request: UpdateRequest = update_request(&Update { creates, ..Update::default() });
+        Command::Begin(rules.begin(CellId(1), request, Some(&name), *lease).unwrap())
+    };
+    run(writer, &leases.iter().enumerate().map(command).collect::<Vec<_>>());
+    leases
+}
+
+fn settle(writer: &mut PostgresWriter, rules: &Rules, leases: &[LeaseId]) {
+    let settle = |lease: &LeaseId| rules.settle(CellId(1), &lease.to_string(), Outcome::RolledBack).unwrap();
+    run(writer, &leases.iter().map(|lease| Command::Settle(settle(lease))).collect::<Vec<_>>());
+}
+
+/// The pages that the list touches.
+fn pages(cluster: &Cluster, database: &str) -> u64 {
+    let plan: serde_json::Value = serde_json::from_str(&cluster.execute(database, LIST).unwrap()[0]).unwrap();
+    let plan = &plan[0]["Plan"];
+    assert_eq!(plan["Actual Rows"], OUTSTANDING, "{plan:#}");
+    plan["Shared Hit Blocks"].as_u64().unwrap() + plan["Shared Read Blocks"].as_u64().unwrap()
+}
+
+fn count(cluster: &Cluster, database: &str, what: &str) -> usize {
+    cluster.execute(database, &format!("SELECT count(*) FROM {what}")).unwrap()[0].parse().unwrap()
+}
+
+#[test]
+fn settled_leases_leave_lists_as_they_were_and_are_forgotten() {
+    let cluster = Cluster::start(SETTINGS).unwrap();
+    let database = cluster.database().unwrap();
+    let rules = Rules { catalogue: Catalogue::default(), cells: [CellId(1)].into() };
+    let mut writer = writer(&cluster.url(&database));
+    begin(&mut writer, &rules, "outstanding", OUTSTANDING);
+    let before = pages(&cluster, &database);
+    for group in 0..GROUPS {
+        let leases = begin(&mut writer, &rules, &format!("settled-{group}"), GROUP);
+        settle(&mut writer, &rules, &leases);
+    }
+    let bloated = pages(&cluster, &database);
+    assert!(bloated > 10 * before, "{bloated} pages after {before}: there is nothing to tidy up");
+    let (settled, keys) = ("settled_leases", "idempotency_keys");
+    assert_eq!(count(&cluster, &database, settled), GROUP * GROUPS);
+    drop(writer);
+
+    let config = format!("settled_retention_seconds = 1\n{}", cells(1));
+    let mut server = Server::builder().config(config).arg("--store").arg(cluster.url(&database)).start().unwrap();
+    await_condition("settled leases are forgotten", || count(&cluster, &database, settled) == 0);
+    assert_eq!(count(&cluster, &database, keys), OUTSTANDING, "the keys of settled leases stay");
+    let mut after = bloated;
+    await_condition("lists are as cheap as they were", || {
+        after = pages(&cluster, &database);
+        after <= before + 2
+    });
+    println!(
+        "a list touches {before} pages, {bloated} with {} leases just settled, {after} in the end",
+        GROUP * GROUPS
+    );
+    assert!(server.terminate().unwrap().success());
+    let state = final_state(&cluster, &database);
+    assert_eq!((state.leases.len(), state.replays.len(), state.claims.len()), (OUTSTANDING, OUTSTANDING, OUTSTANDING));
+}

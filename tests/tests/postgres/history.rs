@@ -1,0 +1,238 @@
+//! What clients did and were answered, in the engine's terms; what became of calls that got no answer; and what must hold
+//! of a history beside its order.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result, ensure};
+use leasehold_core::batch::{ClaimRequest, UpdateRequest};
+use leasehold_core::bucket::BucketType;
+use leasehold_core::claim::{CellId, Source, SourceId, SourceType, Subject, UserData};
+use leasehold_core::invariant::State;
+use leasehold_core::lease::{Fence, IdempotencyKey, LeaseId};
+use leasehold_core::rejection::Reason;
+use leasehold_core::update::{Begin, Command};
+use leasehold_proto::gitlab::cells::topology_service::claims::v1 as wire;
+use leasehold_tests::client::Update;
+use leasehold_tests::wire::Refusal;
+use tonic::{Code, Status};
+use uuid::Uuid;
+
+use crate::order::{Action, Answer, NEVER, Operation, Refused, Shown};
+
+/// An update in the engine's terms.
+pub(crate) fn update_request(update: &Update) -> UpdateRequest {
+    let claims = |claims: &[wire::Metadata]| claims.iter().map(claim_request).collect();
+    UpdateRequest { creates: claims(&update.creates), destroys: claims(&update.destroys) }
+}
+
+fn claim_request(claim: &wire::Metadata) -> ClaimRequest {
+    let bucket = claim.bucket.clone().unwrap();
+    let data = |any: prost_types::Any| UserData { type_url: any.type_url, value: any.value };
+    ClaimRequest {
+        bucket_type: BucketType(bucket.r#type),
+        value: bucket.value.into(),
+        subject: claim.subject.map(subject),
+        source: claim.source.as_ref().map(source),
+        user_data: claim.user_data.clone().map(data),
+    }
+}
+
+fn subject(subject: wire::Subject) -> Subject {
+    Subject { subject_type: subject.r#type, id: subject.id }
+}
+
+fn source(source: &wire::Source) -> Source {
+    Source { source_type: SourceType(source.r#type), id: SourceId::from_bytes(&source.rails_primary_key_id) }
+}
+
+pub(crate) fn lease_id(text: &str) -> LeaseId {
+    LeaseId(Uuid::parse_str(text).unwrap())
+}
+
+/// A record that was read.
+pub(crate) fn shown(record: &wire::Record) -> Shown {
+    let metadata = record.metadata.clone().unwrap();
+    Shown {
+        uuid: Uuid::parse_str(&record.uuid.as_ref().unwrap().value).unwrap(),
+        owner: CellId(record.cell_id),
+        spelling: metadata.bucket.unwrap().value,
+        subject: subject(metadata.subject.unwrap()),
+        source: source(&metadata.source.unwrap()),
+        status: record.status,
+        lease: record.lease_uuid.as_ref().map(|uuid| lease_id(&uuid.value)),
+    }
+}
+
+/// What a failed call says: the engine's refusal, or nothing of whether it took effect. Anything else no server may say.
+pub(crate) fn refusal(status: &Status) -> Answer {
+    let refusal = Refusal::of(status);
+    if Reason::ALL.iter().any(|reason| reason.code() == refusal.reason) {
+        let groups = refusal.rejected.groups.iter();
+        let offences = groups.flat_map(|group| {
+            group.claims.iter().flat_map(|claims| {
+                let creates = claims.create_positions.iter().map(|position| (false, *position, group.reason.clone()));
+                let destroys = claims.destroy_positions.iter().map(|position| (true, *position, group.reason.clone()));
+                creates.chain(destroys)
+            })
+        });
+        return Answer::Refused(Refused { reason: refusal.reason.clone(), offences: offences.collect() });
+    }
+    let away = refusal.kind() == (Code::Unavailable, "STORE_UNAVAILABLE")
+        && ["can't be reached", "stopping"].iter().any(|words| refusal.message.contains(words));
+    // The connection broke, or the call took too long.
+    let silent = refusal.reason.is_empty();
+    assert!(away || silent, "no server may answer {status:?}");
+    Answer::Unknown
+}
+
+fn begin_of(operation: &Operation) -> Option<&Begin> {
+    match &operation.action {
+        Action::Command(Command::Begin(begin)) => Some(begin),
+        _ => None,
+    }
+}
+
+fn key_of(begin: &Begin) -> Option<&IdempotencyKey> {
+    begin.idempotency.as_ref().map(|(key, _)| key)
+}
+
+fn answered_leases(history: &[Operation]) -> BTreeMap<LeaseId, Fence> {
+    let begun = |operation: &Operation| match operation.answer {
+        Answer::Begun(lease, fence) => Some((lease, fence)),
+        _ => None,
+    };
+    history.iter().filter_map(begun).collect()
+}
+
+/// Finds out by what is there in the end which of the calls without an answer may have taken effect, and by which lease:
+/// nothing is forgotten during a history. The rest did not.
+///
+/// # Errors
+/// A lease is there that nobody may have begun.
+pub(crate) fn resolve(mut history: Vec<Operation>, last: &State) -> Result<Vec<Operation>> {
+    let answered = answered_leases(&history);
+    let unclaimed = |begin: &Begin| {
+        let mut leases = last.leases.iter().filter(|(id, lease)| {
+            lease.cell == begin.cell && lease.idempotency_key.is_none() && !answered.contains_key(id)
+        });
+        leases.next().map(|(id, _)| *id)
+    };
+    let mut begun: BTreeSet<_> = answered.keys().copied().collect();
+    history.retain_mut(|operation| {
+        if let (Action::Command(Command::Begin(begin)), Answer::Begun(lease, _)) =
+            (&mut operation.action, &operation.answer)
+        {
+            begin.lease = *lease;
+        }
+        if operation.answer != Answer::Unknown {
+            return true;
+        }
+        match &mut operation.action {
+            Action::Command(Command::Begin(begin)) => {
+                let lease = match key_of(begin) {
+                    Some(key) => last.replays.get(key).map(|replay| replay.lease),
+                    None => unclaimed(begin),
+                };
+                begin.lease = lease.unwrap_or(begin.lease);
+                begun.extend(lease);
+                lease.is_some()
+            }
+            Action::Command(Command::Settle(settle)) => {
+                last.leases.get(&settle.lease).and_then(|lease| lease.outcome()) == Some(settle.outcome)
+            }
+            _ => false,
+        }
+    });
+    let known = known_leases(&history);
+    for operation in history.iter_mut().filter(|operation| operation.answer == Answer::Unknown) {
+        operation.answered = match &operation.action {
+            Action::Command(Command::Begin(begin)) => known.begun.get(&begin.lease),
+            Action::Command(Command::Settle(settle)) => known.settled.get(&settle.lease),
+            _ => None,
+        }
+        .map_or(NEVER, |time| (*time).max(operation.called));
+    }
+    for (id, lease) in &last.leases {
+        ensure!(begun.contains(id), "nobody knows the lease {id}: {lease:?}");
+    }
+    Ok(history)
+}
+
+/// From when on leases were known to have been begun, and to have been settled: no other call can do so then.
+#[derive(Default)]
+struct Known {
+    begun: BTreeMap<LeaseId, u64>,
+    settled: BTreeMap<LeaseId, u64>,
+}
+
+fn known_leases(history: &[Operation]) -> Known {
+    let mut known = Known::default();
+    for operation in history {
+        let begun: Vec<_> = match &operation.answer {
+            Answer::Begun(lease, _) => vec![*lease],
+            Answer::Record(Some(record)) => record.lease.into_iter().collect(),
+            Answer::Leases(leases) => leases.iter().copied().collect(),
+            Answer::Settled | Answer::Refused(_) | Answer::Record(None) | Answer::Unknown => Vec::new(),
+        };
+        let settled = match (&operation.action, &operation.answer) {
+            (Action::Command(Command::Settle(settle)), Answer::Settled) => Some(settle.lease),
+            (Action::Command(Command::Settle(settle)), Answer::Refused(refused))
+                if [Reason::LeaseCommitted, Reason::LeaseRolledBack].map(Reason::code).contains(&&*refused.reason) =>
+            {
+                Some(settle.lease)
+            }
+            _ => None,
+        };
+        let note = |times: &mut BTreeMap<LeaseId, u64>, lease| {
+            let time = times.entry(lease).or_insert(operation.answered);
+            *time = (*time).min(operation.answered);
+        };
+        settled.into_iter().for_each(|lease| note(&mut known.settled, lease));
+        begun.into_iter().chain(settled).for_each(|lease| note(&mut known.begun, lease));
+    }
+    known
+}
+
+/// Checks that no lease was given to two begins but by their key (B09), that each has one fence, and a larger one than
+/// every lease whose begin was answered before its own was first asked for (B13).
+///
+/// # Errors
+/// It is not so.
+pub(crate) fn check_leases(history: &[Operation], last: &State) -> Result<()> {
+    // For each lease its fence, its first call and its first answer.
+    let mut leases: BTreeMap<LeaseId, (Fence, u64, u64)> = BTreeMap::new();
+    let mut begins: BTreeMap<LeaseId, &Begin> = BTreeMap::new();
+    for operation in history {
+        let Some(begin) = begin_of(operation) else { continue };
+        let (lease, fence, answered) = match operation.answer {
+            Answer::Begun(lease, fence) => (lease, fence, operation.answered),
+            Answer::Unknown => (begin.lease, fence_in(last, begin.lease)?, u64::MAX),
+            _ => continue,
+        };
+        ensure!(fence == fence_in(last, lease)?, "the lease {lease} was answered with fence {fence:?}");
+        if let Some(other) = begins.insert(lease, begin) {
+            let same = other.cell == begin.cell && key_of(other).is_some() && key_of(other) == key_of(begin);
+            ensure!(same, "the lease {lease} was given twice: {other:?}, {begin:?}");
+        }
+        let known = leases.entry(lease).or_insert((fence, operation.called, answered));
+        *known = (fence, known.1.min(operation.called), known.2.min(answered));
+    }
+    let fences: BTreeSet<_> = leases.values().map(|(fence, ..)| *fence).collect();
+    ensure!(fences.len() == leases.len(), "a fence was given twice");
+    let mut by_call: Vec<_> = leases.values().map(|(fence, called, _)| (*called, *fence)).collect();
+    let mut by_answer: Vec<_> = leases.values().map(|(fence, _, answered)| (*answered, *fence)).collect();
+    by_call.sort_unstable();
+    by_answer.sort_unstable();
+    let (mut answers, mut newest) = (by_answer.into_iter().peekable(), Fence::default());
+    for (called, fence) in by_call {
+        while let Some((_, earlier)) = answers.next_if(|(answered, _)| *answered < called) {
+            newest = newest.max(earlier);
+        }
+        ensure!(fence > newest, "a begin that was asked for after fence {newest:?} was answered got {fence:?}");
+    }
+    Ok(())
+}
+
+fn fence_in(state: &State, lease: LeaseId) -> Result<Fence> {
+    Ok(state.leases.get(&lease).with_context(|| format!("the lease {lease} is lost"))?.fence)
+}

@@ -1,0 +1,66 @@
+//! PostgreSQL as the store: the suite of every store, servers that share a database, and a database that goes away.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops at what it does not expect"
+)]
+
+mod away;
+mod bloat;
+mod fight;
+mod history;
+mod neighbours;
+mod order;
+mod proxy;
+mod store;
+mod tls;
+
+use std::fmt::Write;
+
+use leasehold_core::invariant::State;
+use leasehold_core::store::Store;
+use leasehold_server::config::Postgres;
+use leasehold_server::store::{PostgresStore, PostgresWriter};
+use leasehold_tests::postgres::Cluster;
+use tokio::runtime::Runtime;
+
+/// Settings of a cluster: its processes may be killed, its machine is not, so that what they have written is not lost.
+const NO_SYNC: &[&str] = &["fsync=off"];
+
+/// A configuration with the cells from 1 on.
+fn cells(count: i64) -> String {
+    (1..=count).fold(String::new(), |mut text, id| {
+        writeln!(text, "[[cells]]\nid = {id}\nname = \"cell-{id}\"\naddress = \"http://127.0.0.1:{}\"", 3000 + id)
+            .unwrap();
+        text
+    })
+}
+
+/// A writer of a database, as the server has them.
+fn writer(url: &str) -> PostgresWriter {
+    let store = Runtime::new().unwrap().block_on(PostgresStore::open(&Postgres::at(url))).unwrap();
+    store.writers().unwrap().remove(0)
+}
+
+/// All that is in a database, once nobody is connected to it any more.
+fn final_state(cluster: &Cluster, database: &str) -> State {
+    await_nobody(cluster, database);
+    writer(&cluster.url(database)).state().unwrap()
+}
+
+fn await_nobody(cluster: &Cluster, database: &str) {
+    let connected = format!("SELECT count(*) FROM pg_stat_activity WHERE datname = '{database}'");
+    await_condition("nobody is connected", || cluster.execute("postgres", &connected).unwrap() == ["0"]);
+}
+
+/// Waits for something that has to come about.
+fn await_condition(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while !is_so() {
+        assert!(std::time::Instant::now() < deadline, "it does not come about that {what}");
+        std::thread::park_timeout(std::time::Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,226 @@
+//! Commands that go together, and servers that share a database, keep out of each other's way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use leasehold_core::claim::ClaimState;
+use leasehold_core::invariant;
+use leasehold_core::lease::Outcome;
+use leasehold_proto::gitlab::cells::topology_service::claims::v1 as wire;
+use leasehold_tests::client::{Begun, Client, Update, reason, user};
+use leasehold_tests::postgres::{Bouncer, Cluster};
+use leasehold_tests::server::Server;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+use tonic::Status;
+
+use crate::{NO_SYNC, await_condition, await_nobody, cells, final_state};
+
+fn server(url: &str) -> Server {
+    Server::builder().config(cells(3)).arg("--store").arg(url).start().unwrap()
+}
+
+fn create(names: impl IntoIterator<Item = String>) -> Update {
+    Update { creates: names.into_iter().map(|name| user(name, 7, Vec::new())).collect(), ..Update::default() }
+}
+
+/// Sends updates all at once, each over the client beside it. The answers, in their order.
+async fn begin_all(updates: Vec<(Client, Update)>) -> Vec<Result<Begun, Status>> {
+    let mut sent = JoinSet::new();
+    for (place, (mut client, update)) in updates.into_iter().enumerate() {
+        sent.spawn(async move { (place, client.begin(update).await) });
+    }
+    let mut answers = sent.join_all().await;
+    answers.sort_by_key(|(place, _)| *place);
+    answers.into_iter().map(|(_, answer)| answer).collect()
+}
+
+/// Two servers on one database, the second behind pgbouncer, and a client of each.
+struct Pair {
+    cluster: Cluster,
+    bouncer: Bouncer,
+    database: String,
+    servers: Vec<Server>,
+    clients: [Client; 2],
+    runtime: Runtime,
+}
+
+impl Pair {
+    fn start() -> Self {
+        let cluster = Cluster::start(NO_SYNC).unwrap();
+        let bouncer = Bouncer::start(&cluster, 4).unwrap();
+        let database = cluster.database().unwrap();
+        let servers = vec![server(&cluster.url(&database)), server(&bouncer.url(&database))];
+        let runtime = Runtime::new().unwrap();
+        let connect = |at: usize| Client::over(runtime.block_on(servers[at].connect(None)).unwrap(), 1);
+        let clients = [connect(0), connect(1)];
+        Self { cluster, bouncer, database, servers, clients, runtime }
+    }
+
+    /// Stops the servers; the cluster and the database that they leave.
+    fn stop(mut self) -> (Cluster, String) {
+        for server in &mut self.servers {
+            assert!(server.terminate().unwrap().success(), "{}", server.stderr());
+        }
+        drop(self.bouncer);
+        await_nobody(&self.cluster, &self.database);
+        (self.cluster, self.database)
+    }
+}
+
+#[test]
+fn a_conflict_fails_its_own_command_only() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let server = server(&cluster.url(&cluster.database().unwrap()));
+    let runtime = Runtime::new().unwrap();
+    let mut client = Client::over(runtime.block_on(server.connect(None)).unwrap(), 1);
+    let taken = runtime.block_on(client.begin(create((0..40).map(|number| format!("taken-{number}"))))).unwrap();
+    runtime.block_on(client.settle(&taken.lease, Outcome::Committed)).unwrap();
+    let busy = runtime.block_on(client.begin(create((0..40).map(|number| format!("busy-{number}"))))).unwrap();
+    // Each between two that are as good as new.
+    let names = |number: usize| match number % 5 {
+        0 => vec![format!("free-{number}"), format!("taken-{}", number / 5)],
+        2 => vec![format!("busy-{}", number / 5)],
+        _ => vec![format!("new-{number}-a"), format!("new-{number}-b")],
+    };
+    let updates = (0..200).map(|number| (client.clone(), create(names(number)))).collect();
+    let answers = runtime.block_on(begin_all(updates));
+    let mut leases = BTreeSet::from([busy.lease]);
+    for (number, answer) in answers.into_iter().enumerate() {
+        match (number % 5, answer) {
+            (0, Err(status)) => assert_eq!(reason(&status), "CLAIM_TAKEN"),
+            (2, Err(status)) => assert_eq!(reason(&status), "CLAIM_BUSY"),
+            (1 | 3 | 4, Ok(begun)) => assert!(leases.insert(begun.lease)),
+            (_, answer) => panic!("{number}: {answer:?}"),
+        }
+    }
+    assert_eq!(runtime.block_on(client.leases()).unwrap().into_iter().collect::<BTreeSet<_>>(), leases);
+    assert_eq!(reason(&runtime.block_on(client.get("free-0")).unwrap_err()), "CLAIM_NOT_FOUND");
+}
+
+#[test]
+fn of_two_begins_at_once_on_two_servers_one_wins() {
+    let pair = Pair::start();
+    let mut winners = BTreeMap::<usize, usize>::new();
+    for round in 0..100 {
+        // One bucket in common; the loser's other bucket stays free.
+        let names = |server: usize| [format!("both-{round}"), format!("own-{round}-{server}")];
+        let update = |server: usize| (pair.clients[server].clone(), create(names(server)));
+        let answers = pair.runtime.block_on(begin_all(vec![update(0), update(1)]));
+        let winner = answers.iter().position(Result::is_ok).expect("one of them wins");
+        let loser = answers[1 - winner].as_ref().expect_err("not both");
+        assert_eq!(reason(loser), "CLAIM_BUSY", "{loser:?}");
+        let mut client = pair.clients[winner].clone();
+        let free = pair.runtime.block_on(client.get(&format!("own-{round}-{}", 1 - winner))).unwrap_err();
+        assert_eq!(reason(&free), "CLAIM_NOT_FOUND");
+        *winners.entry(winner).or_default() += 1;
+    }
+    println!("{winners:?}");
+    let (cluster, database) = pair.stop();
+    let state = final_state(&cluster, &database);
+    invariant::check(&state).unwrap();
+    assert_eq!((state.leases.len(), state.claims.len()), (100, 200));
+}
+
+const RING: usize = 120;
+const WINDOW: usize = 80;
+
+/// Some buckets of a ring, from any of them on, up or down.
+fn window(from: usize, down: bool) -> Vec<wire::Metadata> {
+    let mut names: Vec<_> = (from..from + WINDOW).map(|at| format!("ring-{}", at % RING)).collect();
+    if down {
+        names.reverse();
+    }
+    names.into_iter().map(|name| user(name, 7, Vec::new())).collect()
+}
+
+/// Begins updates of windows again and again, and takes back what it gets. How often it got one.
+async fn contend(mut client: Client, number: usize, rounds: usize, creates: bool) -> usize {
+    let mut begun = 0;
+    for round in 0..rounds {
+        let claims = window(number * 31 + round * 7, (number + round).is_multiple_of(2));
+        let update = if creates {
+            Update { creates: claims, ..Update::default() }
+        } else {
+            Update { destroys: claims, ..Update::default() }
+        };
+        match client.begin(update).await {
+            Ok(lease) => {
+                client.settle(&lease.lease, Outcome::RolledBack).await.unwrap();
+                begun += 1;
+            }
+            Err(status) => assert_eq!(reason(&status), "CLAIM_BUSY", "{status:?}"),
+        }
+    }
+    begun
+}
+
+fn contend_all(pair: &Pair, creates: bool) -> usize {
+    let mut working = JoinSet::new();
+    for number in 0..8 {
+        let client = pair.clients[number % 2].clone();
+        working.spawn_on(contend(client, number, 40, creates), pair.runtime.handle());
+    }
+    pair.runtime.block_on(working.join_all()).into_iter().sum()
+}
+
+#[test]
+fn opposite_orders_of_keys_do_not_deadlock() {
+    let pair = Pair::start();
+    // First over rows that are not there yet, then over rows that are.
+    let created = contend_all(&pair, true);
+    let mut client = pair.clients[0].clone();
+    let all = create((0..RING).map(|at| format!("ring-{at}")));
+    let lease = pair.runtime.block_on(client.begin(all)).unwrap().lease;
+    pair.runtime.block_on(client.settle(&lease, Outcome::Committed)).unwrap();
+    let destroyed = contend_all(&pair, false);
+    // Counted by the database itself, once its processes have ended and told.
+    let (cluster, database) = pair.stop();
+    let count = |what: &str| -> usize {
+        let sql = format!("SELECT {what} FROM pg_stat_database WHERE datname = '{database}'");
+        cluster.execute("postgres", &sql).unwrap()[0].parse().unwrap()
+    };
+    let begun = created + destroyed + 1;
+    await_condition("the database has counted", || count("xact_commit") > 2 * begun);
+    println!("{created} and {destroyed} begun, {} transactions rolled back", count("xact_rollback"));
+    assert!(created > 10 && destroyed > 10, "hardly anything was begun");
+    assert!(count("xact_rollback") > 0, "no race was lost: they were not in each other's way");
+    assert_eq!(count("deadlocks"), 0);
+    let state = final_state(&cluster, &database);
+    invariant::check(&state).unwrap();
+    assert_eq!((state.leases.len(), state.claims.len()), (begun, RING));
+    assert!(state.claims.values().all(|claim| matches!(claim.state, ClaimState::Active(_))));
+}
+
+#[test]
+fn servers_that_start_at_once_on_an_empty_database_all_serve() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let runtime = Runtime::new().unwrap();
+    for _ in 0..3 {
+        let url = cluster.url(&cluster.database().unwrap());
+        let servers: Vec<_> = std::thread::scope(|scope| {
+            let starting: Vec<_> = (0..4).map(|_| scope.spawn(|| server(&url))).collect();
+            starting.into_iter().map(|started| started.join().unwrap()).collect()
+        });
+        let mut leases = BTreeSet::new();
+        for (number, server) in servers.iter().enumerate() {
+            let mut client = Client::over(runtime.block_on(server.connect(None)).unwrap(), 1);
+            let begun = runtime.block_on(client.begin(create([format!("first-{number}")]))).unwrap();
+            assert_eq!(begun.fence, 1 + u64::try_from(number).unwrap());
+            leases.insert(begun.lease);
+            assert_eq!(runtime.block_on(client.leases()).unwrap().into_iter().collect::<BTreeSet<_>>(), leases);
+        }
+    }
+}
+
+#[test]
+fn tables_of_a_newer_version_are_refused() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let database = cluster.database().unwrap();
+    let url = cluster.url(&database);
+    drop(server(&url));
+    cluster.execute(&database, "INSERT INTO leasehold_migrations (version) VALUES (1000000)").unwrap();
+    let refused = Server::builder().config(cells(1)).arg("--store").arg(&url).start().unwrap_err().to_string();
+    assert!(refused.contains("version 1000000") && refused.contains("newer"), "{refused}");
+    cluster.execute(&database, "DELETE FROM leasehold_migrations WHERE version = 1000000").unwrap();
+    server(&url);
+}

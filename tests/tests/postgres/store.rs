@@ -1,0 +1,54 @@
+//! PostgreSQL under the suite that every store passes.
+
+use leasehold_core::conformance::{Harness, run};
+use leasehold_server::config::Postgres;
+use leasehold_server::store::{PostgresStore, PostgresWriter};
+use leasehold_tests::postgres::{Bouncer, Cluster};
+use tokio::runtime::Runtime;
+
+/// Each store in a database of its own.
+struct Databases<F> {
+    cluster: Cluster,
+    url: F,
+    last: String,
+    runtime: Runtime,
+}
+
+impl<F: Fn(&Cluster, &str) -> String> Databases<F> {
+    fn new(cluster: Cluster, url: F) -> Self {
+        Self { cluster, url, last: String::new(), runtime: Runtime::new().unwrap() }
+    }
+
+    fn writer(&self) -> PostgresWriter {
+        let settings = Postgres::at((self.url)(&self.cluster, &self.last));
+        let store = self.runtime.block_on(PostgresStore::open(&settings)).unwrap();
+        store.writers().unwrap().remove(0)
+    }
+}
+
+impl<F: Fn(&Cluster, &str) -> String> Harness for Databases<F> {
+    type Store = PostgresWriter;
+
+    fn open(&mut self) -> PostgresWriter {
+        self.last = self.cluster.database().unwrap();
+        self.writer()
+    }
+
+    fn reopen(&mut self, store: PostgresWriter) -> PostgresWriter {
+        drop(store);
+        self.writer()
+    }
+}
+
+#[test]
+fn it_conforms() {
+    let cluster = Cluster::start(&["fsync=off"]).unwrap();
+    run(&mut Databases::new(cluster, Cluster::url));
+}
+
+#[test]
+fn it_conforms_through_pgbouncer_in_transaction_mode() {
+    let cluster = Cluster::start(&["fsync=off"]).unwrap();
+    let bouncer = Bouncer::start(&cluster, 4).unwrap();
+    run(&mut Databases::new(cluster, |_: &Cluster, database: &str| bouncer.url(database)));
+}

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use tokio::process::Command;
 
-use crate::nested_cargo::package_variables;
 use crate::process::Group;
+use leasehold_tests::nested_cargo::package_variables;
 
 /// One run of cargo.
 struct Step {

@@ -3,8 +3,6 @@
 mod bench;
 mod check;
 mod needs;
-#[path = "../../tests/src/nested_cargo.rs"]
-mod nested_cargo;
 mod process;
 
 use std::process::ExitCode;

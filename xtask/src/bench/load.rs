@@ -137,7 +137,7 @@ impl Load {
 }
 
 /// The middle one, or the mean of the middle two.
-fn median(rounds: &[Load], figure: impl Fn(&Load) -> f64) -> Option<f64> {
+pub(crate) fn median<T>(rounds: &[T], figure: impl Fn(&T) -> f64) -> Option<f64> {
     let mut figures: Vec<f64> = rounds.iter().map(figure).collect();
     figures.sort_by(f64::total_cmp);
     let last = figures.len().checked_sub(1)?;

@@ -10,7 +10,9 @@ mod load;
 mod machine;
 mod million_leases;
 mod ours;
+mod postgres;
 mod row;
+mod saves_postgres_vs_pgbench;
 mod saves_vs_etcd;
 mod server;
 mod ten_million;
@@ -79,6 +81,10 @@ impl LoadArguments {
 enum Name {
     /// Saves a second: a begin of 4 claims and its commit, each durable before it is answered
     SavesVsEtcd,
+    /// Saves a second on PostgreSQL, beside hand-written statements run by pgbench on the same cluster
+    SavesPostgresVsPgbench,
+    /// Saves a second of two servers on one PostgreSQL, beside one
+    SavesTwoServers,
     /// The time that 99 of 100 begins stay within, under the load of saves-vs-etcd
     BeginP99VsEtcd,
     /// Saves a second of the engine alone, in memory, on one core, beside the 300,000 asked for
@@ -86,6 +92,9 @@ enum Name {
     /// The median begin with 10 million claims stored, beside that with 10 thousand
     #[value(name = "begin-10m-vs-10k")]
     Begin10mVs10k,
+    /// The same on PostgreSQL
+    #[value(name = "begin-postgres-10m-vs-10k")]
+    BeginPostgres10mVs10k,
     /// Megabytes that the server has resident with 10 million claims stored, beside the 300 allowed
     #[value(name = "memory-10m")]
     Memory10m,
@@ -101,16 +110,22 @@ struct Context {
     load: LoadArguments,
     comparison: OnceCell<Comparison>,
     ten_million: OnceCell<TenMillion>,
+    postgres: OnceCell<saves_postgres_vs_pgbench::Comparison>,
 }
 
 impl Context {
     fn new(load: LoadArguments) -> Self {
-        Self { load, comparison: OnceCell::new(), ten_million: OnceCell::new() }
+        Self { load, comparison: OnceCell::new(), ten_million: OnceCell::new(), postgres: OnceCell::new() }
     }
 
     /// Ours and etcd under the same load; measured at the first call.
     async fn comparison(&self) -> Result<&Comparison> {
         self.comparison.get_or_try_init(|| saves_vs_etcd::compare(&self.load)).await
+    }
+
+    /// Ours on PostgreSQL and pgbench under the same load; measured at the first call.
+    async fn postgres(&self) -> Result<&saves_postgres_vs_pgbench::Comparison> {
+        self.postgres.get_or_try_init(|| saves_postgres_vs_pgbench::compare(&self.load)).await
     }
 
     /// What 10 million claims do to a server; measured at the first call.
@@ -153,9 +168,12 @@ fn run_optimised() -> std::io::Error {
 async fn measure(name: Name, context: &Context) -> Result<Row> {
     match name {
         Name::SavesVsEtcd => saves_vs_etcd::row(context).await,
+        Name::SavesPostgresVsPgbench => saves_postgres_vs_pgbench::row(context).await,
+        Name::SavesTwoServers => Ok(context.postgres().await?.two_servers_row()),
         Name::BeginP99VsEtcd => begin_p99_vs_etcd::row(context).await,
         Name::EngineSaves => engine::row(),
         Name::Begin10mVs10k => Ok(context.ten_million().await?.begin_row()),
+        Name::BeginPostgres10mVs10k => ten_million::on_postgres(&context.load).await,
         Name::Memory10m => Ok(context.ten_million().await?.memory_row()),
         Name::Restart10m => Ok(context.ten_million().await?.restart_row()),
         Name::LeasesAfterMillion => million_leases::row().await,

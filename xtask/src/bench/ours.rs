@@ -35,11 +35,7 @@ impl Contender for Ours {
     type Client = Client;
 
     async fn start() -> Result<Self> {
-        let program = tokio::task::spawn_blocking(programs).await??.leasehold;
-        let server = Server::start(&program, arguments)?;
-        let mut ours = Self { server, program, address: String::new() };
-        ours.wait().await?;
-        Ok(ours)
+        Self::start_with(&[]).await
     }
 
     async fn connect(&self) -> Result<Client> {
@@ -56,6 +52,18 @@ impl Contender for Ours {
 }
 
 impl Ours {
+    /// Starts it with further arguments.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub(crate) async fn start_with(further: &[OsString]) -> Result<Self> {
+        let program = tokio::task::spawn_blocking(programs).await??.leasehold;
+        let server = Server::start(&program, |data| [&arguments(data), further].concat())?;
+        let mut ours = Self { server, program, address: String::new() };
+        ours.wait().await?;
+        Ok(ours)
+    }
+
     /// A connection of its own.
     ///
     /// # Errors

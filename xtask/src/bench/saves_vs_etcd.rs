@@ -46,7 +46,7 @@ pub(crate) async fn compare(arguments: &LoadArguments) -> Result<Comparison> {
 }
 
 /// One round on an empty store, with nothing of the other server running beside it.
-async fn round<C: Contender>(number: u32, arguments: &LoadArguments) -> Result<Load> {
+pub(crate) async fn round<C: Contender>(number: u32, arguments: &LoadArguments) -> Result<Load> {
     let contender = C::start().await.with_context(|| format!("cannot start {}", C::NAME))?;
     let clients = clients(&contender, arguments).await?;
     let load = drive(clients, schedule(arguments)).await.with_context(|| format!("{} failed", C::NAME))?;

@@ -9,11 +9,13 @@ use super::LoadArguments;
 use super::bulk;
 use super::load::{Schedule, drive};
 use super::ours::Ours;
+use super::postgres;
 use super::row::{Better, Heading, Row};
 use super::saves_vs_etcd::{clients, schedule};
 use super::server::Contender;
 
 const BEGIN: Heading = Heading { name: "begin-10m-vs-10k", unit: "µs", better: Better::Lower, target: 0.67 };
+const BEGIN_ON_POSTGRES: Heading = Heading { name: "begin-postgres-10m-vs-10k", ..BEGIN };
 const MEMORY: Heading = Heading { name: "memory-10m", unit: "MB", better: Better::Lower, target: 1.0 };
 const RESTART: Heading = Heading { name: "restart-10m", unit: "s", better: Better::Lower, target: 1.0 };
 /// What is allowed, since there is no peer.
@@ -56,14 +58,7 @@ impl TenMillion {
 /// When the server refuses something or does not come back.
 pub(crate) async fn measure(arguments: &LoadArguments) -> Result<TenMillion> {
     let mut server = Ours::start().await?;
-    bulk::fill(&server.claims().await?, FEW / CLAIMS_EACH, CLAIMS_EACH).await?;
-    let begin_few_us = begin_p50_us(&server, arguments).await?;
-    let filling = Instant::now();
-    for step in 1..=10 {
-        bulk::fill(&server.claims().await?, MANY / CLAIMS_EACH / 10, CLAIMS_EACH).await?;
-        eprintln!("{} million claims stored after {:.0} s", step * MANY / 10_000_000, filling.elapsed().as_secs_f64());
-    }
-    let begin_many_us = begin_p50_us(&server, arguments).await?;
+    let (begin_few_us, begin_many_us) = begins(&server, arguments).await?;
     let megabytes = server.resident_megabytes()?;
     let mut slowest_restart = Duration::ZERO;
     for _ in 0..CRASHES {
@@ -73,6 +68,31 @@ pub(crate) async fn measure(arguments: &LoadArguments) -> Result<TenMillion> {
     }
     server.stop().await?;
     Ok(TenMillion { begin_few_us, begin_many_us, megabytes, slowest_restart })
+}
+
+/// The row of the same begins on PostgreSQL.
+///
+/// # Errors
+/// When the server refuses something.
+pub(crate) async fn on_postgres(arguments: &LoadArguments) -> Result<Row> {
+    crate::needs::install(crate::needs::FOR_POSTGRES)?;
+    let server = postgres::server().await?;
+    let (few, many) = begins(&server, arguments).await?;
+    server.stop().await?;
+    postgres::stop().await;
+    Ok(BEGIN_ON_POSTGRES.row(many, few))
+}
+
+/// Fills a server twice, and measures begins each time.
+async fn begins(server: &Ours, arguments: &LoadArguments) -> Result<(f64, f64)> {
+    bulk::fill(&server.claims().await?, FEW / CLAIMS_EACH, CLAIMS_EACH).await?;
+    let few = begin_p50_us(server, arguments).await?;
+    let filling = Instant::now();
+    for step in 1..=10 {
+        bulk::fill(&server.claims().await?, MANY / CLAIMS_EACH / 10, CLAIMS_EACH).await?;
+        eprintln!("{} million claims stored after {:.0} s", step * MANY / 10_000_000, filling.elapsed().as_secs_f64());
+    }
+    Ok((few, begin_p50_us(server, arguments).await?))
 }
 
 async fn begin_p50_us(server: &Ours, arguments: &LoadArguments) -> Result<f64> {

@@ -11,7 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("proto", &[]),
     ("server", &["core", "proto"]),
     ("tests", &["core", "proto", "server"]),
-    ("xtask", &["core", "proto", "server"]),
+    ("xtask", &["core", "proto", "server", "tests"]),
 ];
 
 /// What the names of our packages begin with.

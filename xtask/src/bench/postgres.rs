@@ -1,0 +1,111 @@
+//! PostgreSQL under measurement: the cluster that ours and pgbench share, each with a database of its own.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use leasehold_tests::postgres::Cluster;
+use tokio::sync::Mutex;
+
+use super::ours::{Client, Ours};
+use super::server::Contender;
+
+/// What a database that is worth measuring has: memory for its pages, and room for its log. The rest is as it comes: each
+/// commit is synced.
+const SETTINGS: &[&str] = &["shared_buffers=512MB", "max_wal_size=4GB", "max_connections=200"];
+
+static CLUSTER: Mutex<Option<Arc<Cluster>>> = Mutex::const_new(None);
+
+/// The cluster, started at the first call, until [`stop`].
+///
+/// # Errors
+/// When PostgreSQL does not start.
+pub(crate) async fn cluster() -> Result<Arc<Cluster>> {
+    let mut cluster = CLUSTER.lock().await;
+    if let Some(running) = &*cluster {
+        return Ok(running.clone());
+    }
+    let started = blocking(|| Cluster::start(SETTINGS).map(Arc::new)).await?;
+    Ok(cluster.insert(started).clone())
+}
+
+/// Stops the cluster, and removes its data.
+pub(crate) async fn stop() {
+    drop(CLUSTER.lock().await.take());
+}
+
+/// A new database in it; its name.
+///
+/// # Errors
+/// When PostgreSQL refuses.
+pub(crate) async fn database() -> Result<String> {
+    let cluster = cluster().await?;
+    blocking(move || cluster.database()).await
+}
+
+/// Runs statements in a database.
+///
+/// # Errors
+/// When PostgreSQL refuses.
+pub(crate) async fn execute(database: &str, sql: &'static str) -> Result<()> {
+    let (cluster, database) = (cluster().await?, database.to_owned());
+    blocking(move || cluster.execute(&database, sql).map(drop)).await
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.context("the work was cut short")?
+}
+
+/// A server of ours on a new database.
+///
+/// # Errors
+/// When it does not start.
+pub(crate) async fn server() -> Result<Ours> {
+    on(&database().await?).await
+}
+
+async fn on(database: &str) -> Result<Ours> {
+    let url = cluster().await?.url(database);
+    Ours::start_with(&["--store".into(), url.into()]).await
+}
+
+/// Servers of ours on one new database. Clients are spread over them.
+pub(crate) struct OnPostgres<const SERVERS: usize> {
+    servers: Vec<Ours>,
+    next: std::sync::atomic::AtomicUsize,
+}
+
+impl<const SERVERS: usize> Contender for OnPostgres<SERVERS> {
+    const NAME: &'static str = if SERVERS == 1 { "ours on PostgreSQL" } else { "several of ours on PostgreSQL" };
+    type Client = Client;
+
+    async fn start() -> Result<Self> {
+        let database = database().await?;
+        let mut servers = Vec::new();
+        for _ in 0..SERVERS {
+            servers.push(on(&database).await?);
+        }
+        Ok(Self { servers, next: std::sync::atomic::AtomicUsize::new(0) })
+    }
+
+    async fn connect(&self) -> Result<Client> {
+        let next = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.servers.get(next % SERVERS).context("there is no server")?.connect().await
+    }
+
+    fn share(client: &Client) -> Client {
+        Ours::share(client)
+    }
+
+    async fn stop(self) -> Result<()> {
+        for server in self.servers {
+            server.stop().await?;
+        }
+        Ok(())
+    }
+}
+
+/// Where the statements of the peer lie.
+pub(crate) fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bench/pgbench").join(name)
+}

@@ -40,6 +40,8 @@ struct Cause {
 pub enum Retry {
     /// Another server, or another writer, changed the same rows first.
     Changed,
+    /// What the store had presumed was not so.
+    Mistaken,
     /// The store was away.
     Away,
 }
@@ -187,6 +189,7 @@ impl Metrics {
     pub fn retried(&self, why: Retry) {
         let cause = match why {
             Retry::Changed => "changed",
+            Retry::Mistaken => "mistaken",
             Retry::Away => "away",
         };
         self.retries.get_or_create(&Cause { cause }).inc();

@@ -364,6 +364,7 @@ async fn tell_health(health: &HealthReporter, serves: bool) {
 async fn tend_database(service: &Service, store: &PostgresStore, settled_before: Timestamp) -> bool {
     let tended = async {
         while store.forget(settled_before).await? {}
+        store.forget_abandoned().await?;
         store.vacuum().await?;
         store.occupancy().await
     };

@@ -73,6 +73,8 @@ impl Refusal {
 pub enum Failure {
     /// What was loaded has changed since, and nothing was written: they are decided again on what is there now.
     Changed,
+    /// They were decided on what the store presumed, wrongly, and nothing was written: they are decided again.
+    Mistaken,
     /// The store is away. Whether anything was written is found when it is back.
     Away,
     /// Something can't be read or written; other commands may fare better.
@@ -85,6 +87,9 @@ pub enum Failure {
 pub trait Writable: Store<Error: std::fmt::Display> + Send + 'static {
     /// What an error means, from a load or from a save.
     fn failure(error: &Self::Error, saving: bool) -> Failure;
+
+    /// Lets the store presume rows instead of reading them; a save may then fail as [`Failure::Mistaken`].
+    fn may_presume(&mut self) {}
 }
 
 /// What the committer goes by, beside its stores.

@@ -20,6 +20,10 @@ const MAX_GROUP_CLAIMS: usize = 8_000;
 /// How long a group waits at the most for the callers of the last one to come back: about what a save takes anyway.
 const MAX_GATHER: Duration = Duration::from_millis(1);
 
+/// A group that is taken while another is being written has at least as many commands, if it need not wait long for them:
+/// two small groups at once take a database longer than one after the other.
+const MIN_JOBS_BESIDE: usize = 24;
+
 /// A command that waits for its answer.
 pub(super) struct Job {
     pub(super) caller: Caller,
@@ -45,6 +49,8 @@ struct Waiting {
     reserved_claims: usize,
     // The writer is woken when this many wait.
     wanted: usize,
+    // Groups that are being written.
+    under_way: usize,
     closed: bool,
 }
 
@@ -121,10 +127,21 @@ impl Queue {
         waiting.wanted = 1;
         let idle = |waiting: &mut Waiting| waiting.len() == 0 && !waiting.closed;
         waiting = self.arrived.wait_while(waiting, idle).unwrap_or_else(PoisonError::into_inner);
-        waiting.wanted = gather.jobs;
-        let few = |waiting: &mut Waiting| waiting.len() < waiting.wanted && !waiting.closed;
-        let waited = self.arrived.wait_timeout_while(waiting, gather.at_most, few);
+        let few = |waiting: &mut Waiting| {
+            waiting.wanted = if waiting.under_way > 0 { gather.jobs.max(MIN_JOBS_BESIDE) } else { gather.jobs };
+            waiting.len() < waiting.wanted && !waiting.closed
+        };
+        let at_most = if waiting.under_way > 0 { MAX_GATHER } else { gather.at_most };
+        let waited = self.arrived.wait_timeout_while(waiting, at_most, few);
         waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Notes that the group taken last by some writer is written, or given up.
+    pub(super) fn is_done(&self) {
+        let mut waiting = self.lock();
+        waiting.under_way = waiting.under_way.saturating_sub(1);
+        drop(waiting);
+        self.arrived.notify_one();
     }
 
     /// Waits for work and takes a group of it; none once the queue is closed and empty.
@@ -147,6 +164,7 @@ impl Queue {
             }
             group.push(job);
         }
+        waiting.under_way += 1;
         Some(group)
     }
 

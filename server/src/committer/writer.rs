@@ -89,7 +89,8 @@ pub(super) struct Writer<S> {
 }
 
 impl<S: Writable> Writer<S> {
-    pub(super) fn new(store: S, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(mut store: S, shared: Arc<Shared>) -> Self {
+        store.may_presume();
         Self { store, shared, gather: Gather::NOBODY }
     }
 
@@ -99,6 +100,7 @@ impl<S: Writable> Writer<S> {
             if !group.is_empty() {
                 self.commit(group);
             }
+            self.shared.queue.is_done();
         }
     }
 
@@ -132,6 +134,10 @@ impl<S: Writable> Writer<S> {
                 Err(failed) => failed,
             };
             match failure {
+                Failure::Mistaken => {
+                    self.shared.metrics.retried(Retry::Mistaken);
+                    continue;
+                }
                 Failure::Changed if losses < MAX_LOSSES => {
                     losses += 1;
                     self.shared.metrics.retried(Retry::Changed);

@@ -33,6 +33,9 @@ pub enum StoreError {
     /// Another server changed what had been loaded; nothing was written.
     #[error("another server changed the same rows: {0}")]
     Changed(String),
+    /// A group was decided on presumptions that do not hold; nothing was written.
+    #[error("the group was decided on a wrong presumption: {0}")]
+    Mistaken(String),
     /// The database can't be reached just now. Whether what was being written is kept is open.
     #[error("the database can't be reached: {0}")]
     Away(String),

@@ -1,4 +1,4 @@
-//! A wire between a server and its database that can be cut at the worst moments: around a COMMIT.
+//! A wire between a server and its database that can be cut at the worst moments: around what commits.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,11 +10,16 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
-/// The message that commits, and the one that says that it is done.
+/// What commits: a message, or the statement of a group that is a transaction of its own, behind the head of its message.
 const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
-const COMMITTED: &[u8] = b"C\0\0\0\x0bCOMMIT\0";
+const ALONE: &[u8] = b"SELECT * FROM write_group($33, ";
+const PARSE_HEAD_BYTES: usize = 6;
+/// What ends a statement's messages.
+const SYNC: &[u8] = b"S\0\0\0\x04";
+/// The database has no transaction under way any more.
+const IDLE: &[u8] = b"Z\0\0\0\x05I";
 
-/// What becomes of a connection at a COMMIT.
+/// What becomes of a connection at a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
     /// It breaks before the database has heard of it.
@@ -63,7 +68,7 @@ impl Proxy {
         format!("postgres://leasehold@{}/{database}", self.address)
     }
 
-    /// Cuts the connection of the next COMMIT.
+    /// Cuts the connection of the next commit.
     pub(crate) fn cut_next(&self, cut: Cut) {
         self.plan.cuts.lock().unwrap().push_back(cut);
     }
@@ -100,36 +105,58 @@ async fn connection(client: TcpStream, database: TcpStream, plan: Arc<Plan>) {
     }
 }
 
-/// Passes on what the client sends, up to a COMMIT that is to be cut.
+fn find(pattern: &[u8], text: &[u8]) -> Option<usize> {
+    text.windows(pattern.len()).position(|window| window == pattern)
+}
+
+/// Where what commits begins and ends; no end where the rest is still to come.
+fn find_commit(held: &[u8]) -> Option<(usize, Option<usize>)> {
+    let commit = find(COMMIT, held).map(|at| (at, Some(at + COMMIT.len())));
+    let alone = find(ALONE, held).map(|at| {
+        let end = find(SYNC, &held[at..]).map(|sync| at + sync + SYNC.len());
+        (at.saturating_sub(PARSE_HEAD_BYTES), end)
+    });
+    commit.into_iter().chain(alone).min()
+}
+
+/// Passes on what the client sends, up to what commits and is to be cut.
 async fn until_cut(client: &mut OwnedReadHalf, database: &mut OwnedWriteHalf, plan: &Plan) -> Option<Cut> {
     let mut held = Vec::new();
     loop {
         if client.read_buf(&mut held).await.ok()? == 0 {
             return None;
         }
-        while let Some(at) = held.windows(COMMIT.len()).position(|window| window == COMMIT) {
+        let mut found = find_commit(&held);
+        while let Some((at, Some(end))) = found {
             let cut = plan.cuts.lock().unwrap().pop_front();
-            let end = match cut {
-                Some(Cut::Before | Cut::Silence) => at,
-                _ => at + COMMIT.len(),
-            };
+            let end = if matches!(cut, Some(Cut::Before | Cut::Silence)) { at } else { end };
             database.write_all(&held[..end]).await.ok()?;
             held.drain(..end);
             if cut.is_some() {
                 return cut;
             }
+            found = find_commit(&held);
         }
         // What may be the beginning of one waits for the rest.
-        let kept = (0..COMMIT.len()).rev().find(|length| held.ends_with(&COMMIT[..*length])).unwrap_or(0);
+        let kept = match found {
+            Some((at, _)) => held.len() - at,
+            None => [COMMIT, ALONE].map(|pattern| beginning(pattern, &held)).into_iter().max().unwrap_or(0),
+        };
         let rest = held.split_off(held.len() - kept);
         database.write_all(&held).await.ok()?;
         held = rest;
     }
 }
 
+/// How many bytes at the end of a text may be the beginning of the pattern, with the head of its message.
+fn beginning(pattern: &[u8], text: &[u8]) -> usize {
+    let length = (1..pattern.len()).rev().find(|length| text.ends_with(&pattern[..*length]));
+    length.map_or(0, |length| (length + PARSE_HEAD_BYTES).min(text.len()))
+}
+
 async fn await_committed(database: &mut OwnedReadHalf) {
     let mut heard = Vec::new();
-    while !heard.windows(COMMITTED.len()).any(|window| window == COMMITTED) {
+    while find(IDLE, &heard).is_none() {
         if !matches!(database.read_buf(&mut heard).await, Ok(1..)) {
             return;
         }

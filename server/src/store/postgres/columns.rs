@@ -169,10 +169,6 @@ impl<'a> KeyArrays<'a> {
         self.values.push(&key.canonical);
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.types.len()
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.types.is_empty()
     }
@@ -208,10 +204,6 @@ pub(super) type Parameters<'a> = Vec<(&'a (dyn ToSql + Sync), Type)>;
 impl<'a> ClaimArrays<'a> {
     pub(super) fn is_empty(&self) -> bool {
         self.uuids.is_empty()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.uuids.len()
     }
 
     /// Adds a claim.

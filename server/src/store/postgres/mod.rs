@@ -11,6 +11,7 @@ mod columns;
 mod connect;
 mod failure;
 mod migrate;
+mod presumption;
 mod reads;
 mod recent;
 mod writer;
@@ -146,6 +147,14 @@ impl PostgresStore {
     pub async fn forget(&self, settled_before: Timestamp) -> Result<bool> {
         let forget = |client: Object| async move { reads::forget(&client, settled_before, FORGET_ROWS).await };
         Ok(self.read(forget).await? >= FORGET_ROWS.cast_unsigned())
+    }
+
+    /// Forgets groups of unknown outcome that can't arrive any more.
+    ///
+    /// # Errors
+    /// The database can't be written.
+    pub async fn forget_abandoned(&self) -> Result<()> {
+        self.read(|client| async move { reads::forget_abandoned(&client).await }).await
     }
 
     /// Frees what settled leases have left in the small table that lists scan (B33).

@@ -108,6 +108,12 @@ pub(super) async fn forget(client: &Client, before: Timestamp, limit: i64) -> Re
     Ok(gone.cast_unsigned())
 }
 
+/// Forgets abandoned groups whose statements can't be on their way any more.
+pub(super) async fn forget_abandoned(client: &Client) -> Result<()> {
+    let sql = "DELETE FROM abandoned_groups WHERE abandoned_at < now() - interval '1 day'";
+    client.execute_typed(sql, &[]).await.map(drop).map_err(failed)
+}
+
 /// How full the database is.
 pub(super) async fn occupancy(client: &Client) -> Result<Occupancy> {
     let sql = "SELECT count(*), coalesce(sum(cardinality(bucket_types)), 0)::bigint, min(created_at),

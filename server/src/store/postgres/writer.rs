@@ -1,4 +1,8 @@
-//! One writer: a connection of its own, and a group of commands in one transaction and two round trips.
+//! One writer: a connection of its own, and a group of commands in one transaction.
+//!
+//! Most groups begin updates of new names and settle leases that this server has begun. They are decided on what is presumed
+//! (see [`super::presumption`]), and one statement, which is its own transaction, writes and so proves it. The others take
+//! two round trips:
 //!
 //! 1. `BEGIN` at REPEATABLE READ and, in the same flight, the group's rows: leases to be settled are locked in the order
 //!    of their ids; claims and keys are read as of the transaction's one snapshot.
@@ -8,17 +12,19 @@
 //! of a shared store only on rows as they were loaded. A command that changed something stands at its commit: every row
 //! that it read is then as it was read, since rows that were there are written (the database refuses to write one that
 //! has changed since the snapshot), and rows that were absent are inserted under a primary key. A command that changed
-//! nothing stands at the snapshot, which is all that it saw.
+//! nothing stands at the snapshot, which is all that it saw. A group that was presumed about has no snapshot, so each of its
+//! commands has to change something: its leases are deleted, which only one transaction can do and which keeps others from
+//! their claims, and what was absent is inserted. Where one doesn't, the group is decided again in two round trips.
 //!
 //! Why nobody waits in a circle: leases are locked first, then claims at rest that are to change, then rows are inserted,
 //! claims before keys, each kind in the order of its keys. Nothing else that a transaction writes can be another's: a
-//! claim under a lease changes only with the lease's row.
+//! claim under a lease changes only with the lease's row. A group that was presumed about has locked nothing first, so it
+//! does not wait for others: it gives up and is decided again.
 
 use std::cell::{Cell, RefCell};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use futures_util::future::join_all;
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::claim::Claim;
@@ -37,9 +43,10 @@ use uuid::Uuid;
 use super::columns::{self, CLAIM, KeyArrays, Parameters};
 use super::connect::Way;
 use super::failure::failed;
+use super::presumption::{Presumed, Presumption};
 use super::reads::{self, OUTSTANDING, REPLAY, SETTLED};
-use super::recent::{self, Recent};
-use super::writes::{Done, Writes};
+use super::recent::{Known, Recent};
+use super::writes::Writes;
 use crate::committer::{Failure, Writable};
 use crate::config::Postgres;
 use crate::store::StoreError;
@@ -52,6 +59,7 @@ pub struct PostgresWriter {
     way: Way,
     statement_timeout: Duration,
     recent: Recent,
+    presumption: RefCell<Presumption>,
     client: RefCell<Option<Client>>,
     // Whether a transaction has begun on the connection.
     begun: Cell<bool>,
@@ -68,6 +76,7 @@ impl PostgresWriter {
             way,
             statement_timeout: Duration::from_secs(settings.statement_timeout_seconds),
             recent,
+            presumption: RefCell::default(),
             client: RefCell::default(),
             begun: Cell::default(),
             group: Cell::new(rand::random()),
@@ -117,8 +126,8 @@ impl PostgresWriter {
 
     /// Waits until a transaction whose outcome is unknown has ended, one way or the other.
     async fn await_outcome(&self, client: &Client) -> Result<()> {
-        let lock = "SELECT pg_advisory_xact_lock($1)";
-        client.query_typed(lock, &[(&self.group.get(), Type::INT8)]).await.map_err(failed)?;
+        let abandon = "SELECT abandon_group($1)";
+        client.query_typed(abandon, &[(&self.group.get(), Type::INT8)]).await.map_err(failed)?;
         self.unknown.set(false);
         Ok(())
     }
@@ -134,8 +143,8 @@ impl PostgresWriter {
             ids.sort();
             ids
         };
-        let known: FxHashMap<LeaseId, recent::Claims> =
-            keys.leases.iter().filter_map(|id| Some((*id, self.recent.claims(*id)?))).collect();
+        let known: FxHashMap<LeaseId, Known> =
+            keys.leases.iter().filter_map(|id| Some((*id, self.recent.lease(*id)?))).collect();
         let strangers: Vec<Uuid> = leases.iter().copied().filter(|id| !known.contains_key(&LeaseId(*id))).collect();
         let (cells, names): (Vec<i64>, Vec<&str>) = keys.replays.iter().map(|key| (key.cell.0, &*key.key)).unzip();
         // Polled, and so sent, in this order.
@@ -166,7 +175,7 @@ impl PostgresWriter {
         let mut claims: FxHashMap<BucketKey, Claim> =
             claims.iter().chain(&held).map(columns::claim).collect::<Result<_>>()?;
         let outstanding = known.into_iter().filter(|(id, _)| leases.get(id).is_some_and(|l| l.outcome().is_none()));
-        claims.extend(outstanding.flat_map(|(_, claims)| claims));
+        claims.extend(outstanding.flat_map(|(_, known)| known.claims));
         Ok(Loaded {
             leases,
             claims,
@@ -174,29 +183,50 @@ impl PostgresWriter {
         })
     }
 
+    /// The group's rows where they may be presumed.
+    fn presume(&self, keys: &Keys) -> Option<Loaded> {
+        if self.begun.get() || self.unknown.get() {
+            return None;
+        }
+        let mut loaded = Loaded::default();
+        for (id, known) in self.presumption.borrow_mut().leases(keys, &self.recent)? {
+            loaded.leases.insert(id, known.lease);
+            loaded.claims.extend(known.claims);
+        }
+        Some(loaded)
+    }
+
     async fn save_rows(&self, client: &Client, changes: &NetChanges) -> Result<Fences> {
         if !self.begun.get() {
             return Ok(Fences::default());
         }
         let writes = Writes::of(changes)?;
-        let mut flights = writes.flights(client);
-        flights.push(client.batch_execute("COMMIT").map(|done| done.map(|()| Done::Nothing)).boxed_local());
+        let commit = client.batch_execute("COMMIT");
+        let (landed, committed) = futures_util::join!(join_all(writes.flights(client)), commit);
         let mut fences = Fences::default();
-        let landed = join_all(flights).await;
         // The first failure is the cause of those after it.
-        for done in landed {
-            match done.map_err(failed)? {
-                Done::Nothing => {}
-                Done::Rows { found, expected } if found == expected => {}
-                Done::Rows { found, expected } => {
-                    return Err(StoreError::Damaged(format!(
-                        "{found} rows of {expected} that are to change are there"
-                    )));
-                }
-                Done::Fences(rows) => fences.extend(numbered(&rows)?),
-            }
+        for written in landed {
+            fences.extend(numbered(&written.map_err(failed)?)?);
         }
+        committed.map_err(failed)?;
         Ok(fences)
+    }
+
+    /// Writes what was decided on presumptions; that it can be written proves them.
+    fn save_presumed(&self, presumed: &Presumed, changes: &NetChanges) -> Result<Fences> {
+        let writes = Writes::of(changes)?;
+        let mistaken = |why: String| Err(StoreError::Mistaken(why));
+        if !(presumed.is_proved_by(changes) && writes.is_one_statement()) {
+            return mistaken("not every command of the group changes what it reads".into());
+        }
+        let written = self.run(async |client| {
+            let rows = writes.alone(client, self.group.get()).await.map_err(failed)?;
+            numbered(&rows).map(|fences| fences.into_iter().collect())
+        });
+        match written {
+            Err(StoreError::Changed(why)) => mistaken(why),
+            written => written,
+        }
     }
 }
 
@@ -218,6 +248,7 @@ async fn rows(
 }
 
 /// The rows of one load.
+#[derive(Default)]
 struct Loaded {
     leases: FxHashMap<LeaseId, Lease>,
     claims: FxHashMap<BucketKey, Claim>,
@@ -248,9 +279,14 @@ impl Writable for PostgresWriter {
     fn failure(error: &StoreError, _: bool) -> Failure {
         match error {
             StoreError::Changed(_) => Failure::Changed,
+            StoreError::Mistaken(_) => Failure::Mistaken,
             StoreError::Away(_) => Failure::Away,
             _ => Failure::Row,
         }
+    }
+
+    fn may_presume(&mut self) {
+        self.presumption.get_mut().allow();
     }
 }
 
@@ -265,13 +301,17 @@ impl Store for PostgresWriter {
         if !self.unknown.get() {
             self.group.set(rand::random());
         }
+        self.presumption.borrow_mut().renew();
         // The database numbers the leases: the fences given here stand until then.
         Ok(Workspace::new(Fence::default()))
     }
 
     fn load(&self, keys: Keys, into: &mut Workspace) -> Result<()> {
-        let Loaded { mut leases, mut claims, mut replays } =
-            self.run(async |client| self.load_rows(client, &keys).await)?;
+        let loaded = match self.presume(&keys) {
+            Some(presumed) => presumed,
+            None => self.run(async |client| self.load_rows(client, &keys).await)?,
+        };
+        let Loaded { mut leases, mut claims, mut replays } = loaded;
         for id in keys.leases {
             into.load_lease(id, leases.remove(&id));
         }
@@ -289,11 +329,20 @@ impl Store for PostgresWriter {
     }
 
     fn save(&mut self, changes: &NetChanges) -> Result<Fences> {
-        let fences = self.run(async |client| self.save_rows(client, changes).await);
+        let presumed = self.presumption.get_mut().take();
+        let fences = match &presumed {
+            Some(presumed) => self.save_presumed(presumed, changes),
+            None => self.run(async |client| self.save_rows(client, changes).await),
+        };
+        match fences {
+            Ok(_) if presumed.is_some() => self.presumption.get_mut().learn(true),
+            Err(StoreError::Mistaken(_)) => self.presumption.get_mut().learn(false),
+            _ => {}
+        }
         self.begun.set(false);
         // A connection that fails now may have carried the commit, or not.
         self.unknown.set(matches!(fences, Err(StoreError::Away(_))));
-        self.recent.keep(changes, fences.is_ok());
+        self.recent.keep(changes, fences.as_ref().ok());
         fences
     }
 

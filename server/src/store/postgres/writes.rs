@@ -1,5 +1,7 @@
 //! What a group changed, as statements: one a kind of change, in the order that keeps transactions from waiting in a circle.
 
+use std::sync::LazyLock;
+
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use leasehold_core::bucket::BucketKey;
@@ -13,15 +15,11 @@ use uuid::Uuid;
 use super::columns::{ClaimArrays, KeyArrays, Micros, Parameters};
 use crate::store::StoreError;
 
-/// A statement under way, and what became of it.
-pub(super) type Flight<'a, T> = LocalBoxFuture<'a, std::result::Result<T, tokio_postgres::Error>>;
+/// The leases that a statement has begun, and their fences.
+pub(super) type Written = Result<Vec<Row>, tokio_postgres::Error>;
 
-/// What a write did.
-pub(super) enum Done {
-    Nothing,
-    Rows { found: u64, expected: u64 },
-    Fences(Vec<Row>),
-}
+/// A statement under way.
+pub(super) type Flight<'a> = LocalBoxFuture<'a, Written>;
 
 /// A group's changes by kind.
 #[derive(Default)]
@@ -66,32 +64,43 @@ struct KeyedArrays<'a> {
     fingerprints: Vec<Vec<u8>>,
 }
 
-/// Its columns are those of the [`ClaimArrays`], [`LeaseArrays`] and [`SettledArrays`] of a group.
-const WRITE_GROUP: &str = "SELECT * FROM write_group($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, \
-    $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28)";
+/// Within a transaction. Its columns are those of the arrays of a group.
+static WRITE_GROUP: LazyLock<String> = LazyLock::new(|| write_group("NULL"));
 
-const FORGET_LEASES: &str = "DELETE FROM settled_leases WHERE uuid = ANY ($1)";
+/// As a transaction of its own, with a lock for others to wait for.
+static WRITE_ALONE: LazyLock<String> = LazyLock::new(|| write_group("$33"));
+
+fn write_group(lock: &str) -> String {
+    let arrays: Vec<_> = (1..=32).map(|n| format!("${n}")).collect();
+    format!("SELECT * FROM write_group({lock}, {})", arrays.join(", "))
+}
 
 const LOCK_CLAIMS: &str = "SELECT lock_claims($1, $2)";
 
 const CHANGE_CLAIMS: &str = "
-    UPDATE claims c SET bucket_spelling = n3, uuid = n4, creator_id = n5, subject_type = n6, subject_id = n7,
-        source_type = n8, source_id = n9, user_data = n10, status = n11, lease_uuid = n12, leased_at = n13,
-        created_at = n14, updated_at = n15, replaced = n16::json
-    FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
-        AS n (n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, n12, n13, n14, n15, n16)
-    WHERE c.bucket_type = n1 AND c.bucket_value = n2";
+    WITH done AS (
+        UPDATE claims c SET bucket_spelling = n3, uuid = n4, creator_id = n5, subject_type = n6, subject_id = n7,
+            source_type = n8, source_id = n9, user_data = n10, status = n11, lease_uuid = n12, leased_at = n13,
+            created_at = n14, updated_at = n15, replaced = n16::json
+        FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+            AS n (n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, n12, n13, n14, n15, n16)
+        WHERE c.bucket_type = n1 AND c.bucket_value = n2 RETURNING 1
+    ) SELECT expect_rows(count(*), cardinality($1)) FROM done";
 
 const REMOVE_CLAIMS: &str = "
-    DELETE FROM claims c USING unnest($1, $2) AS k (t, v) WHERE c.bucket_type = k.t AND c.bucket_value = k.v";
+    WITH done AS (
+        DELETE FROM claims c USING unnest($1, $2) AS k (t, v) WHERE c.bucket_type = k.t AND c.bucket_value = k.v RETURNING 1
+    ) SELECT expect_rows(count(*), cardinality($1)) FROM done";
 
-const INSERT_KEYS: &str = "
-    INSERT INTO idempotency_keys (creator_id, idempotency_key, lease_uuid, fingerprint)
-    SELECT * FROM unnest($1, $2, $3, $4)";
+const FORGET_LEASES: &str = "
+    WITH done AS (DELETE FROM settled_leases WHERE uuid = ANY ($1) RETURNING 1)
+    SELECT expect_rows(count(*), cardinality($1)) FROM done";
 
 const REMOVE_KEYS: &str = "
-    DELETE FROM idempotency_keys k USING unnest($1, $2) AS n (cell, name)
-    WHERE k.creator_id = n.cell AND k.idempotency_key = n.name";
+    WITH done AS (
+        DELETE FROM idempotency_keys k USING unnest($1, $2) AS n (cell, name)
+        WHERE k.creator_id = n.cell AND k.idempotency_key = n.name RETURNING 1
+    ) SELECT expect_rows(count(*), cardinality($1)) FROM done";
 
 impl<'a> Writes<'a> {
     /// Sorts a group's changes by kind, and each kind by its keys.
@@ -100,7 +109,10 @@ impl<'a> Writes<'a> {
     /// A change that no command makes.
     pub(super) fn of(changes: &'a NetChanges) -> Result<Self, StoreError> {
         let mut writes = Self::default();
-        changes.leases.iter().try_for_each(|change| writes.lease(change))?;
+        let mut leases: Vec<_> = changes.leases.iter().collect();
+        // New ones stay in the order of their commands, which is that of their fences.
+        leases.sort_by_key(|change| change.before.is_some().then_some(change.key));
+        leases.into_iter().try_for_each(|change| writes.lease(change))?;
         let mut claims: Vec<_> = changes.claims.iter().collect();
         claims.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         claims.into_iter().try_for_each(|change| writes.claim(change))?;
@@ -156,41 +168,54 @@ impl<'a> Writes<'a> {
         }
     }
 
-    /// Sends every statement that has something to do, in order.
-    pub(super) fn flights<'c>(&'c self, client: &'c Client) -> Vec<Flight<'c, Done>> {
+    /// Whether [`Writes::alone`] writes all of it.
+    pub(super) fn is_one_statement(&self) -> bool {
+        self.contended.is_empty()
+            && self.removed.is_empty()
+            && self.changed.is_empty()
+            && self.forgotten.is_empty()
+            && self.unkeyed.0.is_empty()
+    }
+
+    /// Writes what one statement can, as a transaction of its own, and returns the fences of new leases.
+    pub(super) async fn alone(&self, client: &Client, lock: i64) -> Written {
+        let parameters = [self.group_parameters(), vec![(&lock as _, Type::INT8)]];
+        client.query_typed(&WRITE_ALONE, &parameters.concat()).await
+    }
+
+    /// Sends every statement that has something to do, in order; the last one returns the fences of new leases.
+    pub(super) fn flights<'c>(&'c self, client: &'c Client) -> Vec<Flight<'c>> {
         let mut flights = Vec::new();
-        if !self.contended.is_empty() {
-            flights.push(locked(client, self.contended.parameters()));
-        }
-        let mut push = |sql: &'static str, parameters: Parameters<'c>, expected: usize| {
-            if expected > 0 {
-                flights.push(written(client, sql, parameters, expected));
+        let mut push = |sql: &'static str, parameters: Parameters<'c>, is_empty: bool| {
+            if !is_empty {
+                flights
+                    .push(async move { client.query_typed(sql, &parameters).await.map(|_| Vec::new()) }.boxed_local());
             }
         };
-        push(REMOVE_CLAIMS, self.removed.parameters(), self.removed.len());
-        push(CHANGE_CLAIMS, self.changed.parameters(), self.changed.len());
-        push(FORGET_LEASES, vec![(&self.forgotten, Type::UUID_ARRAY)], self.forgotten.len());
+        push(LOCK_CLAIMS, self.contended.parameters(), self.contended.is_empty());
+        push(REMOVE_CLAIMS, self.removed.parameters(), self.removed.is_empty());
+        push(CHANGE_CLAIMS, self.changed.parameters(), self.changed.is_empty());
+        push(FORGET_LEASES, vec![(&self.forgotten, Type::UUID_ARRAY)], self.forgotten.is_empty());
         let unkeyed = vec![(&self.unkeyed.0 as _, Type::INT8_ARRAY), (&self.unkeyed.1 as _, Type::TEXT_ARRAY)];
-        push(REMOVE_KEYS, unkeyed, self.unkeyed.0.len());
-        let most = [
+        push(REMOVE_KEYS, unkeyed, self.unkeyed.0.is_empty());
+        let is_empty = self.rested.1.is_empty() && self.inserted.is_empty() && self.settled.uuids.is_empty();
+        if !(is_empty && self.begun.uuids.is_empty()) {
+            let parameters = self.group_parameters();
+            flights.push(async move { client.query_typed(&WRITE_GROUP, &parameters).await }.boxed_local());
+        }
+        flights
+    }
+
+    fn group_parameters(&self) -> Parameters<'_> {
+        let parameters = [
             self.rested.0.parameters(),
-            vec![(&self.rested.1, Type::TIMESTAMPTZ_ARRAY)],
+            vec![(&self.rested.1 as _, Type::TIMESTAMPTZ_ARRAY)],
             self.inserted.parameters(),
             self.settled.parameters(),
             self.begun.parameters(),
+            self.keyed.parameters(),
         ];
-        if !(self.rested.1.is_empty()
-            && self.inserted.is_empty()
-            && self.settled.uuids.is_empty()
-            && self.begun.uuids.is_empty())
-        {
-            flights.push(group_written(client, most.concat()));
-        }
-        let keyed = self.keyed.cells.len();
-        if keyed > 0 {
-            flights.push(written(client, INSERT_KEYS, self.keyed.parameters(), keyed));
-        }
-        flights
+        parameters.concat()
     }
 }
 
@@ -213,20 +238,6 @@ fn only_rests(before: &Claim, after: &Claim) -> bool {
 
 fn unheard_of(what: &str) -> StoreError {
     StoreError::Failed(format!("a change of a {what} that no command makes"))
-}
-
-fn written<'a>(client: &'a Client, sql: &'static str, parameters: Parameters<'a>, expected: usize) -> Flight<'a, Done> {
-    let expected = expected as u64;
-    let done = async move { client.execute_typed(sql, &parameters).await.map(|found| Done::Rows { found, expected }) };
-    done.boxed_local()
-}
-
-fn locked<'a>(client: &'a Client, parameters: Parameters<'a>) -> Flight<'a, Done> {
-    async move { client.query_typed(LOCK_CLAIMS, &parameters).await.map(|_| Done::Nothing) }.boxed_local()
-}
-
-fn group_written<'a>(client: &'a Client, parameters: Parameters<'a>) -> Flight<'a, Done> {
-    async move { client.query_typed(WRITE_GROUP, &parameters).await.map(Done::Fences) }.boxed_local()
 }
 
 impl<'a> LeaseArrays<'a> {

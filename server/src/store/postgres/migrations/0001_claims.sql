@@ -74,6 +74,13 @@ CREATE TABLE idempotency_keys (
 
 COMMENT ON TABLE idempotency_keys IS 'The leases that begins with these keys got, for as long as the leases are remembered';
 
+-- Groups of commands whose server could not know whether they were kept, and has decided them again: what arrives of them
+-- late is turned away.
+CREATE TABLE abandoned_groups (
+    number       bigint      PRIMARY KEY,
+    abandoned_at timestamptz NOT NULL DEFAULT now()
+);
+
 -- The configured bucket types and the rules under which claims of them were made.
 CREATE TABLE bucket_types (
     number    integer PRIMARY KEY,
@@ -100,6 +107,35 @@ BEGIN
     PERFORM pg_advisory_xact_lock(lock);
 END $$;
 
+-- Begins a group whose rows were presumed, not read, and which is one statement. It does not wait for others long: where it
+-- would have to, its presumptions are likely wrong.
+CREATE FUNCTION begin_presumed_group(lock bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('lock_timeout', '100ms', true),
+            set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
+            set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true),
+            set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true);
+    PERFORM pg_advisory_xact_lock(lock);
+    IF EXISTS (SELECT FROM abandoned_groups WHERE number = lock) THEN
+        RAISE serialization_failure USING MESSAGE = 'this group has been decided again';
+    END IF;
+END $$;
+
+-- Waits until a group of unknown outcome has ended, and makes sure that it has where it has not begun yet.
+CREATE FUNCTION abandon_group(lock bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(lock);
+    INSERT INTO abandoned_groups (number) VALUES (lock) ON CONFLICT DO NOTHING;
+END $$;
+
+-- Where fewer rows are there than are to change, somebody else changed them meanwhile: the group is decided again.
+CREATE FUNCTION expect_rows(there bigint, expected bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF there <> expected THEN
+        RAISE serialization_failure USING MESSAGE = format('%s of %s rows are there', there, expected);
+    END IF;
+END $$;
+
 CREATE FUNCTION read_claims(types integer[], names text[]) RETURNS SETOF claims LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY SELECT c.* FROM unnest(types, names) AS k (t, v)
@@ -109,7 +145,8 @@ END $$;
 -- Leases that are to be settled, locked in the order of their ids.
 CREATE FUNCTION lock_leases(uuids uuid[]) RETURNS SETOF claim_leases LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN QUERY SELECT l.* FROM claim_leases l WHERE l.uuid = ANY (uuids) ORDER BY l.uuid FOR UPDATE;
+    RETURN QUERY SELECT l.* FROM unnest(uuids) AS n (u) JOIN claim_leases l ON l.uuid = n.u
+        ORDER BY l.uuid FOR UPDATE OF l;
 END $$;
 
 -- Claims at rest that are to change, locked in the order of their keys.
@@ -122,26 +159,29 @@ BEGIN
 END $$;
 
 -- What nearly every group writes, in one statement: claims that come to rest with nothing else changed (r_), new claims (c_),
--- leases that are settled (s_) and begun (l_), whose fences it returns. Where fewer rows are there than are to change,
--- somebody changed them by hand meanwhile: the group is decided again.
+-- leases that are begun (l_), whose fences it returns, their idempotency keys (k_), and leases that are settled (s_).
+-- With `presumed_lock` it is a transaction of its own.
 CREATE FUNCTION write_group(
+    presumed_lock bigint,
     r_types integer[], r_names text[], r_times timestamptz[],
     c_types integer[], c_names text[], c_spellings text[], c_uuids uuid[], c_cells bigint[], c_subject_types integer[],
     c_subject_ids bigint[], c_source_types integer[], c_source_ids bytea[], c_user_data bytea[], c_statuses smallint[],
     c_leases uuid[], c_leased_at timestamptz[], c_created_at timestamptz[], c_updated_at timestamptz[], c_replaced text[],
     s_uuids uuid[], s_committed boolean[], s_times timestamptz[],
-    l_uuids uuid[], l_cells bigint[], l_times timestamptz[], l_keys text[], l_types text[], l_names text[]
+    l_uuids uuid[], l_cells bigint[], l_times timestamptz[], l_keys text[], l_types text[], l_names text[],
+    k_cells bigint[], k_keys text[], k_leases uuid[], k_fingerprints bytea[]
 ) RETURNS TABLE (lease uuid, number bigint) LANGUAGE plpgsql AS $$
 DECLARE
     written bigint;
 BEGIN
+    IF presumed_lock IS NOT NULL THEN
+        PERFORM begin_presumed_group(presumed_lock);
+    END IF;
     IF cardinality(r_types) > 0 THEN
         UPDATE claims c SET status = 1, lease_uuid = NULL, leased_at = NULL, replaced = NULL, updated_at = n.at
         FROM unnest(r_types, r_names, r_times) AS n (t, v, at) WHERE c.bucket_type = n.t AND c.bucket_value = n.v;
         GET DIAGNOSTICS written = ROW_COUNT;
-        IF written <> cardinality(r_types) THEN
-            RAISE serialization_failure USING MESSAGE = 'a claim is gone';
-        END IF;
+        PERFORM expect_rows(written, cardinality(r_types));
     END IF;
     -- In the order given, that of the keys.
     IF cardinality(c_types) > 0 THEN
@@ -160,14 +200,18 @@ BEGIN
             FROM unnest(l_uuids, l_cells, l_times, l_keys, l_types, l_names) AS n (u, c, t, k, bt, bv)
             RETURNING l.uuid, l.fence;
     END IF;
+    IF cardinality(k_cells) > 0 THEN
+        INSERT INTO idempotency_keys (creator_id, idempotency_key, lease_uuid, fingerprint)
+        SELECT * FROM unnest(k_cells, k_keys, k_leases, k_fingerprints);
+    END IF;
     IF cardinality(s_uuids) > 0 THEN
-        WITH gone AS (DELETE FROM claim_leases l WHERE l.uuid = ANY (s_uuids) RETURNING *)
+        WITH gone AS (
+            DELETE FROM claim_leases l USING unnest(s_uuids, s_committed, s_times) AS n (u, c, t) WHERE l.uuid = n.u
+            RETURNING l.uuid, l.creator_id, l.fence, n.c, l.created_at, n.t, l.idempotency_key
+        )
         INSERT INTO settled_leases (uuid, creator_id, fence, committed, created_at, settled_at, idempotency_key)
-        SELECT gone.uuid, gone.creator_id, gone.fence, n.c, gone.created_at, n.t, gone.idempotency_key
-        FROM gone JOIN unnest(s_uuids, s_committed, s_times) AS n (u, c, t) ON n.u = gone.uuid;
+        SELECT * FROM gone;
         GET DIAGNOSTICS written = ROW_COUNT;
-        IF written <> cardinality(s_uuids) THEN
-            RAISE serialization_failure USING MESSAGE = 'a lease is gone';
-        END IF;
+        PERFORM expect_rows(written, cardinality(s_uuids));
     END IF;
 END $$;

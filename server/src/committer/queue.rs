@@ -20,9 +20,11 @@ const MAX_GROUP_CLAIMS: usize = 8_000;
 /// How long a group waits at the most for the callers of the last one to come back: about what a save takes anyway.
 const MAX_GATHER: Duration = Duration::from_millis(1);
 
-/// A group that is taken while another is being written has at least as many commands, if it need not wait long for them:
+/// A group that is taken while another is being written has at least as many commands, or waits until that one is written:
 /// two small groups at once take a database longer than one after the other.
 const MIN_JOBS_BESIDE: usize = 24;
+/// How long it waits for that at the most.
+const MAX_WAIT_BESIDE: Duration = Duration::from_millis(10);
 
 /// A command that waits for its answer.
 pub(super) struct Job {
@@ -66,14 +68,16 @@ impl Waiting {
 pub(super) struct Gather {
     jobs: usize,
     at_most: Duration,
+    // While another group is being written.
+    beside: Duration,
 }
 
 impl Gather {
-    pub(super) const NOBODY: Self = Self { jobs: 1, at_most: Duration::ZERO };
+    pub(super) const NOBODY: Self = Self { jobs: 1, at_most: Duration::ZERO, beside: Duration::ZERO };
 
     /// After a group of `jobs` that took `save` to keep.
     pub(super) fn after(jobs: usize, save: Duration) -> Self {
-        Self { jobs: jobs.min(MAX_GROUP_COMMANDS), at_most: save.min(MAX_GATHER) }
+        Self { jobs: jobs.min(MAX_GROUP_COMMANDS), at_most: save.min(MAX_GATHER), beside: save.min(MAX_WAIT_BESIDE) }
     }
 }
 
@@ -120,18 +124,30 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits until something waits, then until `gather` jobs do or the time is up; nothing comes once the queue is closed
-    /// and empty.
+    /// Waits until something waits, then until enough do or the time is up; nothing comes once the queue is closed and empty.
     fn wait(&self, gather: Gather) -> MutexGuard<'_, Waiting> {
         let mut waiting = self.lock();
         waiting.wanted = 1;
         let idle = |waiting: &mut Waiting| waiting.len() == 0 && !waiting.closed;
         waiting = self.arrived.wait_while(waiting, idle).unwrap_or_else(PoisonError::into_inner);
-        let few = |waiting: &mut Waiting| {
-            waiting.wanted = if waiting.under_way > 0 { gather.jobs.max(MIN_JOBS_BESIDE) } else { gather.jobs };
-            waiting.len() < waiting.wanted && !waiting.closed
-        };
-        let at_most = if waiting.under_way > 0 { MAX_GATHER } else { gather.at_most };
+        let enough = gather.jobs.max(MIN_JOBS_BESIDE);
+        waiting = self.wait_for(enough, gather.beside, waiting, |waiting| waiting.under_way > 0);
+        if waiting.under_way > 0 {
+            return waiting;
+        }
+        self.wait_for(gather.jobs, gather.at_most, waiting, |_| true)
+    }
+
+    /// Waits until as many jobs wait, the time is up, or there is no sense in it any more.
+    fn wait_for<'a>(
+        &self,
+        jobs: usize,
+        at_most: Duration,
+        mut waiting: MutexGuard<'a, Waiting>,
+        makes_sense: impl Fn(&Waiting) -> bool,
+    ) -> MutexGuard<'a, Waiting> {
+        waiting.wanted = jobs;
+        let few = |waiting: &mut Waiting| waiting.len() < jobs && !waiting.closed && makes_sense(waiting);
         let waited = self.arrived.wait_timeout_while(waiting, at_most, few);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }

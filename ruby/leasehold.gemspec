@@ -1,0 +1,21 @@
+# frozen_string_literal: true
+
+require_relative "lib/leasehold/version"
+
+Gem::Specification.new do |spec|
+  spec.name = "leasehold"
+  spec.version = Leasehold::VERSION
+  spec.summary = "Keeps unique attributes unique across many databases"
+  spec.description = "Claims in ActiveRecord, checked, settled, reconciled and verified against a Leasehold server."
+  spec.authors = ["The Leasehold authors"]
+  spec.license = "MIT"
+  spec.required_ruby_version = ">= 3.1"
+  spec.metadata = { "rubygems_mfa_required" => "true" }
+
+  spec.files = Dir.chdir(__dir__) { Dir["{lib,sig}/**/*.{rb,rbs,rake,yml,tt,erb}", "README.md"] }
+  spec.require_paths = ["lib"]
+
+  spec.add_dependency "google-protobuf", ">= 3.21"
+  spec.add_dependency "googleapis-common-protos-types", ">= 1.4"
+  spec.add_dependency "grpc", ">= 1.51"
+end

@@ -1,0 +1,123 @@
+# frozen_string_literal: true
+
+module Leasehold
+  class Client
+    # Between the values of this gem and the messages of the wire.
+    class Messages
+      V1 = Gitlab::Cells::TopologyService::Claims::V1
+      UUID = Gitlab::Cells::TopologyService::Types::V1::UUID
+
+      def initialize(cell_id)
+        @cell_id = cell_id
+      end
+
+      def begin_update(creates, destroys)
+        V1::BeginUpdateRequest.new(
+          cell_id: @cell_id,
+          create_records: metadata_of(:create, creates),
+          destroy_records: metadata_of(:destroy, destroys)
+        )
+      end
+
+      def commit_update(uuid)
+        V1::CommitUpdateRequest.new(cell_id: @cell_id, lease_uuid: UUID.new(value: uuid))
+      end
+
+      def rollback_update(uuid)
+        V1::RollbackUpdateRequest.new(cell_id: @cell_id, lease_uuid: UUID.new(value: uuid))
+      end
+
+      def list_leases(created_after, cursor, limit)
+        created_after &&= Google::Protobuf::Timestamp.new(seconds: created_after.to_i, nanos: created_after.nsec)
+        V1::ListLeasesRequest.new(cell_id: @cell_id, created_after: created_after, next: cursor, limit: limit)
+      end
+
+      def list_records(source_type, bucket_types, after, upto)
+        V1::ListRecordsRequest.new(
+          cell_id: @cell_id,
+          source_type: source_type,
+          bucket_types: bucket_types,
+          source_id_gt: after.to_s.b,
+          source_id_lte: upto.to_s.b
+        )
+      end
+
+      def get_record(bucket_type, value)
+        V1::GetRecordRequest.new(bucket: V1::Bucket.new(type: bucket_type, value: value))
+      end
+
+      def lease_page(response, server_time)
+        leases = response.leases.map do |lease|
+          OutstandingLease.new(
+            uuid: lease.uuid.value, created_at: time(lease.created_at), updated_at: time(lease.updated_at)
+          )
+        end
+        LeasePage.new(leases: leases, cursor: response.next, server_time: server_time)
+      end
+
+      def record_page(response, server_time)
+        records = response.records.map { |record| record(record) }
+        RecordPage.new(records: records, truncated: response.truncated, server_time: server_time)
+      end
+
+      def record(record)
+        Record.new(
+          uuid: record.uuid.value,
+          claim: claim(record.metadata),
+          cell_id: record.cell_id,
+          status: record.status,
+          lease_uuid: record.lease_uuid&.value,
+          created_at: time(record.created_at),
+          updated_at: time(record.updated_at)
+        )
+      end
+
+      private
+
+      def metadata_of(list, claims)
+        claims.each_with_index.map do |claim, position|
+          metadata(claim)
+        rescue ArgumentError, TypeError, RangeError, EncodingError => e
+          refuse(list, position, claim, e)
+        end
+      end
+
+      def metadata(claim)
+        V1::Metadata.new(
+          bucket: V1::Bucket.new(type: claim[:bucket_type], value: claim[:bucket_value]),
+          subject: claim[:subject_id] && V1::Subject.new(type: claim[:subject_type], id: claim[:subject_id]),
+          source: claim[:source_id] && V1::Source.new(type: claim[:source_type], rails_primary_key_id: claim[:source_id].b)
+        )
+      end
+
+      # What does not even fit into a message. The error's own words are left out, since they quote the value.
+      def refuse(list, position, claim, error)
+        bucket_type = claim[:bucket_type]
+        rejected = RejectedClaim.new(list: list, position: position, bucket_type: bucket_type, code: "INVALID_UPDATE")
+        message = "`#{list}_records[#{position}]`: a member is of the wrong type (#{error.class})"
+        raise Error::Invalid.new(message, code: "INVALID_UPDATE", rejected: [rejected])
+      end
+
+      def claim(metadata)
+        bucket, subject, source = metadata.bucket, metadata.subject, metadata.source
+        Claim.new(
+          bucket_type: number(V1::Bucket::Type, bucket.type),
+          bucket_value: bucket.value,
+          subject_type: number(V1::Subject::Type, subject.type),
+          subject_id: subject.id,
+          source_type: number(V1::Source::Type, source.type),
+          source_id: source.rails_primary_key_id
+        )
+      end
+
+      # Numbers that the contract has no name for stay numbers.
+      def number(enum, value)
+        value.is_a?(Integer) ? value : enum.resolve(value)
+      end
+
+      def time(timestamp)
+        Time.at(timestamp.seconds, timestamp.nanos, :nanosecond).utc
+      end
+    end
+  end
+end

@@ -1,0 +1,92 @@
+# frozen_string_literal: true
+
+require "logger"
+
+module Leasehold
+  # What a cell has to say once, in `Leasehold.configure`.
+  class Configuration
+    # @return [String] host and port of the claims server
+    attr_accessor :address
+    # @return [Integer] the number of this cell
+    attr_accessor :cell_id
+    # @return [Hash] `{ ca:, certificate:, key: }`, paths of PEM files; or `{ insecure: true }` for a connection that
+    #   anybody on the way can read and change
+    attr_accessor :tls
+    # @return [Numeric] time for one try of a call within a request
+    attr_accessor :request_deadline_seconds
+    # @return [Numeric] time for one try of a call of reconciliation
+    attr_accessor :reconciliation_deadline_seconds
+    # @return [Numeric] time for one try of a call of verification
+    attr_accessor :verification_deadline_seconds
+    # @return [Integer] tries of one call, where the first got no answer
+    attr_accessor :tries
+    # @return [Integer] begins under way at a time in one process; more are refused at once
+    attr_accessor :max_concurrent_begins
+    # @return [Integer] begins in a row without an answer after which no more are sent for a while
+    attr_accessor :circuit_failures
+    # @return [Numeric] how long none is sent
+    attr_accessor :circuit_open_seconds
+    # @return [Numeric] age from which a lease is given up by whoever began it
+    attr_accessor :stale_after_seconds
+    # @return [Numeric] verification leaves alone what was changed so recently
+    attr_accessor :recent_within_seconds
+    # @return [Logger] where jobs report
+    attr_accessor :logger
+
+    def initialize
+      @request_deadline_seconds = 0.3
+      @reconciliation_deadline_seconds = 1
+      @verification_deadline_seconds = 10
+      @tries = 2
+      @max_concurrent_begins = 300
+      @circuit_failures = 10
+      @circuit_open_seconds = 5
+      @stale_after_seconds = 600
+      @recent_within_seconds = 3600
+      @feature_enabled = ->(_flag) { true }
+      @logger = Logger.new($stderr, level: Logger::WARN)
+    end
+
+    # Keeps the block that says whether a feature flag is on. Without one all are.
+    #
+    # @yieldparam flag [Symbol]
+    def feature_enabled(&block)
+      @feature_enabled = block
+    end
+
+    # Whether the feature flag is on.
+    #
+    # @param flag [Symbol]
+    def feature_enabled?(flag)
+      @feature_enabled.call(flag) ? true : false
+    end
+
+    # Refuses what cannot work.
+    #
+    # @raise [Error::Misconfigured] naming the setting, and what it has to be
+    # @return [self]
+    def validate!
+      check(:address, "host and port of the claims server") { |value| value.is_a?(String) && value.match?(/\A\S+:\d+\z/) }
+      check(:cell_id, "the number of this cell, 1 or more") { |value| value.is_a?(Integer) && value.positive? }
+      check(:tls, "`{ ca:, certificate:, key: }`, or `{ insecure: true }`") { |value| value.is_a?(Hash) }
+      %i[tries max_concurrent_begins circuit_failures].each do |name|
+        check(name, "1 or more") { |value| value.is_a?(Integer) && value.positive? }
+      end
+      durations.each { |name| check(name, "more than 0") { |value| value.is_a?(Numeric) && value.positive? } }
+      self
+    end
+
+    private
+
+    def durations
+      instance_variables.map { |name| name.to_s.delete_prefix("@") }.grep(/_seconds\z/)
+    end
+
+    def check(name, wanted)
+      value = public_send(name)
+      return if yield(value)
+
+      raise Error::Misconfigured.new("`#{name}` is #{value.inspect}: say #{wanted}", code: "MISCONFIGURED")
+    end
+  end
+end

@@ -1,0 +1,53 @@
+# frozen_string_literal: true
+
+require "tmpdir"
+
+# Ruby code of the wire contract, generated into lib/leasehold/proto.
+module Protos
+  RUBY = File.expand_path("..", __dir__)
+  SOURCE = File.expand_path("../proto/proto", RUBY)
+  TARGET = File.join(RUBY, "lib/leasehold/proto")
+
+  # What the client speaks, with all that it stands on; the rest is in gems of its own.
+  FILES = %w[
+    gitlab/cells/topology_service/access_control.proto
+    gitlab/cells/topology_service/cell_info.proto
+    gitlab/cells/topology_service/claims/v1/claim_service.proto
+    gitlab/cells/topology_service/claims/v1/record.proto
+    gitlab/cells/topology_service/types/v1/claim.proto
+    gitlab/cells/topology_service/types/v1/uuid.proto
+    leasehold/v1/rejection.proto
+  ].freeze
+
+  module_function
+
+  # Writes the generated code into `directory`.
+  def generate(directory = TARGET)
+    command = ["grpc_tools_ruby_protoc", "-I", SOURCE, "--ruby_out=#{directory}", "--grpc_out=#{directory}", *FILES]
+    system(*command, exception: true)
+    Dir.glob("**/*.rb", base: directory).each { |path| localise(File.join(directory, path)) }
+  end
+
+  # The generated code, by its path.
+  def generated
+    Dir.mktmpdir do |directory|
+      generate(directory)
+      read(directory)
+    end
+  end
+
+  # The code that is committed, by its path.
+  def committed
+    read(TARGET)
+  end
+
+  def read(directory)
+    Dir.glob("**/*.rb", base: directory).sort.to_h { |path| [path, File.read(File.join(directory, path))] }
+  end
+
+  # Generated files require each other from the load path, where another gem's might lie.
+  def localise(path)
+    text = File.read(path)
+    File.write(path, text.gsub(%r{^require '(gitlab|leasehold)/}, %q(require 'leasehold/proto/\1/)))
+  end
+end

@@ -46,6 +46,20 @@ impl SourceId {
         Self(SmallVec::from_slice(bytes))
     }
 
+    /// From a key that is an integer, as the wire has it. None below 0, where the order of bytes would not be that of keys.
+    pub fn from_integer(key: i64) -> Option<Self> {
+        u64::try_from(key).ok().map(Self::from)
+    }
+
+    /// From a key that is text, as the wire has it: the 16 bytes of a UUID in its 36-character form, else the text's own.
+    pub fn from_text(key: &str) -> Self {
+        let hyphenated = key.len() == uuid::fmt::Hyphenated::LENGTH;
+        match Uuid::try_parse(key) {
+            Ok(uuid) if hyphenated => Self::from_bytes(uuid.as_bytes()),
+            _ => Self::from_bytes(key.as_bytes()),
+        }
+    }
+
     /// The key's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0

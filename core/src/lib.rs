@@ -11,6 +11,8 @@
 //! - *Commands* take a [`transaction::Transaction`], the command and `now`: [`update::begin`], [`update::settle`],
 //!   [`update::forget`]. A refusal is a value, a [`rejection::Rejection`]; an `Err` is a failing store.
 //! - *Queries* say what to scan and make pages of the rows: [`query`].
+//! - *Machines* say what their host is to do next and are fed what came of it: [`reconcile`] settles what a cell left
+//!   outstanding.
 //!
 //! **The order of calls.** A cell begins an update, commits its own database transaction with the lease's id in it, then
 //! commits the lease; where its transaction fails it rolls the lease back. Commit and rollback may be repeated; what they
@@ -35,6 +37,7 @@ pub mod invariant;
 pub mod lease;
 pub mod memory;
 pub mod query;
+pub mod reconcile;
 pub mod rejection;
 pub mod rules;
 pub mod store;

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use crate::claim::{Claim, ClaimState};
 use crate::lease::{Lease, LeaseState, Outcome};
+use crate::reconcile::{Decision, Presence};
 
 /// One edge: from a state, by an event, to a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +105,38 @@ pub const LEASE: [Edge<LeaseStatus, LeaseEvent>; 5] = {
         edge(Outstanding, Rollback, RolledBack),
         edge(Committed, Forget, Absent),
         edge(RolledBack, Forget, Absent),
+    ]
+};
+
+/// One row of the table of reconciliation: how either side stands to a lease, and what to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ruling {
+    /// The cell's own row of the lease.
+    pub local: Presence,
+    /// The server's outstanding lease.
+    pub remote: Presence,
+    /// What to do.
+    pub decision: Decision,
+}
+
+const fn ruling(local: Presence, remote: Presence, decision: Decision) -> Ruling {
+    Ruling { local, remote, decision }
+}
+
+/// What reconciliation decides (R01): every pair has its row.
+pub const RECONCILE: [Ruling; 9] = {
+    use Decision::{Commit, Leave, LookUp, RollBack};
+    use Presence::{Fresh, Missing, Stale};
+    [
+        ruling(Fresh, Fresh, Leave),
+        ruling(Fresh, Stale, Leave),
+        ruling(Fresh, Missing, Leave),
+        ruling(Stale, Fresh, Commit),
+        ruling(Stale, Stale, Commit),
+        ruling(Stale, Missing, LookUp),
+        ruling(Missing, Fresh, Leave),
+        ruling(Missing, Stale, RollBack),
+        ruling(Missing, Missing, Leave),
     ]
 };
 

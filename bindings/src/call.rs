@@ -1,0 +1,179 @@
+//! What is asked and answered at once.
+
+use leasehold_core::batch::{Batch, ClaimRequest, MAX_SOURCE_ID_BYTES, UpdateRequest};
+use leasehold_core::bucket::BucketType;
+use leasehold_core::catalogue::Catalogue;
+use leasehold_core::claim::{Source, SourceId, Subject};
+use leasehold_core::rejection::Reason;
+use serde::{Deserialize, Serialize};
+
+use crate::error::DetailedError;
+
+/// What a language package asks the engine.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(tag = "call", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Call {
+    /// The form of a value that decides whether two are the same (B12).
+    CanonicalForm {
+        /// The bucket type's number on the wire.
+        bucket_type: i32,
+        /// The value as a person gave it.
+        value: String,
+    },
+    /// Whether an update is one that can be begun: all that is refused before anything is read (B07, B11, B12, B14).
+    CheckBatch {
+        /// The claims to create.
+        creates: Vec<Claim>,
+        /// The claims to destroy.
+        destroys: Vec<Claim>,
+    },
+    /// A row's primary key as the bytes that a claim's source has.
+    EncodeSourceId {
+        /// The key.
+        key: SourceKey,
+    },
+}
+
+/// One claim of an update.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// The bucket type's number on the wire.
+    pub bucket_type: i32,
+    /// The value as a person gave it.
+    pub bucket_value: String,
+    /// Who is to hold it.
+    pub subject: Option<Subject>,
+    /// The row it comes from.
+    pub source: Option<Source>,
+}
+
+/// A row's primary key as its language has it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SourceKey {
+    /// An integer, 0 or more.
+    Integer(i64),
+    /// Text; in the 36-character form of a UUID, the UUID.
+    Text(String),
+}
+
+/// What the engine answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// See [`Call::CanonicalForm`].
+    CanonicalForm(String),
+    /// See [`Call::CheckBatch`].
+    BatchIsValid,
+    /// See [`Call::EncodeSourceId`].
+    SourceId(SourceId),
+}
+
+/// Asks the engine.
+///
+/// # Errors
+/// The engine refuses; the code says why.
+pub fn call(call: Call, catalogue: &Catalogue) -> Result<Answer, DetailedError> {
+    match call {
+        Call::CanonicalForm { bucket_type, value } => {
+            let bucket = catalogue.bucket(BucketType(bucket_type), value.into())?;
+            Ok(Answer::CanonicalForm(bucket.key.canonical.to_string()))
+        }
+        Call::CheckBatch { creates, destroys } => {
+            let requests = |claims: Vec<Claim>| claims.into_iter().map(ClaimRequest::from).collect();
+            Batch::parse(UpdateRequest { creates: requests(creates), destroys: requests(destroys) }, catalogue)?;
+            Ok(Answer::BatchIsValid)
+        }
+        Call::EncodeSourceId { key } => encode(key).map(Answer::SourceId),
+    }
+}
+
+impl From<Claim> for ClaimRequest {
+    fn from(claim: Claim) -> Self {
+        Self {
+            bucket_type: BucketType(claim.bucket_type),
+            value: claim.bucket_value.into(),
+            subject: claim.subject,
+            source: claim.source,
+            user_data: None,
+        }
+    }
+}
+
+fn encode(key: SourceKey) -> Result<SourceId, DetailedError> {
+    let id = match key {
+        SourceKey::Integer(key) => SourceId::from_integer(key).ok_or("an integer key is 0 or more"),
+        SourceKey::Text(key) => Ok(SourceId::from_text(&key)),
+    };
+    let id = id.map_err(|what| DetailedError::new(Reason::InvalidUpdate.code(), what))?;
+    match id.as_bytes().len() {
+        0 => Err(DetailedError::new(Reason::InvalidUpdate.code(), "the key is empty")),
+        bytes if bytes > MAX_SOURCE_ID_BYTES => {
+            let message = format!("`source_id_bytes` is {bytes}, at most {MAX_SOURCE_ID_BYTES} is allowed");
+            Err(DetailedError::new(Reason::LimitExceeded.code(), message))
+        }
+        _ => Ok(id),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    fn ask(text: &str) -> String {
+        let answer = call(serde_json::from_str(text).unwrap(), &Catalogue::default());
+        match answer {
+            Ok(answer) => serde_json::to_string(&answer),
+            Err(error) => serde_json::to_string(&error.code),
+        }
+        .unwrap()
+    }
+
+    #[test]
+    fn b12_canonical_forms_and_refusals_cross_the_border() {
+        let canonical = |value: &str| ask(&format!(r#"{{"call":"canonical_form","bucket_type":4,"value":"{value}"}}"#));
+        assert_eq!(canonical("Alice"), r#"{"canonical_form":"alice"}"#);
+        assert_eq!(canonical("two words"), r#""VALUE_NOT_ALLOWED""#);
+        assert_eq!(ask(r#"{"call":"canonical_form","bucket_type":99,"value":"x"}"#), r#""INVALID_UPDATE""#);
+    }
+
+    #[test]
+    fn b10_an_invalid_batch_names_every_claim() {
+        let claim = |value: &str| Claim {
+            bucket_type: 4,
+            bucket_value: value.into(),
+            subject: Some(Subject { subject_type: 4, id: 7 }),
+            source: Some(Source { source_type: leasehold_core::claim::SourceType(1), id: SourceId::from(7) }),
+        };
+        let check = |creates, destroys| call(Call::CheckBatch { creates, destroys }, &Catalogue::default());
+        assert_eq!(check(vec![claim("a")], vec![claim("A")]), Ok(Answer::BatchIsValid));
+        let error = check(vec![claim("a"), claim("a b"), claim("A")], vec![claim(" ")]).unwrap_err();
+        assert_eq!(error.code, "INVALID_UPDATE");
+        let details: Vec<_> = error.details.iter().map(|d| (d.list, d.position, d.bucket_type, d.code)).collect();
+        let expected = [
+            ("creates", 1, 4, "VALUE_NOT_ALLOWED"),
+            ("creates", 2, 4, "INVALID_UPDATE"),
+            ("destroys", 0, 4, "VALUE_NOT_ALLOWED"),
+        ];
+        assert_eq!(details, expected);
+        assert!(!format!("{error:?}").contains("a b"), "an error shows no value");
+        assert_eq!(check(vec![], vec![]).unwrap_err().details, []);
+    }
+
+    #[test]
+    fn keys_become_bytes_in_the_order_of_keys() {
+        let encode = |key: &str| ask(&format!(r#"{{"call":"encode_source_id","key":{key}}}"#));
+        assert_eq!(encode(r#"{"integer":258}"#), r#"{"source_id":"0000000000000102"}"#);
+        assert_eq!(encode(r#"{"integer":-1}"#), r#""INVALID_UPDATE""#);
+        assert_eq!(encode(r#"{"text":"ab"}"#), r#"{"source_id":"6162"}"#);
+        let uuid = r#"{"text":"01a1fefb-0383-7360-95c3-3b4e0d5dfab0"}"#;
+        assert_eq!(encode(uuid), r#"{"source_id":"01a1fefb0383736095c33b4e0d5dfab0"}"#);
+        let bare = encode(r#"{"text":"01a1fefb0383736095c33b4e0d5dfab0"}"#);
+        assert_eq!(bare.len(), r#"{"source_id":""}"#.len() + 64, "no other form of a uuid is one");
+        assert_eq!(encode(r#"{"text":""}"#), r#""INVALID_UPDATE""#);
+        assert_eq!(encode(&format!(r#"{{"text":"{}"}}"#, "x".repeat(129))), r#""LIMIT_EXCEEDED""#);
+    }
+}

@@ -29,6 +29,7 @@ module Leasehold
 
       def list_leases(created_after, cursor, limit)
         created_after &&= Google::Protobuf::Timestamp.new(seconds: created_after.to_i, nanos: created_after.nsec)
+        cursor &&= Google::Protobuf::Any.decode(cursor.unpack1("m0"))
         V1::ListLeasesRequest.new(cell_id: @cell_id, created_after: created_after, next: cursor, limit: limit)
       end
 
@@ -52,7 +53,9 @@ module Leasehold
             uuid: lease.uuid.value, created_at: time(lease.created_at), updated_at: time(lease.updated_at)
           )
         end
-        LeasePage.new(leases: leases, cursor: response.next, server_time: server_time)
+        # Text, so that whoever pages can keep it anywhere.
+        cursor = response.next && [Google::Protobuf::Any.encode(response.next)].pack("m0")
+        LeasePage.new(leases: leases, cursor: cursor, server_time: server_time)
       end
 
       def record_page(response, server_time)

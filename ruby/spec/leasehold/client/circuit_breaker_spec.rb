@@ -1,0 +1,51 @@
+# frozen_string_literal: true
+
+RSpec.describe Leasehold::Client::CircuitBreaker do
+  let(:breaker) { described_class.new(limit: 3, failures: 2, open_seconds: 0.05) }
+
+  def fail_once
+    breaker.run { raise Leasehold::Error::Unavailable }
+  rescue Leasehold::Error => e
+    e
+  end
+
+  def open
+    2.times { fail_once }
+  end
+
+  it "opens after failures in a row, not after refusals" do
+    expect(fail_once).not_to be_a(Leasehold::Error::CircuitOpen)
+    expect { breaker.run { raise Leasehold::Error::Taken } }.to raise_error(Leasehold::Error::Taken)
+    open
+    expect { breaker.run { raise "it ran" } }.to raise_error(Leasehold::Error::CircuitOpen) do |error|
+      expect(error.retry_after_seconds).to be > 0
+    end
+  end
+
+  it "lets a single probe through, whose failure opens it again" do
+    open
+    entered = Queue.new
+    fate = Queue.new
+    probe = wait_for("a probe") do
+      thread = Thread.new { breaker.run { entered << true and raise(fate.pop) } rescue $! }
+      entered.pop(true) rescue (thread.join(0.01) || entered.empty? ? nil : entered.pop)
+      thread if thread.alive?
+    end
+    expect(fail_once).to be_a(Leasehold::Error::CircuitOpen)
+    fate << Leasehold::Error::Unavailable.new
+    expect(probe.value).to be_a(Leasehold::Error::Unavailable)
+    expect(fail_once).to be_a(Leasehold::Error::CircuitOpen)
+    expect(wait_for("an answered probe") { breaker.run { :answered } rescue nil }).to eq(:answered)
+    expect(breaker.run { :closed }).to eq(:closed)
+  end
+
+  it "gives the place of an interrupted call back" do
+    10.times do
+      entered = Queue.new
+      thread = Thread.new { breaker.run { entered << true and Queue.new.pop } }
+      entered.pop
+      thread.kill.join
+    end
+    expect(breaker.run { :room }).to eq(:room)
+  end
+end

@@ -1,0 +1,59 @@
+# frozen_string_literal: true
+
+require "open3"
+require "rbconfig"
+
+# In processes of their own: gRPC's core allows no process to fork that has used it, and this one has.
+RSpec.describe Leasehold::Client, "across a fork" do
+  around { |example| Support::ClaimsServer.run { |server| @server = server and example.run } }
+
+  PRELUDE = <<~'RUBY'
+    require "leasehold"
+    Leasehold.configure do |c|
+      c.address = ARGV.fetch(0)
+      c.cell_id = 1
+      c.tls = { insecure: true }
+      c.request_deadline_seconds = 5
+    end
+    def claim(name)
+      { bucket_type: 4, bucket_value: name, subject_type: 4, subject_id: 7, source_type: 1, source_id: [7].pack("Q>") }
+    end
+    def in_child
+      reader, writer = IO.pipe
+      Process.wait(fork { writer.write(yield) })
+      writer.close
+      raise "the child failed: #{$?}" unless $?.success?
+      reader.read
+    end
+    def attempt
+      yield
+    rescue Leasehold::Error => e
+      e.class.name
+    end
+  RUBY
+
+  def run(script)
+    command = [RbConfig.ruby, "-I", File.expand_path("../../../lib", __dir__), "-e", PRELUDE + script, @server.address]
+    output, status = Open3.capture2e("timeout", "60", *command)
+    expect(status).to be_success, output
+    output.lines.map(&:chomp)
+  end
+
+  it "serves each child over a connection of its own, as Puma and Sidekiq fork them" do
+    uuids = run(<<~'RUBY')
+      preloaded = Leasehold.client
+      2.times { |n| puts in_child { Leasehold.client.begin_update(creates: [claim("child#{n}")]).uuid } }
+      puts preloaded.begin_update(creates: [claim("parent")]).uuid
+    RUBY
+    expect(client_of(@server.address).list_leases.leases.map(&:uuid)).to match_array(uuids).and have_attributes(size: 3)
+  end
+
+  it "says what is wrong where the parent has called already, and leaves the parent's connection alone" do
+    output = run(<<~'RUBY')
+      Leasehold.client.list_leases
+      puts in_child { attempt { Leasehold.client.list_leases } }
+      puts Leasehold.client.begin_update(creates: [claim("parent")]).fence
+    RUBY
+    expect(output).to eq(["Leasehold::Error::Forked", "1"])
+  end
+end

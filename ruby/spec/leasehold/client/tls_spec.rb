@@ -1,0 +1,61 @@
+# frozen_string_literal: true
+
+RSpec.describe Leasehold::Client, "over TLS" do
+  around { |example| Support::Certificates.run { |certificates| @certificates = certificates and example.run } }
+
+  let(:certificates) { @certificates }
+  let(:cell) { certificates.cell(1) }
+
+  def with_server(tls: certificates.server)
+    Support::ClaimsServer.run(tls: tls) { |server| yield server.address.sub("127.0.0.1", "localhost") }
+  end
+
+
+  it "says who calls, and learns that from certificates alone" do
+    with_server do |address|
+      client = client_of(address, tls: cell)
+      client.commit_update(client.begin_update(creates: [username("alice")]).uuid)
+      posing = client_of(address, tls: certificates.cell(2))
+      expect { posing.begin_update(creates: [username("bob")]) }.to raise_error(Leasehold::Error::Denied)
+      expect { client.get_record(4, "alice") }.to raise_error(Leasehold::Error::Denied)
+      expect(client_of(address, tls: certificates.admin).get_record(4, "alice").cell_id).to eq(1)
+    end
+  end
+
+  it "does not talk to a server of another authority" do
+    with_server do |address|
+      Support::Certificates.run do |others|
+        client = client_of(address, tls: cell.merge(ca: others.cell(1)[:ca]), request_deadline_seconds: 1)
+        expect { client.list_leases }.to raise_error(Leasehold::Error::Unavailable)
+      end
+    end
+  end
+
+  it "does not fall back to a plain connection" do
+    with_server(tls: nil) do |address|
+      client = client_of(address, tls: cell, request_deadline_seconds: 1)
+      expect { client.list_leases }.to raise_error(Leasehold::Error::Unavailable)
+    end
+  end
+
+  it "gets nowhere without TLS where the server has it" do
+    with_server do |address|
+      client = client_of(address, request_deadline_seconds: 1)
+      expect { client.list_leases }.to raise_error(Leasehold::Error)
+    end
+  end
+
+  it "refuses a configuration that cannot work, and says why" do
+    {
+      nil => /`tls` is nil/,
+      {} => /name `ca`, `certificate` and `key`/,
+      cell.merge(insecure: true) => /or `insecure: true` alone/,
+      { insecure: false } => /name `ca`/,
+      cell.merge(key: File.join(certificates.directory, "absent.key")) => /cannot read `tls.key`/,
+      cell.merge(ca: cell[:key]) => /`tls.ca` is not valid PEM/,
+      cell.merge(key: certificates.cell(2)[:key]) => /`tls.key` is not the key of `tls.certificate`/
+    }.each do |tls, message|
+      expect { client_of("localhost:1", tls: tls) }.to raise_error(Leasehold::Error::Misconfigured, message)
+    end
+  end
+end

@@ -1,0 +1,230 @@
+# frozen_string_literal: true
+
+require "concurrent"
+require "active_support"
+require "active_support/notifications"
+
+RSpec.describe Leasehold::Client do
+  around { |example| Support::ClaimsServer.run { |server| @server = server and example.run } }
+
+  let(:server) { @server }
+  let(:client) { client_of(server.address) }
+  let(:other_cell) { client_of(server.address, cell_id: 2) }
+
+  def events
+    seen = []
+    subscription = ActiveSupport::Notifications.subscribe(/\.leasehold\z/) { |event| seen << event }
+    yield
+    seen
+  ensure
+    ActiveSupport::Notifications.unsubscribe(subscription)
+  end
+
+  def refusal
+    yield
+    raise "nothing was refused"
+  rescue Leasehold::Error => e
+    e
+  end
+
+  it "begins, commits and reads back what a cell claims (B20, B13, B32)" do
+    claim = username("Alice")
+    lease = client.begin_update(creates: [claim])
+    expect(lease.fence).to be >= 1
+    expect(client.list_leases.leases.map(&:uuid)).to eq([lease.uuid])
+
+    client.commit_update(lease.uuid)
+    expect(client.list_leases.leases).to be_empty
+    page = client.list_records(source_type: Support::Claims::USERS_TABLE, bucket_types: [Support::Claims::USERNAMES])
+    expect(page.records.map(&:claim)).to eq([claim])
+    expect(page).not_to be_truncated
+    expect(client.get_record(claim.bucket_type, "ALICE").cell_id).to eq(1)
+
+    later = client.begin_update(destroys: [claim.to_h])
+    expect(later.fence).to be > lease.fence
+    client.commit_update(later.uuid)
+    expect(refusal { client.get_record(claim.bucket_type, "alice") }).to be_a(Leasehold::Error::NotFound)
+  end
+
+  it "rolls back (B21)" do
+    lease = client.begin_update(creates: [username("alice")])
+    client.rollback_update(lease.uuid)
+    expect(client.list_leases.leases).to be_empty
+    expect { other_cell.begin_update(creates: [username("alice")]) }.not_to raise_error
+  end
+
+  it "names every offending claim by list, position, type and code (B10)" do
+    theirs = other_cell.begin_update(creates: [username("taken"), username("theirs")])
+    other_cell.commit_update(theirs.uuid)
+    other_cell.begin_update(creates: [username("busy")])
+    creates = [username("free"), username("Taken"), username("BUSY")]
+
+    error = refusal { client.begin_update(creates: creates, destroys: [username("absent"), username("theirs")]) }
+    expect(error).to be_a(Leasehold::Error::NotOwner)
+    expect(error.rejected.map(&:to_a)).to contain_exactly(
+      [:create, 1, 4, "CLAIM_TAKEN"], [:create, 2, 4, "CLAIM_BUSY"],
+      [:destroy, 0, 4, "CLAIM_NOT_FOUND"], [:destroy, 1, 4, "NOT_OWNER"]
+    )
+  end
+
+  it "chooses the class of an error by its code" do
+    held = username("held", id: 7)
+    client.commit_update(client.begin_update(creates: [held]).uuid)
+    busy = client.begin_update(creates: [username("busy")])
+    rolled_back = client.begin_update(creates: [username("gone")]).uuid.tap { |uuid| client.rollback_update(uuid) }
+    committed = client.begin_update(creates: [username("kept")]).uuid.tap { |uuid| client.commit_update(uuid) }
+    {
+      Leasehold::Error::Taken => -> { client.begin_update(creates: [held]) },
+      Leasehold::Error::Busy => -> { client.begin_update(creates: [username("busy")]) },
+      Leasehold::Error::Changed => -> { client.begin_update(destroys: [username("held", id: 8)]) },
+      Leasehold::Error::NotFound => -> { client.begin_update(destroys: [username("absent")]) },
+      Leasehold::Error::NotOwner => -> { other_cell.commit_update(busy.uuid) },
+      Leasehold::Error::Invalid => -> { client.begin_update(creates: [username("two words")]) },
+      Leasehold::Error::RolledBack => -> { client.commit_update(rolled_back) },
+      Leasehold::Error::Committed => -> { client.rollback_update(committed) }
+    }.each { |error, call| expect(&call).to raise_error(error) }
+  end
+
+  it "says when to try again where that can help, and only there (B03)" do
+    client.begin_update(creates: [username("alice")])
+    busy = refusal { other_cell.begin_update(creates: [username("alice")]) }
+    expect(busy).to be_temporary
+    expect(busy.retry_after_seconds).to be > 0
+    invalid = refusal { client.begin_update(creates: [username("two words")]) }
+    expect(invalid).not_to be_temporary
+    expect(invalid.retry_after_seconds).to be_nil
+    expect(invalid.create_positions).to eq([0])
+  end
+
+  it "refuses what does not fit into a message, by position and without the value" do
+    wrong = username("alice").tap { |claim| claim.subject_id = "secret" }
+    error = refusal { client.begin_update(creates: [username("bob"), wrong]) }
+    expect(error).to be_a(Leasehold::Error::Invalid)
+    expect(error.create_positions).to eq([1])
+    expect(error.message).not_to include("secret")
+  end
+
+  it "pages through leases with the server's cursor (B31)" do
+    uuids = Array.new(5) { |n| client.begin_update(creates: [username("user#{n}")]).uuid }
+    seen = []
+    cursor = nil
+    loop do
+      page = client.list_leases(cursor: cursor, limit: 2)
+      seen.concat(page.leases.map(&:uuid))
+      break unless (cursor = page.cursor)
+    end
+    expect(seen).to eq(uuids)
+    expect(client.list_leases(created_after: Time.now + 60).leases).to be_empty
+  end
+
+  it "tells ActiveSupport's subscribers what it did, and no value" do
+    seen = events do
+      lease = client.begin_update(creates: [username("alice")])
+      refusal { client.begin_update(creates: [username("alice")], destroys: [username("bob")]) }
+      client.commit_update(lease.uuid)
+    end
+    expect(seen.map(&:name)).to eq(%w[begin_update.leasehold begin_update.leasehold commit_update.leasehold])
+    expect(seen.map { |event| event.payload.slice(:code, :tries, :creates, :destroys) }).to eq(
+      [
+        { code: "OK", tries: 1, creates: 1, destroys: 0 },
+        { code: "CLAIM_NOT_FOUND", tries: 1, creates: 1, destroys: 1 },
+        { code: "OK", tries: 1 }
+      ]
+    )
+    expect(seen.map(&:duration)).to all(be > 0)
+    expect(seen.map { |event| event.payload.inspect }.join).not_to match(/alice|bob/i)
+  end
+
+  it "warms up for free" do
+    expect(client.warm_up).to be_nil
+    expect(client.list_leases.leases).to be_empty
+  end
+
+  context "when answers get lost" do
+    around { |example| Support::TcpProxy.run(server.address) { |proxy| @proxy = proxy and example.run } }
+
+    let(:proxy) { @proxy }
+    let(:proxied) { client_of(proxy.address, request_deadline_seconds: 0.3).tap(&:warm_up) }
+
+    def begun
+      client.list_leases.leases
+    end
+
+    it "gets the same lease with the second try, where the connection was cut (B09)" do
+      proxied
+      proxy.cut_next_answer { wait_for("the first try's lease") { begun.any? } }
+      lease = nil
+      event = events { lease = proxied.begin_update(creates: [username("alice")], deadline_seconds: 5) }
+              .find { |one| one.name == "begin_update.leasehold" && one.payload[:tries] == 2 }
+      expect(event).not_to be_nil
+      expect(begun.map(&:uuid)).to eq([lease.uuid])
+      expect(lease.fence).to eq(1)
+    end
+
+    it "gets the same lease with the second try, where the answer came too late (B09)" do
+      proxied
+      proxy.hold_answers
+      caller = Thread.new { proxied.begin_update(creates: [username("alice")], deadline_seconds: 2) }
+      wait_for("the first try's lease") { begun.any? }
+      sent = proxy.client_bytes
+      wait_for("the second try") { proxy.client_bytes > sent }
+      proxy.release_answers
+      expect(begun.map(&:uuid)).to eq([caller.value.uuid])
+    end
+
+    it "gives up after two tries, each within its deadline" do
+      proxied
+      proxy.hold_answers
+      start = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      seen = events { expect { proxied.commit_update(SecureRandom.uuid) }.to raise_error(Leasehold::Error::DeadlineExceeded) }
+      expect(Process.clock_gettime(Process::CLOCK_MONOTONIC) - start).to be_between(0.55, 2)
+      expect(seen.map { |event| event.payload.slice(:code, :tries) }).to eq([{ code: "DEADLINE_EXCEEDED", tries: 2 }])
+    end
+
+    it "refuses begins over the limit at once, and never a commit" do
+      limited = client_of(proxy.address, max_concurrent_begins: 1).tap(&:warm_up)
+      settled = client.begin_update(creates: [username("before")]).uuid
+      proxy.hold_answers
+      under_way = Thread.new { limited.begin_update(creates: [username("alice")]) }
+      wait_for("the first begin") { begun.size == 2 }
+      expect { limited.begin_update(creates: [username("bob")]) }.to raise_error(Leasehold::Error::Overloaded) do |error|
+        expect(error).to be_temporary
+        expect(error.retry_after_seconds).to be > 0
+      end
+      commit = Thread.new { limited.commit_update(settled) }
+      wait_for("the commit") { begun.size == 1 }
+      proxy.release_answers
+      expect([under_way.value.fence, commit.value]).to eq([2, nil])
+      expect { limited.begin_update(creates: [username("bob")]) }.not_to raise_error
+    end
+  end
+
+  context "when the server is away" do
+    let(:client) { client_of(server.address, circuit_failures: 2, circuit_open_seconds: 0.3) }
+
+    def tries
+      events { refusal { yield } }.map { |event| event.payload[:tries] }
+    end
+
+    it "finds it again by itself" do
+      lease = client.begin_update(creates: [username("alice")])
+      server.stop
+      expect(tries { client.commit_update(lease.uuid) }).to eq([2])
+      server.start
+      wait_for("the commit") { client.commit_update(lease.uuid) || true rescue nil }
+      expect(client.list_leases.leases).to be_empty
+    end
+
+    it "stops beginning for a while, goes on settling, and lets one begin through to see" do
+      lease = client.begin_update(creates: [username("alice")])
+      server.kill
+      2.times { expect(tries { client.begin_update(creates: [username("bob")]) }).to eq([2]) }
+      expect { client.begin_update(creates: [username("bob")]) }.to raise_error(Leasehold::Error::CircuitOpen)
+      expect(tries { client.begin_update(creates: [username("bob")]) }).to eq([0])
+      expect(tries { client.commit_update(lease.uuid) }).to eq([2])
+      server.start
+      wait_for("the commit") { client.commit_update(lease.uuid) || true rescue nil }
+      wait_for("a begin") { client.begin_update(creates: [username("bob")]) rescue nil }
+    end
+  end
+end

@@ -28,6 +28,10 @@ module Leasehold
     attr_accessor :circuit_open_seconds
     # @return [Numeric] age from which a lease is given up by whoever began it
     attr_accessor :stale_after_seconds
+    # @return [Integer] age of a lease up to which the database commits under it; the migration writes it down
+    attr_accessor :commit_within_seconds
+    # @return [Boolean] tests run in a transaction that is rolled back; the one within is then taken for the real one
+    attr_accessor :transactional_tests
     # @return [Numeric] verification leaves alone what was changed so recently
     attr_accessor :recent_within_seconds
     # @return [Logger] where jobs report
@@ -42,6 +46,8 @@ module Leasehold
       @circuit_failures = 10
       @circuit_open_seconds = 5
       @stale_after_seconds = 600
+      @commit_within_seconds = 300
+      @transactional_tests = false
       @recent_within_seconds = 3600
       @feature_enabled = ->(_flag) { true }
       @logger = Logger.new($stderr, level: Logger::WARN)

@@ -1,0 +1,173 @@
+# frozen_string_literal: true
+
+require "active_support/concern"
+
+module Cells
+  # Makes attributes of a model unique across all cells.
+  #
+  #     class User < ApplicationRecord
+  #       include Cells::Claimable
+  #       cells_claims_attribute :username, type: CLAIMS_BUCKET_TYPE::USERNAMES, feature_flag: :cells_claims_users
+  #       cells_claims_metadata subject_type: CLAIMS_SUBJECT_TYPE::USER, subject_key: :id
+  #     end
+  #
+  # Values that another cell holds become validation errors. What bypasses callbacks goes through {BulkClaimsWorker}.
+  module Claimable
+    extend ActiveSupport::Concern
+
+    CLAIMS_BUCKET_TYPE = Gitlab::Cells::TopologyService::Claims::V1::Bucket::Type
+    CLAIMS_SUBJECT_TYPE = Gitlab::Cells::TopologyService::Claims::V1::Subject::Type
+    CLAIMS_SOURCE_TYPE = Gitlab::Cells::TopologyService::Claims::V1::Source::Type
+    # Claims in one job of {BulkClaimsWorker}.
+    BULK_CLAIMS_BATCH_SIZE = 1000
+
+    included do
+      class_attribute :cells_claims_attributes, instance_accessor: false, default: {}.freeze
+      class_attribute :cells_claims_subject_type, :cells_claims_subject_key, instance_accessor: false
+      class_attribute :cells_claims_explicit_source_type, :cells_claims_scope_block, instance_accessor: false
+
+      validate :cells_claims_validate_values
+      after_save :cells_claims_keep_saved
+      after_destroy :cells_claims_keep_destroyed
+    end
+
+    class_methods do
+      # Claims an attribute's values.
+      #
+      # @param name [Symbol] a column
+      # @param type [Integer, Symbol] of {CLAIMS_BUCKET_TYPE}
+      # @param feature_flag [Symbol] claims only while this flag is on
+      # @param if [Proc] given the record, says whether its value is one to claim
+      def cells_claims_attribute(name, type:, feature_flag:, if: nil)
+        condition = binding.local_variable_get(:if)
+        attribute = Leasehold::ClaimedAttribute.new(name: name, type: type, feature_flag: feature_flag, condition: condition)
+        self.cells_claims_attributes = cells_claims_attributes.merge(name.to_sym => attribute).freeze
+        Leasehold::Models.add(self)
+      end
+
+      # Says whom the claims are for, and which table the rows are in.
+      #
+      # @param subject_type [Integer] of {CLAIMS_SUBJECT_TYPE}
+      # @param subject_key [Symbol] the column, or method, with the subject's id
+      # @param source_type [Integer, nil] of {CLAIMS_SOURCE_TYPE}; inferred from the table's name
+      def cells_claims_metadata(subject_type:, subject_key:, source_type: nil)
+        self.cells_claims_subject_type = subject_type
+        self.cells_claims_subject_key = subject_key.to_s
+        self.cells_claims_explicit_source_type = source_type
+      end
+
+      # Says which rows verification looks at, by a block that returns a relation; all without one.
+      def cells_claims_scope(&block)
+        return self.cells_claims_scope_block = block if block
+
+        cells_claims_scope_block ? unscoped.instance_exec(&cells_claims_scope_block) : unscoped
+      end
+
+      # The table, as claims name it.
+      #
+      # @raise [Leasehold::Error::Misconfigured] the contract has no number for the table
+      def cells_claims_source_type
+        cells_claims_explicit_source_type || CLAIMS_SOURCE_TYPE.resolve(:"RAILS_TABLE_#{table_name.upcase}") ||
+          raise(Leasehold::Error::Misconfigured, "`#{table_name}` is no source type: say `source_type:` in `cells_claims_metadata`")
+      end
+
+      # Whether the attribute is claimed now.
+      def cells_claims_enabled_for_attribute?(name)
+        cells_claims_attributes[name.to_sym]&.enabled? || false
+      end
+    end
+
+    # Saves; false, with errors, where claims were refused.
+    def save(**)
+      cells_claims_rejection_as(->(_rejected) { false }) { super }
+    end
+
+    # Saves, or raises: {Leasehold::ClaimsRejected}, an `ActiveRecord::RecordInvalid`, where claims were refused.
+    def save!(**)
+      cells_claims_rejection_as(->(rejected) { raise rejected }) { super }
+    end
+
+    # Destroys; false, with errors, where claims were refused.
+    def destroy
+      cells_claims_rejection_as(->(_rejected) { false }) { super }
+    end
+
+    # What the row claims as it is now.
+    #
+    # @return [Array<Leasehold::Claim>]
+    def cells_claims_metadata
+      cells_claims_enabled.filter_map { |attribute| attribute.claim(self) if attribute.claims?(self) }
+    end
+
+    # What a job needs to give up the claim after the row is gone.
+    #
+    # @return [Hash{String => Object}, nil] plain values; nil where the value is not claimed
+    def build_destroy_metadata_for_worker(name)
+      attribute = self.class.cells_claims_attributes.fetch(name.to_sym)
+      return unless attribute.enabled? && attribute.claims?(self)
+
+      claim = attribute.claim(self, Leasehold::ClaimedAttribute::STORED) or return
+      claim.to_h.stringify_keys.merge("source_id" => claim.source_id.unpack1("H*"))
+    end
+
+    # Whether the attribute is claimed now.
+    def cells_claims_enabled_for_attribute?(name)
+      self.class.cells_claims_enabled_for_attribute?(name)
+    end
+
+    private
+
+    def cells_claims_enabled
+      self.class.cells_claims_attributes.each_value.select(&:enabled?)
+    end
+
+    # A refusal comes with the end of the outermost transaction. Nothing may swallow it before: what was written would be
+    # committed without its claims.
+    def cells_claims_rejection_as(outcome)
+      outermost = Leasehold::Transactions::Record.outside?(self.class.connection)
+      yield
+    rescue Leasehold::ClaimsRejected => rejected
+      raise unless outermost
+
+      outcome.call(rejected.seen_from(self))
+    end
+
+    # The rules of values need no server, so they are ordinary validations.
+    def cells_claims_validate_values
+      cells_claims_enabled.each do |attribute|
+        next unless will_save_change_to_attribute?(attribute.name) && attribute.claims?(self)
+
+        value = self[attribute.name]
+        errors.add(attribute.name, :invalid) unless value.nil? || attribute.allows?(value)
+      end
+    end
+
+    def cells_claims_keep_saved
+      cells_claims_enabled.each do |attribute|
+        next unless attribute.touched_by_save?(self)
+
+        # What was there before goes whatever `if:` says now: it may have said otherwise then.
+        before = attribute.claim(self, Leasehold::ClaimedAttribute::BEFORE_SAVE) unless previously_new_record?
+        after = attribute.claim(self) if attribute.claims?(self)
+        cells_claims_keep(attribute, before, after)
+      end
+    end
+
+    def cells_claims_keep_destroyed
+      cells_claims_enabled.each do |attribute|
+        before = attribute.claim(self, Leasehold::ClaimedAttribute::STORED) if attribute.claims?(self)
+        cells_claims_keep(attribute, before, nil)
+      end
+    end
+
+    # A row that gets another primary key is, for claims, one that goes and one that comes.
+    def cells_claims_keep(attribute, before, after)
+      source_id = Leasehold::SourceKey.encode(self.class, id)
+      if before && before.source_id != source_id
+        Leasehold::Transactions::Change.keep(self, attribute, source_id: before.source_id, before: before, after: nil)
+        before = nil
+      end
+      Leasehold::Transactions::Change.keep(self, attribute, source_id: source_id, before: before, after: after)
+    end
+  end
+end

@@ -1,0 +1,75 @@
+# frozen_string_literal: true
+
+module Leasehold
+  # The claims of a transaction were refused, or nobody answered in time; the transaction was rolled back. The records
+  # concerned say why in their `errors`.
+  class ClaimsRejected < ActiveRecord::RecordInvalid
+    # What the reason of one claim reads as, in the words of Rails where it has them.
+    KINDS = { "CLAIM_TAKEN" => :taken, "CLAIM_BUSY" => :busy, "VALUE_NOT_ALLOWED" => :invalid }.freeze
+
+    # @return [Array<ActiveRecord::Base>] the records that say why
+    attr_reader :records
+    # @return [Error] what the client was told
+    attr_reader :error
+
+    class << self
+      # What to raise for an error of a begin: itself, where no user of a record can do anything about it.
+      #
+      # @param effect [Transactions::NetEffect] what was to be begun
+      def or_same(error, effect)
+        blamed = error.rejected.filter_map { |claim| blame(claim, effect) }
+        blamed = [blame_all(effect)] if blamed.empty? && error.temporary?
+        blamed.empty? ? error : new(blamed.uniq(&:__id__), error)
+      end
+
+      private
+
+      def blame(claim, effect)
+        kind = KINDS.fetch(claim.code) { return }
+        change = effect.change(claim)
+        errors = change.record.errors
+        errors.add(change.attribute.name, kind) unless errors.added?(change.attribute.name, kind)
+        change.record
+      end
+
+      def blame_all(effect)
+        effect.records.first.tap { |record| record.errors.add(:base, :claims_unavailable) }
+      end
+    end
+
+    def initialize(records, error)
+      @records = records
+      @error = error
+      super(records.first)
+    end
+
+    # Whether the same save can succeed later without anybody's decision.
+    def temporary?
+      error.temporary?
+    end
+
+    # The same for a record that was saved together with those refused: its errors name the associations that lead there.
+    def seen_from(saved)
+      return self if record.equal?(saved)
+
+      import_into(saved)
+      self.class.new([saved, *records].uniq(&:__id__), error)
+    end
+
+    private
+
+    def import_into(saved)
+      records.reject { |other| other.equal?(saved) }.each do |other|
+        path = association_path(saved, other)
+        other.errors.each { |one| saved.errors.import(one, attribute: path ? :"#{path}.#{one.attribute}" : :base) }
+      end
+    end
+
+    def association_path(saved, other)
+      saved.class.reflect_on_all_associations.map(&:name).find do |name|
+        association = saved.association(name)
+        association.loaded? && Array(association.target).any? { |target| target.equal?(other) }
+      end
+    end
+  end
+end

@@ -1,0 +1,80 @@
+# frozen_string_literal: true
+
+module Leasehold
+  # The leases that a database's committed transactions were written under: `cells_outstanding_leases` of one connection.
+  # Each database has its own, so this is not a model.
+  class LeaseTable
+    NAME = "cells_outstanding_leases"
+    # The function and the trigger that refuse a COMMIT under a lease that may have been given up.
+    GUARD = "cells_outstanding_leases_refuse_late_commit"
+
+    class << self
+      # The guard: a COMMIT later than this age of the lease is refused (R04). What the age lacks to `stale_after_seconds`
+      # is time for the COMMIT itself.
+      #
+      # @param age_seconds [Integer] well below `stale_after_seconds` of whoever reconciles
+      def guard_sql(age_seconds: Leasehold.configuration.commit_within_seconds)
+        <<~SQL
+          CREATE FUNCTION #{GUARD}() RETURNS trigger LANGUAGE plpgsql AS $$
+          BEGIN
+            IF clock_timestamp() - NEW.created_at > make_interval(secs => TG_ARGV[0]::double precision) THEN
+              RAISE EXCEPTION 'lease % is older than % seconds: the transaction comes too late and has to be run again', NEW.uuid, TG_ARGV[0]
+                USING ERRCODE = 'serialization_failure';
+            END IF;
+            RETURN NULL;
+          END
+          $$;
+          CREATE CONSTRAINT TRIGGER #{GUARD} AFTER INSERT ON #{NAME}
+            DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION #{GUARD}(#{Integer(age_seconds)});
+        SQL
+      end
+
+      # Takes back what the guard left behind of itself, once the table is gone.
+      def unguard_sql
+        "DROP FUNCTION #{GUARD}()"
+      end
+    end
+
+    def initialize(connection)
+      @connection = connection
+    end
+
+    # The database's clock, in its own spelling, which keeps its microseconds.
+    #
+    # @return [String]
+    def clock
+      fresh { @connection.select_value("SELECT clock_timestamp()::text", "Leasehold") }
+    end
+
+    # Adds a lease to the present transaction.
+    #
+    # @param begun_at [String] the database's clock, not later than the lease's begin
+    def insert(uuid, begun_at)
+      @connection.update(<<~SQL.squish, "Leasehold")
+        INSERT INTO #{NAME} (uuid, created_at, updated_at)
+        VALUES (#{quote(uuid)}, #{quote(begun_at)}, #{quote(begun_at)})
+      SQL
+    end
+
+    # Whether the lease is in the table.
+    def include?(uuid)
+      fresh { @connection.select_value("SELECT 1 FROM #{NAME} WHERE uuid = #{quote(uuid)}", "Leasehold") } ? true : false
+    end
+
+    # Takes a lease that is settled out of the table.
+    def delete(uuid)
+      @connection.update("DELETE FROM #{NAME} WHERE uuid = #{quote(uuid)}", "Leasehold")
+    end
+
+    private
+
+    # A request's query cache would answer with what was.
+    def fresh(&query)
+      @connection.uncached(&query)
+    end
+
+    def quote(value)
+      @connection.quote(value)
+    end
+  end
+end

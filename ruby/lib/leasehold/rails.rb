@@ -1,0 +1,18 @@
+# frozen_string_literal: true
+
+require "active_record"
+require "active_support/all"
+require_relative "../leasehold"
+require_relative "proto/gitlab/cells/topology_service/claims/v1/record_pb"
+require_relative "events"
+require_relative "models"
+require_relative "claimed_attribute"
+require_relative "source_key"
+require_relative "lease_table"
+require_relative "claims_rejected"
+require_relative "transactions/record"
+require_relative "transactions/net_effect"
+require_relative "transactions/change"
+require_relative "transactions/settlement"
+require_relative "transactions/update"
+require_relative "../cells/claimable"

@@ -1,0 +1,22 @@
+# frozen_string_literal: true
+
+require "rails/railtie"
+
+module Leasehold
+  # Makes an application's models claimable, and brings translations and rake tasks along.
+  class Railtie < ::Rails::Railtie
+    initializer "leasehold.translations" do
+      I18n.load_path.unshift(*Dir[File.expand_path("../../config/locales/*.yml", __dir__)])
+    end
+
+    initializer "leasehold.logger", before: :load_config_initializers do
+      Leasehold.configuration.logger = ::Rails.logger
+    end
+
+    initializer "leasehold.active_record" do
+      ActiveSupport.on_load(:active_record) { require "leasehold/rails" }
+    end
+
+    rake_tasks { load File.expand_path("tasks.rake", __dir__) }
+  end
+end

@@ -1,0 +1,66 @@
+# frozen_string_literal: true
+
+module Leasehold
+  module Transactions
+    # What one save or destroy did to what a row claims. It goes with the transaction that the row was written in.
+    class Change
+      include Record
+
+      attr_reader :record, :attribute, :source_id, :before, :after
+
+      # Keeps a change with its connection's transaction.
+      #
+      # @param record [ActiveRecord::Base]
+      # @param attribute [ClaimedAttribute]
+      # @param source_id [String] the row, as claims name it
+      # @param before [Claim, nil] what the row claimed
+      # @param after [Claim, nil] what it claims now
+      def self.keep(record, attribute, source_id:, before:, after:)
+        connection = record.class.connection
+        connection.add_transaction_record(new(connection, record, attribute, source_id, before, after))
+        # A callback on its way to COMMIT has changed a row after the update was begun: begin another for it.
+        Update.begin(connection) if Update.begun?(connection.current_transaction)
+      end
+
+      def initialize(connection, record, attribute, source_id, before, after)
+        @connection = connection
+        @record = record
+        @attribute = attribute
+        @source_id = source_id
+        @before = before
+        @after = after
+        @taken = false
+      end
+
+      # What changes of one row and attribute share.
+      def key
+        [record.class.cells_claims_source_type, source_id, attribute.name]
+      end
+
+      # Whether an update was begun for it.
+      def taken?
+        @taken
+      end
+
+      # Marks it as part of an update.
+      def take
+        @taken = true
+      end
+
+      # The first of all to be told begins the update for all.
+      def before_committed!
+        Update.begin(@connection) if !taken? && Record.outermost?(@connection)
+      end
+
+      # ActiveRecord takes a savepoint within an unjoinable transaction for the end, but it is not.
+      def committed!(should_run_callbacks: true) # rubocop:disable Lint/UnusedMethodArgument
+        return if taken?
+        return @connection.add_transaction_record(self) unless Record.outside?(@connection)
+
+        Events.publish(:unclaimed, record: record.class.name, attribute: attribute.name)
+      end
+
+      def rolledback!(force_restore_state: false, should_run_callbacks: true); end
+    end
+  end
+end

@@ -1,0 +1,71 @@
+# frozen_string_literal: true
+
+module Leasehold
+  module Transactions
+    # What several changes come to, row by row: what was claimed before the first against what is after the last. A value
+    # that stays while its subject or spelling changes is in both lists, which the engine takes for a replace.
+    class NetEffect
+      # A claim to create or destroy, and the change that it came from.
+      Part = Struct.new(:claim, :change)
+
+      # @param changes [Array<Change>] in the order in which they happened
+      def initialize(changes)
+        @creates = []
+        @destroys = []
+        changes.group_by(&:key).each_value { |chain| add(chain.first.before, chain.last) }
+      end
+
+      # @return [Array<Claim>]
+      def creates
+        @creates.map(&:claim)
+      end
+
+      # @return [Array<Claim>]
+      def destroys
+        @destroys.map(&:claim)
+      end
+
+      def empty?
+        @creates.empty? && @destroys.empty?
+      end
+
+      # The records that claims come from.
+      def records
+        (@creates + @destroys).map { |part| part.change.record }.uniq(&:__id__)
+      end
+
+      # The change behind a claim that was refused.
+      #
+      # @param rejected [RejectedClaim]
+      def change(rejected)
+        list(rejected.list).fetch(rejected.position).change
+      end
+
+      # Leaves out claims that were to be destroyed.
+      #
+      # @param positions [Array<Integer>]
+      def without_destroys(positions)
+        dup.tap { |rest| rest.drop_destroys(positions) }
+      end
+
+      protected
+
+      def drop_destroys(positions)
+        @destroys = @destroys.reject.with_index { |_, position| positions.include?(position) }
+      end
+
+      private
+
+      def add(before, last)
+        return if before == last.after
+
+        @destroys << Part.new(before, last) if before
+        @creates << Part.new(last.after, last) if last.after
+      end
+
+      def list(name)
+        name == :create ? @creates : @destroys
+      end
+    end
+  end
+end

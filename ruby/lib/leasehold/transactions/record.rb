@@ -1,0 +1,29 @@
+# frozen_string_literal: true
+
+module Leasehold
+  module Transactions
+    # What ActiveRecord keeps with a transaction and tells of its end, as it does with models. Transactions that are
+    # released into another hand theirs on to it, and what a savepoint rolls back is dropped: ActiveRecord sees to both.
+    module Record
+      # Where a test runs in a transaction that is never committed, the one within takes the place of the real one.
+      def self.around
+        Leasehold.configuration.transactional_tests ? 1 : 0
+      end
+
+      # Whether the connection's present transaction is the database's own, not a savepoint.
+      def self.outermost?(connection)
+        connection.open_transactions <= around + 1
+      end
+
+      # Whether the connection is in no transaction.
+      def self.outside?(connection)
+        connection.open_transactions <= around
+      end
+
+      # Asked by ActiveRecord of what it keeps.
+      def trigger_transactional_callbacks?
+        true
+      end
+    end
+  end
+end

@@ -1,0 +1,53 @@
+# frozen_string_literal: true
+
+module Leasehold
+  module Transactions
+    # Settles a lease as its transaction ends. Whatever fails here is left to reconciliation.
+    class Settlement
+      include Record
+
+      def initialize(connection, uuid, client: Leasehold.client)
+        @connection = connection
+        @uuid = uuid
+        @client = client
+        @table = LeaseTable.new(connection)
+        @session = session
+      end
+
+      def before_committed!; end
+
+      # ActiveRecord tells so also where a callback of a model has failed, since the transaction is committed all the same.
+      def committed!(should_run_callbacks: true) # rubocop:disable Lint/UnusedMethodArgument
+        leave_to_reconciliation_what_fails(:commit) { commit }
+      end
+
+      # The lease's row is the only proof of what became of the transaction (R02). That the row is missing proves that it
+      # was rolled back only where the session is still the one that was to commit: another may look too early.
+      def rolledback!(force_restore_state: false, should_run_callbacks: true) # rubocop:disable Lint/UnusedMethodArgument
+        leave_to_reconciliation_what_fails(:rollback) do
+          written = @table.include?(@uuid)
+          next unless session == @session
+
+          written ? commit : @client.rollback_update(@uuid)
+        end
+      end
+
+      private
+
+      def commit
+        @client.commit_update(@uuid)
+        @table.delete(@uuid)
+      end
+
+      def session
+        @connection.raw_connection.backend_pid
+      end
+
+      def leave_to_reconciliation_what_fails(wanted)
+        yield
+      rescue Error, ActiveRecord::ActiveRecordError, PG::Error => error
+        Events.publish(:unsettled, lease: @uuid, wanted: wanted, error: error.class.name, message: error.message)
+      end
+    end
+  end
+end

@@ -1,0 +1,253 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+
+RSpec.describe "claims of a transaction", :rails do
+  let(:connection) { ActiveRecord::Base.connection }
+
+  def begun(seen)
+    seen.select { |call| call[:call] == :begin_update }
+  end
+
+  describe "one save" do
+    it "claims what it created, and leaves nothing outstanding" do
+      seen = calls { User.create!(username: "alice") }
+
+      expect(seen.map { |call| call[:call] }).to eq(%i[begin_update commit_update])
+      expect(claimed(User, :username)).to eq(["alice"])
+      expect(claimed(User, :id)).to eq([User.last.id.to_s])
+      expect(outstanding_leases + lease_rows).to be_empty
+    end
+
+    it "exchanges what it changed" do
+      user = User.create!(username: "alice")
+      seen = calls { user.update!(username: "bob") }
+
+      expect(begun(seen)).to contain_exactly(include(creates: 1, destroys: 1))
+      expect(claimed(User, :username)).to eq(["bob"])
+    end
+
+    it "gives up what it destroyed" do
+      user = User.create!(username: "alice", emails: [Email.new(email: "alice@example.com")])
+      user.destroy!
+
+      expect(claimed(User, :username) + claimed(User, :id) + claimed(Email, :email)).to be_empty
+    end
+
+    it "destroys the stored value, not one that was assigned since" do
+      user = User.create!(username: "alice")
+      user.username = "bob"
+      user.destroy!
+
+      expect(claimed(User, :username)).to be_empty
+    end
+
+    it "calls nobody where nothing that is claimed has changed" do
+      user = User.create!(username: "alice")
+
+      expect(calls { user.touch && user.update!(username: "alice") }).to be_empty
+    end
+
+    it "replaces a claim whose spelling changes, without a gap" do
+      user = User.create!(username: "alice")
+      user.update!(username: "Alice")
+
+      expect(claimed(User, :username)).to eq(["Alice"])
+    end
+
+    it "replaces a claim whose subject changes" do
+      owners = [User.create!(username: "alice"), User.create!(username: "bob")]
+      email = Email.create!(email: "shared@example.com", user: owners.first)
+      seen = calls { email.update!(user: owners.last) }
+
+      expect(begun(seen)).to contain_exactly(include(creates: 1, destroys: 1))
+      expect(records(Email, :email).map { |record| record.claim.subject_id }).to eq([owners.last.id])
+    end
+
+    it "claims a row under another primary key" do
+      user = User.create!(username: "alice")
+      user.update!(id: user.id + 1)
+
+      expect(claimed(User, :id)).to eq([user.id.to_s])
+      expect(records(User, :username).map { |record| record.claim.source_id }).to eq([[user.id].pack("Q>")])
+    end
+  end
+
+  describe "several saves" do
+    it "become one update, associations too" do
+      seen = calls { User.create!(username: "alice", emails: [Email.new(email: "a@example.com")], routes: [Route.new(path: "alice")]) }
+
+      expect(begun(seen)).to contain_exactly(include(creates: 4, destroys: 0))
+    end
+
+    it "of one row come to their net effect" do
+      user = User.create!(username: "alice")
+      there_and_back = calls do
+        User.transaction { %w[bob carol alice].each { |name| User.find(user.id).update!(username: name) } }
+      end
+      onwards = calls { User.transaction { %w[bob carol].each { |name| user.reload.update!(username: name) } } }
+
+      expect(there_and_back).to be_empty
+      expect(begun(onwards)).to contain_exactly(include(creates: 1, destroys: 1))
+      expect(claimed(User, :username)).to eq(["carol"])
+    end
+
+    it "of a row that comes and goes are nothing" do
+      seen = calls { User.transaction { User.create!(username: "alice").destroy! } }
+
+      expect(seen).to be_empty
+    end
+
+    it "hand a value from one row to another" do
+      alice, bob = %w[alice bob].map { |name| User.create!(username: name) }
+      User.transaction do
+        alice.update!(username: "carol")
+        bob.update!(username: "alice")
+      end
+
+      by_value = records(User, :username).to_h { |record| [record.claim.bucket_value, record.claim.subject_id] }
+      expect(by_value).to eq("carol" => alice.id, "alice" => bob.id)
+    end
+  end
+
+  describe "savepoints" do
+    it "take along what they roll back" do
+      User.transaction do
+        User.create!(username: "alice")
+        User.transaction(requires_new: true) do
+          User.create!(username: "bob")
+          raise ActiveRecord::Rollback
+        end
+      end
+
+      expect(claimed(User, :username)).to eq(["alice"])
+    end
+
+    it "restore what was before them" do
+      user = User.create!(username: "alice")
+      User.transaction do
+        user.update!(username: "bob")
+        User.transaction(requires_new: true) do
+          user.update!(username: "carol")
+          raise ActiveRecord::Rollback
+        end
+      end
+
+      expect(User.pluck(:username)).to eq(["bob"])
+      expect(claimed(User, :username)).to eq(["bob"])
+    end
+
+    it "hand on what they release, in order" do
+      User.transaction do
+        User.transaction(requires_new: true) do
+          User.transaction(requires_new: true) { User.create!(username: "alice").update!(username: "bob") }
+        end
+        User.last.update!(username: "carol")
+      end
+
+      expect(claimed(User, :username)).to eq(["carol"])
+    end
+
+    it "within a transaction that can't be joined wait for it" do
+      seen = calls do
+        User.transaction(joinable: false) do
+          User.create!(username: "alice")
+          User.create!(username: "bob")
+          expect(claimed(User, :username)).to be_empty
+        end
+      end
+
+      expect(begun(seen)).to contain_exactly(include(creates: 4))
+      expect(claimed(User, :username)).to eq(%w[alice bob])
+    end
+
+    it "within a transaction that can't be joined are forgotten with it" do
+      seen = calls do
+        User.transaction(joinable: false) do
+          User.create!(username: "alice")
+          raise ActiveRecord::Rollback
+        end
+      end
+
+      expect(seen).to be_empty
+    end
+
+    it "are the real transaction for tests that run in one" do
+      Leasehold.configuration.transactional_tests = true
+      connection.begin_transaction(joinable: false, _lazy: false)
+      seen = calls { User.create!(username: "alice") }
+      connection.rollback_transaction
+
+      expect(seen.map { |call| call[:call] }).to eq(%i[begin_update commit_update])
+    ensure
+      Leasehold.configuration.transactional_tests = false
+    end
+  end
+
+  describe "failures" do
+    it "roll the lease back where another callback raises after the begin" do
+      refuse = Object.new.tap { |record| record.extend(Leasehold::Transactions::Record) }
+      refuse.define_singleton_method(:before_committed!) { raise "refused" }
+      refuse.define_singleton_method(:rolledback!) { |**| nil }
+      seen = calls do
+        expect do
+          User.transaction do
+            User.create!(username: "alice")
+            connection.add_transaction_record(refuse)
+          end
+        end.to raise_error("refused")
+      end
+
+      expect(seen.map { |call| call[:call] }).to eq(%i[begin_update rollback_update])
+      expect(User.count).to eq(0)
+      expect(claimed(User, :username) + outstanding_leases).to be_empty
+    end
+
+    it "of the transaction itself call nobody" do
+      seen = calls do
+        User.transaction do
+          User.create!(username: "alice")
+          raise ActiveRecord::Rollback
+        end
+      end
+
+      expect(seen).to be_empty
+    end
+
+    it "of an after_commit callback do not keep the lease from being committed" do
+      failing = Class.new(User) { after_commit { raise "too late" } }
+      expect { failing.create!(username: "alice") }.to raise_error("too late")
+
+      expect(claimed(User, :username)).to eq(["alice"])
+      expect(outstanding_leases + lease_rows).to be_empty
+    end
+  end
+
+  it "are begun also where a callback on the way to COMMIT makes them" do
+    late = Object.new.tap { |record| record.extend(Leasehold::Transactions::Record) }
+    late.define_singleton_method(:before_committed!) { User.create!(username: "bob") }
+    late.define_singleton_method(:committed!) { |**| nil }
+    User.transaction do
+      User.create!(username: "alice")
+      connection.add_transaction_record(late)
+    end
+
+    expect(claimed(User, :username)).to eq(%w[alice bob])
+    expect(outstanding_leases + lease_rows).to be_empty
+  end
+
+  it "are one update for each database" do
+    seen = calls do
+      User.transaction do
+        Key.transaction do
+          user = User.create!(username: "alice")
+          Key.create!(fingerprint: "SHA256:abc", user_id: user.id)
+        end
+      end
+    end
+
+    expect(begun(seen)).to contain_exactly(include(creates: 2), include(creates: 1))
+    expect(claimed(Key, :fingerprint)).to eq(["SHA256:abc"])
+    expect(lease_rows + lease_rows(KeysRecord)).to be_empty
+  end
+end

@@ -1,0 +1,27 @@
+# frozen_string_literal: true
+
+# A small application with users, their emails and routes on one database, and their keys on another. Which cell it is,
+# and where things are, comes from the environment.
+ENV["RAILS_ENV"] ||= "test"
+
+$LOAD_PATH.unshift(File.expand_path("../../../lib", __dir__))
+
+require "rails"
+require "active_record/railtie"
+require "active_job/railtie"
+require "leasehold"
+require "leasehold/railtie"
+
+module RailsApp
+  class Application < Rails::Application
+    config.root = File.expand_path("..", __dir__)
+    config.load_defaults 6.1
+    config.eager_load = false
+    config.logger = Logger.new(ENV.fetch("RAILS_APP_LOG", File::NULL))
+    config.active_support.deprecation = :stderr
+    config.active_job.queue_adapter = :test
+    config.secret_key_base = "a secret of tests"
+  end
+end
+
+RailsApp::Application.initialize!

@@ -1,0 +1,38 @@
+# frozen_string_literal: true
+
+# The tables of the application, and that of leases as the generator's migration makes it.
+module RailsApp
+  module Tables
+    TEMPLATE = File.expand_path("../../../lib/generators/leasehold/install/templates/migration.rb.tt", __dir__)
+
+    module_function
+
+    def create
+      on(ActiveRecord::Base) do
+        create_table(:users) { |table| table.string(:username, null: false); table.timestamps }
+        create_table(:emails) { |table| table.string(:email, null: false, index: { unique: true }); table.bigint(:user_id, null: false); table.timestamps }
+        create_table(:routes) { |table| table.string(:path, null: false); table.bigint(:user_id, null: false); table.timestamps }
+      end
+      on(KeysRecord) { create_table(:keys) { |table| table.string(:fingerprint); table.bigint(:user_id); table.timestamps } }
+    end
+
+    def on(base, &tables)
+      ActiveRecord::Migration.suppress_messages do
+        migration = ActiveRecord::Migration[6.1].new
+        connection = base.connection
+        migration.define_singleton_method(:connection) { connection }
+        migration.instance_eval(&tables)
+        leases = lease_migration.new
+        leases.define_singleton_method(:connection) { connection }
+        leases.up
+      end
+    end
+
+    def lease_migration
+      return CreateCellsOutstandingLeases if defined?(CreateCellsOutstandingLeases)
+
+      Object.class_eval(ERB.new(File.read(TEMPLATE)).result)
+      CreateCellsOutstandingLeases
+    end
+  end
+end

@@ -1,0 +1,70 @@
+# frozen_string_literal: true
+
+require "timeout"
+require "spec_helper"
+
+# Specs of the Rails side: the application in `rails_app` as cells 1 and 2, each example against a server of its own.
+module RailsSpecs
+  CELLS = [1, 2].freeze
+
+  attr_reader :server
+
+  # Makes this process one of the cells.
+  def become(id, **options)
+    Support::Cell[id].become(server.address, **options)
+  end
+
+  # Runs the block as another cell.
+  def as_cell(id)
+    before = Leasehold.configuration.cell_id
+    become(id)
+    yield
+  ensure
+    become(before)
+  end
+
+  def start_server
+    @server = Support::ClaimsServer.new.start
+    CELLS.reverse_each { |id| become(id, empty: true) }
+  end
+
+  def clear_server
+    Leasehold.reset_client
+    server.clear
+  end
+
+  # The values that the present cell has claimed for a model's attribute, those under a lease too.
+  def claimed(model, attribute)
+    records(model, attribute).map { |record| record.claim.bucket_value }.sort
+  end
+
+  def records(model, attribute)
+    type = model.cells_claims_attributes.fetch(attribute).type
+    Leasehold.client.list_records(source_type: model.cells_claims_source_type, bucket_types: [type]).records
+  end
+
+  def outstanding_leases
+    Leasehold.client.list_leases.leases.map(&:uuid)
+  end
+
+  def lease_rows(base = ActiveRecord::Base)
+    base.connection.uncached { base.connection.select_values("SELECT uuid FROM cells_outstanding_leases") }
+  end
+
+  # The calls to the server that the block makes.
+  def calls
+    seen = []
+    subscriber = lambda do |name, _start, _finish, _id, payload|
+      seen << payload.slice(:creates, :destroys, :code).merge(call: name.delete_suffix(".leasehold").to_sym)
+    end
+    pattern = /\A(begin_update|commit_update|rollback_update)\.leasehold\z/
+    ActiveSupport::Notifications.subscribed(subscriber, pattern) { yield }
+    seen
+  end
+end
+
+RSpec.configure do |config|
+  config.include RailsSpecs, :rails
+  config.before(:example, :rails) { start_server }
+  config.after(:example, :rails) { clear_server }
+end

@@ -7,12 +7,17 @@
 
 mod call;
 mod error;
+mod verification;
 
 pub use call::{Answer, Call, Claim, SourceKey, call};
 pub use error::{Detail, DetailedError, reason};
+pub use leasehold_core::batch::{ClaimRequest, UpdateRequest};
+pub use leasehold_core::bucket::BucketType;
 pub use leasehold_core::catalogue::Catalogue;
 pub use leasehold_core::claim::{Source, SourceId, SourceType, Subject};
 pub use leasehold_core::lease::{LeaseId, Outcome};
 pub use leasehold_core::reconcile;
 pub use leasehold_core::rejection::{List, Reason};
 pub use leasehold_core::time::Timestamp;
+pub use leasehold_core::verify;
+pub use verification::{Refused, Updated, Verification};

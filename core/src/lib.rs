@@ -12,7 +12,7 @@
 //!   [`update::forget`]. A refusal is a value, a [`rejection::Rejection`]; an `Err` is a failing store.
 //! - *Queries* say what to scan and make pages of the rows: [`query`].
 //! - *Machines* say what their host is to do next and are fed what came of it: [`reconcile`] settles what a cell left
-//!   outstanding.
+//!   outstanding, [`verify`] corrects claims that differ from its rows.
 //!
 //! **The order of calls.** A cell begins an update, commits its own database transaction with the lease's id in it, then
 //! commits the lease; where its transaction fails it rolls the lease back. Commit and rollback may be repeated; what they
@@ -45,3 +45,4 @@ pub mod table;
 pub mod time;
 pub mod transaction;
 pub mod update;
+pub mod verify;

@@ -1,0 +1,146 @@
+//! Verification as a session: source ids as bytes, refusals by their code, the checkpoint as text.
+
+use leasehold_core::catalogue::Catalogue;
+use leasehold_core::claim::SourceId;
+use leasehold_core::rejection::{List, Place};
+use leasehold_core::verify;
+use leasehold_core::verify::{Checkpoint, Finding, Misuse, Records, Report, Rows, Settings, Step, UpdateResult};
+
+use crate::error::{DetailedError, reason};
+
+/// A claim because of which an update was refused, as the server names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Which list of the update.
+    pub list: List,
+    /// The position there, from 0.
+    pub position: u32,
+    /// The reason's code on the wire.
+    pub code: String,
+}
+
+/// What came of an update.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Updated {
+    /// It was begun and committed.
+    Applied,
+    /// Its begin was refused, because of these claims.
+    Refused(Vec<Refused>),
+    /// It failed otherwise, or nobody knows what came of it.
+    Failed,
+}
+
+impl From<Updated> for UpdateResult {
+    fn from(updated: Updated) -> Self {
+        match updated {
+            Updated::Applied => Self::Applied,
+            Updated::Failed => Self::Failed,
+            Updated::Refused(claims) => {
+                let known = |claim: &Refused| {
+                    let place = Place { list: claim.list, position: claim.position };
+                    Some((place, reason(&claim.code)?))
+                };
+                // A reason of a later version says nothing here: the update has failed.
+                claims.iter().map(known).collect::<Option<_>>().map_or(Self::Failed, Self::Refused)
+            }
+        }
+    }
+}
+
+/// A run of verification: see [`leasehold_core::verify`] for the order of calls.
+#[derive(Clone, Debug)]
+pub struct Verification(verify::Verification);
+
+impl Verification {
+    /// A new run, or one that goes on from a checkpoint.
+    ///
+    /// # Errors
+    /// `INVALID_CHECKPOINT`: the text is none.
+    pub fn new(settings: Settings, catalogue: Catalogue, checkpoint: Option<&str>) -> Result<Self, DetailedError> {
+        let checkpoint = checkpoint.map(serde_json::from_str::<Checkpoint>).transpose();
+        // What serde says may show values.
+        let checkpoint = checkpoint.map_err(|_| {
+            DetailedError::new("INVALID_CHECKPOINT", "the checkpoint is none: drop it, and the run begins anew")
+        })?;
+        Ok(Self(verify::Verification::new(settings, catalogue, checkpoint)))
+    }
+
+    /// What to do next: the same until it is answered.
+    pub fn step(&self) -> &Step {
+        self.0.step()
+    }
+
+    /// Answers [`Step::FindBound`].
+    ///
+    /// # Errors
+    /// Out of turn or range.
+    pub fn bound(&mut self, bound: Option<&[u8]>) -> Result<(), DetailedError> {
+        Ok(self.0.bound(bound.map(SourceId::from_bytes))?)
+    }
+
+    /// Answers [`Step::ListRecords`].
+    ///
+    /// # Errors
+    /// Out of turn, order or range.
+    pub fn records(&mut self, records: Records, truncated: bool) -> Result<(), DetailedError> {
+        Ok(self.0.records(records, truncated)?)
+    }
+
+    /// Answers [`Step::ReadRows`] and [`Step::ReadAgain`].
+    ///
+    /// # Errors
+    /// Out of turn, order or range, or of a bucket type that the settings lack.
+    pub fn rows(&mut self, rows: Rows) -> Result<(), DetailedError> {
+        Ok(self.0.rows(rows)?)
+    }
+
+    /// Answers [`Step::Update`].
+    ///
+    /// # Errors
+    /// Out of turn.
+    pub fn updated(&mut self, updated: Updated) -> Result<(), DetailedError> {
+        Ok(self.0.updated(updated.into())?)
+    }
+
+    /// Goes on after [`Step::PageDone`].
+    ///
+    /// # Errors
+    /// Out of turn.
+    pub fn proceed(&mut self) -> Result<(), DetailedError> {
+        Ok(self.0.proceed()?)
+    }
+
+    /// Where a run could go on, as text; none where nothing is left to do. To be asked for at [`Step::PageDone`] and
+    /// [`Step::Done`]. Holds values of claims: keep it as user data.
+    ///
+    /// # Errors
+    /// It can't be written as text.
+    pub fn checkpoint(&self) -> Result<Option<String>, DetailedError> {
+        let checkpoint = self.0.checkpoint();
+        if checkpoint.is_done() {
+            return Ok(None);
+        }
+        let text = serde_json::to_string(&checkpoint);
+        text.map(Some).map_err(|_| DetailedError::new("INVALID_CHECKPOINT", "the checkpoint can't be written"))
+    }
+
+    /// What was seen and done so far.
+    pub fn report(&self) -> &Report {
+        self.0.report()
+    }
+
+    /// What became of single claims since the last call.
+    pub fn take_findings(&mut self) -> Vec<Finding> {
+        self.0.take_findings()
+    }
+}
+
+impl From<Misuse> for DetailedError {
+    fn from(misuse: Misuse) -> Self {
+        let code = match misuse {
+            Misuse::OutOfTurn => "OUT_OF_TURN",
+            Misuse::OutOfOrder | Misuse::ForeignBucketType => "INVALID_ROWS",
+        };
+        Self::new(code, misuse)
+    }
+}

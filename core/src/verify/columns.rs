@@ -1,0 +1,308 @@
+//! Rows and records as columns: they are many, so none of them is an object of its own.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use crate::bucket::BucketType;
+use crate::claim::{SourceId, Subject};
+use crate::time::Timestamp;
+
+/// Byte strings, one after the other.
+#[derive(Clone, Debug, Default)]
+struct Strings {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Strings {
+    fn push(&mut self, string: &[u8]) {
+        self.bytes.extend_from_slice(string);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn get(&self, index: usize) -> &[u8] {
+        let start = index.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+        self.ends.get(index).and_then(|end| self.bytes.get(start..*end)).unwrap_or_default()
+    }
+
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+}
+
+/// A claim as either side knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ClaimRef<'a> {
+    pub(super) bucket_type: BucketType,
+    pub(super) value: &'a str,
+    pub(super) subject: Subject,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Fixed {
+    bucket_type: BucketType,
+    subject: Subject,
+    end: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Claims {
+    values: String,
+    fixed: Vec<Fixed>,
+}
+
+impl Claims {
+    fn push(&mut self, claim: ClaimRef<'_>) {
+        self.values.push_str(claim.value);
+        let end = self.values.len();
+        self.fixed.push(Fixed { bucket_type: claim.bucket_type, subject: claim.subject, end });
+    }
+
+    /// Those in a range of positions.
+    fn iter(&self, range: Range<usize>) -> impl Iterator<Item = ClaimRef<'_>> + Clone {
+        let before = range.start.checked_sub(1).and_then(|before| self.fixed.get(before));
+        let start = before.map_or(0, |before| before.end);
+        self.fixed.get(range).unwrap_or_default().iter().scan(start, |start, fixed| {
+            let value = self.values.get(std::mem::replace(start, fixed.end)..fixed.end)?;
+            Some(ClaimRef { bucket_type: fixed.bucket_type, value, subject: fixed.subject })
+        })
+    }
+}
+
+/// Rows of the cell's own table with the claims that they call for, by source id.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    now: Timestamp,
+    ids: Strings,
+    updated_at: Vec<Option<Timestamp>>,
+    claims_end: Vec<usize>,
+    claims: Claims,
+    has_stray_claim: bool,
+}
+
+impl Rows {
+    /// No rows yet; `now` is the database's time when it answered.
+    pub fn new(now: Timestamp) -> Self {
+        Self {
+            now,
+            ids: Strings::default(),
+            updated_at: Vec::new(),
+            claims_end: Vec::new(),
+            claims: Claims::default(),
+            has_stray_claim: false,
+        }
+    }
+
+    /// Adds a row, which has to come after those before it in the order of encoded ids, and when it was last changed,
+    /// where that is known.
+    pub fn row(&mut self, id: &[u8], updated_at: Option<Timestamp>) {
+        self.ids.push(id);
+        self.updated_at.push(updated_at);
+        self.claims_end.push(self.claims.fixed.len());
+    }
+
+    /// Adds a claim to the row that was added last.
+    pub fn claim(&mut self, bucket_type: i32, value: &str, subject_type: i32, subject_id: i64) {
+        let subject = Subject { subject_type, id: subject_id };
+        self.claims.push(ClaimRef { bucket_type: BucketType(bucket_type), value, subject });
+        match self.claims_end.last_mut() {
+            Some(end) => *end += 1,
+            None => self.has_stray_claim = true,
+        }
+    }
+
+    /// How many rows there are.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn claims_len(&self) -> usize {
+        self.claims.fixed.len()
+    }
+
+    pub(super) fn id(&self, row: usize) -> &[u8] {
+        self.ids.get(row)
+    }
+
+    /// The position of the row with an id.
+    pub(super) fn find(&self, id: &SourceId) -> Option<usize> {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            match self.id(middle).cmp(id.as_bytes()) {
+                Ordering::Equal => return Some(middle),
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+            }
+        }
+        None
+    }
+
+    /// Whether a row was changed within a time, by the database's clock.
+    pub(super) fn is_recent(&self, row: usize, within_micros: u64) -> bool {
+        let updated_at = self.updated_at.get(row).copied().flatten();
+        updated_at.is_some_and(|at| self.now.micros_since(at) < within_micros)
+    }
+
+    /// The claims that a row calls for.
+    pub(super) fn claims_of(&self, row: usize) -> impl Iterator<Item = ClaimRef<'_>> + Clone {
+        let start = row.checked_sub(1).and_then(|before| self.claims_end.get(before)).copied().unwrap_or(0);
+        self.claims.iter(start..self.claims_end.get(row).copied().unwrap_or(start))
+    }
+
+    pub(super) fn bucket_types_are_among(&self, allowed: &BTreeSet<BucketType>) -> bool {
+        self.claims.fixed.iter().all(|claim| allowed.contains(&claim.bucket_type))
+    }
+
+    /// Whether the rows are in strict order, all within a range, and every claim has its row.
+    pub(super) fn are_valid(&self, after: &SourceId, upto: &SourceId) -> bool {
+        !self.has_stray_claim && are_ordered(&self.ids, Ordering::is_lt) && are_within(&self.ids, after, upto)
+    }
+}
+
+/// One of the server's records, as it lists them.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordRef<'a> {
+    /// The row that the claim comes from.
+    pub source_id: &'a [u8],
+    /// The bucket's type.
+    pub bucket_type: i32,
+    /// The value as spelled.
+    pub value: &'a str,
+    /// The subject's type.
+    pub subject_type: i32,
+    /// The subject.
+    pub subject_id: i64,
+    /// When the record last changed.
+    pub updated_at: Timestamp,
+    /// Whether a lease holds the claim: its status is not `ACTIVE`.
+    pub held: bool,
+}
+
+/// Records that the server listed, by source id.
+#[derive(Clone, Debug)]
+pub struct Records {
+    now: Timestamp,
+    ids: Strings,
+    states: Vec<(Timestamp, bool)>,
+    claims: Claims,
+}
+
+impl Records {
+    /// No records yet; `now` is the server's time when it answered.
+    pub fn new(now: Timestamp) -> Self {
+        Self { now, ids: Strings::default(), states: Vec::new(), claims: Claims::default() }
+    }
+
+    /// Adds a record, in the order of the server's list.
+    pub fn record(&mut self, record: RecordRef<'_>) {
+        self.ids.push(record.source_id);
+        self.states.push((record.updated_at, record.held));
+        self.claims.push(ClaimRef {
+            bucket_type: BucketType(record.bucket_type),
+            value: record.value,
+            subject: Subject { subject_type: record.subject_type, id: record.subject_id },
+        });
+    }
+
+    /// How many records there are.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether there is no record.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn id(&self, record: usize) -> &[u8] {
+        self.ids.get(record)
+    }
+
+    pub(super) fn last_id(&self) -> SourceId {
+        SourceId::from_bytes(self.id(self.len().saturating_sub(1)))
+    }
+
+    /// Where the records of one source id end that begin at a position.
+    pub(super) fn end_of_source(&self, start: usize) -> usize {
+        let id = self.id(start);
+        (start + 1..self.len()).find(|at| self.id(*at) != id).unwrap_or(self.len())
+    }
+
+    pub(super) fn claims(&self, range: Range<usize>) -> impl Iterator<Item = ClaimRef<'_>> + Clone {
+        self.claims.iter(range)
+    }
+
+    pub(super) fn is_held(&self, record: usize) -> bool {
+        self.states.get(record).is_none_or(|(_, held)| *held)
+    }
+
+    /// Whether a record was changed within a time, by the server's clock.
+    pub(super) fn is_recent(&self, record: usize, within_micros: u64) -> bool {
+        self.states.get(record).is_none_or(|(at, _)| self.now.micros_since(*at) < within_micros)
+    }
+
+    /// Whether the records are in order, all within a range.
+    pub(super) fn are_valid(&self, after: &SourceId, upto: &SourceId) -> bool {
+        are_ordered(&self.ids, Ordering::is_le) && are_within(&self.ids, after, upto)
+    }
+}
+
+fn are_ordered(ids: &Strings, holds: fn(Ordering) -> bool) -> bool {
+    (1..ids.len()).all(|at| holds(ids.get(at - 1).cmp(ids.get(at))))
+}
+
+/// Of ids that are in order.
+fn are_within(ids: &Strings, after: &SourceId, upto: &SourceId) -> bool {
+    let last = ids.len().checked_sub(1).map(|last| ids.get(last));
+    let first = last.map(|_| ids.get(0));
+    first.is_none_or(|first| first > after.as_bytes())
+        && last.is_none_or(|last| upto.is_empty() || last <= upto.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_give_back_what_was_put_in() {
+        let mut rows = Rows::new(Timestamp::from_micros(100));
+        rows.row(&[1], None);
+        rows.row(&[2, 0], Some(Timestamp::from_micros(91)));
+        rows.claim(4, "alice", 4, 7);
+        rows.claim(5, "ä@b", 4, 8);
+        rows.row(&[3], Some(Timestamp::from_micros(90)));
+        rows.claim(4, "", 1, 1);
+        let claims = |row| rows.claims_of(row).map(|claim| (claim.bucket_type.0, claim.value, claim.subject.id));
+        assert_eq!(claims(0).collect::<Vec<_>>(), []);
+        assert_eq!(claims(1).collect::<Vec<_>>(), [(4, "alice", 7), (5, "ä@b", 8)]);
+        assert_eq!(claims(2).collect::<Vec<_>>(), [(4, "", 1)]);
+        let found = [&[1][..], &[2, 0], &[3], &[2], &[0], &[4]].map(|id| rows.find(&SourceId::from_bytes(id)));
+        assert_eq!(found, [Some(0), Some(1), Some(2), None, None, None]);
+        assert_eq!([0, 1, 2].map(|row| rows.is_recent(row, 10)), [false, true, false]);
+    }
+
+    #[test]
+    fn order_and_range_are_checked() {
+        let rows = |ids: &[&[u8]]| {
+            let mut rows = Rows::new(Timestamp::MIN);
+            ids.iter().for_each(|id| rows.row(id, None));
+            rows.are_valid(&SourceId::from_bytes(&[1]), &SourceId::from_bytes(&[3]))
+        };
+        for fine in [&[][..], &[&[1, 0]], &[&[2], &[3]]] {
+            assert!(rows(fine), "{fine:?}");
+        }
+        for wrong in [&[&[1][..]][..], &[&[3, 0]], &[&[2], &[2]], &[&[3], &[2]], &[&[]]] {
+            assert!(!rows(wrong), "{wrong:?}");
+        }
+        let mut stray = Rows::new(Timestamp::MIN);
+        stray.claim(4, "a", 4, 1);
+        assert!(!stray.are_valid(&SourceId::default(), &SourceId::default()));
+    }
+}

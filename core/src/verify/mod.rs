@@ -1,0 +1,410 @@
+//! Verification: the claims of one table compared with its rows and corrected (V01 to V09). The first run on a table that
+//! has rows and no claims is the backfill.
+//!
+//! A [`Verification`] never calls out. Its host takes the [`Step`] that it asks for and hands back what came of it:
+//!
+//! ```text
+//! FindBound   → bound      where the next page of local rows ends
+//! ListRecords → records    the server's records of that range, as many as it gives
+//! ReadRows    → rows       the local rows of the range that those records cover
+//! ReadAgain   → rows       before a destroy (V03)
+//! Update      → updated    corrections, at most 2000 claims
+//! PageDone    → proceed    or stop, and go on from the checkpoint later (V07)
+//! ```
+//!
+//! **The server is read before the rows.** Whoever deletes a row meanwhile leaves a claim that looks extra, and rows are
+//! read again before a destroy. In the other order the claim would look missing and be created for a row that is gone.
+//! Who inserts or changes a row meanwhile leaves a row that was changed lately, which is left alone on both sides (V02).
+//!
+//! **Buckets that move.** A claim that is extra waits, up to a bound, until a row is found that was refused its bucket or
+//! calls for it later in the scan; then one update replaces the record, and no other cell can step in between (B06). A
+//! take that is refused as taken is probed for its holder by an update that can't succeed unless the taker is the holder:
+//! `NOT_OWNER` is another cell, which is reported and left in peace (V06); `CLAIM_CHANGED` is another row of this cell,
+//! which the take waits for, up to a bound. What still waits at the end of the scan has its last try there.
+//!
+//! **Memory.** One page of rows and records, one update that fills up, and what waits: bounds, whatever the table's size.
+
+mod columns;
+mod diff;
+mod plan;
+mod report;
+
+use std::collections::BTreeSet;
+
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+
+use crate::batch::UpdateRequest;
+use crate::bucket::{BucketKey, BucketType};
+use crate::catalogue::Catalogue;
+use crate::claim::{SourceId, SourceType};
+use crate::rejection::{List, Place, Reason};
+
+pub use columns::{RecordRef, Records, Rows};
+use diff::{Comparison, Free, Take};
+use plan::{Plan, Want};
+pub use report::{Finding, Outcome, Report};
+
+/// What a run goes by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// The table.
+    pub source_type: SourceType,
+    /// The bucket types that its rows claim.
+    pub bucket_types: BTreeSet<BucketType>,
+    /// What was changed within this time is left alone (V02).
+    pub recent_within_micros: u64,
+    /// How many local rows make a page.
+    pub rows_per_page: usize,
+    /// Whether to report only.
+    pub dry_run: bool,
+    /// Keys the hashes of values in findings (V09).
+    pub hash_seed: u64,
+}
+
+/// What the host is to do next. An empty source id bounds nothing, as on the wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Find the source id of the row that is `rows` rows on: hand it to [`Verification::bound`].
+    FindBound {
+        /// Count the rows after this source id.
+        after: SourceId,
+        /// How many.
+        rows: usize,
+    },
+    /// List a page of the server's records: hand it to [`Verification::records`].
+    ListRecords {
+        /// Only beyond this source id.
+        after: SourceId,
+        /// Only up to this one.
+        upto: SourceId,
+    },
+    /// Read the local rows of a range, by encoded source id: hand them to [`Verification::rows`].
+    ReadRows {
+        /// Only beyond this source id.
+        after: SourceId,
+        /// Only up to this one.
+        upto: SourceId,
+    },
+    /// Read these rows once more, those that are out of the model's scope too, without claims: hand them to
+    /// [`Verification::rows`].
+    ReadAgain {
+        /// The rows, in order.
+        ids: Vec<SourceId>,
+    },
+    /// Begin an update and commit it: hand what came of it to [`Verification::updated`].
+    Update(UpdateRequest),
+    /// A page is compared: [`Verification::proceed`], or stop here.
+    PageDone,
+    /// The run is over.
+    Done,
+}
+
+/// What came of an update.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UpdateResult {
+    /// It was begun and committed.
+    Applied,
+    /// Its begin was refused, because of these claims.
+    Refused(Vec<(Place, Reason)>),
+    /// It failed otherwise, or nobody knows what came of it.
+    Failed,
+}
+
+/// The host handed in what the machine can't go on with. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Misuse {
+    /// It is no answer to the step that was asked for.
+    #[error("this is no answer to the step that was asked for")]
+    OutOfTurn,
+    /// Rows or records are out of the order of encoded source ids or out of the range that was asked for.
+    #[error("rows are out of the range that was asked for, or not in the order of encoded source ids: sort by bytes")]
+    OutOfOrder,
+    /// A row claims a bucket type that the settings lack, so that the server's records of it would not be seen.
+    #[error("a row claims a bucket type that the run was not set up with: add it to `bucket_types`")]
+    ForeignBucketType,
+}
+
+/// How far a scan has come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Scan {
+    After(SourceId),
+    Finished,
+}
+
+/// Where a run can go on: how far the scan has come, and what waits. Holds values of claims: keep it as user data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpoint {
+    scan: Scan,
+    takes: Vec<Take>,
+    frees: Vec<Free>,
+}
+
+impl Checkpoint {
+    /// Whether nothing is left to do: a run from here would end at once.
+    pub fn is_done(&self) -> bool {
+        self.scan == Scan::Finished && self.takes.is_empty() && self.frees.is_empty()
+    }
+}
+
+/// The range that is compared.
+#[derive(Clone, Debug, Default)]
+struct Range {
+    after: SourceId,
+    /// Where it ends: short of `bound` where the server's page was cut.
+    upto: SourceId,
+    /// Where the page of local rows ends; empty on the last one, which is open-ended (V04).
+    bound: SourceId,
+    is_cut: bool,
+}
+
+/// A run of verification.
+#[derive(Clone, Debug)]
+pub struct Verification {
+    settings: Settings,
+    catalogue: Catalogue,
+    step: Step,
+    range: Range,
+    records: Records,
+    /// How far the scan has come with nothing unsent.
+    safe: Scan,
+    is_scanned: bool,
+    missing_in_page: usize,
+    /// Whether takes wait for others to fill an update (V08).
+    is_filling: bool,
+    plan: Plan,
+    report: Report,
+    findings: Vec<Finding>,
+}
+
+impl Verification {
+    /// A new run, or one that goes on from a checkpoint.
+    pub fn new(settings: Settings, catalogue: Catalogue, checkpoint: Option<Checkpoint>) -> Self {
+        let checkpoint = checkpoint.unwrap_or(Checkpoint {
+            scan: Scan::After(SourceId::default()),
+            takes: Vec::new(),
+            frees: Vec::new(),
+        });
+        let safe = checkpoint.scan.clone();
+        let mut run = Self {
+            settings: Settings { rows_per_page: settings.rows_per_page.max(1), ..settings },
+            catalogue,
+            step: Step::Done,
+            range: Range::default(),
+            records: Records::new(crate::time::Timestamp::MIN),
+            is_scanned: safe == Scan::Finished,
+            safe,
+            missing_in_page: 0,
+            is_filling: false,
+            plan: Plan::resume(checkpoint),
+            report: Report::default(),
+            findings: Vec::new(),
+        };
+        run.report.dry_run = run.settings.dry_run;
+        match run.safe.clone() {
+            Scan::After(after) => run.find_bound(after),
+            Scan::Finished => run.go_on(),
+        }
+        run
+    }
+
+    /// What to do next: the same until it is answered.
+    pub fn step(&self) -> &Step {
+        &self.step
+    }
+
+    /// Where a page of rows ends, none where fewer rows are left: then the range is open-ended (V04).
+    ///
+    /// # Errors
+    /// Not asked for, or not beyond where the page begins.
+    pub fn bound(&mut self, bound: Option<SourceId>) -> Result<(), Misuse> {
+        let Step::FindBound { after, .. } = &self.step else { return Err(Misuse::OutOfTurn) };
+        let bound = bound.unwrap_or_default();
+        if !bound.is_empty() && bound <= *after {
+            return Err(Misuse::OutOfOrder);
+        }
+        let after = after.clone();
+        self.range.bound = bound;
+        self.list_records(after);
+        Ok(())
+    }
+
+    /// A page of the server's records, and whether more remain.
+    ///
+    /// # Errors
+    /// Not asked for, out of order or range, or empty though more remain.
+    pub fn records(&mut self, records: Records, truncated: bool) -> Result<(), Misuse> {
+        let Step::ListRecords { after, upto } = &self.step else { return Err(Misuse::OutOfTurn) };
+        if !records.are_valid(after, upto) || (truncated && records.is_empty()) {
+            return Err(Misuse::OutOfOrder);
+        }
+        let upto = if truncated { records.last_id() } else { upto.clone() };
+        self.range = Range { after: after.clone(), upto, bound: self.range.bound.clone(), is_cut: truncated };
+        self.records = records;
+        self.step = Step::ReadRows { after: self.range.after.clone(), upto: self.range.upto.clone() };
+        Ok(())
+    }
+
+    /// The rows that were asked for.
+    ///
+    /// # Errors
+    /// Not asked for, out of order or range, or with a bucket type that the settings lack.
+    pub fn rows(&mut self, rows: Rows) -> Result<(), Misuse> {
+        let (after, upto) = match &self.step {
+            Step::ReadRows { after, upto } => (after.clone(), upto.clone()),
+            Step::ReadAgain { .. } => Default::default(),
+            _ => return Err(Misuse::OutOfTurn),
+        };
+        if !rows.are_valid(&after, &upto) {
+            return Err(Misuse::OutOfOrder);
+        }
+        if !rows.bucket_types_are_among(&self.settings.bucket_types) {
+            return Err(Misuse::ForeignBucketType);
+        }
+        match &self.step {
+            Step::ReadAgain { .. } => {
+                self.plan.read_again(&rows, &self.catalogue, self.settings.recent_within_micros);
+            }
+            _ => self.compare(&rows),
+        }
+        self.go_on();
+        Ok(())
+    }
+
+    /// What came of the update.
+    ///
+    /// # Errors
+    /// Not asked for.
+    pub fn updated(&mut self, result: UpdateResult) -> Result<(), Misuse> {
+        if !matches!(self.step, Step::Update(_)) {
+            return Err(Misuse::OutOfTurn);
+        }
+        self.report.updates += 1;
+        match result {
+            UpdateResult::Applied => self.plan.applied(),
+            UpdateResult::Failed => self.plan.failed(),
+            UpdateResult::Refused(claims) => self.refused(&claims),
+        }
+        self.go_on();
+        Ok(())
+    }
+
+    /// Goes on after a page.
+    ///
+    /// # Errors
+    /// No page was done just now.
+    pub fn proceed(&mut self) -> Result<(), Misuse> {
+        if self.step != Step::PageDone {
+            return Err(Misuse::OutOfTurn);
+        }
+        let upto = self.range.upto.clone();
+        if self.range.is_cut {
+            self.list_records(upto);
+        } else if self.range.bound.is_empty() {
+            self.is_scanned = true;
+            self.safe = Scan::Finished;
+            self.go_on();
+        } else {
+            self.find_bound(upto);
+        }
+        Ok(())
+    }
+
+    /// Where a run could go on if this one stopped here, which is at [`Step::PageDone`] or [`Step::Done`]; after the end,
+    /// with what waits for rows of other tables.
+    pub fn checkpoint(&self) -> Checkpoint {
+        self.plan.checkpoint(self.safe.clone())
+    }
+
+    /// What was seen and done so far.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// What became of single claims since the last call, beside plain creates, which are many and only counted unless the
+    /// run is dry.
+    pub fn take_findings(&mut self) -> Vec<Finding> {
+        std::mem::take(&mut self.findings)
+    }
+
+    fn find_bound(&mut self, after: SourceId) {
+        self.step = Step::FindBound { after, rows: self.settings.rows_per_page };
+    }
+
+    fn list_records(&mut self, after: SourceId) {
+        self.step = Step::ListRecords { after, upto: self.range.bound.clone() };
+    }
+
+    fn compare(&mut self, rows: &Rows) {
+        let comparison =
+            Comparison { catalogue: &self.catalogue, recent_within_micros: self.settings.recent_within_micros };
+        let found = comparison.diff(rows, &self.records, &mut self.report);
+        self.report.pages += 1;
+        self.report.rows += rows.len() as u64;
+        self.report.claims += rows.claims_len() as u64;
+        self.report.records += self.records.len() as u64;
+        self.report.missing += found.missing.len() as u64;
+        self.report.different += found.different.len() as u64;
+        self.report.extra += found.extra.len() as u64;
+        // A page that is mostly missing is one of a backfill; else a take would wait long for its update to fill, and what
+        // was read of its row would be old.
+        self.is_filling = found.missing.len() * 2 > rows.claims_len();
+        self.missing_in_page = found.missing.len();
+        found.invalid.iter().for_each(|claim| self.plan.note(Outcome::Invalid, &claim.key, &claim.source_id));
+        found.extra.into_iter().for_each(|free| self.plan.free(free));
+        found.different.into_iter().for_each(|take| self.plan.replace(take));
+        found.missing.into_iter().for_each(|take| self.plan.take(take));
+    }
+
+    fn refused(&mut self, claims: &[(Place, Reason)]) {
+        let of = |list: List| {
+            let claims = claims.iter().filter(move |(place, _)| place.list == list);
+            claims.map(|(place, reason)| (place.position, *reason)).collect::<FxHashMap<_, _>>()
+        };
+        if !self.plan.refused(&of(List::Creates), &of(List::Destroys)) {
+            self.plan.failed();
+        }
+    }
+
+    /// Sets the next step, and draws the findings of what has just happened.
+    fn go_on(&mut self) {
+        loop {
+            let want = self.plan.want(self.is_scanned || !self.is_filling);
+            for (outcome, key, source_id) in self.plan.outcomes() {
+                self.find(outcome, &key, &source_id);
+            }
+            self.step = match want {
+                Want::ReadAgain(ids) => Step::ReadAgain { ids },
+                Want::Update if self.settings.dry_run => {
+                    self.plan.applied();
+                    continue;
+                }
+                Want::Update => Step::Update(self.plan.request(self.settings.source_type)),
+                Want::Nothing if !self.is_scanned => self.page_done(),
+                Want::Nothing if self.plan.release() => continue,
+                Want::Nothing => Step::Done,
+            };
+            return;
+        }
+    }
+
+    fn page_done(&mut self) -> Step {
+        match self.plan.unsent_takes() {
+            0 => self.safe = Scan::After(self.range.upto.clone()),
+            // The oldest are sent first: those that are left are of this page.
+            unsent if unsent <= self.missing_in_page => self.safe = Scan::After(self.range.after.clone()),
+            _ => {}
+        }
+        Step::PageDone
+    }
+
+    fn find(&mut self, outcome: Outcome, key: &BucketKey, source_id: &SourceId) {
+        self.report.count(outcome);
+        if outcome != Outcome::Created || self.settings.dry_run {
+            self.findings.push(Finding::of(outcome, key, source_id, self.settings.hash_seed));
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! The corrections of a run: in which order they are tried, and what becomes of those that are refused (V05).
+
+use std::collections::VecDeque;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::diff::{Free, Take, takes};
+use super::report::Outcome;
+use super::{Checkpoint, Scan};
+use crate::batch::{ClaimRequest, MAX_CLAIMS, UpdateRequest};
+use crate::bucket::BucketKey;
+use crate::catalogue::Catalogue;
+use crate::claim::{Source, SourceId, SourceType};
+use crate::rejection::Reason;
+use crate::verify::columns::Rows;
+
+/// Frees that wait for a take of the same bucket, at the most: then they are destroyed, which makes one full update.
+const MAX_WAITING_FREES: usize = MAX_CLAIMS;
+/// Takes that wait for another row of this cell to let go, at the most: then they are left for the next run.
+const MAX_WAITING_TAKES: usize = 10_000;
+/// How often one correction is tried: more often something else is at it.
+const MAX_TRIES: u8 = 6;
+
+/// One change to one bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Correction {
+    /// Create it.
+    Take(Take),
+    /// Find out who holds it: to replace the taker's own claim, which it does not have, is refused with the answer.
+    Probe(Take),
+    /// Destroy it.
+    Free(Free),
+    /// Let one row take what another, or itself, lets go of, without a gap in between (B06).
+    Replace(Free, Take),
+}
+
+impl Correction {
+    pub(super) fn key(&self) -> &BucketKey {
+        match self {
+            Self::Take(take) | Self::Probe(take) | Self::Replace(_, take) => &take.key,
+            Self::Free(free) => &free.key,
+        }
+    }
+
+    pub(super) fn source_id(&self) -> &SourceId {
+        match self {
+            Self::Take(take) | Self::Probe(take) | Self::Replace(_, take) => &take.source_id,
+            Self::Free(free) => &free.source_id,
+        }
+    }
+
+    /// What it is counted as once it is done.
+    pub(super) fn outcome(&self) -> Outcome {
+        match self {
+            Self::Take(_) => Outcome::Created,
+            Self::Probe(_) | Self::Replace(_, _) => Outcome::Replaced,
+            Self::Free(_) => Outcome::Destroyed,
+        }
+    }
+
+    fn weight(&self) -> usize {
+        match self {
+            Self::Take(_) | Self::Free(_) => 1,
+            Self::Probe(_) | Self::Replace(_, _) => 2,
+        }
+    }
+
+    fn take(&self) -> Option<&Take> {
+        match self {
+            Self::Take(take) | Self::Probe(take) | Self::Replace(_, take) => Some(take),
+            Self::Free(_) => None,
+        }
+    }
+
+    /// The row from which it frees the bucket.
+    fn freed_from(&self) -> Option<&SourceId> {
+        match self {
+            Self::Take(_) => None,
+            Self::Probe(take) => Some(&take.source_id),
+            Self::Free(free) | Self::Replace(free, _) => Some(&free.source_id),
+        }
+    }
+
+    fn source_ids(&self) -> impl Iterator<Item = SourceId> {
+        self.take().map(|take| &take.source_id).into_iter().chain(self.freed_from()).cloned()
+    }
+}
+
+/// What to do with a correction that the server refused.
+enum Next {
+    Probe,
+    /// Try to take it once more.
+    Take,
+    /// Wait for whoever holds it.
+    Wait(Outcome),
+    Drop(Outcome),
+}
+
+fn after_refusal(correction: &Correction, reason: Reason) -> Next {
+    use Correction::{Free, Probe, Replace, Take};
+    match (correction, reason) {
+        (_, Reason::InvalidUpdate | Reason::LimitExceeded | Reason::ValueNotAllowed) => Next::Drop(Outcome::Invalid),
+        (Take(_), Reason::ClaimTaken) => Next::Probe,
+        (Probe(_) | Replace(_, _), Reason::ClaimNotFound) => Next::Take,
+        (Probe(_) | Replace(_, _), Reason::ClaimChanged) => Next::Wait(Outcome::OtherRow),
+        (Take(_) | Probe(_) | Replace(_, _), Reason::ClaimBusy) => Next::Wait(Outcome::Busy),
+        (Free(_), Reason::ClaimNotFound) => Next::Drop(Outcome::Gone),
+        (Free(_), Reason::ClaimChanged) => Next::Drop(Outcome::Changed),
+        (Free(_), Reason::ClaimBusy) => Next::Drop(Outcome::Busy),
+        (_, Reason::NotOwner) => Next::Drop(Outcome::OtherCell),
+        _ => Next::Drop(Outcome::Failed),
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Planned {
+    correction: Correction,
+    tries: u8,
+}
+
+/// Everything that is to be corrected and is not yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Plan {
+    /// To be tried after their rows have been read again (V03).
+    checked: VecDeque<Planned>,
+    /// First tries of takes, whose rows were read just now.
+    takes: VecDeque<Planned>,
+    /// Refused takes of which it is to be found out who holds the bucket.
+    probes: VecDeque<Planned>,
+    waiting_takes: FxHashMap<BucketKey, Take>,
+    waiting_frees: FxHashMap<BucketKey, Free>,
+    /// Whether what waits has had its last try: then it goes to `kept`, for the checkpoint.
+    is_last_pass: bool,
+    kept: Vec<Take>,
+    /// The batch that is read again or sent.
+    under_way: Vec<Planned>,
+    /// What became of corrections since this was last drained.
+    outcomes: Vec<(Outcome, BucketKey, SourceId)>,
+}
+
+/// What the plan wants next.
+pub(super) enum Want {
+    ReadAgain(Vec<SourceId>),
+    Update,
+    Nothing,
+}
+
+impl Plan {
+    pub(super) fn resume(checkpoint: Checkpoint) -> Self {
+        let mut plan = Self::default();
+        checkpoint.takes.into_iter().for_each(|take| plan.wait(take, Outcome::OtherRow));
+        checkpoint.frees.into_iter().for_each(|free| plan.free(free));
+        plan
+    }
+
+    /// What is deferred, as a checkpoint; takes that have not been sent are not in it.
+    pub(super) fn checkpoint(&self, scan: Scan) -> Checkpoint {
+        fn sorted<T: Clone>(waiting: &FxHashMap<BucketKey, T>) -> Vec<T> {
+            let mut entries: Vec<_> = waiting.iter().collect();
+            entries.sort_by_key(|(key, _)| *key);
+            entries.into_iter().map(|(_, entry)| entry.clone()).collect()
+        }
+        let mut takes = sorted(&self.waiting_takes);
+        takes.extend(self.kept.iter().cloned());
+        Checkpoint { scan, takes, frees: sorted(&self.waiting_frees) }
+    }
+
+    /// A claim that is missing. Where another row is to let go of the bucket, both in one.
+    pub(super) fn take(&mut self, take: Take) {
+        match self.waiting_frees.remove(&take.key) {
+            Some(free) => self.check(Correction::Replace(free, take)),
+            None => self.takes.push_back(planned(Correction::Take(take))),
+        }
+    }
+
+    /// A claim that is extra. It waits: its bucket may have moved to a row that was refused it, or to one still to come,
+    /// and then changes hands without a gap in which another cell could take it.
+    pub(super) fn free(&mut self, free: Free) {
+        if let Some(take) = self.waiting_takes.remove(&free.key) {
+            return self.check(Correction::Replace(free, take));
+        }
+        self.waiting_frees.insert(free.key.clone(), free);
+        if self.waiting_frees.len() >= MAX_WAITING_FREES {
+            self.release_frees();
+        }
+    }
+
+    /// A claim whose record differs from what its own row calls for.
+    pub(super) fn replace(&mut self, take: Take) {
+        let free = Free { key: take.key.clone(), source_id: take.source_id.clone() };
+        self.check(Correction::Replace(free, take));
+    }
+
+    /// How many takes have not been sent yet.
+    pub(super) fn unsent_takes(&self) -> usize {
+        self.takes.len()
+    }
+
+    /// What became of corrections since the last call.
+    pub(super) fn outcomes(&mut self) -> Vec<(Outcome, BucketKey, SourceId)> {
+        std::mem::take(&mut self.outcomes)
+    }
+
+    pub(super) fn note(&mut self, outcome: Outcome, key: &BucketKey, source_id: &SourceId) {
+        self.outcomes.push((outcome, key.clone(), source_id.clone()));
+    }
+
+    /// What to do next: frees and replaces before takes (V05). Takes fill whole updates unless `all` are to go (V08).
+    pub(super) fn want(&mut self, all: bool) -> Want {
+        if !self.under_way.is_empty() {
+            return Want::Update;
+        }
+        if !self.checked.is_empty() {
+            self.under_way = batch(&mut self.checked);
+            let mut ids: Vec<_> = self.under_way.iter().flat_map(|planned| planned.correction.source_ids()).collect();
+            ids.sort_unstable();
+            ids.dedup();
+            return Want::ReadAgain(ids);
+        }
+        let queue = if !self.probes.is_empty() {
+            &mut self.probes
+        } else if self.takes.len() >= MAX_CLAIMS || (all && !self.takes.is_empty()) {
+            &mut self.takes
+        } else {
+            return Want::Nothing;
+        };
+        self.under_way = batch(queue);
+        Want::Update
+    }
+
+    /// At the end of the scan: what waited for rows to come goes on. Whether there was anything.
+    pub(super) fn release(&mut self) -> bool {
+        if !self.waiting_frees.is_empty() {
+            self.release_frees();
+            return true;
+        }
+        if self.is_last_pass || self.waiting_takes.is_empty() {
+            return false;
+        }
+        self.is_last_pass = true;
+        let mut waiting: Vec<_> = std::mem::take(&mut self.waiting_takes).into_values().collect();
+        waiting.sort_by(|a, b| a.key.cmp(&b.key));
+        waiting.into_iter().for_each(|take| self.check(Correction::Take(take)));
+        true
+    }
+
+    /// The batch under way as a request.
+    pub(super) fn request(&self, source_type: SourceType) -> UpdateRequest {
+        let corrections = || self.under_way.iter().map(|planned| &planned.correction);
+        let create = |take: &Take| ClaimRequest {
+            bucket_type: take.key.bucket_type,
+            value: take.spelling.clone(),
+            subject: Some(take.subject),
+            source: Some(Source { source_type, id: take.source_id.clone() }),
+            user_data: None,
+        };
+        let destroy = |correction: &Correction| {
+            Some(ClaimRequest {
+                bucket_type: correction.key().bucket_type,
+                value: correction.key().canonical.clone(),
+                subject: None,
+                source: Some(Source { source_type, id: correction.freed_from()?.clone() }),
+                user_data: None,
+            })
+        };
+        UpdateRequest {
+            creates: corrections().filter_map(Correction::take).map(create).collect(),
+            destroys: corrections().filter_map(destroy).collect(),
+        }
+    }
+
+    /// The batch under way is done.
+    pub(super) fn applied(&mut self) {
+        for planned in std::mem::take(&mut self.under_way) {
+            let correction = &planned.correction;
+            self.note(correction.outcome(), correction.key(), correction.source_id());
+        }
+    }
+
+    /// The batch under way failed; the next run finds what is left.
+    pub(super) fn failed(&mut self) {
+        for planned in std::mem::take(&mut self.under_way) {
+            self.note(Outcome::Failed, planned.correction.key(), planned.correction.source_id());
+        }
+    }
+
+    /// The batch under way was refused because of the claims at these positions; the others go again. Whether any of its
+    /// claims was among them.
+    pub(super) fn refused(&mut self, creates: &FxHashMap<u32, Reason>, destroys: &FxHashMap<u32, Reason>) -> bool {
+        let (mut create, mut destroy) = (0, 0);
+        let mut others = Vec::new();
+        let batch = std::mem::take(&mut self.under_way);
+        let sent = batch.len();
+        for planned in batch {
+            let mut reason = None;
+            if planned.correction.take().is_some() {
+                reason = creates.get(&create);
+                create += 1;
+            }
+            if planned.correction.freed_from().is_some() {
+                reason = reason.or(destroys.get(&destroy));
+                destroy += 1;
+            }
+            match reason {
+                Some(reason) => self.settle_refusal(planned, *reason),
+                None => others.push(planned),
+            }
+        }
+        self.under_way = others;
+        self.under_way.len() < sent
+    }
+
+    fn settle_refusal(&mut self, planned: Planned, reason: Reason) {
+        let Planned { correction, tries } = planned;
+        let tries = tries + 1;
+        let next = if tries < MAX_TRIES { after_refusal(&correction, reason) } else { Next::Drop(Outcome::Failed) };
+        match (next, correction.take().cloned()) {
+            (Next::Drop(outcome), _) => self.note(outcome, correction.key(), correction.source_id()),
+            (Next::Probe, Some(take)) => self.probes.push_back(Planned { correction: Correction::Probe(take), tries }),
+            (Next::Take, Some(take)) => self.checked.push_back(Planned { correction: Correction::Take(take), tries }),
+            (Next::Wait(outcome), Some(take)) => self.wait(take, outcome),
+            (Next::Probe | Next::Take | Next::Wait(_), None) => {
+                self.note(Outcome::Failed, correction.key(), correction.source_id());
+            }
+        }
+    }
+
+    /// A take waits for another row of this cell to let go of its bucket.
+    fn wait(&mut self, take: Take, outcome: Outcome) {
+        if self.is_last_pass {
+            self.note(outcome, &take.key, &take.source_id);
+            return self.kept.push(take);
+        }
+        if let Some(free) = self.waiting_frees.remove(&take.key) {
+            return self.check(Correction::Replace(free, take));
+        }
+        let is_full = self.waiting_takes.len() >= MAX_WAITING_TAKES;
+        match self.waiting_takes.get(&take.key) {
+            None if !is_full => _ = self.waiting_takes.insert(take.key.clone(), take),
+            // Found again, after a run was resumed.
+            Some(waiting) if waiting.source_id == take.source_id => {}
+            // Of two rows that want one bucket the first waits.
+            _ => self.note(outcome, &take.key, &take.source_id),
+        }
+    }
+
+    fn check(&mut self, correction: Correction) {
+        self.checked.push_back(planned(correction));
+    }
+
+    fn release_frees(&mut self) {
+        let mut frees: Vec<_> = std::mem::take(&mut self.waiting_frees).into_values().collect();
+        frees.sort_by(|a, b| a.key.cmp(&b.key));
+        frees.into_iter().for_each(|free| self.check(Correction::Free(free)));
+    }
+
+    /// The rows of the batch under way as they stand now (V03): what they no longer bear out is dropped.
+    pub(super) fn read_again(&mut self, rows: &Rows, catalogue: &Catalogue, recent_within_micros: u64) {
+        let sight = Sight { rows, catalogue, recent_within_micros };
+        for planned in std::mem::take(&mut self.under_way) {
+            let (key, source_id) = (planned.correction.key().clone(), planned.correction.source_id().clone());
+            match sight.recheck(planned.correction) {
+                Ok(correction) => self.under_way.push(Planned { correction, tries: planned.tries }),
+                Err(outcome) => self.note(outcome, &key, &source_id),
+            }
+        }
+    }
+}
+
+fn planned(correction: Correction) -> Planned {
+    Planned { correction, tries: 0 }
+}
+
+/// As much of a queue as one update takes, each bucket once; what stands twice waits for the next.
+fn batch(queue: &mut VecDeque<Planned>) -> Vec<Planned> {
+    let (mut batch, mut again) = (Vec::new(), VecDeque::new());
+    let mut keys = FxHashSet::default();
+    let mut weight = 0;
+    while queue.front().is_some_and(|next| weight + next.correction.weight() <= MAX_CLAIMS) {
+        let Some(next) = queue.pop_front() else { break };
+        if keys.insert(next.correction.key().clone()) {
+            weight += next.correction.weight();
+            batch.push(next);
+        } else {
+            again.push_back(next);
+        }
+    }
+    again.append(queue);
+    *queue = again;
+    batch
+}
+
+/// How a row stands to a bucket when it is read again.
+enum Standing {
+    /// It calls for it, in this way.
+    CallsFor(Take),
+    /// It does not, or is gone.
+    DoesNot,
+    /// It was changed within the threshold.
+    Recent,
+}
+
+/// Rows that were read again.
+struct Sight<'a> {
+    rows: &'a Rows,
+    catalogue: &'a Catalogue,
+    recent_within_micros: u64,
+}
+
+impl Sight<'_> {
+    fn standing(&self, source_id: &SourceId, key: &BucketKey) -> Standing {
+        let Some(row) = self.rows.find(source_id) else { return Standing::DoesNot };
+        if self.rows.is_recent(row, self.recent_within_micros) {
+            return Standing::Recent;
+        }
+        let (takes, _) = takes(self.catalogue, source_id, self.rows.claims_of(row));
+        takes.into_iter().find(|take| take.key == *key).map_or(Standing::DoesNot, Standing::CallsFor)
+    }
+
+    /// The correction as the rows now bear it out, or why it is dropped.
+    fn recheck(&self, correction: Correction) -> Result<Correction, Outcome> {
+        use Standing::{CallsFor, DoesNot, Recent};
+        match correction {
+            Correction::Take(take) | Correction::Probe(take) => match self.standing(&take.source_id, &take.key) {
+                CallsFor(take) => Ok(Correction::Take(take)),
+                DoesNot => Err(Outcome::Changed),
+                Recent => Err(Outcome::Recent),
+            },
+            Correction::Free(free) => match self.standing(&free.source_id, &free.key) {
+                DoesNot => Ok(Correction::Free(free)),
+                CallsFor(_) => Err(Outcome::Changed),
+                Recent => Err(Outcome::Recent),
+            },
+            Correction::Replace(free, take) => {
+                let taker = self.standing(&take.source_id, &take.key);
+                let is_own = free.source_id == take.source_id;
+                let freer = if is_own { DoesNot } else { self.standing(&free.source_id, &free.key) };
+                match (taker, freer) {
+                    (Recent, _) | (_, Recent) => Err(Outcome::Recent),
+                    (_, CallsFor(_)) => Err(Outcome::Changed),
+                    (CallsFor(take), DoesNot) => Ok(Correction::Replace(free, take)),
+                    (DoesNot, DoesNot) => Ok(Correction::Free(free)),
+                }
+            }
+        }
+    }
+}

@@ -8,6 +8,9 @@ require_relative "leasehold/configuration"
 # Keeps unique attributes unique across the databases of many cells.
 module Leasehold
   autoload :Client, "leasehold/client"
+  autoload :Native, "leasehold/native"
+  autoload :Reconciliation, "leasehold/reconciliation"
+  autoload :Verification, "leasehold/verification"
 
   @lock = Mutex.new
 

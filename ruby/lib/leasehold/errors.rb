@@ -44,6 +44,20 @@ module Leasehold
   end
 
   class Error
+    # The error for a code.
+    #
+    # @param rejected [Array<Array>] members of {RejectedClaim}
+    # @return [Error]
+    def self.refusal(code, message, rejected)
+      claims = rejected.map do |list, position, bucket_type, reason|
+        RejectedClaim.new(list: LISTS.fetch(list), position: position, bucket_type: bucket_type, code: reason)
+      end
+      BY_CODE.fetch(code, Internal).new(message, code: code, rejected: claims)
+    end
+
+    # Names of the lists of an update, as the engine says them.
+    LISTS = { "creates" => :create, "destroys" => :destroy }.freeze
+
     # Marks what another try may mend.
     module Temporary; end
 
@@ -96,6 +110,7 @@ module Leasehold
       "LIMIT_EXCEEDED" => Invalid,
       "VALUE_NOT_ALLOWED" => Invalid,
       "IDEMPOTENCY_KEY_REUSED" => Invalid,
+      "INVALID_CHECKPOINT" => Invalid,
       "CLAIM_TAKEN" => Taken,
       "CLAIM_BUSY" => Busy,
       "CLAIM_CHANGED" => Changed,

@@ -1,0 +1,92 @@
+//! `Leasehold::Native`: what the engine answers at once.
+
+use std::sync::LazyLock;
+
+use leasehold_bindings::{Answer, Call, Catalogue, Claim, Source, SourceKey, SourceType, Subject, call};
+use magnus::{Error, Integer, RArray, RModule, RString, Ruby, TryConvert, Value, function, prelude::*};
+
+use crate::columns::source_id;
+use crate::errors::{self, guard};
+
+static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::default);
+
+pub(crate) fn init(_: &Ruby, leasehold: RModule) -> Result<(), Error> {
+    let native = leasehold.define_module("Native")?;
+    native.define_singleton_method("canonical_form", function!(canonical_form, 2))?;
+    native.define_singleton_method("check_batch", function!(check_batch, 2))?;
+    native.define_singleton_method("encode_source_id", function!(encode_source_id, 1))?;
+    #[cfg(feature = "test-hooks")]
+    native.define_singleton_method("panic", function!(panic_in_the_engine, 1))?;
+    Ok(())
+}
+
+fn ask(ruby: &Ruby, question: Call) -> Result<Answer, Error> {
+    call(question, &CATALOGUE).map_err(|error| errors::refusal(ruby, &error))
+}
+
+fn canonical_form(ruby: &Ruby, bucket_type: i32, value: String) -> Result<String, Error> {
+    guard(ruby, || match ask(ruby, Call::CanonicalForm { bucket_type, value })? {
+        Answer::CanonicalForm(form) => Ok(form),
+        _ => Err(mistaken(ruby)),
+    })
+}
+
+fn check_batch(ruby: &Ruby, creates: RArray, destroys: RArray) -> Result<(), Error> {
+    guard(ruby, || {
+        let question = Call::CheckBatch { creates: claims(ruby, creates)?, destroys: claims(ruby, destroys)? };
+        ask(ruby, question).map(drop)
+    })
+}
+
+fn encode_source_id(ruby: &Ruby, key: Value) -> Result<RString, Error> {
+    guard(ruby, || {
+        let key = match Integer::from_value(key) {
+            Some(integer) => SourceKey::Integer(integer.to_i64()?),
+            None => SourceKey::Text(String::try_convert(key)?),
+        };
+        match ask(ruby, Call::EncodeSourceId { key })? {
+            Answer::SourceId(id) => Ok(ruby.str_from_slice(id.as_bytes())),
+            _ => Err(mistaken(ruby)),
+        }
+    })
+}
+
+fn mistaken(ruby: &Ruby) -> Error {
+    errors::defect(ruby, "PANIC", "the engine answered another question")
+}
+
+/// Claims are Hashes or Structs: both answer `[]` with a Symbol.
+fn claims(ruby: &Ruby, values: RArray) -> Result<Vec<Claim>, Error> {
+    values.into_iter().map(|value| claim(ruby, value)).collect()
+}
+
+fn claim(ruby: &Ruby, value: Value) -> Result<Claim, Error> {
+    let member = |name: &str| -> Result<Value, Error> { value.funcall("[]", (ruby.to_symbol(name),)) };
+    let subject = match Option::<i64>::try_convert(member("subject_id")?)? {
+        Some(id) => Some(Subject { subject_type: i32::try_convert(member("subject_type")?)?, id }),
+        None => None,
+    };
+    let source = match Option::<RString>::try_convert(member("source_id")?)? {
+        Some(id) => {
+            let source_type = SourceType(i32::try_convert(member("source_type")?)?);
+            Some(Source { source_type, id: source_id(id) })
+        }
+        None => None,
+    };
+    Ok(Claim {
+        bucket_type: i32::try_convert(member("bucket_type")?)?,
+        bucket_value: String::try_convert(member("bucket_value")?)?,
+        subject,
+        source,
+    })
+}
+
+/// For the specs: a panic where Ruby calls, or where the lock is given back.
+#[cfg(feature = "test-hooks")]
+#[allow(clippy::panic, reason = "it is what the specs look for")]
+fn panic_in_the_engine(ruby: &Ruby, without_gvl: bool) -> Result<(), Error> {
+    guard(ruby, || match without_gvl {
+        true => crate::gvl::without_gvl(ruby, || panic!("on purpose")),
+        false => panic!("on purpose"),
+    })
+}

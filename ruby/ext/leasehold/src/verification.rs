@@ -1,0 +1,176 @@
+//! `Leasehold::Native::Verification`: a run of verification. Rows and records come in as Ruby has them; steps go out as
+//! Arrays that begin with their name.
+
+use std::sync::Mutex;
+
+use leasehold_bindings::verify::Step;
+use leasehold_bindings::{Catalogue, ClaimRequest, DetailedError, List, Refused, SourceId, Updated, Verification};
+use magnus::{Error, RArray, RModule, RString, Ruby, Value, function, method, prelude::*};
+
+use crate::columns;
+use crate::errors::{self, guard};
+use crate::gvl::without_gvl;
+use crate::json;
+
+#[magnus::wrap(class = "Leasehold::Native::Verification", free_immediately, size)]
+struct Session(Mutex<Verification>);
+
+pub(crate) fn init(ruby: &Ruby, leasehold: RModule) -> Result<(), Error> {
+    let native: RModule = leasehold.const_get("Native")?;
+    let class = native.define_class("Verification", ruby.class_object())?;
+    class.define_singleton_method("new", function!(Session::new, 2))?;
+    class.define_method("step", method!(Session::step, 0))?;
+    class.define_method("bound", method!(Session::bound, 1))?;
+    class.define_method("records", method!(Session::records, 3))?;
+    class.define_method("rows", method!(Session::rows, 2))?;
+    class.define_method("attributes", method!(Session::attributes, 5))?;
+    class.define_method("applied", method!(Session::applied, 0))?;
+    class.define_method("failed", method!(Session::failed, 0))?;
+    class.define_method("refused", method!(Session::refused, 1))?;
+    class.define_method("proceed", method!(Session::proceed, 0))?;
+    class.define_method("checkpoint", method!(Session::checkpoint, 0))?;
+    class.define_method("report", method!(Session::report, 0))?;
+    class.define_method("take_findings", method!(Session::take_findings, 0))?;
+    Ok(())
+}
+
+impl Session {
+    fn new(ruby: &Ruby, settings: String, checkpoint: Option<String>) -> Result<Self, Error> {
+        guard(ruby, || {
+            let settings = json::read(ruby, &settings)?;
+            let run = Verification::new(settings, Catalogue::default(), checkpoint.as_deref());
+            Ok(Self(Mutex::new(run.map_err(|error| errors::refusal(ruby, &error))?)))
+        })
+    }
+
+    fn step(ruby: &Ruby, session: &Self) -> Result<RArray, Error> {
+        session.with(ruby, |run| step(ruby, run.step()))
+    }
+
+    fn bound(ruby: &Ruby, session: &Self, bound: Option<RString>) -> Result<(), Error> {
+        let bound = bound.map(columns::source_id);
+        session.feed(ruby, |run| run.bound(bound.as_ref().map(SourceId::as_bytes)))
+    }
+
+    fn records(ruby: &Ruby, session: &Self, records: RArray, truncated: bool, now: Value) -> Result<(), Error> {
+        let records = guard(ruby, || columns::records(ruby, records, now))?;
+        session.feed(ruby, |run| run.records(records, truncated))
+    }
+
+    fn rows(ruby: &Ruby, session: &Self, rows: RArray, now: Value) -> Result<(), Error> {
+        let rows = guard(ruby, || columns::rows(ruby, rows, now))?;
+        session.feed(ruby, |run| run.rows(rows))
+    }
+
+    fn attributes(
+        ruby: &Ruby,
+        session: &Self,
+        rows: RArray,
+        key: Value,
+        updated_at: Value,
+        claims: RArray,
+        now: Value,
+    ) -> Result<(), Error> {
+        let rows = guard(ruby, || {
+            let layout = columns::Layout::new(key, updated_at, claims)?;
+            columns::attributes(ruby, rows, &layout, now)
+        })?;
+        session.feed(ruby, |run| run.rows(rows))
+    }
+
+    fn applied(ruby: &Ruby, session: &Self) -> Result<(), Error> {
+        session.feed(ruby, |run| run.updated(Updated::Applied))
+    }
+
+    fn failed(ruby: &Ruby, session: &Self) -> Result<(), Error> {
+        session.feed(ruby, |run| run.updated(Updated::Failed))
+    }
+
+    fn refused(ruby: &Ruby, session: &Self, claims: Vec<(String, u32, String)>) -> Result<(), Error> {
+        let refused = |(list, position, code): (String, u32, String)| {
+            let list = if list == "create" { List::Creates } else { List::Destroys };
+            Refused { list, position, code }
+        };
+        let claims = claims.into_iter().map(refused).collect();
+        session.feed(ruby, |run| run.updated(Updated::Refused(claims)))
+    }
+
+    fn proceed(ruby: &Ruby, session: &Self) -> Result<(), Error> {
+        session.feed(ruby, Verification::proceed)
+    }
+
+    fn checkpoint(ruby: &Ruby, session: &Self) -> Result<Option<String>, Error> {
+        session.with(ruby, |run| run.checkpoint().map_err(|error| errors::refusal(ruby, &error)))
+    }
+
+    fn report(ruby: &Ruby, session: &Self) -> Result<String, Error> {
+        session.with(ruby, |run| json::write(ruby, run.report()))
+    }
+
+    fn take_findings(ruby: &Ruby, session: &Self) -> Result<String, Error> {
+        session.with(ruby, |run| json::write(ruby, &run.take_findings()))
+    }
+
+    /// Hands something in, without Ruby's lock, since what follows may be a comparison of many rows.
+    fn feed(
+        &self,
+        ruby: &Ruby,
+        body: impl FnOnce(&mut Verification) -> Result<(), DetailedError> + Send,
+    ) -> Result<(), Error> {
+        self.with(ruby, |run| without_gvl(ruby, || body(run))?.map_err(|error| errors::refusal(ruby, &error)))
+    }
+
+    fn with<T>(&self, ruby: &Ruby, body: impl FnOnce(&mut Verification) -> Result<T, Error>) -> Result<T, Error> {
+        guard(ruby, || match self.0.try_lock() {
+            Ok(mut run) => body(&mut run),
+            Err(_) => Err(errors::in_use(ruby)),
+        })
+    }
+}
+
+fn step(ruby: &Ruby, step: &Step) -> Result<RArray, Error> {
+    let bytes = |id: &SourceId| (!id.is_empty()).then(|| ruby.str_from_slice(id.as_bytes()));
+    let name = |name: &str| ruby.to_symbol(name);
+    let array = ruby.ary_new();
+    match step {
+        Step::FindBound { after, rows } => {
+            array.cat(&[name("find_bound").as_value(), value(ruby, bytes(after)), value(ruby, *rows)])?
+        }
+        Step::ListRecords { after, upto } => {
+            array.cat(&[name("list_records").as_value(), value(ruby, bytes(after)), value(ruby, bytes(upto))])?
+        }
+        Step::ReadRows { after, upto } => {
+            array.cat(&[name("read_rows").as_value(), value(ruby, bytes(after)), value(ruby, bytes(upto))])?
+        }
+        Step::ReadAgain { ids } => {
+            array.cat(&[name("read_again").as_value(), ruby.ary_from_iter(ids.iter().map(bytes)).as_value()])?
+        }
+        Step::Update(update) => array.cat(&[
+            name("update").as_value(),
+            claims(ruby, &update.creates).as_value(),
+            claims(ruby, &update.destroys).as_value(),
+        ])?,
+        Step::PageDone => array.cat(&[name("page_done")])?,
+        Step::Done => array.cat(&[name("done")])?,
+    }
+    Ok(array)
+}
+
+fn value(ruby: &Ruby, value: impl magnus::IntoValue) -> Value {
+    value.into_value_with(ruby)
+}
+
+/// Claims as Arrays, in the order of the members of `Leasehold::Claim`.
+fn claims(ruby: &Ruby, claims: &[ClaimRequest]) -> RArray {
+    ruby.ary_from_iter(claims.iter().map(|claim| {
+        let source = claim.source.as_ref();
+        (
+            claim.bucket_type.0,
+            &*claim.value,
+            claim.subject.map(|subject| subject.subject_type),
+            claim.subject.map(|subject| subject.id),
+            source.map(|source| source.source_type.0),
+            source.map(|source| ruby.str_from_slice(source.id.as_bytes())),
+        )
+    }))
+}

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "active_job"
 require "timeout"
 require "spec_helper"
 
@@ -24,6 +25,7 @@ module RailsSpecs
   end
 
   def start_server
+    Leasehold.configuration.transactional_tests = false
     @server = Support::ClaimsServer.new.start
     CELLS.reverse_each { |id| become(id, empty: true) }
   end

@@ -60,7 +60,7 @@ module Cells
       def cells_claims_scope(&block)
         return self.cells_claims_scope_block = block if block
 
-        cells_claims_scope_block ? unscoped.instance_exec(&cells_claims_scope_block) : unscoped
+        cells_claims_scope_block ? all.instance_exec(&cells_claims_scope_block) : all
       end
 
       # The table, as claims name it.
@@ -84,6 +84,16 @@ module Cells
 
     # Saves, or raises: {Leasehold::ClaimsRejected}, an `ActiveRecord::RecordInvalid`, where claims were refused.
     def save!(**)
+      cells_claims_rejection_as(->(rejected) { raise rejected }) { super }
+    end
+
+    # Assigns and saves; false, with errors, where claims were refused.
+    def update(*)
+      cells_claims_rejection_as(->(_rejected) { false }) { super }
+    end
+
+    # Assigns and saves, or raises as {#save!} does.
+    def update!(*)
       cells_claims_rejection_as(->(rejected) { raise rejected }) { super }
     end
 
@@ -162,7 +172,7 @@ module Cells
 
     # A row that gets another primary key is, for claims, one that goes and one that comes.
     def cells_claims_keep(attribute, before, after)
-      source_id = Leasehold::SourceKey.encode(self.class, id)
+      source_id = Leasehold::SourceKey.encode(id)
       if before && before.source_id != source_id
         Leasehold::Transactions::Change.keep(self, attribute, source_id: before.source_id, before: before, after: nil)
         before = nil

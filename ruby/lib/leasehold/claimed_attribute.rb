@@ -33,6 +33,11 @@ module Leasehold
       @condition.nil? || @condition.call(record) ? true : false
     end
 
+    # Whether some records' values are not to be claimed.
+    def conditional?
+      !@condition.nil?
+    end
+
     # Whether the bucket type's rule allows the value.
     def allows?(value)
       Native.canonical_form(type, value.to_s)
@@ -48,6 +53,17 @@ module Leasehold
       end
     end
 
+    # What saving or destroying the record will change: the claim before, and after.
+    #
+    # @return [Array(Claim, Claim)] nil where there is none
+    def pending(record, destroyed:)
+      after = claim(record) if claims?(record) && !destroyed
+      return [nil, after] if record.new_record?
+      return [(claim(record, STORED) if claims?(record)), nil] if destroyed
+
+      [name, record.class.cells_claims_subject_key].any? { |column| record.has_attribute?(column) && record.will_save_change_to_attribute?(column) } ? [claim(record, STORED), after] : []
+    end
+
     # The claim that belongs to the record in one of its states; none for a value that is not there.
     #
     # @return [Claim, nil]
@@ -59,7 +75,7 @@ module Leasehold
       key = state.call(record, model.primary_key)
       Claim.new(bucket_type: type, bucket_value: value.to_s,
                 subject_type: model.cells_claims_subject_type, subject_id: state.call(record, model.cells_claims_subject_key),
-                source_type: model.cells_claims_source_type, source_id: SourceKey.encode(model, key))
+                source_type: model.cells_claims_source_type, source_id: SourceKey.encode(key))
     end
   end
 end

@@ -30,6 +30,19 @@ module Leasehold
     attr_accessor :stale_after_seconds
     # @return [Integer] age of a lease up to which the database commits under it; the migration writes it down
     attr_accessor :commit_within_seconds
+    # @return [Integer] rows that verification compares at a time
+    attr_accessor :verification_page_rows
+    # @return [Numeric] how long one run of verification goes on before it asks to be run again
+    attr_accessor :verification_time_budget_seconds
+    # @return [Numeric] between the verifications of two models
+    attr_accessor :verification_stagger_seconds
+    # @return [Numeric] scheduled verification begins at a random moment within
+    attr_accessor :verification_jitter_seconds
+    # @return [Array<Class>, nil] classes connected to the databases with tables of leases; those of claimable models
+    #   unless said, which does for all but sharded ones
+    attr_accessor :lease_databases
+    # @return [Symbol] the queue of jobs
+    attr_accessor :queue
     # @return [Boolean] tests run in a transaction that is rolled back; the one within is then taken for the real one
     attr_accessor :transactional_tests
     # @return [Numeric] verification leaves alone what was changed so recently
@@ -47,6 +60,11 @@ module Leasehold
       @circuit_open_seconds = 5
       @stale_after_seconds = 600
       @commit_within_seconds = 300
+      @verification_page_rows = 1000
+      @verification_time_budget_seconds = 270
+      @verification_stagger_seconds = 600
+      @verification_jitter_seconds = 600
+      @queue = :default
       @transactional_tests = false
       @recent_within_seconds = 3600
       @feature_enabled = ->(_flag) { true }

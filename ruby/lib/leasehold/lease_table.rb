@@ -39,11 +39,11 @@ module Leasehold
       @connection = connection
     end
 
-    # The database's clock, in its own spelling, which keeps its microseconds.
+    # The database's clock, in its own spelling, which keeps its microseconds; and which session of the database says so.
     #
-    # @return [String]
-    def clock
-      fresh { @connection.select_value("SELECT clock_timestamp()::text", "Leasehold") }
+    # @return [Array(String, Integer)]
+    def mark
+      fresh { @connection.select_rows("SELECT clock_timestamp()::text, pg_backend_pid()", "Leasehold").first }
     end
 
     # Adds a lease to the present transaction.
@@ -52,13 +52,16 @@ module Leasehold
     def insert(uuid, begun_at)
       @connection.update(<<~SQL.squish, "Leasehold")
         INSERT INTO #{NAME} (uuid, created_at, updated_at)
-        VALUES (#{quote(uuid)}, #{quote(begun_at)}, #{quote(begun_at)})
+        VALUES (#{quote(uuid)}, #{quote(begun_at)}, #{quote(begun_at)}) ON CONFLICT (uuid) DO NOTHING
       SQL
     end
 
-    # Whether the lease is in the table.
-    def include?(uuid)
-      fresh { @connection.select_value("SELECT 1 FROM #{NAME} WHERE uuid = #{quote(uuid)}", "Leasehold") } ? true : false
+    # Whether the lease is in the table, and which session of the database says so.
+    #
+    # @return [Array(Boolean, Integer)]
+    def look(uuid)
+      written = "EXISTS (SELECT 1 FROM #{NAME} WHERE uuid = #{quote(uuid)})"
+      fresh { @connection.select_rows("SELECT #{written}, pg_backend_pid()", "Leasehold").first }
     end
 
     # Takes a lease that is settled out of the table.
@@ -66,7 +69,44 @@ module Leasehold
       @connection.update("DELETE FROM #{NAME} WHERE uuid = #{quote(uuid)}", "Leasehold")
     end
 
+    # The rows of these leases.
+    #
+    # @return [Array<Array(String, Integer)>] uuids, and microseconds since 1970
+    def find(uuids)
+      uuids.empty? ? [] : rows("uuid IN (#{uuids.map { |uuid| quote(uuid) }.join(', ')})")
+    end
+
+    # The first rows that are so old, after a place in their order.
+    #
+    # @param after [Array(Integer, String), nil] microseconds since 1970, and a uuid
+    # @return [Array<Array(String, Integer)>] as {#find}
+    def list(after:, min_age_seconds:, limit:)
+      old = "created_at <= clock_timestamp() - make_interval(secs => #{Float(min_age_seconds)})"
+      later = "(created_at, uuid) > ('epoch'::timestamptz + #{Integer(after[0])} * interval '1 microsecond', #{quote(after[1])})" if after
+      rows([old, later].compact.join(" AND "), "ORDER BY created_at, uuid LIMIT #{Integer(limit)}")
+    end
+
+    # The database's clock.
+    #
+    # @return [Integer] microseconds since 1970
+    def clock_micros
+      fresh { @connection.select_value("SELECT #{micros('clock_timestamp()')}", "Leasehold") }
+    end
+
+    # Whether the database refuses a COMMIT that comes too late.
+    def guarded?
+      fresh { @connection.select_value("SELECT 1 FROM pg_trigger WHERE tgname = #{quote(GUARD)} AND tgenabled <> 'D'", "Leasehold") } ? true : false
+    end
+
     private
+
+    def rows(condition, order = nil)
+      fresh { @connection.select_rows("SELECT uuid, #{micros('created_at')} FROM #{NAME} WHERE #{condition} #{order}", "Leasehold") }
+    end
+
+    def micros(time)
+      "(extract(epoch FROM #{time}) * 1000000)::bigint"
+    end
 
     # A request's query cache would answer with what was.
     def fresh(&query)

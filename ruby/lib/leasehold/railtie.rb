@@ -14,6 +14,7 @@ module Leasehold
     end
 
     initializer "leasehold.active_record" do
+      require "leasehold/log_subscriber"
       ActiveSupport.on_load(:active_record) { require "leasehold/rails" }
     end
 

@@ -64,9 +64,9 @@ module Support
     end
 
     def truncate
-      tables = "users, emails, routes, cells_outstanding_leases"
-      ActiveRecord::Base.connection.execute("TRUNCATE #{tables}")
-      KeysRecord.connection.execute("TRUNCATE keys, cells_outstanding_leases")
+      own = "cells_outstanding_leases, cells_claims_verifications"
+      ActiveRecord::Base.connection.execute("TRUNCATE users, emails, routes, #{own}")
+      KeysRecord.connection.execute("TRUNCATE keys, #{own}")
     end
   end
 end

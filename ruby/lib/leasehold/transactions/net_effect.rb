@@ -48,7 +48,24 @@ module Leasehold
         dup.tap { |rest| rest.drop_destroys(positions) }
       end
 
+      # What is left to begin, where a lease has been begun for a part.
+      #
+      # @param begun [NetEffect]
+      # @raise [Error::Internal] the lease covers what has not happened
+      def without(begun)
+        unless (begun.creates - creates).empty? && (begun.destroys - destroys).empty?
+          raise Error::Internal.new("a callback has changed what the lease was begun for: begin it within the transaction", code: "NOT_COVERED")
+        end
+
+        dup.tap { |rest| rest.drop(begun) }
+      end
+
       protected
+
+      def drop(begun)
+        @creates = @creates.reject { |part| begun.creates.include?(part.claim) }
+        @destroys = @destroys.reject { |part| begun.destroys.include?(part.claim) }
+      end
 
       def drop_destroys(positions)
         @destroys = @destroys.reject.with_index { |_, position| positions.include?(position) }

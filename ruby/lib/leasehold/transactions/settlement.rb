@@ -6,12 +6,12 @@ module Leasehold
     class Settlement
       include Record
 
-      def initialize(connection, uuid, client: Leasehold.client)
-        @connection = connection
+      # @param session [Integer] of the database, in which the lease was begun
+      def initialize(connection, uuid, session, client: Leasehold.client)
         @uuid = uuid
+        @session = session
         @client = client
         @table = LeaseTable.new(connection)
-        @session = session
       end
 
       def before_committed!; end
@@ -25,10 +25,10 @@ module Leasehold
       # was rolled back only where the session is still the one that was to commit: another may look too early.
       def rolledback!(force_restore_state: false, should_run_callbacks: true) # rubocop:disable Lint/UnusedMethodArgument
         leave_to_reconciliation_what_fails(:rollback) do
-          written = @table.include?(@uuid)
-          next unless session == @session
+          written, session = @table.look(@uuid)
+          next commit if written
 
-          written ? commit : @client.rollback_update(@uuid)
+          @client.rollback_update(@uuid) if session == @session
         end
       end
 
@@ -39,13 +39,9 @@ module Leasehold
         @table.delete(@uuid)
       end
 
-      def session
-        @connection.raw_connection.backend_pid
-      end
-
       def leave_to_reconciliation_what_fails(wanted)
         yield
-      rescue Error, ActiveRecord::ActiveRecordError, PG::Error => error
+      rescue Error, ActiveRecord::ActiveRecordError => error
         Events.publish(:unsettled, lease: @uuid, wanted: wanted, error: error.class.name, message: error.message)
       end
     end

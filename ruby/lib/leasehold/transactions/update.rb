@@ -15,10 +15,12 @@ module Leasehold
         # @raise [ClaimsRejected] a claim was refused, or nobody answered; the transaction is to be rolled back
         def begin(connection)
           transaction = connection.current_transaction
+          covered = @begun.key?(transaction) ? [] : transaction.records.grep(Covered)
           @begun[transaction] = true
           changes = transaction.records.grep(Change).reject(&:taken?)
           changes.each(&:take)
-          new(connection, NetEffect.new(changes)).begin
+          effect = covered.map(&:effect).inject(NetEffect.new(changes)) { |rest, begun| rest.without(begun) }
+          new(connection, effect).begin
         end
 
         # Whether that transaction's update has been begun.
@@ -33,27 +35,44 @@ module Leasehold
         @client = client
       end
 
-      # Begins it, unless there is nothing to do.
+      # Begins it within the transaction.
       def begin
-        return if @effect.empty?
+        begin_early
+        join_lease
+      end
 
-        table = LeaseTable.new(@connection)
+      # Begins it, unless there is nothing to do, and leaves it to {join} to tell a transaction.
+      def begin_early
+        @rest = @effect
+        return if @rest.empty?
+
         # Before the call, so that the row is never younger than the lease (R04).
-        begun_at = table.clock
-        lease = begin_lease or return
-        @connection.add_transaction_record(Settlement.new(@connection, lease.uuid))
-        table.insert(lease.uuid, begun_at)
+        @begun_at, @session = LeaseTable.new(@connection).mark
+        @lease = begin_lease
+      end
+
+      # Makes what was begun early part of the transaction that is open now.
+      def join
+        @connection.add_transaction_record(Covered.new(@connection, @effect))
+        join_lease
       end
 
       private
 
-      def begin_lease
-        @client.begin_update(creates: @effect.creates, destroys: @effect.destroys)
-      rescue Error => error
-        raise ClaimsRejected.or_same(error, @effect) unless only_gone?(error)
+      def join_lease
+        return unless @lease
 
-        @effect = @effect.without_destroys(error.destroy_positions)
-        @effect.empty? ? nil : retry
+        @connection.add_transaction_record(Settlement.new(@connection, @lease.uuid, @session))
+        LeaseTable.new(@connection).insert(@lease.uuid, @begun_at)
+      end
+
+      def begin_lease
+        @client.begin_update(creates: @rest.creates, destroys: @rest.destroys)
+      rescue Error => error
+        raise ClaimsRejected.or_same(error, @rest) unless only_gone?(error)
+
+        @rest = @rest.without_destroys(error.destroy_positions)
+        @rest.empty? ? nil : retry
       end
 
       def only_gone?(error)

@@ -1,0 +1,14 @@
+# frozen_string_literal: true
+
+module Cells
+  # Claims for code that bypasses callbacks, under the name and with the arguments of a Sidekiq worker. The work is an
+  # ActiveJob, so any backend runs it. Schedule it once the transaction is committed.
+  module BulkClaimsWorker
+    # @param model_name [String]
+    # @param attribute_name [String]
+    # @param payload [Hash] `"destroy_metadata"`, `"create_record_ids"`, or both
+    def self.perform_async(model_name, attribute_name, payload)
+      Leasehold::BulkClaimsJob.perform_later(model_name, attribute_name, payload)
+    end
+  end
+end

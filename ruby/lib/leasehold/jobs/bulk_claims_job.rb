@@ -1,0 +1,36 @@
+# frozen_string_literal: true
+
+module Leasehold
+  # Claims for rows that were written past ActiveRecord's callbacks, outside of any transaction.
+  class BulkClaimsJob < ActiveJob::Base
+    queue_as { Leasehold.configuration.queue }
+    retry_on Error::Unavailable, Error::DeadlineExceeded, Error::Overloaded, Error::Busy, wait: :exponentially_longer
+
+    # @param model_name [String]
+    # @param attribute_name [String]
+    # @param payload [Hash] `"destroy_metadata"`, of `build_destroy_metadata_for_worker`, or `"create_record_ids"`, or both
+    def perform(model_name, attribute_name, payload)
+      model = Models.fetch(model_name)
+      attribute = model.cells_claims_attributes.fetch(attribute_name.to_sym)
+      return unless attribute.enabled?
+
+      payload = payload.stringify_keys
+      BulkUpdate.new(
+        connection: model.connection, key: job_id,
+        creates: creates(model, attribute, payload.fetch("create_record_ids", [])),
+        destroys: payload.fetch("destroy_metadata", []).map { |claim| destroy(claim) }
+      ).run
+    end
+
+    private
+
+    def creates(model, attribute, ids)
+      model.unscoped.where(model.primary_key => ids).filter_map { |record| attribute.claim(record) if attribute.claims?(record) }
+    end
+
+    def destroy(metadata)
+      claim = metadata.symbolize_keys.slice(*Claim.members)
+      Claim.new(**claim, source_id: [claim.fetch(:source_id)].pack("H*"))
+    end
+  end
+end

@@ -1,0 +1,12 @@
+# frozen_string_literal: true
+
+module Leasehold
+  # Settles what was left unsettled. To be run every minute; several at once do no harm.
+  class ReconcileJob < ActiveJob::Base
+    queue_as { Leasehold.configuration.queue }
+
+    def perform
+      Reconciler.new.run
+    end
+  end
+end

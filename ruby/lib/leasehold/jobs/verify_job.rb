@@ -1,0 +1,23 @@
+# frozen_string_literal: true
+
+module Leasehold
+  # Verifies one model's claims, for as long as the time budget goes, and then asks to be run again to go on.
+  class VerifyJob < ActiveJob::Base
+    queue_as { Leasehold.configuration.queue }
+    retry_on Error::Unavailable, Error::DeadlineExceeded, Error::Overloaded, wait: :exponentially_longer
+
+    # The flag above a model's verification.
+    def self.flag(model)
+      :"cells_claims_verification_worker_#{model.model_name.param_key}"
+    end
+
+    # @param model_name [String]
+    def perform(model_name)
+      model = Models.fetch(model_name)
+      return unless Leasehold.configuration.feature_enabled?(self.class.flag(model))
+
+      report = Verifier.new(model, time_budget_seconds: Leasehold.configuration.verification_time_budget_seconds).run
+      self.class.perform_later(model_name) if report && !report[:finished]
+    end
+  end
+end

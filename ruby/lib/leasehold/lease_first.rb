@@ -1,0 +1,127 @@
+# frozen_string_literal: true
+
+module Leasehold
+  # Saves and destroys whose lease is begun before BEGIN, so that no transaction waits for the network:
+  #
+  #     Leasehold.claiming do |claims|
+  #       claims.save(user, email)
+  #       claims.destroy(old_email)
+  #     end
+  #
+  # The block only names records. Then they are validated, new ones get their primary keys, the lease is begun, and one
+  # transaction saves and destroys them. What callbacks and associations change beyond is begun right before its COMMIT.
+  class LeaseFirst
+    def initialize
+      @records = []
+      @destroyed = Set.new.compare_by_identity
+    end
+
+    # Names records to save, in this order.
+    def save(*records)
+      @records.concat(records)
+      self
+    end
+
+    # Names records to destroy.
+    def destroy(*records)
+      @destroyed.merge(records)
+      save(*records)
+    end
+
+    # @raise [ActiveRecord::RecordInvalid, ActiveRecord::RecordNotSaved, ActiveRecord::RecordNotDestroyed]
+    # @return [true]
+    def run
+      check
+      saved.each { |record| raise ActiveRecord::RecordInvalid, record unless record.valid? }
+      with_keys do
+        effect = Transactions::NetEffect.new(saved.flat_map { |record| changes(record) } + destroyed.flat_map { |record| changes(record) })
+        update = Transactions::Update.new(connection, effect)
+        update.begin_early
+        connection.transaction { write(update) }
+      end
+      true
+    end
+
+    private
+
+    def write(update)
+      update.join
+      @records.each { |record| @destroyed.include?(record) ? record.destroy! : record.save!(validate: false) }
+    end
+
+    def check
+      raise ArgumentError, "no records: name them with `save` and `destroy`" if @records.empty?
+      raise ArgumentError, "records of several databases: claim for one at a time" if @records.map { |one| one.class.connection_pool }.uniq.many?
+      return if Transactions::Record.outside?(connection)
+
+      raise ActiveRecord::TransactionIsolationError, "a transaction is open: the lease is to be begun before it"
+    end
+
+    def connection
+      @records.first.class.connection
+    end
+
+    def saved
+      @records.reject { |record| @destroyed.include?(record) }
+    end
+
+    def destroyed
+      @records.select { |record| @destroyed.include?(record) }
+    end
+
+    # What saving or destroying the record will change.
+    def changes(record)
+      return [] unless record.class.respond_to?(:cells_claims_attributes)
+
+      record.class.cells_claims_attributes.each_value.select(&:enabled?).filter_map do |attribute|
+        before, after = attribute.pending(record, destroyed: @destroyed.include?(record))
+        next if before == after
+
+        Transactions::Change.new(connection, record, attribute, SourceKey.encode(record.id), before, after)
+      end
+    end
+
+    # Claims name rows, so new ones need their keys before they are inserted. They lose them again where that fails.
+    def with_keys
+      keyed = saved.select { |record| record.new_record? && record.id.nil? }
+      keyed.each { |record| record.id = next_key(record.class) }
+      saved.each { |record| adopt_keys(record) }
+      yield
+      keyed = []
+    ensure
+      keyed&.each { |record| record.id = nil }
+    end
+
+    def next_key(model)
+      return SecureRandom.uuid if model.type_for_attribute(model.primary_key).type == :uuid
+
+      connection.uncached { connection.select_value("SELECT nextval(#{connection.quote(model.sequence_name)})", "Leasehold") }
+    end
+
+    def adopt_keys(record)
+      record.class.reflect_on_all_associations(:belongs_to).each do |reflection|
+        target = record.association(reflection.name).target
+        record[reflection.foreign_key] ||= target.id if target.respond_to?(:id)
+      end
+    end
+  end
+
+  class << self
+    # Begins the lease of some saves and destroys before their transaction; see {LeaseFirst}.
+    #
+    # @yieldparam claims [LeaseFirst]
+    # @return [Boolean] false where a record is not valid or its claims were refused; its `errors` say why
+    def claiming(&block)
+      claiming!(&block)
+    rescue ActiveRecord::RecordInvalid, ActiveRecord::RecordNotSaved, ActiveRecord::RecordNotDestroyed
+      false
+    end
+
+    # As {claiming}, but raises where that answers false.
+    #
+    # @return [true]
+    def claiming!
+      LeaseFirst.new.tap { |claims| yield claims }.run
+    end
+  end
+end

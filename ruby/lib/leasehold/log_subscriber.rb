@@ -1,0 +1,33 @@
+# frozen_string_literal: true
+
+require "active_support/log_subscriber"
+
+module Leasehold
+  # Logs the gem's notifications, one JSON object a line: what happened, to which lease, how many, how long. No value of a
+  # claim is among it (V09).
+  class LogSubscriber < ActiveSupport::LogSubscriber
+    # Events by the level at which they are logged.
+    LEVELS = {
+      begin_update: :info, commit_update: :info, rollback_update: :info, reconcile: :info, verify: :info, finding: :info,
+      list_leases: :debug, list_records: :debug, get_record: :debug,
+      unsettled: :warn, reconcile_failed: :warn, refused: :warn, unclaimed: :error, lost: :error
+    }.freeze
+
+    LEVELS.each do |name, level|
+      define_method(name) { |event| write(level, name, event) }
+    end
+
+    def logger
+      Leasehold.configuration.logger
+    end
+
+    private
+
+    def write(level, name, event)
+      payload = event.payload.except(:exception, :exception_object)
+      logger.public_send(level) { { event: "leasehold.#{name}", duration_ms: event.duration.round(2), **payload }.to_json }
+    end
+  end
+end
+
+Leasehold::LogSubscriber.attach_to(:leasehold)

@@ -1,0 +1,90 @@
+# frozen_string_literal: true
+
+require_relative "reconciliation"
+
+module Leasehold
+  # Runs a {Reconciliation} for this cell: does what the session asks for, and feeds back what came of it. What becomes
+  # of a lease is the session's decision alone. Several at once do no harm (R05).
+  class Reconciler
+    # What the refusals of a settle say to the session.
+    ANSWERS = { Error::RolledBack => :rolled_back, Error::Committed => :committed, Error::NotFound => :not_found }.freeze
+    # What a session is told of as a failure of its step.
+    FAILURES = [Error, ActiveRecord::ActiveRecordError].freeze
+
+    # @param dry_run [Boolean] tell what would be settled and deleted, and do nothing
+    # @yieldparam step [Struct] of {Reconciliation}, before it is done
+    def initialize(tables: LeaseTables.of_cell, client: Leasehold.client, configuration: Leasehold.configuration, dry_run: false, &progress)
+      @tables = tables
+      @client = client
+      @deadline_seconds = configuration.reconciliation_deadline_seconds
+      @session = Reconciliation.new(stale_after_seconds: configuration.stale_after_seconds)
+      @dry_run = dry_run
+      @progress = progress
+    end
+
+    # Looks at every outstanding lease and at every local row once.
+    #
+    # @return [Hash{Symbol => Object}] the session's summary
+    def run
+      Events.measure(:reconcile, dry_run: @dry_run) do |event|
+        event[:guarded] = @tables.guarded?
+        step until finished?
+        event.merge!(@session.summary)
+        @session.summary
+      end
+    end
+
+    private
+
+    def finished?
+      @session.next.is_a?(Reconciliation::Done)
+    end
+
+    def step
+      step = @session.next
+      @progress&.call(step)
+      @dry_run && changes?(step) ? @session.failed : perform(step)
+    rescue *FAILURES => error
+      Events.publish(:reconcile_failed, step: step.class.name.demodulize, lease: step.to_h[:lease], error: error.class.name,
+                                        message: error.message)
+      @session.failed
+    end
+
+    def changes?(step)
+      step.is_a?(Reconciliation::Settle) || step.is_a?(Reconciliation::DeleteRow)
+    end
+
+    def perform(step)
+      case step
+      when Reconciliation::ListLeases
+        @session.leases(@client.list_leases(cursor: step.cursor, deadline_seconds: @deadline_seconds))
+      when Reconciliation::FindRows then rows(*@tables.find(step.leases))
+      when Reconciliation::ListRows then rows(*@tables.list(**step.to_h))
+      when Reconciliation::Settle then @session.settled(settle(step))
+      when Reconciliation::DeleteRow then delete(step)
+      end
+    end
+
+    def rows(rows, now)
+      @session.rows(rows, now: now)
+    end
+
+    def settle(step)
+      if step.outcome == :committed
+        @client.commit_update(step.lease, deadline_seconds: @deadline_seconds)
+      else
+        @client.rollback_update(step.lease, deadline_seconds: @deadline_seconds)
+      end
+      :done
+    rescue *ANSWERS.keys => error
+      ANSWERS.fetch(error.class)
+    end
+
+    # A lost lease is told before its last trace goes.
+    def delete(step)
+      Events.publish(:lost, lease: step.lease) if step.fate == :lost
+      @tables.delete(step.lease)
+      @session.deleted
+    end
+  end
+end

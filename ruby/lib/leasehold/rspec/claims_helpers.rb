@@ -1,0 +1,53 @@
+# frozen_string_literal: true
+
+module Leasehold
+  module RSpec
+    # What the shared examples say about records. They look at the calls that the client makes; it may be a real server
+    # that answers, or `stub_claims_server`.
+    module ClaimsHelpers
+      # In the place of a server, one that refuses nothing and remembers nothing.
+      class YesClient
+        def begin_update(creates: [], destroys: [], **) # rubocop:disable Lint/UnusedMethodArgument
+          Leasehold::Lease.new(uuid: SecureRandom.uuid, fence: 1)
+        end
+
+        def commit_update(_uuid, **); end
+
+        def rollback_update(_uuid, **); end
+      end
+
+      # Answers every update without a server.
+      def stub_claims_server
+        allow(Leasehold).to receive(:client).and_return(YesClient.new)
+      end
+
+      # The claims that belong to a record as it is, of some attributes only: `only: { username: ... }` or a list.
+      #
+      # @return [Array<Leasehold::Claim>]
+      def claims_records_for(record, only: {})
+        names = only.respond_to?(:keys) ? only.keys : Array(only)
+        record.class.cells_claims_attributes.filter_map do |name, attribute|
+          attribute.claim(record) if (names.empty? || names.include?(name)) && attribute.enabled? && attribute.claims?(record)
+        end
+      end
+
+      # The claims of all records of the example. Override it where associations are claimed too.
+      def claims_records(only: {})
+        claims_records_for(subject, only: only)
+      end
+
+      # The updates that the block begins: creates and destroys of each.
+      #
+      # @return [Array<Array(Array<Leasehold::Claim>, Array<Leasehold::Claim>)>]
+      def begun_claims
+        begun = []
+        allow(Leasehold.client).to receive(:begin_update).and_wrap_original do |original, creates: [], destroys: [], **rest|
+          begun << [creates, destroys]
+          original.call(creates: creates, destroys: destroys, **rest)
+        end
+        yield
+        begun
+      end
+    end
+  end
+end

@@ -1,0 +1,14 @@
+# frozen_string_literal: true
+
+namespace :leasehold do
+  desc "Settle what was left unsettled; DRY_RUN=1 only tells"
+  task reconcile: :environment do
+    Leasehold::Console.new.reconcile
+  end
+
+  desc "Compare a model's claims with its rows, and correct them: leasehold:verify[User]; DRY_RUN=1 only tells"
+  task :verify, [:model] => :environment do |_task, arguments|
+    names = arguments[:model] ? [arguments[:model]] : Leasehold::Models.names
+    Leasehold::Console.new.verify(names)
+  end
+end

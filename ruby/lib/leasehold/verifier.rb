@@ -1,0 +1,108 @@
+# frozen_string_literal: true
+
+require_relative "verification"
+require_relative "verifier/rows"
+require_relative "verifier/progress"
+
+module Leasehold
+  # Runs a {Verification} for one model: does what the session asks for, and feeds back what came of it. What differs, and
+  # what to do about it, is the session's decision alone.
+  class Verifier
+    # No row of any model would get through after these.
+    FATAL = [Error::Misconfigured, Error::Unauthenticated, Error::Denied].freeze
+
+    # @param model [Class] that claims
+    # @param dry_run [Boolean] tell what differs, and correct nothing
+    # @param time_budget_seconds [Numeric, nil] stop after the page at which this has passed
+    # @yieldparam report [Hash{Symbol => Integer}] after each page
+    def initialize(model, client: Leasehold.client, configuration: Leasehold.configuration, dry_run: false, time_budget_seconds: nil, &progress)
+      @model = model
+      @client = client
+      @configuration = configuration
+      @dry_run = dry_run
+      @time_budget_seconds = time_budget_seconds
+      @progress = progress
+      @rows = Rows.new(model)
+    end
+
+    # Goes on where the last run stopped, or begins anew; to the end, or as far as the budget goes. Two at once for one
+    # model are not allowed (V10): the second does nothing.
+    #
+    # @return [Hash{Symbol => Object}, nil] the report, with `finished`; nil where another run is under way
+    def run
+      kept = Progress.new(@model, dry_run: @dry_run)
+      kept.exclusively do
+        Events.measure(:verify, model: @model.name, dry_run: @dry_run) do |event|
+          finished = session_from(kept.checkpoint) && follow(kept)
+          @session.report.merge(finished: finished).tap { |report| event.merge!(report) }
+        end
+      end
+    end
+
+    private
+
+    def session_from(checkpoint)
+      @session = Verification.new(
+        source_type: @model.cells_claims_source_type, bucket_types: @rows.bucket_types, dry_run: @dry_run,
+        recent_within_seconds: @configuration.recent_within_seconds, rows_per_page: @configuration.verification_page_rows,
+        checkpoint: checkpoint
+      )
+    end
+
+    # Whether it got to the end.
+    def follow(kept)
+      deadline = @time_budget_seconds && now + @time_budget_seconds
+      loop do
+        case step = @session.next
+        when Verification::Done then return finish(kept)
+        when Verification::PageDone
+          finish(kept)
+          return false if deadline && now > deadline
+
+          @session.proceed
+        else perform(step)
+        end
+      end
+    end
+
+    def finish(kept)
+      kept.store(@session.checkpoint)
+      @session.take_findings.each { |finding| Events.publish(:finding, model: @model.name, **finding) }
+      @progress&.call(@session.report)
+      true
+    end
+
+    def perform(step)
+      case step
+      when Verification::FindBound then @session.bound(@rows.bound(step.after, step.rows))
+      when Verification::ListRecords then @session.records(list(step))
+      when Verification::ReadRows then @rows.feed(@session, step.after, step.upto)
+      when Verification::ReadAgain then @rows.feed_again(@session, step.ids)
+      when Verification::Update then @session.updated(update(step))
+      end
+    end
+
+    def list(step)
+      @client.list_records(
+        source_type: @model.cells_claims_source_type, bucket_types: @rows.bucket_types, after: step.after, upto: step.upto,
+        deadline_seconds: @configuration.verification_deadline_seconds
+      )
+    end
+
+    # A lease that stands but is not committed is rolled back by reconciliation: no row proves it.
+    def update(step)
+      seconds = @configuration.verification_deadline_seconds
+      lease = @client.begin_update(creates: step.creates, destroys: step.destroys, deadline_seconds: seconds)
+      @client.commit_update(lease.uuid, deadline_seconds: seconds)
+      :applied
+    rescue *FATAL
+      raise
+    rescue Error => error
+      error.rejected.any? ? error : :failed
+    end
+
+    def now
+      Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+  end
+end

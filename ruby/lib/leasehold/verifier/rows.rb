@@ -1,0 +1,81 @@
+# frozen_string_literal: true
+
+module Leasehold
+  class Verifier
+    # A model's rows, as verification wants them: by source id, with what they claim.
+    class Rows
+      # Types whose values the database gives as they are claimed.
+      PLAIN = %i[integer string text citext uuid].freeze
+
+      def initialize(model)
+        @model = model
+        @key = SourceKey.new(model)
+        @attributes = ([model] + model.descendants).flat_map { |one| one.cells_claims_attributes.values }.uniq.select(&:enabled?)
+        @updated_at = "updated_at" if model.column_names.include?("updated_at")
+      end
+
+      # What the rows claim, by type; what is switched off is left alone.
+      #
+      # @return [Array<Integer>]
+      def bucket_types
+        @attributes.map(&:type).uniq
+      end
+
+      # @return [String, nil] the source id so many rows on, nil where there are fewer
+      def bound(after, rows)
+        key = @key.range(@model.cells_claims_scope, after, nil).offset(rows - 1).limit(1).pick(@model.primary_key)
+        key && SourceKey.encode(key)
+      end
+
+      # Hands the rows of a range to the session.
+      def feed(session, after, upto)
+        relation = @key.range(@model.cells_claims_scope, after, upto)
+        now = clock
+        return session.rows(relation.map { |record| row(record) }, now: now) unless plain?
+
+        session.attributes(columns(relation), key: 0, updated_at: @updated_at && 1, claims: layout, now: now)
+      end
+
+      # Hands single rows to the session, those outside of the model's scope without claims.
+      def feed_again(session, source_ids)
+        keys = source_ids.map { |source_id| @key.decode(source_id) }
+        now = clock
+        scoped = @model.cells_claims_scope.where(@model.primary_key => keys).pluck(@model.primary_key).to_set
+        records = @key.range(@model.unscoped.where(@model.primary_key => keys), nil, nil)
+        session.rows(records.map { |record| row(record, claims: scoped.include?(record.id)) }, now: now)
+      end
+
+      private
+
+      # Whether the claims can be read off the columns, without making a record of each row.
+      def plain?
+        @plain ||= @model.descendants.empty? && @attributes.none?(&:conditional?) &&
+                   [*@attributes.map(&:name), @model.cells_claims_subject_key].all? { |name| PLAIN.include?(@model.type_for_attribute(name).type) }
+      end
+
+      def columns(relation)
+        names = [@model.primary_key, @updated_at || "NULL", @model.cells_claims_subject_key, *@attributes.map(&:name)]
+        @model.connection.uncached do
+          @model.connection.select_rows(relation.select(*names).to_sql, "Leasehold")
+        end
+      end
+
+      def layout
+        @attributes.each_with_index.map do |attribute, position|
+          [attribute.type, position + 3, @model.cells_claims_subject_type, 2]
+        end
+      end
+
+      def row(record, claims: true)
+        claimed = claims ? record.cells_claims_metadata : []
+        [SourceKey.encode(record.id), record[@updated_at]&.to_time,
+         claimed.map { |claim| [claim.bucket_type, claim.bucket_value, claim.subject_type, claim.subject_id] }]
+      end
+
+      def clock
+        micros = LeaseTable.new(@model.connection).clock_micros
+        Time.at(0, micros, :microsecond).utc
+      end
+    end
+  end
+end

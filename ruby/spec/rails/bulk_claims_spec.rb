@@ -1,0 +1,70 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+
+RSpec.describe "claims for what bypasses callbacks", :rails do
+  include ActiveJob::TestHelper
+
+  before { ActiveJob::Base.queue_adapter = :test }
+
+  # What the guide says to do.
+  def schedule(model, attribute, payload)
+    Cells::BulkClaimsWorker.perform_async(model.name, attribute.to_s, payload)
+    perform_enqueued_jobs while enqueued_jobs.any?
+  end
+
+  def insert(*usernames)
+    User.insert_all(usernames.map { |name| { username: name, created_at: Time.now, updated_at: Time.now } }).rows.flatten
+  end
+
+  it "claims rows that were inserted" do
+    schedule(User, :username, "create_record_ids" => insert("alice", "bob"))
+
+    expect(claimed(User, :username)).to eq(%w[alice bob])
+    expect(outstanding_leases + lease_rows).to be_empty
+  end
+
+  it "gives up what was deleted" do
+    users = %w[alice bob].map { |name| User.create!(username: name) }
+    metadata = users.filter_map { |user| user.build_destroy_metadata_for_worker(:username) }
+    User.delete_all
+    schedule(User, :username, "destroy_metadata" => metadata)
+
+    expect(claimed(User, :username)).to be_empty
+  end
+
+  it "claims what it can where others are taken, never claimed or moved on" do
+    as_cell(2) { User.create!(username: "theirs") }
+    gone = User.find(insert("never-claimed").first).build_destroy_metadata_for_worker(:username)
+    schedule(User, :username, "create_record_ids" => insert("alice", "theirs", "bob"), "destroy_metadata" => [gone])
+
+    expect(claimed(User, :username)).to eq(%w[alice bob])
+  end
+
+  it "tries again what is under another lease" do
+    id = insert("alice").first
+    lease = as_cell(2) { Leasehold.client.begin_update(creates: [Support::Claims.username("alice", id: 9)]) }
+    expect { Leasehold::BulkUpdate.new(connection: User.connection, key: "k", creates: [User.find(id).cells_claims_metadata.last], destroys: []).run }
+      .to raise_error(Leasehold::Error::Busy)
+    as_cell(2) { Leasehold.client.rollback_update(lease.uuid) }
+    schedule(User, :username, "create_record_ids" => [id])
+
+    expect(claimed(User, :username)).to eq(["alice"])
+  end
+
+  it "gets the same lease when the job is run again after its answer was lost" do
+    creates = [User.find(insert("alice").first).cells_claims_metadata.last]
+    2.times { Leasehold::BulkUpdate.new(connection: User.connection, key: "job", creates: creates, destroys: []).run }
+
+    expect(claimed(User, :username)).to eq(["alice"])
+    expect(outstanding_leases + lease_rows).to be_empty
+  end
+
+  it "is nothing while the flag is off" do
+    Leasehold.configuration.feature_enabled { |flag| flag != :cells_claims_users }
+    schedule(User, :username, "create_record_ids" => insert("alice"))
+    Leasehold.configuration.feature_enabled { true }
+
+    expect(claimed(User, :username)).to be_empty
+  end
+end

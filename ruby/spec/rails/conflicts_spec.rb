@@ -1,0 +1,131 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+
+RSpec.describe "claims that are refused", :rails do
+  def hold(username)
+    as_cell(2) { User.create!(username: username) }
+  end
+
+  # Leaves a bucket under a lease of the other cell.
+  def lease(username)
+    as_cell(2) { Leasehold.client.begin_update(creates: [User.new(id: 99, username: username).cells_claims_metadata.last]) }
+  end
+
+  def expect_usable_connection
+    expect(ActiveRecord::Base.connection).not_to be_transaction_open
+    expect(User.create!(username: "someone else")).to be_persisted
+  rescue ActiveRecord::RecordInvalid
+    expect(User.create!(username: "someone-else")).to be_persisted
+  end
+
+  it "are errors on the attribute, in Rails' own words (B02)" do
+    hold("alice")
+    user = User.new(username: "Alice")
+
+    expect(user.save).to be(false)
+    expect(user.errors.to_hash).to eq(username: ["has already been taken"])
+    expect(user).to be_new_record
+    expect(user.id).to be_nil
+    expect(User.count + lease_rows.size + outstanding_leases.size).to eq(0)
+    expect_usable_connection
+  end
+
+  it "raise what invalid records raise from `save!`, and say why" do
+    hold("alice")
+
+    expect { User.create!(username: "alice") }.to raise_error(ActiveRecord::RecordInvalid, /Username has already been taken/) { |error|
+      expect(error.record).to be_a(User)
+      expect(error).to have_attributes(temporary?: false, error: Leasehold::Error::Taken)
+    }
+    expect_usable_connection
+  end
+
+  it "are told to try again where another update is under way (B03)" do
+    lease("alice")
+    user = User.new(username: "alice")
+
+    expect(user.save).to be(false)
+    expect(user.errors.details).to eq(username: [{ error: :busy }])
+    expect(user.errors.full_messages).to eq(["Username is being changed elsewhere, try again"])
+    I18n.with_locale(:de) { expect(user.errors.full_messages.first).to include("bitte erneut versuchen") }
+  end
+
+  it "are shown where the record that was saved leads to them" do
+    as_cell(2) { User.create!(username: "alice", emails: [Email.new(email: "a@example.com")]) }
+    user = User.new(username: "bob", emails: [Email.new(email: "a@example.com")])
+
+    expect(user.save).to be(false)
+    expect(user.errors.to_hash).to eq("emails.email": ["has already been taken"])
+    expect(user.emails.first.errors.to_hash).to eq(email: ["has already been taken"])
+    expect(User.count + Email.count).to eq(0)
+  end
+
+  it "come out of the outermost transaction, which is rolled back" do
+    hold("alice")
+    user = User.new(username: "alice")
+
+    expect { User.transaction { user.save! && User.create!(username: "bob") } }.to raise_error(Leasehold::ClaimsRejected)
+    expect(user.errors).to be_added(:username, :taken)
+    expect(User.count).to eq(0)
+    expect_usable_connection
+  end
+
+  it "leave an update's record as it was, to be corrected and saved" do
+    hold("alice")
+    user = User.create!(username: "bob")
+
+    expect(user.update(username: "alice")).to be(false)
+    expect(user.reload.username).to eq("bob")
+    expect(user.update(username: "carol")).to be(true)
+    expect(claimed(User, :username)).to eq(["carol"])
+  end
+
+  it "keep a record from being destroyed" do
+    user = User.create!(username: "alice")
+    Leasehold.client.begin_update(destroys: user.cells_claims_metadata)
+
+    expect(user.destroy).to be(false)
+    expect(user.errors.details.values.flatten.uniq).to eq([{ error: :busy }])
+    expect { user.destroy! }.to raise_error(ActiveRecord::RecordNotDestroyed)
+    expect(User.exists?(user.id)).to be(true)
+    expect_usable_connection
+  end
+
+  it "are no matter for what is only given up: never claimed, another row's, another cell's (B04, B05)" do
+    hold("other-cells")
+    %w[never-claimed other-cells].each do |name|
+      User.insert({ username: name, created_at: Time.now, updated_at: Time.now })
+      User.find_by!(username: name).update!(username: "new-#{name}")
+    end
+    moved = User.create!(username: "moved")
+    User.insert({ username: "moved", created_at: Time.now, updated_at: Time.now })
+    User.where.not(id: moved.id).find_by!(username: "moved").destroy!
+
+    expect(claimed(User, :username)).to eq(%w[moved new-never-claimed new-other-cells])
+    expect(as_cell(2) { claimed(User, :username) }).to eq(["other-cells"])
+  end
+
+  it "need no call where the value's form is not allowed" do
+    user = User.new(username: "a\u0000b")
+    seen = calls { expect(user).not_to be_valid }
+
+    expect(user.errors.to_hash).to eq(username: ["is invalid"])
+    expect(seen).to be_empty
+  end
+
+  it "are errors too where the validation was skipped" do
+    user = User.new(username: "two\nlines")
+
+    expect(user.save(validate: false)).to be(false)
+    expect(user.errors).to be_added(:username, :invalid)
+  end
+
+  it "mend nothing by themselves where the caller may not: the error is raised as it is" do
+    Leasehold.configure { |config| config.cell_id = 77 }
+    user = User.new(username: "alice")
+
+    expect { user.save }.to raise_error(Leasehold::Error)
+    expect(User.count).to eq(0)
+  end
+end

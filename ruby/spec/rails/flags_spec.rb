@@ -1,0 +1,103 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+
+RSpec.describe "what is claimed, and when", :rails do
+  around do |example|
+    example.run
+  ensure
+    Leasehold.configuration.feature_enabled { true }
+  end
+
+  def disable(*flags)
+    Leasehold.configuration.feature_enabled { |flag| flags.exclude?(flag) }
+  end
+
+  it "is nothing while the global flag is off" do
+    disable(:cells_unique_claims)
+
+    expect(calls { User.create!(username: "alice") }).to be_empty
+    expect(User.cells_claims_enabled_for_attribute?(:username)).to be(false)
+  end
+
+  it "goes by the attribute's own flag" do
+    disable(:cells_claims_emails)
+    user = User.create!(username: "alice", emails: [Email.new(email: "a@example.com")])
+
+    expect(claimed(User, :username)).to eq(["alice"])
+    expect(claimed(Email, :email)).to be_empty
+    expect(user.cells_claims_enabled_for_attribute?(:username)).to be(true)
+    expect(user.emails.first.cells_claims_enabled_for_attribute?(:email)).to be(false)
+    expect(user.cells_claims_enabled_for_attribute?(:created_at)).to be(false)
+  end
+
+  describe "under `if:`" do
+    let(:user) { User.create!(username: "alice") }
+
+    it "is only created where the condition holds" do
+      %w[top top/below].each { |path| Route.create!(path: path, user: user) }
+
+      expect(claimed(Route, :path)).to eq(["top"])
+    end
+
+    it "is destroyed by an update whatever the condition says now, and created only where it holds" do
+      route = Route.create!(path: "top", user: user)
+      route.update!(path: "top/below")
+      expect(claimed(Route, :path)).to be_empty
+
+      route.update!(path: "other/below")
+      expect(claimed(Route, :path)).to be_empty
+
+      route.update!(path: "other")
+      expect(claimed(Route, :path)).to eq(["other"])
+    end
+
+    it "is destroyed with the record only where the condition holds" do
+      below = Route.create!(path: "top/below", user: user)
+      top = Route.create!(path: "top", user: user)
+
+      expect(calls { below.destroy! }).to be_empty
+      expect(calls { top.destroy! }).not_to be_empty
+      expect(claimed(Route, :path)).to be_empty
+    end
+
+    it "is left out of a record's metadata where it does not hold" do
+      expect(Route.new(id: 1, path: "top/below").cells_claims_metadata).to be_empty
+      expect(Route.new(id: 1, path: "top", user_id: 5).cells_claims_metadata).to contain_exactly(
+        have_attributes(bucket_value: "top", subject_id: 5, source_id: [1].pack("Q>"))
+      )
+    end
+  end
+
+  it "takes the source from the table's name, or from what is said" do
+    told = Class.new(User) do
+      cells_claims_metadata subject_type: 4, subject_key: :id, source_type: Cells::Claimable::CLAIMS_SOURCE_TYPE::RAILS_TABLE_MEMBERS
+    end
+    unknown = Class.new(User) { self.table_name = "gadgets" }
+
+    expect(User.cells_claims_source_type).to eq(Cells::Claimable::CLAIMS_SOURCE_TYPE::RAILS_TABLE_USERS)
+    expect(told.cells_claims_source_type).to eq(Cells::Claimable::CLAIMS_SOURCE_TYPE::RAILS_TABLE_MEMBERS)
+    expect { unknown.cells_claims_source_type }.to raise_error(Leasehold::Error::Misconfigured, /gadgets.*source_type/)
+  end
+
+  it "is within a scope that is everything unless said" do
+    user = User.create!(username: "alice")
+    %w[top top/below].each { |path| Route.create!(path: path, user: user) }
+
+    expect(Route.cells_claims_scope.pluck(:path)).to eq(["top"])
+    expect(User.cells_claims_scope).to contain_exactly(user)
+  end
+
+  it "is never a value that is not there" do
+    expect(calls { Key.create!(user_id: 1) }).to be_empty
+  end
+
+  it "can be told to a job once the record is gone" do
+    user = User.create!(username: "alice")
+    metadata = user.build_destroy_metadata_for_worker(:username)
+
+    expect(JSON.parse(metadata.to_json)).to eq(metadata)
+    expect(metadata).to include("bucket_value" => "alice", "source_id" => format("%016x", user.id))
+    expect(Route.new(id: 1, path: "top/below").build_destroy_metadata_for_worker(:path)).to be_nil
+  end
+end

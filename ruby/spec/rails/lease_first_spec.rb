@@ -1,0 +1,87 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+
+RSpec.describe "a lease that is begun before BEGIN", :rails do
+  # What happens, in order: calls to the server, and statements that begin and end transactions.
+  def steps
+    seen = []
+    watch = lambda do |name, _start, _finish, _id, payload|
+      word = name == "sql.active_record" ? payload[:sql] : name.delete_suffix("_update.leasehold")
+      seen << word if %w[BEGIN COMMIT ROLLBACK begin commit rollback].include?(word)
+    end
+    ActiveSupport::Notifications.subscribed(watch, /leasehold|sql\.active_record/) { yield }
+    seen
+  end
+
+  it "lets no transaction wait for the network" do
+    seen = steps { expect(Leasehold.claiming { |claims| claims.save(User.new(username: "alice")) }).to be(true) }
+
+    expect(seen).to eq(%w[begin BEGIN COMMIT commit])
+    expect(claimed(User, :username)).to eq(["alice"])
+    expect(outstanding_leases + lease_rows).to be_empty
+  end
+
+  it "is one for several records, new ones and others" do
+    old = User.create!(username: "old")
+    changed = User.create!(username: "changed").tap { |user| user.username = "new" }
+    user = User.new(username: "alice")
+    email = Email.new(email: "a@example.com", user: user)
+    seen = steps { Leasehold.claiming! { |claims| claims.save(user, email, changed).destroy(old) } }
+
+    expect(seen).to eq(%w[begin BEGIN COMMIT commit])
+    expect(claimed(User, :username)).to eq(%w[alice new])
+    expect(records(Email, :email).map { |record| record.claim.subject_id }).to eq([user.id])
+  end
+
+  it "begins right before COMMIT what callbacks and associations add" do
+    user = User.new(username: "alice", emails: [Email.new(email: "a@example.com")])
+    seen = steps { Leasehold.claiming! { |claims| claims.save(user) } }
+
+    expect(seen).to eq(%w[begin BEGIN begin COMMIT commit commit])
+    expect(claimed(Email, :email)).to eq(["a@example.com"])
+    expect(outstanding_leases + lease_rows).to be_empty
+  end
+
+  it "opens no transaction where claims are refused" do
+    as_cell(2) { User.create!(username: "alice") }
+    user = User.new(username: "alice")
+    seen = steps { expect(Leasehold.claiming { |claims| claims.save(user) }).to be(false) }
+
+    expect(seen).to eq(["begin"])
+    expect(user.errors.full_messages).to eq(["Username has already been taken"])
+    expect(user.id).to be_nil
+    expect { Leasehold.claiming! { |claims| claims.save(user) } }.to raise_error(Leasehold::ClaimsRejected)
+  end
+
+  it "calls nobody for what is not valid" do
+    seen = steps { expect(Leasehold.claiming { |claims| claims.save(User.new(username: "")) }).to be(false) }
+
+    expect(seen).to be_empty
+  end
+
+  it "is rolled back where the transaction is" do
+    failing = Class.new(User) { after_save { raise ActiveRecord::RecordNotSaved, "no" } }
+    user = failing.new(username: "alice")
+    seen = steps { expect(Leasehold.claiming { |claims| claims.save(user) }).to be(false) }
+
+    expect(seen).to eq(%w[begin BEGIN ROLLBACK rollback])
+    expect(user.id).to be_nil
+    expect(claimed(User, :username) + outstanding_leases).to be_empty
+  end
+
+  it "is rolled back where a callback changes what it was begun for" do
+    renaming = Class.new(User) { before_save { self.username = "other" } }
+    expect { Leasehold.claiming { |claims| claims.save(renaming.new(username: "alice")) } }.to raise_error(Leasehold::Error::Internal, /callback/)
+
+    expect(User.count).to eq(0)
+    expect(claimed(User, :username) + outstanding_leases).to be_empty
+  end
+
+  it "is refused within a transaction, and for records of several databases" do
+    user = User.new(username: "alice")
+    expect { User.transaction { Leasehold.claiming { |claims| claims.save(user) } } }.to raise_error(ActiveRecord::TransactionIsolationError)
+    expect { Leasehold.claiming { |claims| claims.save(user, Key.new) } }.to raise_error(ArgumentError, /several databases/)
+    expect { Leasehold.claiming { |_claims| nil } }.to raise_error(ArgumentError, /no records/)
+  end
+end

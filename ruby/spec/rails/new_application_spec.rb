@@ -1,0 +1,70 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+require "bundler"
+require "open3"
+
+# A new Rails application that follows the README word for word. All that is not said there is that the gem comes from
+# this directory, and which server and database to use.
+RSpec.describe "a new Rails application", :rails do
+  root = File.expand_path("../..", __dir__)
+
+  let(:directory) { Dir.mktmpdir("leasehold-application") }
+  let(:application) { File.join(directory, "shop") }
+  let(:quick_start) { File.read(File.join(root, "README.md"))[/^## Quick start\n(.*?)^## /m, 1] }
+  let(:model) { File.read(File.join(root, "README.md"))[/^```ruby\n# app\/models\/user\.rb\n(.*?)^```/m, 1] }
+  let(:database) { Support::PostgresCluster.instance.create_database }
+
+  after { FileUtils.rm_rf(directory) }
+
+  def run(*command, chdir: application)
+    environment = {
+      "DATABASE_URL" => Support::PostgresCluster.instance.url(database), "LEASEHOLD_ADDRESS" => server.address,
+      "LEASEHOLD_CELL_ID" => "1", "RAILS_ENV" => "development", "SECRET_KEY_BASE" => "x" * 64, "BUNDLE_FROZEN" => nil
+    }
+    output, status = Bundler.with_unbundled_env { Open3.capture2e(environment, *command, chdir: chdir) }
+    raise "`#{command.join(' ')}` failed:\n#{output}" unless status.success?
+
+    output
+  end
+
+  # The blocks of one language, in order, without the line that names a file.
+  def blocks(text, language)
+    text.scan(/^```#{language}\n(.*?)^```/m).flatten
+  end
+
+  def make_application(root)
+    run("rails", "new", "shop", "--minimal", "--database=postgresql", "--skip-bundle", "--skip-git", "--skip-puma", "--skip-sprockets",
+        "--skip-bootsnap", "--skip-listen", "--skip-spring", "--skip-test", "--no-rc", chdir: directory)
+    gemfile = File.join(application, "Gemfile")
+    line = blocks(quick_start, "ruby").first[/^gem .*$/]
+    needed = File.readlines(gemfile).grep(/^(source|gem ['"](rails|pg)['"])/)
+    File.write(gemfile, needed.join + "#{line}, path: #{root.inspect}\n")
+    run("bundle", "lock", "--local")
+  end
+
+  def generate_user
+    run("bin/rails", "generate", "model", "User", "username:string", "--no-test-framework")
+  end
+
+  it "gains claims by following the README" do
+    make_application(root)
+    install, try, verify = blocks(quick_start, "sh").map { |block| block.lines(chomp: true) }
+    generate_user
+    install.each { |line| run("bash", "-c", line) }
+    File.write(File.join(application, "app/models/user.rb"), model)
+
+    expect(try.map { |line| run("bash", "-c", line) }.last).to end_with("alice\n")
+    expect(claimed(User, :username)).to eq(["alice"])
+    expect(run("bash", "-c", verify.last)).to include("User")
+
+    as_cell(2) { User.create!(username: "bob") }
+    again = %(print User.create(username: "bob").errors.full_messages.to_sentence)
+    expect(run("bin/rails", "runner", again)).to end_with("Username has already been taken")
+
+    dumped = File.read(File.join(application, "db/structure.sql"))
+    expect(dumped).to include("cells_outstanding_leases_refuse_late_commit")
+    expect(run("bin/rails", "leasehold:reconcile")).to match(/leases seen +0/)
+    expect(run("bin/rails", "db:rollback", "STEP=2")).to include("reverted")
+  end
+end

@@ -1,0 +1,216 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+
+RSpec.describe "verification", :rails do
+  before { Leasehold.configuration.recent_within_seconds = 0.001 }
+
+  after do
+    Leasehold.configuration.recent_within_seconds = 3600
+    Leasehold.configuration.verification_page_rows = 1000
+    Leasehold.configuration.feature_enabled { true }
+  end
+
+  # Rows past ActiveRecord, of some time ago.
+  def insert_users(ids, name: "'user-' || id")
+    ActiveRecord::Base.connection.execute(<<~SQL)
+      INSERT INTO users (id, username, created_at, updated_at)
+      SELECT id, #{name}, now() - interval '1 day', now() - interval '1 day' FROM generate_series(#{ids.first}, #{ids.last}) AS id
+    SQL
+  end
+
+  def change(id, **columns)
+    User.where(id: id).update_all(columns)
+  end
+
+  # Changes the server's claims behind the application's back.
+  def drift(creates: [], destroys: [])
+    lease = Leasehold.client.begin_update(creates: creates, destroys: destroys)
+    Leasehold.client.commit_update(lease.uuid)
+  end
+
+  def claim(id, username, subject: id)
+    Support::Claims.username(username, id: id).tap { |claim| claim.subject_id = subject }
+  end
+
+  # Waits until what was changed is no longer recent.
+  def let_it_settle
+    changed = Leasehold.client.list_leases.server_time
+    Support::Waiting.wait_for("the server's clock") { Leasehold.client.list_leases.server_time > changed + 0.01 }
+  end
+
+  def verify(model = User, **options, &progress)
+    let_it_settle
+    Leasehold::Verifier.new(model, **options, &progress).run
+  end
+
+  # All of a model's claims of one type: `{ row id => [value, subject] }`.
+  def all_claims(model = User, attribute = :username)
+    claims = {}
+    after = nil
+    loop do
+      page = Leasehold.client.list_records(
+        source_type: model.cells_claims_source_type, after: after, deadline_seconds: 10,
+        bucket_types: [model.cells_claims_attributes.fetch(attribute).type]
+      )
+      page.records.each { |record| claims[record.claim.source_id.unpack1("Q>")] = [record.claim.bucket_value, record.claim.subject_id] }
+      return claims unless page.truncated?
+
+      after = page.records.last.claim.source_id
+    end
+  end
+
+  def findings
+    found = []
+    ActiveSupport::Notifications.subscribed(->(*, payload) { found << payload }, "finding.leasehold") { yield }
+    found
+  end
+
+  it "fills a table that was never claimed (V08), and then finds nothing to do" do
+    insert_users(1..2500)
+    first = verify
+    second = verify
+
+    expect(all_claims.size).to eq(2500)
+    expect(claimed(User, :id).size).to be > 0
+    expect(first).to include(finished: true)
+    expect(calls { expect(verify).to include(second) }).to be_empty
+    expect(outstanding_leases).to be_empty
+  end
+
+  it "goes by `if:` and by the scope" do
+    insert_users(1..1)
+    Route.insert_all(%w[top top/below].map { |path| { path: path, user_id: 1, created_at: 1.day.ago, updated_at: 1.day.ago } })
+    verify(Route)
+
+    expect(claimed(Route, :path)).to eq(["top"])
+  end
+
+  it "corrects all that may be corrected in 100,000 rows, and touches nothing else (V01 to V06)" do
+    Leasehold.configuration.recent_within_seconds = 0.001
+    insert_users(1..100_000)
+    started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    verify
+    backfill_seconds = Process.clock_gettime(Process::CLOCK_MONOTONIC) - started
+    RSpec.configuration.reporter.message("backfill: #{(100_000 / backfill_seconds).round} rows/s, two claims each")
+    expected = (1..100_000).to_h { |id| [id, ["user-#{id}", id]] }
+    expect(all_claims).to eq(expected)
+
+    # Held by the other cell.
+    as_cell(2) { drift(creates: [claim(7, "theirs")]) }
+    change(100, username: "theirs")
+    expected.delete(100)
+    # Missing, different in its subject, different in its spelling.
+    drift(destroys: [claim(10, "user-10")])
+    drift(destroys: [claim(11, "user-11")], creates: [claim(11, "user-11", subject: 99)])
+    drift(destroys: [claim(12, "user-12")], creates: [claim(12, "USER-12")])
+    # Extra: beside a row's own, of a row that is gone, beyond the last row.
+    drift(creates: [claim(20, "ghost"), claim(200_000, "beyond")])
+    User.where(id: 30).delete_all
+    expected.delete(30)
+    # Moved to another row on another page, both ways.
+    { 40 => 90_040, 90_041 => 41 }.each do |from, to|
+      change(from, username: "left-#{from}")
+      change(to, username: "user-#{from}")
+      expected.merge!(from => ["left-#{from}", from], to => ["user-#{from}", to])
+    end
+    # Swapped between two rows of a page, and between pages.
+    { 50 => 60, 70 => 90_070 }.each do |one, other|
+      change(one, username: "user-#{other}")
+      change(other, username: "user-#{one}")
+      expected.merge!(one => ["user-#{other}", one], other => ["user-#{one}", other])
+    end
+    # Touched a moment ago: renamed, and never claimed. Neither row nor claims are anybody's business yet.
+    change(80, username: "renamed", updated_at: 1.hour.from_now)
+    drift(destroys: [claim(81, "user-81")])
+    change(81, updated_at: 1.hour.from_now)
+    expected.delete(81)
+
+    found = findings { expect(verify).to include(finished: true) }
+
+    expect(all_claims).to eq(expected)
+    expect(as_cell(2) { all_claims }).to eq(7 => ["theirs", 7])
+    expect(found.to_s).not_to include("theirs")
+    expect(found).not_to be_empty
+    expect(outstanding_leases).to be_empty
+  end
+
+  it "only tells in a dry run" do
+    insert_users(1..3)
+    User.where(id: 1).delete_all
+    found = findings { expect(calls { verify(dry_run: true) }).to be_empty }
+
+    expect(found.size).to be >= 2
+    expect(all_claims).to be_empty
+  end
+
+  it "stops at the end of its time budget, and goes on where it stopped (V07)" do
+    Leasehold.configuration.verification_page_rows = 100
+    insert_users(1..1000)
+    pages = 0
+    runs = 0
+    report = nil
+    Support::Waiting.wait_for("the last run") do
+      runs += 1
+      report = verify(time_budget_seconds: 0) { pages += 1 }
+      report[:finished]
+    end
+
+    expect(runs).to be >= 10
+    expect(pages).to be <= runs + 1
+    expect(all_claims.size).to eq(1000)
+  end
+
+  it "is one run a model at a time (V10)" do
+    insert_users(1..3)
+    other = PG.connect(Support::PostgresCluster.instance.url(Support::Cell[1].database))
+    other.exec("SELECT pg_advisory_lock(hashtextextended('leasehold verification of User', 0))")
+    expect(verify).to be_nil
+    other.close
+
+    Support::Waiting.wait_for("the lock") { verify }
+    expect(all_claims.size).to eq(3)
+  end
+
+  describe "as jobs" do
+    include ActiveJob::TestHelper
+
+    before { ActiveJob::Base.queue_adapter = :test }
+
+    it "runs for a model, unless its flag is off" do
+      insert_users(1..3)
+      let_it_settle
+      Leasehold.configuration.feature_enabled { |flag| flag != :cells_claims_verification_worker_user }
+      Leasehold::VerifyJob.perform_now("User")
+      expect(all_claims).to be_empty
+
+      Leasehold.configuration.feature_enabled { true }
+      Leasehold::VerifyJob.perform_now("User")
+      expect(all_claims.size).to eq(3)
+    end
+
+    it "asks to be run again where the time was not enough" do
+      Leasehold.configuration.verification_time_budget_seconds = 1e-9
+      Leasehold.configuration.verification_page_rows = 1
+      insert_users(1..3)
+      Leasehold::VerifyJob.perform_later("User")
+      perform_enqueued_jobs while enqueued_jobs.any?
+
+      expect(all_claims.size).to eq(3)
+    ensure
+      Leasehold.configuration.verification_time_budget_seconds = 270
+    end
+
+    it "is scheduled for all models, apart" do
+      Leasehold::ScheduleVerificationJob.perform_now
+      scheduled = enqueued_jobs.select { |job| job["job_class"] == "Leasehold::VerifyJob" }
+
+      expect(scheduled.map { |job| job["arguments"] }).to eq([["Email"], ["Key"], ["Route"], ["User"]])
+      expect(scheduled.each_cons(2).map { |one, other| other[:at] - one[:at] }).to all(be_within(5).of(600))
+    end
+
+    it "names what can be verified where it can't" do
+      expect { Leasehold::VerifyJob.perform_now("Kernel") }.to raise_error(ArgumentError, /Email, Key, Route, User/)
+    end
+  end
+end

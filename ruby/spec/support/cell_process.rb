@@ -1,0 +1,74 @@
+# frozen_string_literal: true
+
+require "English"
+require "rbconfig"
+
+module Support
+  # A process of its own that is a cell, runs a script and stops at a step of it, to be killed there.
+  class CellProcess
+    ENVIRONMENT = File.expand_path("../rails_app/config/environment.rb", __dir__)
+    # What the script can say: `stop_before(:commit_update)` and `stop_after(:begin_update)` make it tell, and wait.
+    STOPS = <<~'RUBY'
+      class Stop
+        def initialize(edge); @edge = edge; end
+        def start(*) = (tell if @edge == :before)
+        def finish(*) = (tell if @edge == :after)
+        def tell
+          $stdout.puts("stopped")
+          $stdout.flush
+          sleep
+        end
+      end
+      def stop_before(call) = ActiveSupport::Notifications.subscribe("#{call}.leasehold", Stop.new(:before))
+      def stop_after(call) = ActiveSupport::Notifications.subscribe("#{call}.leasehold", Stop.new(:after))
+    RUBY
+
+    # Runs the script up to where it stops, and kills it there.
+    def self.killed(cell, server_address, script)
+      process = new(cell, server_address, script)
+      process.wait_for("stopped")
+    ensure
+      process&.kill
+    end
+
+    # Runs the script to its end.
+    #
+    # @return [String] what it printed
+    def self.run(cell, server_address, script)
+      new(cell, server_address, script).finish
+    end
+
+    def initialize(cell, server_address, script)
+      @output, writer = IO.pipe
+      @pid = spawn(
+        cell.environment(server_address), RbConfig.ruby, "-r", ENVIRONMENT, "-e", STOPS + script,
+        out: writer, in: File::NULL
+      )
+      writer.close
+    end
+
+    def wait_for(word)
+      lines = []
+      until lines.last == word
+        line = @output.gets or raise "the process ended instead: #{lines}"
+        lines << line.chomp
+      end
+    end
+
+    def kill
+      Process.kill("KILL", @pid)
+      Process.wait(@pid)
+      @output.close
+    end
+
+    def finish
+      text = @output.read
+      Process.wait(@pid)
+      raise "the process failed: #{text}" unless $CHILD_STATUS.success?
+
+      text
+    ensure
+      @output.close
+    end
+  end
+end

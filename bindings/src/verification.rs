@@ -110,6 +110,14 @@ impl Verification {
         Ok(self.0.proceed()?)
     }
 
+    /// Ends the run after [`Step::PageDone`], its time being over: go on until it is done, then keep the checkpoint.
+    ///
+    /// # Errors
+    /// Out of turn.
+    pub fn stop(&mut self) -> Result<(), DetailedError> {
+        Ok(self.0.stop()?)
+    }
+
     /// Where a run could go on, as text; none where nothing is left to do. To be asked for at [`Step::PageDone`] and
     /// [`Step::Done`]. Holds values of claims: keep it as user data.
     ///

@@ -295,7 +295,7 @@ mod tests {
             ids.iter().for_each(|id| rows.row(id, None));
             rows.are_valid(&SourceId::from_bytes(&[1]), &SourceId::from_bytes(&[3]))
         };
-        for fine in [&[][..], &[&[1, 0]], &[&[2], &[3]]] {
+        for fine in [&[][..], &[&[1, 0][..]], &[&[2], &[3]]] {
             assert!(rows(fine), "{fine:?}");
         }
         for wrong in [&[&[1][..]][..], &[&[3, 0]], &[&[2], &[2]], &[&[3], &[2]], &[&[]]] {

@@ -10,6 +10,7 @@
 //! ReadAgain   → rows       before a destroy (V03)
 //! Update      → updated    corrections, at most 2000 claims
 //! PageDone    → proceed    or stop, and go on from the checkpoint later (V07)
+//! Done                     the run is over, or stopped: keep the checkpoint
 //! ```
 //!
 //! **The server is read before the rows.** Whoever deletes a row meanwhile leaves a claim that looks extra, and rows are
@@ -95,9 +96,9 @@ pub enum Step {
     },
     /// Begin an update and commit it: hand what came of it to [`Verification::updated`].
     Update(UpdateRequest),
-    /// A page is compared: [`Verification::proceed`], or stop here.
+    /// A page is compared: [`Verification::proceed`] or [`Verification::stop`].
     PageDone,
-    /// The run is over.
+    /// The run is over, or has stopped.
     Done,
 }
 
@@ -172,6 +173,7 @@ pub struct Verification {
     /// How far the scan has come with nothing unsent.
     safe: Scan,
     is_scanned: bool,
+    is_stopped: bool,
     missing_in_page: usize,
     /// Whether takes wait for others to fill an update (V08).
     is_filling: bool,
@@ -197,6 +199,7 @@ impl Verification {
             records: Records::new(crate::time::Timestamp::MIN),
             is_scanned: safe == Scan::Finished,
             safe,
+            is_stopped: false,
             missing_in_page: 0,
             is_filling: false,
             plan: Plan::resume(checkpoint),
@@ -313,6 +316,20 @@ impl Verification {
         Ok(())
     }
 
+    /// Ends the run after a page, its time being over: what waits to fill an update is sent before it is done, and another
+    /// run can go on from the checkpoint (V07). A run that is dropped instead repeats some pages.
+    ///
+    /// # Errors
+    /// No page was done just now.
+    pub fn stop(&mut self) -> Result<(), Misuse> {
+        if self.step != Step::PageDone {
+            return Err(Misuse::OutOfTurn);
+        }
+        self.is_stopped = true;
+        self.go_on();
+        Ok(())
+    }
+
     /// Where a run could go on if this one stopped here, which is at [`Step::PageDone`] or [`Step::Done`]; after the end,
     /// with what waits for rows of other tables.
     pub fn checkpoint(&self) -> Checkpoint {
@@ -372,7 +389,7 @@ impl Verification {
     /// Sets the next step, and draws the findings of what has just happened.
     fn go_on(&mut self) {
         loop {
-            let want = self.plan.want(self.is_scanned || !self.is_filling);
+            let want = self.plan.want(self.is_scanned || self.is_stopped || !self.is_filling);
             for (outcome, key, source_id) in self.plan.outcomes() {
                 self.find(outcome, &key, &source_id);
             }
@@ -383,7 +400,10 @@ impl Verification {
                     continue;
                 }
                 Want::Update => Step::Update(self.plan.request(self.settings.source_type)),
-                Want::Nothing if !self.is_scanned => self.page_done(),
+                Want::Nothing if !self.is_scanned => {
+                    self.note_progress();
+                    if self.is_stopped { Step::Done } else { Step::PageDone }
+                }
                 Want::Nothing if self.plan.release() => continue,
                 Want::Nothing => Step::Done,
             };
@@ -391,14 +411,14 @@ impl Verification {
         }
     }
 
-    fn page_done(&mut self) -> Step {
+    fn note_progress(&mut self) {
         match self.plan.unsent_takes() {
+            0 if self.range.upto.is_empty() => self.safe = Scan::Finished,
             0 => self.safe = Scan::After(self.range.upto.clone()),
             // The oldest are sent first: those that are left are of this page.
             unsent if unsent <= self.missing_in_page => self.safe = Scan::After(self.range.after.clone()),
             _ => {}
         }
-        Step::PageDone
     }
 
     fn find(&mut self, outcome: Outcome, key: &BucketKey, source_id: &SourceId) {

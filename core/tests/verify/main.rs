@@ -1,0 +1,362 @@
+//! Verification against a world: its server is the engine over the reference store, its table a map. Cases by name, and
+//! random worlds held to a model that knows nothing of pages, plans or passes.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+mod model;
+mod world;
+
+use leasehold_core::batch::UpdateRequest;
+use leasehold_core::claim::SourceId;
+use leasehold_core::lease::Outcome as Settled;
+use leasehold_core::time::Timestamp;
+use leasehold_core::verify::{Misuse, Outcome, Records, Rows, Step, UpdateResult, Verification};
+use world::{OTHER, OTHER_TABLE, OWN, START, TABLE, World, request, wish};
+
+/// A world with one row a page.
+fn small_pages() -> World {
+    World { rows_per_page: 1, ..World::new() }
+}
+
+fn created(wish: &world::Wish, row: u64) -> UpdateRequest {
+    UpdateRequest { creates: vec![request(wish, TABLE, row)], destroys: vec![] }
+}
+
+#[test]
+fn v01_missing_different_and_extra_are_corrected_and_then_nothing_is_left() {
+    let mut world = World::new();
+    world.row(1, &[wish(4, "missing", 1)]);
+    world.row(2, &[wish(4, "Spelled", 2), wish(5, "a@b", 2)]);
+    world.claim(OWN, TABLE, 2, &wish(4, "spelled", 2));
+    world.claim(OWN, TABLE, 2, &wish(5, "a@b", 3));
+    world.row(3, &[]);
+    world.claim(OWN, TABLE, 3, &wish(4, "extra", 3));
+    world.now = START;
+    let report = world.verify().report;
+    assert_eq!((report.missing, report.different, report.extra), (1, 2, 1));
+    assert_eq!((report.created, report.replaced, report.destroyed), (1, 2, 1));
+    world.now += START;
+    let before = world.state();
+    let report = world.verify().report;
+    assert_eq!((report.missing, report.different, report.extra, report.updates), (0, 0, 0, 0));
+    assert_eq!(world.state(), before);
+}
+
+#[test]
+fn v02_what_was_changed_lately_is_left_alone_on_both_sides() {
+    let mut world = World::new();
+    world.row(1, &[wish(4, "new", 1)]);
+    world.claim(OWN, TABLE, 1, &wish(4, "old", 1));
+    world.table.get_mut(&1).unwrap().updated_at = START - 1;
+    world.now = START;
+    world.row(2, &[]);
+    world.claim(OWN, TABLE, 2, &wish(4, "just-made", 2));
+    world.claim(OWN, TABLE, 9, &wish(4, "rowless", 9));
+    let before = world.state();
+    let report = world.verify().report;
+    assert_eq!(world.state(), before);
+    assert_eq!((report.rows_recent, report.records_recent, report.updates), (1, 2, 0));
+    world.now += START;
+    assert_eq!(world.verify().report.destroyed, 3);
+}
+
+#[test]
+fn v03_rows_are_read_again_before_a_destroy() {
+    let mut world = World::new();
+    for row in 1..=3 {
+        world.row(row, &[]);
+        world.claim(OWN, TABLE, row, &wish(4, &format!("name{row}"), 1));
+    }
+    world.now = START;
+    let settings = world.settings();
+    let mut run = Verification::new(settings.clone(), world.catalogue().clone(), None);
+    while !matches!(run.step(), Step::ReadAgain { .. }) {
+        assert!(world.take(&mut run, &settings, &mut |_| {}));
+    }
+    // By now one calls for its claim, and another was changed.
+    world.row(1, &[wish(4, "name1", 1)]);
+    world.table.get_mut(&2).unwrap().updated_at = world.now;
+    while world.take(&mut run, &settings, &mut |_| {}) {}
+    assert_eq!([1, 2, 3].map(|row| world.holder(4, &format!("name{row}")).is_some()), [true, true, false]);
+    assert_eq!((run.report().changed, run.report().recent, run.report().destroyed), (1, 1, 1));
+}
+
+#[test]
+fn v03_a_claim_that_moved_on_after_the_last_look_is_not_destroyed() {
+    let mut world = World::new();
+    world.claim(OWN, TABLE, 1, &wish(4, "a", 1));
+    world.now = START;
+    let settings = world.settings();
+    let mut run = Verification::new(settings.clone(), world.catalogue().clone(), None);
+    while !matches!(run.step(), Step::Update(_)) {
+        assert!(world.take(&mut run, &settings, &mut |_| {}));
+    }
+    let moves = UpdateRequest {
+        creates: vec![request(&wish(4, "a", 1), TABLE, 2)],
+        destroys: vec![request(&wish(4, "a", 1), TABLE, 1)],
+    };
+    world.row(2, &[wish(4, "a", 1)]);
+    world.update(OWN, moves).unwrap();
+    while world.take(&mut run, &settings, &mut |_| {}) {}
+    assert_eq!(world.holder(4, "a"), Some((OWN, 2)));
+    assert_eq!(run.report().changed, 1);
+}
+
+#[test]
+fn v04_claims_beyond_the_last_row_are_found_however_many() {
+    let mut world = World { records_per_page: 2, ..small_pages() };
+    world.row(1, &[wish(4, "kept", 1)]);
+    world.claim(OWN, TABLE, 1, &wish(4, "kept", 1));
+    for row in 10..17 {
+        world.claim(OWN, TABLE, row, &wish(4, &format!("beyond{row}"), 1));
+    }
+    world.now = START;
+    let report = world.verify().report;
+    assert_eq!((report.extra, report.destroyed, report.updates), (7, 7, 1));
+    assert_eq!(world.holder(4, "kept"), Some((OWN, 1)));
+}
+
+/// Buckets that moved: to an earlier row, to a later one, swapped, and around a ring. Never absent meanwhile.
+fn moved(rows_per_page: usize, held_by: [u64; 4], wanted_by: [u64; 4]) {
+    let names = ["a", "b", "c", "d"].map(|name| wish(4, name, 1));
+    let mut world = World { rows_per_page, ..World::new() };
+    (1..=4).for_each(|row| world.row(row, &[]));
+    for ((name, from), to) in names.iter().zip(held_by).zip(wanted_by) {
+        world.claim(OWN, TABLE, from, name);
+        world.table.get_mut(&to).unwrap().wishes.push(name.clone());
+    }
+    world.now = START;
+    let settings = world.settings();
+    let mut run = Verification::new(settings.clone(), world.catalogue().clone(), None);
+    loop {
+        let goes_on = world.take(&mut run, &settings, &mut |_| {});
+        names.iter().for_each(|name| assert!(world.holder(4, &name.value).is_some(), "nobody held {name:?}"));
+        if !goes_on {
+            break;
+        }
+    }
+    let holders = names.map(|name| world.holder(4, &name.value).unwrap());
+    assert_eq!(holders, wanted_by.map(|row| (OWN, row)), "{rows_per_page} {held_by:?}");
+    assert_eq!((run.report().destroyed, run.report().created), (0, 0));
+}
+
+#[test]
+fn v05_buckets_that_moved_change_hands_without_a_gap() {
+    for rows_per_page in [1, 2, 3, 10] {
+        for held_by in [[2, 1, 4, 3], [4, 3, 2, 1], [2, 3, 4, 1], [4, 1, 2, 3], [1, 1, 4, 4], [4, 4, 1, 1]] {
+            moved(rows_per_page, held_by, [1, 2, 3, 4]);
+            moved(rows_per_page, [1, 2, 3, 4], held_by);
+        }
+    }
+}
+
+#[test]
+fn v05_a_bucket_that_moved_to_another_table_is_taken_once_that_table_lets_go() {
+    let mut world = World::new();
+    world.claim(OWN, OTHER_TABLE, 5, &wish(4, "a", 1));
+    world.row(1, &[wish(4, "a", 1), wish(4, "b", 1)]);
+    world.now = START;
+    let verified = world.verify();
+    assert_eq!((verified.report.created, verified.report.other_row), (1, 1));
+    assert!(!verified.checkpoint.is_done());
+    // The other table's run, in which no row calls for it any more.
+    let rows = std::mem::take(&mut world.table);
+    let other = leasehold_core::verify::Settings { source_type: OTHER_TABLE, ..world.settings() };
+    assert_eq!(world.verify_with(&other, None).report.destroyed, 1);
+    world.table = rows;
+    let again = world.verify_with(&world.settings(), Some(verified.checkpoint));
+    assert_eq!((again.report.created, again.report.pages), (1, 0));
+    assert!(again.checkpoint.is_done());
+    assert_eq!(world.holder(4, "a"), Some((OWN, 1)));
+}
+
+#[test]
+fn v05_two_rows_that_want_one_bucket_do_not_fight() {
+    let mut world = small_pages();
+    world.row(1, &[wish(4, "name", 1)]);
+    world.row(2, &[wish(4, "NAME", 2)]);
+    world.row(3, &[wish(4, "free", 3)]);
+    world.now = START;
+    let report = world.verify().report;
+    assert_eq!((report.created, report.other_row), (2, 1));
+    let before = world.state();
+    world.now += START;
+    assert_eq!(world.verify().report.other_row, 1);
+    assert_eq!((world.state(), world.holder(4, "name")), (before, Some((OWN, 1))));
+}
+
+#[test]
+fn v05_held_claims_are_waited_for_and_then_left() {
+    let mut world = World::new();
+    world.row(1, &[wish(4, "held", 1), wish(4, "other", 1)]);
+    let lease = world.begin(OTHER, created(&wish(4, "held", 1), 8)).unwrap();
+    world.now = START;
+    let verified = world.verify();
+    assert_eq!((verified.report.busy, verified.report.created), (1, 1));
+    world.settle(OTHER, lease, Settled::RolledBack);
+    assert_eq!(world.verify_with(&world.settings(), Some(verified.checkpoint)).report.created, 1);
+}
+
+#[test]
+fn v06_what_another_cell_holds_is_reported_and_left() {
+    let mut world = World::new();
+    let names: Vec<_> = (0..50).map(|n| wish(4, &format!("name{n}"), 1)).collect();
+    world.row(1, &names);
+    for name in &names[..20] {
+        world.claim(OTHER, TABLE, 1, name);
+    }
+    world.now = START;
+    let verified = world.verify();
+    assert_eq!((verified.report.other_cell, verified.report.created), (20, 30));
+    // All of them are refused at once, so it takes one update to learn who holds them and one for the others.
+    assert_eq!(verified.report.updates, 3);
+    assert!(verified.checkpoint.is_done());
+    assert_eq!(world.holder(4, "name0"), Some((OTHER, 1)));
+    let other_cell = verified.findings.iter().filter(|finding| finding.outcome == Outcome::OtherCell);
+    assert_eq!(other_cell.count(), 20);
+}
+
+#[test]
+fn v07_a_run_in_pieces_does_what_a_whole_one_does() {
+    for pages in 1..=4 {
+        let mut world = small_pages();
+        for row in 1..=8 {
+            world.row(row, &[wish(4, &format!("new{row}"), 1), wish(5, &format!("{row}@x"), 1)]);
+            world.claim(OWN, TABLE, 9 - row, &wish(5, &format!("{row}@x"), 1));
+        }
+        world.now = START;
+        let mut whole = world.clone();
+        whole.verify();
+        world.verify_in_pieces(pages);
+        let holders = |world: &World| {
+            let of = |row: u64| [world.holder(4, &format!("new{row}")), world.holder(5, &format!("{row}@x"))];
+            (1..=8).map(of).collect::<Vec<_>>()
+        };
+        assert_eq!(holders(&world), (1..=8).map(|row| [Some((OWN, row)); 2]).collect::<Vec<_>>());
+        assert_eq!(holders(&world), holders(&whole));
+    }
+}
+
+#[test]
+fn v08_a_backfill_fills_its_updates() {
+    let mut world = World { rows_per_page: 300, ..World::new() };
+    for row in 1..=5000 {
+        world.row(row, &[wish(4, &format!("name{row}"), 1)]);
+    }
+    world.now = START;
+    let report = world.verify().report;
+    assert_eq!((report.created, report.updates, report.pages), (5000, 3, 17));
+}
+
+#[test]
+fn v08_a_lone_correction_does_not_wait_for_others() {
+    let mut world = small_pages();
+    for row in 1..=3 {
+        world.row(row, &[wish(4, &format!("name{row}"), 1), wish(5, &format!("{row}@x"), 1)]);
+        world.claim(OWN, TABLE, row, &wish(4, &format!("name{row}"), 1));
+    }
+    world.now = START;
+    assert_eq!(world.verify().report.updates, 3);
+}
+
+#[test]
+fn v09_findings_name_no_value() {
+    let mut world = World::new();
+    world.row(1, &[wish(4, "two words", 1), wish(4, "secret", 1)]);
+    world.claim(OTHER, TABLE, 1, &wish(4, "secret", 1));
+    world.claim(OWN, TABLE, 2, &wish(4, "hidden", 1));
+    world.now = START;
+    let findings = world.verify().findings;
+    let outcomes: Vec<_> = findings.iter().map(|finding| finding.outcome).collect();
+    assert_eq!(outcomes, [Outcome::Invalid, Outcome::OtherCell, Outcome::Destroyed]);
+    let text = format!("{findings:?}");
+    assert!(["two words", "secret", "hidden"].iter().all(|value| !text.contains(value)), "{text}");
+    let hashes: std::collections::BTreeSet<_> = findings.iter().map(|finding| &finding.value_hash).collect();
+    assert_eq!(hashes.len(), 3);
+}
+
+#[test]
+fn a_dry_run_reports_what_a_run_would_do_and_changes_nothing() {
+    let mut world = small_pages();
+    world.row(1, &[wish(4, "missing", 1)]);
+    world.row(2, &[wish(4, "b", 2)]);
+    world.claim(OWN, TABLE, 2, &wish(4, "b", 3));
+    world.claim(OWN, TABLE, 3, &wish(4, "extra", 3));
+    world.now = START;
+    let before = world.state();
+    let dry = world.verify_with(&leasehold_core::verify::Settings { dry_run: true, ..world.settings() }, None);
+    assert_eq!(world.state(), before);
+    let counts = |report: &leasehold_core::verify::Report| (report.created, report.replaced, report.destroyed);
+    assert_eq!((counts(&dry.report), dry.report.dry_run, dry.findings.len()), ((1, 1, 1), true, 3));
+    assert_eq!(counts(&world.verify().report), counts(&dry.report));
+}
+
+#[test]
+fn a_failed_update_is_left_for_the_next_run_and_stops_nothing() {
+    let mut world = World::new();
+    world.row(1, &[wish(4, "a", 1)]);
+    world.claim(OWN, TABLE, 2, &wish(4, "b", 1));
+    world.now = START;
+    let settings = world.settings();
+    for result in [UpdateResult::Failed, UpdateResult::Refused(vec![])] {
+        let mut run = Verification::new(settings.clone(), world.catalogue().clone(), None);
+        loop {
+            if matches!(run.step(), Step::Update(_)) {
+                run.updated(result.clone()).unwrap();
+            } else if !world.take(&mut run, &settings, &mut |_| {}) {
+                break;
+            }
+        }
+        assert_eq!((run.report().failed, run.report().updates), (2, 2), "{result:?}");
+    }
+    let report = world.verify().report;
+    assert_eq!((report.created, report.destroyed), (1, 1));
+}
+
+#[test]
+fn a_row_that_goes_while_a_page_is_read_gets_no_claim() {
+    let mut world = World::new();
+    world.row(1, &[wish(4, "a", 1)]);
+    world.claim(OWN, TABLE, 1, &wish(4, "a", 1));
+    world.now = START;
+    let settings = world.settings();
+    for goes_before in 0..4 {
+        let mut world = world.clone();
+        let mut run = Verification::new(settings.clone(), world.catalogue().clone(), None);
+        (0..goes_before).for_each(|_| assert!(world.take(&mut run, &settings, &mut |_| {})));
+        world.table.clear();
+        let destroys = vec![request(&wish(4, "a", 1), TABLE, 1)];
+        world.update(OWN, UpdateRequest { creates: vec![], destroys }).unwrap();
+        while world.take(&mut run, &settings, &mut |_| {}) {}
+        assert_eq!(world.holder(4, "a"), None, "gone before step {goes_before}");
+    }
+}
+
+#[test]
+fn what_the_host_may_not_hand_in_is_refused_and_changes_nothing() {
+    let world = World::new();
+    let id = SourceId::from(5);
+    let mut run = Verification::new(world.settings(), world.catalogue().clone(), None);
+    let (rows, records) = (Rows::new(Timestamp::MIN), Records::new(Timestamp::MIN));
+    assert_eq!(run.rows(rows.clone()), Err(Misuse::OutOfTurn));
+    assert_eq!(run.records(records.clone(), false), Err(Misuse::OutOfTurn));
+    assert_eq!(run.updated(UpdateResult::Applied), Err(Misuse::OutOfTurn));
+    assert_eq!(run.proceed(), Err(Misuse::OutOfTurn));
+    run.bound(Some(id)).unwrap();
+    assert_eq!(run.bound(None), Err(Misuse::OutOfTurn));
+    assert_eq!(run.records(records.clone(), true), Err(Misuse::OutOfOrder));
+    run.records(records, false).unwrap();
+    let with = |ids: &[u64], bucket_type: i32| {
+        let mut rows = Rows::new(Timestamp::MIN);
+        for id in ids {
+            rows.row(&id.to_be_bytes(), None);
+            rows.claim(bucket_type, "a", 4, 1);
+        }
+        rows
+    };
+    assert_eq!(run.rows(with(&[3, 2], 4)), Err(Misuse::OutOfOrder));
+    assert_eq!(run.rows(with(&[3, 6], 4)), Err(Misuse::OutOfOrder));
+    assert_eq!(run.rows(with(&[3], 9)), Err(Misuse::ForeignBucketType));
+    assert_eq!(run.step(), &Step::ReadRows { after: SourceId::default(), upto: SourceId::from(5) });
+    run.rows(with(&[3, 5], 4)).unwrap();
+}

@@ -1,0 +1,270 @@
+//! What one run has to make of a world in which nothing else happens, said bucket by bucket; and random worlds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use leasehold_core::batch::UpdateRequest;
+use leasehold_core::bucket::{BucketKey, BucketType};
+use leasehold_core::claim::{CellId, Claim, SourceId, Subject};
+use leasehold_core::lease::Outcome as Settled;
+use leasehold_core::verify::{Step, Verification};
+use proptest::prelude::*;
+
+use crate::world::{LONG_AGO, OTHER, OTHER_TABLE, OWN, RECENT, Row, START, TABLE, Wish, World, request, wish};
+
+/// What a bucket's claim may be after a run.
+#[derive(Debug)]
+enum Expected {
+    Untouched(Option<Claim>),
+    /// One of these rows' claims, in this spelling, for this subject.
+    One(Vec<(SourceId, String, i64)>),
+    Absent,
+}
+
+impl Expected {
+    fn allows(&self, claim: Option<&Claim>) -> bool {
+        match (self, claim) {
+            (Self::Untouched(before), claim) => before.as_ref() == claim,
+            (Self::Absent, claim) => claim.is_none(),
+            (Self::One(_), None) => false,
+            (Self::One(rows), Some(claim)) => {
+                let record = claim.record();
+                let is_theirs = |(row, spelling, subject): &(SourceId, String, i64)| {
+                    record.source.id == *row
+                        && *record.spelling == **spelling
+                        && record.subject == Subject { subject_type: 4, id: *subject }
+                };
+                claim.owner == OWN && claim.hold().is_none() && rows.iter().any(is_theirs)
+            }
+        }
+    }
+}
+
+fn key(world: &World, wish: &Wish) -> Option<BucketKey> {
+    let bucket = world.catalogue().bucket(BucketType(wish.bucket_type), wish.value.as_str().into());
+    bucket.ok().map(|bucket| bucket.key)
+}
+
+/// The first wish of a row for a bucket.
+fn called_for(world: &World, row: &Row, bucket: &BucketKey) -> Option<(String, i64)> {
+    let mut wishes = row.wishes.iter().filter(|_| row.in_scope);
+    let wish = wishes.find(|wish| key(world, wish).as_ref() == Some(bucket))?;
+    Some((wish.value.clone(), wish.subject_id))
+}
+
+fn is_recent(world: &World, row: &Row) -> bool {
+    world.now - row.updated_at < RECENT
+}
+
+fn expected(world: &World, bucket: &BucketKey, claim: Option<&Claim>) -> Expected {
+    let settled = world.table.iter().filter(|(_, row)| !is_recent(world, row));
+    let candidates: Vec<_> = settled
+        .filter_map(|(id, row)| called_for(world, row, bucket).map(|(value, subject)| (*id, value, subject)))
+        .map(|(id, value, subject)| (SourceId::from(id), value, subject))
+        .collect();
+    let corrected = || if candidates.is_empty() { Expected::Absent } else { Expected::One(candidates.clone()) };
+    let Some(claim) = claim else { return corrected() };
+    let record = claim.record();
+    let holder = u64::from_be_bytes(record.source.id.as_bytes().try_into().unwrap());
+    let row = world.table.get(&holder);
+    let is_mine = claim.owner == OWN && record.source.source_type == TABLE;
+    let is_young = world.now - record.updated_at.as_micros() < RECENT;
+    if !is_mine || claim.hold().is_some() || is_young || row.is_some_and(|row| is_recent(world, row)) {
+        return Expected::Untouched(Some(claim.clone()));
+    }
+    match row.and_then(|row| called_for(world, row, bucket)) {
+        Some((value, subject)) if *record.spelling == *value && record.subject.id == subject => {
+            Expected::Untouched(Some(claim.clone()))
+        }
+        Some((value, subject)) => Expected::One(vec![(record.source.id.clone(), value, subject)]),
+        None => corrected(),
+    }
+}
+
+fn check(before: &World, after: &World) {
+    let (old, new) = (before.state().claims, after.state().claims);
+    let wished = before.table.values().flat_map(|row| &row.wishes).filter_map(|wish| key(before, wish));
+    let buckets: BTreeSet<_> = old.keys().chain(new.keys()).cloned().chain(wished).collect();
+    for bucket in buckets {
+        let expected = expected(before, &bucket, old.get(&bucket));
+        let is = new.get(&bucket);
+        assert!(expected.allows(is), "{bucket}: {expected:?}\nis {is:?}\nwas {:?}", old.get(&bucket));
+    }
+}
+
+fn any_wish() -> impl Strategy<Value = Wish> {
+    let value = prop_oneof![
+        8 => prop::sample::select(vec!["a", "b", "c", "d", "A", "B", "ß", "ss"]),
+        1 => Just("not allowed"),
+    ];
+    let wishes = (4..=4, value, 1..3_i64).prop_map(|(bucket_type, value, subject)| wish(bucket_type, value, subject));
+    let ids = (6..=6, prop::sample::select(vec!["1", "2", "x"]), 1..3_i64);
+    prop_oneof![4 => wishes, 1 => ids.prop_map(|(bucket_type, value, subject)| wish(bucket_type, value, subject))]
+}
+
+fn any_row() -> impl Strategy<Value = Row> {
+    let updated_at = prop_oneof![5 => Just(LONG_AGO), 1 => Just(START - RECENT), 1 => Just(START - RECENT + 1)];
+    let in_scope = prop_oneof![9 => Just(true), 1 => Just(false)];
+    (updated_at, in_scope, prop::collection::vec(any_wish(), 0..3)).prop_map(|(updated_at, in_scope, wishes)| Row {
+        updated_at,
+        in_scope,
+        wishes,
+    })
+}
+
+/// A claim that the server has: who, from where, since when, and whether its lease is outstanding.
+#[derive(Clone, Debug)]
+struct Planted {
+    cell: CellId,
+    row: u64,
+    wish: Wish,
+    begun_at: u64,
+    is_settled: bool,
+    is_other_table: bool,
+}
+
+fn any_planted() -> impl Strategy<Value = Planted> {
+    let cell = prop_oneof![6 => Just(OWN), 1 => Just(OTHER)];
+    let begun_at = prop_oneof![6 => Just(LONG_AGO), 1 => Just(START - RECENT + 1)];
+    let rarely = || prop_oneof![8 => Just(false), 1 => Just(true)];
+    (cell, 1..8_u64, any_wish(), begun_at, rarely(), rarely()).prop_map(
+        |(cell, row, wish, begun_at, is_held, is_other_table)| Planted {
+            cell,
+            row,
+            wish,
+            begun_at,
+            is_settled: !is_held,
+            is_other_table,
+        },
+    )
+}
+
+prop_compose! {
+    fn any_world()(
+        table in prop::collection::btree_map(1..8_u64, any_row(), 0..7),
+        planted in prop::collection::vec(any_planted(), 0..10),
+        rows_per_page in 1..5_usize,
+        records_per_page in 1..5_usize,
+    ) -> World {
+        let mut world = World { table, rows_per_page, records_per_page, ..World::new() };
+        for planted in planted {
+            world.now = planted.begun_at;
+            let table = if planted.is_other_table { OTHER_TABLE } else { TABLE };
+            let creates = vec![request(&planted.wish, table, planted.row)];
+            // What is taken already, or not allowed, is not planted.
+            let Ok(lease) = world.begin(planted.cell, UpdateRequest { creates, destroys: vec![] }) else { continue };
+            if planted.is_settled {
+                world.settle(planted.cell, lease, Settled::Committed);
+            }
+        }
+        world.now = START;
+        world
+    }
+}
+
+/// What the cell does on its own: a row gets other wishes, or goes, with its claims in the same update.
+#[derive(Clone, Debug)]
+struct Save {
+    at_step: usize,
+    row: u64,
+    wishes: Option<Vec<Wish>>,
+}
+
+fn any_save() -> impl Strategy<Value = Save> {
+    let wishes = prop::option::of(prop::collection::vec(any_wish(), 0..3));
+    (0..25_usize, 1..8_u64, wishes).prop_map(|(at_step, row, wishes)| Save { at_step, row, wishes })
+}
+
+/// A save as the concern makes it; refused, it changes nothing.
+fn save(world: &mut World, save: &Save) -> bool {
+    let old = world.table.get(&save.row).map(|row| row.wishes.clone()).unwrap_or_default();
+    let new = save.wishes.clone().unwrap_or_default();
+    let requests = |wishes: &[Wish], other: &[Wish]| {
+        let changed = wishes.iter().filter(|wish| !other.contains(wish));
+        changed.map(|wish| request(wish, TABLE, save.row)).collect::<Vec<_>>()
+    };
+    let update = UpdateRequest { creates: requests(&new, &old), destroys: requests(&old, &new) };
+    if (!update.creates.is_empty() || !update.destroys.is_empty()) && world.update(OWN, update).is_err() {
+        return false;
+    }
+    match &save.wishes {
+        Some(wishes) => {
+            let row = Row { updated_at: world.now, in_scope: true, wishes: wishes.clone() };
+            world.table.insert(save.row, row);
+        }
+        None => _ = world.table.remove(&save.row),
+    }
+    true
+}
+
+/// The claims that rows call for which were saved during a run, and have.
+fn claims_of(world: &World, rows: &BTreeSet<u64>) -> BTreeMap<BucketKey, SourceId> {
+    let is_called_for = |key: &BucketKey, claim: &Claim| {
+        let source = &claim.record().source;
+        let mut rows = rows.iter().filter(|row| source.id == SourceId::from(**row));
+        let row = rows.next().and_then(|row| world.table.get(row));
+        claim.owner == OWN
+            && source.source_type == TABLE
+            && row.is_some_and(|row| called_for(world, row, key).is_some())
+    };
+    let claims = world.state().claims.into_iter().filter(|(key, claim)| is_called_for(key, claim));
+    claims.map(|(key, claim)| (key, claim.record().source.id.clone())).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn v01_to_v06_one_run_corrects_all_that_may_be_corrected_and_touches_nothing_else(world in any_world()) {
+        let mut after = world.clone();
+        after.verify();
+        check(&world, &after);
+        // Again, once nothing is recent: what is left to say is who is in the way, and nothing is done.
+        let mut second = after.clone();
+        second.verify();
+        prop_assert_eq!(second.state(), after.state());
+    }
+
+    #[test]
+    fn v07_stopping_anywhere_changes_nothing_in_the_end(world in any_world(), pages in 1..4_u64) {
+        let mut after = world.clone();
+        after.verify_in_pieces(pages);
+        check(&world, &after);
+    }
+
+    #[test]
+    fn v02_v03_v05_saves_during_a_run_are_not_undone(
+        world in any_world(),
+        saves in prop::collection::vec(any_save(), 1..6),
+    ) {
+        let mut world = world;
+        let settings = world.settings();
+        let mut run = Verification::new(settings.clone(), world.catalogue().clone(), None);
+        let mut saved = BTreeSet::new();
+        let (mut step, mut goes_on) = (0, true);
+        while goes_on {
+            world.now += 1;
+            for at in saves.iter().filter(|at| at.at_step == step) {
+                // Right before a commit, where one comes now, else right before the step.
+                let mut done = false;
+                if matches!(run.step(), Step::Update(_)) {
+                    goes_on = world.take(&mut run, &settings, &mut |world| done = save(world, at));
+                } else {
+                    done = save(&mut world, at);
+                }
+                saved.extend(done.then_some(at.row));
+            }
+            let before = claims_of(&world, &saved);
+            goes_on = world.take(&mut run, &settings, &mut |_| {});
+            let after = claims_of(&world, &saved);
+            for (key, row) in before {
+                prop_assert_eq!(after.get(&key), Some(&row), "a step took {} from a row that was saved", key);
+            }
+            step += 1;
+        }
+        // And what the run could not see any more, the next one does.
+        world.now += 2 * RECENT;
+        let before = world.clone();
+        world.verify();
+        check(&before, &world);
+    }
+}

@@ -1,0 +1,283 @@
+//! A cell's table, a claims server, and a host between them that drives a verification.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::batch::{ClaimRequest, UpdateRequest};
+use leasehold_core::bucket::BucketType;
+use leasehold_core::catalogue::Catalogue;
+use leasehold_core::claim::{CellId, Claim, Source, SourceId, SourceType, Subject};
+use leasehold_core::invariant::State;
+use leasehold_core::lease::{LeaseId, Outcome};
+use leasehold_core::memory::MemoryStore;
+use leasehold_core::query::{RecordPage, RecordQuery, RecordRow, RecordStep};
+use leasehold_core::rejection::{Reason, Rejection};
+use leasehold_core::rules::Rules;
+use leasehold_core::store::Store;
+use leasehold_core::time::Timestamp;
+use leasehold_core::update::{Command, Reply};
+use leasehold_core::verify::{
+    Checkpoint, Finding, RecordRef, Records, Report, Rows, Settings, Step, UpdateResult, Verification,
+};
+use uuid::Uuid;
+
+pub(crate) const OWN: CellId = CellId(1);
+pub(crate) const OTHER: CellId = CellId(2);
+pub(crate) const TABLE: SourceType = SourceType(1);
+pub(crate) const OTHER_TABLE: SourceType = SourceType(2);
+/// What was changed within this time is left alone.
+pub(crate) const RECENT: u64 = 1000;
+/// A time long ago, and the time when runs begin.
+pub(crate) const LONG_AGO: u64 = 5000;
+pub(crate) const START: u64 = 10_000;
+
+/// A claim that a row calls for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wish {
+    pub(crate) bucket_type: i32,
+    pub(crate) value: String,
+    pub(crate) subject_id: i64,
+}
+
+/// A row of the cell's table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) updated_at: u64,
+    /// Rows out of the model's scope are not listed, and call for nothing.
+    pub(crate) in_scope: bool,
+    pub(crate) wishes: Vec<Wish>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    pub(crate) now: u64,
+    pub(crate) table: BTreeMap<u64, Row>,
+    pub(crate) store: MemoryStore,
+    pub(crate) rules: Rules,
+    pub(crate) leases: u128,
+    /// The server cuts pages after this many records.
+    pub(crate) records_per_page: usize,
+    pub(crate) rows_per_page: usize,
+}
+
+pub(crate) fn wish(bucket_type: i32, value: &str, subject_id: i64) -> Wish {
+    Wish { bucket_type, value: value.to_owned(), subject_id }
+}
+
+pub(crate) fn request(wish: &Wish, source_type: SourceType, row: u64) -> ClaimRequest {
+    ClaimRequest {
+        bucket_type: BucketType(wish.bucket_type),
+        value: wish.value.as_str().into(),
+        subject: Some(Subject { subject_type: 4, id: wish.subject_id }),
+        source: Some(Source { source_type, id: SourceId::from(row) }),
+        user_data: None,
+    }
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self {
+            now: LONG_AGO,
+            table: BTreeMap::new(),
+            store: MemoryStore::default(),
+            rules: Rules { catalogue: Catalogue::default(), cells: [OWN, OTHER].into() },
+            leases: 0,
+            records_per_page: 1000,
+            rows_per_page: 1000,
+        }
+    }
+
+    pub(crate) fn begin(&mut self, cell: CellId, update: UpdateRequest) -> Result<LeaseId, Rejection> {
+        self.leases += 1;
+        let lease = LeaseId(Uuid::from_u128(self.leases << 32));
+        let begin = self.rules.begin(cell, update, None, lease)?;
+        let reply = Command::Begin(begin).apply(&mut self.store, Timestamp::from_micros(self.now)).unwrap()?;
+        let Reply::Begun(begun) = reply else { unreachable!("a begin is answered as one") };
+        Ok(begun.lease)
+    }
+
+    pub(crate) fn settle(&mut self, cell: CellId, lease: LeaseId, outcome: Outcome) {
+        let settle = self.rules.settle(cell, &lease.to_string(), outcome).unwrap();
+        Command::Settle(settle).apply(&mut self.store, Timestamp::from_micros(self.now)).unwrap().unwrap();
+    }
+
+    /// An update from begin to commit.
+    pub(crate) fn update(&mut self, cell: CellId, update: UpdateRequest) -> Result<(), Rejection> {
+        let lease = self.begin(cell, update)?;
+        self.settle(cell, lease, Outcome::Committed);
+        Ok(())
+    }
+
+    pub(crate) fn claim(&mut self, cell: CellId, source_type: SourceType, row: u64, wish: &Wish) {
+        let creates = vec![request(wish, source_type, row)];
+        self.update(cell, UpdateRequest { creates, destroys: vec![] }).unwrap();
+    }
+
+    pub(crate) fn row(&mut self, id: u64, wishes: &[Wish]) {
+        let row = Row { updated_at: LONG_AGO, in_scope: true, wishes: wishes.to_vec() };
+        self.table.insert(id, row);
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.store.state().unwrap()
+    }
+
+    pub(crate) fn catalogue(&self) -> &Catalogue {
+        &self.rules.catalogue
+    }
+
+    /// Who holds a bucket: the cell and the row.
+    pub(crate) fn holder(&self, bucket_type: i32, value: &str) -> Option<(CellId, u64)> {
+        let key = self.rules.catalogue.bucket(BucketType(bucket_type), value.into()).unwrap().key;
+        let claim: Claim = Store::claim(&self.store, &key).unwrap()?;
+        let id = claim.record().source.id.as_bytes().try_into().unwrap();
+        Some((claim.owner, u64::from_be_bytes(id)))
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            source_type: TABLE,
+            bucket_types: [4, 5, 6].map(BucketType).into(),
+            recent_within_micros: RECENT,
+            rows_per_page: self.rows_per_page,
+            dry_run: false,
+            hash_seed: 7,
+        }
+    }
+
+    fn records(&self, after: &SourceId, upto: &SourceId, settings: &Settings) -> (Records, bool) {
+        let types = settings.bucket_types.clone();
+        let query = RecordQuery::parse(OWN, settings.source_type, types, after.clone(), upto.clone()).unwrap();
+        let mut scan = query.scan();
+        let mut page = loop {
+            match query.step(self.store.records(&scan).unwrap(), &scan) {
+                RecordStep::Page(page) => break page,
+                RecordStep::Again(larger) => scan = larger,
+            }
+        };
+        cut(&mut page, self.records_per_page);
+        let mut records = Records::new(Timestamp::from_micros(self.now));
+        for RecordRow { key, claim } in &page.records {
+            let record = claim.record();
+            records.record(RecordRef {
+                source_id: record.source.id.as_bytes(),
+                bucket_type: key.bucket_type.0,
+                value: &record.spelling,
+                subject_type: record.subject.subject_type,
+                subject_id: record.subject.id,
+                updated_at: record.updated_at,
+                held: claim.hold().is_some(),
+            });
+        }
+        (records, page.truncated)
+    }
+
+    fn rows<'a>(&self, rows: impl Iterator<Item = (&'a u64, &'a Row)>) -> Rows {
+        let mut page = Rows::new(Timestamp::from_micros(self.now));
+        for (id, row) in rows {
+            page.row(&id.to_be_bytes(), Some(Timestamp::from_micros(row.updated_at)));
+            for wish in row.wishes.iter().filter(|_| row.in_scope) {
+                page.claim(wish.bucket_type, &wish.value, 4, wish.subject_id);
+            }
+        }
+        page
+    }
+
+    /// Takes one step of a run; `meanwhile` happens between the begin and the commit of an update.
+    pub(crate) fn take(
+        &mut self,
+        run: &mut Verification,
+        settings: &Settings,
+        meanwhile: &mut dyn FnMut(&mut Self),
+    ) -> bool {
+        match run.step().clone() {
+            Step::FindBound { after, rows } => {
+                let mut ids = self.table.iter().filter(|(_, row)| row.in_scope).map(|(id, _)| SourceId::from(*id));
+                run.bound(ids.by_ref().filter(|id| *id > after).nth(rows - 1)).unwrap();
+            }
+            Step::ListRecords { after, upto } => {
+                let (records, truncated) = self.records(&after, &upto, settings);
+                run.records(records, truncated).unwrap();
+            }
+            Step::ReadRows { after, upto } => {
+                let covers = |id: &u64| {
+                    let id = SourceId::from(*id);
+                    id > after && (upto.is_empty() || id <= upto)
+                };
+                let rows = self.rows(self.table.iter().filter(|(id, row)| covers(id) && row.in_scope));
+                run.rows(rows).unwrap();
+            }
+            Step::ReadAgain { ids } => {
+                let rows = self.rows(self.table.iter().filter(|(id, _)| ids.contains(&SourceId::from(**id))));
+                run.rows(rows).unwrap();
+            }
+            Step::Update(update) => {
+                assert!(!settings.dry_run, "a dry run sends nothing");
+                let result = match self.begin(OWN, update) {
+                    Err(rejection) => UpdateResult::Refused(offences(&rejection)),
+                    Ok(lease) => {
+                        meanwhile(self);
+                        self.settle(OWN, lease, Outcome::Committed);
+                        UpdateResult::Applied
+                    }
+                };
+                run.updated(result).unwrap();
+            }
+            Step::PageDone => run.proceed().unwrap(),
+            Step::Done => return false,
+        }
+        true
+    }
+
+    /// A whole run.
+    pub(crate) fn verify(&mut self) -> Verified {
+        self.verify_with(&self.settings(), None)
+    }
+
+    pub(crate) fn verify_with(&mut self, settings: &Settings, checkpoint: Option<Checkpoint>) -> Verified {
+        let mut run = Verification::new(settings.clone(), self.catalogue().clone(), checkpoint);
+        while self.take(&mut run, settings, &mut |_| {}) {}
+        Verified { report: run.report().clone(), findings: run.take_findings(), checkpoint: run.checkpoint() }
+    }
+
+    /// A whole run in pieces: each stops after so many pages, and the next goes on from its checkpoint.
+    pub(crate) fn verify_in_pieces(&mut self, pages: u64) {
+        let settings = self.settings();
+        let mut checkpoint = None;
+        loop {
+            let mut run = Verification::new(settings.clone(), self.catalogue().clone(), checkpoint);
+            let mut is_stopped = false;
+            loop {
+                if *run.step() == Step::PageDone && run.report().pages >= pages {
+                    run.stop().unwrap();
+                    is_stopped = true;
+                } else if !self.take(&mut run, &settings, &mut |_| {}) {
+                    break;
+                }
+            }
+            if !is_stopped {
+                return;
+            }
+            checkpoint = Some(run.checkpoint());
+        }
+    }
+}
+
+pub(crate) struct Verified {
+    pub(crate) report: Report,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) checkpoint: Checkpoint,
+}
+
+/// Cuts a page where a source id ends, as a server may.
+fn cut(page: &mut RecordPage, at: usize) {
+    let id = |row: &RecordRow| row.claim.record().source.id.clone();
+    let end = (at..page.records.len()).find(|end| id(&page.records[*end]) != id(&page.records[end - 1]));
+    if let Some(end) = end {
+        page.records.truncate(end);
+        page.truncated = true;
+    }
+}
+
+fn offences(rejection: &Rejection) -> Vec<(leasehold_core::rejection::Place, Reason)> {
+    rejection.offences().iter().filter_map(|offence| Some((offence.place?, offence.reason))).collect()
+}

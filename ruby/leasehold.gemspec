@@ -12,10 +12,17 @@ Gem::Specification.new do |spec|
   spec.required_ruby_version = ">= 3.1"
   spec.metadata = { "rubygems_mfa_required" => "true" }
 
-  spec.files = Dir.chdir(__dir__) { Dir["{lib,sig}/**/*.{rb,rbs,rake,yml,tt,erb}", "README.md"] }
-  spec.require_paths = ["lib"]
+  spec.files = Dir.chdir(__dir__) do
+    Dir["{config,lib,sig}/**/*", "ext/**/*.{rb,rs,toml,lock}", "LICENSE", "README.md"].select do |path|
+      File.file?(path) && !path.match?(%r{\.so\z|/target/})
+    end
+  end
+  spec.extensions = ["ext/leasehold/extconf.rb"]
 
+  spec.add_dependency "activejob", ">= 6.1"
+  spec.add_dependency "activerecord", ">= 6.1"
   spec.add_dependency "google-protobuf", ">= 3.21"
   spec.add_dependency "googleapis-common-protos-types", ">= 1.4"
   spec.add_dependency "grpc", ">= 1.51"
+  spec.add_dependency "railties", ">= 6.1"
 end

@@ -5,10 +5,12 @@ use std::fmt::Write;
 
 use leasehold_bindings::verify::{RecordRef, Records, Rows};
 use leasehold_bindings::{SourceId, Timestamp};
+use magnus::rb_sys::{AsRawValue, FromRawValue};
 use magnus::value::BoxValue;
 use magnus::{
-    Error, Fixnum, Integer, RArray, RHash, RString, RStruct, Ruby, Symbol, Time, TryConvert, Value, prelude::*,
+    Error, Fixnum, Integer, RArray, RClass, RHash, RModule, RString, Ruby, Time, TryConvert, Value, prelude::*,
 };
+use rb_sys::rb_struct_aref;
 
 use crate::errors;
 
@@ -133,41 +135,67 @@ pub(crate) fn attributes(ruby: &Ruby, rows: RArray, layout: &Layout, now: Value)
     Ok(columns)
 }
 
-/// Members of `Leasehold::Record` and `Leasehold::Claim`, by position.
-mod member {
-    pub(super) const RECORD_CLAIM: usize = 1;
-    pub(super) const RECORD_STATUS: usize = 3;
-    pub(super) const RECORD_UPDATED_AT: usize = 6;
-    pub(super) const CLAIM_BUCKET_TYPE: usize = 0;
-    pub(super) const CLAIM_BUCKET_VALUE: usize = 1;
-    pub(super) const CLAIM_SUBJECT_TYPE: usize = 2;
-    pub(super) const CLAIM_SUBJECT_ID: usize = 3;
-    pub(super) const CLAIM_SOURCE_ID: usize = 5;
-}
-
 /// The client's records.
 ///
 /// # Errors
-/// One is not a `Leasehold::Record`, or the thread was interrupted.
+/// One is not a `Leasehold::Record` as the client makes it, or the thread was interrupted.
 pub(crate) fn records(ruby: &Ruby, records: RArray, now: Value) -> Result<Records, Error> {
     let mut columns = Records::new(time(ruby, now)?);
+    let leasehold: RModule = ruby.class_object().const_get("Leasehold")?;
+    let record_members = Members::of(ruby, leasehold.const_get("Record")?, ["claim", "status", "updated_at"])?;
+    let names = ["bucket_type", "bucket_value", "subject_type", "subject_id", "source_id"];
+    let claim_members = Members::of(ruby, leasehold.const_get("Claim")?, names)?;
+    let active = ruby.sym_new("ACTIVE");
     each(ruby, records, |record| {
-        let record = RStruct::try_convert(record)?;
-        let claim: RStruct = record.aref(member::RECORD_CLAIM)?;
-        let status: Symbol = record.aref(member::RECORD_STATUS)?;
-        let updated_at = time(ruby, record.aref(member::RECORD_UPDATED_AT)?)?;
-        let source_id: RString = claim.aref(member::CLAIM_SOURCE_ID)?;
-        let value: RString = claim.aref(member::CLAIM_BUCKET_VALUE)?;
-        let (bucket_type, subject_type) =
-            (claim.aref(member::CLAIM_BUCKET_TYPE)?, claim.aref(member::CLAIM_SUBJECT_TYPE)?);
-        let subject_id = claim.aref(member::CLAIM_SUBJECT_ID)?;
-        let held = status.name()? != "ACTIVE";
-        // SAFETY: bytes and text are copied before Ruby runs again.
-        let (source_id, value) = unsafe { (source_id.as_slice(), text(ruby, &value)?) };
-        columns.record(RecordRef { source_id, bucket_type, value, subject_type, subject_id, updated_at, held });
+        let [claim, status, updated_at] = record_members.read(ruby, record)?;
+        let [bucket_type, value, subject_type, subject_id, source_id] = claim_members.read(ruby, claim)?;
+        let updated_at = time(ruby, updated_at)?;
+        let (value, source_id) = (string(ruby, value)?, string(ruby, source_id)?);
+        columns.record(RecordRef {
+            // SAFETY: bytes and text are copied before Ruby runs again.
+            source_id: unsafe { source_id.as_slice() },
+            bucket_type: integer(ruby, bucket_type)?,
+            // SAFETY: as above.
+            value: unsafe { text(ruby, &value)? },
+            subject_type: integer(ruby, subject_type)?,
+            subject_id: integer64(ruby, subject_id)?,
+            updated_at,
+            held: status.as_raw() != active.as_raw(),
+        });
         Ok(())
     })?;
     Ok(columns)
+}
+
+/// Where a Struct's class keeps some of its members.
+struct Members<const N: usize> {
+    class: RClass,
+    positions: [i64; N],
+}
+
+impl<const N: usize> Members<N> {
+    fn of(ruby: &Ruby, class: RClass, names: [&str; N]) -> Result<Self, Error> {
+        let members: RArray = class.funcall("members", ())?;
+        let members: Vec<_> = members.into_iter().map(|member| member.to_string()).collect();
+        let mut positions = [0; N];
+        for (position, name) in positions.iter_mut().zip(names) {
+            let found = members.iter().position(|member| member == name);
+            *position = found
+                .and_then(|at| i64::try_from(at).ok())
+                .ok_or_else(|| wrong(ruby, "a Struct of the gem lacks a member"))?;
+        }
+        Ok(Self { class, positions })
+    }
+
+    fn read(&self, ruby: &Ruby, value: Value) -> Result<[Value; N], Error> {
+        if value.class().as_raw() != self.class.as_raw() {
+            return Err(wrong(ruby, "a record or its claim is not what the client makes"));
+        }
+        // SAFETY: instances of the class have all its members, so nothing is raised.
+        let at = |position: i64| unsafe { rb_struct_aref(value.as_raw(), ruby.integer_from_i64(position).as_raw()) };
+        // SAFETY: these are values of Ruby's, and live on in the Struct.
+        Ok(self.positions.map(|position| unsafe { Value::from_raw(at(position)) }))
+    }
 }
 
 /// A source id from the bytes of a String.

@@ -1,0 +1,156 @@
+# frozen_string_literal: true
+
+# Compares claims with rows, page by page: the extension against the algorithm that Rails cells began with, in plain Ruby
+# (records by bucket in a Hash, taken out as rows call for them). Same pages, same run, best of three. The time is that of
+# comparing, conversion from Ruby's objects included; pages are made outside of it.
+#
+#   ruby -I lib bench/verify.rb [--json] [--claims N]
+
+require "json"
+require "optparse"
+
+require "leasehold"
+
+ROWS_PER_PAGE = 1000
+TYPES = [4, 5, 1, 10].freeze # usernames, emails, routes, user ids
+USER = 4
+USERS_TABLE = 1
+RECENT_SECONDS = 3600
+NOW = Time.now
+OLD = NOW - 7 * 86_400
+
+# One page: rows as `pluck` and as `select_all` give them, and the server's records of them.
+Page = Struct.new(:arrays, :hashes, :records, :first, :last)
+
+def page(number)
+  ids = ((number * ROWS_PER_PAGE) + 1..(number + 1) * ROWS_PER_PAGE)
+  arrays = ids.map { |id| [id, "user-#{id}", "user-#{id}@example.com", "group-#{id}", OLD] }
+  hashes = arrays.map { |row| %w[id username email path updated_at].zip(row).to_h }
+  Page.new(arrays, hashes, arrays.flat_map { |row| records(row) }, ids.first, ids.last)
+end
+
+def records(row)
+  source_id = [row[0]].pack("Q>")
+  values = [row[1], row[2], row[3], row[0].to_s]
+  TYPES.zip(values).sort.map do |type, value|
+    claim = Leasehold::Claim.new(
+      bucket_type: type, bucket_value: value.dup, subject_type: USER, subject_id: row[0], source_type: USERS_TABLE,
+      source_id: source_id
+    )
+    Leasehold::Record.new(uuid: "", claim: claim, cell_id: 1, status: :ACTIVE, created_at: OLD, updated_at: OLD)
+  end
+end
+
+# The algorithm in plain Ruby.
+class Plain
+  Expected = Struct.new(:type, :value, :subject_type, :subject_id, :source_type, :source_id)
+
+  attr_reader :differences
+
+  def initialize
+    @differences = 0
+    @threshold = NOW - RECENT_SECONDS
+  end
+
+  def compare(page)
+    by_key = page.records.to_h { |record| [key(record.claim.bucket_type, record.claim.bucket_value), record] }
+    page.arrays.each { |row| compare_row(row, by_key) unless row[4] > @threshold }
+    @differences += by_key.each_value.count { |record| record.updated_at <= @threshold }
+  end
+
+  private
+
+  def compare_row(row, by_key)
+    source_id = [row[0]].pack("Q>")
+    [[4, row[1]], [5, row[2]], [1, row[3]], [10, row[0].to_s]].each do |type, value|
+      expected = Expected.new(type, value, USER, row[0], USERS_TABLE, source_id)
+      record = by_key.delete(key(type, value))
+      @differences += 1 unless record && match?(expected, record.claim)
+    end
+  end
+
+  def key(type, value)
+    "#{type}/#{value}"
+  end
+
+  def match?(expected, claim)
+    expected.type == claim.bucket_type && expected.value == claim.bucket_value &&
+      expected.subject_type == claim.subject_type && expected.subject_id == claim.subject_id &&
+      expected.source_type == claim.source_type && expected.source_id == claim.source_id
+  end
+end
+
+# The extension, driven as a job drives it.
+class Engine
+  ARRAYS = { key: 0, updated_at: 4, claims: [[4, 1, USER, 0], [5, 2, USER, 0], [1, 3, USER, 0], [10, 0, USER, 0]] }.freeze
+  HASHES = {
+    key: "id", updated_at: "updated_at",
+    claims: [[4, "username", USER, "id"], [5, "email", USER, "id"], [1, "path", USER, "id"], [10, "id", USER, "id"]]
+  }.freeze
+
+  def initialize(shape)
+    @shape = shape
+    @session = Leasehold::Verification.new(
+      source_type: USERS_TABLE, bucket_types: TYPES, recent_within_seconds: RECENT_SECONDS, rows_per_page: ROWS_PER_PAGE
+    )
+  end
+
+  def compare(page)
+    @session.proceed if @session.next.is_a?(Leasehold::Verification::PageDone)
+    @session.bound([page.last].pack("Q>"))
+    @session.records(Leasehold::RecordPage.new(records: page.records, truncated: false, server_time: NOW))
+    case @shape
+    when :arrays then @session.attributes(page.arrays, now: NOW, **ARRAYS)
+    when :hashes then @session.attributes(page.hashes, now: NOW, **HASHES)
+    end
+  end
+
+  def differences
+    @session.report.values_at(:missing, :different, :extra).sum
+  end
+end
+
+def resident_kilobytes
+  File.read("/proc/self/status")[/VmRSS:\s+(\d+)/, 1].to_i
+end
+
+# Seconds of comparing, and by how much memory grew from the tenth of the pages on.
+def measure(subject, pages)
+  seconds = 0.0
+  early = nil
+  pages.times do |number|
+    made = page(number)
+    start = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    subject.compare(made)
+    seconds += Process.clock_gettime(Process::CLOCK_MONOTONIC) - start
+    early = settled_kilobytes if number == pages / 10
+  end
+  raise "found #{subject.differences} differences where there are none" unless subject.differences.zero?
+
+  [seconds, (settled_kilobytes - early) / 1024.0]
+end
+
+def settled_kilobytes
+  GC.start
+  resident_kilobytes
+end
+
+options = { claims: 200_000, json: false }
+OptionParser.new do |parser|
+  parser.on("--json")
+  parser.on("--claims N", Integer)
+end.parse!(into: options)
+
+pages = options[:claims] / TYPES.size / ROWS_PER_PAGE
+subjects = { "plain" => -> { Plain.new }, "arrays" => -> { Engine.new(:arrays) }, "hashes" => -> { Engine.new(:hashes) } }
+measured = subjects.transform_values { |subject| Array.new(3) { measure(subject.call, pages) } }
+rates = measured.transform_values { |runs| (options[:claims] / runs.map(&:first).min).round }
+growth = measured.transform_values { |runs| runs.map(&:last).max.round(1) }
+ratio = (rates.values_at("arrays", "hashes").min.to_f / rates["plain"]).round(2)
+
+if options[:json]
+  puts JSON.generate(ours: rates["arrays"], hashes: rates["hashes"], peer: rates["plain"], ratio: ratio, growth_mb: growth)
+else
+  rates.each { |name, rate| puts format("%-8s %10d claims/s, memory %+.1f MB", name, rate, growth[name]) }
+  puts format("ratio    %10.2f", ratio)
+end

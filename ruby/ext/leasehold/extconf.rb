@@ -1,0 +1,30 @@
+# frozen_string_literal: true
+
+# What `gem install` runs where no precompiled gem fits: a Makefile that lets cargo build the extension. No other gem is
+# needed for that.
+
+abort "leasehold: cargo is missing: install Rust, then try again" unless system("cargo", "--version", out: File::NULL)
+
+require "rbconfig"
+
+so = "leasehold_ruby.#{RbConfig::CONFIG.fetch("DLEXT")}"
+prefix = RbConfig::CONFIG.fetch("host_os").include?("darwin") ? ["dylib"] : ["so"]
+
+File.write("Makefile", <<~MAKEFILE)
+  # RubyGems says where to install.
+  sitearchdir = #{RbConfig::CONFIG.fetch("sitearchdir")}
+
+  all:
+  \tRUBY="#{RbConfig.ruby}" CARGO_PROFILE_RELEASE_DEBUG=false CARGO_PROFILE_RELEASE_STRIP=debuginfo \\
+  \t  cargo build --release --locked --target-dir target
+
+  install: all
+  \tmkdir -p "$(DESTDIR)$(sitearchdir)/leasehold"
+  \tcp "target/release/libleasehold_ruby.#{prefix.first}" "$(DESTDIR)$(sitearchdir)/leasehold/#{so}"
+  \trm -rf target
+
+  clean:
+  \trm -rf target
+
+  .PHONY: all install clean
+MAKEFILE

@@ -1,0 +1,178 @@
+# frozen_string_literal: true
+
+require "timeout"
+
+RSpec.describe "sessions" do
+  include Support::VerificationRuns
+
+  describe Leasehold::Reconciliation do
+    let(:run) { described_class.new(stale_after_seconds: 600, rows_per_page: 10) }
+    let(:now) { Time.now }
+    let(:uuids) { Array.new(3) { SecureRandom.uuid } }
+
+    def listed(uuid, age)
+      Leasehold::OutstandingLease.new(uuid: uuid, created_at: now - age, updated_at: now - age)
+    end
+
+    it "commits what is there, rolls back what is missing, and leaves what is fresh (R01)" do
+      ages = [700, 700, 10]
+      leases = uuids.zip(ages).map { |uuid, age| listed(uuid, age) }
+      expect(run.next).to eq(described_class::ListLeases.new(nil))
+      run.leases(Leasehold::LeasePage.new(leases: leases, cursor: nil, server_time: now))
+      expect(run.next).to eq(described_class::FindRows.new(uuids.sort))
+      run.rows([[uuids[0], now - 700]], now: now)
+      settled = Array.new(2) { run.next.tap { run.settled(:done) } }
+      expect(settled).to contain_exactly(
+        described_class::Settle.new(uuids[0], :committed), described_class::Settle.new(uuids[1], :rolled_back)
+      )
+      expect(run.next).to eq(described_class::DeleteRow.new(uuids[0], :committed))
+      run.deleted
+      expect(run.next).to eq(described_class::ListRows.new(nil, 600.0, 10))
+      run.rows([], now: now)
+      expect(run.next).to be_a(described_class::Done)
+      expect(run.summary).to include(leases_seen: 3, committed: 1, rolled_back: 1, rows_deleted: 1, failed: 0)
+    end
+
+    it "passes places in lists through, and learns what became of a lease" do
+      run.leases(Leasehold::LeasePage.new(leases: [], cursor: "next", server_time: now))
+      expect(run.next).to eq(described_class::ListLeases.new("next"))
+      run.leases(Leasehold::LeasePage.new(leases: [], cursor: nil, server_time: now))
+      old = Time.at(1_700_000_000, 123_456, :microsecond).utc
+      rows = Array.new(10) { [SecureRandom.uuid, old] }
+      run.rows(rows, now: now)
+      answers = [:rolled_back, :not_found, :failed] + [:committed] * 7
+      rows.each_index { |at| answers[at] == :failed ? run.failed : run.settled(answers[at]) }
+      fates = Array.new(9) { run.next.tap { run.deleted }.fate }
+      expect(fates).to eq([:lost, :forgotten] + [:committed] * 7)
+      expect(run.next.after).to eq([old, rows.last.first])
+      expect(run.summary).to include(lost: [rows.first.first], failed: 1)
+    end
+
+    it "refuses an answer to another question, and is as before" do
+      expect { run.deleted }.to raise_error(Leasehold::Error::Internal) { |error| expect(error.code).to eq("OUT_OF_TURN") }
+      expect(run.next).to eq(described_class::ListLeases.new(nil))
+    end
+  end
+
+  describe Leasehold::Verification do
+    it "corrects what differs, in whichever form rows come (V01)" do
+      records = [record(1, "alice"), record(2, "bob"), record(9, "gone")]
+      forms = {
+        rows: ->(run) { run.rows([row(1, "alice"), row(2, "bobby"), row(3, "carol")], now: now) },
+        arrays: ->(run) { run.attributes([[1, "alice", old], [2, "bobby", old], [3, "carol", old]], now: now, **arrays) },
+        hashes: lambda do |run|
+          names = { 1 => "alice", 2 => "bobby", 3 => "carol" }
+          run.attributes(names.map { |id, name| { "id" => id, "name" => name, "at" => old } }, now: now, **hashes)
+        end
+      }
+      updates = forms.transform_values { |feed| updates_of(run(records, &feed)) }
+      expect(updates[:arrays]).to eq(updates[:rows])
+      expect(updates[:hashes]).to eq(updates[:rows])
+      created, destroyed = updates[:rows]
+      expect(created.creates).to eq([username("bobby", id: 2), username("carol", id: 3)])
+      expect(destroyed.destroys.map(&:bucket_value)).to eq(%w[bob gone])
+    end
+
+    it "claims integers in decimal and nothing for nil, and leaves recent rows alone (V02)" do
+      run = run([], bucket_types: [4, 10]) do |session|
+        claims = [[4, 1, 4, 0], [10, 0, 4, 0]]
+        rows = [[1, nil, old], [2, "new", now - 10], [3, "carol", nil]]
+        session.attributes(rows, key: 0, updated_at: 2, claims: claims, now: now)
+      end
+      created = updates_of(run).first.creates.map { |claim| [claim.bucket_type, claim.bucket_value] }
+      expect(created).to eq([[10, "1"], [4, "carol"], [10, "3"]])
+      expect(run.report).to include(rows: 3, rows_recent: 1)
+    end
+
+    it "takes times of any kind" do
+      zoned = Class.new { define_method(:to_time) { Time.now - 10 } }.new
+      [now - 10, zoned, ((now.to_f - 10) * 1e6).to_i].each do |recent|
+        run = run([]) { |session| session.rows([row(1, "alice", at: recent)], now: now) }
+        expect(run.report).to include(rows_recent: 1, missing: 0)
+      end
+    end
+
+    it "reports by hash, and goes on from a checkpoint (V07, V09)" do
+      run = run([], dry_run: true, rows_per_page: 1, bound: "\0".b * 8) do |session|
+        session.rows([[("\0" * 8).b, old, [[4, "alice", 4, 1]]]], now: now)
+      end
+      expect(run.next).to be_a(described_class::PageDone)
+      resumed = verification(checkpoint: run.checkpoint, dry_run: true)
+      expect(run.report).to include(pages: 1, missing: 1)
+      expect(resumed.next).to be_a(described_class::FindBound)
+      resumed.bound(nil)
+      resumed.records(Leasehold::RecordPage.new(records: [], truncated: false, server_time: now))
+      resumed.rows([row(5, "bob")], now: now)
+      findings = finish(resumed).take_findings
+      expect(findings).to all(match(outcome: "created", bucket_type: 4, source_id: /\A\h{16}\z/, value_hash: /\A\h{16}\z/))
+      expect(findings.map { |finding| finding[:source_id] }).to end_with("0000000000000005")
+      expect(resumed.checkpoint).to be_nil
+      expect { verification(checkpoint: "{}") }.to raise_error(Leasehold::Error::Invalid)
+    end
+
+    it "learns from a refusal which claims were in the way (V06)" do
+      run = run([]) { |session| session.rows([row(1, "alice"), row(2, "bob")], now: now) }
+      run.proceed
+      expect(run.next.creates.size).to eq(2)
+      rejected = Leasehold::RejectedClaim.new(list: :create, position: 0, bucket_type: 4, code: "CLAIM_BUSY")
+      run.updated(Leasehold::Error::Busy.new("busy", code: "CLAIM_BUSY", rejected: [rejected]))
+      expect(run.next.creates.map(&:bucket_value)).to eq(["bob"])
+      run.updated(Leasehold::Error::Unavailable.new("away"))
+      expect(finish(run).report).to include(failed: 1, created: 0)
+    end
+
+    it "refuses rows that are not what they should be" do
+      {
+        [[1, "alice", old]] => "arrays that are none of `rows`",
+        [row(2, "bob"), row(1, "alice")] => "disorder",
+        [[("\0" * 8).b, old, [[4, "\xff", 4, 1]]]] => "bytes that are no text",
+        [[("\0" * 8).b, "yesterday", []]] => "a time that is none",
+        [:row] => "no row at all",
+        [[("\0" * 8).b, old, [[5, "alice", 4, 1]]]] => "a foreign type"
+      }.each do |rows, what|
+        expect { run([]) { |session| session.rows(rows, now: now) } }.to raise_error(StandardError), what
+      end
+      expect { run([]) { |session| session.attributes([{ id: 1 }], now: now, **hashes) } }
+        .to raise_error(Leasehold::Error::Internal, /lacks one of its columns/)
+    end
+  end
+
+  describe "threads" do
+    let(:many) { Array.new(200_000) { |id| [id, "user-#{id}", old] } }
+
+    def feed_many
+      run([]) { |session| session.attributes(many, now: now, **arrays) }
+    end
+
+    it "run on while many rows are compared" do
+      many
+      turns = 0
+      worker = Thread.new { loop { turns += 1 and Thread.pass } }
+      wait_for("the other thread") { turns.positive? }
+      before = turns
+      feed_many
+      expect(turns - before).to be > 10
+    ensure
+      worker&.kill
+    end
+
+    it "can be killed and timed out while they feed" do
+      many
+      5.times { expect { Timeout.timeout(0.001) { feed_many } }.to raise_error(Timeout::Error) }
+      fed = Queue.new
+      thread = Thread.new { loop { feed_many and fed << true } }
+      fed.pop
+      thread.kill
+      expect(thread.join(10)).to eq(thread)
+    end
+
+    it "do not get into each other's session" do
+      session = verification
+      errors = Array.new(4) do
+        Thread.new { 200.times.filter_map { session.bound("x") rescue $!.code } }
+      end.flat_map(&:value)
+      expect(errors.size).to eq(799)
+      expect(errors.uniq - %w[OUT_OF_TURN SESSION_IN_USE]).to be_empty
+    end
+  end
+end

@@ -1,0 +1,66 @@
+# frozen_string_literal: true
+
+module Support
+  # Runs of verification over usernames.
+  module VerificationRuns
+    def now
+      @now ||= Time.now
+    end
+
+    def old
+      now - 86_400
+    end
+
+    def arrays
+      { key: 0, updated_at: 2, claims: [[4, 1, 4, 0]] }
+    end
+
+    def hashes
+      { key: "id", updated_at: "at", claims: [[4, "name", 4, "id"]] }
+    end
+
+    def row(id, name, at: old)
+      [[id].pack("Q>"), at, [[4, name, 4, id]]]
+    end
+
+    def record(id, name)
+      Leasehold::Record.new(
+        uuid: SecureRandom.uuid, claim: username(name, id: id), cell_id: 1, status: :ACTIVE, created_at: old, updated_at: old
+      )
+    end
+
+    def verification(bucket_types: [4], **settings)
+      Leasehold::Verification.new(source_type: 1, bucket_types: bucket_types, recent_within_seconds: 3600, **settings)
+    end
+
+    # A run that is fed its first page, the rows by the block.
+    def run(records, bound: nil, **settings)
+      session = verification(**settings)
+      session.bound(bound)
+      session.records(Leasehold::RecordPage.new(records: records, truncated: false, server_time: now))
+      yield session
+      session
+    end
+
+    # Takes all steps to the end; every update is applied.
+    def finish(run, updates = [])
+      until (step = run.next).is_a?(Leasehold::Verification::Done)
+        case step
+        when Leasehold::Verification::PageDone then run.proceed
+        when Leasehold::Verification::ReadAgain then run.rows([], now: now)
+        when Leasehold::Verification::Update
+          updates << step
+          run.updated(:applied)
+        end
+      end
+      run
+    end
+
+    # All updates of a run.
+    def updates_of(run)
+      updates = []
+      finish(run, updates)
+      updates
+    end
+  end
+end

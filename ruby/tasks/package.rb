@@ -1,0 +1,82 @@
+# frozen_string_literal: true
+
+require "fileutils"
+require "rubygems/package"
+
+require_relative "extension"
+
+# Gems: one from source that carries the engine along, and one for this platform with the extension in it.
+module Package
+  RUBY = Extension::RUBY
+  ROOT = File.expand_path("..", RUBY)
+  OUTPUT = File.join(RUBY, "pkg")
+  # What the extension is built from, beside itself.
+  MEMBERS = %w[bindings core].freeze
+
+  module_function
+
+  # @return [String] the path of the source gem
+  def source
+    stage { |directory| build(specification(directory)) }
+  end
+
+  # @return [String] the path of the gem for this platform and this version of Ruby
+  def native
+    stage do |directory|
+      version = RUBY_VERSION[/\d+\.\d+/]
+      extension = "lib/leasehold/#{version}/#{File.basename(Extension::TARGET)}"
+      Extension.install("--release", into: extension)
+      build(precompiled(specification(directory), extension, version))
+    end
+  end
+
+  def precompiled(specification, extension, version)
+    specification.platform = Gem::Platform.local
+    specification.extensions = []
+    specification.files = specification.files.grep_v(%r{\Aext/}) + [extension]
+    specification.required_ruby_version = "~> #{version}.0"
+    specification
+  end
+
+  # Runs the block in a directory with all that goes into a gem.
+  def stage
+    directory = File.join(RUBY, "tmp/gem")
+    FileUtils.rm_rf(directory)
+    FileUtils.mkdir_p(directory)
+    FileUtils.cp_r(%w[config ext lib sig README.md leasehold.gemspec].map { |name| File.join(RUBY, name) }, directory)
+    FileUtils.cp(File.join(ROOT, "LICENSE"), directory)
+    FileUtils.rm_f(Dir[File.join(directory, "lib/**/*.so")])
+    carry_engine(File.join(directory, "ext"))
+    Dir.chdir(directory) { yield directory }
+  end
+
+  # A workspace of its own, with the versions that the project has locked.
+  def carry_engine(directory)
+    MEMBERS.each do |member|
+      FileUtils.mkdir_p(File.join(directory, member))
+      FileUtils.cp_r(%w[Cargo.toml src].map { |name| File.join(ROOT, member, name) }, File.join(directory, member))
+    end
+    File.write(File.join(directory, "Cargo.toml"), workspace(File.read(File.join(ROOT, "Cargo.toml"))))
+    FileUtils.cp(File.join(ROOT, "Cargo.lock"), directory)
+    # Drops from the lock what is not carried, and changes no version.
+    system("cargo", "update", "--workspace", "--offline", "--quiet", chdir: directory, exception: true)
+  end
+
+  def workspace(manifest)
+    members = (MEMBERS + ["leasehold"]).inspect
+    manifest.sub(/^members = .*$/, "members = #{members}")
+            .sub(/^#[^\n]*\ndefault-members = .*$/, "")
+            .sub(/\n\[profile\.dev\].*\z/m, "\n")
+  end
+
+  def specification(directory)
+    Gem::Specification.load(File.join(directory, "leasehold.gemspec"))
+  end
+
+  def build(specification)
+    FileUtils.mkdir_p(OUTPUT)
+    path = File.join(OUTPUT, specification.file_name)
+    Gem::Package.build(specification, false, false, path)
+    path
+  end
+end

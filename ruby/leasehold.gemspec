@@ -19,10 +19,10 @@ Gem::Specification.new do |spec|
   end
   spec.extensions = ["ext/leasehold/extconf.rb"]
 
-  spec.add_dependency "activejob", ">= 6.1"
-  spec.add_dependency "activerecord", ">= 6.1"
-  spec.add_dependency "google-protobuf", ">= 3.21"
-  spec.add_dependency "googleapis-common-protos-types", ">= 1.4"
-  spec.add_dependency "grpc", ">= 1.51"
-  spec.add_dependency "railties", ">= 6.1"
+  spec.add_dependency "activejob", ">= 6.1", "< 9"
+  spec.add_dependency "activerecord", ">= 6.1", "< 9"
+  spec.add_dependency "google-protobuf", ">= 3.21", "< 5"
+  spec.add_dependency "googleapis-common-protos-types", "~> 1.4"
+  spec.add_dependency "grpc", "~> 1.51"
+  spec.add_dependency "railties", ">= 6.1", "< 9"
 end

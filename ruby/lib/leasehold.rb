@@ -43,3 +43,5 @@ module Leasehold
     end
   end
 end
+
+require_relative "leasehold/railtie" if defined?(Rails::Railtie)

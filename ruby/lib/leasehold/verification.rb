@@ -19,7 +19,7 @@ module Leasehold
     ReadAgain = Struct.new(:ids)
     # Begin an update and commit it; feed {#updated}.
     Update = Struct.new(:creates, :destroys)
-    # A page is compared: {#proceed}, or keep the {#checkpoint} and stop.
+    # A page is compared: {#proceed}, or {#stop} and keep the {#checkpoint} of the end.
     PageDone = Class.new
     # The run is over.
     Done = Class.new
@@ -96,6 +96,11 @@ module Leasehold
     # Goes on after a page.
     def proceed
       @session.proceed
+    end
+
+    # Ends the run here, after a page: what was found is corrected first, up to {Done}.
+    def stop
+      @session.stop
     end
 
     # Where another run can go on; nil where nothing is left to do. It holds values of claims: keep it as user data.

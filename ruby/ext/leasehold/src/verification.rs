@@ -28,6 +28,7 @@ pub(crate) fn init(ruby: &Ruby, leasehold: RModule) -> Result<(), Error> {
     class.define_method("failed", method!(Session::failed, 0))?;
     class.define_method("refused", method!(Session::refused, 1))?;
     class.define_method("proceed", method!(Session::proceed, 0))?;
+    class.define_method("stop", method!(Session::stop, 0))?;
     class.define_method("checkpoint", method!(Session::checkpoint, 0))?;
     class.define_method("report", method!(Session::report, 0))?;
     class.define_method("take_findings", method!(Session::take_findings, 0))?;
@@ -97,6 +98,10 @@ impl Session {
 
     fn proceed(ruby: &Ruby, session: &Self) -> Result<(), Error> {
         session.feed(ruby, Verification::proceed)
+    }
+
+    fn stop(ruby: &Ruby, session: &Self) -> Result<(), Error> {
+        session.feed(ruby, Verification::stop)
     }
 
     fn checkpoint(ruby: &Ruby, session: &Self) -> Result<Option<String>, Error> {

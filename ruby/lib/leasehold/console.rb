@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "leasehold/rails"
+
 module Leasehold
   # Jobs run by hand: what they do, on a terminal.
   class Console

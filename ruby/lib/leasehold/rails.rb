@@ -3,6 +3,7 @@
 require "active_record"
 require "active_support/all"
 require_relative "../leasehold"
+require_relative "autoloads"
 require_relative "proto/gitlab/cells/topology_service/claims/v1/record_pb"
 require_relative "events"
 require_relative "models"
@@ -19,18 +20,3 @@ require_relative "transactions/covered"
 require_relative "transactions/update"
 require_relative "lease_first"
 require_relative "../cells/claimable"
-
-module Leasehold
-  autoload :BulkUpdate, "leasehold/bulk_update"
-  autoload :BulkClaimsJob, "leasehold/jobs/bulk_claims_job"
-  autoload :Console, "leasehold/console"
-  autoload :ReconcileJob, "leasehold/jobs/reconcile_job"
-  autoload :Reconciler, "leasehold/reconciler"
-  autoload :ScheduleVerificationJob, "leasehold/jobs/schedule_verification_job"
-  autoload :Verifier, "leasehold/verifier"
-  autoload :VerifyJob, "leasehold/jobs/verify_job"
-end
-
-module Cells
-  autoload :BulkClaimsWorker, "cells/bulk_claims_worker"
-end

@@ -2,6 +2,8 @@
 
 require "rails/railtie"
 
+require_relative "autoloads"
+
 module Leasehold
   # Makes an application's models claimable, and brings translations and rake tasks along.
   class Railtie < ::Rails::Railtie

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "leasehold/rails"
 require_relative "reconciliation"
 
 module Leasehold

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "leasehold/rails"
 require_relative "verification"
 require_relative "verifier/rows"
 require_relative "verifier/progress"
@@ -51,25 +52,23 @@ module Leasehold
 
     # Whether it got to the end.
     def follow(kept)
-      deadline = @time_budget_seconds && now + @time_budget_seconds
-      loop do
-        case step = @session.next
-        when Verification::Done then return finish(kept)
-        when Verification::PageDone
-          finish(kept)
-          return false if deadline && now > deadline
+      deadline = now + @time_budget_seconds if @time_budget_seconds
+      stopped = false
+      until (step = @session.next).is_a?(Verification::Done)
+        next perform(step) unless step.is_a?(Verification::PageDone)
 
-          @session.proceed
-        else perform(step)
-        end
+        keep(kept)
+        stopped = deadline && now > deadline
+        stopped ? @session.stop : @session.proceed
       end
+      keep(kept)
+      !stopped
     end
 
-    def finish(kept)
+    def keep(kept)
       kept.store(@session.checkpoint)
       @session.take_findings.each { |finding| Events.publish(:finding, model: @model.name, **finding) }
       @progress&.call(@session.report)
-      true
     end
 
     def perform(step)

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "leasehold/rails"
+
 module Leasehold
   # Claims for rows that were written past ActiveRecord's callbacks, outside of any transaction.
   class BulkClaimsJob < ActiveJob::Base

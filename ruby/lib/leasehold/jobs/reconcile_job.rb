@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "leasehold/rails"
+
 module Leasehold
   # Settles what was left unsettled. To be run every minute; several at once do no harm.
   class ReconcileJob < ActiveJob::Base

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "leasehold/rails"
+
 module Leasehold
   # Schedules the verification of all models, one after the other, from a random moment on, so that cells that are
   # scheduled alike do not come all at once.

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "leasehold/rails"
+
 module Leasehold
   # Verifies one model's claims, for as long as the time budget goes, and then asks to be run again to go on.
   class VerifyJob < ActiveJob::Base

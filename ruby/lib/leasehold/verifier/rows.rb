@@ -33,7 +33,7 @@ module Leasehold
         now = clock
         return session.rows(relation.map { |record| row(record) }, now: now) unless plain?
 
-        session.attributes(columns(relation), key: 0, updated_at: @updated_at && 1, claims: layout, now: now)
+        session.attributes(columns(relation), key: 0, updated_at: @updated_at && names.index(@updated_at), claims: layout, now: now)
       end
 
       # Hands single rows to the session, those outside of the model's scope without claims.
@@ -53,17 +53,19 @@ module Leasehold
                    [*@attributes.map(&:name), @model.cells_claims_subject_key].all? { |name| PLAIN.include?(@model.type_for_attribute(name).type) }
       end
 
-      def columns(relation)
-        names = [@model.primary_key, @updated_at || "NULL", @model.cells_claims_subject_key, *@attributes.map(&:name)]
-        @model.connection.uncached do
-          @model.connection.select_rows(relation.select(*names).to_sql, "Leasehold")
-        end
+      # The columns that are read, each once.
+      def names
+        @names ||= [@model.primary_key, @updated_at, @model.cells_claims_subject_key, *@attributes.map(&:name)].compact.uniq
       end
 
+      def columns(relation)
+        @model.connection.uncached { @model.connection.select_rows(relation.select(*names).to_sql, "Leasehold") }
+      end
+
+      # Where each claim's value and subject are among the columns.
       def layout
-        @attributes.each_with_index.map do |attribute, position|
-          [attribute.type, position + 3, @model.cells_claims_subject_type, 2]
-        end
+        subject = names.index(@model.cells_claims_subject_key)
+        @attributes.map { |attribute| [attribute.type, names.index(attribute.name), @model.cells_claims_subject_type, subject] }
       end
 
       def row(record, claims: true)

@@ -18,7 +18,7 @@ module Leasehold
         template "initializer.rb.tt", "config/initializers/leasehold.rb"
       end
 
-      def create_migration
+      def create_lease_migration
         migration_template "migration.rb.tt", File.join(db_migrate_path, "create_cells_outstanding_leases.rb")
       end
 

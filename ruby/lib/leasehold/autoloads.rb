@@ -1,0 +1,17 @@
+# frozen_string_literal: true
+
+# What is loaded once it is named, since jobs and tasks may be named before any model is.
+module Leasehold
+  autoload :BulkClaimsJob, "leasehold/jobs/bulk_claims_job"
+  autoload :BulkUpdate, "leasehold/bulk_update"
+  autoload :Console, "leasehold/console"
+  autoload :ReconcileJob, "leasehold/jobs/reconcile_job"
+  autoload :Reconciler, "leasehold/reconciler"
+  autoload :ScheduleVerificationJob, "leasehold/jobs/schedule_verification_job"
+  autoload :Verifier, "leasehold/verifier"
+  autoload :VerifyJob, "leasehold/jobs/verify_job"
+end
+
+module Cells
+  autoload :BulkClaimsWorker, "cells/bulk_claims_worker"
+end

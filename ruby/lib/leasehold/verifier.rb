@@ -62,7 +62,7 @@ module Leasehold
         stopped ? @session.stop : @session.proceed
       end
       keep(kept)
-      !stopped
+      !stopped || @session.checkpoint.nil?
     end
 
     def keep(kept)

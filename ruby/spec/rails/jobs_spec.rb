@@ -1,0 +1,83 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+require "sidekiq/testing"
+require "stringio"
+
+RSpec.describe "jobs", :rails do
+  describe "on Sidekiq" do
+    before { ActiveJob::Base.queue_adapter = :sidekiq }
+
+    after do
+      Sidekiq::Worker.clear_all
+      ActiveJob::Base.queue_adapter = :test
+    end
+
+    it "carry their arguments as JSON, and run" do
+      id = User.insert({ username: "alice", created_at: 1.day.ago, updated_at: 1.day.ago }).rows.dig(0, 0)
+      Sidekiq::Testing.fake! do
+        Cells::BulkClaimsWorker.perform_async("User", "username", { "create_record_ids" => [id] })
+        Leasehold::VerifyJob.perform_later("User")
+        Leasehold::ReconcileJob.perform_later
+        Leasehold::ScheduleVerificationJob.perform_later
+        Sidekiq::Worker.drain_all
+      end
+
+      expect(claimed(User, :username)).to eq(["alice"])
+      expect(claimed(User, :id)).to eq([id.to_s])
+    end
+  end
+
+  describe "by hand" do
+    let(:output) { StringIO.new }
+
+    # A terminal shows progress, which other outputs do not get.
+    def terminal
+      output.tap { |terminal| terminal.define_singleton_method(:tty?) { true } }
+    end
+
+    before do
+      Leasehold.configuration.recent_within_seconds = 0.001
+      User.insert_all(%w[alice bob].map { |name| { username: name, created_at: 1.day.ago, updated_at: 1.day.ago } })
+    end
+
+    after { Leasehold.configuration.recent_within_seconds = 3600 }
+
+    it "verify, and tell what they did" do
+      Leasehold::Console.new(output: output, dry_run: false).verify(["User"])
+
+      expect(output.string).to match(/\AUser\n/).and match(/created +4/).and match(/finished +true/)
+      expect(output.string).not_to include("\r")
+      expect(claimed(User, :username)).to eq(%w[alice bob])
+    end
+
+    it "show progress on a terminal" do
+      Leasehold::Console.new(output: terminal, dry_run: false).verify(["User"])
+
+      expect(output.string).to match(/\r\e\[K  .*rows 2/)
+    end
+
+    it "only tell in a dry run, and no values" do
+      Leasehold::Console.new(output: output, dry_run: true).verify(["User"])
+
+      expect(output.string).to include("User (dry run)").and include("value_hash")
+      expect(output.string).not_to match(/alice|bob/)
+      expect(claimed(User, :username)).to be_empty
+    end
+  end
+
+  it "log one JSON object a line, without values that are claimed (V09)" do
+    log = StringIO.new
+    before = Leasehold.configuration.logger
+    Leasehold.configuration.logger = Logger.new(log, formatter: ->(_severity, _time, _program, message) { "#{message}\n" })
+    User.create!(username: "alice")
+    Leasehold::ReconcileJob.perform_now
+    lines = log.string.lines.map { |line| JSON.parse(line) }
+
+    expect(lines.map { |line| line["event"] }).to include("leasehold.begin_update", "leasehold.commit_update", "leasehold.reconcile")
+    expect(lines.first).to include("creates" => 2, "code" => "OK", "duration_ms" => a_kind_of(Float))
+    expect(log.string).not_to include("alice")
+  ensure
+    Leasehold.configuration.logger = before
+  end
+end

@@ -1,0 +1,98 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+require "stringio"
+
+RSpec.describe "reconciliation", :rails do
+  before { Leasehold.configuration.stale_after_seconds = 0.001 }
+  after { Leasehold.configuration.stale_after_seconds = 600 }
+
+  # A lease without a row, as a process leaves it that dies before COMMIT.
+  def abandon(username)
+    Leasehold.client.begin_update(creates: [Support::Claims.username(username)]).uuid
+  end
+
+  # A row in a database, as a process leaves it that dies after COMMIT.
+  def commit_locally(uuid, base = ActiveRecord::Base)
+    table = Leasehold::LeaseTable.new(base.connection)
+    table.insert(uuid, table.mark.first)
+  end
+
+  def reconcile_until_stale(**expected)
+    Support::Waiting.wait_for("what was begun to be stale") { Leasehold::Reconciler.new.run >= expected }
+  end
+
+  it "asks all databases of the cell, whose clocks may differ, before a lease is given up" do
+    uuid = abandon("alice")
+    commit_locally(uuid, KeysRecord)
+    reconcile_until_stale(committed: 1)
+
+    expect(claimed(User, :username)).to eq(["alice"])
+    expect(lease_rows + lease_rows(KeysRecord) + outstanding_leases).to be_empty
+  end
+
+  it "settles nothing where one of the databases can't be asked (R02)" do
+    uuid = abandon("alice")
+    commit_locally(uuid, KeysRecord)
+    KeysRecord.connection.execute("ALTER TABLE cells_outstanding_leases RENAME TO away")
+    told = []
+    ActiveSupport::Notifications.subscribed(->(*, payload) { told << payload }, "reconcile_failed.leasehold") do
+      tables = Leasehold::LeaseTables.of_cell
+      allow(tables).to receive(:guarded?).and_return(true)
+      Leasehold::Reconciler.new(tables: tables).run
+    end
+
+    expect(told).not_to be_empty
+    expect(outstanding_leases).to eq([uuid])
+  ensure
+    KeysRecord.connection.execute("ALTER TABLE away RENAME TO cells_outstanding_leases")
+  end
+
+  it "goes on with the others where one lease can't be settled (R05)" do
+    uuids = %w[alice bob carol].map { |name| abandon(name) }
+    uuids.each { |uuid| commit_locally(uuid) }
+    allow(Leasehold.client).to receive(:commit_update).and_call_original
+    allow(Leasehold.client).to receive(:commit_update).with(uuids[1], anything).and_raise(Leasehold::Error::Unavailable)
+    reconcile_until_stale(failed: 1, committed: 0)
+
+    expect(outstanding_leases).to eq([uuids[1]])
+    expect(lease_rows).to eq([uuids[1]])
+  end
+
+  it "does no harm several times at once (R05)" do
+    kept, dropped = 10.times.map { |number| abandon("name-#{number}") }.partition.with_index { |_, index| index.even? }
+    kept.each { |uuid| commit_locally(uuid) }
+    runs = 4.times.map do
+      Thread.new { ActiveRecord::Base.connection_pool.with_connection { Leasehold::Reconciler.new.run } }
+    end
+    runs.each(&:join)
+    Support::Waiting.wait_for("the rest") { Leasehold::Reconciler.new.run && outstanding_leases.empty? && lease_rows.empty? }
+
+    expect(claimed(User, :username)).to eq([0, 2, 4, 6, 8].map { |number| "name-#{number}" })
+    expect(dropped.size).to eq(5)
+  end
+
+  it "only tells in a dry run" do
+    uuid = abandon("alice")
+    output = StringIO.new
+    Support::Waiting.wait_for("the lease to be stale") do
+      Leasehold::Console.new(output: output, dry_run: true).reconcile
+      output.string.include?("would settle #{uuid}: rolled_back")
+    end
+
+    expect(outstanding_leases).to eq([uuid])
+  end
+
+  it "tells whether the databases refuse what comes too late (R04)" do
+    guarded = nil
+    ActiveSupport::Notifications.subscribed(->(*, payload) { guarded = payload[:guarded] }, "reconcile.leasehold") do
+      Leasehold::ReconcileJob.perform_now
+      expect(guarded).to be(true)
+      ActiveRecord::Base.connection.execute("ALTER TABLE cells_outstanding_leases DISABLE TRIGGER USER")
+      Leasehold::ReconcileJob.perform_now
+      expect(guarded).to be(false)
+    end
+  ensure
+    ActiveRecord::Base.connection.execute("ALTER TABLE cells_outstanding_leases ENABLE TRIGGER USER")
+  end
+end

@@ -7,6 +7,7 @@ use leasehold_core::bucket::BucketType;
 use leasehold_core::claim::{CellId, SourceId, SourceType};
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::query::{LeaseQuery, RecordQuery, RecordStep};
+use leasehold_core::time::Timestamp;
 use leasehold_core::update::{Command, Reply};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimService;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
@@ -19,13 +20,15 @@ use leasehold_proto::gitlab::cells::topology_service::{GetCellsRequest, GetCells
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{Service, convert, errors, permit};
-use crate::committer::Refusal;
+use crate::committer::{Refusal, now};
 use crate::identity::{Caller, Permit};
 
 /// Where a caller's name for a begin rides (B09).
 const IDEMPOTENCY_KEY: &str = "leasehold-idempotency-key";
 /// Where a begun lease's fence rides (B13).
 const FENCE: &str = "leasehold-fence";
+/// Where the server's time rides in the answer to a list: ages are judged by one clock (R03).
+const SERVER_TIME: &str = "leasehold-server-time-micros";
 
 /// The claims service.
 #[derive(Clone)]
@@ -35,6 +38,13 @@ fn allow(permit: Permit, cell_id: i64) -> Result<CellId, Status> {
     let cell = CellId(cell_id);
     permit.check(cell).map_err(errors::denied)?;
     Ok(cell)
+}
+
+/// A list's response with the time from before it was read, so that nothing in it looks older than it is.
+fn listed<T>(page: T, read_at: Timestamp) -> Response<T> {
+    let mut response = Response::new(page);
+    response.metadata_mut().insert(SERVER_TIME, read_at.as_micros().into());
+    response
 }
 
 impl Claims {
@@ -137,12 +147,14 @@ impl ClaimService for Claims {
         let cursor = cursor.transpose().map_err(errors::invalid)?;
         let query = LeaseQuery::parse(cell, request.limit, created_after, cursor)
             .map_err(|rejection| self.refuse(&rejection))?;
+        let read_at = now();
         let rows = self.0.list("ListLeases", self.0.store().leases(query.scan())).await?;
         let page = query.page(rows);
-        Ok(Response::new(ListLeasesResponse {
+        let page = ListLeasesResponse {
             leases: page.leases.iter().map(convert::lease_record).collect(),
             next: page.next.map(|position| convert::cursor(request.cell_id, position)),
-        }))
+        };
+        Ok(listed(page, read_at))
     }
 
     async fn list_records(
@@ -161,6 +173,7 @@ impl ClaimService for Claims {
             SourceId::from_bytes(&request.source_id_lte),
         )
         .map_err(|rejection| self.refuse(&rejection))?;
+        let read_at = now();
         let page = self.0.list("ListRecords", async {
             let mut scan = query.scan();
             loop {
@@ -172,7 +185,7 @@ impl ClaimService for Claims {
         });
         let page = page.await?;
         let records = page.records.into_iter().map(|row| convert::record(&row.key, row.claim)).collect();
-        Ok(Response::new(ListRecordsResponse { records, truncated: page.truncated }))
+        Ok(listed(ListRecordsResponse { records, truncated: page.truncated }, read_at))
     }
 }
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_client::ClaimServiceClient;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
-    BeginUpdateRequest, BeginUpdateResponse, Bucket, CommitUpdateRequest, GetRecordRequest, ListRecordsRequest,
-    Metadata, RollbackUpdateRequest, Source, Subject,
+    BeginUpdateRequest, BeginUpdateResponse, Bucket, CommitUpdateRequest, GetRecordRequest, ListLeasesRequest,
+    ListRecordsRequest, Metadata, RollbackUpdateRequest, Source, Subject,
 };
 use leasehold_proto::gitlab::cells::topology_service::classify_service_client::ClassifyServiceClient;
 use leasehold_proto::gitlab::cells::topology_service::types::v1::{Claim, claim};
@@ -836,4 +836,26 @@ async fn classify_says_the_same_over_http() {
             }
         }
     }
+}
+
+fn micros_now() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    u64::try_from(since.as_micros()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r03_lists_tell_the_time_of_the_server() {
+    let server = Server::start().unwrap();
+    let mut claims = Claims::new(server.connect(None).await.unwrap());
+    let before = micros_now();
+    let leases = claims.list_leases(ListLeasesRequest { cell_id: 1, ..Default::default() }).await.unwrap();
+    let query = ListRecordsRequest { cell_id: 1, source_type: 1, ..Default::default() };
+    let records = claims.list_records(query).await.unwrap();
+    let after = micros_now();
+    let told = [leases.metadata(), records.metadata()].map(|metadata| {
+        let time = metadata.get("leasehold-server-time-micros").unwrap();
+        time.to_str().unwrap().parse::<u64>().unwrap()
+    });
+    let [leases, records] = told;
+    assert!(before <= leases && leases <= records && records <= after, "{before} {told:?} {after}");
 }

@@ -50,10 +50,10 @@ module Leasehold
     #
     # @param begun_at [String] the database's clock, not later than the lease's begin
     def insert(uuid, begun_at)
-      @connection.update(<<~SQL.squish, "Leasehold")
-        INSERT INTO #{NAME} (uuid, created_at, updated_at)
-        VALUES (#{quote(uuid)}, #{quote(begun_at)}, #{quote(begun_at)}) ON CONFLICT (uuid) DO NOTHING
-      SQL
+      values = [uuid, begun_at, begun_at].map { |value| quote(value) }.join(", ")
+      @connection.update(
+        "INSERT INTO #{NAME} (uuid, created_at, updated_at) VALUES (#{values}) ON CONFLICT (uuid) DO NOTHING", "Leasehold"
+      )
     end
 
     # Whether the lease is in the table, and which session of the database says so.

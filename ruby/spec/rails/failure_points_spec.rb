@@ -74,6 +74,26 @@ RSpec.describe "failure points", :rails do
     expect_same_on_both_sides(["alice"])
   end
 
+  it "2B: no answer comes in time, and whoever tries again does not meet the lease of the first (B09)" do
+    Support::TcpProxy.run(server.address) do |proxy|
+      cell.configure(proxy.address)
+      Leasehold.client.warm_up
+      proxy.hold_answers
+      late = ActiveSupport::Notifications.subscribe("begin_update.leasehold") do |*, payload|
+        proxy.release_answers if payload[:code] != "OK"
+      end
+      user = User.new(username: "alice")
+      expect(user.save).to be(false)
+      expect(user.errors.details).to eq(base: [{ error: :claims_unavailable }])
+      expect(user.save).to be(true)
+    ensure
+      ActiveSupport::Notifications.unsubscribe(late)
+    end
+    cell.configure(server.address)
+
+    expect_same_on_both_sides(["alice"])
+  end
+
   it "3A: the database refuses what it checks before the lease: nobody is called" do
     user = User.create!(username: "alice", emails: [Email.new(email: "a@example.com")])
     seen = calls do

@@ -67,12 +67,22 @@ module Leasehold
       end
 
       def begin_lease
-        @client.begin_update(creates: @rest.creates, destroys: @rest.destroys)
+        key = SecureRandom.uuid
+        @client.begin_update(creates: @rest.creates, destroys: @rest.destroys, idempotency_key: key)
       rescue Error => error
+        give_up_later(key) if Unanswered.covers?(error)
         raise ClaimsRejected.or_same(error, @rest) unless only_gone?(error)
 
         @rest = @rest.without_destroys(error.destroy_positions)
         @rest.empty? ? nil : retry
+      end
+
+      # Out of the transaction, which is to be rolled back now.
+      def give_up_later(key)
+        unanswered = Unanswered.new(@client, @rest, key)
+        return unanswered.give_up if Record.outside?(@connection)
+
+        @connection.add_transaction_record(unanswered)
       end
 
       def only_gone?(error)

@@ -18,6 +18,7 @@ module RailsApp
     config.load_defaults 6.1
     config.eager_load = false
     config.logger = Logger.new(ENV.fetch("RAILS_APP_LOG", File::NULL))
+    config.log_level = :info
     config.active_support.deprecation = :stderr
     config.active_job.queue_adapter = :test
     config.secret_key_base = "a secret of tests"

@@ -152,3 +152,90 @@ impl From<Misuse> for DetailedError {
         Self::new(code, misuse)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::collections::BTreeSet;
+
+    use leasehold_core::bucket::BucketType;
+    use leasehold_core::claim::SourceType;
+    use leasehold_core::time::Timestamp;
+
+    use super::*;
+
+    fn settings() -> Settings {
+        Settings {
+            source_type: SourceType(1),
+            bucket_types: BTreeSet::from([BucketType(4)]),
+            recent_within_micros: 1,
+            rows_per_page: 10,
+            dry_run: false,
+            hash_seed: 0,
+        }
+    }
+
+    fn session(checkpoint: Option<&str>) -> Result<Verification, DetailedError> {
+        Verification::new(settings(), Catalogue::default(), checkpoint)
+    }
+
+    fn rows(value: &str) -> Rows {
+        let mut rows = Rows::new(Timestamp::MAX);
+        rows.row(&7_u64.to_be_bytes(), None);
+        rows.claim(4, value, 4, 7);
+        rows
+    }
+
+    /// To the update that creates a row's claim, which is refused with each of these codes in turn.
+    fn refused(codes: &[&str]) -> Verification {
+        let mut run = session(None).unwrap();
+        run.bound(None).unwrap();
+        run.records(Records::new(Timestamp::MAX), false).unwrap();
+        run.rows(rows("Alice")).unwrap();
+        for code in codes {
+            let Step::Update(update) = run.step() else { unreachable!("{:?}", run.step()) };
+            let list = if update.destroys.is_empty() { List::Creates } else { List::Destroys };
+            let claim = Refused { list, position: 0, code: (*code).into() };
+            run.updated(Updated::Refused(vec![claim])).unwrap();
+        }
+        run
+    }
+
+    #[test]
+    fn v05_v07_a_checkpoint_is_text_and_carries_what_waits() {
+        let run = refused(&["CLAIM_TAKEN", "CLAIM_CHANGED"]);
+        assert_eq!(run.step(), &Step::PageDone);
+        let text = run.checkpoint().unwrap().unwrap();
+        let mut again = session(Some(&text)).unwrap();
+        assert!(matches!(again.step(), Step::ReadAgain { .. }), "nothing is left to scan, but one take waits");
+        again.rows(rows("alice")).unwrap();
+        let Step::Update(update) = again.step() else { unreachable!() };
+        assert_eq!(update.creates.first().map(|claim| &*claim.value), Some("alice"), "as the row is now");
+        again.updated(Updated::Applied).unwrap();
+        assert_eq!((again.step(), again.checkpoint()), (&Step::Done, Ok(None)));
+        assert_eq!(again.report().created, 1);
+    }
+
+    #[test]
+    fn codes_become_reasons_and_unknown_ones_a_failure() {
+        assert_eq!(refused(&["CLAIM_TAKEN", "NOT_OWNER"]).report().other_cell, 1);
+        assert_eq!(refused(&["VALUE_NOT_ALLOWED"]).report().invalid, 1);
+        assert_eq!(refused(&["OF_TOMORROW"]).report().failed, 1);
+    }
+
+    #[test]
+    fn misuse_has_a_code_and_shows_no_value() {
+        let code = |result: Result<(), DetailedError>| result.unwrap_err().code;
+        let mut run = session(None).unwrap();
+        assert_eq!(code(run.proceed()), "OUT_OF_TURN");
+        assert_eq!(code(run.stop()), "OUT_OF_TURN");
+        run.bound(None).unwrap();
+        run.records(Records::new(Timestamp::MAX), false).unwrap();
+        let mut stray = Rows::new(Timestamp::MAX);
+        stray.claim(4, "secret", 4, 7);
+        assert_eq!(code(run.rows(stray)), "INVALID_ROWS");
+        let error = session(Some(r#"{"scan":"secret"}"#)).unwrap_err();
+        assert_eq!((error.code, error.message.contains("secret")), ("INVALID_CHECKPOINT", false));
+    }
+}

@@ -368,7 +368,8 @@ impl Verification {
         self.report.extra += found.extra.len() as u64;
         // A page that is mostly missing is one of a backfill; else a take would wait long for its update to fill, and what
         // was read of its row would be old.
-        self.is_filling = found.missing.len() * 2 > rows.claims_len();
+        let is_last = self.range.bound.is_empty() && !self.range.is_cut;
+        self.is_filling = !is_last && found.missing.len() * 2 > rows.claims_len();
         self.missing_in_page = found.missing.len();
         found.invalid.iter().for_each(|claim| self.plan.note(Outcome::Invalid, &claim.key, &claim.source_id));
         found.extra.into_iter().for_each(|free| self.plan.free(free));

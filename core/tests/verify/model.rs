@@ -247,7 +247,7 @@ proptest! {
                 // Right before a commit, where one comes now, else right before the step.
                 let mut done = false;
                 if matches!(run.step(), Step::Update(_)) {
-                    goes_on = world.take(&mut run, &settings, &mut |world| done = save(world, at));
+                    assert!(world.take(&mut run, &settings, &mut |world| done = save(world, at)));
                 } else {
                     done = save(&mut world, at);
                 }

@@ -1,10 +1,8 @@
 # frozen_string_literal: true
 
-require_relative "lib/leasehold/version"
-
 Gem::Specification.new do |spec|
   spec.name = "leasehold"
-  spec.version = Leasehold::VERSION
+  spec.version = File.read(File.join(__dir__, "lib/leasehold/version.rb"))[/VERSION = "(.+)"/, 1]
   spec.summary = "Keeps unique attributes unique across many databases"
   spec.description = "Claims in ActiveRecord, checked, settled, reconciled and verified against a Leasehold server."
   spec.authors = ["The Leasehold authors"]

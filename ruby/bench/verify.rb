@@ -2,7 +2,8 @@
 
 # Compares claims with rows, page by page: the extension against the algorithm that Rails cells began with, in plain Ruby
 # (records by bucket in a Hash, taken out as rows call for them). Same pages, same run, best of three. The time is that of
-# comparing, conversion from Ruby's objects included; pages are made outside of it.
+# comparing, conversion from Ruby's objects included; pages are made outside of it. `wire` is what a verification does:
+# it hands the server's answer over as it came, of which plain Ruby would have to make objects first.
 #
 #   ruby -I lib bench/verify.rb [--json] [--claims N]
 
@@ -10,6 +11,7 @@ require "json"
 require "optparse"
 
 require "leasehold"
+require "leasehold/client"
 
 ROWS_PER_PAGE = 1000
 TYPES = [4, 5, 1, 10].freeze # usernames, emails, routes, user ids
@@ -19,14 +21,34 @@ RECENT_SECONDS = 3600
 NOW = Time.now
 OLD = NOW - 7 * 86_400
 
-# One page: rows as `pluck` and as `select_all` give them, and the server's records of them.
-Page = Struct.new(:arrays, :hashes, :records, :first, :last)
+# One page: rows as `pluck` and as `select_all` give them, and the server's records of them, as objects and as its answer.
+Page = Struct.new(:arrays, :hashes, :records, :answer, :last)
 
 def page(number)
   ids = ((number * ROWS_PER_PAGE) + 1..(number + 1) * ROWS_PER_PAGE)
   arrays = ids.map { |id| [id, "user-#{id}", "user-#{id}@example.com", "group-#{id}", OLD] }
   hashes = arrays.map { |row| %w[id username email path updated_at].zip(row).to_h }
-  Page.new(arrays, hashes, arrays.flat_map { |row| records(row) }, ids.first, ids.last)
+  records = arrays.flat_map { |row| records(row) }
+  Page.new(arrays, hashes, records, answer(records), ids.last)
+end
+
+# A page of records as the client gets it.
+def answer(records)
+  v1 = Leasehold::Client::Messages::V1
+  old = { seconds: OLD.to_i, nanos: OLD.nsec }
+  messages = records.map do |record|
+    claim = record.claim
+    v1::Record.new(
+      uuid: { value: record.uuid }, cell_id: 1, status: :ACTIVE, created_at: old, updated_at: old,
+      metadata: {
+        bucket: { type: claim.bucket_type, value: claim.bucket_value },
+        subject: { type: claim.subject_type, id: claim.subject_id },
+        source: { type: claim.source_type, rails_primary_key_id: claim.source_id }
+      }
+    )
+  end
+  encoded = v1::ListRecordsResponse.encode(v1::ListRecordsResponse.new(records: messages))
+  Leasehold::Client::ReceivedPage.new(encoded, NOW, nil)
 end
 
 def records(row)
@@ -98,15 +120,23 @@ class Engine
   def compare(page)
     @session.proceed if @session.next.is_a?(Leasehold::Verification::PageDone)
     @session.bound([page.last].pack("Q>"))
-    @session.records(Leasehold::RecordPage.new(records: page.records, truncated: false, server_time: NOW))
+    @session.records(records(page))
     case @shape
-    when :arrays then @session.attributes(page.arrays, now: NOW, **ARRAYS)
     when :hashes then @session.attributes(page.hashes, now: NOW, **HASHES)
+    else @session.attributes(page.arrays, now: NOW, **ARRAYS)
     end
   end
 
   def differences
     @session.report.values_at(:missing, :different, :extra).sum
+  end
+
+  private
+
+  def records(page)
+    return page.answer if @shape == :wire
+
+    Leasehold::RecordPage.new(records: page.records, truncated: false, server_time: NOW)
   end
 end
 
@@ -142,14 +172,17 @@ OptionParser.new do |parser|
 end.parse!(into: options)
 
 pages = options[:claims] / TYPES.size / ROWS_PER_PAGE
-subjects = { "plain" => -> { Plain.new }, "arrays" => -> { Engine.new(:arrays) }, "hashes" => -> { Engine.new(:hashes) } }
+subjects = {
+  "plain" => -> { Plain.new }, "arrays" => -> { Engine.new(:arrays) }, "hashes" => -> { Engine.new(:hashes) },
+  "wire" => -> { Engine.new(:wire) }
+}
 measured = subjects.transform_values { |subject| Array.new(3) { measure(subject.call, pages) } }
 rates = measured.transform_values { |runs| (options[:claims] / runs.map(&:first).min).round }
 growth = measured.transform_values { |runs| runs.map(&:last).max.round(1) }
 ratio = (rates.values_at("arrays", "hashes").min.to_f / rates["plain"]).round(2)
 
 if options[:json]
-  puts JSON.generate(ours: rates["arrays"], hashes: rates["hashes"], peer: rates["plain"], ratio: ratio, growth_mb: growth)
+  puts JSON.generate(ours: rates["arrays"], peer: rates["plain"], ratio: ratio, rates: rates, growth_mb: growth)
 else
   rates.each { |name, rate| puts format("%-8s %10d claims/s, memory %+.1f MB", name, rate, growth[name]) }
   puts format("ratio    %10.2f", ratio)

@@ -12,6 +12,7 @@ require_relative "client/connection"
 require_relative "client/credentials"
 require_relative "client/instrumentation"
 require_relative "client/messages"
+require_relative "client/received_page"
 require_relative "client/refusal"
 
 module Leasehold
@@ -95,7 +96,7 @@ module Leasehold
       request = @messages.list_records(source_type, bucket_types, after, upto)
       Instrumentation.measure(:list_records) do |payload|
         response, headers = call(:list_records, request, payload, deadline_seconds)
-        @messages.record_page(response, server_time(headers))
+        ReceivedPage.new(response, server_time(headers), @messages)
       end
     end
 

@@ -60,6 +60,9 @@ module Leasehold
 
     # @param page [RecordPage]
     def records(page)
+      # What came off the wire is read by the engine; objects are made only for those who look at them.
+      return @session.encoded_records(page.encoded, page.server_time) if page.respond_to?(:encoded)
+
       @session.records(page.records, page.truncated?, page.server_time)
     end
 

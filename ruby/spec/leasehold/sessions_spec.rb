@@ -121,6 +121,37 @@ RSpec.describe "sessions" do
       expect(finish(run).report).to include(failed: 1, created: 0)
     end
 
+    it "reads records off the wire as the client does" do
+      records = Array.new(50) { |n| record(n + 1, "user#{n}") }
+      records[7].status = :LEASE_CREATING
+      records[9].updated_at = now
+      [[], records].product([false, true]).each do |some, truncated|
+        next if some.empty? && truncated
+
+        page = received(some, truncated: truncated)
+        runs = [page, Leasehold::RecordPage.new(records: page.records, truncated: page.truncated?, server_time: now)].map do |one|
+          verification(dry_run: true, hash_seed: 1).tap do |run|
+            run.bound(nil)
+            run.records(one)
+            run.rows([row(1, "other")], now: now)
+          end
+        end
+        expect(runs[0].report).to eq(runs[1].report)
+        expect(page.records).to eq(some)
+        next if truncated
+
+        expect(runs.map { |run| finish(run).take_findings }.uniq.size).to eq(1)
+        expect(runs[0].report).to include(records_held: 1, records_recent: 1) unless some.empty?
+      end
+    end
+
+    it "refuses what is no answer of the server" do
+      run = verification
+      run.bound(nil)
+      page = Leasehold::Client::ReceivedPage.new("\xff\xff".b, now, nil)
+      expect { run.records(page) }.to raise_error(Leasehold::Error::Internal, /can't be read/)
+    end
+
     it "refuses rows that are not what they should be" do
       {
         [[1, "alice", old]] => "arrays that are none of `rows`",

@@ -29,6 +29,14 @@ module Support
       )
     end
 
+    # A page as it comes off the wire.
+    def received(records, truncated: false)
+      v1 = Leasehold::Client::Messages::V1
+      answer = v1::ListRecordsResponse.new(records: records.map { |record| encodable(v1, record) }, truncated: truncated)
+      encoded = v1::ListRecordsResponse.encode(answer)
+      Leasehold::Client::ReceivedPage.new(encoded, now, Leasehold::Client::Messages.new(1))
+    end
+
     def verification(bucket_types: [4], **settings)
       Leasehold::Verification.new(source_type: 1, bucket_types: bucket_types, recent_within_seconds: 3600, **settings)
     end
@@ -61,6 +69,25 @@ module Support
       updates = []
       finish(run, updates)
       updates
+    end
+
+    private
+
+    def encodable(v1, record)
+      claim = record.claim
+      v1::Record.new(
+        uuid: { value: record.uuid }, cell_id: record.cell_id, status: record.status,
+        metadata: {
+          bucket: { type: claim.bucket_type, value: claim.bucket_value },
+          subject: { type: claim.subject_type, id: claim.subject_id },
+          source: { type: claim.source_type, rails_primary_key_id: claim.source_id }
+        },
+        created_at: stamp(record.created_at), updated_at: stamp(record.updated_at)
+      )
+    end
+
+    def stamp(time)
+      { seconds: time.to_i, nanos: time.nsec }
     end
   end
 end

@@ -204,6 +204,12 @@ pub(crate) fn source_id(bytes: RString) -> SourceId {
     SourceId::from_bytes(unsafe { bytes.as_slice() })
 }
 
+/// A String's bytes, whatever Ruby does to it afterwards.
+pub(crate) fn bytes(string: RString) -> Vec<u8> {
+    // SAFETY: the bytes are copied before Ruby runs again.
+    unsafe { string.as_slice() }.to_vec()
+}
+
 fn each(ruby: &Ruby, array: RArray, mut body: impl FnMut(Value) -> Result<(), Error>) -> Result<(), Error> {
     let mut position = 0;
     // Other threads may change the Array at each turn.
@@ -263,7 +269,10 @@ fn optional_time(ruby: &Ruby, value: Value) -> Result<Option<Timestamp>, Error> 
 }
 
 /// From a Time, whatever has `to_time`, or an Integer of microseconds since 1970.
-fn time(ruby: &Ruby, value: Value) -> Result<Timestamp, Error> {
+///
+/// # Errors
+/// It is none of these.
+pub(crate) fn time(ruby: &Ruby, value: Value) -> Result<Timestamp, Error> {
     if let Some(micros) = Fixnum::from_value(value) {
         return Ok(Timestamp::from_micros(u64::try_from(micros.to_i64()).unwrap_or(0)));
     }

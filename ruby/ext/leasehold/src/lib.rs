@@ -8,6 +8,7 @@ mod json;
 mod native;
 mod reconciliation;
 mod verification;
+mod wire;
 
 use magnus::{Error, Ruby};
 

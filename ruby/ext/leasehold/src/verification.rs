@@ -10,7 +10,7 @@ use magnus::{Error, RArray, RModule, RString, Ruby, Value, function, method, pre
 use crate::columns;
 use crate::errors::{self, guard};
 use crate::gvl::without_gvl;
-use crate::json;
+use crate::{json, wire};
 
 #[magnus::wrap(class = "Leasehold::Native::Verification", free_immediately, size)]
 struct Session(Mutex<Verification>);
@@ -22,6 +22,7 @@ pub(crate) fn init(ruby: &Ruby, leasehold: RModule) -> Result<(), Error> {
     class.define_method("step", method!(Session::step, 0))?;
     class.define_method("bound", method!(Session::bound, 1))?;
     class.define_method("records", method!(Session::records, 3))?;
+    class.define_method("encoded_records", method!(Session::encoded_records, 2))?;
     class.define_method("rows", method!(Session::rows, 2))?;
     class.define_method("attributes", method!(Session::attributes, 5))?;
     class.define_method("applied", method!(Session::applied, 0))?;
@@ -56,6 +57,14 @@ impl Session {
     fn records(ruby: &Ruby, session: &Self, records: RArray, truncated: bool, now: Value) -> Result<(), Error> {
         let records = guard(ruby, || columns::records(ruby, records, now))?;
         session.feed(ruby, |run| run.records(records, truncated))
+    }
+
+    fn encoded_records(ruby: &Ruby, session: &Self, answer: RString, now: Value) -> Result<(), Error> {
+        let (answer, now) = (columns::bytes(answer), guard(ruby, || columns::time(ruby, now))?);
+        session.feed(ruby, |run| {
+            let (records, truncated) = wire::records(&answer, now)?;
+            run.records(records, truncated)
+        })
     }
 
     fn rows(ruby: &Ruby, session: &Self, rows: RArray, now: Value) -> Result<(), Error> {

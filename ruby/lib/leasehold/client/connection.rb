@@ -4,7 +4,16 @@ module Leasehold
   class Client
     # What belongs to one process: its channel, and the breaker that counts its begins.
     class Connection
-      STUB = Gitlab::Cells::TopologyService::Claims::V1::ClaimService::Stub
+      # The contract's stub, but for records, which stay as they came off the wire: they are many, and objects are dear.
+      class Stub < Gitlab::Cells::TopologyService::Claims::V1::ClaimService::Stub
+        SERVICE = Gitlab::Cells::TopologyService::Claims::V1::ClaimService::Service
+        LIST_RECORDS = "/#{SERVICE.service_name}/ListRecords"
+        private_constant :SERVICE, :LIST_RECORDS
+
+        def list_records(request, **options)
+          request_response(LIST_RECORDS, request, SERVICE.rpc_descs[:ListRecords].marshal_proc, :itself.to_proc, **options)
+        end
+      end
 
       # Silent connections die in the middle; servers that were away are to be found again soon.
       CHANNEL = {
@@ -30,7 +39,7 @@ module Leasehold
           open_seconds: configuration.circuit_open_seconds
         )
         @channel = open(configuration.address, credentials)
-        @stub = STUB.new(configuration.address, nil, channel_override: @channel)
+        @stub = Stub.new(configuration.address, nil, channel_override: @channel)
       end
 
       # Whether this process made it.

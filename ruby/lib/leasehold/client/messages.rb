@@ -58,9 +58,11 @@ module Leasehold
         LeasePage.new(leases: leases, cursor: cursor, server_time: server_time)
       end
 
-      def record_page(response, server_time)
-        records = response.records.map { |record| record(record) }
-        RecordPage.new(records: records, truncated: response.truncated, server_time: server_time)
+      # @param encoded [String] a ListRecordsResponse as it came off the wire
+      # @return [Array(Array<Record>, Boolean)] the records, and whether more remain
+      def records(encoded)
+        response = V1::ListRecordsResponse.decode(encoded)
+        [response.records.map { |record| record(record) }, response.truncated]
       end
 
       def record(record)

@@ -40,7 +40,9 @@ module Cells
       # @param if [Proc] given the record, says whether its value is one to claim
       def cells_claims_attribute(name, type:, feature_flag:, if: nil)
         condition = binding.local_variable_get(:if)
-        attribute = Leasehold::ClaimedAttribute.new(name: name, type: type, feature_flag: feature_flag, condition: condition)
+        attribute = Leasehold::ClaimedAttribute.new(
+          name: name, type: type, feature_flag: feature_flag, condition: condition
+        )
         self.cells_claims_attributes = cells_claims_attributes.merge(name.to_sym => attribute).freeze
         Leasehold::Models.add(self)
       end
@@ -67,8 +69,11 @@ module Cells
       #
       # @raise [Leasehold::Error::Misconfigured] the contract has no number for the table
       def cells_claims_source_type
-        cells_claims_explicit_source_type || CLAIMS_SOURCE_TYPE.resolve(:"RAILS_TABLE_#{table_name.upcase}") ||
-          raise(Leasehold::Error::Misconfigured, "`#{table_name}` is no source type: say `source_type:` in `cells_claims_metadata`")
+        told = cells_claims_explicit_source_type || CLAIMS_SOURCE_TYPE.resolve(:"RAILS_TABLE_#{table_name.upcase}")
+        told || raise(
+          Leasehold::Error::Misconfigured,
+          "the contract has no source type for `#{table_name}`: say `source_type:` in `cells_claims_metadata`"
+        )
       end
 
       # Whether the attribute is claimed now.

@@ -8,38 +8,39 @@ module Leasehold
   # out, so that one of them stops no other; verification finds what is left to correct.
   class BulkUpdate
     # @param key [String] the same for every try, so that a repeated one gets the leases of the first
-    def initialize(connection:, key:, creates:, destroys:, client: Leasehold.client, configuration: Leasehold.configuration)
+    def initialize(connection:, key:, creates:, destroys:, client: Leasehold.client)
       @table = LeaseTable.new(connection)
       @key = key
       @creates = creates
       @destroys = destroys
       @client = client
-      @deadline_seconds = configuration.verification_deadline_seconds
+      @deadline_seconds = Leasehold.configuration.verification_deadline_seconds
     end
 
     # @raise [Error::Busy] some claims are under another lease; all others are done
     def run
-      busy = nil
-      until @creates.empty? && @destroys.empty?
-        begin
-          apply
-          break
-        rescue Error => error
-          raise if error.rejected.empty?
-
-          busy = error if error.is_a?(Error::Busy)
-          leave_out(error.rejected)
-        end
-      end
-      raise busy if busy
+      try until @creates.empty? && @destroys.empty?
+      raise @busy if @busy
     end
 
     private
 
+    def try
+      apply
+      @creates = @destroys = []
+    rescue Error => error
+      raise if error.rejected.empty?
+
+      @busy = error if error.is_a?(Error::Busy)
+      leave_out(error.rejected)
+    end
+
     # The lease's row is there before its commit, so that what is lost between them is committed by reconciliation.
     def apply
       begun_at, = @table.mark
-      lease = @client.begin_update(creates: @creates, destroys: @destroys, idempotency_key: body_key, deadline_seconds: @deadline_seconds)
+      lease = @client.begin_update(
+        creates: @creates, destroys: @destroys, idempotency_key: body_key, deadline_seconds: @deadline_seconds
+      )
       @table.insert(lease.uuid, begun_at)
       @client.commit_update(lease.uuid, deadline_seconds: @deadline_seconds)
       @table.delete(lease.uuid)

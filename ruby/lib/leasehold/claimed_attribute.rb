@@ -4,11 +4,11 @@ module Leasehold
   # One attribute that a model claims: which bucket type its values go into, and when.
   class ClaimedAttribute
     # The row as it is now.
-    PRESENT = ->(record, name) { record.has_attribute?(name) ? record[name] : record.public_send(name) }
+    PRESENT = :[]
     # The row before the save that has just been done.
-    BEFORE_SAVE = ->(record, name) { record.has_attribute?(name) ? record.attribute_before_last_save(name) : record.public_send(name) }
+    BEFORE_SAVE = :attribute_before_last_save
     # The row as the database has it, whatever was assigned since.
-    STORED = ->(record, name) { record.has_attribute?(name) ? record.attribute_in_database(name) : record.public_send(name) }
+    STORED = :attribute_in_database
 
     # The flag above all models' own.
     GLOBAL_FLAG = :cells_unique_claims
@@ -48,34 +48,49 @@ module Leasehold
 
     # Whether the save just done has changed what is claimed: the value, its subject or its row.
     def touched_by_save?(record)
-      [name, record.class.cells_claims_subject_key, record.class.primary_key].any? do |column|
-        record.has_attribute?(column) && record.saved_change_to_attribute?(column)
-      end
+      columns(record, record.class.primary_key).any? { |column| record.saved_change_to_attribute?(column) }
     end
 
     # What saving or destroying the record will change: the claim before, and after.
     #
     # @return [Array(Claim, Claim)] nil where there is none
     def pending(record, destroyed:)
-      after = claim(record) if claims?(record) && !destroyed
-      return [nil, after] if record.new_record?
-      return [(claim(record, STORED) if claims?(record)), nil] if destroyed
+      claimed = claims?(record)
+      return [(claim(record, STORED) if claimed), nil] if destroyed
 
-      [name, record.class.cells_claims_subject_key].any? { |column| record.has_attribute?(column) && record.will_save_change_to_attribute?(column) } ? [claim(record, STORED), after] : []
+      after = claim(record) if claimed
+      return [nil, after] if record.new_record?
+
+      touched = columns(record).any? { |column| record.will_save_change_to_attribute?(column) }
+      touched ? [claim(record, STORED), after] : [after, after]
     end
 
     # The claim that belongs to the record in one of its states; none for a value that is not there.
     #
+    # @param state [Symbol] {PRESENT}, {BEFORE_SAVE} or {STORED}
     # @return [Claim, nil]
     def claim(record, state = PRESENT)
-      value = state.call(record, name)
+      value = read(record, state, name)
       return if value.nil?
 
       model = record.class
-      key = state.call(record, model.primary_key)
-      Claim.new(bucket_type: type, bucket_value: value.to_s,
-                subject_type: model.cells_claims_subject_type, subject_id: state.call(record, model.cells_claims_subject_key),
-                source_type: model.cells_claims_source_type, source_id: SourceKey.encode(key))
+      Claim.new(
+        bucket_type: type, bucket_value: value.to_s,
+        subject_type: model.cells_claims_subject_type, subject_id: read(record, state, model.cells_claims_subject_key),
+        source_type: model.cells_claims_source_type, source_id: SourceKey.encode(read(record, state, model.primary_key))
+      )
+    end
+
+    private
+
+    # The columns that the claim is made of.
+    def columns(record, *others)
+      [name, record.class.cells_claims_subject_key, *others].select { |column| record.has_attribute?(column) }
+    end
+
+    # What is no column has no earlier states.
+    def read(record, state, column)
+      record.has_attribute?(column) ? record.public_send(state, column) : record.public_send(column)
     end
   end
 end

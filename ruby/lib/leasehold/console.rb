@@ -34,7 +34,10 @@ module Leasehold
     end
 
     def progress(report)
-      @output.print "\r\e[K  #{report.select { |_, count| count.is_a?(Integer) }.map { |name, count| "#{name} #{count}" }.join(', ')}" if @output.tty?
+      return unless @output.tty?
+
+      counts = report.select { |_, count| count.is_a?(Integer) && count.positive? }
+      @output.print "\r\e[K  #{counts.map { |name, count| "#{name} #{count}" }.join(', ')}"
     end
 
     def findings(&work)

@@ -34,7 +34,7 @@ module Leasehold
       check
       saved.each { |record| raise ActiveRecord::RecordInvalid, record unless record.valid? }
       with_keys do
-        effect = Transactions::NetEffect.new(saved.flat_map { |record| changes(record) } + destroyed.flat_map { |record| changes(record) })
+        effect = Transactions::NetEffect.new((saved + destroyed).flat_map { |record| changes(record) })
         update = Transactions::Update.new(connection, effect)
         update.begin_early
         connection.transaction { write(update) }
@@ -50,8 +50,9 @@ module Leasehold
     end
 
     def check
-      raise ArgumentError, "no records: name them with `save` and `destroy`" if @records.empty?
-      raise ArgumentError, "records of several databases: claim for one at a time" if @records.map { |one| one.class.connection_pool }.uniq.many?
+      databases = @records.map { |record| record.class.connection_pool }.uniq
+      raise ArgumentError, "no records: name them with `save` and `destroy`" if databases.empty?
+      raise ArgumentError, "records of several databases: claim for one at a time" if databases.many?
       return if Transactions::Record.outside?(connection)
 
       raise ActiveRecord::TransactionIsolationError, "a transaction is open: the lease is to be begun before it"
@@ -95,7 +96,8 @@ module Leasehold
     def next_key(model)
       return SecureRandom.uuid if model.type_for_attribute(model.primary_key).type == :uuid
 
-      connection.uncached { connection.select_value("SELECT nextval(#{connection.quote(model.sequence_name)})", "Leasehold") }
+      sql = "SELECT nextval(#{connection.quote(model.sequence_name)})"
+      connection.uncached { connection.select_value(sql, "Leasehold") }
     end
 
     def adopt_keys(record)

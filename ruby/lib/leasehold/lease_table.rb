@@ -18,8 +18,8 @@ module Leasehold
           CREATE FUNCTION #{GUARD}() RETURNS trigger LANGUAGE plpgsql AS $$
           BEGIN
             IF clock_timestamp() - NEW.created_at > make_interval(secs => TG_ARGV[0]::double precision) THEN
-              RAISE EXCEPTION 'lease % is older than % seconds: the transaction comes too late and has to be run again', NEW.uuid, TG_ARGV[0]
-                USING ERRCODE = 'serialization_failure';
+              RAISE EXCEPTION 'lease % is older than % seconds: this transaction comes too late, run it again',
+                NEW.uuid, TG_ARGV[0] USING ERRCODE = 'serialization_failure';
             END IF;
             RETURN NULL;
           END
@@ -82,7 +82,7 @@ module Leasehold
     # @return [Array<Array(String, Integer)>] as {#find}
     def list(after:, min_age_seconds:, limit:)
       old = "created_at <= clock_timestamp() - make_interval(secs => #{Float(min_age_seconds)})"
-      later = "(created_at, uuid) > ('epoch'::timestamptz + #{Integer(after[0])} * interval '1 microsecond', #{quote(after[1])})" if after
+      later = "(created_at, uuid) > (#{time(after[0])}, #{quote(after[1])})" if after
       rows([old, later].compact.join(" AND "), "ORDER BY created_at, uuid LIMIT #{Integer(limit)}")
     end
 
@@ -95,17 +95,23 @@ module Leasehold
 
     # Whether the database refuses a COMMIT that comes too late.
     def guarded?
-      fresh { @connection.select_value("SELECT 1 FROM pg_trigger WHERE tgname = #{quote(GUARD)} AND tgenabled <> 'D'", "Leasehold") } ? true : false
+      enabled = "SELECT 1 FROM pg_trigger WHERE tgname = #{quote(GUARD)} AND tgenabled <> 'D'"
+      fresh { @connection.select_value("SELECT EXISTS (#{enabled})", "Leasehold") }
     end
 
     private
 
     def rows(condition, order = nil)
-      fresh { @connection.select_rows("SELECT uuid, #{micros('created_at')} FROM #{NAME} WHERE #{condition} #{order}", "Leasehold") }
+      sql = "SELECT uuid, #{micros('created_at')} FROM #{NAME} WHERE #{condition} #{order}"
+      fresh { @connection.select_rows(sql, "Leasehold") }
     end
 
     def micros(time)
       "(extract(epoch FROM #{time}) * 1000000)::bigint"
+    end
+
+    def time(micros)
+      "'epoch'::timestamptz + #{Integer(micros)} * interval '1 microsecond'"
     end
 
     # A request's query cache would answer with what was.

@@ -14,11 +14,11 @@ module Leasehold
 
     # @param dry_run [Boolean] tell what would be settled and deleted, and do nothing
     # @yieldparam step [Struct] of {Reconciliation}, before it is done
-    def initialize(tables: LeaseTables.of_cell, client: Leasehold.client, configuration: Leasehold.configuration, dry_run: false, &progress)
+    def initialize(tables: LeaseTables.of_cell, client: Leasehold.client, dry_run: false, &progress)
       @tables = tables
       @client = client
-      @deadline_seconds = configuration.reconciliation_deadline_seconds
-      @session = Reconciliation.new(stale_after_seconds: configuration.stale_after_seconds)
+      @deadline_seconds = Leasehold.configuration.reconciliation_deadline_seconds
+      @session = Reconciliation.new(stale_after_seconds: Leasehold.configuration.stale_after_seconds)
       @dry_run = dry_run
       @progress = progress
     end

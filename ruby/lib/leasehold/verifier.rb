@@ -16,10 +16,10 @@ module Leasehold
     # @param dry_run [Boolean] tell what differs, and correct nothing
     # @param time_budget_seconds [Numeric, nil] stop after the page at which this has passed
     # @yieldparam report [Hash{Symbol => Integer}] after each page
-    def initialize(model, client: Leasehold.client, configuration: Leasehold.configuration, dry_run: false, time_budget_seconds: nil, &progress)
+    def initialize(model, client: Leasehold.client, dry_run: false, time_budget_seconds: nil, &progress)
       @model = model
       @client = client
-      @configuration = configuration
+      @configuration = Leasehold.configuration
       @dry_run = dry_run
       @time_budget_seconds = time_budget_seconds
       @progress = progress

@@ -27,7 +27,9 @@ module Leasehold
     private
 
     def creates(model, attribute, ids)
-      model.unscoped.where(model.primary_key => ids).filter_map { |record| attribute.claim(record) if attribute.claims?(record) }
+      model.unscoped.where(model.primary_key => ids).filter_map do |record|
+        attribute.claim(record) if attribute.claims?(record)
+      end
     end
 
     def destroy(metadata)

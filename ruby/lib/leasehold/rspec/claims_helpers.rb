@@ -26,9 +26,9 @@ module Leasehold
       # @return [Array<Leasehold::Claim>]
       def claims_records_for(record, only: {})
         names = only.respond_to?(:keys) ? only.keys : Array(only)
-        record.class.cells_claims_attributes.filter_map do |name, attribute|
-          attribute.claim(record) if (names.empty? || names.include?(name)) && attribute.enabled? && attribute.claims?(record)
-        end
+        attributes = record.class.cells_claims_attributes
+        attributes = attributes.slice(*names) if names.any?
+        attributes.each_value.filter_map { |one| one.claim(record) if one.enabled? && one.claims?(record) }
       end
 
       # The claims of all records of the example. Override it where associations are claimed too.

@@ -54,7 +54,9 @@ module Leasehold
       # @raise [Error::Internal] the lease covers what has not happened
       def without(begun)
         unless (begun.creates - creates).empty? && (begun.destroys - destroys).empty?
-          raise Error::Internal.new("a callback has changed what the lease was begun for: begin it within the transaction", code: "NOT_COVERED")
+          raise Error::Internal.new(
+            "a callback has changed what the lease was begun for: begin it within the transaction", code: "NOT_COVERED"
+          )
         end
 
         dup.tap { |rest| rest.drop(begun) }

@@ -33,8 +33,9 @@ module Leasehold
       def store(checkpoint)
         return if @dry_run
 
-        @connection.update(<<~SQL.squish, "Leasehold")
-          INSERT INTO #{NAME} (model, checkpoint, updated_at) VALUES (#{quote(@model)}, #{quote(checkpoint)}, clock_timestamp())
+        @connection.update(<<~SQL, "Leasehold")
+          INSERT INTO #{NAME} (model, checkpoint, updated_at)
+          VALUES (#{quote(@model)}, #{quote(checkpoint)}, clock_timestamp())
           ON CONFLICT (model) DO UPDATE SET checkpoint = excluded.checkpoint, updated_at = excluded.updated_at
         SQL
       end

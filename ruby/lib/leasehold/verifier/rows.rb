@@ -10,7 +10,8 @@ module Leasehold
       def initialize(model)
         @model = model
         @key = SourceKey.new(model)
-        @attributes = ([model] + model.descendants).flat_map { |one| one.cells_claims_attributes.values }.uniq.select(&:enabled?)
+        attributes = [model, *model.descendants].flat_map { |one| one.cells_claims_attributes.values }
+        @attributes = attributes.uniq.select(&:enabled?)
         @updated_at = "updated_at" if model.column_names.include?("updated_at")
       end
 
@@ -33,14 +34,14 @@ module Leasehold
         now = clock
         return session.rows(relation.map { |record| row(record) }, now: now) unless plain?
 
-        session.attributes(columns(relation), key: 0, updated_at: @updated_at && names.index(@updated_at), claims: layout, now: now)
+        session.attributes(columns(relation), key: 0, updated_at: names.index(@updated_at), claims: layout, now: now)
       end
 
       # Hands single rows to the session, those outside of the model's scope without claims.
       def feed_again(session, source_ids)
         keys = source_ids.map { |source_id| @key.decode(source_id) }
         now = clock
-        scoped = @model.cells_claims_scope.where(@model.primary_key => keys).pluck(@model.primary_key).to_set
+        scoped = @model.cells_claims_scope.where(@model.primary_key => keys).ids.to_set
         records = @key.range(@model.unscoped.where(@model.primary_key => keys), nil, nil)
         session.rows(records.map { |record| row(record, claims: scoped.include?(record.id)) }, now: now)
       end
@@ -49,8 +50,8 @@ module Leasehold
 
       # Whether the claims can be read off the columns, without making a record of each row.
       def plain?
-        @plain ||= @model.descendants.empty? && @attributes.none?(&:conditional?) &&
-                   [*@attributes.map(&:name), @model.cells_claims_subject_key].all? { |name| PLAIN.include?(@model.type_for_attribute(name).type) }
+        @model.descendants.empty? && @attributes.none?(&:conditional?) &&
+          names.all? { |name| name == @updated_at || PLAIN.include?(@model.type_for_attribute(name).type) }
       end
 
       # The columns that are read, each once.
@@ -65,7 +66,9 @@ module Leasehold
       # Where each claim's value and subject are among the columns.
       def layout
         subject = names.index(@model.cells_claims_subject_key)
-        @attributes.map { |attribute| [attribute.type, names.index(attribute.name), @model.cells_claims_subject_type, subject] }
+        @attributes.map do |attribute|
+          [attribute.type, names.index(attribute.name), @model.cells_claims_subject_type, subject]
+        end
       end
 
       def row(record, claims: true)

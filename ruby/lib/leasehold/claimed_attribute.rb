@@ -25,7 +25,8 @@ module Leasehold
 
     # Whether both the global flag and the attribute's own are on.
     def enabled?
-      Leasehold.configuration.feature_enabled?(GLOBAL_FLAG) && Leasehold.configuration.feature_enabled?(feature_flag)
+      settings = Leasehold.configuration
+      settings.feature_enabled?(GLOBAL_FLAG) && settings.feature_enabled?(feature_flag)
     end
 
     # Whether the record's value is one to claim.

@@ -86,6 +86,42 @@ RSpec.describe "verification", :rails do
     expect(claimed(Route, :path)).to eq(["top"])
   end
 
+  describe "of rows with other keys than numbers" do
+    # A model over a table of its own.
+    def model(table, key_type, keys)
+      connection = ActiveRecord::Base.connection
+      connection.execute("CREATE TABLE #{table} (id #{key_type} PRIMARY KEY, name text, owner_id bigint)")
+      keys.each_with_index do |key, number|
+        connection.execute("INSERT INTO #{table} VALUES (#{connection.quote(key)}, 'name-#{number}', 7)")
+      end
+      stub_const("Thing", Class.new(ApplicationRecord) do
+        self.table_name = table
+        include Cells::Claimable
+        cells_claims_attribute :name, type: self::CLAIMS_BUCKET_TYPE::PAGES_UNIQUE_DOMAINS, feature_flag: :cells_claims_things
+        cells_claims_metadata subject_type: self::CLAIMS_SUBJECT_TYPE::PROJECT, subject_key: :owner_id
+      end)
+    end
+
+    {
+      "uuid" => ["gpg_keys", Array.new(25) { SecureRandom.uuid }],
+      "text COLLATE \"en-x-icu\"" => ["pages_domains", %w[b A a B z Z é Ä ab Ab 1 10 2]]
+    }.each do |key_type, (table, keys)|
+      it "goes by the order of their bytes: #{key_type}" do
+        Leasehold.configuration.verification_page_rows = 3
+        things = model(table, key_type, keys)
+        verify(things)
+        expect(claimed(things, :name)).to match_array(keys.each_index.map { |number| "name-#{number}" })
+
+        things.where(id: keys.first).delete_all
+        things.where(id: keys.last).update_all(name: "changed")
+        expect(verify(things)).to include(missing: 1, extra: 2)
+        expect(claimed(things, :name)).to match_array((1...keys.size - 1).map { |number| "name-#{number}" } + ["changed"])
+      ensure
+        ActiveRecord::Base.connection.execute("DROP TABLE #{table}")
+      end
+    end
+  end
+
   it "corrects all that may be corrected in 100,000 rows, and touches nothing else (V01 to V06)" do
     Leasehold.configuration.recent_within_seconds = 0.001
     insert_users(1..100_000)

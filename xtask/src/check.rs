@@ -1,5 +1,6 @@
-//! Lints and tests: cargo, step by step, with a headed section for each and a summary.
+//! Lints and tests, step by step, with a headed section for each and a summary.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -9,26 +10,36 @@ use tokio::process::Command;
 use crate::process::Group;
 use leasehold_tests::nested_cargo::package_variables;
 
-/// One run of cargo.
+/// One run of cargo, or of another program.
 struct Step {
     name: &'static str,
+    program: &'static str,
+    /// From the project's root.
+    directory: &'static str,
     arguments: &'static [&'static str],
 }
 
+impl Step {
+    const fn cargo(name: &'static str, arguments: &'static [&'static str]) -> Self {
+        Self { name, program: "cargo", directory: ".", arguments }
+    }
+}
+
 const LINT: &[Step] = &[
-    Step { name: "format", arguments: &["fmt", "--all", "--check"] },
-    Step { name: "clippy", arguments: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"] },
+    Step::cargo("format", &["fmt", "--all", "--check"]),
+    Step::cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
 ];
 
-const TEST: &[Step] = &[Step { name: "test", arguments: &["test", "--workspace", "--no-fail-fast"] }];
+const TEST: &[Step] = &[
+    Step::cargo("test", &["test", "--workspace", "--no-fail-fast"]),
+    // Last: its server is the one that the tests before have built.
+    Step { name: "gem", program: "rake", directory: "ruby", arguments: &["spec"] },
+];
 
 const FIX: &[Step] = &[
-    Step {
-        name: "clippy",
-        arguments: &["clippy", "--workspace", "--all-targets", "--fix", "--allow-dirty", "--allow-staged"],
-    },
+    Step::cargo("clippy", &["clippy", "--workspace", "--all-targets", "--fix", "--allow-dirty", "--allow-staged"]),
     // Last, since clippy's changes may need it.
-    Step { name: "format", arguments: &["fmt", "--all"] },
+    Step::cargo("format", &["fmt", "--all"]),
 ];
 
 /// How a step went.
@@ -75,22 +86,24 @@ async fn run_all(steps: impl IntoIterator<Item = &Step>) -> Result<()> {
 }
 
 async fn run(step: &Step) -> Result<Outcome> {
-    println!("\n== {}: cargo {} ==", step.name, step.arguments.join(" "));
+    println!("\n== {}: {} {} ==", step.name, step.program, step.arguments.join(" "));
     let start = Instant::now();
-    let mut cargo = Group::start(cargo().args(step.arguments).stdin(Stdio::null()))?;
-    let passed = cargo.wait().await?.success();
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(step.directory);
+    let mut group =
+        Group::start(as_a_person(step.program).args(step.arguments).current_dir(directory).stdin(Stdio::null()))?;
+    let passed = group.wait().await?.success();
     let outcome = Outcome { name: step.name, passed, elapsed: start.elapsed() };
     println!("-- {}", line(&outcome));
     Ok(outcome)
 }
 
-/// Cargo as a person calls it.
-fn cargo() -> Command {
-    let mut cargo = Command::new("cargo");
+/// A program as a person calls it.
+fn as_a_person(program: &str) -> Command {
+    let mut command = Command::new(program);
     for name in package_variables() {
-        cargo.env_remove(name);
+        command.env_remove(name);
     }
-    cargo
+    command
 }
 
 fn line(outcome: &Outcome) -> String {
@@ -104,8 +117,8 @@ mod tests {
 
     use super::*;
 
-    const PASSES: Step = Step { name: "passes", arguments: &["--version"] };
-    const FAILS: Step = Step { name: "fails", arguments: &["no-such-subcommand"] };
+    const PASSES: Step = Step::cargo("passes", &["--version"]);
+    const FAILS: Step = Step::cargo("fails", &["no-such-subcommand"]);
 
     #[tokio::test]
     async fn a_failed_step_fails_the_whole_but_hides_no_other() {

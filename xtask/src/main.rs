@@ -51,12 +51,20 @@ async fn main() -> ExitCode {
 async fn run(command: Command) -> Result<()> {
     match command {
         Command::Test => {
-            needs::install(needs::FOR_TESTS)?;
+            // Ruby before its gems: it is asked which of them it has.
+            needs::install(needs::FOR_EXTENSION)?;
+            needs::install(&[needs::FOR_TESTS, needs::FOR_GEM].concat())?;
             needs::install_components()?;
             check::test().await
         }
-        Command::Lint => check::lint().await,
-        Command::Fix => check::fix().await,
+        Command::Lint => {
+            needs::install(needs::FOR_EXTENSION)?;
+            check::lint().await
+        }
+        Command::Fix => {
+            needs::install(needs::FOR_EXTENSION)?;
+            check::fix().await
+        }
         Command::Bench(arguments) => bench::run(arguments).await,
     }
 }

@@ -6,25 +6,43 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// A program, and the Debian package that brings it.
+/// What is needed, and the Debian package that brings it.
+#[derive(Clone, Copy)]
 pub(crate) struct Need {
-    program: &'static str,
+    sign: Sign,
     package: &'static str,
-    // Where it may lie beside the `PATH`; a `*` is any one directory.
-    directory: Option<&'static str>,
+}
+
+/// What shows that a need is met.
+#[derive(Clone, Copy)]
+enum Sign {
+    /// A program on the `PATH`.
+    Program(&'static str),
+    /// A program on the `PATH`, or a file of this name in a directory; a `*` is any one directory.
+    ProgramOrFile(&'static str, &'static str),
+    /// A gem that Ruby finds.
+    Gem(&'static str),
 }
 
 impl Need {
     const fn on_path(program: &'static str, package: &'static str) -> Self {
-        Self { program, package, directory: None }
+        Self { sign: Sign::Program(program), package }
     }
 
     const fn also_in(directory: &'static str, program: &'static str, package: &'static str) -> Self {
-        Self { program, package, directory: Some(directory) }
+        Self { sign: Sign::ProgramOrFile(program, directory), package }
+    }
+
+    const fn gem(name: &'static str, package: &'static str) -> Self {
+        Self { sign: Sign::Gem(name), package }
     }
 
     fn is_met(&self) -> bool {
-        is_present(self.program) || self.directory.is_some_and(|directory| lies_in(directory, self.program))
+        match self.sign {
+            Sign::Program(program) => is_present(program),
+            Sign::ProgramOrFile(program, directory) => is_present(program) || lies_in(directory, program),
+            Sign::Gem(name) => succeeds_quietly(Command::new("ruby").args(["-e", "gem ARGV.fetch(0)", name])),
+        }
     }
 }
 
@@ -37,6 +55,30 @@ pub(crate) const FOR_TESTS: &[Need] = &[
     Need::also_in("/usr/lib/postgresql/*/bin", "postgres", "postgresql"),
     Need::on_path("setpriv", "util-linux"),
     Need::on_path("unshare", "util-linux"),
+];
+
+/// To compile the Ruby extension, as lints do too.
+pub(crate) const FOR_EXTENSION: &[Need] = &[
+    Need::on_path("cc", "build-essential"),
+    Need::on_path("ruby", "ruby"),
+    Need::also_in("/usr/include/*", "ruby.h", "ruby-dev"),
+    Need::also_in("/usr/lib/*/lib", "libclang.so", "libclang-dev"),
+];
+
+/// For the tests of the gem.
+pub(crate) const FOR_GEM: &[Need] = &[
+    Need::on_path("grpc_tools_ruby_protoc", "ruby-grpc-tools"),
+    Need::on_path("rake", "rake"),
+    Need::on_path("rspec", "ruby-rspec"),
+    Need::on_path("yard", "yard"),
+    Need::gem("activejob", "ruby-activejob"),
+    Need::gem("activerecord", "ruby-activerecord"),
+    Need::gem("googleapis-common-protos-types", "ruby-googleapis-common-protos-types"),
+    Need::gem("grpc", "ruby-grpc"),
+    Need::gem("pg", "ruby-pg"),
+    Need::gem("rails", "ruby-rails"),
+    Need::gem("railties", "ruby-railties"),
+    Need::gem("sidekiq", "ruby-sidekiq"),
 ];
 
 /// For the rows of `cargo xtask bench` that have etcd as their peer.
@@ -132,6 +174,7 @@ mod tests {
     #[test]
     fn only_what_is_missing_is_asked_for() {
         assert_eq!(missing(&[PRESENT, ABSENT, ABSENT_TOO]), ["leasehold-no-such-package"]);
+        assert_eq!(missing(&[Need::gem("leasehold-no-such-gem", "leasehold-no-such-gem")]), ["leasehold-no-such-gem"]);
         assert!(missing(&[PRESENT]).is_empty());
     }
 

@@ -9,6 +9,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("bindings", &["core"]),
     ("core", &[]),
     ("proto", &[]),
+    ("ruby/ext/leasehold", &["bindings"]),
     ("server", &["core", "proto"]),
     ("tests", &["core", "proto", "server"]),
     ("xtask", &["core", "proto", "server", "tests"]),

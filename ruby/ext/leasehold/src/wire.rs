@@ -1,103 +1,159 @@
 //! The server's answer to ListRecords as it comes off the wire. Ruby's objects for it cost many times what comparing them
-//! does, so none is made.
+//! does, so none is made; and nothing is copied but into the engine's columns.
 
-use leasehold_bindings::DetailedError;
-use leasehold_bindings::Timestamp;
 use leasehold_bindings::verify::{RecordRef, Records};
-use prost::Message;
+use leasehold_bindings::{DetailedError, Timestamp};
+use prost::encoding::{DecodeContext, WireType, decode_varint, skip_field};
 
 /// `Record.Status.ACTIVE`.
-const ACTIVE: i32 = 1;
-
-/// Of `ListRecordsResponse`, and of what is in it, the fields that verification looks at.
-#[derive(Clone, PartialEq, Message)]
-struct ListRecordsResponse {
-    #[prost(message, repeated, tag = "1")]
-    records: Vec<Record>,
-    #[prost(bool, tag = "2")]
-    truncated: bool,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Record {
-    #[prost(message, optional, tag = "2")]
-    metadata: Option<Metadata>,
-    #[prost(int32, tag = "4")]
-    status: i32,
-    #[prost(message, optional, tag = "7")]
-    updated_at: Option<WireTime>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Metadata {
-    #[prost(message, optional, tag = "1")]
-    bucket: Option<Bucket>,
-    #[prost(message, optional, tag = "2")]
-    subject: Option<Subject>,
-    #[prost(message, optional, tag = "3")]
-    source: Option<Source>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Bucket {
-    #[prost(int32, tag = "1")]
-    bucket_type: i32,
-    #[prost(string, tag = "2")]
-    value: String,
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-struct Subject {
-    #[prost(int32, tag = "1")]
-    subject_type: i32,
-    #[prost(int64, tag = "2")]
-    id: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Source {
-    #[prost(bytes = "vec", tag = "2")]
-    id: Vec<u8>,
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-struct WireTime {
-    #[prost(int64, tag = "1")]
-    seconds: i64,
-    #[prost(int32, tag = "2")]
-    nanos: i32,
-}
+const ACTIVE: u64 = 1;
 
 /// The records of an answer, and whether more remain.
 ///
 /// # Errors
 /// It is no answer to ListRecords.
 pub(crate) fn records(answer: &[u8], now: Timestamp) -> Result<(Records, bool), DetailedError> {
-    let answer = ListRecordsResponse::decode(answer).map_err(|error| DetailedError {
+    read(answer, now).map_err(|Malformed| DetailedError {
         code: "INVALID_ROWS",
-        message: format!("the server's records can't be read: {error}"),
+        message: "the server's records can't be read: they are no answer to ListRecords".into(),
         details: Vec::new(),
-    })?;
-    let mut records = Records::new(now);
-    for record in answer.records {
-        let metadata = record.metadata.unwrap_or_default();
-        let (bucket, subject) = (metadata.bucket.unwrap_or_default(), metadata.subject.unwrap_or_default());
-        records.record(RecordRef {
-            source_id: &metadata.source.unwrap_or_default().id,
-            bucket_type: bucket.bucket_type,
-            value: &bucket.value,
-            subject_type: subject.subject_type,
-            subject_id: subject.id,
-            updated_at: record.updated_at.unwrap_or_default().into(),
-            held: record.status != ACTIVE,
-        });
-    }
-    Ok((records, answer.truncated))
+    })
 }
 
-impl From<WireTime> for Timestamp {
-    fn from(time: WireTime) -> Self {
-        let micros = time.seconds.saturating_mul(1_000_000).saturating_add(i64::from(time.nanos / 1000));
-        Self::from_micros(u64::try_from(micros).unwrap_or(0))
+/// `ListRecordsResponse`: 1 records, 2 truncated.
+fn read(answer: &[u8], now: Timestamp) -> Result<(Records, bool), Malformed> {
+    let mut records = Records::new(now);
+    let mut truncated = false;
+    for field in Fields(answer) {
+        match field? {
+            (1, Field::Bytes(message)) => records.record(record(message)?),
+            (2, Field::Varint(value)) => truncated = value != 0,
+            _ => {}
+        }
+    }
+    Ok((records, truncated))
+}
+
+/// `Record`: 2 metadata, 4 status, 7 updated_at.
+fn record(message: &[u8]) -> Result<RecordRef<'_>, Malformed> {
+    let mut record = RecordRef {
+        source_id: &[],
+        bucket_type: 0,
+        value: "",
+        subject_type: 0,
+        subject_id: 0,
+        updated_at: Timestamp::MIN,
+        held: true,
+    };
+    for field in Fields(message) {
+        match field? {
+            (2, Field::Bytes(message)) => metadata(message, &mut record)?,
+            (4, Field::Varint(status)) => record.held = status != ACTIVE,
+            (7, Field::Bytes(message)) => record.updated_at = timestamp(message)?,
+            _ => {}
+        }
+    }
+    Ok(record)
+}
+
+/// `Metadata`: 1 bucket (1 type, 2 value), 2 subject (1 type, 2 id), 3 source (2 the row's key).
+fn metadata<'a>(message: &'a [u8], record: &mut RecordRef<'a>) -> Result<(), Malformed> {
+    for field in Fields(message) {
+        let (number, Field::Bytes(message)) = field? else { continue };
+        for field in Fields(message) {
+            match (number, field?) {
+                (1, (1, Field::Varint(number))) => record.bucket_type = number as i32,
+                (1, (2, Field::Bytes(value))) => record.value = text(value)?,
+                (2, (1, Field::Varint(number))) => record.subject_type = number as i32,
+                (2, (2, Field::Varint(id))) => record.subject_id = id as i64,
+                (3, (2, Field::Bytes(id))) => record.source_id = id,
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `google.protobuf.Timestamp`: 1 seconds, 2 nanos.
+fn timestamp(message: &[u8]) -> Result<Timestamp, Malformed> {
+    let (mut seconds, mut nanos) = (0, 0);
+    for field in Fields(message) {
+        match field? {
+            (1, Field::Varint(value)) => seconds = value as i64,
+            (2, Field::Varint(value)) => nanos = value as i64,
+            _ => {}
+        }
+    }
+    let micros = seconds.saturating_mul(1_000_000).saturating_add(nanos / 1000);
+    Ok(Timestamp::from_micros(u64::try_from(micros).unwrap_or(0)))
+}
+
+fn text(bytes: &[u8]) -> Result<&str, Malformed> {
+    std::str::from_utf8(bytes).map_err(|_| Malformed)
+}
+
+/// The bytes are not the message that they should be.
+struct Malformed;
+
+impl From<prost::DecodeError> for Malformed {
+    fn from(_: prost::DecodeError) -> Self {
+        Self
+    }
+}
+
+/// A message's fields, by number, where they lie.
+struct Fields<'a>(&'a [u8]);
+
+enum Field<'a> {
+    Varint(u64),
+    Bytes(&'a [u8]),
+    Other,
+}
+
+impl<'a> Fields<'a> {
+    fn field(&mut self) -> Result<(u32, Field<'a>), Malformed> {
+        let key = self.varint()?;
+        let number = u32::try_from(key >> 3).map_err(|_| Malformed)?;
+        let field = match WireType::try_from(key & 7)? {
+            WireType::Varint => Field::Varint(self.varint()?),
+            WireType::LengthDelimited => {
+                let length = usize::try_from(self.varint()?).map_err(|_| Malformed)?;
+                let split = self.0.split_at_checked(length);
+                let (bytes, rest) = split.ok_or(Malformed)?;
+                self.0 = rest;
+                Field::Bytes(bytes)
+            }
+            other => {
+                skip_field(other, number, &mut self.0, DecodeContext::default())?;
+                Field::Other
+            }
+        };
+        Ok((number, field))
+    }
+}
+
+impl Fields<'_> {
+    fn varint(&mut self) -> Result<u64, Malformed> {
+        // Nearly all of them are one byte long.
+        if let [byte @ 0..0x80, rest @ ..] = self.0 {
+            self.0 = rest;
+            return Ok(u64::from(*byte));
+        }
+        Ok(decode_varint(&mut self.0)?)
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<(u32, Field<'a>), Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let field = self.field();
+        if field.is_err() {
+            self.0 = &[];
+        }
+        Some(field)
     }
 }

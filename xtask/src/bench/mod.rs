@@ -16,6 +16,7 @@ mod saves_postgres_vs_pgbench;
 mod saves_vs_etcd;
 mod server;
 mod ten_million;
+mod verify_ruby_vs_plain;
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -103,6 +104,8 @@ enum Name {
     Restart10m,
     /// The median time to list 10 outstanding leases after a million were settled, beside that after none
     LeasesAfterMillion,
+    /// Claims a second that a verification compares from Ruby, beside the algorithm in plain Ruby
+    VerifyRubyVsPlain,
 }
 
 /// What rows share within one run of the command.
@@ -177,6 +180,7 @@ async fn measure(name: Name, context: &Context) -> Result<Row> {
         Name::Memory10m => Ok(context.ten_million().await?.memory_row()),
         Name::Restart10m => Ok(context.ten_million().await?.restart_row()),
         Name::LeasesAfterMillion => million_leases::row().await,
+        Name::VerifyRubyVsPlain => verify_ruby_vs_plain::row().await,
     }
 }
 

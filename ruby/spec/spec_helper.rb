@@ -2,6 +2,9 @@
 
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
 
+# What gRPC says of refused handshakes is looked for in the errors.
+ENV["GRPC_VERBOSITY"] ||= "NONE"
+
 require "leasehold"
 
 Dir[File.join(__dir__, "support/*.rb")].sort.each { |path| require path }

@@ -112,11 +112,10 @@ RSpec.describe "sessions" do
 
     it "learns from a refusal which claims were in the way (V06)" do
       run = run([]) { |session| session.rows([row(1, "alice"), row(2, "bob")], now: now) }
-      run.proceed
-      expect(run.next.creates.size).to eq(2)
+      expect(next_update(run).creates.size).to eq(2)
       rejected = Leasehold::RejectedClaim.new(list: :create, position: 0, bucket_type: 4, code: "CLAIM_BUSY")
       run.updated(Leasehold::Error::Busy.new("busy", code: "CLAIM_BUSY", rejected: [rejected]))
-      expect(run.next.creates.map(&:bucket_value)).to eq(["bob"])
+      expect(next_update(run).creates.map(&:bucket_value)).to eq(["bob"])
       run.updated(Leasehold::Error::Unavailable.new("away"))
       expect(finish(run).report).to include(failed: 1, created: 0)
     end

@@ -64,6 +64,12 @@ module Support
       run
     end
 
+    # The update that a run comes to, on this page or after it.
+    def next_update(run)
+      run.proceed while run.next.is_a?(Leasehold::Verification::PageDone)
+      run.next
+    end
+
     # All updates of a run.
     def updates_of(run)
       updates = []

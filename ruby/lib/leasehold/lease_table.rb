@@ -4,6 +4,7 @@ module Leasehold
   # The leases that a database's committed transactions were written under: `cells_outstanding_leases` of one connection.
   # Each database has its own, so this is not a model.
   class LeaseTable
+    # The table, under the name that cells know.
     NAME = "cells_outstanding_leases"
     # The function and the trigger that refuse a COMMIT under a lease that may have been given up.
     GUARD = "cells_outstanding_leases_refuse_late_commit"

@@ -29,6 +29,7 @@ module Leasehold
       [rows.sort_by { |uuid, created_at| [created_at, uuid] }.first(limit), now]
     end
 
+    # Takes a lease that is settled out of whichever table it is in.
     def delete(uuid)
       @tables.each { |table| table.delete(uuid) }
     end

@@ -17,6 +17,7 @@ module Leasehold
       define_method(name) { |event| write(level, name, event) }
     end
 
+    # Not Rails' own, where another is configured.
     def logger
       Leasehold.configuration.logger
     end

@@ -188,7 +188,6 @@ RSpec.describe "claims of a transaction", :rails do
     it "roll the lease back where another callback raises after the begin" do
       refuse = Object.new.tap { |record| record.extend(Leasehold::Transactions::Record) }
       refuse.define_singleton_method(:before_committed!) { raise "refused" }
-      refuse.define_singleton_method(:rolledback!) { |**| nil }
       seen = calls do
         expect do
           User.transaction do
@@ -226,7 +225,6 @@ RSpec.describe "claims of a transaction", :rails do
   it "are begun also where a callback on the way to COMMIT makes them" do
     late = Object.new.tap { |record| record.extend(Leasehold::Transactions::Record) }
     late.define_singleton_method(:before_committed!) { User.create!(username: "bob") }
-    late.define_singleton_method(:committed!) { |**| nil }
     User.transaction do
       User.create!(username: "alice")
       connection.add_transaction_record(late)

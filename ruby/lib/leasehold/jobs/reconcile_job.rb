@@ -7,6 +7,7 @@ module Leasehold
   class ReconcileJob < ActiveJob::Base
     queue_as { Leasehold.configuration.queue }
 
+    # @return [Hash{Symbol => Object}] what the run has done
     def perform
       Reconciler.new.run
     end

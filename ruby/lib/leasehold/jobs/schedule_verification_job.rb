@@ -8,6 +8,7 @@ module Leasehold
   class ScheduleVerificationJob < ActiveJob::Base
     queue_as { Leasehold.configuration.queue }
 
+    # Schedules them.
     def perform
       settings = Leasehold.configuration
       start = rand * settings.verification_jitter_seconds

@@ -1,13 +1,14 @@
 # frozen_string_literal: true
 
 module Leasehold
+  # Help for an application's own specs.
   module RSpec
     # What the shared examples say about records. They look at the calls that the client makes; it may be a real server
     # that answers, or `stub_claims_server`.
     module ClaimsHelpers
       # In the place of a server, one that refuses nothing and remembers nothing.
       class YesClient
-        def begin_update(creates: [], destroys: [], **) # rubocop:disable Lint/UnusedMethodArgument
+        def begin_update(**)
           Leasehold::Lease.new(uuid: SecureRandom.uuid, fence: 1)
         end
 

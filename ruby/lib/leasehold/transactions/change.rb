@@ -53,14 +53,12 @@ module Leasehold
       end
 
       # ActiveRecord takes a savepoint within an unjoinable transaction for the end, but it is not.
-      def committed!(should_run_callbacks: true) # rubocop:disable Lint/UnusedMethodArgument
+      def committed!(**)
         return if taken?
         return @connection.add_transaction_record(self) unless Record.outside?(@connection)
 
         Events.publish(:unclaimed, record: record.class.name, attribute: attribute.name)
       end
-
-      def rolledback!(force_restore_state: false, should_run_callbacks: true); end
     end
   end
 end

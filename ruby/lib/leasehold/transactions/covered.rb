@@ -17,10 +17,6 @@ module Leasehold
       def before_committed!
         Update.begin(@connection) unless Update.begun?(@connection.current_transaction)
       end
-
-      def committed!(should_run_callbacks: true); end
-
-      def rolledback!(force_restore_state: false, should_run_callbacks: true); end
     end
   end
 end

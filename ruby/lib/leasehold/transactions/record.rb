@@ -24,6 +24,15 @@ module Leasehold
       def trigger_transactional_callbacks?
         true
       end
+
+      # Told right before COMMIT, or the release of a savepoint in an unjoinable transaction.
+      def before_committed!; end
+
+      # Told after it.
+      def committed!(**); end
+
+      # Told after a rollback.
+      def rolledback!(**); end
     end
   end
 end

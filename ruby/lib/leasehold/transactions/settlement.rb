@@ -14,16 +14,14 @@ module Leasehold
         @table = LeaseTable.new(connection)
       end
 
-      def before_committed!; end
-
       # ActiveRecord tells so also where a callback of a model has failed, since the transaction is committed all the same.
-      def committed!(should_run_callbacks: true) # rubocop:disable Lint/UnusedMethodArgument
+      def committed!(**)
         leave_to_reconciliation_what_fails(:commit) { commit }
       end
 
       # The lease's row is the only proof of what became of the transaction (R02). That the row is missing proves that it
       # was rolled back only where the session is still the one that was to commit: another may look too early.
-      def rolledback!(force_restore_state: false, should_run_callbacks: true) # rubocop:disable Lint/UnusedMethodArgument
+      def rolledback!(**)
         leave_to_reconciliation_what_fails(:rollback) do
           written, session = @table.look(@uuid)
           next commit if written

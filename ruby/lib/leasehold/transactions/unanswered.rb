@@ -19,11 +19,7 @@ module Leasehold
         @key = key
       end
 
-      def before_committed!; end
-
-      def committed!(should_run_callbacks: true); end
-
-      def rolledback!(force_restore_state: false, should_run_callbacks: true) # rubocop:disable Lint/UnusedMethodArgument
+      def rolledback!(**)
         give_up
       end
 

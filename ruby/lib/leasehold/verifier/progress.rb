@@ -4,6 +4,7 @@ module Leasehold
   class Verifier
     # How far a model's verification has come, in the model's database, and the lock under which it goes on.
     class Progress
+      # The table.
       NAME = "cells_claims_verifications"
 
       # @param dry_run [Boolean] begin at the beginning, and keep nothing

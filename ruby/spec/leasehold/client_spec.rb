@@ -38,6 +38,8 @@ RSpec.describe Leasehold::Client do
     page = client.list_records(source_type: Support::Claims::USERS_TABLE, bucket_types: [Support::Claims::USERNAMES])
     expect(page.records.map(&:claim)).to eq([claim])
     expect(page).not_to be_truncated
+    expect(page.server_time).to be_within(600).of(Time.now)
+    expect(client.list_leases.server_time).to be >= page.server_time
     expect(client.get_record(claim.bucket_type, "ALICE").cell_id).to eq(1)
 
     later = client.begin_update(destroys: [claim.to_h])

@@ -1,0 +1,45 @@
+# frozen_string_literal: true
+
+require "leasehold/client"
+
+RSpec.describe Leasehold::Configuration do
+  let(:configuration) do
+    described_class.new.tap do |fine|
+      fine.address = "127.0.0.1:7171"
+      fine.cell_id = 1
+      fine.tls = { insecure: true }
+    end
+  end
+
+  it "refuses what cannot work, by name" do
+    expect(configuration.validate!).to be(configuration)
+    {
+      address: [nil, "", "host", "http://host:7171", 7171], cell_id: [nil, 0, -1, "1"], tls: [nil, true],
+      tries: [0, 1.5], max_concurrent_begins: [0], request_deadline_seconds: [0, -1, "1", nil]
+    }.each do |name, values|
+      values.each do |value|
+        wrong = configuration.dup.tap { |copy| copy.public_send("#{name}=", value) }
+        expect { wrong.validate! }.to raise_error(Leasehold::Error::Misconfigured, /`#{name}` is/), "#{name} #{value.inspect}"
+      end
+    end
+  end
+
+  it "asks the block for flags, and has them all on without one" do
+    expect(configuration.feature_enabled?(:any)).to be(true)
+    configuration.feature_enabled { |flag| flag == :one && :yes }
+    expect([configuration.feature_enabled?(:one), configuration.feature_enabled?(:other)]).to eq([true, false])
+  end
+
+  it "makes the process's client anew once it is changed" do
+    before = Leasehold.configuration
+    Leasehold.instance_variable_set(:@configuration, configuration)
+    Leasehold.reset_client
+    first = Leasehold.client
+    expect(Leasehold.client).to be(first)
+    Leasehold.configure { |settings| settings.cell_id = 2 }
+    expect(Leasehold.client).not_to be(first)
+  ensure
+    Leasehold.instance_variable_set(:@configuration, before)
+    Leasehold.reset_client
+  end
+end

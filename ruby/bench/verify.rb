@@ -185,7 +185,8 @@ growth = measured.transform_values { |runs| runs.map(&:last).max.round(1) }
 ratio = (rates.values_at("arrays", "hashes").min.to_f / rates["plain"]).round(2)
 
 if options[:json]
-  puts JSON.generate(ours: rates.values_at("arrays", "hashes").min, peer: rates["plain"], ratio: ratio, rates: rates, growth_mb: growth)
+  ours = rates.values_at("arrays", "hashes").min
+  puts JSON.generate(ours: ours, peer: rates["plain"], ratio: ratio, rates: rates, growth_mb: growth)
 else
   rates.each { |name, rate| puts format("%-8s %10d claims/s, memory %+.1f MB", name, rate, growth[name]) }
   puts format("ratio    %10.2f", ratio)

@@ -37,8 +37,8 @@ module Leasehold
       @lock = Mutex.new
     end
 
-    # Takes a lease on all creates and destroys, or on none. Both tries carry one idempotency key, so that the second gets
-    # the lease of the first.
+    # Takes a lease on all creates and destroys, or on none. Both tries carry one idempotency key, so that the second
+    # gets the lease of the first.
     #
     # @param creates [Array<Claim, Hash>]
     # @param destroys [Array<Claim, Hash>]

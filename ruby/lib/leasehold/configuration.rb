@@ -90,7 +90,7 @@ module Leasehold
     # @raise [Error::Misconfigured] naming the setting, and what it has to be
     # @return [self]
     def validate!
-      check(:address, "host and port of the claims server") { |value| value.is_a?(String) && value.match?(%r{\A[^\s/]+:\d+\z}) }
+      check(:address, "host and port of the claims server") { |value| value.to_s.match?(%r{\A[^\s/]+:\d+\z}) }
       check(:cell_id, "the number of this cell, 1 or more") { |value| value.is_a?(Integer) && value.positive? }
       check(:tls, "`{ ca:, certificate:, key: }`, or `{ insecure: true }`") { |value| value.is_a?(Hash) }
       %i[tries max_concurrent_begins circuit_failures].each do |name|

@@ -5,18 +5,20 @@ require "json"
 require "leasehold/native"
 
 module Leasehold
-  # What a cell does about leases that were never settled. It never calls out: take the step that {#next} says, feed back
-  # what came of it, until it is {Done}. One thread at a time.
+  # What a cell does about leases that were never settled. It never calls out: take the step that {#next} says, feed
+  # back what came of it, until it is {Done}. One thread at a time.
   class Reconciliation
     # List a page of the cell's outstanding leases, and feed {#leases}.
     ListLeases = Struct.new(:cursor)
     # Find the local rows of these leases, and feed {#rows}.
     FindRows = Struct.new(:leases)
-    # List at most `limit` local rows that are at least this old, by age and lease, after `[created_at, uuid]`; feed {#rows}.
+    # List at most `limit` local rows that are at least this old, by age and lease, after `[created_at, uuid]`; feed
+    # {#rows}.
     ListRows = Struct.new(:after, :min_age_seconds, :limit)
     # Commit or roll back a lease (`:committed`, `:rolled_back`), and feed {#settled}.
     Settle = Struct.new(:lease, :outcome)
-    # Delete the local row, whose lease is `:committed`, `:lost` (say so to people first) or `:forgotten`; feed {#deleted}.
+    # Delete the local row, whose lease is `:committed`, `:lost` (say so to people first) or `:forgotten`; feed
+    # {#deleted}.
     DeleteRow = Struct.new(:lease, :fate)
     # The run is over.
     Done = Class.new

@@ -3,7 +3,9 @@
 module Leasehold
   # What a cell claims or gives up: a bucket, whom it is for and the row that it comes out of. Wherever the client takes
   # a claim, a Hash with the same keys will do; a destroy may leave out subject and source.
-  Claim = Struct.new(:bucket_type, :bucket_value, :subject_type, :subject_id, :source_type, :source_id, keyword_init: true)
+  Claim = Struct.new(
+    :bucket_type, :bucket_value, :subject_type, :subject_id, :source_type, :source_id, keyword_init: true
+  )
 
   # A begun update: `uuid` settles it, `fence` is larger than that of every lease before.
   Lease = Struct.new(:uuid, :fence, keyword_init: true)
@@ -11,8 +13,8 @@ module Leasehold
   # A lease that is begun and not settled, as the server lists it.
   OutstandingLease = Struct.new(:uuid, :created_at, :updated_at, keyword_init: true)
 
-  # Some outstanding leases; `cursor` leads to the next page and is nil on the last. `server_time` is the server's clock,
-  # by which the age of these leases is to be judged.
+  # Some outstanding leases; `cursor` leads to the next page and is nil on the last. `server_time` is the server's
+  # clock, by which the age of these leases is to be judged.
   LeasePage = Struct.new(:leases, :cursor, :server_time, keyword_init: true)
 
   # What a claim holds, as the server shows it.

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use leasehold_bindings::verify::Step;
 use leasehold_bindings::{Catalogue, ClaimRequest, DetailedError, List, Refused, SourceId, Updated, Verification};
-use magnus::{Error, RArray, RModule, RString, Ruby, Value, function, method, prelude::*};
+use magnus::{Error, IntoValue, RArray, RModule, RString, Ruby, Value, function, method, prelude::*};
 
 use crate::columns;
 use crate::errors::{self, guard};
@@ -45,8 +45,8 @@ impl Session {
         })
     }
 
-    fn step(ruby: &Ruby, session: &Self) -> Result<RArray, Error> {
-        session.with(ruby, |run| step(ruby, run.step()))
+    fn step(ruby: &Ruby, session: &Self) -> Result<Value, Error> {
+        session.with(ruby, |run| Ok(step(ruby, run.step())))
     }
 
     fn bound(ruby: &Ruby, session: &Self, bound: Option<RString>) -> Result<(), Error> {
@@ -142,36 +142,24 @@ impl Session {
     }
 }
 
-fn step(ruby: &Ruby, step: &Step) -> Result<RArray, Error> {
+fn step(ruby: &Ruby, step: &Step) -> Value {
     let bytes = |id: &SourceId| (!id.is_empty()).then(|| ruby.str_from_slice(id.as_bytes()));
     let name = |name: &str| ruby.to_symbol(name);
-    let array = ruby.ary_new();
     match step {
-        Step::FindBound { after, rows } => {
-            array.cat(&[name("find_bound").as_value(), value(ruby, bytes(after)), value(ruby, *rows)])?
-        }
-        Step::ListRecords { after, upto } => {
-            array.cat(&[name("list_records").as_value(), value(ruby, bytes(after)), value(ruby, bytes(upto))])?
-        }
-        Step::ReadRows { after, upto } => {
-            array.cat(&[name("read_rows").as_value(), value(ruby, bytes(after)), value(ruby, bytes(upto))])?
-        }
+        Step::FindBound { after, rows } => (name("find_bound"), bytes(after), *rows).into_value_with(ruby),
+        Step::ListRecords { after, upto } => (name("list_records"), bytes(after), bytes(upto)).into_value_with(ruby),
+        Step::ReadRows { after, upto } => (name("read_rows"), bytes(after), bytes(upto)).into_value_with(ruby),
         Step::ReadAgain { ids } => {
-            array.cat(&[name("read_again").as_value(), ruby.ary_from_iter(ids.iter().map(bytes)).as_value()])?
+            let ids = ruby.ary_from_iter(ids.iter().map(bytes));
+            (name("read_again"), ids).into_value_with(ruby)
         }
-        Step::Update(update) => array.cat(&[
-            name("update").as_value(),
-            claims(ruby, &update.creates).as_value(),
-            claims(ruby, &update.destroys).as_value(),
-        ])?,
-        Step::PageDone => array.cat(&[name("page_done")])?,
-        Step::Done => array.cat(&[name("done")])?,
+        Step::Update(update) => {
+            let (creates, destroys) = (claims(ruby, &update.creates), claims(ruby, &update.destroys));
+            (name("update"), creates, destroys).into_value_with(ruby)
+        }
+        Step::PageDone => (name("page_done"),).into_value_with(ruby),
+        Step::Done => (name("done"),).into_value_with(ruby),
     }
-    Ok(array)
-}
-
-fn value(ruby: &Ruby, value: impl magnus::IntoValue) -> Value {
-    value.into_value_with(ruby)
 }
 
 /// Claims as Arrays, in the order of the members of `Leasehold::Claim`.

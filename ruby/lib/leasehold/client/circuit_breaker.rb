@@ -2,8 +2,8 @@
 
 module Leasehold
   class Client
-    # Keeps begins from piling up: at most `limit` are under way, and after `failures` in a row that got no answer none is
-    # sent for `open_seconds`; then one is let through, and what becomes of it decides for the rest.
+    # Keeps begins from piling up: at most `limit` are under way, and after `failures` in a row that got no answer none
+    # is sent for `open_seconds`; then one is let through, and what becomes of it decides for the rest.
     #
     # Settling never passes here: it frees what others wait for.
     class CircuitBreaker

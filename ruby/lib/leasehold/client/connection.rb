@@ -4,7 +4,7 @@ module Leasehold
   class Client
     # What belongs to one process: its channel, and the breaker that counts its begins.
     class Connection
-      # The contract's stub, but for records, which stay as they came off the wire: they are many, and objects are dear.
+      # The contract's stub, but for records, which stay as they came off the wire: they are many, and objects dear.
       class Stub < Gitlab::Cells::TopologyService::Claims::V1::ClaimService::Stub
         SERVICE = Gitlab::Cells::TopologyService::Claims::V1::ClaimService::Service
         LIST_RECORDS = "/#{SERVICE.service_name}/ListRecords"

@@ -91,8 +91,12 @@ module Leasehold
         V1::Metadata.new(
           bucket: V1::Bucket.new(type: claim[:bucket_type], value: claim[:bucket_value]),
           subject: claim[:subject_id] && V1::Subject.new(type: claim[:subject_type], id: claim[:subject_id]),
-          source: claim[:source_id] && V1::Source.new(type: claim[:source_type], rails_primary_key_id: claim[:source_id].b)
+          source: claim[:source_id] && source(claim)
         )
+      end
+
+      def source(claim)
+        V1::Source.new(type: claim[:source_type], rails_primary_key_id: claim[:source_id].b)
       end
 
       # What does not even fit into a message. The error's own words are left out, since they quote the value.

@@ -22,51 +22,53 @@ module Leasehold
         GRPC::Core::StatusCodes::UNAUTHENTICATED => ["UNAUTHENTICATED", Error::Unauthenticated]
       }.freeze
 
-      module_function
-
-      # @param status [GRPC::BadStatus]
-      # @return [Error]
-      def error(status)
-        details = details(status)
-        info = details[Google::Rpc::ErrorInfo]
-        code, error = kind(status, info)
-        error.new(
-          status.details,
-          code: code,
-          rejected: rejected(details[V1::RejectedClaims]),
-          retry_after_seconds: delay(details[Google::Rpc::RetryInfo]),
-          metadata: info ? info.metadata.to_h : {}
-        )
-      end
-
-      def kind(status, info)
-        known = info && Error::BY_CODE[info.reason]
-        return [info.reason, known] if known
-
-        BY_STATUS.fetch(status.code) { ["GRPC_#{status.code}", Error::Internal] }
-      end
-
-      # The details that we know, by their class.
-      def details(status)
-        rich = status.to_rpc_status
-        classes = [Google::Rpc::ErrorInfo, Google::Rpc::RetryInfo, V1::RejectedClaims]
-        classes.to_h { |type| [type, rich&.details&.find { |any| any.is(type) }&.unpack(type)] }
-      end
-
-      def rejected(claims)
-        claims ? claims.groups.flat_map { |group| group.claims.flat_map { |some| places(group.reason, some) } } : []
-      end
-
-      def places(code, claims)
-        number = claims.bucket_type
-        number = Messages::V1::Bucket::Type.resolve(number) if number.is_a?(Symbol)
-        { create: claims.create_positions, destroy: claims.destroy_positions }.flat_map do |list, positions|
-          positions.map { |at| RejectedClaim.new(list: list, position: at, bucket_type: number, code: code) }
+      class << self
+        # @param status [GRPC::BadStatus]
+        # @return [Error]
+        def error(status)
+          details = details(status)
+          info = details[Google::Rpc::ErrorInfo]
+          code, error = kind(status, info)
+          error.new(
+            status.details,
+            code: code,
+            rejected: rejected(details[V1::RejectedClaims]),
+            retry_after_seconds: delay(details[Google::Rpc::RetryInfo]),
+            metadata: info ? info.metadata.to_h : {}
+          )
         end
-      end
 
-      def delay(info)
-        info && info.retry_delay.seconds + info.retry_delay.nanos / 1e9
+        private
+
+        def kind(status, info)
+          known = info && Error::BY_CODE[info.reason]
+          return [info.reason, known] if known
+
+          BY_STATUS.fetch(status.code) { ["GRPC_#{status.code}", Error::Internal] }
+        end
+
+        # The details that we know, by their class.
+        def details(status)
+          rich = status.to_rpc_status
+          classes = [Google::Rpc::ErrorInfo, Google::Rpc::RetryInfo, V1::RejectedClaims]
+          classes.to_h { |type| [type, rich&.details&.find { |any| any.is(type) }&.unpack(type)] }
+        end
+
+        def rejected(claims)
+          claims ? claims.groups.flat_map { |group| group.claims.flat_map { |some| places(group.reason, some) } } : []
+        end
+
+        def places(code, claims)
+          number = claims.bucket_type
+          number = Messages::V1::Bucket::Type.resolve(number) if number.is_a?(Symbol)
+          { create: claims.create_positions, destroy: claims.destroy_positions }.flat_map do |list, positions|
+            positions.map { |at| RejectedClaim.new(list: list, position: at, bucket_type: number, code: code) }
+          end
+        end
+
+        def delay(info)
+          info && info.retry_delay.seconds + info.retry_delay.nanos / 1e9
+        end
       end
     end
   end

@@ -44,8 +44,9 @@ RSpec.describe "claims for what bypasses callbacks", :rails do
   it "tries again what is under another lease" do
     id = insert("alice").first
     lease = as_cell(2) { Leasehold.client.begin_update(creates: [Support::Claims.username("alice", id: 9)]) }
-    expect { Leasehold::BulkUpdate.new(connection: User.connection, key: "k", creates: User.find(id).cells_claims_metadata, destroys: []).run }
-      .to raise_error(Leasehold::Error::Busy)
+    creates = User.find(id).cells_claims_metadata
+    update = Leasehold::BulkUpdate.new(connection: User.connection, key: "k", creates: creates, destroys: [])
+    expect { update.run }.to raise_error(Leasehold::Error::Busy)
     as_cell(2) { Leasehold.client.rollback_update(lease.uuid) }
     schedule(User, :username, "create_record_ids" => [id])
 

@@ -202,7 +202,7 @@ RSpec.describe "failure points", :rails do
       connection = ActiveRecord::Base.connection
       replace_guard(connection, seconds)
       waiting = ActiveSupport::Notifications.subscribe("begin_update.leasehold") do
-        connection.select_value("SELECT pg_sleep(#{seconds * 2})")
+        connection.execute("SELECT pg_sleep(#{seconds * 2})")
       end
       yield
     ensure
@@ -231,7 +231,7 @@ RSpec.describe "failure points", :rails do
       replace_guard(connection, 0.2)
       User.transaction do
         User.create!(username: "alice")
-        connection.select_value("SELECT pg_sleep(0.3)")
+        connection.execute("SELECT pg_sleep(0.3)")
       end
 
       expect_same_on_both_sides(["alice"])

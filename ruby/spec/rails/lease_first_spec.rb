@@ -72,7 +72,8 @@ RSpec.describe "a lease that is begun before BEGIN", :rails do
 
   it "is rolled back where a callback changes what it was begun for" do
     renaming = Class.new(User) { before_save { self.username = "other" } }
-    expect { Leasehold.claiming { |claims| claims.save(renaming.new(username: "alice")) } }.to raise_error(Leasehold::Error::Internal, /callback/)
+    expect { Leasehold.claiming { |claims| claims.save(renaming.new(username: "alice")) } }
+      .to raise_error(Leasehold::Error::Internal, /callback/)
 
     expect(User.count).to eq(0)
     expect(claimed(User, :username) + outstanding_leases).to be_empty
@@ -80,7 +81,8 @@ RSpec.describe "a lease that is begun before BEGIN", :rails do
 
   it "is refused within a transaction, and for records of several databases" do
     user = User.new(username: "alice")
-    expect { User.transaction { Leasehold.claiming { |claims| claims.save(user) } } }.to raise_error(ActiveRecord::TransactionIsolationError)
+    expect { User.transaction { Leasehold.claiming { |claims| claims.save(user) } } }
+      .to raise_error(ActiveRecord::TransactionIsolationError)
     expect { Leasehold.claiming { |claims| claims.save(user, Key.new) } }.to raise_error(ArgumentError, /several databases/)
     expect { Leasehold.claiming { |_claims| nil } }.to raise_error(ArgumentError, /no records/)
   end

@@ -75,7 +75,9 @@ RSpec.describe "claims of a transaction", :rails do
 
   describe "several saves" do
     it "become one update, associations too" do
-      seen = calls { User.create!(username: "alice", emails: [Email.new(email: "a@example.com")], routes: [Route.new(path: "alice")]) }
+      seen = calls do
+        User.create!(username: "alice", emails: [Email.new(email: "a@example.com")], routes: [Route.new(path: "alice")])
+      end
 
       expect(begun(seen)).to contain_exactly(include(creates: 4, destroys: 0))
     end

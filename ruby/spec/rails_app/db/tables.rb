@@ -9,11 +9,28 @@ module RailsApp
 
     def create
       on(ActiveRecord::Base) do
-        create_table(:users) { |table| table.string(:username, null: false); table.timestamps }
-        create_table(:emails) { |table| table.string(:email, null: false, index: { unique: true }); table.bigint(:user_id, null: false); table.timestamps }
-        create_table(:routes) { |table| table.string(:path, null: false); table.bigint(:user_id, null: false); table.timestamps }
+        create_table :users do |table|
+          table.string :username, null: false
+          table.timestamps
+        end
+        create_table :emails do |table|
+          table.string :email, null: false, index: { unique: true }
+          table.bigint :user_id, null: false
+          table.timestamps
+        end
+        create_table :routes do |table|
+          table.string :path, null: false
+          table.bigint :user_id, null: false
+          table.timestamps
+        end
       end
-      on(KeysRecord) { create_table(:keys) { |table| table.string(:fingerprint); table.bigint(:user_id); table.timestamps } }
+      on(KeysRecord) do
+        create_table :keys do |table|
+          table.string :fingerprint
+          table.bigint :user_id
+          table.timestamps
+        end
+      end
     end
 
     def on(base, &tables)

@@ -70,7 +70,8 @@ module Package
   end
 
   def specification(directory)
-    Gem::Specification.load(File.join(directory, "leasehold.gemspec"))
+    # RubyGems remembers what it has loaded from a path: another gem made there would get what this one has changed.
+    Gem::Specification.load(File.join(directory, "leasehold.gemspec")).dup
   end
 
   def build(specification)

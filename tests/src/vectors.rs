@@ -26,6 +26,8 @@
 //! | `classify BUCKET "value" …` | finds the cell of the first claim that matches |
 //! | `leases CELL [limit=N] [since=LEASE or future] [next]` | lists leases; `next` goes on where the list before ended |
 //! | `records CELL SOURCE [types=BUCKET,…] [gt=ID] [lte=ID]` | lists records of one table |
+//! | `verify CELL SOURCE [page=N] ROW…` | verifies a table; `ROW` is `row SOURCE:id`, then `BUCKET "value" SUBJECT:id` for each claim |
+//! | `reconcile CELL remote=AGE [LEASE=AGE…]` | reconciles local rows; `AGE` is `fresh` or `stale`, of all leases and of each row |
 //! | `restart` | kills the service and starts it again on its data |
 //! | `pass SECONDS`, `forget` | lets time go by; forgets what is settled (only where `hosts: core`) |
 //! | `N times STEP` | repeats a step; `%` in it is the number of the turn, as it is of the copy in `xN` |
@@ -43,6 +45,7 @@
 mod core_host;
 mod file;
 mod host;
+mod machines;
 mod notation;
 mod player;
 mod server_host;

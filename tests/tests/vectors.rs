@@ -11,9 +11,9 @@ use leasehold_tests::vectors::{CoreHost, Host, Mismatch, ServerHost, VectorFile}
 const UPDATE: &str = "UPDATE_VECTORS";
 
 /// The rows of behaviours.md that vectors prove; B26 and B33 are proved elsewhere.
-const ROWS: [&str; 24] = [
+const ROWS: [&str; 29] = [
     "B01", "B02", "B03", "B04", "B05", "B06", "B07", "B08", "B09", "B10", "B11", "B12", "B13", "B14", "B15", "B20",
-    "B21", "B22", "B23", "B24", "B25", "B30", "B31", "B32",
+    "B21", "B22", "B23", "B24", "B25", "B30", "B31", "B32", "R01", "V01", "V04", "V05", "V06",
 ];
 
 /// The files, rewritten first where that is asked for: once, before any test reads one.

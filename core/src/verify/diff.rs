@@ -157,9 +157,6 @@ fn are_same<'a>(local: impl Iterator<Item = ClaimRef<'a>>, remote: impl Iterator
     let mut matched = 0_u64;
     for claim in local {
         let Some(at) = remote.clone().take(64).position(|other| other == claim) else { return false };
-        if matched & 1 << at != 0 {
-            return false;
-        }
         matched |= 1 << at;
     }
     remote.count() as u32 == matched.count_ones()

@@ -64,6 +64,9 @@ pub struct Settings {
     pub hash_seed: u64,
 }
 
+/// Findings that are kept until they are taken, at the most; more are counted only.
+const MAX_FINDINGS: usize = 10_000;
+
 /// What the host is to do next. An empty source id bounds nothing, as on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -342,7 +345,7 @@ impl Verification {
     }
 
     /// What became of single claims since the last call, beside plain creates, which are many and only counted unless the
-    /// run is dry.
+    /// run is dry. At the most 10,000 at a time: take them after each page.
     pub fn take_findings(&mut self) -> Vec<Finding> {
         std::mem::take(&mut self.findings)
     }
@@ -424,7 +427,8 @@ impl Verification {
 
     fn find(&mut self, outcome: Outcome, key: &BucketKey, source_id: &SourceId) {
         self.report.count(outcome);
-        if outcome != Outcome::Created || self.settings.dry_run {
+        let is_worth_telling = outcome != Outcome::Created || self.settings.dry_run;
+        if is_worth_telling && self.findings.len() < MAX_FINDINGS {
             self.findings.push(Finding::of(outcome, key, source_id, self.settings.hash_seed));
         }
     }

@@ -82,6 +82,23 @@ fn v03_rows_are_read_again_before_a_destroy() {
 }
 
 #[test]
+fn v03_a_bucket_that_its_new_row_lets_go_of_again_is_destroyed() {
+    let mut world = World::new();
+    world.row(1, &[]);
+    world.row(2, &[wish(4, "a", 1), wish(4, "A", 2)]);
+    world.claim(OWN, TABLE, 1, &wish(4, "a", 1));
+    world.now = START;
+    let settings = world.settings();
+    let mut run = Verification::new(settings.clone(), world.catalogue().clone(), None);
+    while !matches!(run.step(), Step::ReadAgain { .. }) {
+        assert!(world.take(&mut run, &settings, &mut |_| {}));
+    }
+    world.row(2, &[]);
+    while world.take(&mut run, &settings, &mut |_| {}) {}
+    assert_eq!((world.holder(4, "a"), run.report().destroyed, run.report().replaced), (None, 1, 0));
+}
+
+#[test]
 fn v03_a_claim_that_moved_on_after_the_last_look_is_not_destroyed() {
     let mut world = World::new();
     world.claim(OWN, TABLE, 1, &wish(4, "a", 1));

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail};
 use leasehold_core::claim::UserData;
+use leasehold_core::reconcile::Presence;
 use uuid::Uuid;
 
 use super::host::{Answer, Held, Host, RecordsQuery, Refusal, Since};
+use super::machines::{self, ReconcileStep};
 use super::notation::{known_source_types, read_text, write_bucket_type, write_source, write_subject, write_text};
 use super::step::{Step, parse};
 
@@ -85,10 +87,20 @@ impl<H: Host> Player<H> {
             })?,
             Step::Leases { cell, limit, since, next } => self.list_leases(cell, limit, since, next)?,
             Step::Records(query) => written(self.host.records(&query), |page| self.write_records(&page))?,
+            Step::Verify(step) => machines::verify(&mut self.host, &step)?,
+            Step::Reconcile(step) => self.reconcile(&step)?,
             Step::Restart => self.host.restart().map(|()| vec!["restarted".to_owned()])?,
             Step::Pass(seconds) => self.host.pass(seconds).map(|()| vec!["passed".to_owned()])?,
             Step::Forget => vec![format!("forgotten {}", self.host.forget()?)],
         })
+    }
+
+    fn reconcile(&mut self, step: &ReconcileStep) -> Result<Vec<String>> {
+        let row = |(lease, presence): &(String, Presence)| Ok((self.lease_named(lease)?, *presence));
+        let local: Result<_> = step.local.iter().map(row).collect();
+        let leases = self.leases.clone();
+        let number = |lease: Uuid| leases.iter().position(|known| *known == lease).map_or(0, |at| at + 1);
+        machines::reconcile(&mut self.host, step, local?, |lease| format!("L{}", number(lease)))
     }
 
     fn write_begun(&mut self, lease: Uuid, fence: u64) -> String {

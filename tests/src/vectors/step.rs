@@ -1,11 +1,16 @@
 //! One step of a scenario, read from its text.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result, bail, ensure};
 use leasehold_core::batch::{ClaimRequest, UpdateRequest};
-use leasehold_core::claim::UserData;
+use leasehold_core::bucket::BucketType;
+use leasehold_core::claim::{Subject, UserData};
 use leasehold_core::lease::Outcome;
+use leasehold_core::reconcile::Presence;
 
 use super::host::{BucketName, RecordsQuery};
+use super::machines::{ReconcileStep, VerifyStep};
 use super::notation::{
     is_source, read_bucket_type, read_id, read_source, read_source_type, read_subject, read_text, tokens,
 };
@@ -21,6 +26,8 @@ pub(super) enum Step {
     Classify(Vec<BucketName>),
     Leases { cell: i64, limit: Option<i32>, since: Option<String>, next: bool },
     Records(RecordsQuery),
+    Verify(VerifyStep),
+    Reconcile(ReconcileStep),
     Restart,
     Pass(u64),
     Forget,
@@ -52,6 +59,8 @@ fn parse_one(tokens: &[String]) -> Result<Step> {
         ("classify", buckets @ [_, _, ..]) => Step::Classify(pairs(buckets)?),
         ("leases", [cell, options @ ..]) => leases(cell.parse()?, options)?,
         ("records", [cell, source_type, options @ ..]) => records(cell.parse()?, source_type, options)?,
+        ("verify", [cell, source_type, rows @ ..]) => verify(cell.parse()?, source_type, rows)?,
+        ("reconcile", [cell, remote, local @ ..]) => reconcile(cell.parse()?, remote, local)?,
         ("restart", []) => Step::Restart,
         ("forget", []) => Step::Forget,
         ("pass", [seconds]) => Step::Pass(seconds.parse()?),
@@ -147,6 +156,59 @@ fn records(cell: i64, source_type: &str, options: &[String]) -> Result<Step> {
         }
     }
     Ok(Step::Records(query))
+}
+
+/// A claim that a row of the cell's table calls for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RowClaim {
+    pub(super) bucket_type: BucketType,
+    pub(super) value: Arc<str>,
+    pub(super) subject: Subject,
+}
+
+/// `page=N`, then rows: `row SOURCE` and the bucket type, value and subject of each claim.
+fn verify(cell: i64, source_type: &str, tokens: &[String]) -> Result<Step> {
+    let source_type = read_source_type(source_type)?.0;
+    let (rows_per_page, tokens) = match tokens.split_first() {
+        Some((page, rest)) if page.starts_with("page=") => (page.trim_start_matches("page=").parse()?, rest),
+        _ => (100, tokens),
+    };
+    let mut rows = Vec::new();
+    for row in tokens.chunk_by(|_, next| next != "row") {
+        let [word, source, claims @ ..] = row else { bail!("a row has a source") };
+        ensure!(word == "row", "`{word}` is no row");
+        let (claims, rest) = claims.as_chunks::<3>();
+        ensure!(rest.is_empty(), "each claim of a row is a type, a value and a subject");
+        let claims: Result<Vec<_>> = claims.iter().map(row_claim).collect();
+        rows.push((read_source(source)?.id.as_bytes().to_vec(), claims?));
+    }
+    rows.sort_by(|one, other| one.0.cmp(&other.0));
+    Ok(Step::Verify(VerifyStep { cell, source_type, rows_per_page, rows }))
+}
+
+fn row_claim([bucket_type, value, subject]: &[String; 3]) -> Result<RowClaim> {
+    let BucketName { bucket_type, value } = bucket(bucket_type, value)?;
+    Ok(RowClaim { bucket_type, value, subject: read_subject(subject)? })
+}
+
+/// How old the server's leases are, and the local rows: `L1=stale`.
+fn reconcile(cell: i64, remote: &str, local: &[String]) -> Result<Step> {
+    let remote =
+        presence(remote.strip_prefix("remote=").context("say how old the server's leases are: `remote=stale`")?)?;
+    let row = |token: &String| {
+        let (lease, age) = token.split_once('=').with_context(|| format!("`{token}` is no local row"))?;
+        Ok((lease.to_owned(), presence(age)?))
+    };
+    let local: Result<_> = local.iter().map(row).collect();
+    Ok(Step::Reconcile(ReconcileStep { cell, remote, local: local? }))
+}
+
+fn presence(text: &str) -> Result<Presence> {
+    match text {
+        "fresh" => Ok(Presence::Fresh),
+        "stale" => Ok(Presence::Stale),
+        _ => bail!("`{text}` is neither `fresh` nor `stale`"),
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,220 @@
+//! The cell's machines, driven over a host as a cell drives them: its rows stand in the step.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail, ensure};
+use leasehold_core::bucket::BucketType;
+use leasehold_core::catalogue::Catalogue;
+use leasehold_core::claim::SourceId;
+use leasehold_core::lease::{LeaseId, Outcome};
+use leasehold_core::reconcile::{self, Event, LocalRow, Presence, Reconciliation, RemoteLease, Settled};
+use leasehold_core::rejection::Reason;
+use leasehold_core::time::Timestamp;
+use leasehold_core::verify::{self, RecordRef, Records, Rows, UpdateResult, Verification};
+use uuid::Uuid;
+
+use super::host::{Host, RecordsQuery, Refusal};
+
+/// When hosts and databases are asked: late enough for anything to be old.
+const NOW: Timestamp = Timestamp::from_micros(1_000_000);
+const STALE_AFTER_MICROS: u64 = 1000;
+
+/// A row of the cell's table: its key, and the bucket type, value and subject of each claim that it calls for.
+pub(super) type TableRow = (Vec<u8>, Vec<super::step::RowClaim>);
+
+/// A verification to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct VerifyStep {
+    pub(super) cell: i64,
+    pub(super) source_type: i32,
+    pub(super) rows_per_page: usize,
+    pub(super) rows: Vec<TableRow>,
+}
+
+/// A reconciliation to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ReconcileStep {
+    pub(super) cell: i64,
+    pub(super) remote: Presence,
+    pub(super) local: Vec<(String, Presence)>,
+}
+
+fn at(presence: Presence) -> Timestamp {
+    NOW.minus_micros(if presence == Presence::Stale { STALE_AFTER_MICROS } else { 0 })
+}
+
+/// The types that the rows claim, and usernames, so that there is one.
+fn bucket_types(rows: &[TableRow]) -> impl Iterator<Item = BucketType> {
+    rows.iter().flat_map(|(_, claims)| claims).map(|claim| claim.bucket_type).chain([BucketType(4)])
+}
+
+/// Runs a verification and writes what it counted and found.
+pub(super) fn verify<H: Host>(host: &mut H, step: &VerifyStep) -> Result<Vec<String>> {
+    let settings = verify::Settings {
+        source_type: leasehold_core::claim::SourceType(step.source_type),
+        bucket_types: bucket_types(&step.rows).collect(),
+        recent_within_micros: 0,
+        rows_per_page: step.rows_per_page,
+        dry_run: false,
+        hash_seed: 0,
+    };
+    let mut run = Verification::new(settings.clone(), Catalogue::default(), None);
+    while verify_step(host, step, &settings, &mut run)? {}
+    let report = serde_json::to_value(run.report())?;
+    let counts = report.as_object().context("a report has members")?.iter();
+    let counts = counts.filter(|(name, count)| count.as_u64().is_some_and(|count| count > 0) && *name != "records");
+    let counts: Vec<_> = counts.map(|(name, count)| format!("{name}={count}")).collect();
+    Ok(vec![format!("verified {}", counts.join(" "))])
+}
+
+fn verify_step<H: Host>(
+    host: &mut H,
+    world: &VerifyStep,
+    settings: &verify::Settings,
+    run: &mut Verification,
+) -> Result<bool> {
+    match run.step().clone() {
+        verify::Step::FindBound { after, rows } => {
+            let ids = world.rows.iter().map(|(id, _)| SourceId::from_bytes(id));
+            run.bound(ids.filter(|id| *id > after).nth(rows - 1))?;
+        }
+        verify::Step::ListRecords { after, upto } => {
+            let (records, truncated) = list(host, world, settings, &after, &upto)?;
+            run.records(records, truncated)?;
+        }
+        verify::Step::ReadRows { after, upto } => {
+            let covers = |id: &[u8]| id > after.as_bytes() && (upto.is_empty() || id <= upto.as_bytes());
+            run.rows(rows(world, covers))?;
+        }
+        verify::Step::ReadAgain { ids } => run.rows(rows(world, |id| ids.contains(&SourceId::from_bytes(id))))?,
+        verify::Step::Update(update) => {
+            let result = match host.begin(world.cell, update, None)? {
+                Err(refusal) => refused(&refusal)?,
+                Ok(begun) => {
+                    let settled = host.settle(world.cell, &begun.lease.to_string(), Outcome::Committed)?;
+                    ensure!(settled.is_ok(), "a lease just begun can't be committed");
+                    UpdateResult::Applied
+                }
+            };
+            run.updated(result)?;
+        }
+        verify::Step::PageDone => run.proceed()?,
+        verify::Step::Done => return Ok(false),
+    }
+    Ok(true)
+}
+
+fn list<H: Host>(
+    host: &mut H,
+    world: &VerifyStep,
+    settings: &verify::Settings,
+    after: &SourceId,
+    upto: &SourceId,
+) -> Result<(Records, bool)> {
+    let query = RecordsQuery {
+        cell: world.cell,
+        source_type: world.source_type,
+        bucket_types: settings.bucket_types.iter().map(|bucket_type| bucket_type.0).collect(),
+        source_id_gt: after.as_bytes().to_vec(),
+        source_id_lte: upto.as_bytes().to_vec(),
+    };
+    let (held, truncated) = allowed(host.records(&query)?)?;
+    let mut records = Records::new(NOW);
+    for record in &held {
+        records.record(RecordRef {
+            source_id: record.source.id.as_bytes(),
+            bucket_type: record.bucket_type.0,
+            value: &record.spelling,
+            subject_type: record.subject.subject_type,
+            subject_id: record.subject.id,
+            updated_at: NOW,
+            held: record.status != "ACTIVE",
+        });
+    }
+    Ok((records, truncated))
+}
+
+fn rows(world: &VerifyStep, covers: impl Fn(&[u8]) -> bool) -> Rows {
+    let mut rows = Rows::new(NOW);
+    for (id, claims) in world.rows.iter().filter(|(id, _)| covers(id)) {
+        rows.row(id, None);
+        for claim in claims {
+            rows.claim(claim.bucket_type.0, &claim.value, claim.subject.subject_type, claim.subject.id);
+        }
+    }
+    rows
+}
+
+fn allowed<T>(answer: Result<T, Refusal>) -> Result<T> {
+    answer.map_err(|refusal| anyhow::anyhow!("the host refuses to list: {}", refusal.reason))
+}
+
+fn refused(refusal: &Refusal) -> Result<UpdateResult> {
+    let reason = |code: &str| {
+        Reason::ALL.into_iter().find(|reason| reason.code() == code).with_context(|| format!("`{code}` is no reason"))
+    };
+    let claims: Result<_> = refusal.offences.iter().map(|(place, _, code)| Ok((*place, reason(code)?))).collect();
+    Ok(UpdateResult::Refused(claims?))
+}
+
+/// Runs a reconciliation over local rows of leases and writes each settle and each delete; `names` writes a lease.
+pub(super) fn reconcile<H: Host>(
+    host: &mut H,
+    step: &ReconcileStep,
+    mut local: BTreeMap<Uuid, Presence>,
+    name: impl Fn(Uuid) -> String,
+) -> Result<Vec<String>> {
+    let settings = reconcile::Settings { stale_after_micros: STALE_AFTER_MICROS, rows_per_page: 100 };
+    let mut run = Reconciliation::new(settings);
+    let mut lines = Vec::new();
+    loop {
+        let event = match run.step() {
+            reconcile::Step::ListLeases { .. } => {
+                let (leases, _) = allowed(host.leases(step.cell, None, None, None)?)?;
+                let lease = |lease| RemoteLease { created_at: at(step.remote), lease: LeaseId(lease) };
+                Event::Leases { leases: leases.into_iter().map(lease).collect(), now: NOW, cursor: None }
+            }
+            reconcile::Step::FindRows { leases } => local_rows(&local, |lease, _| leases.contains(&LeaseId(*lease))),
+            reconcile::Step::ListRows { .. } => local_rows(&local, |_, presence| presence == Presence::Stale),
+            reconcile::Step::Settle { lease, outcome } => {
+                let answer = settle(host, step.cell, lease.0, outcome)?;
+                lines.push((lease.0, format!("settle {} {outcome:?}: {answer:?}", name(lease.0))));
+                Event::Settled { answer }
+            }
+            reconcile::Step::DeleteRow { lease, fate } => {
+                lines.push((lease.0, format!("delete {}: {fate:?}", name(lease.0))));
+                local.remove(&lease.0);
+                Event::Deleted
+            }
+            reconcile::Step::Done => break,
+        };
+        run.feed(event)?;
+    }
+    // Which of two leases comes first is the chance of their ids.
+    lines.sort_by_key(|(lease, _)| name(*lease));
+    let mut lines: Vec<_> = lines.into_iter().map(|(_, line)| line).collect();
+    let mut left: Vec<_> = local.into_keys().map(&name).collect();
+    left.sort_unstable();
+    lines.push(format!("reconciled, rows left: {}", if left.is_empty() { "none".to_owned() } else { left.join(" ") }));
+    Ok(lines)
+}
+
+fn local_rows(local: &BTreeMap<Uuid, Presence>, is_wanted: impl Fn(&Uuid, Presence) -> bool) -> Event {
+    let rows = local.iter().filter(|(lease, presence)| is_wanted(lease, **presence));
+    let rows = rows.map(|(lease, presence)| LocalRow { created_at: at(*presence), lease: LeaseId(*lease) });
+    let mut rows: Vec<_> = rows.collect();
+    rows.sort_unstable();
+    Event::Rows { rows, now: NOW }
+}
+
+fn settle<H: Host>(host: &mut H, cell: i64, lease: Uuid, outcome: Outcome) -> Result<Settled> {
+    Ok(match host.settle(cell, &lease.to_string(), outcome)? {
+        Ok(()) => Settled::Done,
+        Err(refusal) => match refusal.reason.as_str() {
+            "LEASE_ROLLED_BACK" => Settled::RolledBack,
+            "LEASE_COMMITTED" => Settled::Committed,
+            "LEASE_NOT_FOUND" => Settled::NotFound,
+            reason => bail!("a settle is refused as {reason}"),
+        },
+    })
+}

@@ -139,7 +139,7 @@ impl Committer {
     /// The engine was not asked, or its decision could not be kept.
     pub async fn submit(&self, caller: Caller, command: Command) -> Decision {
         let (answer, decision) = oneshot::channel();
-        self.shared.queue.push(Job { caller, command, answer })?;
+        self.shared.queue.push(Job { caller, command, tried: false, answer })?;
         decision.await.unwrap_or(Err(Refusal::Stopping))
     }
 

@@ -30,6 +30,8 @@ const MAX_WAIT_BESIDE: Duration = Duration::from_millis(10);
 pub(super) struct Job {
     pub(super) caller: Caller,
     pub(super) command: Command,
+    // Whether a try of it may have been kept.
+    pub(super) tried: bool,
     pub(super) answer: oneshot::Sender<Decision>,
 }
 

@@ -253,6 +253,7 @@ fn unknown(error: &str, after: &str) -> Arc<str> {
 /// The engine looks first whether these have happened: an attempt may have been kept.
 fn resume(group: &mut [Job]) {
     for job in group {
+        job.tried = true;
         if let Command::Begin(begin) = &mut job.command {
             begin.resumed = true;
         }
@@ -268,11 +269,13 @@ fn answer(group: Vec<Job>, decisions: Vec<Decision>) {
     let mut replies = Vec::with_capacity(group.len());
     for (job, decision) in group.into_iter().zip(decisions) {
         if let Ok(Ok(reply)) = &decision {
-            replies.push((job.caller, job.command, *reply));
+            replies.push((job.caller, job.command, *reply, job.tried));
         }
         send(job.answer, decision);
     }
-    trace::together(|| replies.iter().for_each(|(caller, command, reply)| audit::tell(*caller, command, reply)));
+    trace::together(|| {
+        replies.iter().for_each(|(caller, command, reply, tried)| audit::tell(*caller, command, reply, *tried));
+    });
 }
 
 fn send(answer: oneshot::Sender<Decision>, decision: Decision) {

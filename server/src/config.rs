@@ -395,6 +395,11 @@ pub enum ConfigError {
         "`{0}` is not a loopback address, and there is no `[tls]`: configure certificates, or say `--insecure-plaintext` if the network is trusted"
     )]
     Plaintext(SocketAddr),
+    /// What was asked for is of the embedded store, and a database is configured.
+    #[error(
+        "the claims are in the database `{0}`: `export` and `import` are for the embedded store, use `pg_dump` and `pg_restore`, or name a directory with `--data`"
+    )]
+    InDatabase(String),
     /// Nothing says which database.
     #[error("no database is named: say which with `--store postgres://…`, or in `[postgres]` of the configuration")]
     NoDatabase,

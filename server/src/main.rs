@@ -221,7 +221,10 @@ fn export(args: ExportArgs) -> Result<(), ServeError> {
 /// What is configured, with the data where the flag says.
 fn stored(config: Option<PathBuf>, data: Option<PathBuf>) -> Result<Config, ConfigError> {
     let config = config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
-    Ok(Config { data: data.or(config.data), ..config })
+    match (&config.postgres, data) {
+        (Some(postgres), None) => Err(ConfigError::InDatabase(postgres.shown_url())),
+        (_, data) => Ok(Config { data: data.or(config.data), ..config }),
+    }
 }
 
 fn import(args: ImportArgs) -> Result<(), ServeError> {

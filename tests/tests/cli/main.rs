@@ -756,6 +756,17 @@ async fn an_empty_variable_is_not_set() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn export_and_import_are_not_taken_for_the_databases() {
+    let dir = TempDir::new().unwrap();
+    let config = dir.path().join("leasehold.toml");
+    std::fs::write(&config, "[postgres]\nurl = \"postgres://me:secret@db/claims\"").unwrap();
+    for verb in ["export", "import"] {
+        let said = run([verb, "--config", config.to_str().unwrap()]).await;
+        said.failed(1, &["postgres://db/claims", "pg_dump"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_verb_has_its_help() {
     let help = run(["--help"]).await.done();
     for code in 0..=6 {

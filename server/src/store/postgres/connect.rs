@@ -52,6 +52,10 @@ impl Way {
 /// Encrypted wherever an authority is named; else plain, and then on this machine or as the URL says in so many words.
 fn ssl_mode(asked: SslMode, has_authority: bool, is_local: bool) -> Result<SslMode, String> {
     match asked {
+        SslMode::Disable if has_authority => {
+            Err("`postgres.ca` asks for an encrypted connection, `sslmode=disable` for a plain one: leave one out"
+                .into())
+        }
         SslMode::Disable => Ok(SslMode::Disable),
         _ if has_authority => Ok(SslMode::Require),
         SslMode::Prefer if is_local => Ok(SslMode::Disable),
@@ -84,8 +88,15 @@ fn client_config(settings: &Postgres) -> Result<rustls::ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder.map_err(|error| error.to_string())?.with_root_certificates(roots);
-    let (Some(certificate), Some(key)) = (&settings.certificate, &settings.key) else {
-        return Ok(builder.with_no_client_auth());
+    let (certificate, key) = match (&settings.certificate, &settings.key) {
+        (None, None) => return Ok(builder.with_no_client_auth()),
+        (Some(_), Some(_)) if settings.ca.is_none() => {
+            return Err(
+                "`postgres.certificate` is of use on an encrypted connection only: name `postgres.ca` too".into()
+            );
+        }
+        (Some(certificate), Some(key)) => (certificate, key),
+        _ => return Err("`postgres.certificate` and `postgres.key` belong together: one of them is missing".into()),
     };
     let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let chain = chain.map_err(|error| unreadable(certificate, &error))?;
@@ -108,9 +119,26 @@ mod tests {
             (Require, false, true, None),
             (Require, true, false, Some(Require)),
             (Disable, false, false, Some(Disable)),
+            (Disable, true, true, None),
         ] {
             let mode = ssl_mode(asked, has_authority, is_local).ok();
             assert_eq!(mode, expected, "{asked:?} {has_authority} {is_local}");
         }
+    }
+
+    #[test]
+    fn a_certificate_needs_its_key_and_an_authority() {
+        let settings = |certificate: Option<&str>, key: Option<&str>| Postgres {
+            certificate: certificate.map(Into::into),
+            key: key.map(Into::into),
+            ..Postgres::at("postgres://db")
+        };
+        assert!(client_config(&settings(None, None)).is_ok());
+        for (certificate, key) in [(Some("cert.pem"), None), (None, Some("key.pem"))] {
+            let refused = client_config(&settings(certificate, key)).err();
+            assert!(refused.is_some_and(|text| text.contains("belong together")));
+        }
+        let refused = client_config(&settings(Some("cert.pem"), Some("key.pem"))).err();
+        assert!(refused.is_some_and(|text| text.contains("`postgres.ca`")));
     }
 }

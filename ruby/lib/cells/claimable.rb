@@ -62,7 +62,8 @@ module Cells
       def cells_claims_scope(&block)
         return self.cells_claims_scope_block = block if block
 
-        cells_claims_scope_block ? all.instance_exec(&cells_claims_scope_block) : all
+        # A default scope hides rows; their names are still theirs.
+        cells_claims_scope_block ? unscoped.instance_exec(&cells_claims_scope_block) : unscoped
       end
 
       # The table, as claims name it.
@@ -169,6 +170,9 @@ module Cells
     end
 
     def cells_claims_keep_destroyed
+      # What was never saved claims nothing.
+      return if new_record?
+
       cells_claims_enabled.each do |attribute|
         before = attribute.claim(self, Leasehold::ClaimedAttribute::STORED) if attribute.claims?(self)
         cells_claims_keep(attribute, before, nil)

@@ -5,6 +5,7 @@ module Leasehold
   autoload :BulkClaimsJob, "leasehold/jobs/bulk_claims_job"
   autoload :BulkUpdate, "leasehold/bulk_update"
   autoload :Console, "leasehold/console"
+  autoload :Models, "leasehold/models"
   autoload :ReconcileJob, "leasehold/jobs/reconcile_job"
   autoload :Reconciler, "leasehold/reconciler"
   autoload :ScheduleVerificationJob, "leasehold/jobs/schedule_verification_job"

@@ -157,8 +157,10 @@ module Leasehold
     end
 
     def server_time(headers)
-      micros = headers[SERVER_TIME]
-      micros && Time.at(0, Integer(micros, 10), :microsecond).utc
+      micros = headers.fetch(SERVER_TIME) do
+        raise Error::Misconfigured, "the server does not tell its time (`#{SERVER_TIME}`): use one that is as new as this gem"
+      end
+      Time.at(0, Integer(micros, 10), :microsecond).utc
     end
   end
 end

@@ -86,6 +86,39 @@ RSpec.describe "verification", :rails do
     expect(claimed(Route, :path)).to eq(["top"])
   end
 
+  describe "of a table that several classes share, or a default scope hides rows of" do
+    before do
+      ActiveRecord::Base.connection.execute(<<~SQL)
+        CREATE TABLE snippets (id bigint PRIMARY KEY, type text, name text, owner_id bigint, hidden boolean DEFAULT false);
+        INSERT INTO snippets VALUES (1, NULL, 'base', 7), (2, 'SpecialThing', 'special', 7), (3, 'OtherThing', 'other', 7)
+      SQL
+      stub_const("Thing", Class.new(ApplicationRecord) do
+        self.table_name = "snippets"
+        default_scope { where(hidden: false) }
+        include Cells::Claimable
+        cells_claims_attribute :name, type: self::CLAIMS_BUCKET_TYPE::PAGES_UNIQUE_DOMAINS, feature_flag: :cells_claims_things
+        cells_claims_metadata subject_type: self::CLAIMS_SUBJECT_TYPE::PROJECT, subject_key: :owner_id
+      end)
+      stub_const("SpecialThing", Class.new(Thing))
+      stub_const("OtherThing", Class.new(Thing))
+      verify(Thing)
+    end
+
+    after { ActiveRecord::Base.connection.execute("DROP TABLE snippets") }
+
+    it "leaves the claims of the other classes' rows alone" do
+      expect(claimed(Thing, :name)).to match_array(%w[base special other])
+      expect(verify(SpecialThing)).to include(destroyed: 0)
+      expect(claimed(Thing, :name)).to match_array(%w[base special other])
+    end
+
+    it "leaves the claims of hidden rows alone" do
+      Thing.where(id: 1).update_all(hidden: true)
+      verify(Thing)
+      expect(claimed(Thing, :name)).to match_array(%w[base special other])
+    end
+  end
+
   describe "of rows with other keys than numbers" do
     # A model over a table of its own.
     def model(table, key_type, keys)

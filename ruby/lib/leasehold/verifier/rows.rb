@@ -42,11 +42,16 @@ module Leasehold
         keys = source_ids.map { |source_id| @key.decode(source_id) }
         now = clock
         scoped = @model.cells_claims_scope.where(@model.primary_key => keys).ids.to_set
-        records = @key.range(@model.unscoped.where(@model.primary_key => keys), nil, nil)
-        session.rows(records.map { |record| row(record, claims: scoped.include?(record.id)) }, now: now)
+        records = @key.range(@model.base_class.unscoped.where(@model.primary_key => keys), nil, nil)
+        session.rows(records.map { |record| row(record, claims: claims?(record, scoped)) }, now: now)
       end
 
       private
+
+      # Rows of other classes in the same table (STI) keep what those claim.
+      def claims?(record, scoped)
+        record.is_a?(@model) ? scoped.include?(record.id) : record.is_a?(Cells::Claimable)
+      end
 
       # Whether the claims can be read off the columns, without making a record of each row.
       def plain?

@@ -154,8 +154,8 @@ impl Queue {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Notes that the group taken last by some writer is written, or given up.
-    pub(super) fn is_done(&self) {
+    /// Notes that a group that was taken is written, or given up.
+    pub(super) fn end_group(&self) {
         let mut waiting = self.lock();
         waiting.under_way = waiting.under_way.saturating_sub(1);
         drop(waiting);

@@ -100,7 +100,7 @@ impl<S: Writable> Writer<S> {
             if !group.is_empty() {
                 self.commit(group);
             }
-            self.shared.queue.is_done();
+            self.shared.queue.end_group();
         }
     }
 

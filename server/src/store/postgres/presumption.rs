@@ -1,7 +1,7 @@
 //! What a group may be decided on without asking the database: of leases that this server has begun the rows are known, and
 //! names that begins ask for are mostly free. What was presumed is written, and the write fails where it is not so.
 //!
-//! A group that is decided in this way is one statement, and so one round trip, instead of a transaction of three. Where
+//! A group that is decided in this way is one statement, and so one round trip instead of two. Where
 //! presumptions fail, more and more groups in a row are decided on what the database says.
 
 use leasehold_core::lease::LeaseId;

@@ -21,8 +21,9 @@ const MAX_GROUP_CLAIMS: usize = 8_000;
 const MAX_GATHER: Duration = Duration::from_millis(1);
 
 /// A group that is taken while another is being written has at least as many commands, or waits until that one is written:
-/// two small groups at once take a database longer than one after the other.
-const MIN_JOBS_BESIDE: usize = 24;
+/// two small groups at once take a database longer than one after the other. Waiting for more than these leaves the
+/// database idle while callers come back: with 64 clients, 16 gave a fifth more saves a second than the last group's size.
+const MIN_JOBS_BESIDE: usize = 16;
 /// How long it waits for that at the most.
 const MAX_WAIT_BESIDE: Duration = Duration::from_millis(10);
 
@@ -132,8 +133,7 @@ impl Queue {
         waiting.wanted = 1;
         let idle = |waiting: &mut Waiting| waiting.len() == 0 && !waiting.closed;
         waiting = self.arrived.wait_while(waiting, idle).unwrap_or_else(PoisonError::into_inner);
-        let enough = gather.jobs.max(MIN_JOBS_BESIDE);
-        waiting = self.wait_for(enough, gather.beside, waiting, |waiting| waiting.under_way > 0);
+        waiting = self.wait_for(MIN_JOBS_BESIDE, gather.beside, waiting, |waiting| waiting.under_way > 0);
         if waiting.under_way > 0 {
             return waiting;
         }

@@ -27,7 +27,9 @@ module Cells
       class_attribute :cells_claims_explicit_source_type, :cells_claims_scope_block, instance_accessor: false
 
       validate :cells_claims_validate_values
+      before_update :cells_claims_look_before_update
       after_save :cells_claims_keep_saved
+      before_destroy :cells_claims_look_before_destroy
       after_destroy :cells_claims_keep_destroyed
     end
 
@@ -75,6 +77,13 @@ module Cells
           Leasehold::Error::Misconfigured,
           "the contract has no source type for `#{table_name}`: say `source_type:` in `cells_claims_metadata`"
         )
+      end
+
+      # The columns that claims are made of.
+      #
+      # @return [Array<String>]
+      def cells_claims_columns
+        [primary_key, cells_claims_subject_key, *cells_claims_attributes.each_value.map(&:name)].uniq & column_names
       end
 
       # Whether the attribute is claimed now.
@@ -158,12 +167,23 @@ module Cells
       end
     end
 
+    def cells_claims_look_before_update
+      touched = cells_claims_enabled.any? { |attribute| attribute.touched_by_saving?(self) }
+      @cells_claims_stored = (Leasehold::StoredRow.read(self, Leasehold::StoredRow::UPDATE) if touched)
+    end
+
+    def cells_claims_look_before_destroy
+      claimed = persisted? && cells_claims_enabled.any?
+      @cells_claims_stored = (Leasehold::StoredRow.read(self, Leasehold::StoredRow::DELETE) if claimed)
+    end
+
     def cells_claims_keep_saved
+      stored = cells_claims_take_stored || Leasehold::ClaimedAttribute::BEFORE_SAVE
       cells_claims_enabled.each do |attribute|
         next unless attribute.touched_by_save?(self)
 
         # What was there before goes whatever `if:` says now: it may have said otherwise then.
-        before = attribute.claim(self, Leasehold::ClaimedAttribute::BEFORE_SAVE) unless previously_new_record?
+        before = attribute.claim(self, stored) unless previously_new_record?
         after = attribute.claim(self) if attribute.claims?(self)
         cells_claims_keep(attribute, before, after)
       end
@@ -173,10 +193,17 @@ module Cells
       # What was never saved claims nothing.
       return if new_record?
 
+      # Where the row is gone already, the instance alone knows what it claimed.
+      stored = cells_claims_take_stored || Leasehold::ClaimedAttribute::STORED
       cells_claims_enabled.each do |attribute|
-        before = attribute.claim(self, Leasehold::ClaimedAttribute::STORED) if attribute.claims?(self)
+        before = attribute.claim(self, stored) if attribute.claims?(self)
         cells_claims_keep(attribute, before, nil)
       end
+    end
+
+    # It holds for one write only.
+    def cells_claims_take_stored
+      @cells_claims_stored.tap { @cells_claims_stored = nil }
     end
 
     # A row that gets another primary key is, for claims, one that goes and one that comes.

@@ -47,28 +47,33 @@ module Leasehold
       false
     end
 
-    # Whether the save just done has changed what is claimed: the value, its subject or its row.
+    # Whether saving the record will change what is claimed: the value, its subject or its row.
+    def touched_by_saving?(record)
+      columns(record).any? { |column| record.will_save_change_to_attribute?(column) }
+    end
+
+    # Whether the save just done has changed it.
     def touched_by_save?(record)
-      columns(record, record.class.primary_key).any? { |column| record.saved_change_to_attribute?(column) }
+      columns(record).any? { |column| record.saved_change_to_attribute?(column) }
     end
 
     # What saving or destroying the record will change: the claim before, and after.
     #
+    # @param stored [#to_proc] the state of its row
     # @return [Array(Claim, Claim)] nil where there is none
-    def pending(record, destroyed:)
+    def pending(record, stored, destroyed:)
       claimed = claims?(record)
-      return [(claim(record, STORED) if claimed), nil] if destroyed
+      return [(claim(record, stored) if claimed), nil] if destroyed
 
       after = claim(record) if claimed
       return [nil, after] if record.new_record?
 
-      touched = columns(record).any? { |column| record.will_save_change_to_attribute?(column) }
-      touched ? [claim(record, STORED), after] : [after, after]
+      touched_by_saving?(record) ? [claim(record, stored), after] : [after, after]
     end
 
     # The claim that belongs to the record in one of its states; none for a value that is not there.
     #
-    # @param state [Symbol] {PRESENT}, {BEFORE_SAVE} or {STORED}
+    # @param state [#to_proc] reads a column of the record: {PRESENT}, {BEFORE_SAVE}, {STORED} or a {StoredRow}
     # @return [Claim, nil]
     def claim(record, state = PRESENT)
       value = read(record, state, name)
@@ -85,13 +90,13 @@ module Leasehold
     private
 
     # The columns that the claim is made of.
-    def columns(record, *others)
-      [name, record.class.cells_claims_subject_key, *others].select { |column| record.has_attribute?(column) }
+    def columns(record)
+      [name, record.class.cells_claims_subject_key, record.class.primary_key].select { |column| record.has_attribute?(column) }
     end
 
     # What is no column has no earlier states.
     def read(record, state, column)
-      record.has_attribute?(column) ? record.public_send(state, column) : record.public_send(column)
+      record.has_attribute?(column) ? state.to_proc.call(record, column) : record.public_send(column)
     end
   end
 end

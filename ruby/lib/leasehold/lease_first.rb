@@ -74,8 +74,10 @@ module Leasehold
     def changes(record)
       return [] unless record.class.respond_to?(:cells_claims_attributes)
 
-      record.class.cells_claims_attributes.each_value.select(&:enabled?).filter_map do |attribute|
-        before, after = attribute.pending(record, destroyed: @destroyed.include?(record))
+      attributes = record.class.cells_claims_attributes.each_value.select(&:enabled?)
+      stored = (StoredRow.read(record) if record.persisted? && attributes.any?) || ClaimedAttribute::STORED
+      attributes.filter_map do |attribute|
+        before, after = attribute.pending(record, stored, destroyed: @destroyed.include?(record))
         next if before == after
 
         Transactions::Change.new(connection, record, attribute, SourceKey.encode(record.id), before, after)

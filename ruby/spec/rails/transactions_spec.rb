@@ -42,6 +42,24 @@ RSpec.describe "claims of a transaction", :rails do
       expect(claimed(User, :username)).to be_empty
     end
 
+    it "gives up what the row says, not what an instance remembers that was read before it changed" do
+      instances = Array.new(3) { User.find_or_create_by!(username: "alice") }
+      instances[0].update!(username: "bob")
+      instances[1].update!(username: "carol")
+      expect(claimed(User, :username)).to eq(["carol"])
+
+      instances[2].destroy!
+      expect(claimed(User, :username)).to be_empty
+    end
+
+    it "gives up the claims of a row that the database has deleted by itself" do
+      user = User.create!(username: "alice")
+      User.where(id: user.id).delete_all
+      user.destroy!
+
+      expect(claimed(User, :username)).to be_empty
+    end
+
     it "calls nobody where nothing that is claimed has changed" do
       user = User.create!(username: "alice")
 
@@ -137,6 +155,34 @@ RSpec.describe "claims of a transaction", :rails do
 
       expect(User.pluck(:username)).to eq(["bob"])
       expect(claimed(User, :username)).to eq(["bob"])
+    end
+
+    it "leave instances behind that say what is not stored: what the row says is given up" do
+      user = User.create!(username: "alice")
+      User.transaction do
+        User.transaction(requires_new: true) do
+          user.update!(username: "bob")
+          raise ActiveRecord::Rollback
+        end
+        user.update!(username: "carol")
+      end
+
+      expect(claimed(User, :username)).to eq(["carol"])
+    end
+
+    it "leave other instances behind, too, which may be destroyed" do
+      other = nil
+      User.create!(username: "alice")
+      User.transaction do
+        User.transaction(requires_new: true) do
+          User.last.update!(username: "bob")
+          other = User.last
+          raise ActiveRecord::Rollback
+        end
+        other.destroy!
+      end
+
+      expect(claimed(User, :username)).to be_empty
     end
 
     it "hand on what they release, in order" do

@@ -55,7 +55,8 @@ module Leasehold
       def without(begun)
         unless (begun.creates - creates).empty? && (begun.destroys - destroys).empty?
           raise Error::Internal.new(
-            "a callback has changed what the lease was begun for: begin it within the transaction", code: "NOT_COVERED"
+            "a callback, or another transaction, has changed what the lease was begun for: begin it within the transaction",
+            code: "NOT_COVERED"
           )
         end
 

@@ -1,0 +1,30 @@
+# frozen_string_literal: true
+
+module Leasehold
+  # What a row says, read under the lock of the statement that is about to write it. An instance may remember something
+  # else: it was read before another one changed the row, or a savepoint that it was saved in was rolled back.
+  class StoredRow
+    # The locks that an UPDATE and a DELETE take anyway.
+    UPDATE = "FOR NO KEY UPDATE"
+    DELETE = "FOR UPDATE"
+
+    # @param lock [String, false] {UPDATE} or {DELETE}; none where the row is only looked at
+    # @return [StoredRow, nil] nil where the row is gone
+    def self.read(record, lock = false)
+      model = record.class
+      columns = model.cells_claims_columns
+      row = model.unscoped.where(model.primary_key => record.id_in_database).lock(lock).pluck(*columns).first
+      row && new(columns.zip(Array.wrap(row)).to_h)
+    end
+
+    # @param values [Hash{String => Object}] by column
+    def initialize(values)
+      @values = values
+    end
+
+    # Reads a column, as one of a record's states does; see {ClaimedAttribute#claim}.
+    def to_proc
+      ->(record, column) { @values.fetch(column) { record.attribute_in_database(column) } }
+    end
+  end
+end

@@ -20,6 +20,12 @@ module Leasehold
         connection.open_transactions <= around
       end
 
+      # Keeps with the connection's present transaction what is to be told of its end before all else is, callbacks of models
+      # too. There has to be something with it already.
+      def self.add_first(connection, record)
+        connection.current_transaction.records.unshift(record)
+      end
+
       # Asked by ActiveRecord of what it keeps.
       def trigger_transactional_callbacks?
         true

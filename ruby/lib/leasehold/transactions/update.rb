@@ -62,7 +62,8 @@ module Leasehold
       def join_lease
         return unless @lease
 
-        @connection.add_transaction_record(Settlement.new(@connection, @lease.uuid, @session))
+        # A model's `after_commit` may change again what this lease still holds.
+        Record.add_first(@connection, Settlement.new(@connection, @lease.uuid, @session))
         LeaseTable.new(@connection).insert(@lease.uuid, @begun_at)
       end
 
@@ -82,7 +83,7 @@ module Leasehold
         unanswered = Unanswered.new(@client, @rest, key)
         return unanswered.give_up if Record.outside?(@connection)
 
-        @connection.add_transaction_record(unanswered)
+        Record.add_first(@connection, unanswered)
       end
 
       def only_gone?(error)

@@ -1,0 +1,36 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+
+RSpec.describe "callbacks of models after COMMIT and ROLLBACK", :rails do
+  it "may change again what was committed" do
+    renaming = Class.new(User) { after_commit(on: :create) { update!(username: "bob") } }
+    seen = calls { renaming.create!(username: "alice") }
+
+    expect(seen.map { |call| call[:call] }).to eq(%i[begin_update commit_update begin_update commit_update])
+    expect(claimed(User, :username)).to eq(["bob"])
+    expect(outstanding_leases + lease_rows).to be_empty
+  end
+
+  it "may, where the lease was begun before BEGIN" do
+    renaming = Class.new(User) { after_commit(on: :create) { update!(username: "bob") } }
+    Leasehold.claiming! { |claims| claims.save(renaming.new(username: "alice")) }
+
+    expect(claimed(User, :username)).to eq(["bob"])
+  end
+
+  it "may claim again what was rolled back" do
+    refuse = Object.new.tap { |record| record.extend(Leasehold::Transactions::Record) }
+    refuse.define_singleton_method(:before_committed!) { raise "refused" }
+    insisting = Class.new(User) { after_rollback { User.create!(username: "alice") } }
+    expect do
+      User.transaction do
+        insisting.create!(username: "alice")
+        User.connection.add_transaction_record(refuse)
+      end
+    end.to raise_error("refused")
+
+    expect(claimed(User, :username)).to eq(["alice"])
+    expect(outstanding_leases + lease_rows).to be_empty
+  end
+end

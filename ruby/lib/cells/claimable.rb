@@ -163,7 +163,7 @@ module Cells
         next unless will_save_change_to_attribute?(attribute.name) && attribute.claims?(self)
 
         value = self[attribute.name]
-        errors.add(attribute.name, :invalid) unless value.nil? || attribute.allows?(value)
+        errors.add(attribute.name, :invalid, value: value) unless value.nil? || attribute.allows?(value)
       end
     end
 

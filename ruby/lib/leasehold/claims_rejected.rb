@@ -25,11 +25,17 @@ module Leasehold
       private
 
       def blame(claim, effect)
-        kind = KINDS.fetch(claim.code) { return }
+        kind = kind(claim, effect) or return
         change = effect.change(claim)
+        name = change.attribute.name
         errors = change.record.errors
-        errors.add(change.attribute.name, kind) unless errors.added?(change.attribute.name, kind)
+        errors.add(name, kind, value: change.record[name]) unless errors.of_kind?(name, kind)
         change.record
+      end
+
+      # Of two records that claim one bucket in one transaction the second comes too late.
+      def kind(claim, effect)
+        KINDS.fetch(claim.code) { :taken if effect.repeated?(claim) }
       end
 
       def blame_all(effect)

@@ -41,12 +41,30 @@ RSpec.describe "claims that are refused", :rails do
     expect_usable_connection
   end
 
+  it "are errors on the second of two records that claim one name in one transaction (B07)" do
+    users = %w[alice bob Alice].map { |name| User.new(username: name) }
+
+    expect { User.transaction { users.each(&:save!) } }.to raise_error(Leasehold::ClaimsRejected) { |error|
+      expect(error).to have_attributes(record: users.last, records: [users.last], temporary?: false)
+    }
+    expect(users.map { |user| user.errors.to_hash }).to eq([{}, {}, { username: ["has already been taken"] }])
+    expect(User.count).to eq(0)
+  end
+
+  it "have the value in their details, as Rails' own have" do
+    hold("alice")
+    taken, invalid = ["Alice", "two\nlines"].map { |name| User.new(username: name).tap(&:save) }
+
+    expect(taken.errors.details).to eq(username: [{ error: :taken, value: "Alice" }])
+    expect(invalid.errors.details).to eq(username: [{ error: :invalid, value: "two\nlines" }])
+  end
+
   it "are told to try again where another update is under way (B03)" do
     lease("alice")
     user = User.new(username: "alice")
 
     expect(user.save).to be(false)
-    expect(user.errors.details).to eq(username: [{ error: :busy }])
+    expect(user.errors.details).to eq(username: [{ error: :busy, value: "alice" }])
     expect(user.errors.full_messages).to eq(["Username is being changed elsewhere, try again"])
     I18n.with_locale(:de) { expect(user.errors.full_messages.first).to include("bitte erneut versuchen") }
   end
@@ -66,7 +84,7 @@ RSpec.describe "claims that are refused", :rails do
     user = User.new(username: "alice")
 
     expect { User.transaction { user.save! && User.create!(username: "bob") } }.to raise_error(Leasehold::ClaimsRejected)
-    expect(user.errors).to be_added(:username, :taken)
+    expect(user.errors).to be_of_kind(:username, :taken)
     expect(User.count).to eq(0)
     expect_usable_connection
   end
@@ -86,7 +104,7 @@ RSpec.describe "claims that are refused", :rails do
     Leasehold.client.begin_update(destroys: user.cells_claims_metadata)
 
     expect(user.destroy).to be(false)
-    expect(user.errors.details.values.flatten.uniq).to eq([{ error: :busy }])
+    expect(user.errors.details).to include(username: [{ error: :busy, value: "alice" }])
     expect { user.destroy! }.to raise_error(ActiveRecord::RecordNotDestroyed)
     expect(User.exists?(user.id)).to be(true)
     expect_usable_connection
@@ -118,7 +136,7 @@ RSpec.describe "claims that are refused", :rails do
     user = User.new(username: "two\nlines")
 
     expect(user.save(validate: false)).to be(false)
-    expect(user.errors).to be_added(:username, :invalid)
+    expect(user.errors).to be_of_kind(:username, :invalid)
   end
 
   it "mend nothing by themselves where the caller may not: the error is raised as it is" do

@@ -41,6 +41,16 @@ module Leasehold
         list(rejected.list).fetch(rejected.position).change
       end
 
+      # Whether a claim that was refused is for a bucket that an earlier one of the same update is to create (B07).
+      #
+      # @param rejected [RejectedClaim]
+      def repeated?(rejected)
+        return false unless rejected.list == :create
+
+        *earlier, claim = creates.first(rejected.position + 1).map { |one| bucket(one) }
+        earlier.include?(claim)
+      end
+
       # Leaves out claims that were to be destroyed.
       #
       # @param positions [Array<Integer>]
@@ -81,6 +91,12 @@ module Leasehold
 
         @destroys << Part.new(before, last) if before
         @creates << Part.new(last.after, last) if last.after
+      end
+
+      def bucket(claim)
+        [claim.bucket_type, Native.canonical_form(claim.bucket_type, claim.bucket_value)]
+      rescue Error::Invalid
+        [claim.bucket_type, claim.bucket_value]
       end
 
       def list(name)

@@ -65,17 +65,16 @@ module Leasehold
     private
 
     def import_into(saved)
+      paths = AssociationPath.new(saved)
       records.reject { |other| other.equal?(saved) }.each do |other|
-        path = association_path(saved, other)
-        other.errors.each { |one| saved.errors.import(one, attribute: path ? :"#{path}.#{one.attribute}" : :base) }
+        path = paths.to(other)
+        other.errors.each { |one| path ? saved.errors.import(one, attribute: "#{path}.#{one.attribute}") : tell(saved, one) }
       end
     end
 
-    def association_path(saved, other)
-      saved.class.reflect_on_all_associations.map(&:name).find do |name|
-        association = saved.association(name)
-        association.loaded? && Array(association.target).any? { |target| target.equal?(other) }
-      end
+    # A record that a callback has saved: no attribute leads to it, so the words have to name its own.
+    def tell(saved, error)
+      saved.errors.add(:base, error.type, **error.options, message: error.full_message)
     end
   end
 end

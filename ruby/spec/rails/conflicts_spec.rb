@@ -79,6 +79,44 @@ RSpec.describe "claims that are refused", :rails do
     expect(User.count + Email.count).to eq(0)
   end
 
+  describe "of records that were saved along" do
+    before { as_cell(2) { User.create!(username: "taken", emails: [Email.new(email: "a@example.com")]) } }
+
+    # The statements that read from a table.
+    def reads
+      seen = []
+      ActiveSupport::Notifications.subscribed(->(*, payload) { seen << payload[:name] }, "sql.active_record") { yield }
+      seen.grep(/Load/)
+    end
+
+    it "are shown though the association was never loaded, and nothing is loaded for it" do
+      user = User.create!(username: "bob")
+      user = User.find(user.id)
+      user.emails.build(email: "a@example.com")
+
+      expect(reads { expect(user.save).to be(false) }).to be_empty
+      expect(user.errors.to_hash).to eq("emails.email": ["has already been taken"])
+    end
+
+    it "are shown through the parents that were saved with it" do
+      email = Email.new(email: "b@example.com", user: User.new(username: "taken"))
+      sibling = Route.new(path: "r", user: User.new(username: "bob", emails: [Email.new(email: "a@example.com")]))
+
+      expect([email.save, sibling.save]).to eq([false, false])
+      expect(email.errors.to_hash).to eq("user.username": ["has already been taken"])
+      expect(sibling.errors.to_hash).to eq("user.emails.email": ["has already been taken"])
+    end
+
+    it "say what they are about where no association leads to them" do
+      stub_const("Visitor", Class.new(User) { after_create { Email.create!(email: "a@example.com", user_id: id) } })
+      user = Visitor.new(username: "bob")
+
+      expect(user.save).to be(false)
+      expect(user.errors.full_messages).to eq(["Email has already been taken"])
+      expect(user.errors.details).to eq(base: [{ error: :taken, value: "a@example.com" }])
+    end
+  end
+
   it "come out of the outermost transaction, which is rolled back" do
     hold("alice")
     user = User.new(username: "alice")
@@ -104,7 +142,7 @@ RSpec.describe "claims that are refused", :rails do
     Leasehold.client.begin_update(destroys: user.cells_claims_metadata)
 
     expect(user.destroy).to be(false)
-    expect(user.errors.details).to include(username: [{ error: :busy, value: "alice" }])
+    expect(user.errors.details[:username]).to eq([{ error: :busy, value: "alice" }])
     expect { user.destroy! }.to raise_error(ActiveRecord::RecordNotDestroyed)
     expect(User.exists?(user.id)).to be(true)
     expect_usable_connection

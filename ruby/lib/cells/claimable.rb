@@ -208,7 +208,7 @@ module Cells
 
     # A row that gets another primary key is, for claims, one that goes and one that comes.
     def cells_claims_keep(attribute, before, after)
-      source_id = Leasehold::SourceKey.encode(id)
+      source_id = Leasehold::SourceKey.new(self.class).encode(id)
       if before && before.source_id != source_id
         Leasehold::Transactions::Change.keep(self, attribute, source_id: before.source_id, before: before, after: nil)
         before = nil

@@ -83,7 +83,8 @@ module Leasehold
       Claim.new(
         bucket_type: type, bucket_value: value.to_s,
         subject_type: model.cells_claims_subject_type, subject_id: read(record, state, model.cells_claims_subject_key),
-        source_type: model.cells_claims_source_type, source_id: SourceKey.encode(read(record, state, model.primary_key))
+        source_type: model.cells_claims_source_type,
+        source_id: SourceKey.new(model).encode(read(record, state, model.primary_key))
       )
     end
 

@@ -80,7 +80,7 @@ module Leasehold
         before, after = attribute.pending(record, stored, destroyed: @destroyed.include?(record))
         next if before == after
 
-        Transactions::Change.new(connection, record, attribute, SourceKey.encode(record.id), before, after)
+        Transactions::Change.new(connection, record, attribute, SourceKey.new(record.class).encode(record.id), before, after)
       end
     end
 

@@ -3,15 +3,21 @@
 module Leasehold
   # A row's primary key as the bytes that stand for it in claims, and back.
   class SourceKey
-    # @return [String] bytes, in the keys' order
-    def self.encode(key)
-      Native.encode_source_id(key)
-    end
-
     # @param model [Class]
     def initialize(model)
       @model = model
-      @type = model.type_for_attribute(model.primary_key).type
+      # The column's, not the attribute's: rows are ordered by it.
+      @type = model.columns_hash[model.primary_key]&.type
+    end
+
+    # @param key [Integer, String]
+    # @raise [Error::Invalid] a row with this key can't be claimed for
+    # @return [String] bytes, in the keys' order
+    def encode(key)
+      # A text stands for itself, even if it reads as a UUID.
+      text? ? key.to_s.b : Native.encode_source_id(key)
+    rescue Error::Invalid => error
+      raise Error::Invalid.new("`#{@model.name}##{@model.primary_key}` is #{key}: #{error.message}", code: error.code)
     end
 
     # @param source_id [String] bytes
@@ -29,7 +35,12 @@ module Leasehold
     # @return [Arel::Nodes::SqlLiteral]
     def column
       name = "#{@model.quoted_table_name}.#{@model.connection.quote_column_name(@model.primary_key)}"
-      Arel.sql(%i[integer uuid].include?(@type) ? name : %(#{name} COLLATE "C"))
+      Arel.sql(text? ? %(#{name} COLLATE "C") : name)
+    end
+
+    # Whether keys are texts, which stand for themselves.
+    def text?
+      !%i[integer uuid].include?(@type)
     end
 
     # The rows of a relation in a range of source ids, in their order.
@@ -37,6 +48,8 @@ module Leasehold
     # @param after [String, nil] exclusive
     # @param upto [String, nil] inclusive
     def range(relation, after, upto)
+      # Keys below 0 have no bytes, so what has one is never claimed.
+      relation = relation.where("#{column} >= 0") if @type == :integer && !after
       relation = relation.where("#{column} > ?", decode(after)) if after
       relation = relation.where("#{column} <= ?", decode(upto)) if upto
       relation.reorder(column)

@@ -76,7 +76,7 @@ module Leasehold
     end
 
     # Rows as `pluck` or `select_all` gives them, by encoded key. Columns are positions in Arrays, or keys of Hashes. A
-    # value of nil is no claim, an Integer is claimed in decimal.
+    # value of nil is no claim, an Integer is claimed in decimal. A key of binary encoding is a source id already.
     #
     # @param rows [Array<Array>, Array<Hash>]
     # @param key [Integer, String, Symbol] the column of the primary key

@@ -137,7 +137,8 @@ RSpec.describe "verification", :rails do
 
     {
       "uuid" => ["gpg_keys", Array.new(25) { SecureRandom.uuid }],
-      "text COLLATE \"en-x-icu\"" => ["pages_domains", %w[b A a B z Z é Ä ab Ab 1 10 2]]
+      "text COLLATE \"en-x-icu\"" => ["pages_domains", %w[b A a B z Z é Ä ab Ab 1 10 2]],
+      "character varying" => ["snippets", %w[a 1 z] + Array.new(20) { SecureRandom.uuid } + [SecureRandom.uuid.upcase]]
     }.each do |key_type, (table, keys)|
       it "goes by the order of their bytes: #{key_type}" do
         Leasehold.configuration.verification_page_rows = 3
@@ -153,6 +154,54 @@ RSpec.describe "verification", :rails do
         ActiveRecord::Base.connection.execute("DROP TABLE #{table}")
       end
     end
+  end
+
+  describe "of values that are cast" do
+    before do
+      ActiveRecord::Base.connection.execute(
+        "CREATE TABLE snippets (id bigint PRIMARY KEY, name text, level integer, owner_id bigint)"
+      )
+    end
+
+    after { ActiveRecord::Base.connection.execute("DROP TABLE snippets") }
+
+    # A model that claims the attribute; the block says how it is cast.
+    def things(attribute, &cast)
+      stub_const("Thing", Class.new(ApplicationRecord) do
+        self.table_name = "snippets"
+        include Cells::Claimable
+        class_eval(&cast)
+        cells_claims_attribute attribute, type: self::CLAIMS_BUCKET_TYPE::PAGES_UNIQUE_DOMAINS, feature_flag: :cells_claims_things
+        cells_claims_metadata subject_type: self::CLAIMS_SUBJECT_TYPE::PROJECT, subject_key: :owner_id
+      end)
+    end
+
+    {
+      "by a type derived from one of Rails' own" => [:name, "alice", lambda do |*|
+        reversed = Class.new(ActiveModel::Type::String) do
+          define_method(:serialize) { |value| value&.reverse }
+          define_method(:deserialize) { |value| value&.reverse }
+        end
+        attribute :name, reversed.new
+      end],
+      "by a serializer" => [:name, "alice", ->(*) { serialize :name, JSON }],
+      "by an enumeration" => [:level, "high", ->(*) { enum level: { low: 0, high: 1 } }]
+    }.each do |how, (attribute, value, cast)|
+      it "goes by what the models say: #{how}" do
+        model = things(attribute, &cast)
+        model.create!(id: 1, owner_id: 7, attribute => value)
+
+        expect(calls { verify(model) }).to be_empty
+        expect(claimed(model, attribute)).to eq([value])
+      end
+    end
+  end
+
+  it "leaves rows with keys below 0 alone, which can't be claimed" do
+    insert_users(-3..3)
+
+    expect(verify).to include(finished: true, rows: 4)
+    expect(all_claims.keys).to eq([1, 2, 3])
   end
 
   it "corrects all that may be corrected in 100,000 rows, and touches nothing else (V01 to V06)" do

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use leasehold_bindings::verify::{RecordRef, Records, Rows};
 use leasehold_bindings::{SourceId, Timestamp};
+use magnus::encoding::EncodingCapable;
 use magnus::rb_sys::{AsRawValue, FromRawValue};
 use magnus::value::BoxValue;
 use magnus::{
@@ -236,6 +237,7 @@ fn members<const N: usize>(ruby: &Ruby, array: RArray) -> Result<[Value; N], Err
 
 fn encode(ruby: &Ruby, key: Value) -> Result<SourceId, Error> {
     match RString::from_value(key) {
+        Some(key) if key.enc_get() == ruby.ascii8bit_encindex() => Ok(source_id(key)),
         // SAFETY: the text is copied before Ruby runs again.
         Some(key) => Ok(SourceId::from_text(unsafe { text(ruby, &key)? })),
         None => SourceId::from_integer(integer64(ruby, key)?).ok_or_else(|| wrong(ruby, "a key is negative")),

@@ -4,8 +4,12 @@ module Leasehold
   class Verifier
     # A model's rows, as verification wants them: by source id, with what they claim.
     class Rows
-      # Types whose values the database gives as they are claimed.
-      PLAIN = %i[integer string text citext uuid].freeze
+      # Types that give values as the database does. What is derived from them, or wraps them, may give others.
+      PLAIN = %w[
+        ActiveModel::Type::Integer ActiveModel::Type::String ActiveModel::Type::ImmutableString ActiveRecord::Type::Text
+        ActiveRecord::ConnectionAdapters::PostgreSQL::OID::Uuid
+        ActiveRecord::ConnectionAdapters::PostgreSQL::OID::SpecializedString
+      ].freeze
 
       def initialize(model)
         @model = model
@@ -25,7 +29,7 @@ module Leasehold
       # @return [String, nil] the source id so many rows on, nil where there are fewer
       def bound(after, rows)
         key = @key.range(@model.cells_claims_scope, after, nil).offset(rows - 1).limit(1).pick(@model.primary_key)
-        key && SourceKey.encode(key)
+        key && @key.encode(key)
       end
 
       # Hands the rows of a range to the session.
@@ -56,7 +60,7 @@ module Leasehold
       # Whether the claims can be read off the columns, without making a record of each row.
       def plain?
         @model.descendants.empty? && @attributes.none?(&:conditional?) &&
-          names.all? { |name| name == @updated_at || PLAIN.include?(@model.type_for_attribute(name).type) }
+          names.all? { |name| name == @updated_at || PLAIN.include?(@model.type_for_attribute(name).class.name) }
       end
 
       # The columns that are read, each once.
@@ -65,7 +69,9 @@ module Leasehold
       end
 
       def columns(relation)
-        @model.connection.uncached { @model.connection.select_rows(relation.select(*names).to_sql, "Leasehold") }
+        rows = @model.connection.uncached { @model.connection.select_rows(relation.select(*names).to_sql, "Leasehold") }
+        rows.each { |row| row[0] = @key.encode(row[0]) } if @key.text?
+        rows
       end
 
       # Where each claim's value and subject are among the columns.
@@ -78,7 +84,7 @@ module Leasehold
 
       def row(record, claims: true)
         claimed = claims ? record.cells_claims_metadata : []
-        [SourceKey.encode(record.id), record[@updated_at]&.to_time,
+        [@key.encode(record.id), record[@updated_at]&.to_time,
          claimed.map { |claim| [claim.bucket_type, claim.bucket_value, claim.subject_type, claim.subject_id] }]
       end
 

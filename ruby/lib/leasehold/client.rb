@@ -48,14 +48,17 @@ module Leasehold
     # @raise [Error::Overloaded, Error::CircuitOpen] where nothing was sent
     # @return [Lease]
     def begin_update(creates: [], destroys: [], idempotency_key: nil, deadline_seconds: nil)
-      request = @messages.begin_update(creates, destroys)
-      metadata = { IDEMPOTENCY_KEY => idempotency_key || SecureRandom.uuid }
-      Instrumentation.measure(:begin_update, creates: creates.size, destroys: destroys.size) do |payload|
-        connection.breaker.run do
-          response, headers = call(:begin_update, request, payload, deadline_seconds, metadata)
-          Lease.new(uuid: response.lease_uuid.value, fence: headers[FENCE]&.to_i)
-        end
-      end
+      key = idempotency_key || SecureRandom.uuid
+      take_lease(creates, destroys, key, deadline_seconds) { |send| connection.breaker.run(&send) }
+    end
+
+    # The lease of a begin that nobody answered, to be rolled back: whatever is begun once more here is only begun to be
+    # taken back. That frees what others wait for, so no breaker limits it, and none counts it.
+    #
+    # @param idempotency_key [String] of that begin
+    # @return [Lease]
+    def recover_lease(creates:, destroys:, idempotency_key:, deadline_seconds: nil)
+      take_lease(creates, destroys, idempotency_key, deadline_seconds, &:call)
     end
 
     # Makes the changes of a lease final.
@@ -129,6 +132,17 @@ module Leasehold
     end
 
     private
+
+    # The block makes the call that it is given, if it may be made.
+    def take_lease(creates, destroys, key, deadline_seconds)
+      request = @messages.begin_update(creates, destroys)
+      Instrumentation.measure(:begin_update, creates: creates.size, destroys: destroys.size) do |payload|
+        yield lambda {
+          response, headers = call(:begin_update, request, payload, deadline_seconds, { IDEMPOTENCY_KEY => key })
+          Lease.new(uuid: response.lease_uuid.value, fence: headers[FENCE]&.to_i)
+        }
+      end
+    end
 
     def settle(method, uuid, deadline_seconds)
       request = @messages.public_send(method, uuid)

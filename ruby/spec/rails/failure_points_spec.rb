@@ -94,6 +94,28 @@ RSpec.describe "failure points", :rails do
     expect_same_on_both_sides(["alice"])
   end
 
+  it "2B: no answer comes in time, and the circuit that opens for it keeps nothing from being taken back" do
+    Leasehold.configuration.circuit_failures = 1
+    Support::TcpProxy.run(server.address) do |proxy|
+      cell.configure(proxy.address)
+      Leasehold.client.warm_up
+      proxy.hold_answers
+      late = ActiveSupport::Notifications.subscribe("begin_update.leasehold") do |*, payload|
+        proxy.release_answers if payload[:code] == "DEADLINE_EXCEEDED"
+      end
+      expect(User.new(username: "alice").save).to be(false)
+      expect(outstanding_leases).to be_empty
+      expect { Leasehold.client.begin_update(creates: [Support::Claims.username("bob")]) }
+        .to raise_error(Leasehold::Error::CircuitOpen)
+    ensure
+      ActiveSupport::Notifications.unsubscribe(late)
+      Leasehold.configuration.circuit_failures = 10
+    end
+    cell.configure(server.address)
+
+    expect_same_on_both_sides([])
+  end
+
   it "3A: the database refuses what it checks before the lease: nobody is called" do
     user = User.create!(username: "alice", emails: [Email.new(email: "a@example.com")])
     seen = calls do

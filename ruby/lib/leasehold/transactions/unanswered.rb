@@ -25,7 +25,7 @@ module Leasehold
 
       # Takes back what may have been begun. Where this fails too, reconciliation does it later.
       def give_up
-        lease = @client.begin_update(creates: @effect.creates, destroys: @effect.destroys, idempotency_key: @key)
+        lease = @client.recover_lease(creates: @effect.creates, destroys: @effect.destroys, idempotency_key: @key)
         @client.rollback_update(lease.uuid)
       rescue Error => error
         Events.publish(:unsettled, lease: lease&.uuid, wanted: :rollback, error: error.class.name, message: error.message)

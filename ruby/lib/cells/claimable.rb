@@ -23,8 +23,7 @@ module Cells
 
     included do
       class_attribute :cells_claims_attributes, instance_accessor: false, default: {}.freeze
-      class_attribute :cells_claims_subject_type, :cells_claims_subject_key, instance_accessor: false
-      class_attribute :cells_claims_explicit_source_type, :cells_claims_scope_block, instance_accessor: false
+      class_attribute :cells_claims_told, :cells_claims_scope_block, instance_accessor: false
 
       validate :cells_claims_validate_values
       before_update :cells_claims_look_before_update
@@ -51,13 +50,30 @@ module Cells
 
       # Says whom the claims are for, and which table the rows are in.
       #
-      # @param subject_type [Integer] of {CLAIMS_SUBJECT_TYPE}
+      # @param subject_type [Integer, Symbol] of {CLAIMS_SUBJECT_TYPE}
       # @param subject_key [Symbol] the column, or method, with the subject's id
-      # @param source_type [Integer, nil] of {CLAIMS_SOURCE_TYPE}; inferred from the table's name
+      # @param source_type [Integer, Symbol, nil] of {CLAIMS_SOURCE_TYPE}; inferred from the table's name
       def cells_claims_metadata(subject_type:, subject_key:, source_type: nil)
-        self.cells_claims_subject_type = subject_type
-        self.cells_claims_subject_key = subject_key.to_s
-        self.cells_claims_explicit_source_type = source_type
+        self.cells_claims_told = {
+          subject_type: Leasehold::Enumeration.number(CLAIMS_SUBJECT_TYPE, subject_type), subject_key: subject_key.to_s,
+          source_type: source_type && Leasehold::Enumeration.number(CLAIMS_SOURCE_TYPE, source_type)
+        }.freeze
+      end
+
+      # The kind of what the claims are for.
+      #
+      # @raise [Leasehold::Error::Misconfigured] nobody has said
+      # @return [Integer]
+      def cells_claims_subject_type
+        cells_claims_told_or_missing.fetch(:subject_type)
+      end
+
+      # The column, or method, with the id of what the claims are for.
+      #
+      # @raise [Leasehold::Error::Misconfigured] nobody has said
+      # @return [String]
+      def cells_claims_subject_key
+        cells_claims_told_or_missing.fetch(:subject_key)
       end
 
       # Says which rows verification looks at, by a block that returns a relation; all without one.
@@ -72,8 +88,8 @@ module Cells
       #
       # @raise [Leasehold::Error::Misconfigured] the contract has no number for the table
       def cells_claims_source_type
-        told = cells_claims_explicit_source_type || CLAIMS_SOURCE_TYPE.resolve(:"RAILS_TABLE_#{table_name.upcase}")
-        told || raise(
+        told = cells_claims_told_or_missing.fetch(:source_type)
+        told || CLAIMS_SOURCE_TYPE.resolve(:"RAILS_TABLE_#{table_name.upcase}") || raise(
           Leasehold::Error::Misconfigured,
           "the contract has no source type for `#{table_name}`: say `source_type:` in `cells_claims_metadata`"
         )
@@ -89,6 +105,15 @@ module Cells
       # Whether the attribute is claimed now.
       def cells_claims_enabled_for_attribute?(name)
         cells_claims_attributes[name.to_sym]&.enabled? || false
+      end
+
+      private
+
+      def cells_claims_told_or_missing
+        cells_claims_told || raise(
+          Leasehold::Error::Misconfigured,
+          "`#{name}` does not say whom its claims are for: add `cells_claims_metadata subject_type: …, subject_key: …`"
+        )
       end
     end
 
@@ -184,7 +209,7 @@ module Cells
 
         # What was there before goes whatever `if:` says now: it may have said otherwise then.
         before = attribute.claim(self, stored) unless previously_new_record?
-        after = attribute.claim(self) if attribute.claims?(self)
+        after = attribute.new_claim(self) if attribute.claims?(self)
         cells_claims_keep(attribute, before, after)
       end
     end

@@ -18,7 +18,7 @@ module Leasehold
     # @param condition [Proc, nil] which records' values are claimed; all where there is none
     def initialize(name:, type:, feature_flag:, condition: nil)
       @name = name.to_s
-      @type = type
+      @type = Enumeration.number(Cells::Claimable::CLAIMS_BUCKET_TYPE, type)
       @feature_flag = feature_flag
       @condition = condition
     end
@@ -43,7 +43,7 @@ module Leasehold
     def allows?(value)
       Native.canonical_form(type, value.to_s)
       true
-    rescue Error::Invalid
+    rescue Error::Invalid, EncodingError
       false
     end
 
@@ -65,10 +65,25 @@ module Leasehold
       claimed = claims?(record)
       return [(claim(record, stored) if claimed), nil] if destroyed
 
-      after = claim(record) if claimed
+      after = new_claim(record) if claimed
       return [nil, after] if record.new_record?
 
       touched_by_saving?(record) ? [claim(record, stored), after] : [after, after]
+    end
+
+    # The claim to make for the record as it is; none for a value that is not there.
+    #
+    # @raise [Error::Invalid] there is nobody whom it could be for
+    # @return [Claim, nil]
+    def new_claim(record)
+      claim = claim(record)
+      return claim if claim.nil? || claim.subject_id&.positive?
+
+      key = record.class.cells_claims_subject_key
+      raise Error::Invalid.new(
+        "`#{record.class}##{key}` is #{claim.subject_id.inspect}: `#{name}` is claimed for an id of 1 or more",
+        code: "INVALID_UPDATE"
+      )
     end
 
     # The claim that belongs to the record in one of its states; none for a value that is not there.
@@ -82,13 +97,21 @@ module Leasehold
       model = record.class
       Claim.new(
         bucket_type: type, bucket_value: value.to_s,
-        subject_type: model.cells_claims_subject_type, subject_id: read(record, state, model.cells_claims_subject_key),
+        subject_type: model.cells_claims_subject_type, subject_id: subject_id(record, state),
         source_type: model.cells_claims_source_type,
         source_id: SourceKey.new(model).encode(read(record, state, model.primary_key))
       )
     end
 
     private
+
+    def subject_id(record, state)
+      key = record.class.cells_claims_subject_key
+      id = read(record, state, key)
+      return id if id.nil? || id.is_a?(Integer)
+
+      raise Error::Misconfigured, "`#{record.class}##{key}` is a #{id.class}: name a `subject_key` that is an integer"
+    end
 
     # The columns that the claim is made of.
     def columns(record)

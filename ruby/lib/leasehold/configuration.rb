@@ -110,7 +110,7 @@ module Leasehold
       value = public_send(name)
       return if yield(value)
 
-      raise Error::Misconfigured.new("`#{name}` is #{value.inspect}: say #{wanted}", code: "MISCONFIGURED")
+      raise Error::Misconfigured, "`#{name}` is #{value.inspect}: say #{wanted}"
     end
   end
 end

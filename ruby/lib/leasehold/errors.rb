@@ -62,7 +62,11 @@ module Leasehold
     module Temporary; end
 
     # The configuration cannot work; nothing was sent.
-    class Misconfigured < Error; end
+    class Misconfigured < Error
+      def initialize(message = nil, code: "MISCONFIGURED", **)
+        super
+      end
+    end
     # The request's form is wrong, a limit is passed, or a value is not allowed.
     class Invalid < Error; end
     # The bucket is owned, for good.

@@ -18,6 +18,9 @@ use crate::errors;
 /// After so many rows other threads get their turn, and interrupts are seen.
 const ROWS_PER_TURN: usize = 1024;
 
+/// The id of a subject that a row does not have: there is no such claim, and the report says so.
+const NOBODY: i64 = 0;
+
 /// Where a row has what.
 pub(crate) struct Layout {
     key: Column,
@@ -120,7 +123,8 @@ pub(crate) fn attributes(ruby: &Ruby, rows: RArray, layout: &Layout, now: Value)
             if value.is_nil() {
                 continue;
             }
-            let subject = integer64(ruby, claim.subject.of(ruby, row)?)?;
+            let subject = claim.subject.of(ruby, row)?;
+            let subject = if subject.is_nil() { NOBODY } else { integer64(ruby, subject)? };
             if let Some(value) = RString::from_value(value) {
                 // SAFETY: the text is copied before Ruby runs again.
                 columns.claim(claim.bucket_type, unsafe { text(ruby, &value)? }, claim.subject_type, subject);

@@ -27,7 +27,7 @@ module Leasehold
       end
 
       def self.refuse(message)
-        raise Error::Misconfigured.new(message, code: "MISCONFIGURED")
+        raise Error::Misconfigured, message
       end
 
       private_class_method :new, :read

@@ -10,6 +10,8 @@ module Leasehold
         ActiveRecord::ConnectionAdapters::PostgreSQL::OID::Uuid
         ActiveRecord::ConnectionAdapters::PostgreSQL::OID::SpecializedString
       ].freeze
+      # The id of a subject that a row does not have: there is no such claim, and the report says so.
+      NOBODY = 0
 
       def initialize(model)
         @model = model
@@ -60,6 +62,7 @@ module Leasehold
       # Whether the claims can be read off the columns, without making a record of each row.
       def plain?
         @model.descendants.empty? && @attributes.none?(&:conditional?) &&
+          @model.type_for_attribute(@model.cells_claims_subject_key).type == :integer &&
           names.all? { |name| name == @updated_at || PLAIN.include?(@model.type_for_attribute(name).class.name) }
       end
 
@@ -85,7 +88,7 @@ module Leasehold
       def row(record, claims: true)
         claimed = claims ? record.cells_claims_metadata : []
         [@key.encode(record.id), record[@updated_at]&.to_time,
-         claimed.map { |claim| [claim.bucket_type, claim.bucket_value, claim.subject_type, claim.subject_id] }]
+         claimed.map { |claim| [claim.bucket_type, claim.bucket_value, claim.subject_type, claim.subject_id || NOBODY] }]
       end
 
       def clock

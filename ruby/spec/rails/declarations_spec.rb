@@ -1,0 +1,89 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+
+RSpec.describe "what a model says of its claims", :rails do
+  before do
+    ActiveRecord::Base.connection.execute("CREATE TABLE snippets (id bigserial PRIMARY KEY, name text, owner_id bigint, token uuid)")
+    Leasehold.configuration.recent_within_seconds = 0.001
+  end
+
+  after do
+    ActiveRecord::Base.connection.execute("DROP TABLE snippets")
+    Leasehold.configuration.recent_within_seconds = 3600
+  end
+
+  # A model that claims its name; the block says the rest.
+  def snippet(type: :PAGES_UNIQUE_DOMAINS, &rest)
+    stub_const("Snippet", Class.new(ApplicationRecord) do
+      include Cells::Claimable
+      cells_claims_attribute :name, type: type, feature_flag: :cells_claims_snippets
+      class_eval(&rest)
+    end)
+  end
+
+  def for_owner
+    snippet { cells_claims_metadata subject_type: :PROJECT, subject_key: :owner_id }
+  end
+
+  it "may name types by Symbols" do
+    model = snippet { cells_claims_metadata subject_type: :PROJECT, subject_key: :owner_id, source_type: :RAILS_TABLE_SNIPPETS }
+    model.create!(name: "alice", owner_id: 7)
+
+    expect(records(model, :name).map { |record| record.claim.to_h }).to contain_exactly(
+      include(bucket_type: 18, subject_type: 3, source_type: 12)
+    )
+  end
+
+  it "is refused where a Symbol names no type" do
+    expect { snippet(type: :NAMES) {} }.to raise_error(Leasehold::Error::Misconfigured, /`:NAMES` is no bucket type: name one of .*`:EMAILS`/)
+    expect { snippet { cells_claims_metadata subject_type: :GROUP, subject_key: :owner_id } }
+      .to raise_error(Leasehold::Error::Misconfigured, /`:GROUP` is no subject type: name one of .*`:PROJECT`/)
+  end
+
+  it "is asked for where it was forgotten" do
+    model = snippet {}
+    expect { model.create!(name: "alice", owner_id: 7) }
+      .to raise_error(Leasehold::Error::Misconfigured, /`Snippet` does not say whom .* add `cells_claims_metadata/)
+    expect { Leasehold::Verifier.new(model).run }.to raise_error(Leasehold::Error::Misconfigured, /cells_claims_metadata/)
+  end
+
+  it "is refused where the subject has no number" do
+    model = snippet { cells_claims_metadata subject_type: :PROJECT, subject_key: :token }
+    expect { model.create!(name: "alice", token: SecureRandom.uuid) }
+      .to raise_error(Leasehold::Error::Misconfigured, /`Snippet#token` is a String: name a `subject_key` that is an integer/)
+    model.insert_all!([{ name: "alice", token: SecureRandom.uuid }])
+    expect { Leasehold::Verifier.new(model).run }.to raise_error(Leasehold::Error::Misconfigured, /Snippet#token/)
+  end
+
+  it "says whose number is missing, or too small" do
+    [nil, 0, -1].each do |owner_id|
+      seen = calls do
+        expect { for_owner.create!(name: "alice", owner_id: owner_id) }
+          .to raise_error(Leasehold::Error::Invalid, /`Snippet#owner_id` is #{owner_id.inspect}: `name` is claimed for an id of 1 or more/)
+      end
+      expect(seen).to be_empty
+    end
+    expect { for_owner.create!(id: -1, name: "alice", owner_id: 7) }
+      .to raise_error(Leasehold::Error::Invalid, /`Snippet#id` is -1: an integer key is 0 or more/)
+    expect(for_owner.create!(id: 0, name: "alice", owner_id: 7)).to be_persisted
+  end
+
+  it "claims nothing for rows that are nobody's, which verification reports, and which can be destroyed" do
+    model = for_owner
+    model.insert_all!([{ name: "nobodys", owner_id: nil }, { name: "bob", owner_id: 7 }])
+
+    expect(Leasehold::Verifier.new(model).run).to include(created: 1, invalid: 1, finished: true)
+    model.create!(name: "alice", owner_id: 7)
+    model.where(name: "alice").update_all(owner_id: nil)
+    model.find_by!(name: "alice").destroy!
+    expect(claimed(model, :name)).to eq(["bob"])
+  end
+
+  it "is about texts: what is none is not valid" do
+    snippet = for_owner.new(name: "\xff", owner_id: 7)
+
+    expect(snippet).not_to be_valid
+    expect(snippet.errors).to be_of_kind(:name, :invalid)
+  end
+end

@@ -22,8 +22,8 @@ module Support
     end
 
     # What a server takes.
-    def server
-      files = issue("server", "DNS:localhost,IP:127.0.0.1")
+    def server(names: "DNS:localhost,IP:127.0.0.1")
+      files = issue("server", names)
       { certificate: files[:certificate], key: files[:key], client_ca: files[:ca] }
     end
 

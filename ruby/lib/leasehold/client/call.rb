@@ -22,8 +22,9 @@ module Leasehold
         operation = stub.public_send(@method, request, metadata: @metadata, deadline: deadline, return_op: true)
         [operation.execute, operation.metadata]
       rescue GRPC::DeadlineExceeded, GRPC::Unavailable => e
-        retry if @made < @tries
-        raise Refusal.error(e)
+        error = Refusal.error(e)
+        retry if error.temporary? && @made < @tries
+        raise error
       rescue GRPC::BadStatus => e
         raise Refusal.error(e)
       end

@@ -22,10 +22,16 @@ module Leasehold
         GRPC::Core::StatusCodes::UNAUTHENTICATED => ["UNAUTHENTICATED", Error::Unauthenticated]
       }.freeze
 
+      # How gRPC's core, which has no status for it, tells of a certificate that was refused, or of no TLS at all. What is
+      # cut off in the middle may come back.
+      HANDSHAKE = /Ssl handshake failed.*SSL_ERROR_SSL(?!.*unexpected eof)|not in peer certificate|hostname verification/i.freeze
+
       class << self
         # @param status [GRPC::BadStatus]
         # @return [Error]
         def error(status)
+          return handshake(status) if status.code == GRPC::Core::StatusCodes::UNAVAILABLE && HANDSHAKE.match?(status.details)
+
           details = details(status)
           info = details[Google::Rpc::ErrorInfo]
           code, error = kind(status, info)
@@ -39,6 +45,13 @@ module Leasehold
         end
 
         private
+
+        def handshake(status)
+          Error::Misconfigured.new(
+            "no TLS with the server: check that `tls.ca` has signed its certificate, and that this is for the host in " \
+            "`address` (#{status.details})", code: "TLS_REFUSED"
+          )
+        end
 
         def kind(status, info)
           known = info && Error::BY_CODE[info.reason]

@@ -10,6 +10,12 @@ RSpec.describe Leasehold::Client, "over TLS" do
     Support::ClaimsServer.run(tls: tls) { |server| yield server.address.sub("127.0.0.1", "localhost") }
   end
 
+  # Another try would not help, and who configures has to know what to look at.
+  def refuse_the_handshake
+    raise_error(Leasehold::Error::Misconfigured, /check that `tls.ca`.*and that .* host in `address`/) { |error|
+      expect(error).to have_attributes(code: "TLS_REFUSED", temporary?: false)
+    }
+  end
 
   it "says who calls, and learns that from certificates alone" do
     with_server do |address|
@@ -25,17 +31,25 @@ RSpec.describe Leasehold::Client, "over TLS" do
   it "does not talk to a server of another authority" do
     with_server do |address|
       Support::Certificates.run do |others|
-        client = client_of(address, tls: cell.merge(ca: others.cell(1)[:ca]), request_deadline_seconds: 1)
-        expect { client.list_leases }.to raise_error(Leasehold::Error::Unavailable)
+        client = client_of(address, tls: cell.merge(ca: others.cell(1)[:ca]))
+        expect { client.list_leases }.to refuse_the_handshake
       end
     end
   end
 
-  it "does not fall back to a plain connection" do
-    with_server(tls: nil) do |address|
-      client = client_of(address, tls: cell, request_deadline_seconds: 1)
-      expect { client.list_leases }.to raise_error(Leasehold::Error::Unavailable)
+  it "does not talk to a server of another name" do
+    with_server(tls: certificates.server(names: "DNS:elsewhere.example.com")) do |address|
+      expect { client_of(address, tls: cell).list_leases }.to refuse_the_handshake
     end
+  end
+
+  it "does not fall back to a plain connection" do
+    with_server(tls: nil) { |address| expect { client_of(address, tls: cell).list_leases }.to refuse_the_handshake }
+  end
+
+  it "takes a server that is away for one that comes back" do
+    address = with_server { |some| some }
+    expect { client_of(address, tls: cell, request_deadline_seconds: 1).list_leases }.to raise_error(Leasehold::Error::Unavailable)
   end
 
   it "gets nowhere without TLS where the server has it" do

@@ -2,63 +2,59 @@
 
 require "leasehold/rails"
 require "digest"
+require_relative "bulk_update/batch"
 
 module Leasehold
-  # Begins and commits an update for rows that are committed already. Claims that are refused for good are told and left
-  # out, so that one of them stops no other; verification finds what is left to correct.
+  # Begins and commits updates for rows that are committed already: one, or as many as the server's limits ask for. Claims
+  # that are refused for good are told and left out, so that one of them stops no other; verification finds what is left to
+  # correct.
   class BulkUpdate
     # @param key [String] the same for every try, so that a repeated one gets the leases of the first
     def initialize(connection:, key:, creates:, destroys:, client: Leasehold.client)
       @table = LeaseTable.new(connection)
       @key = key
-      @creates = creates
-      @destroys = destroys
+      @batches = [Batch.new(creates, destroys)]
       @client = client
       @deadline_seconds = Leasehold.configuration.verification_deadline_seconds
     end
 
     # @raise [Error::Busy] some claims are under another lease; all others are done
     def run
-      try until @creates.empty? && @destroys.empty?
+      try(@batches.shift) while @batches.any?
       raise @busy if @busy
     end
 
     private
 
-    def try
-      apply
-      @creates = @destroys = []
+    def try(batch)
+      apply(batch) unless batch.empty?
     rescue Error => error
+      return @batches.unshift(*batch.halves) if too_large?(batch, error)
       raise if error.rejected.empty?
 
       @busy = error if error.is_a?(Error::Busy)
-      leave_out(error.rejected)
+      error.rejected.each { |claim| Events.publish(:refused, **claim.to_h) }
+      @batches.unshift(batch.without(error.rejected))
+    end
+
+    # How much fits is the server's to say, and a refusal costs nothing.
+    def too_large?(batch, error)
+      error.code == "LIMIT_EXCEEDED" && error.rejected.empty? && batch.many?
     end
 
     # The lease's row is there before its commit, so that what is lost between them is committed by reconciliation.
-    def apply
+    def apply(batch)
       begun_at, = @table.mark
       lease = @client.begin_update(
-        creates: @creates, destroys: @destroys, idempotency_key: body_key, deadline_seconds: @deadline_seconds
+        creates: batch.creates, destroys: batch.destroys, idempotency_key: key(batch), deadline_seconds: @deadline_seconds
       )
       @table.insert(lease.uuid, begun_at)
       @client.commit_update(lease.uuid, deadline_seconds: @deadline_seconds)
       @table.delete(lease.uuid)
     end
 
-    def body_key
-      Digest::SHA256.hexdigest(Marshal.dump([@key, @creates.map(&:to_a), @destroys.map(&:to_a)]))
-    end
-
-    def leave_out(rejected)
-      rejected.each { |claim| Events.publish(:refused, **claim.to_h) }
-      @creates = without(@creates, rejected, :create)
-      @destroys = without(@destroys, rejected, :destroy)
-    end
-
-    def without(claims, rejected, list)
-      positions = rejected.select { |claim| claim.list == list }.map(&:position).to_set
-      claims.reject.with_index { |_, position| positions.include?(position) }
+    def key(batch)
+      Digest::SHA256.hexdigest(Marshal.dump([@key, batch.creates.map(&:to_a), batch.destroys.map(&:to_a)]))
     end
   end
 end

@@ -41,6 +41,18 @@ RSpec.describe "claims for what bypasses callbacks", :rails do
     expect(claimed(User, :username)).to eq(%w[alice bob])
   end
 
+  it "makes as many updates as the server's limit asks for" do
+    ids = insert(*Array.new(4_500) { |number| "name-#{number}" })
+    absent = { "bucket_type" => 4, "source_type" => 1, "source_id" => "00" * 8 }
+    gone = Array.new(2_100) { |number| absent.merge("bucket_value" => "absent-#{number}") }
+    begun = calls { schedule(User, :username, "create_record_ids" => ids, "destroy_metadata" => gone) }
+            .select { |call| call[:call] == :begin_update && call[:code] == "OK" }
+
+    expect(begun.sum { |call| call[:creates] }).to eq(4_500)
+    expect(begun.map { |call| call[:creates] }).to all(be <= 2_000)
+    expect(outstanding_leases + lease_rows).to be_empty
+  end
+
   it "tries again what is under another lease" do
     id = insert("alice").first
     lease = as_cell(2) { Leasehold.client.begin_update(creates: [Support::Claims.username("alice", id: 9)]) }

@@ -20,18 +20,18 @@ module Leasehold
       @deadline_seconds = Leasehold.configuration.reconciliation_deadline_seconds
       @session = Reconciliation.new(stale_after_seconds: Leasehold.configuration.stale_after_seconds)
       @dry_run = dry_run
+      @planned = 0
       @progress = progress
     end
 
     # Looks at every outstanding lease and at every local row once.
     #
-    # @return [Hash{Symbol => Object}] the session's summary
+    # @return [Hash{Symbol => Object}] the session's summary; of a dry run also how much it would do, as `planned`
     def run
       Events.measure(:reconcile, dry_run: @dry_run) do |event|
         event[:guarded] = @tables.guarded?
         step until finished?
-        event.merge!(@session.summary)
-        @session.summary
+        summary.tap { |counts| event.merge!(counts) }
       end
     end
 
@@ -44,11 +44,22 @@ module Leasehold
     def step
       step = @session.next
       @progress&.call(step)
-      @dry_run && changes?(step) ? @session.failed : perform(step)
+      @dry_run && changes?(step) ? plan : perform(step)
     rescue *FAILURES => error
       Events.publish(:reconcile_failed, step: step.class.name.demodulize, lease: step.to_h[:lease], error: error.class.name,
                                         message: error.message)
       @session.failed
+    end
+
+    # What was not done is left for the next run, as what has failed is.
+    def plan
+      @planned += 1
+      @session.failed
+    end
+
+    def summary
+      counts = @session.summary
+      @dry_run ? counts.merge(failed: counts.fetch(:failed) - @planned, planned: @planned) : counts
     end
 
     def changes?(step)

@@ -28,6 +28,19 @@ RSpec.describe "jobs", :rails do
     end
   end
 
+  it "are run again, later each time, where the server is away" do
+    adapter = ActiveJob::Base.queue_adapter = ActiveJob::QueueAdapters::TestAdapter.new
+    id = User.insert({ username: "alice", created_at: Time.now, updated_at: Time.now }).rows.dig(0, 0)
+    server.kill
+    job = Leasehold::BulkClaimsJob.new("User", "username", { "create_record_ids" => [id] })
+    waits = Array.new(3) do
+      job.perform_now
+      adapter.enqueued_jobs.last[:at] - Time.now.to_f
+    end
+
+    expect(waits).to match([a_value_within(2).of(3), a_value_within(3).of(19), a_value_within(4).of(84)])
+  end
+
   describe "by hand" do
     let(:output) { StringIO.new }
 

@@ -80,6 +80,7 @@ RSpec.describe "reconciliation", :rails do
       output.string.include?("would settle #{uuid}: rolled_back")
     end
 
+    expect(output.string).to match(/^  failed +0$/).and match(/^  planned +1$/)
     expect(outstanding_leases).to eq([uuid])
   end
 

@@ -2,12 +2,13 @@
 
 require "active_job"
 require "leasehold/rails"
+require_relative "retry_wait"
 
 module Leasehold
   # Claims for rows that were written past ActiveRecord's callbacks, outside of any transaction.
   class BulkClaimsJob < ActiveJob::Base
     queue_as { Leasehold.configuration.queue }
-    retry_on Error::Unavailable, Error::DeadlineExceeded, Error::Overloaded, Error::Busy, wait: :exponentially_longer
+    retry_on Error::Unavailable, Error::DeadlineExceeded, Error::Overloaded, Error::Busy, wait: RETRY_WAIT
 
     # @param model_name [String]
     # @param attribute_name [String]

@@ -2,12 +2,13 @@
 
 require "active_job"
 require "leasehold/rails"
+require_relative "retry_wait"
 
 module Leasehold
   # Verifies one model's claims, for as long as the time budget goes, and then asks to be run again to go on.
   class VerifyJob < ActiveJob::Base
     queue_as { Leasehold.configuration.queue }
-    retry_on Error::Unavailable, Error::DeadlineExceeded, Error::Overloaded, wait: :exponentially_longer
+    retry_on Error::Unavailable, Error::DeadlineExceeded, Error::Overloaded, wait: RETRY_WAIT
 
     # The flag above a model's verification.
     def self.flag(model)

@@ -60,6 +60,8 @@ module Support
 
       RailsApp::Tables.create
       [User, Email, Route, Key].each(&:reset_column_information)
+      # Ids are claimed, too, so the cells' sequences are apart.
+      ActiveRecord::Base.connection.execute("ALTER SEQUENCE users_id_seq RESTART WITH #{@id}000000")
       @made = true
     end
 

@@ -115,7 +115,8 @@ module Leasehold
 
     # The columns that the claim is made of.
     def columns(record)
-      [name, record.class.cells_claims_subject_key, record.class.primary_key].select { |column| record.has_attribute?(column) }
+      model = record.class
+      [name, model.cells_claims_subject_key, model.primary_key].select { |column| record.has_attribute?(column) }
     end
 
     # What is no column has no earlier states.

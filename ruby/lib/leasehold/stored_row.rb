@@ -4,8 +4,9 @@ module Leasehold
   # What a row says, read under the lock of the statement that is about to write it. An instance may remember something
   # else: it was read before another one changed the row, or a savepoint that it was saved in was rolled back.
   class StoredRow
-    # The locks that an UPDATE and a DELETE take anyway.
+    # The lock that an UPDATE takes anyway.
     UPDATE = "FOR NO KEY UPDATE"
+    # The lock that a DELETE takes anyway.
     DELETE = "FOR UPDATE"
 
     # @param lock [String, false] {UPDATE} or {DELETE}; none where the row is only looked at

@@ -24,7 +24,7 @@ module Leasehold
 
       # How gRPC's core, which has no status for it, tells of a certificate that was refused, or of no TLS at all. What is
       # cut off in the middle may come back.
-      HANDSHAKE = /Ssl handshake failed.*SSL_ERROR_SSL(?!.*unexpected eof)|not in peer certificate|hostname verification/i.freeze
+      HANDSHAKE = /ssl handshake failed.*ssl_error_ssl(?!.*unexpected eof)|not in peer certificate|hostname verification/i
 
       class << self
         # @param status [GRPC::BadStatus]

@@ -2,10 +2,12 @@
 
 RSpec.shared_examples "cells claimable model" do |subject_type:, subject_key:, source_type:, claiming_attributes:|
   it "says what it claims, for whom and out of which table" do
-    expect(described_class.cells_claims_subject_type).to eq(subject_type)
+    types = Cells::Claimable
+    expect(described_class.cells_claims_subject_type)
+      .to eq(Leasehold::Enumeration.number(types::CLAIMS_SUBJECT_TYPE, subject_type))
     expect(described_class.cells_claims_subject_key.to_s).to eq(subject_key.to_s)
     expect(described_class.cells_claims_source_type)
-      .to eq(source_type.is_a?(Symbol) ? Cells::Claimable::CLAIMS_SOURCE_TYPE.resolve(source_type) : source_type)
+      .to eq(Leasehold::Enumeration.number(types::CLAIMS_SOURCE_TYPE, source_type))
     expect(described_class.cells_claims_attributes.keys).to match_array(claiming_attributes)
   end
 end

@@ -203,13 +203,14 @@ module Cells
     end
 
     def cells_claims_keep_saved
-      stored = cells_claims_take_stored || Leasehold::ClaimedAttribute::BEFORE_SAVE
+      stored = cells_claims_take_stored
+      now = stored ? stored.written(:saved_change_to_attribute?) : Leasehold::ClaimedAttribute::PRESENT
       cells_claims_enabled.each do |attribute|
         next unless attribute.touched_by_save?(self)
 
         # What was there before goes whatever `if:` says now: it may have said otherwise then.
-        before = attribute.claim(self, stored) unless previously_new_record?
-        after = attribute.new_claim(self) if attribute.claims?(self)
+        before = attribute.claim(self, stored || Leasehold::ClaimedAttribute::BEFORE_SAVE) unless previously_new_record?
+        after = attribute.new_claim(self, now) if attribute.claims?(self)
         cells_claims_keep(attribute, before, after)
       end
     end

@@ -59,24 +59,24 @@ module Leasehold
 
     # What saving or destroying the record will change: the claim before, and after.
     #
-    # @param stored [#to_proc] the state of its row
+    # @param stored [StoredRow, nil]
     # @return [Array(Claim, Claim)] nil where there is none
     def pending(record, stored, destroyed:)
       claimed = claims?(record)
-      return [(claim(record, stored) if claimed), nil] if destroyed
+      before = claim(record, stored || STORED) unless record.new_record?
+      return [(before if claimed), nil] if destroyed
+      return [before, before] unless record.new_record? || touched_by_saving?(record)
 
-      after = new_claim(record) if claimed
-      return [nil, after] if record.new_record?
-
-      touched_by_saving?(record) ? [claim(record, stored), after] : [after, after]
+      [before, (new_claim(record, stored ? stored.written(:will_save_change_to_attribute?) : PRESENT) if claimed)]
     end
 
-    # The claim to make for the record as it is; none for a value that is not there.
+    # The claim to make for the record; none for a value that is not there.
     #
+    # @param state [#to_proc] of the record after it is saved
     # @raise [Error::Invalid] there is nobody whom it could be for
     # @return [Claim, nil]
-    def new_claim(record)
-      claim = claim(record)
+    def new_claim(record, state = PRESENT)
+      claim = claim(record, state)
       return claim if claim.nil? || claim.subject_id&.positive?
 
       key = record.class.cells_claims_subject_key

@@ -75,7 +75,7 @@ module Leasehold
       return [] unless record.class.respond_to?(:cells_claims_attributes)
 
       attributes = record.class.cells_claims_attributes.each_value.select(&:enabled?)
-      stored = (StoredRow.read(record) if record.persisted? && attributes.any?) || ClaimedAttribute::STORED
+      stored = StoredRow.read(record) if record.persisted? && attributes.any?
       attributes.filter_map do |attribute|
         before, after = attribute.pending(record, stored, destroyed: @destroyed.include?(record))
         next if before == after

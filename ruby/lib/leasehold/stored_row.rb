@@ -27,5 +27,23 @@ module Leasehold
     def to_proc
       ->(record, column) { @values.fetch(column) { record.attribute_in_database(column) } }
     end
+
+    # Reads a column as it is after the record is saved, which writes only what has changed.
+    #
+    # @param changed [Symbol] the record's method that says of a column whether it has
+    # @return [Proc] a state, as this is one
+    def written(changed)
+      lambda do |record, column|
+        written = !partial?(record.class) || record.public_send(changed, column)
+        written ? record[column] : @values.fetch(column) { record[column] }
+      end
+    end
+
+    private
+
+    # Rails has renamed it.
+    def partial?(model)
+      model.respond_to?(:partial_updates) ? model.partial_updates : model.partial_writes
+    end
   end
 end

@@ -52,6 +52,19 @@ RSpec.describe "claims of a transaction", :rails do
       expect(claimed(User, :username)).to be_empty
     end
 
+    it "claims what the row says then, of columns too that another instance has written" do
+      owners = %w[alice bob].map { |name| User.create!(username: name) }
+      Email.create!(email: "old@example.com", user: owners.first)
+      value, subject, both = Array.new(3) { Email.last }
+      value.update!(email: "new@example.com")
+      subject.update!(user: owners.last)
+      both.email = "newest@example.com"
+      Leasehold.claiming! { |claims| claims.save(both) }
+
+      expect(records(Email, :email).map { |record| [record.claim.bucket_value, record.claim.subject_id] })
+        .to eq([["newest@example.com", owners.last.id]])
+    end
+
     it "gives up the claims of a row that the database has deleted by itself" do
       user = User.create!(username: "alice")
       User.where(id: user.id).delete_all

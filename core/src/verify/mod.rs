@@ -333,8 +333,7 @@ impl Verification {
         Ok(())
     }
 
-    /// Where a run could go on if this one stopped here, which is at [`Step::PageDone`] or [`Step::Done`]; after the end,
-    /// with what waits for rows of other tables.
+    /// Where a run could go on if this one stopped here, which is at [`Step::PageDone`] or [`Step::Done`].
     pub fn checkpoint(&self) -> Checkpoint {
         self.plan.checkpoint(self.safe.clone())
     }

@@ -129,9 +129,9 @@ pub(super) struct Plan {
     probes: VecDeque<Planned>,
     waiting_takes: FxHashMap<BucketKey, Take>,
     waiting_frees: FxHashMap<BucketKey, Free>,
-    /// Whether what waits has had its last try: then it goes to `kept`, for the checkpoint.
+    /// Whether what waits has its last try. What is refused once more is left to the next run, which scans anew: kept for it, it
+    /// would keep that run from the rows that have come since (V07).
     is_last_pass: bool,
-    kept: Vec<Take>,
     /// The batch that is read again or sent.
     under_way: Vec<Planned>,
     /// What became of corrections since this was last drained.
@@ -160,9 +160,7 @@ impl Plan {
             entries.sort_by_key(|(key, _)| *key);
             entries.into_iter().map(|(_, entry)| entry.clone()).collect()
         }
-        let mut takes = sorted(&self.waiting_takes);
-        takes.extend(self.kept.iter().cloned());
-        Checkpoint { scan, takes, frees: sorted(&self.waiting_frees) }
+        Checkpoint { scan, takes: sorted(&self.waiting_takes), frees: sorted(&self.waiting_frees) }
     }
 
     /// A claim that is missing. Where another row is to let go of the bucket, both in one.
@@ -328,8 +326,7 @@ impl Plan {
     /// A take waits for another row of this cell to let go of its bucket.
     fn wait(&mut self, take: Take, outcome: Outcome) {
         if self.is_last_pass {
-            self.note(outcome, &take.key, &take.source_id);
-            return self.kept.push(take);
+            return self.note(outcome, &take.key, &take.source_id);
         }
         if let Some(free) = self.waiting_frees.remove(&take.key) {
             return self.check(Correction::Replace(free, take));

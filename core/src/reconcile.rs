@@ -65,7 +65,7 @@ pub struct Settings {
 }
 
 /// A local row's place in the order of lists: by age, then by lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LocalRow {
     /// When the row was written, by the database's clock.

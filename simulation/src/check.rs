@@ -1,0 +1,195 @@
+//! What must hold after every event: the engine's own invariants, and those that span the databases. Only what the event has
+//! touched is looked at; [`everything`] looks at all, and tests hold the two to each other.
+//!
+//! A rule that is switched off is not itself looked at: what is looked at is what it is there for. So without lease
+//! exclusivity two leases may list one claim, until two cells own one name.
+
+use leasehold_core::claim::{CellId, Claim, ClaimState, Record};
+use leasehold_core::invariant;
+use leasehold_core::lease::{LeaseId, Outcome};
+use leasehold_core::reconcile::Settled;
+use leasehold_core::store::Store;
+use serde::{Serialize, Serializer};
+
+use crate::database::{Row, micros};
+use crate::names::{TABLE, row_of};
+use crate::network::Purpose;
+use crate::settings::Rule;
+use crate::touched::Answered;
+use crate::world::World;
+
+/// What does not hold, by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum Violation {
+    /// A promise that the engine makes of its own state.
+    #[error("in the service {0}")]
+    Engine(#[serde(serialize_with = "as_text")] invariant::Violation),
+    /// Committed rows of two cells have one name.
+    #[error("`{name}` belongs to rows of cell {} and cell {}", cells[0], cells[1])]
+    OwnedTwice {
+        /// The name.
+        name: String,
+        /// The cells.
+        cells: [u8; 2],
+    },
+    /// A committed row has no claim, and none is on its way.
+    #[error("row {row} of cell {cell} is committed as `{name}`, and nothing claims that for it")]
+    Unclaimed {
+        /// The cell.
+        cell: u8,
+        /// The row.
+        row: u32,
+        /// Its name.
+        name: String,
+    },
+    /// A lease was committed, and its local transaction was not.
+    #[error("lease {lease} is committed, and its local transaction is not")]
+    CommittedWithoutRows {
+        /// The lease.
+        lease: LeaseId,
+    },
+    /// A lease was rolled back, and its local transaction was committed.
+    #[error("lease {lease} was rolled back, and its local transaction is committed")]
+    RolledBackUnderRows {
+        /// The lease.
+        lease: LeaseId,
+    },
+    /// Who asked what had become of a lease was not told the truth.
+    #[error("lease {lease} ended as {ended:?}, and its cell was told {told:?}")]
+    ToldWrongly {
+        /// The lease.
+        lease: LeaseId,
+        /// How it had ended, if it had.
+        ended: Option<Outcome>,
+        /// What the service said.
+        told: Settled,
+    },
+    /// A save was refused because of a lease that its own first try had begun.
+    #[error("a save is refused because of the lease that its own first try has begun")]
+    OwnObstacle,
+}
+
+fn as_text<S: Serializer>(violation: &invariant::Violation, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(violation)
+}
+
+/// Checks what the last event has touched.
+///
+/// # Errors
+/// The first violation found.
+pub fn touched(world: &World) -> Result<(), Violation> {
+    let touched = world.touched();
+    if touched.is_own_obstacle {
+        return Err(Violation::OwnObstacle);
+    }
+    touched.answered.iter().try_for_each(|answered| answer(world, answered))?;
+    touched.names.iter().try_for_each(|name| bucket(world, *name))?;
+    for lease in &touched.leases {
+        settled_lease(world, *lease)?;
+        engine_lease(world, *lease)?;
+    }
+    Ok(())
+}
+
+/// Checks everything there is.
+///
+/// # Errors
+/// The first violation found.
+pub fn everything(world: &World) -> Result<(), Violation> {
+    if world.settings().rules_off.keep(Rule::LeaseExclusivity) {
+        let state = world.service().store.state().unwrap_or_default();
+        invariant::check(&state).map_err(Violation::Engine)?;
+    }
+    (0..world.names().len()).try_for_each(|name| bucket(world, name))?;
+    (1..=world.ghosts().len()).try_for_each(|number| settled_lease(world, crate::names::lease_id(number)))
+}
+
+/// Whose a name is, and whether it is claimed for its row.
+fn bucket(world: &World, name: u8) -> Result<(), Violation> {
+    let Some(key) = world.names().key(name) else { return Ok(()) };
+    let claim = world.service().claim(key);
+    if let Some(claim) = claim {
+        invariant::lone_claim(key, claim).map_err(Violation::Engine)?;
+        if world.settings().rules_off.keep(Rule::LeaseExclusivity) {
+            let lease = claim.hold().and_then(|hold| world.service().lease(hold.lease));
+            invariant::held_claim(key, claim, lease).map_err(Violation::Engine)?;
+        }
+    }
+    let mut owner = None;
+    for (cell, database) in (1..).zip(world.databases()) {
+        let Some(row) = database.row_named(name).filter(|row| !row.is_stray) else { continue };
+        if let Some(first) = owner.replace(cell) {
+            let name = world.names().spelling(name).to_owned();
+            return Err(Violation::OwnedTwice { name, cells: [first, cell] });
+        }
+        if !claim.is_some_and(|claim| covers(world, claim, cell, row)) {
+            let name = world.names().spelling(name).to_owned();
+            return Err(Violation::Unclaimed { cell, row: row.id, name });
+        }
+    }
+    Ok(())
+}
+
+/// Whether a claim is the row's, once its lease is settled as its local transaction has ended by now. A correction by
+/// verification has no local transaction: it may be settled either way, so neither may take the name from its row.
+fn covers(world: &World, claim: &Claim, cell: u8, row: &Row) -> bool {
+    let comes_from = |record: &Record| record.source.source_type == TABLE && row_of(&record.source.id) == Some(row.id);
+    let ghost = claim.hold().and_then(|hold| world.ghosts().lease(hold.lease));
+    let is_correction = ghost.is_some_and(|ghost| ghost.purpose == Purpose::Correction);
+    let is_committed = ghost.is_some_and(|ghost| ghost.is_committed);
+    claim.owner == CellId(cell.into())
+        && match &claim.state {
+            ClaimState::Active(record) => comes_from(record),
+            ClaimState::Creating(_, record) => is_committed && comes_from(record),
+            ClaimState::Destroying(_, record) => !is_committed && !is_correction && comes_from(record),
+            ClaimState::Replacing(_, both) if is_correction => comes_from(&both.old) && comes_from(&both.new),
+            ClaimState::Replacing(_, both) => comes_from(if is_committed { &both.new } else { &both.old }),
+        }
+}
+
+/// A settled lease and its local transaction have ended alike.
+fn settled_lease(world: &World, lease: LeaseId) -> Result<(), Violation> {
+    let Some(ghost) = world.ghosts().lease(lease) else { return Ok(()) };
+    match (ghost.purpose, ghost.settled) {
+        (Purpose::Save(_), Some((Outcome::Committed, _))) if !ghost.is_committed => {
+            Err(Violation::CommittedWithoutRows { lease })
+        }
+        (Purpose::Save(_), Some((Outcome::RolledBack, _))) if ghost.is_committed => {
+            Err(Violation::RolledBackUnderRows { lease })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The engine's own invariants of one lease.
+fn engine_lease(world: &World, id: LeaseId) -> Result<(), Violation> {
+    let service = world.service();
+    let Some(lease) = service.lease(id) else { return Ok(()) };
+    invariant::lone_lease(lease).map_err(Violation::Engine)?;
+    if world.settings().rules_off.keep(Rule::LeaseExclusivity) {
+        invariant::lease_holds(id, lease, |key| service.claim(key)).map_err(Violation::Engine)?;
+    }
+    if let Some(key) = &lease.idempotency_key {
+        let used = service.replay(key).ok_or_else(|| invariant::Violation::ReplayWithoutItsLease(key.clone()));
+        let used = used.map_err(Violation::Engine)?;
+        invariant::replay(key, used, Some(lease)).map_err(Violation::Engine)?;
+    }
+    Ok(())
+}
+
+/// A settle was answered truly, for as long as settled leases are to be remembered.
+fn answer(world: &World, answered: &Answered) -> Result<(), Violation> {
+    let Answered { lease, wanted, told } = *answered;
+    let Some(ghost) = world.ghosts().lease(lease) else { return Ok(()) };
+    let remember = micros(world.settings().thresholds.remember_within_seconds);
+    let is_true = match (told, ghost.settled) {
+        (Settled::Done, Some((outcome, _))) => outcome == wanted,
+        (Settled::RolledBack, Some((outcome, _))) => outcome == Outcome::RolledBack,
+        (Settled::Committed, Some((outcome, _))) => outcome == Outcome::Committed,
+        (Settled::NotFound, Some((_, at))) => world.service_now().micros_since(at) > remember,
+        (_, None) => false,
+    };
+    let ended = ghost.settled.map(|(outcome, _)| outcome);
+    if is_true { Ok(()) } else { Err(Violation::ToldWrongly { lease, ended, told }) }
+}

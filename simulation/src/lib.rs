@@ -1,0 +1,17 @@
+//! A deterministic world around the engine.
+
+pub mod check;
+pub mod database;
+pub mod event;
+pub mod ghost;
+pub mod names;
+pub mod network;
+mod outside;
+pub mod reconciler;
+pub mod scheduler;
+pub mod service;
+pub mod settings;
+pub mod touched;
+pub mod verifier;
+pub mod worker;
+pub mod world;

@@ -1,0 +1,113 @@
+//! A reconciler: a process that runs the engine's reconciliation for its cell. It does what the machine asks for, one step at
+//! a time, and decides nothing.
+
+use leasehold_core::query::LeasePosition;
+use leasehold_core::reconcile::{Event, LocalRow, Reconciliation, Settings, Step, Summary};
+use leasehold_core::rules::parse_lease_id;
+use leasehold_core::time::Timestamp;
+
+use crate::database::micros;
+use crate::event::Process;
+use crate::network::{Answer, Request};
+use crate::outside::{Line, Outside};
+
+/// How many rows of leases make a page: few, so that lists have many.
+const ROWS_PER_PAGE: usize = 2;
+
+/// A reconciler.
+#[derive(Clone, Debug, Default)]
+pub struct Reconciler {
+    /// The run that it is at.
+    pub run: Option<Reconciliation>,
+    /// What the last run did.
+    pub last: Option<Summary>,
+    /// Its call to the service.
+    pub line: Line,
+}
+
+impl Reconciler {
+    /// Takes the next step; starts a run where there is none.
+    pub fn step(&mut self, number: u8, outside: &mut Outside<'_>) {
+        let stale_after_micros = micros(outside.settings.thresholds.stale_after_seconds);
+        let settings = Settings { stale_after_micros, rows_per_page: ROWS_PER_PAGE };
+        let run = self.run.get_or_insert_with(|| Reconciliation::new(settings));
+        let now = outside.database_now;
+        let event = match run.step() {
+            Step::Done => {
+                self.last = self.run.take().map(|run| run.summary().clone());
+                return;
+            }
+            Step::ListLeases { cursor } => {
+                let cursor = cursor.as_deref().and_then(read_cursor);
+                return outside.call(Process::Reconciler(number), &mut self.line, Request::ListLeases { cursor });
+            }
+            Step::Settle { lease, outcome } => {
+                let request = Request::Settle { lease, outcome };
+                return outside.call(Process::Reconciler(number), &mut self.line, request);
+            }
+            Step::FindRows { leases } => {
+                let rows = outside.database.lease_rows().iter().filter(|row| leases.contains(&row.lease));
+                Event::Rows { rows: rows.copied().collect(), now }
+            }
+            Step::ListRows { after, min_age_micros, limit } => {
+                Event::Rows { rows: old_rows(outside.database.lease_rows(), after, min_age_micros, limit, now), now }
+            }
+            Step::DeleteRow { lease, .. } => {
+                outside.database.delete_lease_row(lease);
+                outside.touched.leases.push(lease);
+                Event::Deleted
+            }
+        };
+        self.feed(event);
+    }
+
+    /// The service has answered.
+    pub fn answer(&mut self, answer: &Answer) {
+        self.line.is_waiting = false;
+        let event = match answer {
+            Answer::Leases { leases, now, next } => {
+                Event::Leases { leases: leases.to_vec(), now: *now, cursor: next.map(write_cursor) }
+            }
+            Answer::Settled(answer) => Event::Settled { answer: *answer },
+            _ => Event::Failed,
+        };
+        self.feed(event);
+    }
+
+    /// No answer came in time.
+    pub fn time_out(&mut self) {
+        self.line.is_waiting = false;
+        self.feed(Event::Failed);
+    }
+
+    /// The process dies.
+    pub fn crash(&mut self) {
+        self.run = None;
+        self.line.is_waiting = false;
+    }
+
+    fn feed(&mut self, event: Event) {
+        if let Some(run) = &mut self.run {
+            let fed = run.feed(event);
+            debug_assert_eq!(fed, Ok(()), "a host answers the step that it was asked for");
+        }
+    }
+}
+
+fn old_rows(rows: &[LocalRow], after: Option<LocalRow>, age_micros: u64, limit: usize, now: Timestamp) -> Vec<LocalRow> {
+    let is_old = |row: &&LocalRow| now.micros_since(row.created_at) >= age_micros;
+    let mut rows: Vec<_> = rows.iter().filter(is_old).filter(|row| after.is_none_or(|after| **row > after)).copied().collect();
+    rows.sort_unstable();
+    rows.truncate(limit);
+    rows
+}
+
+/// A cursor as the machine carries it: text that it does not look into.
+fn write_cursor(position: LeasePosition) -> String {
+    format!("{} {}", position.created_at.as_micros(), position.lease)
+}
+
+fn read_cursor(text: &str) -> Option<LeasePosition> {
+    let (created_at, lease) = text.split_once(' ')?;
+    Some(LeasePosition { created_at: Timestamp::from_micros(created_at.parse().ok()?), lease: parse_lease_id(lease)? })
+}

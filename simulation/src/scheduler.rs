@@ -1,0 +1,186 @@
+//! Who decides what happens next: chance, drawn from a seed.
+
+use rand_pcg::Pcg32;
+use rand_pcg::rand_core::Rng;
+
+use crate::event::{Change, Drift, Event, Process};
+use crate::settings::{MAX_RECONCILERS, Rates, Settings};
+use crate::world::World;
+
+/// A stream of a generator for all seeds to share: any number does.
+const STREAM: u64 = 0x6c65_6173_6568_6f6c;
+/// How often a draw that can't happen is drawn again before every process is looked at.
+const DRAWS: u32 = 64;
+/// What time passes at a time: around the thresholds, so that each is met from both sides.
+const WAITS: [u32; 8] = [1, 20, 100, 290, 310, 590, 1700, 3500];
+
+/// Chance.
+#[derive(Clone, Debug)]
+pub struct Chance {
+    generator: Pcg32,
+    rates: Rates,
+    total: u32,
+    workers: u8,
+    reconcilers: u8,
+    cells: u8,
+    names: u8,
+}
+
+impl Chance {
+    /// From the seed of some settings.
+    pub fn new(settings: &Settings) -> Self {
+        let total = weights(&settings.rates).into_iter().map(u32::from).sum();
+        Self {
+            generator: Pcg32::new(settings.seed, STREAM),
+            rates: settings.rates,
+            total,
+            workers: settings.workers,
+            reconcilers: settings.reconcilers.min(MAX_RECONCILERS),
+            cells: settings.cells,
+            names: settings.names,
+        }
+    }
+
+    /// Draws something that can happen, and lets it happen.
+    pub fn step(&mut self, world: &mut World) -> Event {
+        for _ in 0..DRAWS {
+            if let Some(event) = self.draw(world)
+                && world.apply(event).is_ok()
+            {
+                return event;
+            }
+        }
+        // Time can always pass, but for the end of the world.
+        let event = Event::Wait { seconds: 1 };
+        let passed = world.apply(event);
+        debug_assert!(passed.is_ok(), "the world has come to its end");
+        event
+    }
+
+    fn below(&mut self, bound: u32) -> u32 {
+        ((u64::from(self.generator.next_u32()) * u64::from(bound)) >> 32) as u32
+    }
+
+    fn pick<T: Copy>(&mut self, list: &[T]) -> Option<T> {
+        let at = self.below(list.len() as u32);
+        list.get(at as usize).copied()
+    }
+
+    fn cell(&mut self) -> u8 {
+        self.below(self.cells.into()) as u8 + 1
+    }
+
+    fn worker(&mut self) -> u8 {
+        self.below(self.workers.into()) as u8
+    }
+
+    fn name(&mut self) -> u8 {
+        self.below(self.names.into()) as u8
+    }
+
+    /// A process: a worker three times out of four.
+    fn process(&mut self) -> Process {
+        match self.below(8) {
+            0 => Process::Verifier,
+            1 if self.reconcilers > 0 => Process::Reconciler(self.below(self.reconcilers.into()) as u8),
+            _ => Process::Worker(self.worker()),
+        }
+    }
+
+    fn draw(&mut self, world: &World) -> Option<Event> {
+        let mut left = self.below(self.total);
+        for (kind, weight) in weights(&self.rates).into_iter().enumerate() {
+            match left.checked_sub(weight.into()) {
+                Some(rest) => left = rest,
+                None => return self.event(kind, world),
+            }
+        }
+        None
+    }
+
+    fn event(&mut self, kind: usize, world: &World) -> Option<Event> {
+        let cell = self.cell();
+        Some(match kind {
+            0 => Event::Save { cell, worker: self.worker(), change: self.change(world, cell)? },
+            1 => self.progress(world, cell),
+            2 => Event::Deliver(self.message(world)?),
+            3 => Event::Drop(self.message(world)?),
+            4 => Event::Duplicate(self.message(world)?),
+            5 => Event::TimeOut { cell, process: self.process() },
+            6 => Event::Crash { cell, process: self.process() },
+            7 if self.below(4) == 0 => Event::RestartDatabase { cell },
+            7 => Event::Disconnect { cell, worker: self.worker() },
+            8 if world.cell(cell)?.is_cut_off => Event::Heal { cell },
+            8 => Event::Partition { cell },
+            9 if world.service().is_up => Event::StopService,
+            9 => Event::StartService,
+            10 if self.below(8) == 0 => Event::Forget,
+            10 => Event::Wait { seconds: self.pick(&WAITS)? },
+            _ => Event::Drift { cell, drift: self.drift(world, cell)? },
+        })
+    }
+
+    /// A process or a database goes on.
+    fn progress(&mut self, world: &World, cell: u8) -> Event {
+        let process = self.process();
+        match process {
+            Process::Worker(worker) if world.cell(cell).is_some_and(|cell| cell.database.is_committing(worker)) => {
+                if self.below(4) == 0 { Event::LoseCommit { cell, worker } } else { Event::FinishCommit { cell, worker } }
+            }
+            Process::Verifier if self.below(4) == 0 => Event::Replicate { cell },
+            // Idle ones are started less often than busy ones go on.
+            Process::Verifier | Process::Reconciler(_) if !world.is_busy(cell, process) && self.below(4) != 0 => {
+                Event::Step { cell, process: Process::Worker(self.worker()) }
+            }
+            _ => Event::Step { cell, process },
+        }
+    }
+
+    fn message(&mut self, world: &World) -> Option<crate::network::MessageId> {
+        let messages = world.network().messages();
+        let at = self.below(messages.len() as u32);
+        messages.get(at as usize).map(|message| message.id)
+    }
+
+    fn row(&mut self, world: &World, cell: u8) -> Option<u32> {
+        let rows = world.cell(cell)?.database.rows();
+        let at = self.below(rows.len() as u32);
+        rows.get(at as usize).map(|row| row.id)
+    }
+
+    fn change(&mut self, world: &World, cell: u8) -> Option<Change> {
+        Some(match self.below(16) {
+            0 => Change::Invalid,
+            1..=5 => Change::Create(self.name()),
+            6 => Change::CreateTwo([self.name(), self.name()]),
+            7..=10 => Change::Rename { row: self.row(world, cell)?, name: self.name() },
+            11 => Change::Swap([self.row(world, cell)?, self.row(world, cell)?]),
+            12 => Change::Transfer { from: self.row(world, cell)?, to: self.row(world, cell)? },
+            _ => Change::Delete(self.row(world, cell)?),
+        })
+    }
+
+    fn drift(&mut self, world: &World, cell: u8) -> Option<Drift> {
+        Some(match self.below(2) {
+            0 => Drift::Insert(self.name()),
+            _ => Drift::Delete(self.row(world, cell)?),
+        })
+    }
+}
+
+fn weights(rates: &Rates) -> [u16; 12] {
+    [
+        rates.save,
+        rates.step,
+        rates.deliver,
+        rates.drop,
+        rates.duplicate,
+        rates.time_out,
+        rates.crash,
+        rates.disconnect,
+        rates.partition,
+        rates.restart,
+        rates.wait,
+        rates.drift,
+    ]
+}

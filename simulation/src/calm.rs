@@ -2,8 +2,6 @@
 //! rest, and both sides must agree.
 
 use leasehold_core::claim::{CellId, ClaimState};
-use leasehold_core::query::LeaseQuery;
-use leasehold_core::store::Store;
 
 use crate::event::{Event, Process};
 use crate::names::row_of;
@@ -135,10 +133,8 @@ impl Calm<'_> {
 /// The first thing that is not so.
 pub fn at_rest(world: &World) -> Result<(), Unrest> {
     for (cell, at) in (1..).zip(world.cells()) {
-        let page = LeaseQuery::parse(CellId(cell.into()), None, None, None).map(|query| query.scan());
-        let leases = page.ok().and_then(|scan| world.service().store.leases(&scan).ok());
         let left = [
-            ("outstanding leases", leases.is_none_or(|leases| !leases.is_empty())),
+            ("outstanding leases", world.service().outstanding(cell).next().is_some()),
             ("lease rows", !at.database.lease_rows().is_empty()),
             ("transactions", !at.database.transactions().is_empty()),
             ("messages", world.network().messages().iter().any(|message| message.id.cell() == cell)),

@@ -8,7 +8,6 @@ use leasehold_core::claim::{CellId, Claim, ClaimState, Record};
 use leasehold_core::invariant;
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::reconcile::Settled;
-use leasehold_core::store::Store;
 use serde::{Serialize, Serializer};
 
 use crate::database::{Row, micros};
@@ -98,8 +97,7 @@ pub fn touched(world: &World) -> Result<(), Violation> {
 /// The first violation found.
 pub fn everything(world: &World) -> Result<(), Violation> {
     if world.settings().rules_off.keep(Rule::LeaseExclusivity) {
-        let state = world.service().store.state().unwrap_or_default();
-        invariant::check(&state).map_err(Violation::Engine)?;
+        invariant::check(&world.service().state()).map_err(Violation::Engine)?;
     }
     (0..world.names().len()).try_for_each(|name| bucket(world, name))?;
     (1..=world.ghosts().len()).try_for_each(|number| settled_lease(world, crate::names::lease_id(number)))

@@ -3,12 +3,15 @@
 //!
 //! A rule that is switched off is taken away around the engine: see [`Ledger`].
 
+use std::ops::Bound;
+
 use leasehold_core::batch::UpdateRequest;
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::claim::{CellId, Claim, ClaimState, SourceId};
+use leasehold_core::invariant::State;
 use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Outcome};
 use leasehold_core::memory::MemoryStore;
-use leasehold_core::query::{LeasePosition, LeaseQuery, RecordQuery, RecordStep};
+use leasehold_core::query::{LeasePosition, LeaseQuery, LeaseScan, RecordQuery, RecordStep};
 use leasehold_core::reconcile::{RemoteLease, Settled};
 use leasehold_core::rejection::{Reason, Rejection};
 use leasehold_core::store::Store;
@@ -29,10 +32,9 @@ const LEASES_PER_PAGE: i32 = 2;
 /// The service.
 #[derive(Clone, Debug)]
 pub struct Service {
-    /// What is durable.
-    pub(crate) store: MemoryStore,
+    store: MemoryStore,
     /// Whether it serves.
-    pub(crate) is_up: bool,
+    pub is_up: bool,
 }
 
 /// Who asks, and what the answer is to be noted in.
@@ -61,6 +63,18 @@ impl Service {
     /// One that serves, and has nothing yet.
     pub fn new() -> Self {
         Self { store: MemoryStore::default(), is_up: true }
+    }
+
+    /// Everything that is durable.
+    pub fn state(&self) -> State {
+        // The reference store reads maps, which never fails.
+        self.store.state().unwrap_or_default()
+    }
+
+    /// A cell's outstanding leases.
+    pub fn outstanding(&self, cell: u8) -> impl Iterator<Item = LeaseId> {
+        let scan = LeaseScan { cell: CellId(cell.into()), from: Bound::Unbounded, limit: usize::MAX };
+        self.store.leases(&scan).unwrap_or_default().into_iter().map(|row| row.position.lease)
     }
 
     /// A claim as it stands.

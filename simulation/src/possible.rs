@@ -1,0 +1,46 @@
+//! What can happen next. What users ask for, changes past the claims and how much time passes are anybody's choice: these
+//! are not listed.
+
+use crate::event::{Event, Process};
+use crate::world::World;
+
+/// Every event that can happen as the world stands, beside those that somebody has to make up.
+pub fn events(world: &World) -> Vec<Event> {
+    let mut events = Vec::with_capacity(32);
+    for cell in 1..=world.settings().cells {
+        of_cell(world, cell, &mut events);
+    }
+    for message in world.network().messages() {
+        events.extend([Event::Deliver(message.id), Event::Drop(message.id), Event::Duplicate(message.id)]);
+    }
+    events.extend([Event::StopService, Event::StartService, Event::Forget]);
+    events.retain(|event| world.is_possible(*event));
+    events
+}
+
+fn of_cell(world: &World, cell: u8, events: &mut Vec<Event>) {
+    for worker in 0..world.settings().workers {
+        events.extend([
+            Event::FinishCommit { cell, worker },
+            Event::LoseCommit { cell, worker },
+            Event::Disconnect { cell, worker },
+        ]);
+        of_process(cell, Process::Worker(worker), events);
+    }
+    (0..world.settings().reconcilers).for_each(|number| of_process(cell, Process::Reconciler(number), events));
+    of_process(cell, Process::Verifier, events);
+    events.extend([
+        Event::Replicate { cell },
+        Event::RestartDatabase { cell },
+        Event::Partition { cell },
+        Event::Heal { cell },
+    ]);
+}
+
+fn of_process(cell: u8, process: Process, events: &mut Vec<Event>) {
+    events.extend([
+        Event::Step { cell, process },
+        Event::TimeOut { cell, process },
+        Event::Crash { cell, process },
+    ]);
+}

@@ -1,0 +1,43 @@
+//! Every scenario ends as it says, with nothing broken on the way.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use leasehold_core::claim::ClaimState;
+use leasehold_simulation::check;
+use leasehold_simulation::names::row_of;
+use leasehold_simulation::scenarios::{End, Scenario, all};
+use leasehold_simulation::world::World;
+
+/// How a world stands, in the words of a scenario's end; `told` as far as the scenario says.
+fn end_of(world: &World, scenario: &Scenario) -> End {
+    let state = world.service().state();
+    let claims = state.claims.iter().filter_map(|(key, claim)| match &claim.state {
+        ClaimState::Active(record) => {
+            Some((world.names().name(key).unwrap(), claim.owner.0 as u8, row_of(&record.source.id).unwrap()))
+        }
+        _ => None,
+    });
+    let cells = || (1_u8..).zip(world.cells());
+    let told = scenario.end.told.iter().map(|(cell, worker, _)| {
+        let worker_of = world.cell(*cell).unwrap().workers.get(usize::from(*worker)).unwrap();
+        (*cell, *worker, worker_of.told.unwrap())
+    });
+    End {
+        claims: claims.collect(),
+        rows: cells().flat_map(|(cell, at)| at.database.rows().iter().map(move |row| (cell, row.id, row.name))).collect(),
+        told: told.collect(),
+        outstanding: state.leases.values().filter(|lease| lease.outcome().is_none()).count() as u32,
+        lease_rows: cells().map(|(_, cell)| cell.database.lease_rows().len() as u32).sum(),
+    }
+}
+
+#[test]
+fn every_scenario_ends_as_it_says() {
+    for scenario in all().unwrap() {
+        let world = scenario.trace.replay().unwrap();
+        assert_eq!(end_of(&world, &scenario), scenario.end, "{}", scenario.title);
+        assert_eq!(world.violation(), None, "{}", scenario.title);
+        check::everything(&world).unwrap();
+        assert_eq!(world.network().messages(), [], "{}", scenario.title);
+    }
+}

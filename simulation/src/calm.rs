@@ -153,7 +153,8 @@ fn agreed(world: &World, name: u8) -> Result<(), Unrest> {
         ClaimState::Active(record) => Some((claim.owner, row_of(&record.source.id)?)),
         _ => None,
     });
-    let mut rows = (1_u8..).zip(world.databases()).filter_map(|(cell, database)| Some((cell, database.row_named(name)?)));
+    let mut rows =
+        (1_u8..).zip(world.databases()).filter_map(|(cell, database)| Some((cell, database.row_named(name)?)));
     match holder {
         None => rows.next().map_or(Ok(()), |(cell, row)| Err(Unrest::Unclaimed { cell, row: row.id })),
         Some((owner, id)) => {

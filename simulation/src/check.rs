@@ -168,12 +168,8 @@ fn engine_lease(world: &World, id: LeaseId) -> Result<(), Violation> {
     if world.settings().rules_off.keep(Rule::LeaseExclusivity) {
         invariant::lease_holds(id, lease, |key| service.claim(key)).map_err(Violation::Engine)?;
     }
-    if let Some(key) = &lease.idempotency_key {
-        let used = service.replay(key).ok_or_else(|| invariant::Violation::ReplayWithoutItsLease(key.clone()));
-        let used = used.map_err(Violation::Engine)?;
-        invariant::replay(key, used, Some(lease)).map_err(Violation::Engine)?;
-    }
-    Ok(())
+    let used = lease.idempotency_key.as_ref().and_then(|key| Some((key, service.replay(key)?)));
+    used.map_or(Ok(()), |(key, used)| invariant::replay(key, used, Some(lease)).map_err(Violation::Engine))
 }
 
 /// A settle was answered truly, for as long as settled leases are to be remembered.
@@ -190,4 +186,88 @@ fn answer(world: &World, answered: &Answered) -> Result<(), Violation> {
     };
     let ended = ghost.settled.map(|(outcome, _)| outcome);
     if is_true { Ok(()) } else { Err(Violation::ToldWrongly { lease, ended, told }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Change;
+    use crate::names::lease_id;
+    use crate::script::Script;
+    use crate::settings::Settings;
+    use crate::touched::Answered;
+    use crate::worker::Phase;
+    use crate::world::Tampering;
+
+    /// A world in which cell 1 has saved two rows and is about to commit the lease of another, and cell 2 has begun a lease.
+    fn world() -> World {
+        let mut script = Script::new(Settings { names: 4, ..Settings::default() }).unwrap();
+        script.save(1, 0, Change::Create(0)).save(1, 0, Change::Create(2));
+        script.ask(1, 0, Change::Create(1)).until(1, 0, Phase::CommitLease);
+        script.ask(2, 0, Change::Create(3)).until(2, 0, Phase::WriteLease);
+        assert_eq!(everything(script.world()), Ok(()));
+        script.world().clone()
+    }
+
+    /// What either check says of a world after somebody has tampered with it.
+    fn after(tampering: Tampering) -> (Result<(), Violation>, Result<(), Violation>) {
+        let mut world = world();
+        world.tamper(tampering);
+        (touched(&world), everything(&world))
+    }
+
+    fn both_find(tampering: Tampering, is_expected: fn(&Violation) -> bool) {
+        let (incremental, full) = after(tampering);
+        for found in [incremental, full] {
+            let found = found.expect_err("it is violated");
+            assert!(is_expected(&found), "{found}");
+        }
+    }
+
+    #[test]
+    fn a_row_without_its_claim_is_found() {
+        both_find(Tampering::DropClaim(0), |found| matches!(found, Violation::Unclaimed { cell: 1, row: 1, .. }));
+    }
+
+    #[test]
+    fn a_claim_of_another_cell_or_row_is_no_claim() {
+        both_find(Tampering::GiveClaim(0, 2), |found| matches!(found, Violation::Unclaimed { cell: 1, row: 1, .. }));
+        both_find(Tampering::CopyClaim(0, 2), |found| matches!(found, Violation::Unclaimed { row: 2, .. }));
+    }
+
+    #[test]
+    fn a_name_of_two_cells_is_found() {
+        both_find(Tampering::AddRow(2, 0), |found| matches!(found, Violation::OwnedTwice { cells: [1, 2], .. }));
+    }
+
+    #[test]
+    fn a_lease_that_ended_otherwise_than_its_transaction_is_found() {
+        let rolled_back = Tampering::Settle(lease_id(1), Outcome::RolledBack);
+        both_find(rolled_back, |found| matches!(found, Violation::RolledBackUnderRows { .. }));
+        let uncommitted = Tampering::Uncommit(lease_id(1));
+        both_find(uncommitted, |found| matches!(found, Violation::CommittedWithoutRows { .. }));
+    }
+
+    #[test]
+    fn what_the_engine_promises_of_itself_is_looked_at() {
+        both_find(Tampering::DropLease(lease_id(3)), |found| matches!(found, Violation::Engine(_)));
+        both_find(Tampering::DropClaim(3), |found| matches!(found, Violation::Engine(_)));
+        both_find(Tampering::RenumberReplays, |found| matches!(found, Violation::Engine(_)));
+    }
+
+    #[test]
+    fn an_untrue_answer_is_found() {
+        let told = |told, wanted| {
+            after(Tampering::Answer(Answered { lease: lease_id(1), wanted, told })).0.map_err(|found| found.to_string())
+        };
+        assert_eq!(told(Settled::Done, Outcome::Committed), Ok(()));
+        for (answer, wanted) in [
+            (Settled::Done, Outcome::RolledBack),
+            (Settled::RolledBack, Outcome::Committed),
+            (Settled::NotFound, Outcome::Committed),
+        ] {
+            assert!(told(answer, wanted).is_err_and(|text| text.contains("ended as Some(Committed)")));
+        }
+        assert_eq!(told(Settled::Committed, Outcome::RolledBack), Ok(()));
+    }
 }

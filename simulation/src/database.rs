@@ -272,12 +272,18 @@ impl Database {
     }
 
     /// Carries out the first COMMIT that is in hand for a worker, or refuses it as too late. None where there is none.
-    pub fn finish_commit(&mut self, worker: u8, now: Timestamp, by: &Settings) -> Option<(Transaction, Result<(), TooLate>)> {
+    pub fn finish_commit(
+        &mut self,
+        worker: u8,
+        now: Timestamp,
+        by: &Settings,
+    ) -> Option<(Transaction, Result<(), TooLate>)> {
         let tx = self.take_committing(worker, |state| state != TransactionState::Open)?;
         let result = in_time(&tx, now, &by.thresholds, by.rules_off.keep(Rule::LocalFence));
         if result.is_ok() {
             for write in &tx.writes {
-                let row = write.after.map(|name| Row { id: write.row, name, updated_at: tx.written_at, is_stray: false });
+                let row =
+                    write.after.map(|name| Row { id: write.row, name, updated_at: tx.written_at, is_stray: false });
                 self.apply(write.row, row, now, by);
             }
             self.lease_rows.extend(tx.lease);

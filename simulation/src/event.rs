@@ -156,3 +156,43 @@ pub enum Event {
         seconds: u32,
     },
 }
+
+impl Event {
+    /// The message that it is about.
+    pub fn message(self) -> Option<MessageId> {
+        match self {
+            Self::Deliver(id) | Self::Drop(id) | Self::Duplicate(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// The same about other rows of its cell: those that `row` puts in the places of its own.
+    #[must_use]
+    pub fn with_rows(self, mut row: impl FnMut(u8, u32) -> u32) -> Self {
+        match self {
+            Self::Save { cell, worker, change } => {
+                let change = match change {
+                    Change::Rename { row: id, name } => Change::Rename { row: row(cell, id), name },
+                    Change::Delete(id) => Change::Delete(row(cell, id)),
+                    Change::Swap(ids) => Change::Swap(ids.map(|id| row(cell, id))),
+                    Change::Transfer { from, to } => Change::Transfer { from: row(cell, from), to: row(cell, to) },
+                    Change::Invalid | Change::Create(_) | Change::CreateTwo(_) => change,
+                };
+                Self::Save { cell, worker, change }
+            }
+            Self::Drift { cell, drift: Drift::Delete(id) } => Self::Drift { cell, drift: Drift::Delete(row(cell, id)) },
+            other => other,
+        }
+    }
+
+    /// The same about another message.
+    #[must_use]
+    pub fn with_message(self, id: MessageId) -> Self {
+        match self {
+            Self::Deliver(_) => Self::Deliver(id),
+            Self::Drop(_) => Self::Drop(id),
+            Self::Duplicate(_) => Self::Duplicate(id),
+            other => other,
+        }
+    }
+}

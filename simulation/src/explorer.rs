@@ -201,6 +201,11 @@ impl Explorer {
         self.found.as_ref()
     }
 
+    /// The worlds that are still to be gone on from, the next one first.
+    pub fn open(&self) -> impl DoubleEndedIterator<Item = &World> {
+        self.open.iter().map(|open| &open.world)
+    }
+
     /// Goes on from so many states. True while there is more to do.
     pub fn explore(&mut self, states: u64) -> bool {
         for _ in 0..states {
@@ -271,7 +276,8 @@ impl Plan {
         let is_open = |done: u16, at: usize| done >> at & 1 == 0;
         for (at, wish) in self.wishes.iter().enumerate().filter(|(at, _)| is_open(left.wishes, *at)) {
             let mut earlier = self.wishes.iter().take(at).enumerate();
-            let waits = earlier.any(|(at, one)| is_open(left.wishes, at) && (one.cell, one.worker) == (wish.cell, wish.worker));
+            let waits =
+                earlier.any(|(at, one)| is_open(left.wishes, at) && (one.cell, one.worker) == (wish.cell, wish.worker));
             if !waits {
                 let event = Event::Save { cell: wish.cell, worker: wish.worker, change: wish.change };
                 events.push((event, Left { wishes: left.wishes | 1 << at, ..left }));
@@ -303,7 +309,9 @@ impl Left {
             },
             // A cell that is cut off is one whose messages come late; a database that restarts, one of which workers are
             // disconnected.
-            Event::Partition { .. } | Event::Heal { .. } | Event::RestartDatabase { .. } | Event::Forget => return None,
+            Event::Partition { .. } | Event::Heal { .. } | Event::RestartDatabase { .. } | Event::Forget => {
+                return None;
+            }
             Event::Save { .. }
             | Event::Step { .. }
             | Event::FinishCommit { .. }

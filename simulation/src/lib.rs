@@ -10,6 +10,7 @@ pub mod ghost;
 pub mod names;
 pub mod network;
 mod outside;
+pub mod plans;
 pub mod player;
 pub mod possible;
 pub mod reconciler;

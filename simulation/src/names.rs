@@ -64,7 +64,10 @@ impl Names {
         let key = |number| BucketKey { bucket_type: BUCKET_TYPE, canonical: spelling(number) };
         Self {
             keys: (0..names).map(key).collect(),
-            rules: Rules { catalogue: Catalogue::new([rule]), cells: (1..=cells).map(|cell| CellId(cell.into())).collect() },
+            rules: Rules {
+                catalogue: Catalogue::new([rule]),
+                cells: (1..=cells).map(|cell| CellId(cell.into())).collect(),
+            },
         }
     }
 

@@ -38,6 +38,13 @@ impl MessageId {
         Self(caller << (COPY_BITS + 1))
     }
 
+    /// The same message of another call.
+    #[must_use]
+    pub fn of_call(self, call: u32) -> Self {
+        let answer = self.0 & ((1 << (COPY_BITS + 1)) - 1);
+        Self(Self::request(self.cell(), self.process(), call).0 | answer)
+    }
+
     /// The answer to this request, as the same copy.
     #[must_use]
     pub fn answer(self) -> Self {
@@ -235,5 +242,29 @@ impl Network {
 
     fn position(&self, id: MessageId) -> Option<usize> {
         self.messages.iter().position(|message| message.id == id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_id_gives_back_what_it_was_made_of() {
+        for process in
+            [Process::Worker(0), Process::Worker(7), Process::Reconciler(0), Process::Reconciler(3), Process::Verifier]
+        {
+            for (cell, call) in [(1, 1), (8, 9), (3, (1 << 20) - 1)] {
+                let request = MessageId::request(cell, process, call);
+                let copy = request.answer().copy(5).unwrap();
+                for id in [request, request.answer(), copy] {
+                    assert_eq!((id.cell(), id.process(), id.call()), (cell, process, call));
+                    assert_eq!(id.of_call(1).of_call(call), id);
+                }
+                let answers = [request, request.answer(), copy].map(MessageId::is_answer);
+                assert_eq!((answers, copy.copy_number()), ([false, true, true], 5));
+                assert_eq!((copy.copy(0), copy.copy(8)), (Some(request.answer()), None));
+            }
+        }
     }
 }

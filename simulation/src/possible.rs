@@ -38,9 +38,5 @@ fn of_cell(world: &World, cell: u8, events: &mut Vec<Event>) {
 }
 
 fn of_process(cell: u8, process: Process, events: &mut Vec<Event>) {
-    events.extend([
-        Event::Step { cell, process },
-        Event::TimeOut { cell, process },
-        Event::Crash { cell, process },
-    ]);
+    events.extend([Event::Step { cell, process }, Event::TimeOut { cell, process }, Event::Crash { cell, process }]);
 }

@@ -94,9 +94,16 @@ impl Reconciler {
     }
 }
 
-fn old_rows(rows: &[LocalRow], after: Option<LocalRow>, age_micros: u64, limit: usize, now: Timestamp) -> Vec<LocalRow> {
+fn old_rows(
+    rows: &[LocalRow],
+    after: Option<LocalRow>,
+    age_micros: u64,
+    limit: usize,
+    now: Timestamp,
+) -> Vec<LocalRow> {
     let is_old = |row: &&LocalRow| now.micros_since(row.created_at) >= age_micros;
-    let mut rows: Vec<_> = rows.iter().filter(is_old).filter(|row| after.is_none_or(|after| **row > after)).copied().collect();
+    let mut rows: Vec<_> =
+        rows.iter().filter(is_old).filter(|row| after.is_none_or(|after| **row > after)).copied().collect();
     rows.sort_unstable();
     rows.truncate(limit);
     rows

@@ -126,7 +126,11 @@ impl Chance {
         let process = self.process();
         match process {
             Process::Worker(worker) if world.cell(cell).is_some_and(|cell| cell.database.is_committing(worker)) => {
-                if self.below(4) == 0 { Event::LoseCommit { cell, worker } } else { Event::FinishCommit { cell, worker } }
+                if self.below(4) == 0 {
+                    Event::LoseCommit { cell, worker }
+                } else {
+                    Event::FinishCommit { cell, worker }
+                }
             }
             Process::Verifier if self.below(4) == 0 => Event::Replicate { cell },
             // Idle ones are started less often than busy ones go on.

@@ -4,8 +4,8 @@ use crate::event::{Change, Event, Process};
 use crate::network::MessageId;
 use crate::settings::{BadSettings, Settings};
 use crate::trace::Trace;
-use crate::world::World;
 use crate::worker::Phase;
+use crate::world::World;
 
 /// More steps than any process takes by itself.
 const PATIENCE: usize = 200;

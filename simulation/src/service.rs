@@ -71,6 +71,12 @@ impl Service {
         self.store.state().unwrap_or_default()
     }
 
+    /// Writes past the engine.
+    #[cfg(test)]
+    pub(crate) fn write(&mut self, changes: Changes) {
+        self.store.write(changes).unwrap();
+    }
+
     /// A cell's outstanding leases.
     pub fn outstanding(&self, cell: u8) -> impl Iterator<Item = LeaseId> {
         let scan = LeaseScan { cell: CellId(cell.into()), from: Bound::Unbounded, limit: usize::MAX };

@@ -266,7 +266,8 @@ impl Settings {
                 return Err(bad(field, "empty", "name one at least".to_owned()));
             }
         }
-        let far = self.clocks.iter().find(|clock| clock.fast_ppm.abs() > 500_000 || clock.ahead_seconds.abs() > 31_536_000);
+        let far =
+            self.clocks.iter().find(|clock| clock.fast_ppm.abs() > 500_000 || clock.ahead_seconds.abs() > 31_536_000);
         match far {
             Some(clock) => {
                 let actual = format!("{} s ahead and {} ppm fast", clock.ahead_seconds, clock.fast_ppm);

@@ -49,7 +49,8 @@ impl Verifier {
             return outside.call(Process::Verifier, &mut self.line, request);
         }
         let now = outside.database_now;
-        let sight = Sight { names: outside.names, now, tells_age: outside.settings.rules_off.keep(Rule::SkipRecentRows) };
+        let sight =
+            Sight { names: outside.names, now, tells_age: outside.settings.rules_off.keep(Rule::SkipRecentRows) };
         let fed = match run.machine.step().clone() {
             Step::Done => {
                 self.last = self.run.take().map(|run| run.machine.report().clone());

@@ -240,7 +240,11 @@ enum Next {
 impl Save {
     /// What it writes, as far as can be known by now.
     fn planned(&self, database: &crate::database::Database) -> Writes {
-        if self.writes.is_empty() { database.plan(self.change, self.keys).unwrap_or_default() } else { self.writes.clone() }
+        if self.writes.is_empty() {
+            database.plan(self.change, self.keys).unwrap_or_default()
+        } else {
+            self.writes.clone()
+        }
     }
 
     fn take_step(&mut self, number: u8, line: &mut Line, outside: &mut Outside<'_>, mode: Mode) -> Next {

@@ -198,7 +198,9 @@ impl World {
                 is_idle && self.are_names(change)
             }
             Event::Step { cell, process } => self.is_ready(cell, process),
-            Event::FinishCommit { cell, worker } => self.cell(cell).is_some_and(|cell| cell.database.is_committing(worker)),
+            Event::FinishCommit { cell, worker } => {
+                self.cell(cell).is_some_and(|cell| cell.database.is_committing(worker))
+            }
             Event::LoseCommit { cell, worker } => self.cell(cell).is_some_and(|cell| cell.database.is_orphaned(worker)),
             Event::Deliver(id) => self.is_under_way(id) && self.cell(id.cell()).is_some_and(|cell| !cell.is_cut_off),
             Event::Drop(id) => self.is_under_way(id),
@@ -253,6 +255,11 @@ impl World {
         })
     }
 
+    /// How many calls a process has made.
+    pub fn calls(&self, cell: u8, process: Process) -> u32 {
+        self.line(cell, process).map_or(0, |line| line.made)
+    }
+
     /// Whether a process can take a step by itself.
     pub fn is_ready(&self, cell: u8, process: Process) -> bool {
         let Some(at) = self.cell(cell) else { return false };
@@ -268,8 +275,12 @@ impl World {
     pub fn is_busy(&self, cell: u8, process: Process) -> bool {
         let Some(cell) = self.cell(cell) else { return false };
         match process {
-            Process::Worker(number) => cell.workers.get(usize::from(number)).is_some_and(|worker| worker.save.is_some()),
-            Process::Reconciler(number) => cell.reconcilers.get(usize::from(number)).is_some_and(|one| one.run.is_some()),
+            Process::Worker(number) => {
+                cell.workers.get(usize::from(number)).is_some_and(|worker| worker.save.is_some())
+            }
+            Process::Reconciler(number) => {
+                cell.reconcilers.get(usize::from(number)).is_some_and(|one| one.run.is_some())
+            }
             Process::Verifier => cell.verifier.run.is_some(),
         }
     }
@@ -332,7 +343,8 @@ impl World {
         let Some(cell) = at.and_then(|at| cells.get_mut(at)) else { return };
         let Cell { database, workers, reconcilers, verifier, mode, .. } = cell;
         let database_now = database.now(START, *now);
-        let mut outside = Outside { now: *now, cell: number, database, database_now, network, ghosts, touched, settings, names };
+        let mut outside =
+            Outside { now: *now, cell: number, database, database_now, network, ghosts, touched, settings, names };
         match process {
             Process::Worker(number) => {
                 let worker = workers.get_mut(usize::from(number)).into_iter();
@@ -518,4 +530,84 @@ fn is_connected(cell: &Cell, worker: u8) -> bool {
 
 fn cycled<T: Copy + Default>(list: &[T], at: usize) -> T {
     at.checked_rem(list.len()).and_then(|at| list.get(at)).copied().unwrap_or_default()
+}
+
+/// What no event can do: tests break the world with it, to see that the checks bite.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Tampering {
+    /// The service loses a name's claim.
+    DropClaim(u8),
+    /// A name's claim goes to another cell.
+    GiveClaim(u8, u8),
+    /// A name's claim gets the record of another's.
+    CopyClaim(u8, u8),
+    /// A cell gets a row of this name.
+    AddRow(u8, u8),
+    /// A lease is said to have ended otherwise.
+    Settle(LeaseId, Outcome),
+    /// A lease's local transaction is said not to have been committed.
+    Uncommit(LeaseId),
+    /// The service loses a lease.
+    DropLease(LeaseId),
+    /// Every idempotency key names another fence.
+    RenumberReplays,
+    /// The service is said to have answered so.
+    Answer(crate::touched::Answered),
+}
+
+#[cfg(test)]
+impl World {
+    pub(crate) fn tamper(&mut self, tampering: Tampering) {
+        use leasehold_core::claim::Claim;
+        use leasehold_core::transaction::{Changes, Replay};
+        let state = self.service.state();
+        let claim = |name: u8| state.claims[self.names.key(name).unwrap()].clone();
+        let key = |name: u8| self.names.key(name).unwrap().clone();
+        let mut changes = Changes::default();
+        self.touched.clear();
+        match tampering {
+            Tampering::DropClaim(name) => changes.claims.push((key(name), None)),
+            Tampering::GiveClaim(name, cell) => {
+                changes.claims.push((key(name), Some(Claim { owner: CellId(cell.into()), ..claim(name) })));
+            }
+            Tampering::CopyClaim(from, to) => changes.claims.push((key(to), Some(claim(from)))),
+            Tampering::AddRow(cell, name) => {
+                let row = Row { id: 9, name, updated_at: Timestamp::MIN, is_stray: false };
+                let settings = self.settings.clone();
+                self.cell_mut(cell).unwrap().database.apply(9, Some(row), Timestamp::MIN, &settings);
+                self.touched.name(name);
+            }
+            Tampering::Settle(lease, outcome) => {
+                self.ghosts.lease_mut(lease).unwrap().settled = Some((outcome, Timestamp::MIN));
+                self.touched.leases.push(lease);
+            }
+            Tampering::Uncommit(lease) => {
+                self.ghosts.lease_mut(lease).unwrap().is_committed = false;
+                self.touched.leases.push(lease);
+            }
+            Tampering::DropLease(lease) => {
+                changes.leases.push((lease, None));
+                self.touched.leases.push(lease);
+                let held = state.leases[&lease].claims().iter().filter_map(|key| self.names.name(key));
+                held.collect::<Vec<_>>().into_iter().for_each(|name| self.touched.name(name));
+            }
+            Tampering::RenumberReplays => {
+                let renumbered = |replay: Replay| Replay { fence: replay.fence.next(), ..replay };
+                changes.replays = state.replays.into_iter().map(|(key, used)| (key, Some(renumbered(used)))).collect();
+                self.touched.leases.extend(state.leases.into_keys());
+            }
+            Tampering::Answer(answered) => self.touched.answered.push(answered),
+        }
+        let names: Vec<_> = changes.claims.iter().filter_map(|(key, _)| self.names.name(key)).collect();
+        names.into_iter().for_each(|name| self.touched.name(name));
+        let holds = changes.claims.iter().filter_map(|(key, _)| state_hold(self.service.claim(key)));
+        self.touched.leases.extend(holds);
+        self.service.write(changes);
+    }
+}
+
+#[cfg(test)]
+fn state_hold(claim: Option<&leasehold_core::claim::Claim>) -> Option<LeaseId> {
+    claim?.hold().map(|hold| hold.lease)
 }

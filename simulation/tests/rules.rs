@@ -1,46 +1,88 @@
-//! What each rule is there for.
+//! What each rule is there for: without it there is a schedule that breaks something, with it there is none.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use leasehold_simulation::event::{Change, Drift, Process};
-use leasehold_simulation::explorer::{Allowance, Explorer, Plan, Wish};
-use leasehold_simulation::settings::{Mode, Rule, RulesOff, Settings, Thresholds};
+use std::mem::discriminant;
 
-fn small(cells: u8, mode: Mode, off: Option<Rule>) -> Settings {
-    let rules_off = off.map_or(RulesOff::default(), |rule| RulesOff::default().with(rule));
-    Settings { cells, workers: 1, names: 2, reconcilers: 1, modes: vec![mode], rules_off, ..Settings::default() }
+use leasehold_simulation::check::Violation;
+use leasehold_simulation::explorer::{Explorer, Found, Plan};
+use leasehold_simulation::plans;
+use leasehold_simulation::settings::{Mode, Rule};
+use leasehold_simulation::trace::Trace;
+
+/// Explores a plan to its end.
+fn explore(plan: Plan) -> Explorer {
+    let mut explorer = Explorer::new(plan).unwrap();
+    while explorer.explore(1000) {}
+    explorer
+}
+
+/// The shortest schedule that breaks something without a rule: at the most so long, beside what has happened before.
+fn found_without(rule: Rule, mode: Mode, longest: usize) -> Found {
+    let plan = plans::without(rule, plans::about(rule, mode).unwrap());
+    let before = plan.before.len();
+    let explorer = explore(plan);
+    let found = explorer.found().unwrap_or_else(|| panic!("{mode:?}: nothing is broken without {rule:?}"));
+    let length = found.trace.events.len() - before;
+    assert!(length <= longest, "{mode:?}: the shortest schedule without {rule:?} is {length} events long");
+    assert_eq!(found.trace.replay().unwrap().violation(), Some(&found.violation));
+    found.clone()
+}
+
+/// Without the rule this breaks, in at the most so many events; with it every schedule of the same world is sound.
+fn is_needed(rule: Rule, longest: [usize; 2], is_expected: fn(&Violation) -> bool) {
+    for (mode, longest) in [Mode::BeforeCommit, Mode::LeaseFirst].into_iter().zip(longest) {
+        let found = found_without(rule, mode, longest);
+        assert!(is_expected(&found.violation), "{mode:?}: {}", found.violation);
+        let minimal = minimal(&found.trace);
+        assert!(minimal.events.len() <= found.trace.events.len());
+        let explorer = explore(plans::about(rule, mode).unwrap());
+        assert_eq!(explorer.found(), None, "{mode:?}: with {rule:?}");
+        assert!(explorer.progress().is_finished && !explorer.progress().is_cut_off);
+    }
+}
+
+/// The trace without what its violation does not need; it replays, and nothing more can be taken out.
+fn minimal(trace: &Trace) -> Trace {
+    let violation = trace.replay().unwrap().violation().unwrap().clone();
+    let minimal = trace.minimise().unwrap();
+    let again = minimal.replay().unwrap().violation().unwrap().clone();
+    assert_eq!(discriminant(&again), discriminant(&violation));
+    assert_eq!(minimal.minimise().as_ref(), Some(&minimal), "nothing more can be taken out");
+    minimal
 }
 
 #[test]
-fn probe() {
-    let wish = |cell, change| Wish { cell, worker: 0, change };
-    for mode in [Mode::BeforeCommit, Mode::LeaseFirst] {
-        let plan = |cells, off, wishes: &[Wish], drifts: &[(u8, Drift)], allowance| Plan {
-            settings: small(cells, mode, off),
-            before: vec![],
-            wishes: wishes.to_vec(),
-            drifts: drifts.to_vec(),
-            allowance,
-            wait_seconds: 700,
-            depth: 100,
-        };
-        let two = [wish(1, Change::Create(0)), wish(2, Change::Create(0))];
-        let plans = [
-            ("two", plan(2, None, &two, &[], Allowance::default())),
-            ("two off", plan(2, Some(Rule::LeaseExclusivity), &two, &[], Allowance::default())),
-            ("one all", plan(1, None, &two[..1], &[], Allowance { drops: 1, duplicates: 1, time_outs: 1, crashes: 1, disconnects: 1, stops: 1, waits: 1, reconciliations: 1, verifications: 0 })),
-            ("one some", plan(1, None, &two[..1], &[], Allowance { drops: 1, crashes: 1, time_outs: 1, waits: 1, reconciliations: 1,  ..Allowance::default() })),
-            ("fence", plan(1, Some(Rule::LocalFence), &two[..1], &[], Allowance { waits: 1, reconciliations: 1,  ..Allowance::default() })),
-            ("memory", plan(1, Some(Rule::SettledLeaseMemory), &two[..1], &[], Allowance { time_outs: 1, drops: 1, ..Allowance::default() })),
-            ("keys", plan(1, Some(Rule::ReplayKeys), &two[..1], &[], Allowance { time_outs: 1, drops: 1, ..Allowance::default() })),
-            ("ownership", plan(2, Some(Rule::Ownership), &[two[0], wish(2, Change::Delete(1))], &[(2, Drift::Insert(0))], Allowance::default())),
-        ];
-        for (title, plan) in plans {
-            let start = std::time::Instant::now();
-            let mut explorer = Explorer::new(plan).unwrap();
-            while explorer.explore(1000) && explorer.progress().states < 400_000 {}
-            println!("{mode:?} {title}: {:?} {:?} in {:?}", explorer.progress(), explorer.found().map(|f| (f.violation.to_string(), f.trace.events.len())), start.elapsed());
-        }
-    }
-    let _ = (Process::Verifier, Thresholds::default());
+fn b03_without_lease_exclusivity_two_cells_are_told_that_a_name_is_theirs() {
+    is_needed(Rule::LeaseExclusivity, [16, 14], |found| matches!(found, Violation::Unclaimed { .. }));
+}
+
+#[test]
+fn b04_without_ownership_a_cell_destroys_what_is_not_its_own() {
+    is_needed(Rule::Ownership, [19, 17], |found| matches!(found, Violation::Unclaimed { .. }));
+}
+
+#[test]
+fn b22_b23_without_memory_who_asks_again_is_not_told_the_truth() {
+    is_needed(Rule::SettledLeaseMemory, [15, 15], |found| matches!(found, Violation::ToldWrongly { .. }));
+}
+
+#[test]
+fn b09_without_replay_keys_a_save_collides_with_itself() {
+    is_needed(Rule::ReplayKeys, [10, 8], |found| matches!(found, Violation::OwnObstacle));
+}
+
+#[test]
+fn r04_without_the_local_fence_a_late_commit_has_no_claim() {
+    is_needed(Rule::LocalFence, [17, 17], |found| matches!(found, Violation::Unclaimed { .. }));
+}
+
+#[test]
+fn v02_without_skipping_recent_rows_a_claim_is_destroyed_under_its_row() {
+    is_needed(Rule::SkipRecentRows, [60, 60], |found| matches!(found, Violation::Unclaimed { .. }));
+}
+
+#[test]
+fn v02_without_skipping_recent_claims_a_lagging_replica_costs_a_row_its_claim() {
+    is_needed(Rule::SkipRecentClaims, [40, 40], |found| matches!(found, Violation::Unclaimed { .. }));
 }

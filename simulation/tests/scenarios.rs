@@ -24,7 +24,9 @@ fn end_of(world: &World, scenario: &Scenario) -> End {
     });
     End {
         claims: claims.collect(),
-        rows: cells().flat_map(|(cell, at)| at.database.rows().iter().map(move |row| (cell, row.id, row.name))).collect(),
+        rows: cells()
+            .flat_map(|(cell, at)| at.database.rows().iter().map(move |row| (cell, row.id, row.name)))
+            .collect(),
         told: told.collect(),
         outstanding: state.leases.values().filter(|lease| lease.outcome().is_none()).count() as u32,
         lease_rows: cells().map(|(_, cell)| cell.database.lease_rows().len() as u32).sum(),

@@ -1,0 +1,171 @@
+//! Traces: the same everywhere, replayed, stepped back, minimised.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+use leasehold_simulation::event::Event;
+use leasehold_simulation::player::Player;
+use leasehold_simulation::scheduler::Chance;
+use leasehold_simulation::settings::{Mode, Rates, Rule, RulesOff, Settings};
+use leasehold_simulation::trace::{BadTrace, Trace};
+use leasehold_simulation::view::View;
+use leasehold_simulation::world::World;
+use xxhash_rust::xxh3::xxh3_64;
+
+fn settings(seed: u64) -> Settings {
+    let rates = Rates { drift: 6, ..Rates::default() };
+    Settings { seed, modes: vec![Mode::BeforeCommit, Mode::LeaseFirst], rates, ..Settings::default() }
+}
+
+/// A run of chance, and the world that it leads to.
+fn run(settings: Settings, events: usize) -> (Trace, World) {
+    let mut chance = Chance::new(&settings);
+    let mut world = World::new(settings.clone()).unwrap();
+    let events = (0..events).map(|_| chance.step(&mut world)).collect();
+    (Trace::new(settings, events), world)
+}
+
+fn text(world: &World) -> String {
+    serde_json::to_string(&View::of(world)).unwrap()
+}
+
+/// Held to wherever the simulation runs: change it only where the world itself is changed on purpose.
+const GOLDEN: [(u64, u64, u64); 3] = [
+    (0, 17018564281662352780, 14366376160891142384),
+    (1, 9008982141320947981, 7473965736562548172),
+    (2, 14552005971544998452, 9006848387804495104),
+];
+
+#[test]
+fn one_seed_is_one_trace_and_one_world_byte_for_byte() {
+    let hashes = GOLDEN.map(|(seed, _, _)| {
+        let (trace, world) = run(settings(seed), 2000);
+        (seed, xxh3_64(trace.to_json().unwrap().as_bytes()), xxh3_64(text(&world).as_bytes()))
+    });
+    assert_eq!(hashes, GOLDEN);
+    assert_eq!(run(settings(7), 300).0.to_json().unwrap(), run(settings(7), 300).0.to_json().unwrap());
+}
+
+#[test]
+fn a_replay_leads_to_the_same_world_at_every_step() {
+    let (trace, _) = run(settings(3), 400);
+    let (mut one, mut chance) = (World::new(settings(3)).unwrap(), Chance::new(&settings(3)));
+    let mut other = World::new(settings(3)).unwrap();
+    for event in &trace.events {
+        chance.step(&mut one);
+        other.apply(*event).unwrap();
+        assert_eq!(text(&one), text(&other));
+    }
+}
+
+#[test]
+fn a_trace_survives_json_and_its_form_stays() {
+    let (trace, _) = run(settings(4), 300);
+    let json = trace.to_json().unwrap();
+    let read = Trace::parse(&json).unwrap();
+    assert_eq!((&read, read.to_json().unwrap()), (&trace, json));
+    let small = Trace::new(Settings::default(), vec![Event::StopService, Event::Wait { seconds: 5 }]);
+    let form = r#"{"version":1,"settings":{"seed":0,"cells":2,"workers":2,"reconcilers":1,"names":3,"modes":["before_commit"],"#;
+    let json = small.to_json().unwrap();
+    assert!(json.starts_with(form), "{json}");
+    assert!(json.ends_with(r#""events":["stop_service",{"wait":{"seconds":5}}]}"#), "{json}");
+}
+
+#[test]
+fn what_is_no_trace_of_this_version_is_refused_by_name() {
+    let json = Trace::new(Settings::default(), vec![]).to_json().unwrap();
+    let told = |json: &str| Trace::parse(json).unwrap_err().to_string();
+    let newer = json.replace(r#""version":1"#, r#""version":7,"beyond":[]"#);
+    assert!(matches!(Trace::parse(&newer), Err(BadTrace::Version(7))));
+    assert!(told(&newer).starts_with("the trace is of version 7, and this program reads version 1"));
+    assert!(told("{}").contains("missing field `version`"));
+    assert!(told(&json.replace(r#""cells":2"#, r#""cells":99"#)).contains("`cells` is 99: say 1 to 8"));
+    assert!(told(&json.replace(r#""names":3"#, r#""names":3,"beyond":1"#)).contains("unknown field `beyond`"));
+    let impossible = Trace::new(Settings::default(), vec![Event::StopService, Event::StopService]);
+    assert!(impossible.replay().unwrap_err().to_string().starts_with("event 1 of the trace can't be replayed"));
+}
+
+#[test]
+fn every_bad_setting_is_refused() {
+    let good = Settings::default();
+    let bad = [
+        Settings { cells: 0, ..good.clone() },
+        Settings { workers: 9, ..good.clone() },
+        Settings { reconcilers: 5, ..good.clone() },
+        Settings { names: 33, ..good.clone() },
+        Settings { modes: vec![], ..good.clone() },
+        Settings { clocks: vec![], ..good.clone() },
+    ];
+    bad.into_iter().for_each(|settings| assert!(World::new(settings).is_err()));
+    assert!(World::new(good).is_ok());
+}
+
+#[test]
+fn a_player_steps_back_and_forth_to_the_same_worlds() {
+    let (trace, _) = run(settings(5), 500);
+    let mut world = World::new(trace.settings.clone()).unwrap();
+    let mut texts = vec![text(&world)];
+    for event in &trace.events {
+        world.apply(*event).unwrap();
+        texts.push(text(&world));
+    }
+    let mut player = Player::load(trace.clone()).unwrap();
+    for position in [0, 500, 1, 63, 64, 65, 499, 128, 127, 500, 300, 9999] {
+        player.seek(position);
+        let position = position.min(500);
+        assert_eq!((player.position(), text(player.world())), (position, texts[position].clone()));
+    }
+    while player.back() {
+        assert_eq!(text(player.world()), texts[player.position()]);
+    }
+    assert!(!player.back());
+    while player.step() {}
+    assert_eq!((player.position(), player.step(), player.trace()), (500, false, trace));
+}
+
+#[test]
+fn what_is_changed_in_the_middle_forgets_what_came_after() {
+    let (trace, _) = run(settings(6), 200);
+    let mut player = Player::load(trace.clone()).unwrap();
+    player.seek(130);
+    player.apply(Event::Wait { seconds: 7 }).unwrap();
+    assert_eq!((player.events().len(), player.position()), (131, 131));
+    (0..80).for_each(|_| _ = player.play());
+    let bent = player.trace();
+    assert_eq!(bent.events[..130], trace.events[..130]);
+    assert_eq!(text(&bent.replay().unwrap()), text(player.world()));
+    player.seek(64);
+    player.seek(131);
+    assert_eq!(player.events()[130], Event::Wait { seconds: 7 });
+    let before = text(player.world());
+    let impossible = Event::FinishCommit { cell: 9, worker: 0 };
+    assert!(player.apply(impossible).is_err() && text(player.world()) == before && player.events().len() == 211);
+}
+
+#[test]
+fn a_long_run_of_chance_is_minimised_to_a_few_events() {
+    let mut minimised = 0;
+    for seed in 0..400 {
+        let settings = Settings { rules_off: RulesOff::default().with(Rule::SettledLeaseMemory), ..settings(seed) };
+        let (trace, world) = run(settings, 300);
+        let Some(violation) = world.violation() else { continue };
+        let minimal = trace.minimise().unwrap();
+        let found = minimal.replay().unwrap().violation().unwrap().clone();
+        assert_eq!(std::mem::discriminant(&found), std::mem::discriminant(violation));
+        println!("{} events", minimal.events.len());
+        assert!(
+            minimal.events.len() <= 40,
+            "seed {seed}: {} events: {}",
+            minimal.events.len(),
+            minimal.to_json().unwrap()
+        );
+        for without in 0..minimal.events.len() {
+            let mut events = minimal.events.clone();
+            events.remove(without);
+            let needed = Trace::new(minimal.settings.clone(), events).replay();
+            assert!(needed.is_err() || needed.unwrap().violation().is_none(), "event {without} is not needed");
+        }
+        minimised += 1;
+    }
+    assert!(minimised >= 20, "{minimised} violations are few");
+    assert_eq!(run(settings(0), 300).0.minimise(), None);
+}

@@ -1,23 +1,40 @@
-//! How many steps a second the simulation makes, with everything checked after each.
+//! How many events a second the simulation plays on one core, with everything that each touches checked after it:
+//!
+//! ```sh
+//! cargo run --release -p leasehold-simulation --example speed [EVENTS]
+//! ```
+//!
+//! The last line is one JSON object, for `cargo xtask bench`.
 
 use std::time::Instant;
+
 use leasehold_simulation::scheduler::Chance;
-use leasehold_simulation::settings::{Rates, Settings};
+use leasehold_simulation::settings::{BadSettings, Mode, Rates, Settings};
 use leasehold_simulation::world::World;
 
-fn main() {
+/// Events of one world: as many as a long trace has.
+const EVENTS_A_WORLD: u64 = 10_000;
+
+fn settings(seed: u64) -> Settings {
+    let modes = vec![Mode::BeforeCommit, Mode::LeaseFirst];
+    Settings { seed, modes, rates: Rates { drift: 6, ..Rates::default() }, ..Settings::default() }
+}
+
+fn main() -> Result<(), BadSettings> {
+    let events: u64 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(5_000_000);
     let started = Instant::now();
-    let mut steps = 0_u64;
-    for seed in 0..2000 {
-        let settings = Settings { seed, rates: Rates { drift: 6, ..Rates::default() }, ..Settings::default() };
-        let mut chance = Chance::new(&settings);
-        let mut world = World::new(settings).unwrap();
-        for _ in 0..1000 {
-            chance.step(&mut world);
-            steps += 1;
-            if let Some(v) = world.violation() { println!("seed {seed} step {}: {v}", world.events()); break; }
-        }
+    let (mut saves, mut leases, mut violations) = (0, 0, 0);
+    for seed in 0..events.div_ceil(EVENTS_A_WORLD) {
+        let mut chance = Chance::new(&settings(seed));
+        let mut world = World::new(settings(seed))?;
+        (0..EVENTS_A_WORLD).for_each(|_| _ = chance.step(&mut world));
+        saves += u64::from(world.saves());
+        leases += u64::from(world.ghosts().len());
+        violations += u64::from(world.violation().is_some());
     }
-    let seconds = started.elapsed().as_secs_f64();
-    println!("{steps} steps, {:.0} steps/s", steps as f64 / seconds);
+    let events = events.div_ceil(EVENTS_A_WORLD) * EVENTS_A_WORLD;
+    let rate = u128::from(events) * 1_000_000 / started.elapsed().as_micros().max(1);
+    println!("{events} events, {saves} saves, {leases} leases, {violations} violations");
+    println!(r#"{{"events_per_second":{rate}}}"#);
+    Ok(())
 }

@@ -21,7 +21,7 @@ pub(crate) fn of(world: &World, beside: impl Hash) -> u128 {
     world.ghosts().hash(&mut hasher);
     service(world, &mut hasher);
     // In whatever order they were sent.
-    let messages = world.network().messages().iter().map(|sent| message(sent));
+    let messages = world.network().messages().iter().map(message);
     messages.fold(0_u128, u128::wrapping_add).hash(&mut hasher);
     world.cells().iter().for_each(|one| cell(one, &mut hasher));
     hasher.digest128()

@@ -59,12 +59,14 @@ impl Call<'_> {
     }
 }
 
-impl Service {
+impl Default for Service {
     /// One that serves, and has nothing yet.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self { store: MemoryStore::default(), is_up: true }
     }
+}
 
+impl Service {
     /// Everything that is durable.
     pub fn state(&self) -> State {
         // The reference store reads maps, which never fails.

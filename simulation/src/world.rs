@@ -90,7 +90,7 @@ impl World {
             now: START,
             events: 0,
             saves: 0,
-            service: Service::new(),
+            service: Service::default(),
             network: Network::default(),
             ghosts: Ghosts::default(),
             touched: Touched::default(),

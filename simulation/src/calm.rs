@@ -1,5 +1,5 @@
-//! The end of all trouble: the network heals, everybody finishes, reconcilers and verifiers run. Then everything must be at
-//! rest, and both sides must agree.
+//! The end of all trouble: the network heals, everybody finishes, reconcilers and verifiers run. Then everything must
+//! be at rest, and both sides must agree.
 
 use leasehold_core::claim::{CellId, ClaimState};
 

@@ -1,5 +1,5 @@
-//! What must hold after every event: the engine's own invariants, and those that span the databases. Only what the event has
-//! touched is looked at; [`everything`] looks at all, and tests hold the two to each other.
+//! What must hold after every event: the engine's own invariants, and those that span the databases. Only what the
+//! event has touched is looked at; [`everything`] looks at all, and tests hold the two to each other.
 //!
 //! A rule that is switched off is not itself looked at: what is looked at is what it is there for. So without lease
 //! exclusivity two leases may list one claim, until two cells own one name.
@@ -199,7 +199,8 @@ mod tests {
     use crate::worker::Phase;
     use crate::world::Tampering;
 
-    /// A world in which cell 1 has saved two rows and is about to commit the lease of another, and cell 2 has begun a lease.
+    /// A world in which cell 1 has saved two rows and is about to commit the lease of another, and cell 2 has begun a
+    /// lease.
     fn world() -> World {
         let mut script = Script::new(Settings { names: 4, ..Settings::default() }).unwrap();
         script.save(1, 0, Change::Create(0)).save(1, 0, Change::Create(2));

@@ -263,7 +263,8 @@ impl Database {
         }
     }
 
-    /// Rolls back what a worker has open, as it does where the connection is lost. A COMMIT that was sent may yet be done.
+    /// Rolls back what a worker has open, as it does where the connection is lost. A COMMIT that was sent may yet be
+    /// done.
     pub fn lose_connection(&mut self, worker: u8) {
         self.transactions.retain(|tx| tx.worker != worker || tx.state != TransactionState::Open);
         for tx in self.transactions.iter_mut().filter(|tx| tx.worker == worker) {

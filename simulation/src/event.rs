@@ -69,7 +69,8 @@ pub enum Event {
         /// What to save.
         change: Change,
     },
-    /// A process takes its next step: one local effect, or one message sent. An idle reconciler or verifier starts a run.
+    /// A process takes its next step: one local effect, or one message sent. An idle reconciler or verifier starts a
+    /// run.
     Step {
         /// The cell.
         cell: u8,

@@ -1,8 +1,9 @@
 //! Every schedule of a small world, the shortest first: what users ask for and how much trouble there is at the most is
-//! given, the order of everything is not. A violation that it finds comes with a shortest trace; where it finds none and has
-//! finished, there is none.
+//! given, the order of everything is not. A violation that it finds comes with a shortest trace; where it finds none
+//! and has finished, there is none.
 //!
-//! It works in slices, so that a page stays alive: call [`Explorer::explore`] until it is finished or has found something.
+//! It works in slices, so that a page stays alive: call [`Explorer::explore`] until it is finished or has found
+//! something.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -307,8 +308,8 @@ impl Left {
                 Process::Verifier => &mut allowance.verifications,
                 Process::Worker(_) => return Some(self),
             },
-            // A cell that is cut off is one whose messages come late; a database that restarts, one of which workers are
-            // disconnected.
+            // A cell that is cut off is one whose messages come late; a database that restarts, one of which workers
+            // are disconnected.
             Event::Partition { .. } | Event::Heal { .. } | Event::RestartDatabase { .. } | Event::Forget => {
                 return None;
             }

@@ -1,4 +1,5 @@
-//! What a world comes to, as a number: two worlds with one number go on alike. The explorer tells by it where it has been.
+//! What a world comes to, as a number: two worlds with one number go on alike. The explorer tells by it where it has
+//! been.
 
 use std::fmt::{self, Write};
 use std::hash::{Hash, Hasher};

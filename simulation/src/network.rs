@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::Process;
 
-/// A message's name: whose call it belongs to, which way it goes, and which copy it is. It stays the same when events that
-/// have nothing to do with it are taken out of a trace.
+/// A message's name: whose call it belongs to, which way it goes, and which copy it is. It stays the same when events
+/// that have nothing to do with it are taken out of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageId(u32);

@@ -1,5 +1,5 @@
-//! Small worlds that are worth exploring: the smallest in which everything can go wrong, and for each rule one that shows what
-//! the rule is there for.
+//! Small worlds that are worth exploring: the smallest in which everything can go wrong, and for each rule one that
+//! shows what the rule is there for.
 
 use crate::event::{Change, Drift, Event};
 use crate::explorer::{Allowance, Plan, Wish};

@@ -1,5 +1,5 @@
-//! What can happen next. What users ask for, changes past the claims and how much time passes are anybody's choice: these
-//! are not listed.
+//! What can happen next. What users ask for, changes past the claims and how much time passes are anybody's choice:
+//! these are not listed.
 
 use crate::event::{Event, Process};
 use crate::world::World;

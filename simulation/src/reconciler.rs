@@ -1,5 +1,5 @@
-//! A reconciler: a process that runs the engine's reconciliation for its cell. It does what the machine asks for, one step at
-//! a time, and decides nothing.
+//! A reconciler: a process that runs the engine's reconciliation for its cell. It does what the machine asks for, one
+//! step at a time, and decides nothing.
 
 use leasehold_core::query::LeasePosition;
 use leasehold_core::reconcile::{Event, LocalRow, Reconciliation, Settings, Step, Summary};

@@ -1,4 +1,5 @@
-//! What can go wrong with a save, case by case, as schedules to watch. The numbers are those of the protocol's failure points.
+//! What can go wrong with a save, case by case, as schedules to watch. The numbers are those of the protocol's failure
+//! points.
 
 use leasehold_core::rejection::Reason;
 use serde::Serialize;

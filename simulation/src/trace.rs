@@ -91,8 +91,8 @@ impl Trace {
         Ok(world)
     }
 
-    /// The same run up to its violation, without the events that are not needed for a violation of that kind: taking any
-    /// one of them out loses it. None where nothing is violated.
+    /// The same run up to its violation, without the events that are not needed for a violation of that kind: taking
+    /// any one of them out loses it. None where nothing is violated.
     pub fn minimise(&self) -> Option<Self> {
         let recalled: Vec<_> = self.events.iter().map(|event| Recalled { event: *event, by: None }).collect();
         let (mut events, violation) = self.to_violation(recalled.into_iter())?;
@@ -143,8 +143,8 @@ impl Trace {
     }
 }
 
-/// An event as it is known again in a world in which some events before it never happened: a message belongs to its caller's
-/// last call, or to the one before that, and so on; a row is the one that has that name.
+/// An event as it is known again in a world in which some events before it never happened: a message belongs to its
+/// caller's last call, or to the one before that, and so on; a row is the one that has that name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Recalled {
     event: Event,

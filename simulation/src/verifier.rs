@@ -1,5 +1,5 @@
-//! A verifier: a process that runs the engine's verification of its cell's table. It does what the machine asks for, one step
-//! at a time, and decides nothing. It reads a replica where there is one.
+//! A verifier: a process that runs the engine's verification of its cell's table. It does what the machine asks for,
+//! one step at a time, and decides nothing. It reads a replica where there is one.
 
 use std::sync::Arc;
 
@@ -103,7 +103,8 @@ impl Verifier {
         debug_assert_eq!(fed, Ok(()), "a host answers the step that it was asked for");
     }
 
-    /// No answer came in time: nobody knows what came of a correction, and without a page there is nothing to go on with.
+    /// No answer came in time: nobody knows what came of a correction, and without a page there is nothing to go on
+    /// with.
     pub fn time_out(&mut self) {
         self.line.is_waiting = false;
         let Some(run) = &mut self.run else { return };
@@ -143,8 +144,8 @@ fn start(outside: &Outside<'_>) -> Verification {
     Verification::new(settings, outside.names.rules.catalogue.clone(), None)
 }
 
-/// How rows are handed to the machine. It has one threshold for both sides; with the rule for one side off, its host says of
-/// that side that it knows of no late change.
+/// How rows are handed to the machine. It has one threshold for both sides; with the rule for one side off, its host
+/// says of that side that it knows of no late change.
 struct Sight<'a> {
     names: &'a Names,
     now: Timestamp,

@@ -1,4 +1,5 @@
-//! A worker: one process of a cell that saves for users, one save at a time, in steps between any two of which it may die.
+//! A worker: one process of a cell that saves for users, one save at a time, in steps between any two of which it may
+//! die.
 //!
 //! ```text
 //! before commit   validate · BEGIN · write · begin lease · its row · COMMIT · commit lease · delete its row
@@ -6,9 +7,9 @@
 //! failing         ROLLBACK · roll the lease back
 //! ```
 //!
-//! Of a call without an answer there is one more try, under the same idempotency key. A begin that nobody answered may have
-//! taken effect: after the local rollback it is asked for again under its key, and rolled back. What fails after the local
-//! COMMIT is left to reconciliation, and so is a COMMIT of unknown outcome (R02).
+//! Of a call without an answer there is one more try, under the same idempotency key. A begin that nobody answered may
+//! have taken effect: after the local rollback it is asked for again under its key, and rolled back. What fails after
+//! the local COMMIT is left to reconciliation, and so is a COMMIT of unknown outcome (R02).
 
 use std::sync::Arc;
 
@@ -210,8 +211,8 @@ impl Worker {
         self.go_on(save, next);
     }
 
-    /// The connection to the database is lost while a transaction was open. Before COMMIT was sent that is a rollback, but
-    /// nothing proves it to a worker with another connection: it leaves its lease to reconciliation.
+    /// The connection to the database is lost while a transaction was open. Before COMMIT was sent that is a rollback,
+    /// but nothing proves it to a worker with another connection: it leaves its lease to reconciliation.
     pub fn disconnect(&mut self) {
         let is_known = self.save.as_ref().is_some_and(|save| save.phase != Phase::AwaitDatabase);
         self.crash();

@@ -1,5 +1,5 @@
-//! The world: cells with their databases and processes, the network, the service, one clock. It changes by [`World::apply`]
-//! alone, one event at a time, and every event is checked.
+//! The world: cells with their databases and processes, the network, the service, one clock. It changes by
+//! [`World::apply`] alone, one event at a time, and every event is checked.
 
 use std::sync::Arc;
 

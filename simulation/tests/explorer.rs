@@ -18,7 +18,6 @@ fn explore(plan: Plan, states_at_a_time: u64) -> Explorer {
 fn is_sound(plan: Plan, fewest_states: u64) {
     let explorer = explore(plan, 10_000);
     let progress = explorer.progress();
-    println!("{progress:?}");
     assert_eq!(explorer.found(), None);
     assert!(progress.is_finished && !progress.is_cut_off, "{progress:?}");
     assert!(progress.states >= fewest_states, "{progress:?}");

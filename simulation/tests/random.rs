@@ -1,4 +1,5 @@
-//! Random worlds with faults: nothing is broken while the rules are on, and what breaks without one is found by chance, too.
+//! Random worlds with faults: nothing is broken while the rules are on, and what breaks without one is found by chance,
+//! too.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
@@ -43,8 +44,8 @@ fn complaint(world: &World, settled: Result<(), Unrest>) -> Option<String> {
     found.or_else(|| check::everything(world).err().map(|violation| violation.to_string()))
 }
 
-/// Plays a world of chance for some events, then ends all trouble: it must come to rest, and both sides must agree. Returns
-/// how many leases there were.
+/// Plays a world of chance for some events, then ends all trouble: it must come to rest, and both sides must agree.
+/// Returns how many leases there were.
 fn play(seed: u64, events: u32) -> u64 {
     let settings = settings(seed);
     let mut chance = Chance::new(&settings);

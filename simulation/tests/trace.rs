@@ -151,7 +151,6 @@ fn a_long_run_of_chance_is_minimised_to_a_few_events() {
         let minimal = trace.minimise().unwrap();
         let found = minimal.replay().unwrap().violation().unwrap().clone();
         assert_eq!(std::mem::discriminant(&found), std::mem::discriminant(violation));
-        println!("{} events", minimal.events.len());
         assert!(
             minimal.events.len() <= 40,
             "seed {seed}: {} events: {}",

@@ -12,7 +12,7 @@ const STREAM: u64 = 0x6c65_6173_6568_6f6c;
 /// How often a draw that can't happen is drawn again before every process is looked at.
 const DRAWS: u32 = 64;
 /// What time passes at a time: around the thresholds, so that each is met from both sides.
-const WAITS: [u32; 8] = [1, 20, 100, 290, 310, 590, 1700, 3500];
+const WAITS: [u32; 9] = [1, 20, 100, 290, 310, 590, 1700, 3500, 90_000];
 
 /// Chance.
 #[derive(Clone, Debug)]

@@ -1,0 +1,140 @@
+//! What a page is shown, and what it is told can happen next.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+use std::collections::BTreeSet;
+
+use leasehold_simulation::event::{Change, Event, Process};
+use leasehold_simulation::possible;
+use leasehold_simulation::scheduler::Chance;
+use leasehold_simulation::script::Script;
+use leasehold_simulation::settings::{Mode, Rates, Rule, RulesOff, Settings, Thresholds};
+use leasehold_simulation::view::View;
+use leasehold_simulation::worker::{Phase, Told};
+use leasehold_simulation::world::World;
+use serde_json::{Value, json};
+
+fn value(world: &World) -> Value {
+    serde_json::to_value(View::of(world)).unwrap()
+}
+
+#[test]
+fn a_view_shows_both_sides_of_a_save_at_its_commit() {
+    let mut script = Script::new(Settings { cells: 1, workers: 1, ..Settings::default() }).unwrap();
+    script.ask(1, 0, Change::Create(0)).until(1, 0, Phase::AwaitCommit);
+    let view = value(script.world());
+    let lease = "01a20000-0000-7000-8000-000000000001";
+    let claim = &view["claims"][0];
+    assert_eq!((&claim["name"], &claim["status"], &claim["row"]), (&json!("alice"), &json!("Creating"), &json!(1)));
+    assert_eq!((&view["leases"][0]["names"], &claim["lease"]), (&json!(["alice"]), &json!(lease)));
+    let cell = &view["cells"][0];
+    assert_eq!((&cell["rows"][0]["name"], &cell["lease_rows"][0]["lease"]), (&json!("alice"), &json!(lease)));
+    assert_eq!(cell["workers"][0]["phase"], "await_commit");
+    assert_eq!(view["messages"][0]["says"], "commit");
+    let request = script.request(1, Process::Worker(0)).unwrap();
+    script.event(Event::Deliver(request));
+    let view = View::of(script.world());
+    let fired = view.fired.iter().map(|fired| (fired.machine, fired.event.as_str(), fired.edge));
+    assert_eq!(fired.collect::<Vec<_>>(), [("claim", "Commit", Some(1)), ("lease", "Commit", Some(1))]);
+    assert_eq!(view.changed.names, ["alice"]);
+    assert_eq!(
+        (view.changed.leases[0].to_string(), &view.changed.sent[..]),
+        (lease.to_owned(), &[request.answer()][..])
+    );
+    script.run(1, Process::Worker(0));
+    let view = View::of(script.world());
+    assert_eq!(view.cells[0].workers[0].told, Some(Told::Saved));
+    assert_eq!((view.claims[0].status.as_str(), view.claims[0].lease, view.violation), ("Active", None, None));
+}
+
+/// A run of chance in a world with everything in it.
+fn watch(seed: u64, rules_off: RulesOff, mut look: impl FnMut(&World, Event)) {
+    let rates = Rates { drift: 6, ..Rates::default() };
+    let thresholds = Thresholds { replica_lag_seconds: 60, ..Thresholds::default() };
+    let modes = vec![Mode::BeforeCommit, Mode::LeaseFirst];
+    let settings = Settings { seed, rates, thresholds, modes, rules_off, ..Settings::default() };
+    let mut chance = Chance::new(&settings);
+    let mut world = World::new(settings).unwrap();
+    for _ in 0..400 {
+        let event = chance.step(&mut world);
+        look(&world, event);
+    }
+}
+
+/// The engine's tables have an edge for whatever happens to claims and leases, and each of them is seen.
+#[test]
+fn every_edge_of_the_tables_fires_and_no_other() {
+    let mut seen = BTreeSet::new();
+    for seed in 0..400 {
+        watch(seed, RulesOff::default(), |world, _| {
+            for fired in View::of(world).fired {
+                seen.insert((fired.machine, fired.edge.unwrap_or_else(|| panic!("{fired:?} is in no table"))));
+            }
+        });
+    }
+    let edges = (0..9).map(|at| ("claim", at)).chain((0..5).map(|at| ("lease", at)));
+    assert_eq!(seen.into_iter().collect::<Vec<_>>(), edges.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_violation_is_shown_in_words() {
+    let mut shown = 0;
+    for seed in 0..100 {
+        watch(seed, RulesOff::default().with(Rule::SettledLeaseMemory), |world, _| {
+            if let Some((violation, words)) = View::of(world).violation {
+                assert_eq!((Some(&violation), &violation.to_string()), (world.violation(), &words));
+                let value = &value(world)["violation"];
+                assert!(value[0]["told_wrongly"]["lease"].is_string(), "{value}");
+                shown += 1;
+            }
+        });
+    }
+    assert!(shown > 0);
+}
+
+/// What is listed can happen, and what happens by chance was listed, but for what somebody has to make up.
+#[test]
+fn what_can_happen_is_what_is_listed() {
+    let is_made_up = |event| matches!(event, Event::Save { .. } | Event::Drift { .. } | Event::Wait { .. });
+    for seed in 0..30 {
+        let mut listed = possible::events(&World::new(Settings { seed, ..Settings::default() }).unwrap());
+        watch(seed, RulesOff::default(), |world, event| {
+            assert!(is_made_up(event) || listed.contains(&event) || world.events() == 1, "{event:?}");
+            listed = possible::events(world);
+            for event in &listed {
+                let mut world = world.clone();
+                assert_eq!(world.apply(*event), Ok(()));
+            }
+        });
+    }
+}
+
+/// What can't happen changes nothing.
+#[test]
+fn what_can_not_happen_is_refused() {
+    let mut world = World::new(Settings::default()).unwrap();
+    let before = value(&world);
+    let worker = Process::Worker(0);
+    for event in [
+        Event::Save { cell: 3, worker: 0, change: Change::Invalid },
+        Event::Save { cell: 0, worker: 0, change: Change::Invalid },
+        Event::Save { cell: 1, worker: 2, change: Change::Invalid },
+        Event::Save { cell: 1, worker: 0, change: Change::Create(3) },
+        Event::Step { cell: 1, process: worker },
+        Event::Step { cell: 1, process: Process::Reconciler(1) },
+        Event::FinishCommit { cell: 1, worker: 0 },
+        Event::LoseCommit { cell: 1, worker: 0 },
+        Event::TimeOut { cell: 1, process: worker },
+        Event::Crash { cell: 1, process: worker },
+        Event::Disconnect { cell: 1, worker: 0 },
+        Event::RestartDatabase { cell: 1 },
+        Event::Heal { cell: 1 },
+        Event::StartService,
+        Event::Replicate { cell: 1 },
+        Event::Wait { seconds: 0 },
+        Event::Wait { seconds: u32::MAX },
+    ] {
+        assert!(world.apply(event).is_err_and(|impossible| impossible.0 == event), "{event:?}");
+    }
+    assert_eq!(value(&world), before);
+}

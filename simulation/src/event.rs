@@ -52,6 +52,13 @@ pub enum Change {
 pub enum Drift {
     /// A new row that claims nothing.
     Insert(u8),
+    /// Another name for a row, which keeps the claim of its old one.
+    Rename {
+        /// The row.
+        row: u32,
+        /// Its new name.
+        name: u8,
+    },
     /// A row goes, and leaves its claim behind.
     Delete(u32),
 }

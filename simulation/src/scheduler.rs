@@ -166,8 +166,9 @@ impl Chance {
     }
 
     fn drift(&mut self, world: &World, cell: u8) -> Option<Drift> {
-        Some(match self.below(2) {
+        Some(match self.below(3) {
             0 => Drift::Insert(self.name()),
+            1 => Drift::Rename { row: self.row(world, cell)?, name: self.name() },
             _ => Drift::Delete(self.row(world, cell)?),
         })
     }

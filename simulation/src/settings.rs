@@ -11,6 +11,9 @@ pub const MAX_RECONCILERS: u8 = 4;
 /// The most names that there are to claim.
 pub const MAX_NAMES: u8 = 32;
 
+/// The largest seed: JavaScript's readers of JSON keep no larger number as it is.
+pub const MAX_SEED: u64 = (1 << 53) - 1;
+
 /// When a cell begins the lease of a save.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -28,7 +31,7 @@ pub enum Mode {
 pub enum Rule {
     /// What is under a lease is busy for every other update (B03).
     LeaseExclusivity,
-    /// A cell destroys and settles only what is its own (B04, B24).
+    /// A cell destroys only what is its own (B04).
     Ownership,
     /// Settled leases are remembered, so that a repeated or late settle gets the true answer (B22, B23).
     SettledLeaseMemory,
@@ -58,7 +61,7 @@ impl Rule {
     pub const fn summary(self) -> &'static str {
         match self {
             Self::LeaseExclusivity => "what is under a lease is busy for every other update",
-            Self::Ownership => "a cell destroys and settles only what is its own",
+            Self::Ownership => "a cell destroys only what is its own",
             Self::SettledLeaseMemory => "settled leases are remembered, so that who asks again gets the true answer",
             Self::ReplayKeys => "a begin that is sent again gets the lease of the first try",
             Self::LocalFence => "the cell's database refuses a COMMIT that comes after the lease's safe age",
@@ -193,7 +196,7 @@ impl Default for Rates {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Whence a random run draws.
+    /// Whence a random run draws, [`MAX_SEED`] at the most.
     pub seed: u64,
     /// How many cells there are.
     pub cells: u8,
@@ -260,6 +263,9 @@ impl Settings {
             if !(low..=high).contains(&actual) {
                 return Err(bad(field, actual, format!("say {low} to {high}")));
             }
+        }
+        if self.seed > MAX_SEED {
+            return Err(bad("seed", self.seed, format!("say {MAX_SEED} at the most")));
         }
         for (field, is_empty) in [("modes", self.modes.is_empty()), ("clocks", self.clocks.is_empty())] {
             if is_empty {

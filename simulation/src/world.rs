@@ -233,13 +233,15 @@ impl World {
 
     /// A statement outside a transaction waits for locks as any other does.
     fn can_drift(&self, database: &Database, drift: Drift) -> bool {
-        let is_free = |row, before, after| database.is_free(NOBODY, &[Write { row, before, after }]);
-        match drift {
-            Drift::Insert(name) => {
-                name < self.names.len() && database.row_named(name).is_none() && is_free(0, None, Some(name))
-            }
-            Drift::Delete(id) => find(database.rows(), id).is_some_and(|row| is_free(id, Some(row.name), None)),
-        }
+        let is_new = |name| name < self.names.len() && database.row_named(name).is_none();
+        let named = |id| find(database.rows(), id).map(|row| row.name);
+        let (row, before, after) = match drift {
+            Drift::Insert(name) if is_new(name) => (0, None, Some(name)),
+            Drift::Rename { row, name } if is_new(name) && named(row).is_some() => (row, named(row), Some(name)),
+            Drift::Delete(row) if named(row).is_some() => (row, named(row), None),
+            Drift::Insert(_) | Drift::Rename { .. } | Drift::Delete(_) => return false,
+        };
+        database.is_free(NOBODY, &[Write { row, before, after }])
     }
 
     fn worker(&self, cell: u8, worker: u8) -> Option<&Worker> {
@@ -424,7 +426,9 @@ impl World {
 
     /// Hands an answer to the process that called, if it still waits for it.
     fn hand_over(&mut self, id: MessageId, answer: &Answer) {
-        let is_awaited = |line: Line| line.is_waiting && line.made == id.call();
+        // Numbers of calls begin again after a million.
+        let last = |line: Line| MessageId::request(id.cell(), id.process(), line.made).call();
+        let is_awaited = |line: Line| line.is_waiting && last(line) == id.call();
         if !self.line(id.cell(), id.process()).is_some_and(is_awaited) {
             return;
         }
@@ -502,19 +506,15 @@ impl World {
         let now = self.database_now(cell);
         let settings = self.settings.clone();
         let Some(cell) = self.cell_mut(cell) else { return };
-        let name = match drift {
-            Drift::Insert(name) => {
-                let id = cell.database.draw_key();
-                cell.database.apply(id, Some(Row { id, name, updated_at: now, is_stray: true }), now, &settings);
-                Some(name)
-            }
-            Drift::Delete(id) => {
-                let name = find(cell.database.rows(), id).map(|row| row.name);
-                cell.database.apply(id, None, now, &settings);
-                name
-            }
+        let (id, after) = match drift {
+            Drift::Insert(name) => (cell.database.draw_key(), Some(name)),
+            Drift::Rename { row, name } => (row, Some(name)),
+            Drift::Delete(row) => (row, None),
         };
-        name.into_iter().for_each(|name| self.touched.name(name));
+        let before = find(cell.database.rows(), id).map(|row| row.name);
+        let row = after.map(|name| Row { id, name, updated_at: now, is_stray: true });
+        cell.database.apply(id, row, now, &settings);
+        [before, after].into_iter().flatten().for_each(|name| self.touched.name(name));
     }
 
     fn database_now(&self, cell: u8) -> Timestamp {

@@ -153,5 +153,7 @@ fn a_world_with_something_left_is_not_at_rest() {
     let drift = |drift| Event::Drift { cell: 1, drift };
     assert_eq!(drifted(&[]), Ok(()));
     assert_eq!(drifted(&[drift(Drift::Insert(1))]), Err(Unrest::Unclaimed { cell: 1, row: 2 }));
+    let renamed = drifted(&[drift(Drift::Rename { row: 1, name: 1 })]);
+    assert_eq!(renamed, Err(Unrest::Extra { name: "alice".to_owned() }));
     assert_eq!(drifted(&[drift(Drift::Delete(1))]), Err(Unrest::Extra { name: "alice".to_owned() }));
 }

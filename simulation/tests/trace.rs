@@ -30,9 +30,9 @@ fn text(world: &World) -> String {
 
 /// Held to wherever the simulation runs: change it only where the world itself is changed on purpose.
 const GOLDEN: [(u64, u64, u64); 3] = [
-    (0, 5476161944726298875, 10712295484850440293),
-    (1, 12519807029372315868, 15792381348820851615),
-    (2, 9344204067675357567, 13512024198823852056),
+    (0, 1986916583090931952, 1479265765320900194),
+    (1, 4232516526890063696, 11929286461032668715),
+    (2, 815314457129555452, 15097331206926485695),
 ];
 
 #[test]
@@ -88,6 +88,7 @@ fn what_is_no_trace_of_this_version_is_refused_by_name() {
 fn every_bad_setting_is_refused() {
     let good = Settings::default();
     let bad = [
+        Settings { seed: 1 << 53, ..good.clone() },
         Settings { cells: 0, ..good.clone() },
         Settings { workers: 9, ..good.clone() },
         Settings { reconcilers: 5, ..good.clone() },

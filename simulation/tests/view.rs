@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use leasehold_simulation::event::{Change, Event, Process};
+use leasehold_simulation::event::{Change, Drift, Event, Process};
 use leasehold_simulation::possible;
 use leasehold_simulation::scheduler::Chance;
 use leasehold_simulation::script::Script;
@@ -129,6 +129,9 @@ fn what_can_not_happen_is_refused() {
         Event::Disconnect { cell: 1, worker: 0 },
         Event::RestartDatabase { cell: 1 },
         Event::Heal { cell: 1 },
+        Event::Drift { cell: 1, drift: Drift::Insert(3) },
+        Event::Drift { cell: 1, drift: Drift::Rename { row: 1, name: 0 } },
+        Event::Drift { cell: 1, drift: Drift::Delete(1) },
         Event::StartService,
         Event::Replicate { cell: 1 },
         Event::Wait { seconds: 0 },

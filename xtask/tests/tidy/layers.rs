@@ -11,6 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("proto", &[]),
     ("ruby/ext/leasehold", &["bindings"]),
     ("server", &["core", "proto"]),
+    ("simulation", &["core"]),
     ("tests", &["core", "proto", "server"]),
     ("xtask", &["core", "proto", "server", "tests"]),
 ];

@@ -10,6 +10,7 @@ use leasehold_core::catalogue::{BucketRule, Catalogue, RuleChange};
 use leasehold_core::claim::CellId;
 use leasehold_core::rules::Rules;
 use serde::Deserialize;
+use tokio_postgres::config::Host;
 
 /// What the configuration file may say. Every field has a default; unknown fields are errors.
 #[derive(Clone, Debug, Deserialize)]
@@ -125,6 +126,9 @@ pub struct Postgres {
     /// How long commands wait for a database that is away before they are refused.
     #[serde(default = "default_patience_seconds")]
     pub patience_seconds: u64,
+    /// How long a start waits for another one that brings the tables to a new version.
+    #[serde(default = "default_migration_wait_seconds")]
+    pub migration_wait_seconds: u64,
 }
 
 fn default_write_connections() -> usize {
@@ -147,6 +151,13 @@ fn default_patience_seconds() -> u64 {
     5
 }
 
+fn default_migration_wait_seconds() -> u64 {
+    60
+}
+
+/// Where PostgreSQL listens unless told.
+const DEFAULT_PORT: u16 = 5432;
+
 impl Postgres {
     /// A database with every setting at its default.
     pub fn at(url: impl Into<String>) -> Self {
@@ -160,16 +171,34 @@ impl Postgres {
             connect_timeout_seconds: default_connect_timeout_seconds(),
             statement_timeout_seconds: default_statement_timeout_seconds(),
             patience_seconds: default_patience_seconds(),
+            migration_wait_seconds: default_migration_wait_seconds(),
         }
     }
 
-    /// The URL without what must not be shown: user, password, options.
+    /// Hosts and database, as a URL: without what must not be shown, user, password and options.
     pub fn shown_url(&self) -> String {
-        let Some((scheme, rest)) = self.url.split_once("://") else { return "postgres".into() };
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-        let path = path.split_once('?').map_or(path, |(path, _)| path);
-        format!("{scheme}://{host}/{path}")
+        let without_options = || self.url.rsplit_once('?').filter(|(_, options)| !options.contains('@'));
+        let parsed = self.url.parse::<tokio_postgres::Config>().ok();
+        let parsed = parsed.or_else(|| without_options()?.0.parse().ok());
+        // Nor is it known where a password with `@` and `/` in it ends.
+        let is_clear = |config: &tokio_postgres::Config| config.get_dbname().is_none_or(|name| !name.contains('@'));
+        let Some(config) = parsed.filter(is_clear) else { return "postgres://…".into() };
+        // In a password whose `@` is not written as `%40` the rest is taken for a host.
+        let public = |name: &str| name.rsplit_once('@').map_or(name, |(_, host)| host).to_owned();
+        let host = |host: &Host| match host {
+            Host::Tcp(name) if name.contains(':') => format!("[{}]", public(name)),
+            Host::Tcp(name) => public(name),
+            Host::Unix(path) => path.display().to_string().replace('/', "%2F"),
+        };
+        let mut hosts: Vec<_> = config.get_hosts().iter().map(host).collect();
+        if hosts.is_empty() {
+            hosts = config.get_hostaddrs().iter().map(ToString::to_string).collect();
+        }
+        let ports = config.get_ports();
+        // One port is all hosts'.
+        let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(DEFAULT_PORT);
+        let hosts: Vec<_> = hosts.iter().enumerate().map(|(at, host)| format!("{host}:{}", port(at))).collect();
+        format!("postgres://{}/{}", hosts.join(","), config.get_dbname().unwrap_or_default())
     }
 }
 
@@ -346,8 +375,15 @@ pub enum ConfigError {
         to: i64,
     },
     /// A setting with which nothing works.
-    #[error("`{0}` is 0: give 1 or more, or leave it out for the default")]
-    Zero(&'static str),
+    #[error("`{name}` is {value}: give 1 to {max}, or leave it out for the default")]
+    OutOfRange {
+        /// Its name.
+        name: &'static str,
+        /// What it is set to.
+        value: u64,
+        /// The most that works.
+        max: u64,
+    },
     /// A trust domain that no certificate can have.
     #[error(
         "`tls.trust_domain`, `{0}`, is not a trust domain: it has lower-case letters, digits, `.`, `-` and `_` only"
@@ -400,6 +436,16 @@ pub enum ConfigError {
         "the claims are in the database `{0}`: `export` and `import` are for the embedded store, use `pg_dump` and `pg_restore`, or name a directory with `--data`"
     )]
     InDatabase(String),
+    /// Two stores.
+    #[error(
+        "both a data directory (`{}`, from `data`, `--data` or `LEASEHOLD_DATA`) and the database `{database}` are to be the store: leave one of them out", .data.display()
+    )]
+    TwoStores {
+        /// The directory.
+        data: PathBuf,
+        /// The database.
+        database: String,
+    },
     /// Nothing says which database.
     #[error("no database is named: say which with `--store postgres://…`, or in `[postgres]` of the configuration")]
     NoDatabase,
@@ -431,6 +477,16 @@ impl Config {
     pub fn checked(self) -> Result<Self, ConfigError> {
         check::all(&self)?;
         Ok(self)
+    }
+
+    /// The database to migrate, which needs no cells.
+    ///
+    /// # Errors
+    /// None is named, or one of its settings can't work.
+    pub fn database(&self) -> Result<&Postgres, ConfigError> {
+        let postgres = self.postgres.as_ref().ok_or(ConfigError::NoDatabase)?;
+        check::database(postgres)?;
+        Ok(postgres)
     }
 
     /// Where the data lies.
@@ -502,11 +558,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shown_url_has_no_password() {
+    fn a_shown_url_names_the_database_and_no_password() {
         for (url, shown) in [
             ("postgres://me:secret@db:5432/claims?sslmode=disable", "postgres://db:5432/claims"),
-            ("postgres://db", "postgres://db/"),
-            ("host=db password=secret", "postgres"),
+            ("postgres://db", "postgres://db:5432/"),
+            ("postgresql://me:a/b?c@db:5433/claims", "postgres://db:5433/claims"),
+            ("postgres://me:se@cret@db/claims", "postgres://db:5432/claims"),
+            ("postgres://me:secret@a:1,b:2/claims?target_session_attrs=read-write", "postgres://a:1,b:2/claims"),
+            ("postgres://[::1]:5433/claims", "postgres://[::1]:5433/claims"),
+            ("host=db port=5433 user=me password=secret dbname=claims", "postgres://db:5433/claims"),
+            ("host=/run/postgresql dbname=claims", "postgres://%2Frun%2Fpostgresql:5432/claims"),
+            ("host=a,b port=5433 password='it''s secret'", "postgres://…"),
+            ("mysql://me:secret@db/claims", "postgres://…"),
+            ("postgres://me:se@cr/et@db/claims", "postgres://…"),
+            ("postgres://me:secret@db/claims?sslmode=verify-full", "postgres://db:5432/claims"),
+            ("postgres://me:12?34@db:bad/claims", "postgres://…"),
         ] {
             assert_eq!(Postgres::at(url).shown_url(), shown);
         }

@@ -139,6 +139,12 @@ impl Builder {
         self
     }
 
+    /// Whether the data are to lie in a database.
+    fn names_a_database(&self) -> bool {
+        let in_config = self.config.as_ref().is_some_and(|text| text.contains("[postgres]"));
+        in_config || self.arguments.iter().any(|argument| argument == "--store")
+    }
+
     /// Starts the server and waits until it listens.
     ///
     /// # Errors
@@ -171,7 +177,10 @@ impl Settings {
             command.env_remove(name);
         }
         let listen = self.builder.listen.as_deref().unwrap_or("127.0.0.1:0");
-        command.args(["serve", "--listen", listen, "--data"]).arg(&self.data);
+        command.args(["serve", "--listen", listen]);
+        if !self.builder.names_a_database() {
+            command.arg("--data").arg(&self.data);
+        }
         if self.builder.config.is_some() {
             command.arg("--config").arg(&self.config);
         }

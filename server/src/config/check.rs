@@ -3,7 +3,7 @@
 use http::Uri;
 use leasehold_core::catalogue::{BucketRule, Catalogue, RESERVED};
 
-use super::{CellConfig, Config, ConfigError, SequenceRange, Tls};
+use super::{CellConfig, Config, ConfigError, Postgres, SequenceRange, Tls};
 
 /// Checks everything.
 ///
@@ -12,7 +12,8 @@ use super::{CellConfig, Config, ConfigError, SequenceRange, Tls};
 pub(super) fn all(config: &Config) -> Result<(), ConfigError> {
     cells(&config.cells)?;
     bucket_types(&config.bucket_types)?;
-    no_zeros(config)?;
+    numbers(config)?;
+    one_store(config)?;
     config.tls.as_ref().map_or(Ok(()), tls)?;
     addresses(config)?;
     if config.cells.is_empty() { Err(ConfigError::NoCells) } else { Ok(()) }
@@ -135,30 +136,48 @@ fn bucket_types_apart(one: &BucketRule, other: &BucketRule) -> Result<(), Config
     Ok(())
 }
 
-/// None of these does anything but stop all work where it is 0.
-fn no_zeros(config: &Config) -> Result<(), ConfigError> {
+/// A number of seconds that nobody means: a day is enough to wait for anything.
+const DAY: u64 = 24 * 60 * 60;
+
+/// Checks the numbers, all of which stop all work where they are 0, and some where they are very large.
+///
+/// # Errors
+/// The first one that can't work.
+fn numbers(config: &Config) -> Result<(), ConfigError> {
     let limits = config.limits;
-    let values = [
-        ("settled_retention_seconds", config.settled_retention_seconds),
-        ("limits.queued_begins", limits.queued_begins as u64),
-        ("limits.held_claims", limits.held_claims as u64),
-        ("limits.concurrent_lists", limits.concurrent_lists as u64),
-        ("limits.queued_lists", limits.queued_lists as u64),
-        ("limits.streams_per_connection", limits.streams_per_connection.into()),
-        ("limits.idle_seconds", limits.idle_seconds.into()),
-        ("tls.reload_interval_seconds", config.tls.as_ref().map_or(1, |tls| tls.reload_interval_seconds)),
-    ];
-    let database = config.postgres.iter().flat_map(|postgres| {
-        [
-            ("postgres.write_connections", postgres.write_connections as u64),
-            ("postgres.read_connections", postgres.read_connections as u64),
-            ("postgres.connect_timeout_seconds", postgres.connect_timeout_seconds),
-            ("postgres.statement_timeout_seconds", postgres.statement_timeout_seconds),
-            ("postgres.patience_seconds", postgres.patience_seconds),
-        ]
-    });
-    let zero = values.into_iter().chain(database).find(|(_, value)| *value == 0);
-    zero.map_or(Ok(()), |(name, _)| Err(ConfigError::Zero(name)))
+    in_range(&[
+        ("settled_retention_seconds", config.settled_retention_seconds, 36_500 * DAY),
+        ("limits.queued_begins", limits.queued_begins as u64, 1_000_000),
+        ("limits.held_claims", limits.held_claims as u64, 1_000_000_000),
+        ("limits.concurrent_lists", limits.concurrent_lists as u64, 1_000_000),
+        ("limits.queued_lists", limits.queued_lists as u64, 1_000_000),
+        ("limits.streams_per_connection", limits.streams_per_connection.into(), 1_000_000),
+        ("limits.idle_seconds", limits.idle_seconds.into(), DAY),
+        ("tls.reload_interval_seconds", config.tls.as_ref().map_or(1, |tls| tls.reload_interval_seconds), DAY),
+    ])?;
+    config.postgres.as_ref().map_or(Ok(()), database)
+}
+
+/// Checks the numbers of a database.
+///
+/// # Errors
+/// The first one that can't work.
+pub(super) fn database(postgres: &Postgres) -> Result<(), ConfigError> {
+    in_range(&[
+        // Each has a thread of its own, and is to the database as good as a few dozen.
+        ("postgres.write_connections", postgres.write_connections as u64, 64),
+        ("postgres.read_connections", postgres.read_connections as u64, 1_000),
+        ("postgres.connect_timeout_seconds", postgres.connect_timeout_seconds, DAY),
+        ("postgres.statement_timeout_seconds", postgres.statement_timeout_seconds, DAY),
+        ("postgres.patience_seconds", postgres.patience_seconds, DAY),
+        ("postgres.migration_wait_seconds", postgres.migration_wait_seconds, DAY),
+    ])
+}
+
+/// Checks that each value is 1 at the least, and at the most what stands beside it.
+fn in_range(values: &[(&'static str, u64, u64)]) -> Result<(), ConfigError> {
+    let wrong = values.iter().find(|(_, value, max)| !(1..=*max).contains(value));
+    wrong.map_or(Ok(()), |&(name, value, max)| Err(ConfigError::OutOfRange { name, value, max }))
 }
 
 fn tls(tls: &Tls) -> Result<(), ConfigError> {
@@ -168,6 +187,15 @@ fn tls(tls: &Tls) -> Result<(), ConfigError> {
         return Err(ConfigError::TrustDomain(tls.trust_domain.clone()));
     }
     Ok(())
+}
+
+fn one_store(config: &Config) -> Result<(), ConfigError> {
+    match (&config.data, &config.postgres) {
+        (Some(data), Some(postgres)) => {
+            Err(ConfigError::TwoStores { data: data.clone(), database: postgres.shown_url() })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn addresses(config: &Config) -> Result<(), ConfigError> {
@@ -263,6 +291,7 @@ mod tests {
     fn settings_that_cannot_work_are_refused_by_name() {
         let tls = "[tls]\ncertificate = \"a\"\nkey = \"b\"\n";
         let with_ca = |line: &str| format!("{tls}client_ca = \"c\"\n{line}");
+        let database = |line: &str| format!("[postgres]\nurl = \"postgres://db\"\n{line}");
         for (text, said) in [
             ("settled_retention_seconds = 0".to_owned(), "`settled_retention_seconds` is 0"),
             ("[limits]\nqueued_begins = 0".to_owned(), "`limits.queued_begins` is 0"),
@@ -271,6 +300,13 @@ mod tests {
             ("[limits]\nqueued_lists = 0".to_owned(), "`limits.queued_lists` is 0"),
             ("[limits]\nstreams_per_connection = 0".to_owned(), "`limits.streams_per_connection` is 0"),
             ("[limits]\nidle_seconds = 0".to_owned(), "`limits.idle_seconds` is 0"),
+            ("[limits]\nconcurrent_lists = 9223372036854775807".to_owned(), "give 1 to 1000000,"),
+            ("settled_retention_seconds = 9223372036854775807".to_owned(), "`settled_retention_seconds` is 92233"),
+            (database("write_connections = 9999999"), "`postgres.write_connections` is 9999999: give 1 to 64,"),
+            (database("read_connections = 1001"), "`postgres.read_connections` is 1001: give 1 to 1000,"),
+            (database("patience_seconds = 0"), "`postgres.patience_seconds` is 0: give 1 to 86400,"),
+            (database("migration_wait_seconds = 0"), "`postgres.migration_wait_seconds` is 0"),
+            (database("statement_timeout_seconds = 86401"), "`postgres.statement_timeout_seconds` is 86401"),
             (with_ca("reload_interval_seconds = 0"), "`tls.reload_interval_seconds` is 0"),
             (with_ca("trust_domain = \"\""), "`tls.trust_domain`, ``,"),
             (with_ca("trust_domain = \"Example.org\""), "`tls.trust_domain`, `Example.org`,"),
@@ -281,6 +317,7 @@ mod tests {
                 "`metrics_listen` and `listen` are both `127.0.0.1:7171`",
             ),
             ("listen = \"0.0.0.0:1\"".to_owned(), "`0.0.0.0:1` is not a loopback address"),
+            (format!("data = \"d\"\n{}", database("")), "both a data directory (`d`, from"),
         ] {
             let error = checked_rest(&text).expect_err(&text);
             assert!(error.contains(said), "{text}: {error}");
@@ -289,6 +326,7 @@ mod tests {
             String::new(),
             with_ca("trust_domain = \"a-b_c.example.0\""),
             "min_free_disk_mib = 0".to_owned(),
+            database("write_connections = 64\nread_connections = 1000\nconnect_timeout_seconds = 86400"),
             "listen = \"127.0.0.1:0\"\nmetrics_listen = \"127.0.0.1:0\"".to_owned(),
         ] {
             checked_rest(&text).unwrap();

@@ -762,7 +762,7 @@ async fn export_and_import_are_not_taken_for_the_databases() {
     std::fs::write(&config, "[postgres]\nurl = \"postgres://me:secret@db/claims\"").unwrap();
     for verb in ["export", "import"] {
         let said = run([verb, "--config", config.to_str().unwrap()]).await;
-        said.failed(1, &["postgres://db/claims", "pg_dump"]);
+        said.failed(1, &["postgres://db:5432/claims", "pg_dump"]);
     }
 }
 

@@ -18,8 +18,7 @@ use leasehold_server::{trace, transfer};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Exit codes beside those of the client, which has the same two; [`EXIT_CODES`] lists them all.
-const FAILURE: u8 = 1;
+/// The exit code of a wrong command line; [`EXIT_CODES`] lists them all.
 const USAGE: u8 = 2;
 
 /// Keeps names unique across many databases.
@@ -140,8 +139,8 @@ fn main() -> ExitCode {
         Command::Serve(args) => exit(run_server(args), json),
         Command::Export(args) => exit(export(args), json),
         Command::Import(args) => exit(import(args), json),
-        Command::Migrate(args) => exit(migrate(args), json),
-        Command::Completions { shell } => exit(completions(shell), json),
+        Command::Migrate(args) => exit(migrate(args, json), json),
+        Command::Completions { shell } => exit_asked(completions(shell), json),
         Command::Client(verb) => ask(verb, json),
     }
 }
@@ -168,18 +167,21 @@ fn misused(error: &clap::Error) -> ExitCode {
     let text = error.to_string();
     let (message, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
     let [message, hint] = [message, rest].map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
-    client::report(message.trim_start_matches("error: "), Some(&hint), USAGE, json);
+    client::report(message.trim_start_matches("error: "), Some(&hint), None, USAGE, json);
     ExitCode::from(USAGE)
 }
 
-fn exit<E: std::fmt::Display>(result: Result<(), E>, json: bool) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            client::report(&error.to_string(), None, FAILURE, json);
-            ExitCode::from(FAILURE)
-        }
-    }
+fn exit(result: Result<(), ServeError>, json: bool) -> ExitCode {
+    let Err(error) = result else { return ExitCode::SUCCESS };
+    client::report(&error.to_string(), error.hint().as_deref(), error.code(), error.exit_code(), json);
+    ExitCode::from(error.exit_code())
+}
+
+/// Tells a client's failure, and ends as it does.
+fn exit_asked(answered: Result<(), ClientError>, json: bool) -> ExitCode {
+    let Err(error) = answered else { return ExitCode::SUCCESS };
+    error.report(json);
+    ExitCode::from(error.exit_code())
 }
 
 fn completions(shell: clap_complete::Shell) -> Result<(), ClientError> {
@@ -241,12 +243,16 @@ fn import(args: ImportArgs) -> Result<(), ServeError> {
     Ok(())
 }
 
-fn migrate(args: MigrateArgs) -> Result<(), ServeError> {
+fn migrate(args: MigrateArgs, json: bool) -> Result<(), ServeError> {
     let mut config = args.config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
     config.store_at(args.store);
-    let settings = config.postgres.as_ref().ok_or(ConfigError::NoDatabase)?;
+    if json {
+        config.log.format = LogFormat::Json;
+    }
+    let settings = config.database()?;
+    trace::start(&config.log).map_err(io::Error::other)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (found, now) = runtime.block_on(async { PostgresStore::of(settings)?.migrate().await })?;
+    let (found, now) = runtime.block_on(PostgresStore::migrate(settings))?;
     match found == now {
         true => eprintln!("the tables in `{}` have version {now} already", settings.shown_url()),
         false => eprintln!("migrated the tables in `{}` from version {found} to {now}", settings.shown_url()),
@@ -261,16 +267,10 @@ fn named(path: &std::path::Path, error: &io::Error) -> io::Error {
 fn ask(verb: Verb, json: bool) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return exit(Err(error), json),
+        Err(error) => return exit(Err(error.into()), json),
     };
     let answered = runtime.block_on(client::run(verb, json));
     // A look-up of a name that hangs is not waited for.
     runtime.shutdown_background();
-    match answered {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            error.report(json);
-            ExitCode::from(error.exit_code())
-        }
-    }
+    exit_asked(answered, json)
 }

@@ -27,6 +27,7 @@ use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 use tower::Layer;
 
+use crate::client::exit_code_of;
 use crate::committer::{Committer, Guard, Refusal, Room, Settings, now};
 use crate::config::{Config, ConfigError, Postgres};
 use crate::connection::Connections;
@@ -70,6 +71,25 @@ pub enum ServeError {
     /// The machine.
     #[error("{0}")]
     Io(#[from] io::Error),
+}
+
+impl ServeError {
+    /// The process's exit code, of those that [`EXIT_CODES`](crate::client::EXIT_CODES) lists.
+    pub fn exit_code(&self) -> u8 {
+        self.code().map_or(1, exit_code_of)
+    }
+
+    /// The status code that the store's trouble comes to; none where only a person can mend it.
+    pub fn code(&self) -> Option<tonic::Code> {
+        let Self::Store(error) = self else { return None };
+        error.code()
+    }
+
+    /// What to do, where the message does not say.
+    pub fn hint(&self) -> Option<String> {
+        let Self::Store(error) = self else { return None };
+        error.hint()
+    }
 }
 
 /// Serves until a signal says stop.
@@ -210,11 +230,14 @@ async fn shared(
     let store = PostgresStore::open(postgres).await?;
     let settings = Settings {
         room: room(config),
-        held_claims: store.occupancy().await?.held_claims,
+        held_claims: store.first_occupancy().await?.held_claims,
         patience: Duration::from_secs(postgres.patience_seconds),
         guard: Box::new(|| None),
     };
-    let committer = Committer::start(store.writers()?, settings, metrics.clone())?;
+    let (database, metrics) = (store.clone(), metrics.clone());
+    // Where not all of them can be started, what the others have must not be given back by a thread that serves.
+    let start = move || Committer::start(database.writers()?, settings, metrics);
+    let committer = tokio::task::spawn_blocking(start).await.map_err(io::Error::other)??;
     Ok((Reader::Postgres(store), committer))
 }
 

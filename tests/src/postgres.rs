@@ -174,6 +174,14 @@ impl Cluster {
         format!("postgres://leasehold@127.0.0.1:{}/{database}", self.port)
     }
 
+    /// What it has logged since it was last started.
+    ///
+    /// # Errors
+    /// The log can't be read.
+    pub fn log(&self) -> Result<String> {
+        std::fs::read_to_string(self.directory.path().join("log")).context("the log cannot be read")
+    }
+
     /// Makes an empty database; its name.
     ///
     /// # Errors
@@ -241,20 +249,30 @@ impl Bouncer {
     /// # Errors
     /// pgbouncer is missing or does not start.
     pub fn start(cluster: &Cluster, connections: u16) -> Result<Self> {
+        Self::start_with("\"leasehold\" \"\"\n", |port, users| {
+            format!(
+                "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+                 pool_mode = transaction\nauth_type = trust\nauth_file = {users}\n\
+                 default_pool_size = {connections}\nmax_client_conn = 400\nserver_login_retry = 1\nserver_idle_timeout = 5\n",
+                cluster.port(),
+            )
+        })
+    }
+
+    /// Starts one with this file of users and the configuration that is made for a port and the file's path.
+    ///
+    /// # Errors
+    /// pgbouncer is missing or does not start.
+    pub fn start_with(users: &str, config: impl FnOnce(u16, &str) -> String) -> Result<Self> {
         let directory = directory()?;
-        let (port, config) = (free_port()?, directory.path().join("pgbouncer.ini"));
-        let users = directory.path().join("users.txt");
-        std::fs::write(&users, "\"leasehold\" \"\"\n")?;
-        let text = format!(
-            "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
-             unix_socket_dir =\npool_mode = transaction\nauth_type = trust\nauth_file = {}\n\
-             default_pool_size = {connections}\nmax_client_conn = 400\nserver_login_retry = 1\nserver_idle_timeout = 5\n",
-            cluster.port(),
-            users.display(),
-        );
-        std::fs::write(&config, text)?;
+        let (port, path) = (free_port()?, directory.path().join("pgbouncer.ini"));
+        let users_path = directory.path().join("users.txt");
+        std::fs::write(&users_path, users)?;
+        // The last section is pgbouncer's own; Debian's directory of sockets is not everybody's.
+        let text = config(port, &users_path.display().to_string()) + "\nunix_socket_dir =\n";
+        std::fs::write(&path, text)?;
         let log = directory.path().join("log");
-        let process = Guarded::start(&bouncer(), &[config.display().to_string()], &log)?;
+        let process = Guarded::start(&bouncer(), &[path.display().to_string()], &log)?;
         let deadline = Instant::now() + DEADLINE;
         while std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
             let log = || std::fs::read_to_string(&log).unwrap_or_default();
@@ -262,6 +280,12 @@ impl Bouncer {
             std::thread::park_timeout(POLL);
         }
         Ok(Self { _process: process, port, _directory: directory })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// The URL of a database through it.

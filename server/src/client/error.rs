@@ -28,7 +28,7 @@ Exit codes:
   3  refused for good: taken, not found, not the owner, changed, rolled back, not valid
   4  try again: busy, overloaded, no answer in time
   5  the server cannot be reached, or its store is down
-  6  not allowed: no identity, one that may not do this, or a certificate that the server does not accept";
+  6  not allowed: no identity, one that may not do this, or one that the server or its database does not accept";
 
 /// Why a command of the client failed.
 #[derive(Debug, thiserror::Error)]
@@ -215,9 +215,13 @@ impl ClientError {
 }
 
 /// Writes a failure outside the client to stderr as [`ClientError::report`] does: for people, or as one JSON object.
-pub fn report(message: &str, hint: Option<&str>, exit_code: u8, json: bool) {
+pub fn report(message: &str, hint: Option<&str>, code: Option<Code>, exit_code: u8, json: bool) {
     if json {
-        eprintln!("{}", object(message, hint, exit_code));
+        let mut object = object(message, hint, exit_code);
+        if let (Some(code), Some(member)) = (code, object.pointer_mut("/error/code")) {
+            *member = code_name(code).into();
+        }
+        eprintln!("{object}");
     } else {
         eprint!("{}", text(message, hint));
     }
@@ -265,17 +269,7 @@ impl Refusal {
 
     fn exit_code(&self) -> u8 {
         let known = self.reason.as_deref().and_then(exit_code_of_reason);
-        known.unwrap_or(match self.code {
-            Code::DeadlineExceeded | Code::ResourceExhausted | Code::Aborted => 4,
-            Code::Unavailable => 5,
-            Code::Unauthenticated | Code::PermissionDenied => 6,
-            Code::InvalidArgument
-            | Code::NotFound
-            | Code::AlreadyExists
-            | Code::FailedPrecondition
-            | Code::OutOfRange => 3,
-            Code::Ok | Code::Cancelled | Code::Unknown | Code::Unimplemented | Code::Internal | Code::DataLoss => 1,
-        })
+        known.unwrap_or_else(|| exit_code_of(self.code))
     }
 
     fn hint(&self) -> Option<String> {
@@ -388,6 +382,17 @@ impl fmt::Display for RejectedClaim {
             Some(reason) => write!(f, ", {}", reason.summary()),
             None => Ok(()),
         }
+    }
+}
+
+/// The exit code that a status code comes to where no reason says more.
+pub(crate) fn exit_code_of(code: Code) -> u8 {
+    match code {
+        Code::DeadlineExceeded | Code::ResourceExhausted | Code::Aborted => 4,
+        Code::Unavailable => 5,
+        Code::Unauthenticated | Code::PermissionDenied => 6,
+        Code::InvalidArgument | Code::NotFound | Code::AlreadyExists | Code::FailedPrecondition | Code::OutOfRange => 3,
+        Code::Ok | Code::Cancelled | Code::Unknown | Code::Unimplemented | Code::Internal | Code::DataLoss => 1,
     }
 }
 

@@ -21,6 +21,7 @@ use tonic::transport::Channel;
 
 pub use bench::BenchArgs;
 pub use connection::Connection;
+pub(crate) use error::exit_code_of;
 pub use error::{ClientError, EXIT_CODES, Refusal, report};
 pub use read::{CellsArgs, ClassifyArgs, GetArgs, LeasesArgs, RecordsArgs};
 pub use update::{BeginArgs, SettleArgs};
@@ -54,7 +55,8 @@ pub enum Verb {
     Records(Ask<RecordsArgs>),
     /// Measure saves (one begin, one commit) against a server; leaves its claims behind
     ///
-    /// When some saves failed, it shows the result, then the first error, and exits with that error's code.
+    /// Calls whose outcome is open are repeated, for half a minute after the last save was begun. When some calls failed,
+    /// it shows the result, then the first error, and exits with that error's code.
     Bench(Ask<BenchArgs>),
 }
 

@@ -2,6 +2,10 @@
 
 use std::path::PathBuf;
 
+use tonic::Code;
+
+use super::Unusable;
+
 /// Why a store could not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -39,12 +43,26 @@ pub enum StoreError {
     /// The database can't be reached just now. Whether what was being written is kept is open.
     #[error("the database can't be reached: {0}")]
     Away(String),
-    /// The settings of the database can't be used.
-    #[error("the database `{url}` can't be used: {error}")]
-    Unusable {
-        /// Where it is, without a password.
-        url: String,
-        /// Why.
-        error: String,
-    },
+    /// The database can't be the store.
+    #[error(transparent)]
+    Unusable(Box<Unusable>),
+}
+
+impl StoreError {
+    /// What it comes to in the terms of calls; none where only a person can mend it.
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            Self::Away(_) => Some(Code::Unavailable),
+            Self::Unusable(unusable) => unusable.code(),
+            _ => None,
+        }
+    }
+
+    /// What to do, where the message does not say.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Unusable(unusable) => unusable.hint(),
+            _ => None,
+        }
+    }
 }

@@ -6,6 +6,7 @@ mod held;
 mod journal;
 mod keys;
 mod postgres;
+mod unusable;
 mod witness;
 
 use std::collections::BTreeSet;
@@ -19,6 +20,7 @@ use leasehold_core::store::Store;
 pub use embedded::{EmbeddedStore, Occupancy, Row};
 pub use error::StoreError;
 pub use postgres::{PoolState, PostgresStore, PostgresWriter};
+pub use unusable::{Trouble, Unusable};
 
 type Result<T> = std::result::Result<T, StoreError>;
 

@@ -15,6 +15,8 @@ mod history;
 mod neighbours;
 mod order;
 mod proxy;
+mod readme;
+mod start;
 mod store;
 mod tls;
 

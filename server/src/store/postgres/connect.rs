@@ -3,22 +3,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use deadpool_postgres::Connect;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_postgres::Client;
+use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::{Client, Config, Error};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::failure::failed;
+use super::failure::{failed, text};
 use crate::config::Postgres;
-use crate::store::StoreError;
+use crate::store::{StoreError, Trouble};
 
 /// A checked way to the database.
 #[derive(Clone)]
 pub(super) struct Way {
-    pub(super) config: tokio_postgres::Config,
-    pub(super) tls: MakeRustlsConnect,
+    pub(super) config: Config,
+    tls: MakeRustlsConnect,
+    // How long all hosts together may take.
+    timeout: Duration,
 }
 
 impl Way {
@@ -26,26 +32,93 @@ impl Way {
     ///
     /// # Errors
     /// The URL or a certificate can't be used, or plain text would leave this machine unasked.
-    pub(super) fn parse(settings: &Postgres) -> Result<Self, StoreError> {
-        let unusable = |error: String| StoreError::Unusable { url: settings.shown_url(), error };
-        let mut config: tokio_postgres::Config =
-            settings.url.parse().map_err(|error: tokio_postgres::Error| unusable(super::failure::text(&error)))?;
-        let mode = ssl_mode(config.get_ssl_mode(), settings.ca.is_some(), is_local(&config)).map_err(unusable)?;
+    pub(super) fn parse(settings: &Postgres) -> Result<Self, Trouble> {
+        let mut config = parse(&settings.url).map_err(Trouble::Settings)?;
+        let mode = ssl_mode(config.get_ssl_mode(), settings.ca.is_some(), is_local(&config));
+        let timeout = Duration::from_secs(settings.connect_timeout_seconds);
         config
-            .ssl_mode(mode)
-            .connect_timeout(Duration::from_secs(settings.connect_timeout_seconds))
+            .ssl_mode(mode.map_err(Trouble::Settings)?)
+            .connect_timeout(timeout)
             .tcp_user_timeout(Duration::from_secs(settings.statement_timeout_seconds))
             .application_name("leasehold");
-        let tls = MakeRustlsConnect::new(client_config(settings).map_err(unusable)?);
-        Ok(Self { config, tls })
+        let tls = MakeRustlsConnect::new(client_config(settings).map_err(Trouble::Settings)?);
+        // The client's own timeout is that of TCP alone.
+        let hosts = u32::try_from(config.get_hosts().len().max(1)).unwrap_or(u32::MAX);
+        Ok(Self { config, tls, timeout: timeout.saturating_mul(hosts) })
     }
 
     /// A connection of its own, driven by the runtime at hand.
     pub(super) async fn connect(&self) -> Result<Client, StoreError> {
-        let (client, connection) = self.config.connect(self.tls.clone()).await.map_err(failed)?;
-        // Its end is seen by the client's next use.
-        tokio::spawn(async move { drop(connection.await) });
-        Ok(client)
+        let late = || StoreError::Away(self.no_answer());
+        self.open().await.map_or_else(|| Err(late()), |client| client.map_err(failed))
+    }
+
+    /// The first connection.
+    ///
+    /// # Errors
+    /// The database can't be reached, or does not let us in.
+    pub(super) async fn reach(&self) -> Result<Client, Trouble> {
+        let late = || Trouble::Unreachable(self.no_answer());
+        self.open().await.map_or_else(|| Err(late()), |client| client.map_err(Trouble::from))
+    }
+
+    fn no_answer(&self) -> String {
+        format!("no answer within {} s", self.timeout.as_secs())
+    }
+
+    /// A connection; none where nothing is heard in time.
+    async fn open(&self) -> Option<Result<Client, Error>> {
+        let opened = tokio::time::timeout(self.timeout, driven(&self.config, &self.tls)).await.ok()?;
+        Some(opened.map(|(client, _)| client))
+    }
+}
+
+/// Connections for the pool.
+impl Connect for Way {
+    fn connect(&self, config: &Config) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), Error>> {
+        let config = config.clone();
+        async move { driven(&config, &self.tls).await }.boxed()
+    }
+}
+
+/// Makes a connection, and says why it ends where it was not closed by us.
+async fn driven(config: &Config, tls: &MakeRustlsConnect) -> Result<(Client, JoinHandle<()>), Error> {
+    let (client, connection) = config.connect(tls.clone()).await?;
+    let driver = tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::warn!(error = text(&error), "a connection to the database broke");
+        }
+    });
+    Ok((client, driver))
+}
+
+const EXAMPLE: &str = "postgres://USER:PASSWORD@HOST:PORT/DATABASE";
+
+/// Reads the URL, or the words `host=… dbname=…`.
+fn parse(url: &str) -> Result<Config, String> {
+    if let Some((scheme, _)) = url.split_once("://")
+        && !matches!(scheme, "postgres" | "postgresql")
+        && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    {
+        return Err(format!("`{scheme}://` is no PostgreSQL: write `{EXAMPLE}`"));
+    }
+    let config: Config = url.parse().map_err(|error: Error| understood(&text(&error)))?;
+    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+        return Err(format!("no host is named: write `{EXAMPLE}`"));
+    }
+    Ok(config)
+}
+
+/// What is wrong with a URL, and what to write.
+fn understood(error: &str) -> String {
+    if error.contains("`sslmode`") {
+        "`sslmode` is `disable`, `prefer` or `require`; with `postgres.ca` every connection is encrypted, and \
+         certificate and host are checked, as `verify-full` does elsewhere: leave it out"
+            .into()
+    } else if ["`sslrootcert`", "`sslcert`", "`sslkey`"].iter().any(|option| error.contains(option)) {
+        format!("{error}: name the files in `postgres.ca`, `postgres.certificate` and `postgres.key`")
+    } else {
+        format!("{error}: write `{EXAMPLE}`")
     }
 }
 
@@ -65,7 +138,7 @@ fn ssl_mode(asked: SslMode, has_authority: bool, is_local: bool) -> Result<SslMo
     }
 }
 
-fn is_local(config: &tokio_postgres::Config) -> bool {
+fn is_local(config: &Config) -> bool {
     config.get_hosts().iter().all(|host| match host {
         Host::Unix(_) => true,
         Host::Tcp(name) => name == "localhost" || name.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback()),

@@ -38,18 +38,28 @@ pub(super) fn failed(error: Error) -> StoreError {
 }
 
 fn of_database(error: &DbError) -> StoreError {
-    let code = error.code();
-    let text = format!("{} ({})", error.message(), code.code());
+    let (code, text) = (error.code(), message(error));
     if LOST_RACES.contains(code) {
         StoreError::Changed(text)
-    } else if AWAY.contains(code) || code.code().starts_with(CONNECTION_CLASS) {
+    } else if is_away(code) {
         StoreError::Away(text)
     } else {
         StoreError::Failed(text)
     }
 }
 
-fn is_of_the_network(error: &Error) -> bool {
+/// The message without its details, which may show values.
+fn message(error: &DbError) -> String {
+    format!("{} ({})", error.message(), error.code().code())
+}
+
+/// Whether a database that says so can't answer just now.
+pub(super) fn is_away(code: &SqlState) -> bool {
+    AWAY.contains(code) || code.code().starts_with(CONNECTION_CLASS)
+}
+
+/// Whether a connection could not be made, or broke.
+pub(super) fn is_of_the_network(error: &Error) -> bool {
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
         if cause.is::<std::io::Error>() {
@@ -62,6 +72,9 @@ fn is_of_the_network(error: &Error) -> bool {
 
 /// The error with its causes; a value from a row is never among them.
 pub(super) fn text(error: &Error) -> String {
+    if let Some(database) = error.as_db_error() {
+        return message(database);
+    }
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {

@@ -1,10 +1,10 @@
 //! The tables, by version. Several servers may start at once: one migrates, the others wait for it.
 
-use tokio_postgres::Client;
-use tokio_postgres::types::Type;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, IsolationLevel, Transaction};
 
-use super::failure::failed;
-use crate::store::StoreError;
+use crate::store::Trouble;
 
 /// Each version's statements. What has been released is never changed.
 const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_claims.sql")];
@@ -12,38 +12,69 @@ const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_claims.sql")];
 /// The version of tables that this program reads and writes.
 pub(super) const VERSION: i32 = 1;
 
+const TABLE: &str = "
+    CREATE TABLE leasehold_migrations (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())";
+
 /// Whoever migrates holds this lock.
 const LOCK: i64 = 0x006c_6561_7365_686f;
 
-/// Brings the tables to [`VERSION`]; the version found.
+/// Brings the tables to [`VERSION`]; the version found. Waits for another one that does so, for so many seconds.
 ///
 /// # Errors
-/// The database can't be reached, refuses a statement, or was migrated by a newer program.
-pub(super) async fn migrate(client: &mut Client) -> Result<i32, StoreError> {
-    let transaction = client.transaction().await.map_err(failed)?;
-    let lock = "SELECT pg_advisory_xact_lock($1)";
-    transaction.query_typed(lock, &[(&LOCK, Type::INT8)]).await.map_err(failed)?;
-    let table = "CREATE TABLE IF NOT EXISTS leasehold_migrations (
-        version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())";
-    // Only where it is missing: the right to create is then not needed to serve.
-    let exists = transaction.query_typed_one("SELECT to_regclass('leasehold_migrations') IS NOT NULL", &[]).await;
-    if !exists.and_then(|row| row.try_get(0)).map_err(failed)? {
-        transaction.batch_execute(table).await.map_err(failed)?;
+/// The database can't be reached, refuses a statement, is still being migrated, or was migrated by a newer program.
+pub(super) async fn migrate(client: &mut Client, wait_seconds: u64) -> Result<i32, Trouble> {
+    // Most starts have nothing to wait for.
+    if let Some(VERSION) = version(client).await? {
+        return Ok(VERSION);
     }
-    let found = transaction.query_typed_one("SELECT coalesce(max(version), 0) FROM leasehold_migrations", &[]).await;
-    let found: i32 = found.and_then(|row| row.try_get(0)).map_err(failed)?;
-    if found > VERSION {
-        return Err(StoreError::Failed(format!(
-            "the tables have version {found}, this program knows {VERSION}: use the newer program"
-        )));
+    // Whatever is the default: after the wait it is to see what the other one has done.
+    let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
+    lock(&transaction, wait_seconds).await?;
+    let found = version(transaction.client()).await?;
+    if found.is_none() {
+        transaction.batch_execute(TABLE).await?;
     }
+    let found = found.unwrap_or_default();
     for (version, statements) in (1..).zip(MIGRATIONS).filter(|(version, _)| *version > found) {
-        transaction.batch_execute(statements).await.map_err(failed)?;
+        transaction.batch_execute(statements).await?;
         let record = "INSERT INTO leasehold_migrations (version) VALUES ($1)";
-        transaction.execute_typed(record, &[(&version, Type::INT4)]).await.map_err(failed)?;
+        transaction.execute_typed(record, &[(&version, Type::INT4)]).await?;
     }
-    transaction.commit().await.map_err(failed)?;
+    transaction.commit().await?;
     Ok(found)
+}
+
+/// The version of the tables; none where there are no tables at all.
+async fn version(client: &Client) -> Result<Option<i32>, Trouble> {
+    // Asked first: the right to create the table is then not needed to serve. Asked of the catalogue's rows: within a
+    // transaction `to_regclass` remembers that the table was not there.
+    let sql = "SELECT EXISTS (
+        SELECT FROM pg_class WHERE relname = 'leasehold_migrations' AND pg_table_is_visible(oid))";
+    let exists = client.query_typed_one(sql, &[]).await?;
+    if !exists.try_get::<_, bool>(0)? {
+        return Ok(None);
+    }
+    let found = client.query_typed_one("SELECT coalesce(max(version), 0) FROM leasehold_migrations", &[]).await?;
+    let found: i32 = found.try_get(0)?;
+    if found > VERSION { Err(Trouble::Newer { found, known: VERSION }) } else { Ok(Some(found)) }
+}
+
+/// Takes the lock of migrations, to the end of the transaction.
+async fn lock(transaction: &Transaction<'_>, wait_seconds: u64) -> Result<(), Trouble> {
+    let lock: &[(&(dyn ToSql + Sync), Type)] = &[(&LOCK, Type::INT8)];
+    let is_free = transaction.query_typed_one("SELECT pg_try_advisory_xact_lock($1)", lock).await?;
+    if is_free.try_get(0)? {
+        return Ok(());
+    }
+    tracing::warn!("another program is migrating the database: waiting for it, {wait_seconds} s at the most");
+    let timeouts = format!("SET LOCAL lock_timeout = '{wait_seconds}s'; SET LOCAL statement_timeout = 0");
+    transaction.batch_execute(&timeouts).await?;
+    match transaction.query_typed("SELECT pg_advisory_xact_lock($1)", lock).await {
+        Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+            Err(Trouble::BeingMigrated { seconds: wait_seconds })
+        }
+        locked => Ok(locked.map(drop)?),
+    }
 }
 
 #[cfg(test)]

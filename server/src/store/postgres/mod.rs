@@ -10,6 +10,7 @@
 mod columns;
 mod connect;
 mod failure;
+mod fitness;
 mod migrate;
 mod presumption;
 mod reads;
@@ -33,7 +34,7 @@ use self::connect::Way;
 use self::failure::failed;
 use self::recent::Recent;
 use crate::config::Postgres;
-use crate::store::{Occupancy, StoreError};
+use crate::store::{Occupancy, StoreError, Trouble, Unusable};
 
 pub use writer::PostgresWriter;
 
@@ -67,24 +68,39 @@ pub struct PoolState {
 }
 
 impl PostgresStore {
-    /// Checks the settings, reaches the database, and brings its tables to this version.
+    /// Checks the settings and the database, and brings its tables to this version.
     ///
     /// # Errors
-    /// The settings can't be used, the database can't be reached or is of a newer version.
+    /// The settings or the database can't be used; a [`StoreError::Unusable`] says why.
     pub async fn open(settings: &Postgres) -> Result<Self> {
+        let unusable = |trouble| unusable(settings, trouble);
         let store = Self::of(settings)?;
-        store.migrate().await?;
+        let mut client = store.inner.way.reach().await.map_err(unusable)?;
+        fitness::check(&client).await.map_err(unusable)?;
+        fitness::check_rights(&client).await.map_err(unusable)?;
+        migrate::migrate(&mut client, settings.migration_wait_seconds).await.map_err(unusable)?;
         Ok(store)
     }
 
-    /// Checks the settings; reaches nothing yet.
+    /// Brings a database's tables to this version; the version found, and the version now.
     ///
     /// # Errors
-    /// The settings can't be used.
-    pub fn of(settings: &Postgres) -> Result<Self> {
-        let way = Way::parse(settings)?;
+    /// As for [`open`](Self::open), but for rights that only serving needs.
+    pub async fn migrate(settings: &Postgres) -> Result<(i32, i32)> {
+        let migrated = async {
+            let mut client = Way::parse(settings)?.reach().await?;
+            fitness::check(&client).await?;
+            migrate::migrate(&mut client, settings.migration_wait_seconds).await
+        };
+        let found = migrated.await.map_err(|trouble| unusable(settings, trouble))?;
+        Ok((found, migrate::VERSION))
+    }
+
+    /// Checks the settings; reaches nothing yet.
+    fn of(settings: &Postgres) -> Result<Self> {
+        let way = Way::parse(settings).map_err(|trouble| unusable(settings, trouble))?;
         let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(way.config.clone(), way.tls.clone(), manager);
+        let manager = Manager::from_connect(way.config.clone(), way.clone(), manager);
         let timeout = Some(Duration::from_secs(settings.connect_timeout_seconds));
         let pool = Pool::builder(manager)
             .max_size(settings.read_connections)
@@ -92,18 +108,9 @@ impl PostgresStore {
             .create_timeout(timeout)
             .wait_timeout(timeout)
             .build()
-            .map_err(|error| StoreError::Unusable { url: settings.shown_url(), error: error.to_string() })?;
+            .map_err(|error| unusable(settings, Trouble::Settings(error.to_string())))?;
         let inner = Inner { settings: settings.clone(), way, pool, occupancy: ArcSwap::default() };
         Ok(Self { inner: Arc::new(inner) })
-    }
-
-    /// Brings the tables to this version; the version found, and the version now.
-    ///
-    /// # Errors
-    /// The database can't be reached, refuses, or is of a newer version.
-    pub async fn migrate(&self) -> Result<(i32, i32)> {
-        let found = migrate::migrate(&mut self.inner.way.connect().await?).await?;
-        Ok((found, migrate::VERSION))
     }
 
     /// Writers for the committer, each with a connection and a thread of its own.
@@ -176,6 +183,17 @@ impl PostgresStore {
         Ok(occupancy)
     }
 
+    /// The same at a start, which tells more of what goes wrong.
+    ///
+    /// # Errors
+    /// The database can't be read.
+    pub async fn first_occupancy(&self) -> Result<Occupancy> {
+        self.occupancy().await.map_err(|error| match error {
+            StoreError::Away(cause) => unusable(&self.inner.settings, Trouble::Unreachable(cause)),
+            error => error,
+        })
+    }
+
     /// The cells that own any claim.
     ///
     /// # Errors
@@ -211,10 +229,11 @@ impl PostgresStore {
         PoolState { open: status.size, idle: status.available, waiting: status.waiting }
     }
 
-    /// Runs a statement on a connection of the pool; a connection that has died meanwhile is replaced once.
+    /// Runs a statement on a connection of the pool. A connection that has died meanwhile is replaced once, and so is a
+    /// snapshot that other servers have overtaken, where the operator's default isolation has one last.
     async fn read<T, F: Future<Output = Result<T>>>(&self, read: impl Fn(Object) -> F) -> Result<T> {
         match self.read_once(&read).await {
-            Err(StoreError::Away(_)) => self.read_once(&read).await,
+            Err(StoreError::Away(_) | StoreError::Changed(_)) => self.read_once(&read).await,
             answer => answer,
         }
     }
@@ -225,6 +244,10 @@ impl PostgresStore {
         let answer = tokio::time::timeout(timeout, read(client)).await;
         answer.unwrap_or_else(|_| Err(StoreError::Away(format!("no answer within {} s", timeout.as_secs()))))
     }
+}
+
+fn unusable(settings: &Postgres, trouble: Trouble) -> StoreError {
+    StoreError::Unusable(Box::new(Unusable { database: settings.shown_url(), trouble }))
 }
 
 fn not_got(error: PoolError) -> StoreError {

@@ -1,0 +1,113 @@
+//! Whether a database can be served from: what is asked of it before anything else, and what its errors mean then.
+
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Error};
+
+use super::failure::{is_away, is_of_the_network, text};
+use crate::store::Trouble;
+
+/// The oldest version that is supported, as the database tells it.
+const OLDEST: i32 = 150_000;
+const READ_COMMITTED: [&str; 2] = ["read committed", "read uncommitted"];
+
+const CONDITIONS: &str = "
+    SELECT current_setting('server_encoding'), current_setting('server_version'),
+           current_setting('server_version_num')::integer, pg_is_in_recovery(),
+           current_setting('transaction_read_only')::boolean, current_setting('transaction_isolation')";
+
+/// What a server does with each table, sequence and function. What is not there yet will be the role's own.
+const MISSING_GRANTS: &str = "
+    WITH needs (object, privileges) AS (VALUES
+        ('leasehold_migrations', 'SELECT'), ('claims', 'SELECT INSERT UPDATE DELETE'),
+        ('claim_leases', 'SELECT INSERT UPDATE DELETE'), ('settled_leases', 'SELECT INSERT UPDATE DELETE'),
+        ('idempotency_keys', 'SELECT INSERT DELETE'), ('abandoned_groups', 'SELECT INSERT DELETE'),
+        ('bucket_types', 'SELECT INSERT')
+    ), missing (privileges, object) AS (
+        SELECT string_agg(privilege, ', ' ORDER BY at), object
+        FROM needs, unnest(string_to_array(privileges, ' ')) WITH ORDINALITY AS p (privilege, at)
+        WHERE NOT has_table_privilege(to_regclass(object), privilege) GROUP BY object
+        UNION ALL
+        SELECT 'USAGE', 'SEQUENCE lease_fences' WHERE NOT has_sequence_privilege(to_regclass('lease_fences'), 'USAGE')
+        UNION ALL
+        SELECT 'EXECUTE', 'FUNCTION ' || f.proname FROM pg_proc f JOIN pg_class t ON t.relnamespace = f.pronamespace
+        WHERE t.oid = to_regclass('claims') AND NOT has_function_privilege(f.oid, 'EXECUTE') AND f.proname IN (
+            'begin_group', 'begin_presumed_group', 'abandon_group', 'expect_rows', 'read_claims', 'lock_leases',
+            'lock_claims', 'write_group')
+    )
+    SELECT current_user::text, format('GRANT %s ON %s TO %I', privileges, object, current_user) FROM missing
+    ORDER BY object";
+
+/// Checks what no migration changes: what kind of database it is, and whether it can be written.
+///
+/// # Errors
+/// It can't be served from.
+pub(super) async fn check(client: &Client) -> Result<(), Trouble> {
+    let row = client.query_typed_one(CONDITIONS, &[]).await.map_err(Trouble::from)?;
+    let (encoding, version): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+    let (number, is_standby, is_read_only): (i32, bool, bool) = (row.try_get(2)?, row.try_get(3)?, row.try_get(4)?);
+    if number < OLDEST {
+        return Err(Trouble::TooOld(version));
+    }
+    if encoding != "UTF8" {
+        return Err(Trouble::Encoding(encoding));
+    }
+    if is_standby {
+        return Err(Trouble::Standby);
+    }
+    if is_read_only {
+        return Err(Trouble::ReadOnly);
+    }
+    let isolation: String = row.try_get(5)?;
+    if !READ_COMMITTED.contains(&isolation.as_str()) {
+        tracing::warn!(
+            "`default_transaction_isolation` of the database is `{isolation}`: commands take more round trips; say \
+             `ALTER ROLE … SET default_transaction_isolation = 'read committed'` of this server's role"
+        );
+    }
+    Ok(())
+}
+
+/// Checks that the role may do what a server does.
+///
+/// # Errors
+/// It lacks rights.
+pub(super) async fn check_rights(client: &Client) -> Result<(), Trouble> {
+    let rows = client.query_typed(MISSING_GRANTS, &[]).await.map_err(Trouble::from)?;
+    let Some(first) = rows.first() else { return Ok(()) };
+    let role = first.try_get(0)?;
+    let grants = rows.iter().map(|row| row.try_get(1)).collect::<Result<_, _>>()?;
+    Err(Trouble::Rights { role, grants })
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        let text = text(&error);
+        let Some(code) = error.code() else { return of_connection(&error, text) };
+        match *code {
+            SqlState::INVALID_CATALOG_NAME => Self::Missing(text),
+            SqlState::INSUFFICIENT_PRIVILEGE => Self::Refused(text),
+            SqlState::READ_ONLY_SQL_TRANSACTION => Self::ReadOnly,
+            _ if code.code().starts_with(AUTHORIZATION_CLASS) => Self::NotLetIn(text),
+            _ if is_away(code) => Self::Unreachable(text),
+            _ => Self::Failed(text),
+        }
+    }
+}
+
+/// The class of errors about who may connect.
+const AUTHORIZATION_CLASS: &str = "28";
+
+/// The client's own errors tell their kinds in words only.
+fn of_connection(error: &Error, text: String) -> Trouble {
+    if text.contains("TLS handshake") {
+        Trouble::Untrusted(text)
+    } else if text.contains("database does not allow writes") {
+        Trouble::Standby
+    } else if text.contains("password missing") {
+        Trouble::NotLetIn(text)
+    } else if error.is_closed() || is_of_the_network(error) {
+        Trouble::Unreachable(text)
+    } else {
+        Trouble::Failed(text)
+    }
+}

@@ -1,0 +1,120 @@
+//! Why a database can't be the store: found before anything is served, and told with what to do about it.
+
+use tonic::Code;
+
+/// A database that can't be served from, or migrated.
+#[derive(Debug, thiserror::Error)]
+#[error("the database `{database}` {trouble}")]
+pub struct Unusable {
+    /// Which one, without user and password.
+    pub database: String,
+    /// What is the matter with it.
+    pub trouble: Trouble,
+}
+
+/// What is the matter with a database.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    /// The settings contradict each other, or are not understood.
+    #[error("can't be used: {0}")]
+    Settings(String),
+    /// It does not answer.
+    #[error("can't be reached: {0}")]
+    Unreachable(String),
+    /// It is not believed to be the one that is meant, or does not encrypt.
+    #[error("can't be reached over TLS: {0}")]
+    Untrusted(String),
+    /// It follows another one.
+    #[error("is a standby, which can only be read")]
+    Standby,
+    /// It takes no writes.
+    #[error("is read-only: `default_transaction_read_only` is on")]
+    ReadOnly,
+    /// The user or the password is wrong, or nobody may come from here.
+    #[error("does not let this server in: {0}")]
+    NotLetIn(String),
+    /// The server of databases has none of that name.
+    #[error("is not there: {0}")]
+    Missing(String),
+    /// Names can't be kept in it as they are.
+    #[error("has the encoding {0}, and names are in UTF8")]
+    Encoding(String),
+    /// It is of a version before the first that is supported.
+    #[error("is PostgreSQL {0}, and this program needs 15 or newer")]
+    TooOld(String),
+    /// A newer program has changed the tables.
+    #[error("has tables of version {found}, newer than the {known} that this program knows")]
+    Newer {
+        /// The version found.
+        found: i32,
+        /// The newest one known.
+        known: i32,
+    },
+    /// Another program holds the lock of migrations.
+    #[error("is still being migrated by another program after {seconds} s")]
+    BeingMigrated {
+        /// How long that was waited for.
+        seconds: u64,
+    },
+    /// The role lacks rights on the tables.
+    #[error("does not let the role `{role}` do what a server does")]
+    Rights {
+        /// The role.
+        role: String,
+        /// The statements that give them.
+        grants: Vec<String>,
+    },
+    /// The role may not do something else.
+    #[error("refuses: {0}")]
+    Refused(String),
+    /// Something else.
+    #[error("failed: {0}")]
+    Failed(String),
+}
+
+impl Unusable {
+    /// What the trouble comes to in the terms of calls, which decide on exit codes; none where only a person can mend it.
+    pub fn code(&self) -> Option<Code> {
+        use Trouble::{BeingMigrated, NotLetIn, ReadOnly, Refused, Rights, Standby, Unreachable, Untrusted};
+        match self.trouble {
+            Unreachable(_) | Untrusted(_) | Standby | ReadOnly => Some(Code::Unavailable),
+            BeingMigrated { .. } => Some(Code::DeadlineExceeded),
+            NotLetIn(_) => Some(Code::Unauthenticated),
+            Rights { .. } | Refused(_) => Some(Code::PermissionDenied),
+            _ => None,
+        }
+    }
+
+    /// What to do.
+    pub fn hint(&self) -> Option<String> {
+        let database = &self.database;
+        Some(match &self.trouble {
+            Trouble::Settings(_) | Trouble::Failed(_) => return None,
+            Trouble::Unreachable(_) => format!("try: `pg_isready --dbname={database}`, which tells whether it is up"),
+            Trouble::Untrusted(_) => {
+                "see that `postgres.ca` names the authority that signed the database's certificate, \
+                 that the URL has the host that it is for, and that the database has `ssl = on`"
+                    .into()
+            }
+            Trouble::Standby => "name the primary, or all hosts with `?target_session_attrs=read-write`".into(),
+            Trouble::ReadOnly => "have it reset: `ALTER DATABASE`, `ALTER ROLE` or `ALTER SYSTEM` \
+                 `… RESET default_transaction_read_only`, whichever has set it"
+                .into(),
+            Trouble::NotLetIn(_) => "see user and password in the URL, and the database's `pg_hba.conf`".into(),
+            Trouble::Missing(_) => format!("see its name, or make it: {CREATE_DATABASE}"),
+            Trouble::Encoding(_) => format!("make another one: {CREATE_DATABASE}"),
+            Trouble::TooOld(_) => "upgrade it".into(),
+            Trouble::Newer { .. } => "use the newer program".into(),
+            Trouble::BeingMigrated { .. } => "try again when that one is done, or let \
+                 `postgres.migration_wait_seconds` be more; who holds the lock: \
+                 `SELECT * FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory'`"
+                .into(),
+            Trouble::Rights { grants, .. } => format!("let the owner of the tables say: {};", grants.join("; ")),
+            Trouble::Refused(_) => "let the owner of the database run `leasehold migrate`, and grant this role what \
+                 the message names"
+                .into(),
+        })
+    }
+}
+
+const CREATE_DATABASE: &str = "`CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0`";

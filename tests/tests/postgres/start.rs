@@ -1,0 +1,245 @@
+//! What a database has to be: told before anything is served, with an exit code and what to do, and without the password.
+
+use leasehold_tests::client::{Client, Update, user};
+use leasehold_tests::postgres::Cluster;
+use leasehold_tests::server::{Server, binary};
+use leasehold_tests::wire::leasehold;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+use tokio::runtime::Runtime;
+use tokio_postgres::NoTls;
+
+use crate::{NO_SYNC, await_condition, cells};
+
+/// The lock that whoever migrates holds.
+const MIGRATION_LOCK: i64 = 0x006c_6561_7365_686f;
+/// The cluster's own user needs no password, others do.
+const HBA: &str = "host all leasehold 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
+
+struct Said {
+    code: i32,
+    stderr: String,
+}
+
+fn run(arguments: &[&str]) -> Said {
+    let output = Runtime::new().unwrap().block_on(leasehold(arguments)).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    Said { code: output.status.code().unwrap_or_else(|| panic!("{stderr}")), stderr }
+}
+
+impl Said {
+    fn error(&self) -> Value {
+        let line = self.stderr.lines().last().unwrap();
+        let object: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{}", self.stderr));
+        object["error"].clone()
+    }
+}
+
+/// Both ways to start on a database end so, for people and for machines.
+#[track_caller]
+fn expect(url: &str, code: i32, name: Option<&str>, words: &[&str]) {
+    for verb in [&["migrate"][..], &["serve", "--listen", "127.0.0.1:0"]] {
+        let said = run(&[verb, &["--store", url]].concat());
+        assert_eq!(said.code, code, "{verb:?} {url}: {}", said.stderr);
+        assert!(said.stderr.starts_with("error: the database `postgres://"), "{}", said.stderr);
+        for word in words {
+            assert!(said.stderr.contains(word), "no `{word}` in: {}", said.stderr);
+        }
+        let error = run(&[verb, &["--json", "--store", url]].concat()).error();
+        assert_eq!((&error["exitCode"], &error["code"]), (&json!(code), &json!(name)), "{error}");
+        let told = said.stderr.contains("hint: ");
+        assert_eq!(error["hint"].is_string(), told, "{error}");
+        assert!(!said.stderr.contains("secret") && !error.to_string().contains("secret"), "{}", said.stderr);
+    }
+}
+
+#[test]
+fn each_trouble_has_an_exit_code_and_says_what_to_do() {
+    let cluster = Cluster::start_with(NO_SYNC, &[("pg_hba.conf", HBA)]).unwrap();
+    let ask = |sql: &str| cluster.execute("postgres", sql).unwrap();
+    ask("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0");
+    ask("CREATE DATABASE frozen");
+    ask("ALTER DATABASE frozen SET default_transaction_read_only = on");
+    ask("CREATE ROLE me LOGIN PASSWORD 'known'");
+    let port = cluster.port();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = |database: &str| format!("postgres://leasehold:secret@127.0.0.1:{port}/{database}");
+    let shown = |database: &str| format!("`postgres://127.0.0.1:{port}/{database}`");
+
+    let away = format!("postgres://me:secret@{free}/claims");
+    let named = format!("`postgres://{free}/claims` can't be reached: ");
+    expect(
+        &away,
+        5,
+        Some("UNAVAILABLE"),
+        &[&named, "Connection refused", "hint: try: `pg_isready --dbname=postgres://"],
+    );
+    let words = format!("host=127.0.0.1 port={} user=me password=secret dbname=claims", free.port());
+    expect(&words, 5, Some("UNAVAILABLE"), &[&named]);
+    expect(&url("none"), 1, None, &[&shown("none"), "does not exist", "hint: ", "CREATE DATABASE"]);
+    expect(&url("latin"), 1, None, &[&shown("latin"), "the encoding LATIN1", "UTF8", "hint: ", "CREATE DATABASE"]);
+    let read_only = [&*shown("frozen"), "is read-only", "default_transaction_read_only", "hint: "];
+    expect(&url("frozen"), 5, Some("UNAVAILABLE"), &read_only);
+    let stranger = format!("postgres://me:secret@127.0.0.1:{port}/frozen");
+    let refused = [&*shown("frozen"), "password authentication failed", "hint: ", "pg_hba.conf"];
+    expect(&stranger, 6, Some("UNAUTHENTICATED"), &refused);
+    let no_password = format!("postgres://me@127.0.0.1:{port}/frozen");
+    expect(&no_password, 6, Some("UNAUTHENTICATED"), &[&shown("frozen"), "password missing", "hint: "]);
+}
+
+#[test]
+fn urls_that_are_not_understood_are_refused_with_what_to_write() {
+    for (url, words) in [
+        ("mysql://me:secret@db/claims", "`mysql://` is no PostgreSQL: write `postgres://USER"),
+        ("claims", "write `postgres://USER"),
+        ("postgres://me:secret@/claims", "no host is named: write `postgres://USER"),
+        ("postgres://me:secret@db/claims?sslmode=verify-full", "`disable`, `prefer` or `require`; with `postgres.ca`"),
+        ("postgres://me:secret@db/claims?sslrootcert=a.pem", "`postgres.ca`"),
+        ("postgres://me:secret@db:port/claims", "write `postgres://USER"),
+        ("postgres://me:secret@db/claims", "`postgres.ca`"),
+    ] {
+        expect(url, 1, None, &["can't be used: ", words]);
+    }
+}
+
+#[test]
+fn a_standby_is_called_one() {
+    let cluster = Cluster::start_with(NO_SYNC, &[("standby.signal", "")]).unwrap();
+    let words = ["/postgres` is a standby", "hint: ", "target_session_attrs=read-write"];
+    expect(&cluster.url("postgres"), 5, Some("UNAVAILABLE"), &words);
+    let only_primaries = format!("{}?target_session_attrs=read-write", cluster.url("postgres"));
+    expect(&only_primaries, 5, Some("UNAVAILABLE"), &words);
+}
+
+/// A configuration file with these settings of a database.
+fn config(directory: &TempDir, settings: &str) -> String {
+    let path = directory.path().join("leasehold.toml");
+    std::fs::write(&path, format!("{}\n[postgres]\n{settings}\n", cells(1))).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn settings_that_serve_refuses_are_refused_by_migrate() {
+    let directory = TempDir::new().unwrap();
+    for (setting, words) in [
+        ("patience_seconds = 0", "`postgres.patience_seconds` is 0: give 1 to"),
+        ("write_connections = 9999999", "`postgres.write_connections` is 9999999: give 1 to 64"),
+    ] {
+        let config = config(&directory, &format!("url = \"postgres://127.0.0.1:1/claims\"\n{setting}"));
+        for verb in ["migrate", "serve"] {
+            let said = run(&[verb, "--config", &config]);
+            assert_eq!(said.code, 1, "{}", said.stderr);
+            assert!(said.stderr.starts_with("error: ") && said.stderr.contains(words), "{}", said.stderr);
+        }
+    }
+}
+
+#[test]
+fn another_migration_is_waited_for_but_not_for_ever() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let url = cluster.url(&cluster.database().unwrap());
+    let directory = TempDir::new().unwrap();
+    let runtime = Runtime::new().unwrap();
+    let (holder, connection) = runtime.block_on(tokio_postgres::connect(&url, NoTls)).unwrap();
+    runtime.spawn(connection);
+    let ask = |sql: &str| runtime.block_on(holder.batch_execute(sql)).unwrap();
+    ask(&format!("SELECT pg_advisory_lock({MIGRATION_LOCK})"));
+
+    let impatient = config(&directory, &format!("url = {url:?}\nmigration_wait_seconds = 1"));
+    for verb in ["migrate", "serve"] {
+        let said = run(&[verb, "--config", &impatient]);
+        assert_eq!(said.code, 4, "{}", said.stderr);
+        for words in ["waiting for it, 1 s at the most", "still being migrated by another program after 1 s", "hint: "]
+        {
+            assert!(said.stderr.contains(words), "{}", said.stderr);
+        }
+    }
+    let error = run(&["migrate", "--json", "--config", &impatient]).error();
+    assert_eq!(error["code"], "DEADLINE_EXCEEDED");
+
+    let patient = config(&directory, &format!("url = {url:?}\nmigration_wait_seconds = 30"));
+    std::thread::scope(|scope| {
+        let migrating = scope.spawn(|| run(&["migrate", "--config", &patient]));
+        let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+        await_condition("it waits", || cluster.execute("postgres", waiting).unwrap() == ["1"]);
+        ask(&format!("SELECT pg_advisory_unlock({MIGRATION_LOCK})"));
+        let said = migrating.join().unwrap();
+        assert_eq!(said.code, 0, "{}", said.stderr);
+        assert!(said.stderr.contains("from version 0 to 1"), "{}", said.stderr);
+    });
+    // What is done already needs no lock.
+    ask(&format!("SELECT pg_advisory_lock({MIGRATION_LOCK})"));
+    assert_eq!(run(&["migrate", "--config", &impatient]).code, 0);
+}
+
+#[test]
+fn a_role_without_rights_is_told_which_grants_are_missing() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let database = cluster.database().unwrap();
+    let ask = |sql: &str| cluster.execute(&database, sql).unwrap();
+    ask("CREATE ROLE \"App\" LOGIN");
+    let url = cluster.url(&database).replace("leasehold@", "App@");
+    let refused = |url: &str| {
+        let said = run(&["serve", "--listen", "127.0.0.1:0", "--store", url]);
+        assert_eq!(said.code, 6, "{}", said.stderr);
+        said.stderr
+    };
+    // Nobody has made the tables, and this role may not.
+    let stderr = refused(&url);
+    assert!(stderr.contains("permission denied for schema public") && stderr.contains("leasehold migrate"), "{stderr}");
+    assert_eq!(run(&["migrate", "--store", &cluster.url(&database)]).code, 0);
+    ask("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC");
+    ask("GRANT SELECT ON ALL TABLES IN SCHEMA public TO \"App\"");
+    let stderr = refused(&url);
+    assert!(stderr.contains("does not let the role `App` do what a server does"), "{stderr}");
+    let hint = stderr.split("the owner of the tables say: ").nth(1).unwrap_or_else(|| panic!("{stderr}"));
+    for grant in [
+        "GRANT INSERT, UPDATE, DELETE ON claims TO \"App\";",
+        "GRANT USAGE ON SEQUENCE lease_fences TO \"App\";",
+        "GRANT EXECUTE ON FUNCTION write_group TO \"App\";",
+    ] {
+        assert!(hint.contains(grant), "{grant}: {hint}");
+    }
+    ask(hint);
+    let server = Server::builder().config(cells(1)).arg("--store").arg(&url).start().unwrap();
+    let runtime = Runtime::new().unwrap();
+    let mut client = Client::over(runtime.block_on(server.connect(None)).unwrap(), 1);
+    for number in 0..3 {
+        let name = format!("granted-{number}");
+        let update = Update { creates: vec![user(&name, 7, Vec::new())], key: Some(name), ..Update::default() };
+        let lease = runtime.block_on(client.begin(update)).unwrap().lease;
+        runtime.block_on(client.settle(&lease, leasehold_core::lease::Outcome::Committed)).unwrap();
+    }
+}
+
+/// What has been started by then is given back in order, too.
+#[test]
+fn a_machine_without_room_for_all_writers_is_an_error_and_no_panic() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let directory = TempDir::new().unwrap();
+    let url = cluster.url(&cluster.database().unwrap());
+    let config = config(&directory, &format!("url = {url:?}\nwrite_connections = 64"));
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 60; exec \"$@\"", "sh"]).arg(binary().unwrap());
+    command.args(["serve", "--listen", "127.0.0.1:0", "--config", &config]).kill_on_drop(true);
+    let output = Runtime::new()
+        .unwrap()
+        .block_on(async { tokio::time::timeout(std::time::Duration::from_secs(30), command.output()).await });
+    let output = output.unwrap().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("error: ") && stderr.contains("Too many open files"), "{stderr}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
+}
+
+#[test]
+fn two_stores_are_one_too_many() {
+    let directory = TempDir::new().unwrap();
+    let config = config(&directory, "url = \"postgres://me:secret@127.0.0.1:1/claims\"");
+    let said = run(&["serve", "--config", &config, "--data", "elsewhere"]);
+    assert_eq!(said.code, 1, "{}", said.stderr);
+    for words in ["`elsewhere`", "`postgres://127.0.0.1:1/claims`", "leave one of them out"] {
+        assert!(said.stderr.contains(words), "{}", said.stderr);
+    }
+}

@@ -81,6 +81,8 @@ CREATE TABLE abandoned_groups (
     abandoned_at timestamptz NOT NULL DEFAULT now()
 );
 
+COMMENT ON TABLE abandoned_groups IS 'Groups of commands that were decided again, so that late statements of theirs do nothing; kept for a day';
+
 -- The configured bucket types and the rules under which claims of them were made.
 CREATE TABLE bucket_types (
     number    integer PRIMARY KEY,
@@ -89,8 +91,13 @@ CREATE TABLE bucket_types (
     fold_case boolean NOT NULL
 );
 
+COMMENT ON TABLE bucket_types IS 'Configured bucket types, and the rules under which claims of them were made';
+
 -- The one sequence of fences.
 CREATE SEQUENCE lease_fences;
+
+COMMENT ON SEQUENCE lease_fences IS 'The number that each lease gets, larger than all before it';
+COMMENT ON TABLE leasehold_migrations IS 'The versions that these tables were brought to';
 
 -- The statements of every group of commands. As functions their plans are kept by each connection of the database itself,
 -- also behind a pooler that gives every transaction another one. Each takes and returns columns as arrays or rows.

@@ -12,6 +12,7 @@ mod away;
 mod bloat;
 mod fight;
 mod history;
+mod isolation;
 mod neighbours;
 mod order;
 mod proxy;

@@ -118,6 +118,10 @@ END $$;
 -- would have to, its presumptions are likely wrong.
 CREATE FUNCTION begin_presumed_group(lock bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+    -- Whatever the operator's default is: only READ COMMITTED shows below what was done while this waited for the lock.
+    IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
+        RAISE serialization_failure USING MESSAGE = 'a group of one statement needs the isolation READ COMMITTED';
+    END IF;
     PERFORM set_config('lock_timeout', '100ms', true),
             set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
             set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true),

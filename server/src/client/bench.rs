@@ -1,4 +1,5 @@
-//! Closed-loop load: so many clients, each beginning and committing one save after the other.
+//! Closed-loop load: so many clients, each beginning and committing one save after the other. What has failed and may have
+//! had an effect is repeated until its outcome is known, so that nothing is left under a lease.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -13,13 +14,19 @@ use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
 };
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tonic::Response;
 use tonic::transport::Channel;
 
-use super::error::{ClientError, code_name};
+use super::error::{ClientError, code_name, exit_code_of};
+use super::update::{attach_key, random_key};
 use super::{Connection, Session, output};
 
 /// How long a client waits after an error, unless the server says how long.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long after the last save was begun clients go on to settle what has failed.
+const SETTLE_TIME: Duration = Duration::from_secs(30);
+const BEGIN: &str = "begin";
+const COMMIT: &str = "commit";
 const MAX_LATENCY_MICROS: u64 = 3_600_000_000;
 const SIGNIFICANT_DIGITS: u8 = 3;
 
@@ -47,10 +54,18 @@ pub struct BenchArgs {
     claims: u64,
 }
 
-/// What one try to save came to.
+/// What a save, or one try of a call, came to.
 enum Sample {
-    Saved { begin: Duration, commit: Duration },
-    Failed { call: &'static str, error: ClientError },
+    Saved {
+        begin: Duration,
+        commit: Duration,
+    },
+    Failed {
+        call: &'static str,
+        error: ClientError,
+    },
+    /// It is not known whether anything is left under a lease.
+    Unsettled,
 }
 
 struct Load {
@@ -90,29 +105,89 @@ async fn open(connection: &Connection, count: u64) -> Result<Vec<Channel>, Clien
 }
 
 async fn client(load: Arc<Load>, channel: Channel, samples: UnboundedSender<Sample>) {
-    let mut claims = ClaimServiceClient::new(channel);
-    while Instant::now() < load.until {
-        let sample = save(&load, &mut claims).await.unwrap_or_else(|(call, error)| Sample::Failed { call, error });
-        let pause = sample.pause();
-        if samples.send(sample).is_err() {
-            return;
-        }
-        if let Some(pause) = pause {
-            tokio::time::sleep(pause).await;
+    let client = Client { load, claims: ClaimServiceClient::new(channel), samples };
+    while Instant::now() < client.load.until {
+        if let Some(saved) = client.save().await {
+            client.tell(saved);
         }
     }
 }
 
-async fn save(load: &Load, claims: &mut ClaimServiceClient<Channel>) -> Result<Sample, (&'static str, ClientError)> {
-    let connection = &load.connection;
-    let update = connection.request(update(&load.args));
-    let start = Instant::now();
-    let begun = connection.wait(claims.begin_update(update)).await.map_err(|error| ("begin", error))?.into_inner();
-    let begin = start.elapsed();
-    let settle = connection.request(CommitUpdateRequest { cell_id: begun.cell_id, lease_uuid: begun.lease_uuid });
-    let start = Instant::now();
-    connection.wait(claims.commit_update(settle)).await.map_err(|error| ("commit", error))?;
-    Ok(Sample::Saved { begin, commit: start.elapsed() })
+/// One of those that save.
+struct Client {
+    load: Arc<Load>,
+    claims: ClaimServiceClient<Channel>,
+    samples: UnboundedSender<Sample>,
+}
+
+impl Client {
+    fn tell(&self, sample: Sample) {
+        // Where nobody listens any more, the process is about to end.
+        let _ = self.samples.send(sample);
+    }
+
+    /// Begins and commits an update; what the calls took, with their repeats.
+    async fn save(&self) -> Option<Sample> {
+        let (connection, update, key) = (&self.load.connection, update(&self.load.args), random_key());
+        let begin = |mut claims: ClaimServiceClient<Channel>| {
+            let mut request = connection.request(update.clone());
+            let attached = attach_key(&mut request, &key);
+            async move {
+                attached?;
+                connection.wait(claims.begin_update(request)).await
+            }
+        };
+        let start = Instant::now();
+        let begun = self.until_known(BEGIN, begin).await?;
+        let begin = start.elapsed();
+        let settle = CommitUpdateRequest { cell_id: begun.cell_id, lease_uuid: begun.lease_uuid };
+        let commit = |mut claims: ClaimServiceClient<Channel>| {
+            let request = connection.request(settle.clone());
+            async move { connection.wait(claims.commit_update(request)).await }
+        };
+        let start = Instant::now();
+        self.until_known(COMMIT, commit).await?;
+        Some(Sample::Saved { begin, commit: start.elapsed() })
+    }
+
+    /// Makes a call, again and again while it is open whether it took effect; its answer, if there is a good one.
+    async fn until_known<T, F: Future<Output = Result<Response<T>, ClientError>>>(
+        &self,
+        call: &'static str,
+        ask: impl Fn(ClaimServiceClient<Channel>) -> F,
+    ) -> Option<T> {
+        loop {
+            let error = match ask(self.claims.clone()).await {
+                Ok(answer) => return Some(answer.into_inner()),
+                Err(error) => error,
+            };
+            let (pause, is_known) = (pause(&error), is_known(call, &error));
+            self.tell(Sample::Failed { call, error });
+            tokio::time::sleep(pause).await;
+            if is_known {
+                return None;
+            }
+            if Instant::now() > self.load.until + SETTLE_TIME {
+                self.tell(Sample::Unsettled);
+                return None;
+            }
+        }
+    }
+}
+
+fn pause(error: &ClientError) -> Duration {
+    match error {
+        ClientError::Refused(refusal) => refusal.retry_after.unwrap_or(PAUSE),
+        _ => PAUSE,
+    }
+}
+
+/// Whether a call that failed has certainly done nothing, and a commit never will.
+fn is_known(call: &str, error: &ClientError) -> bool {
+    use tonic::Code::{Cancelled, DeadlineExceeded, Internal, Unavailable, Unknown};
+    let ClientError::Refused(refusal) = error else { return false };
+    let is_open = matches!(refusal.code, Cancelled | DeadlineExceeded | Internal | Unavailable | Unknown);
+    !(is_open || call == COMMIT && error.exit_code() == exit_code_of(tonic::Code::ResourceExhausted))
 }
 
 fn update(args: &BenchArgs) -> BeginUpdateRequest {
@@ -136,21 +211,13 @@ fn update(args: &BenchArgs) -> BeginUpdateRequest {
     }
 }
 
-impl Sample {
-    fn pause(&self) -> Option<Duration> {
-        match self {
-            Self::Saved { .. } => None,
-            Self::Failed { error: ClientError::Refused(refusal), .. } => Some(refusal.retry_after.unwrap_or(PAUSE)),
-            Self::Failed { .. } => Some(PAUSE),
-        }
-    }
-}
-
 /// What all the samples add up to.
 struct Tally {
     begin: Histogram<u64>,
     commit: Histogram<u64>,
     errors: BTreeMap<(&'static str, String), u64>,
+    // Saves that may have left something under a lease.
+    unsettled: u64,
     first_error: Option<ClientError>,
     elapsed: Duration,
 }
@@ -177,7 +244,7 @@ impl Tally {
     fn new() -> Result<Self, CreationError> {
         let begin = Histogram::new_with_bounds(1, MAX_LATENCY_MICROS, SIGNIFICANT_DIGITS)?;
         let commit = begin.clone();
-        Ok(Self { begin, commit, errors: BTreeMap::new(), first_error: None, elapsed: Duration::ZERO })
+        Ok(Self { begin, commit, errors: BTreeMap::new(), unsettled: 0, first_error: None, elapsed: Duration::ZERO })
     }
 
     fn add(&mut self, sample: Sample) {
@@ -190,6 +257,7 @@ impl Tally {
                 *self.errors.entry((call, label(&error))).or_default() += 1;
                 self.first_error.get_or_insert(error);
             }
+            Sample::Unsettled => self.unsettled += 1,
         }
     }
 
@@ -217,6 +285,10 @@ impl Tally {
         if self.errors.is_empty() {
             return Ok(());
         }
+        if self.unsettled > 0 {
+            let unsettled = self.unsettled;
+            output::line(&format!("\n{unsettled} saves may be left under a lease: see `leasehold leases`"))?;
+        }
         output::line("")?;
         let rows = self.errors.iter().map(|((call, label), n)| vec![(*call).to_owned(), label.clone(), n.to_string()]);
         output::Pages::new(&["CALL", "ERROR", "TIMES"]).write(rows)
@@ -234,6 +306,7 @@ impl Tally {
             "savesPerSecond": self.saves_per_second(),
             "beginMilliseconds": quantiles(&self.begin),
             "commitMilliseconds": quantiles(&self.commit),
+            "unsettled": self.unsettled,
             "errors": self.errors.iter().map(error).collect::<Vec<_>>(),
         })
     }
@@ -331,10 +404,13 @@ mod tests {
     }
 
     #[test]
-    fn clients_pause_after_errors_only() {
-        let saved = Sample::Saved { begin: Duration::ZERO, commit: Duration::ZERO };
-        assert_eq!(saved.pause(), None);
-        let failed = Sample::Failed { call: "begin", error: ClientError::from(Status::internal("no")) };
-        assert_eq!(failed.pause(), Some(PAUSE));
+    fn what_may_have_had_an_effect_is_repeated() {
+        let is_known = |call, status: Status| is_known(call, &ClientError::from(status));
+        for call in [BEGIN, COMMIT] {
+            assert!(!is_known(call, Status::unavailable("")) && !is_known(call, Status::deadline_exceeded("")));
+            assert!(is_known(call, Status::already_exists("")) && is_known(call, Status::failed_precondition("")));
+        }
+        assert!(is_known(BEGIN, Status::resource_exhausted("")) && !is_known(COMMIT, Status::resource_exhausted("")));
+        assert_eq!(pause(&ClientError::from(Status::internal("no"))), PAUSE);
     }
 }

@@ -126,11 +126,11 @@ pub(super) async fn begin(session: &Session<'_>, args: BeginArgs) -> Result<(), 
     show_lease(session, &answer.into_inner(), fence)
 }
 
-fn random_key() -> String {
+pub(super) fn random_key() -> String {
     Builder::from_random_bytes(rand::random()).into_uuid().to_string()
 }
 
-fn attach_key(request: &mut Request<BeginUpdateRequest>, key: &str) -> Result<(), ClientError> {
+pub(super) fn attach_key(request: &mut Request<BeginUpdateRequest>, key: &str) -> Result<(), ClientError> {
     let value = AsciiMetadataValue::try_from(key).map_err(|_| {
         ClientError::Usage(format!("`{key}` cannot be an idempotency key: use ASCII letters and digits"))
     })?;

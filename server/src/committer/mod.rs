@@ -90,6 +90,16 @@ pub trait Writable: Store<Error: std::fmt::Display> + Send + 'static {
 
     /// Lets the store presume rows instead of reading them; a save may then fail as [`Failure::Mistaken`].
     fn may_presume(&mut self) {}
+
+    /// Looks whether it is there.
+    fn is_reachable(&mut self) -> bool {
+        true
+    }
+
+    /// Whether the last save, which failed as [`Failure::Away`], may have been kept all the same.
+    fn may_have_written(&self) -> bool {
+        true
+    }
 }
 
 /// What the committer goes by, beside its stores.
@@ -122,6 +132,7 @@ impl Committer {
             watch: Mutex::new(Watch::new(settings.guard)),
             failed: Mutex::default(),
             away: Mutex::default(),
+            at_work: stores.len().into(),
             metrics,
         });
         let mut committer = Self { shared, writers: Vec::new() };

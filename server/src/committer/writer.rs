@@ -1,5 +1,6 @@
 //! A writer: decides a group of commands over the rows that it loads, keeps what they changed, and answers them.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,8 @@ use crate::{audit, trace};
 const GUARD_INTERVAL: Duration = Duration::from_secs(1);
 /// Between two looks for a store that is away: the first at once, then longer and longer.
 const MAX_PAUSE: Duration = Duration::from_millis(400);
+/// Between two tries of a writer that alone can't reach the store.
+const LONE_PAUSE: Duration = Duration::from_secs(1);
 /// How often a group may lose to others before its commands are tried one by one; each time another group has won.
 const MAX_LOSSES: u32 = 100;
 
@@ -30,6 +33,8 @@ pub(super) struct Shared {
     pub(super) failed: Mutex<Option<Refusal>>,
     // Since when the store has been away.
     pub(super) away: Mutex<Option<Instant>>,
+    // Writers that have not found it away.
+    pub(super) at_work: AtomicUsize,
     pub(super) metrics: Arc<Metrics>,
 }
 
@@ -44,6 +49,18 @@ impl Shared {
 
     pub(super) fn is_back(&self) {
         *lock(&self.away) = None;
+    }
+
+    fn is_away_since(&self, error: &str) -> Instant {
+        *lock(&self.away).get_or_insert_with(|| {
+            tracing::warn!(error, "the store is away: commands wait for it");
+            Instant::now()
+        })
+    }
+
+    /// Whether there is a writer that can do what another can't, and will.
+    fn has_writers_at_work(&self) -> bool {
+        self.at_work.load(Ordering::Relaxed) > 0 && !self.queue.is_closed()
     }
 }
 
@@ -86,22 +103,53 @@ pub(super) struct Writer<S> {
     store: S,
     shared: Arc<Shared>,
     gather: Gather,
+    // Since when this one can't reach the store, whatever others can.
+    away: Option<Instant>,
 }
 
 impl<S: Writable> Writer<S> {
     pub(super) fn new(mut store: S, shared: Arc<Shared>) -> Self {
         store.may_presume();
-        Self { store, shared, gather: Gather::NOBODY }
+        Self { store, shared, gather: Gather::NOBODY, away: None }
     }
 
     pub(super) fn run(mut self) {
-        while let Some(group) = self.shared.queue.take(self.gather) {
+        while let Some(group) = self.take() {
             let group = self.turn_away(group);
             if !group.is_empty() {
                 self.commit(group);
             }
             self.shared.queue.end_group();
         }
+    }
+
+    /// A group to commit; one that alone can't reach the store leaves them to others until it can.
+    fn take(&mut self) -> Option<Vec<Job>> {
+        while self.away.is_some() && self.shared.has_writers_at_work() {
+            if self.store.is_reachable() {
+                self.is_back();
+            } else {
+                std::thread::sleep(LONE_PAUSE);
+            }
+        }
+        self.shared.queue.take(self.gather)
+    }
+
+    fn is_back(&mut self) {
+        self.shared.is_back();
+        if self.away.take().is_some() {
+            self.shared.at_work.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Since when the store has been away, to this writer or to all.
+    fn is_away_since(&mut self, error: &str) -> Instant {
+        let shared = &self.shared;
+        let own = *self.away.get_or_insert_with(|| {
+            shared.at_work.fetch_sub(1, Ordering::Relaxed);
+            Instant::now()
+        });
+        own.min(shared.is_away_since(error))
     }
 
     /// Answers what must not be tried: anything after a failure, begins while the guard warns.
@@ -128,7 +176,7 @@ impl<S: Writable> Writer<S> {
             tries += 1;
             let (failure, error) = match self.attempt(&group) {
                 Ok(kept) => {
-                    self.shared.is_back();
+                    self.is_back();
                     return self.finish(group, kept);
                 }
                 Err(failed) => failed,
@@ -145,13 +193,19 @@ impl<S: Writable> Writer<S> {
                     std::thread::sleep(Duration::from_micros(rand::random_range(0..=u64::from(losses) * 100)));
                     continue;
                 }
-                Failure::Away if self.is_patient(&error, tries) => {
+                Failure::Away => {
+                    let since = self.is_away_since(&error);
+                    if !self.store.may_have_written() && self.shared.has_writers_at_work() {
+                        return self.shared.queue.put_back(group);
+                    }
+                    // The first try may have been over a connection that had died long before.
+                    let is_patient = tries == 1 || since.elapsed() < self.shared.patience;
+                    if !is_patient || self.shared.queue.is_closed() {
+                        return self.refuse(group, &Refusal::StoreUnavailable(unknown(&error, "the store is back")));
+                    }
                     self.shared.metrics.retried(Retry::Away);
                     std::thread::sleep(pause);
                     pause = (pause * 2).clamp(Duration::from_millis(10), MAX_PAUSE);
-                }
-                Failure::Away => {
-                    return self.refuse(group, &Refusal::StoreUnavailable(unknown(&error, "the store is back")));
                 }
                 Failure::Final => return self.fail(&error, group),
                 // What can't be read must fail only the commands that read it.
@@ -166,18 +220,6 @@ impl<S: Writable> Writer<S> {
             }
             resume(&mut group);
         }
-    }
-
-    /// Whether a store that is away is worth waiting for.
-    fn is_patient(&self, error: &str, tries: u32) -> bool {
-        let mut away = lock(&self.shared.away);
-        let since = *away.get_or_insert_with(|| {
-            tracing::warn!(error, "the store is away: commands wait for it");
-            Instant::now()
-        });
-        // The first try may have been over a connection that had died long before.
-        let worth_it = tries == 1 || since.elapsed() < self.shared.patience;
-        worth_it && !self.shared.queue.is_closed()
     }
 
     fn attempt(&mut self, group: &[Job]) -> Result<Kept, (Failure, String)> {

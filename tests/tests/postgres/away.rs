@@ -12,7 +12,7 @@ use leasehold_core::lease::{IdempotencyKey, Outcome};
 use leasehold_tests::client::{Begun, Client, Update, user};
 use leasehold_tests::postgres::Cluster;
 use leasehold_tests::server::Server;
-use leasehold_tests::wire::Refusal;
+use leasehold_tests::wire::{Refusal, leasehold};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
@@ -290,4 +290,63 @@ fn a_connection_that_goes_silent_holds_nobody_up_for_long() {
     assert!(runtime.block_on(second).unwrap().is_err());
     let leases = runtime.block_on(other_client.leases()).unwrap();
     assert_eq!(leases, [first.lease, begun.lease]);
+}
+
+/// Where the database lets one of a server's writers in and not the other, commands are the first one's.
+#[test]
+fn a_writer_that_alone_cannot_connect_holds_nobody_up() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let database = cluster.database().unwrap();
+    let ask = |sql: &str| cluster.execute(&database, sql).unwrap();
+    // One for the reads, one for a writer.
+    ask("CREATE ROLE served LOGIN CONNECTION LIMIT 2");
+    ask(&format!("ALTER DATABASE {database} OWNER TO served"));
+    let url = cluster.url(&database).replace("leasehold@", "served@");
+    let server = server(&url, "read_connections = 1\nwrite_connections = 2\npatience_seconds = 1");
+    let runtime = Runtime::new().unwrap();
+    let client = Client::over(runtime.block_on(server.connect(None)).unwrap(), 1);
+    let mut rounds = 0;
+    await_condition("the other writer is turned away", || {
+        rounds += 1;
+        let answers = runtime.block_on(begin_many(&client, &format!("lone-{rounds}")));
+        answers.into_iter().for_each(|answer| drop(answer.unwrap()));
+        cluster.log().unwrap().contains("too many connections for role")
+    });
+    for round in 0..20 {
+        let answers = runtime.block_on(begin_many(&client, &format!("later-{round}")));
+        answers.into_iter().for_each(|answer| drop(answer.unwrap()));
+    }
+    let connected = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'served'";
+    assert_eq!(ask(connected), ["2"]);
+    ask("ALTER ROLE served CONNECTION LIMIT 10");
+    await_condition("it is back at work", || ask(connected) == ["3"]);
+}
+
+#[test]
+fn a_bench_leaves_nothing_under_a_lease() {
+    let mut cluster = Cluster::start(NO_SYNC).unwrap();
+    let database = cluster.database().unwrap();
+    let mut server = server(&cluster.url(&database), "patience_seconds = 1");
+    let address = format!("http://{}", server.address());
+    let bench = ["bench", "--json", "--cell", "1", "--clients", "16", "--seconds", "5", "--server", &address];
+    let runtime = Runtime::new().unwrap();
+    let mut client = Client::over(runtime.block_on(server.connect(None)).unwrap(), 1);
+    let output = std::thread::scope(|scope| {
+        let running = scope.spawn(|| Runtime::new().unwrap().block_on(leasehold(bench)).unwrap());
+        let settled = |cluster: &Cluster| cluster.execute(&database, "SELECT count(*) FROM settled_leases").unwrap();
+        await_condition("it saves", || settled(&cluster)[0].parse::<u64>().unwrap() > 100);
+        cluster.crash().unwrap();
+        // Whoever asked before this call has lost patience before it.
+        assert_eq!(Refusal::of(&runtime.block_on(client.begin(create("alone", 7, None))).unwrap_err()).kind(), AWAY);
+        cluster.start_again().unwrap();
+        running.join().unwrap()
+    });
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(5), "{told}");
+    assert!(told["saves"].as_u64().unwrap() > 100 && told["unsettled"] == 0, "{told}");
+    assert!(told["errors"].to_string().contains("STORE_UNAVAILABLE"), "{told}");
+    assert!(server.terminate().unwrap().success());
+    let state = final_state(&cluster, &database);
+    let left = state.leases.values().filter(|lease| lease.outcome() != Some(Outcome::Committed)).count();
+    assert_eq!((left, state.leases.len() as u64), (0, told["saves"].as_u64().unwrap()));
 }

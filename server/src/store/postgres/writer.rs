@@ -61,8 +61,10 @@ pub struct PostgresWriter {
     recent: Recent,
     presumption: RefCell<Presumption>,
     client: RefCell<Option<Client>>,
-    // Whether a transaction has begun on the connection.
+    // Whether a transaction has begun on the connection, and not ended.
     begun: Cell<bool>,
+    // Whether anything was sent to the database by the last run.
+    sent: Cell<bool>,
     // Names the transactions of one group and its retries.
     group: Cell<i64>,
     // Whether the outcome of the group's last transaction is unknown.
@@ -79,6 +81,7 @@ impl PostgresWriter {
             presumption: RefCell::default(),
             client: RefCell::default(),
             begun: Cell::default(),
+            sent: Cell::default(),
             group: Cell::new(rand::random()),
             unknown: Cell::default(),
         })
@@ -88,18 +91,20 @@ impl PostgresWriter {
     fn run<T>(&self, work: impl AsyncFnOnce(&Client) -> Result<T>) -> Result<T> {
         let mut held = self.client.borrow_mut();
         let patience = self.statement_timeout + Duration::from_secs(1);
+        self.sent.set(false);
         let done = self.runtime.block_on(async {
             let client = match held.take() {
                 Some(client) => client,
                 None => self.way.connect().await?,
             };
+            self.sent.set(true);
             let late = || StoreError::Away(format!("no answer within {} s", patience.as_secs()));
             let done = tokio::time::timeout(patience, work(&client)).await.unwrap_or_else(|_| Err(late()));
             // A connection that has failed is not asked again: that would take its time, too.
             let is_good = match &done {
                 Ok(_) => true,
                 Err(StoreError::Away(_)) => false,
-                Err(_) => self.recover(&client).await,
+                Err(_) => !self.begun.get() || self.recover(&client).await,
             };
             if is_good {
                 *held = Some(client);
@@ -136,7 +141,8 @@ impl PostgresWriter {
         if self.unknown.get() {
             self.await_outcome(client).await?;
         }
-        let begin = (!self.begun.get()).then(|| self.begin());
+        // From here on, whatever comes of it.
+        let begin = (!self.begun.replace(true)).then(|| self.begin());
         let claims: KeyArrays<'_> = keys.claims.iter().collect();
         let leases: Vec<Uuid> = {
             let mut ids: Vec<_> = keys.leases.iter().map(|id| id.0).collect();
@@ -161,7 +167,6 @@ impl PostgresWriter {
             rows(client, &READ_REPLAYS, vec![(&cells, Type::INT8_ARRAY), (&names, Type::TEXT_ARRAY)], cells.is_empty()),
         );
         begun.map_err(failed)?;
-        self.begun.set(true);
         let (outstanding, held) = (outstanding.map_err(failed)?, held.map_err(failed)?);
         let claims = claims.map_err(failed)?;
         let mut leases: FxHashMap<LeaseId, Lease> =
@@ -203,6 +208,8 @@ impl PostgresWriter {
         let writes = Writes::of(changes)?;
         let commit = client.batch_execute("COMMIT");
         let (landed, committed) = futures_util::join!(join_all(writes.flights(client)), commit);
+        // Where a statement has failed, the database has rolled back instead.
+        self.begun.set(false);
         let mut fences = Fences::default();
         // The first failure is the cause of those after it.
         for written in landed {
@@ -288,6 +295,14 @@ impl Writable for PostgresWriter {
     fn may_presume(&mut self) {
         self.presumption.get_mut().allow();
     }
+
+    fn is_reachable(&mut self) -> bool {
+        self.run(async |_| Ok(())).is_ok()
+    }
+
+    fn may_have_written(&self) -> bool {
+        self.unknown.get()
+    }
 }
 
 impl Store for PostgresWriter {
@@ -341,7 +356,7 @@ impl Store for PostgresWriter {
         }
         self.begun.set(false);
         // A connection that fails now may have carried the commit, or not.
-        self.unknown.set(matches!(fences, Err(StoreError::Away(_))));
+        self.unknown.set(self.sent.get() && matches!(fences, Err(StoreError::Away(_))));
         self.recent.keep(changes, fences.as_ref().ok());
         fences
     }

@@ -170,7 +170,7 @@ BEGIN
 END $$;
 
 -- What nearly every group writes, in one statement: claims that come to rest with nothing else changed (r_), new claims (c_),
--- leases that are begun (l_), whose fences it returns, their idempotency keys (k_), and leases that are settled (s_).
+-- their idempotency keys (k_), leases that are begun (l_), whose fences it returns, and leases that are settled (s_).
 -- With `presumed_lock` it is a transaction of its own.
 CREATE FUNCTION write_group(
     presumed_lock bigint,
@@ -194,14 +194,28 @@ BEGIN
         GET DIAGNOSTICS written = ROW_COUNT;
         PERFORM expect_rows(written, cardinality(r_types));
     END IF;
-    -- In the order given, that of the keys.
-    IF cardinality(c_types) > 0 THEN
-        INSERT INTO claims (bucket_type, bucket_value, bucket_spelling, uuid, creator_id, subject_type, subject_id,
-            source_type, source_id, user_data, status, lease_uuid, leased_at, created_at, updated_at, replaced)
-        SELECT n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, n12, n13, n14, n15, n16::json
-        FROM unnest(c_types, c_names, c_spellings, c_uuids, c_cells, c_subject_types, c_subject_ids, c_source_types,
-            c_source_ids, c_user_data, c_statuses, c_leases, c_leased_at, c_created_at, c_updated_at, c_replaced)
-            AS n (n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, n12, n13, n14, n15, n16);
+    IF cardinality(c_types) > 0 OR cardinality(k_cells) > 0 THEN
+        BEGIN
+            -- In the order given, that of the keys.
+            IF cardinality(c_types) > 0 THEN
+                INSERT INTO claims (bucket_type, bucket_value, bucket_spelling, uuid, creator_id, subject_type, subject_id,
+                    source_type, source_id, user_data, status, lease_uuid, leased_at, created_at, updated_at, replaced)
+                SELECT n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, n12, n13, n14, n15, n16::json
+                FROM unnest(c_types, c_names, c_spellings, c_uuids, c_cells, c_subject_types, c_subject_ids, c_source_types,
+                    c_source_ids, c_user_data, c_statuses, c_leases, c_leased_at, c_created_at, c_updated_at, c_replaced)
+                    AS n (n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, n12, n13, n14, n15, n16);
+            END IF;
+            IF cardinality(k_cells) > 0 THEN
+                INSERT INTO idempotency_keys (creator_id, idempotency_key, lease_uuid, fingerprint)
+                SELECT * FROM unnest(k_cells, k_keys, k_leases, k_fingerprints);
+            END IF;
+        EXCEPTION
+            -- The details of these errors show rows, and the database logs them: names of people must not be there.
+            WHEN unique_violation THEN
+                RAISE serialization_failure USING MESSAGE = 'another transaction has inserted the same keys';
+            WHEN integrity_constraint_violation THEN
+                RAISE EXCEPTION USING ERRCODE = SQLSTATE, MESSAGE = SQLERRM;
+        END;
     END IF;
     IF cardinality(l_uuids) > 0 THEN
         RETURN QUERY
@@ -210,10 +224,6 @@ BEGIN
             SELECT n.u, n.c, nextval('lease_fences'), n.t, n.k, n.bt::integer[], n.bv::text[]
             FROM unnest(l_uuids, l_cells, l_times, l_keys, l_types, l_names) AS n (u, c, t, k, bt, bv)
             RETURNING l.uuid, l.fence;
-    END IF;
-    IF cardinality(k_cells) > 0 THEN
-        INSERT INTO idempotency_keys (creator_id, idempotency_key, lease_uuid, fingerprint)
-        SELECT * FROM unnest(k_cells, k_keys, k_leases, k_fingerprints);
     END IF;
     IF cardinality(s_uuids) > 0 THEN
         WITH gone AS (

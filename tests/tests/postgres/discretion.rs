@@ -1,0 +1,47 @@
+//! What the database writes into its own log: no names, and no complaints about what is usual.
+
+use leasehold_core::lease::Outcome;
+use leasehold_tests::client::{Client, Update, reason, user};
+use leasehold_tests::postgres::Cluster;
+use leasehold_tests::server::Server;
+use tokio::runtime::Runtime;
+
+use crate::{NO_SYNC, cells};
+
+#[test]
+fn the_databases_log_has_no_names_of_conflicts() {
+    let mut cluster = Cluster::start(NO_SYNC).unwrap();
+    let url = cluster.url(&cluster.database().unwrap());
+    let server = || Server::builder().config(cells(1)).arg("--store").arg(&url).start().unwrap();
+    let (first, second) = (server(), server());
+    let runtime = Runtime::new().unwrap();
+    let client = |server: &Server| Client::over(runtime.block_on(server.connect(None)).unwrap(), 1);
+    let (mut first, mut second) = (client(&first), client(&second));
+    // The second server does not know what the first has begun, and presumes too much; it grows cautious in between.
+    for number in 0..4 {
+        let name = format!("alice-{number}");
+        let creates = vec![user(&name, 7, Vec::new())];
+        let update = |key: Option<String>| Update { creates: creates.clone(), key, ..Update::default() };
+        let begun = runtime.block_on(first.begin(update(Some(name.clone())))).unwrap();
+        let busy = runtime.block_on(second.begin(update(None))).unwrap_err();
+        assert_eq!(reason(&busy), "CLAIM_BUSY");
+        assert_eq!(runtime.block_on(second.begin(update(Some(name.clone())))).unwrap(), begun);
+        runtime.block_on(second.settle(&begun.lease, Outcome::RolledBack)).unwrap();
+        let fresh = Update { creates: vec![user(format!("bob-{number}"), 7, Vec::new())], ..Update::default() };
+        assert!(runtime.block_on(second.begin(fresh)).is_ok());
+    }
+    let log = cluster.log().unwrap();
+    assert!(log.contains("write_group"), "nothing was presumed wrongly:\n{log}");
+    assert!(!log.contains("alice") && !log.contains("DETAIL"), "{log}");
+    assert!(!log.contains("there is no transaction in progress"), "{log}");
+
+    // Connections that break say why.
+    let server = server();
+    let mut client = client(&server);
+    assert!(runtime.block_on(client.get("alice-0")).is_err());
+    cluster.crash().unwrap();
+    crate::await_condition("the cause is named", || {
+        let stderr = server.stderr();
+        stderr.contains("a connection to the database broke") && !stderr.contains("db error")
+    });
+}

@@ -26,10 +26,6 @@ module Cells
       class_attribute :cells_claims_told, :cells_claims_scope_block, instance_accessor: false
 
       validate :cells_claims_validate_values
-      before_update :cells_claims_look_before_update
-      after_save :cells_claims_keep_saved
-      before_destroy :cells_claims_look_before_destroy
-      after_destroy :cells_claims_keep_destroyed
     end
 
     class_methods do
@@ -192,54 +188,46 @@ module Cells
       end
     end
 
-    def cells_claims_look_before_update
-      touched = cells_claims_enabled.any? { |attribute| attribute.touched_by_saving?(self) }
-      @cells_claims_stored = (Leasehold::StoredRow.read(self, Leasehold::StoredRow::UPDATE) if touched)
-    end
+    # What ActiveRecord calls where it writes a row, between all callbacks before and after: by then everything is assigned,
+    # and nothing that saves or reloads the record again has run yet. All of it is called alike from Rails 6.1 to 7.2.
 
-    def cells_claims_look_before_destroy
-      claimed = persisted? && cells_claims_enabled.any?
-      @cells_claims_stored = (Leasehold::StoredRow.read(self, Leasehold::StoredRow::DELETE) if claimed)
-    end
-
-    def cells_claims_keep_saved
-      stored = cells_claims_take_stored
-      now = stored ? stored.written(:saved_change_to_attribute?) : Leasehold::ClaimedAttribute::PRESENT
-      cells_claims_enabled.each do |attribute|
-        next unless attribute.touched_by_save?(self)
-
-        # What was there before goes whatever `if:` says now: it may have said otherwise then.
-        before = attribute.claim(self, stored || Leasehold::ClaimedAttribute::BEFORE_SAVE) unless previously_new_record?
-        after = attribute.new_claim(self, now) if attribute.claims?(self)
-        cells_claims_keep(attribute, before, after)
+    # The block is called right after an INSERT, or after {#_update_row}.
+    def create_or_update(**options, &block)
+      super(**options) do |record|
+        cells_claims_keep_created if previously_new_record?
+        block&.call(record)
       end
     end
 
-    def cells_claims_keep_destroyed
-      # What was never saved claims nothing.
-      return if new_record?
+    def _update_row(attribute_names, *)
+      touched = cells_claims_enabled.select { |attribute| attribute.touched_by?(self, attribute_names) }
+      # Optimistic locking adds to the names.
+      written = attribute_names.dup
+      stored = Leasehold::StoredRow.read(self, Leasehold::StoredRow::UPDATE) if touched.any?
+      super.tap do |rows|
+        touched.each { |one| cells_claims_keep(one, *one.updated(self, stored, written)) } if stored && rows.positive?
+      end
+    end
 
+    def destroy_row
+      enabled = cells_claims_enabled
+      stored = Leasehold::StoredRow.read(self, Leasehold::StoredRow::DELETE) if enabled.any?
       # Where the row is gone already, the instance alone knows what it claimed.
-      stored = cells_claims_take_stored || Leasehold::ClaimedAttribute::STORED
-      cells_claims_enabled.each do |attribute|
-        before = attribute.claim(self, stored) if attribute.claims?(self)
-        cells_claims_keep(attribute, before, nil)
-      end
+      super.tap { enabled.each { |one| cells_claims_keep(one, one.destroyed(self, stored), nil) } }
     end
 
-    # It holds for one write only.
-    def cells_claims_take_stored
-      @cells_claims_stored.tap { @cells_claims_stored = nil }
+    def cells_claims_keep_created
+      cells_claims_enabled.each { |attribute| cells_claims_keep(attribute, nil, attribute.created(self)) }
     end
 
     # A row that gets another primary key is, for claims, one that goes and one that comes.
     def cells_claims_keep(attribute, before, after)
-      source_id = Leasehold::SourceKey.new(self.class).encode(id)
-      if before && before.source_id != source_id
-        Leasehold::Transactions::Change.keep(self, attribute, source_id: before.source_id, before: before, after: nil)
-        before = nil
+      [before, after].compact.map(&:source_id).uniq.each do |source_id|
+        Leasehold::Transactions::Change.keep(
+          self, attribute, source_id: source_id,
+          before: (before if before&.source_id == source_id), after: (after if after&.source_id == source_id)
+        )
       end
-      Leasehold::Transactions::Change.keep(self, attribute, source_id: source_id, before: before, after: after)
     end
   end
 end

@@ -5,8 +5,6 @@ module Leasehold
   class ClaimedAttribute
     # The row as it is now.
     PRESENT = :[]
-    # The row before the save that has just been done.
-    BEFORE_SAVE = :attribute_before_last_save
     # The row as the database has it, whatever was assigned since.
     STORED = :attribute_in_database
 
@@ -47,27 +45,36 @@ module Leasehold
       false
     end
 
-    # Whether saving the record will change what is claimed: the value, its subject or its row.
-    def touched_by_saving?(record)
-      columns(record).any? { |column| record.will_save_change_to_attribute?(column) }
-    end
-
-    # Whether the save just done has changed it.
-    def touched_by_save?(record)
-      columns(record).any? { |column| record.saved_change_to_attribute?(column) }
-    end
-
-    # What saving or destroying the record will change: the claim before, and after.
+    # Whether writing these columns can change what is claimed: the value, its subject or its row.
     #
-    # @param stored [StoredRow, nil]
-    # @return [Array(Claim, Claim)] nil where there is none
-    def pending(record, stored, destroyed:)
-      claimed = claims?(record)
-      before = claim(record, stored || STORED) unless record.new_record?
-      return [(before if claimed), nil] if destroyed
-      return [before, before] unless record.new_record? || touched_by_saving?(record)
+    # @param written [Array<String>] columns
+    def touched_by?(record, written)
+      columns(record).any? { |column| written.include?(column) }
+    end
 
-      [before, (new_claim(record, stored ? stored.written(:will_save_change_to_attribute?) : PRESENT) if claimed)]
+    # What an INSERT of the record claims.
+    #
+    # @return [Claim, nil]
+    def created(record)
+      new_claim(record) if claims?(record)
+    end
+
+    # What an UPDATE of the record changes. What was there before goes whatever `if:` says now: it may have said otherwise
+    # then.
+    #
+    # @param stored [StoredRow] before it
+    # @param written [Array<String>] columns
+    # @return [Array(Claim, Claim)] before and after; nil where there is none
+    def updated(record, stored, written)
+      [claim(record, stored), (new_claim(record, stored.written(written)) if claims?(record))]
+    end
+
+    # What a DELETE of the record gives up.
+    #
+    # @param stored [StoredRow, nil] before it; nil where it was gone already
+    # @return [Claim, nil]
+    def destroyed(record, stored)
+      claim(record, stored || STORED) if claims?(record)
     end
 
     # The claim to make for the record; none for a value that is not there.
@@ -88,7 +95,7 @@ module Leasehold
 
     # The claim that belongs to the record in one of its states; none for a value that is not there.
     #
-    # @param state [#to_proc] reads a column of the record: {PRESENT}, {BEFORE_SAVE}, {STORED} or a {StoredRow}
+    # @param state [#to_proc] reads a column of the record: {PRESENT}, {STORED} or a {StoredRow}
     # @return [Claim, nil]
     def claim(record, state = PRESENT)
       value = read(record, state, name)

@@ -77,11 +77,21 @@ module Leasehold
       attributes = record.class.cells_claims_attributes.each_value.select(&:enabled?)
       stored = StoredRow.read(record) if record.persisted? && attributes.any?
       attributes.filter_map do |attribute|
-        before, after = attribute.pending(record, stored, destroyed: @destroyed.include?(record))
+        before, after = pending(attribute, record, stored)
         next if before == after
 
-        Transactions::Change.new(connection, record, attribute, SourceKey.new(record.class).encode(record.id), before, after)
+        source_id = (after || before).source_id
+        Transactions::Change.new(connection, record, attribute, source_id, before, after)
       end
+    end
+
+    # The claim before and after.
+    def pending(attribute, record, stored)
+      return [attribute.destroyed(record, stored), nil] if @destroyed.include?(record)
+      return [nil, attribute.created(record)] if record.new_record?
+
+      written = StoredRow.to_write(record)
+      attribute.updated(record, stored, written) if stored && attribute.touched_by?(record, written)
     end
 
     # Claims name rows, so new ones need their keys before they are inserted. They lose them again where that fails.

@@ -18,6 +18,17 @@ module Leasehold
       row && new(columns.zip(Array.wrap(row)).to_h)
     end
 
+    # The columns that saving a record will write.
+    #
+    # @return [Array<String>]
+    def self.to_write(record)
+      model = record.class
+      # Rails has renamed it.
+      partial = model.respond_to?(:partial_updates) ? model.partial_updates : model.partial_writes
+      names = partial ? record.changed_attribute_names_to_save : record.attribute_names
+      names - model.readonly_attributes.to_a
+    end
+
     # @param values [Hash{String => Object}] by column
     def initialize(values)
       @values = values
@@ -28,22 +39,12 @@ module Leasehold
       ->(record, column) { @values.fetch(column) { record.attribute_in_database(column) } }
     end
 
-    # Reads a column as it is after the record is saved, which writes only what has changed.
+    # Reads a column as it is once the record's own values of some columns are written.
     #
-    # @param changed [Symbol] the record's method that says of a column whether it has
+    # @param columns [Array<String>]
     # @return [Proc] a state, as this is one
-    def written(changed)
-      lambda do |record, column|
-        written = !partial?(record.class) || record.public_send(changed, column)
-        written ? record[column] : @values.fetch(column) { record[column] }
-      end
-    end
-
-    private
-
-    # Rails has renamed it.
-    def partial?(model)
-      model.respond_to?(:partial_updates) ? model.partial_updates : model.partial_writes
+    def written(columns)
+      ->(record, column) { columns.include?(column) ? record[column] : @values.fetch(column) { record[column] } }
     end
   end
 end

@@ -1,0 +1,131 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+
+# What is claimed is what a statement has written, whatever callbacks do before and after it.
+RSpec.describe "rows that ActiveRecord writes", :rails do
+  # A model of users with callbacks of its own, and nothing else to claim.
+  def users(&callbacks)
+    stub_const("Person", Class.new(ApplicationRecord) do
+      self.table_name = "users"
+      include Cells::Claimable
+      cells_claims_attribute :username, type: :USERNAMES, feature_flag: :cells_claims_users
+      cells_claims_metadata subject_type: :USER, subject_key: :id
+      class_eval(&callbacks) if callbacks
+    end)
+  end
+
+  later = Time.utc(2040)
+  touches = {
+    "update!" => -> { update!(created_at: later) },
+    "save!" => -> { self.created_at = later and save! },
+    "update_attribute" => -> { update_attribute(:created_at, later) },
+    "reload" => -> { reload },
+    "lock!" => -> { lock! },
+    "with_lock" => -> { with_lock {} },
+    "touch" => -> { touch },
+    "clear_changes_information" => -> { clear_changes_information }
+  }
+
+  touches.each do |name, touch|
+    it "are claimed though a callback after them calls `#{name}`" do
+      model = users { %i[after_create after_update].each { |callback| public_send(callback) { instance_exec(&touch) if created_at != later } } }
+      person = model.create!(username: "alice")
+      expect(claimed(model, :username)).to eq(["alice"])
+
+      person = model.find(person.id)
+      model.where(id: person.id).update_all(created_at: Time.utc(2020))
+      person.reload.update!(username: "bob")
+      expect(claimed(model, :username)).to eq(["bob"])
+    end
+  end
+
+  it "are claimed though callbacks around them save again" do
+    model = users do
+      around_save { |_record, save| save.call.tap { update!(created_at: later) if created_at != later } }
+      around_create { |_record, create| create.call.tap { update!(username: "#{username}2") } }
+    end
+    person = model.create!(username: "alice")
+    expect(claimed(model, :username)).to eq(["alice2"])
+
+    person.update!(username: "bob", created_at: Time.utc(2020))
+    expect(claimed(model, :username)).to eq(["bob"])
+  end
+
+  it "are claimed though a callback that comes before the concern's own saves again" do
+    stub_const("Person", Class.new(ApplicationRecord) do
+      self.table_name = "users"
+      after_save { update!(created_at: later) if created_at != later }
+      include Cells::Claimable
+      cells_claims_attribute :username, type: :USERNAMES, feature_flag: :cells_claims_users
+      cells_claims_metadata subject_type: :USER, subject_key: :id
+    end)
+    person = Person.create!(username: "alice")
+    person.update!(username: "bob", created_at: Time.utc(2020))
+
+    expect(claimed(Person, :username)).to eq(["bob"])
+  end
+
+  describe "of parents and children that save each other" do
+    before do
+      stub_const("Mutual", Class.new(User) { has_many :letters, class_name: "Letter", foreign_key: :user_id, inverse_of: :user })
+      Mutual.accepts_nested_attributes_for :letters
+      stub_const("Letter", Class.new(Email) { belongs_to :user, class_name: "Mutual", autosave: true })
+    end
+
+    it "are claimed once each" do
+      user = Mutual.new(username: "alice", letters_attributes: [{ email: "alice@example.com" }])
+      expect(user.save).to be(true)
+
+      expect([claimed(User, :username), claimed(Email, :email)]).to eq([["alice"], ["alice@example.com"]])
+    end
+
+    it "are claimed before BEGIN too" do
+      user = Mutual.new(username: "alice", letters_attributes: [{ email: "alice@example.com" }])
+      Leasehold.claiming! { |claims| claims.save(user, *user.letters) }
+
+      expect([claimed(User, :username), claimed(Email, :email)]).to eq([["alice"], ["alice@example.com"]])
+    end
+  end
+
+  it "keep what is claimed for columns that are only read after they are created" do
+    model = users { attr_readonly :username }
+    person = model.create!(username: "alice")
+    person.update!(username: "bob", created_at: later)
+    person.username = "carol"
+    Leasehold.claiming! { |claims| claims.save(person) }
+
+    expect(model.pluck(:username)).to eq(["alice"])
+    expect(claimed(model, :username)).to eq(["alice"])
+  end
+
+  it "say what is given up, though a callback assigns to a stale instance" do
+    model = users { before_update { self.username = "carol" if created_at == later } }
+    person = model.create!(username: "alice")
+    stale = model.find(person.id)
+    person.update!(username: "bob")
+    stale.update!(created_at: later)
+
+    expect(claimed(model, :username)).to eq(["carol"])
+  end
+
+  it "claim nothing where the row is gone" do
+    model = users
+    person = model.create!(username: "alice")
+    model.where(id: person.id).delete_all
+    person.update!(username: "bob")
+
+    expect(claimed(model, :username)).to eq(["alice"])
+  end
+
+  it "are claimed as a whole where models write all columns" do
+    model = users { self.partial_writes = false }
+    person = model.create!(username: "alice")
+    stale = model.find(person.id)
+    person.update!(username: "bob")
+    stale.update!(created_at: later)
+
+    expect(model.pluck(:username)).to eq(["alice"])
+    expect(claimed(model, :username)).to eq(["alice"])
+  end
+end

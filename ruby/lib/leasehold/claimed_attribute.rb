@@ -66,7 +66,7 @@ module Leasehold
     # @param written [Array<String>] columns
     # @return [Array(Claim, Claim)] before and after; nil where there is none
     def updated(record, stored, written)
-      [claim(record, stored), (new_claim(record, stored.written(written)) if claims?(record))]
+      [held_claim(record, stored), (new_claim(record, stored.written(written)) if claims?(record))]
     end
 
     # What a DELETE of the record gives up.
@@ -74,7 +74,7 @@ module Leasehold
     # @param stored [StoredRow, nil] before it; nil where it was gone already
     # @return [Claim, nil]
     def destroyed(record, stored)
-      claim(record, stored || STORED) if claims?(record)
+      held_claim(record, stored || STORED) if claims?(record)
     end
 
     # The claim to make for the record; none for a value that is not there.
@@ -111,6 +111,13 @@ module Leasehold
     end
 
     private
+
+    # No claim was ever made for a key that has no bytes.
+    def held_claim(record, state)
+      claim(record, state)
+    rescue Error::Invalid
+      nil
+    end
 
     def subject_id(record, state)
       key = record.class.cells_claims_subject_key

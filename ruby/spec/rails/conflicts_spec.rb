@@ -162,6 +162,34 @@ RSpec.describe "claims that are refused", :rails do
     expect(as_cell(2) { claimed(User, :username) }).to eq(["other-cells"])
   end
 
+  it "are no matter for what could never be claimed: rows that came past the rules are renamed and destroyed" do
+    ["", "in valid"].each do |name|
+      2.times { User.insert({ username: name, created_at: Time.now, updated_at: Time.now }) }
+      first, second = User.where(username: name).to_a
+      first.update!(username: "now-valid#{first.id}")
+      second.destroy!
+    end
+
+    expect(claimed(User, :username)).to match_array(User.pluck(:username))
+    expect(User.count).to eq(2)
+  end
+
+  it "are no matter for what is nobody's" do
+    2.times { |number| Email.insert({ email: "#{number}@example.com", user_id: 0, created_at: Time.now, updated_at: Time.now }) }
+    first, second = Email.order(:email).to_a
+    first.update!(user: User.create!(username: "alice"))
+    second.destroy!
+
+    expect(claimed(Email, :email)).to eq(["0@example.com"])
+  end
+
+  it "are no matter for rows whose keys can't be claimed for" do
+    User.insert({ id: -5, username: "alice", created_at: Time.now, updated_at: Time.now })
+
+    expect(User.find(-5).update!(created_at: Time.now)).to be(true)
+    expect(User.find(-5).destroy).to be_destroyed
+  end
+
   it "need no call where the value's form is not allowed" do
     user = User.new(username: "a\u0000b")
     seen = calls { expect(user).not_to be_valid }

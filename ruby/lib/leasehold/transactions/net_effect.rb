@@ -89,8 +89,16 @@ module Leasehold
       def add(before, last)
         return if before == last.after
 
-        @destroys << Part.new(before, last) if before
+        @destroys << Part.new(before, last) if before && claimable?(before)
         @creates << Part.new(last.after, last) if last.after
+      end
+
+      # What the engine would not claim was never claimed, so there is nothing to give up: a row that came past the rules.
+      def claimable?(claim)
+        Native.check_batch([], [claim])
+        true
+      rescue Error::Invalid, EncodingError
+        false
       end
 
       def bucket(claim)

@@ -41,7 +41,7 @@ module Support
     # Passes on what was kept back, and all that follows.
     def release_answers
       @lock.synchronize do
-        @held.each { |socket, bytes| socket.write(bytes) }
+        @held&.each { |socket, bytes| socket.write(bytes) }
         @held = nil
       end
     end

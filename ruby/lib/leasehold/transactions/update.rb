@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "timeout"
+
 module Leasehold
   module Transactions
     # Begins the one update of a transaction, right before its COMMIT, and writes the lease into the same transaction.
@@ -14,6 +16,35 @@ module Leasehold
         #
         # @raise [ClaimsRejected] a claim was refused, or nobody answered; the transaction is to be rolled back
         def begin(connection)
+          raising { begin_rest(connection) }
+        end
+
+        # Whether that transaction's update has been begun.
+        def begun?(transaction)
+          @begun.key?(transaction)
+        end
+
+        private
+
+        # `Timeout.timeout` throws, and a thread that is killed unwinds in silence: ActiveRecord, on its way to COMMIT, rolls
+        # back only for what is raised, and would leave the transaction open.
+        def raising
+          ended = false
+          yield
+          ended = true
+        rescue Exception
+          ended = true
+          raise
+        ensure
+          raise interruption, "the update was interrupted: its transaction is to be rolled back" unless ended
+        end
+
+        # No `rescue` may keep a thread alive that was killed.
+        def interruption
+          Thread.current.status == "aborting" ? Interrupt : Timeout::Error
+        end
+
+        def begin_rest(connection)
           transaction = connection.current_transaction
           covered = @begun.key?(transaction) ? [] : transaction.records.grep(Covered)
           @begun[transaction] = true
@@ -21,11 +52,6 @@ module Leasehold
           changes.each(&:take)
           effect = covered.map(&:effect).inject(NetEffect.new(changes)) { |rest, begun| rest.without(begun) }
           new(connection, effect).begin
-        end
-
-        # Whether that transaction's update has been begun.
-        def begun?(transaction)
-          @begun.key?(transaction)
         end
       end
 
@@ -69,13 +95,19 @@ module Leasehold
 
       def begin_lease
         key = SecureRandom.uuid
-        @client.begin_update(creates: @rest.creates, destroys: @rest.destroys, idempotency_key: key)
+        answered = false
+        lease = @client.begin_update(creates: @rest.creates, destroys: @rest.destroys, idempotency_key: key)
+        answered = true
+        lease
       rescue Error => error
-        give_up_later(key) if Unanswered.covers?(error)
+        answered = !Unanswered.covers?(error)
         raise ClaimsRejected.or_same(error, @rest) unless only_gone?(error)
 
         @rest = @rest.without_destroys(error.destroy_positions)
         @rest.empty? ? nil : retry
+      ensure
+        # Also where a timeout, or whatever else came over this thread, has interrupted the call.
+        give_up_later(key) unless answered
       end
 
       # Out of the transaction, which is to be rolled back now.

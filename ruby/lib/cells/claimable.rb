@@ -213,7 +213,8 @@ module Cells
       enabled = cells_claims_enabled
       stored = Leasehold::StoredRow.read(self, Leasehold::StoredRow::DELETE) if enabled.any?
       # Where the row is gone already, the instance alone knows what it claimed.
-      super.tap { enabled.each { |one| cells_claims_keep(one, one.destroyed(self, stored), nil) } }
+      given_up = enabled.map { |attribute| [attribute, attribute.destroyed(self, stored)] }
+      super.tap { given_up.each { |attribute, claim| cells_claims_keep(attribute, claim, nil) } }
     end
 
     def cells_claims_keep_created

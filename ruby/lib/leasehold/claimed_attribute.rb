@@ -66,15 +66,16 @@ module Leasehold
     # @param written [Array<String>] columns
     # @return [Array(Claim, Claim)] before and after; nil where there is none
     def updated(record, stored, written)
-      [held_claim(record, stored), (new_claim(record, stored.written(written)) if claims?(record))]
+      claimed = conditional? && partial?(record) ? claims?(stored.instance(written)) : claims?(record)
+      [held_claim(record, stored), (new_claim(record, stored.written(written)) if claimed)]
     end
 
-    # What a DELETE of the record gives up.
+    # What a DELETE of the record gives up. `if:` is asked about the row: what was assigned since was never claimed.
     #
     # @param stored [StoredRow, nil] before it; nil where it was gone already
     # @return [Claim, nil]
     def destroyed(record, stored)
-      held_claim(record, stored || STORED) if claims?(record)
+      held_claim(record, stored || STORED) if claims?(stored && conditional? ? stored.instance : record)
     end
 
     # The claim to make for the record; none for a value that is not there.
@@ -127,15 +128,25 @@ module Leasehold
       raise Error::Misconfigured, "`#{record.class}##{key}` is a #{id.class}: name a `subject_key` that is an integer"
     end
 
+    # Whether the record was read with some of its columns only.
+    def partial?(record)
+      !record.class.column_names.all? { |column| record.has_attribute?(column) }
+    end
+
     # The columns that the claim is made of.
     def columns(record)
       model = record.class
-      [name, model.cells_claims_subject_key, model.primary_key].select { |column| record.has_attribute?(column) }
+      [name, model.cells_claims_subject_key, model.primary_key].select { |column| column?(record, column) }
     end
 
     # What is no column has no earlier states.
     def read(record, state, column)
-      record.has_attribute?(column) ? state.to_proc.call(record, column) : record.public_send(column)
+      column?(record, column) ? state.to_proc.call(record, column) : record.public_send(column)
+    end
+
+    # Where the record was read without a column, it is one nevertheless.
+    def column?(record, name)
+      record.has_attribute?(name) || record.class.column_names.include?(name)
     end
   end
 end

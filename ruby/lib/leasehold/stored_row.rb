@@ -15,7 +15,7 @@ module Leasehold
       model = record.class
       columns = model.cells_claims_columns
       row = model.unscoped.where(model.primary_key => record.id_in_database).lock(lock).pluck(*columns).first
-      row && new(columns.zip(Array.wrap(row)).to_h)
+      row && new(record, columns.zip(Array.wrap(row)).to_h)
     end
 
     # The columns that saving a record will write.
@@ -29,9 +29,22 @@ module Leasehold
       names - model.readonly_attributes.to_a
     end
 
+    # @param record [ActiveRecord::Base] an instance of the row, which may say something else
     # @param values [Hash{String => Object}] by column
-    def initialize(values)
+    def initialize(record, values)
+      @record = record
       @values = values
+    end
+
+    # An instance that says what the row says, with values of the other one's for what that is about to write.
+    #
+    # @param written [Array<String>] columns
+    # @return [ActiveRecord::Base]
+    def instance(written = [])
+      model = @record.class
+      row = model.unscoped.find_by!(model.primary_key => @record.id_in_database)
+      written.each { |column| row[column] = @record[column] }
+      row
     end
 
     # Reads a column, as one of a record's states does; see {ClaimedAttribute#claim}.

@@ -128,4 +128,51 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
     expect(model.pluck(:username)).to eq(["alice"])
     expect(claimed(model, :username)).to eq(["alice"])
   end
+
+  describe "from instances with other values" do
+    let(:owner) { User.create!(username: "alice") }
+
+    it "are given up where the row was one to claim" do
+      first, second = %w[a b].map { |path| Route.create!(path: path, user: owner) }
+      first.path = "a/c"
+      first.destroy!
+      stale = Route.find(second.id)
+      second.update!(path: "b/c")
+      second.update!(path: "b")
+      stale.path = "b/c"
+      Leasehold.claiming! { |claims| claims.destroy(stale) }
+
+      expect(claimed(Route, :path)).to be_empty
+    end
+
+    it "are not given up where the row was none, and nobody is called" do
+      route = Route.create!(path: "a/b", user: owner)
+      route.path = "a"
+
+      expect(calls { route.destroy! }).to be_empty
+    end
+  end
+
+  describe "from instances with some of their columns" do
+    let(:owner) { User.create!(username: "alice") }
+
+    it "are given up" do
+      owner
+      Email.create!(email: "a@example.com", user: owner)
+      Email.select(:id).first.destroy!
+      User.select(:id).find(owner.id).destroy!
+
+      expect(claimed(Email, :email) + claimed(User, :username)).to be_empty
+    end
+
+    it "are claimed by what is written, and by what the row says" do
+      email = Email.create!(email: "a@example.com", user: owner)
+      Email.select(:id, :email).find(email.id).update!(email: "b@example.com", user: User.create!(username: "bob"))
+      route = Route.create!(path: "a", user: owner)
+      Route.select(:id, :user_id).find(route.id).update!(user: User.find_by!(username: "bob"))
+
+      expect(claimed(Email, :email)).to eq(["b@example.com"])
+      expect(records(Route, :path).map { |record| record.claim.subject_id }).to eq([User.find_by!(username: "bob").id])
+    end
+  end
 end

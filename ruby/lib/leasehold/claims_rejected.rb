@@ -56,20 +56,21 @@ module Leasehold
 
     # The same for a record that was saved together with those refused: its errors name the associations that lead there.
     def seen_from(saved)
-      return self if record.equal?(saved)
+      others = records.reject { |other| other.equal?(saved) }
+      return self if others.empty?
 
-      import_into(saved)
-      self.class.new([saved, *records].uniq(&:__id__), error)
+      paths = AssociationPath.new(saved)
+      others.each { |other| other.errors.each { |one| import(saved, one, paths.to(other)) } }
+      self.class.new([saved, *others], error)
     end
 
     private
 
-    def import_into(saved)
-      paths = AssociationPath.new(saved)
-      records.reject { |other| other.equal?(saved) }.each do |other|
-        path = paths.to(other)
-        other.errors.each { |one| path ? saved.errors.import(one, attribute: "#{path}.#{one.attribute}") : tell(saved, one) }
-      end
+    def import(saved, error, path)
+      # It is about no record in particular.
+      return saved.errors.add(:base, error.type) if error.type == :claims_unavailable
+
+      path ? saved.errors.import(error, attribute: "#{path}.#{error.attribute}") : tell(saved, error)
     end
 
     # A record that a callback has saved: no attribute leads to it, so the words have to name its own.

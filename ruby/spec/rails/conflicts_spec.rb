@@ -79,6 +79,22 @@ RSpec.describe "claims that are refused", :rails do
     expect(User.count + Email.count).to eq(0)
   end
 
+  it "are shown on the record that was saved and on those along with it, where both are refused" do
+    as_cell(2) { User.create!(username: "alice", emails: [Email.new(email: "a@example.com")]) }
+    user = User.new(username: "alice", emails: [Email.new(email: "a@example.com")])
+
+    expect { user.save! }.to raise_error(ActiveRecord::RecordInvalid, /Username has already been taken, Emails email has/)
+    expect(user.errors.to_hash).to eq(username: ["has already been taken"], "emails.email": ["has already been taken"])
+  end
+
+  it "are shown on the record that was saved, whichever claims come first, where nobody answers" do
+    server.kill
+    email = Email.new(email: "a@example.com", user: User.new(username: "alice"))
+
+    expect(email.save).to be(false)
+    expect(email.errors.details).to eq(base: [{ error: :claims_unavailable }])
+  end
+
   describe "of records that were saved along" do
     before { as_cell(2) { User.create!(username: "taken", emails: [Email.new(email: "a@example.com")]) } }
 

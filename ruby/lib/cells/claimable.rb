@@ -103,7 +103,30 @@ module Cells
         cells_claims_attributes[name.to_sym]&.enabled? || false
       end
 
+      # The attributes that are claimed now.
+      #
+      # @raise [Leasehold::Error::Misconfigured] the table can't have what the model says
+      # @return [Array<Leasehold::ClaimedAttribute>]
+      def cells_claims_enabled
+        enabled = cells_claims_attributes.each_value.select(&:enabled?)
+        return enabled if enabled.empty? || @cells_claims_checked == cells_claims_attributes
+
+        cells_claims_attributes.each_value { |attribute| cells_claims_check(attribute) }
+        @cells_claims_checked = cells_claims_attributes
+        enabled
+      end
+
       private
+
+      # Claims name rows by their keys, and are read off columns.
+      def cells_claims_check(attribute)
+        raise Leasehold::Error::Misconfigured, "`#{name}` has no primary key: claims need one" unless primary_key
+        return if column_names.include?(attribute.name)
+
+        meant = attribute_aliases[attribute.name]
+        raise Leasehold::Error::Misconfigured,
+              "`#{name}##{attribute.name}` is no column of `#{table_name}`: claim #{meant ? "`#{meant}`" : "a column"}"
+      end
 
       def cells_claims_told_or_missing
         cells_claims_told || raise(
@@ -164,7 +187,7 @@ module Cells
     private
 
     def cells_claims_enabled
-      self.class.cells_claims_attributes.each_value.select(&:enabled?)
+      self.class.cells_claims_enabled
     end
 
     # A refusal comes with the end of the outermost transaction. Nothing may swallow it before: what was written would be

@@ -74,7 +74,7 @@ module Leasehold
     def changes(record)
       return [] unless record.class.respond_to?(:cells_claims_attributes)
 
-      attributes = record.class.cells_claims_attributes.each_value.select(&:enabled?)
+      attributes = record.class.cells_claims_enabled
       stored = StoredRow.read(record) if record.persisted? && attributes.any?
       attributes.filter_map do |attribute|
         before, after = pending(attribute, record, stored)

@@ -80,6 +80,29 @@ RSpec.describe "what a model says of its claims", :rails do
     expect(claimed(model, :name)).to eq(["bob"])
   end
 
+  it "is refused where the table has no primary key" do
+    model = for_owner.tap { |one| one.primary_key = nil }
+    message = /`Snippet` has no primary key: claims need one/
+
+    expect { model.create!(name: "alice", owner_id: 7) }.to raise_error(Leasehold::Error::Misconfigured, message)
+    expect { Leasehold::Verifier.new(model).run }.to raise_error(Leasehold::Error::Misconfigured, message)
+    expect(model.count).to eq(0)
+  end
+
+  it "is refused where an attribute is no column, with the column that an alias stands for" do
+    model = for_owner
+    model.alias_attribute :login, :name
+    model.cells_claims_attribute :login, type: :USERNAMES, feature_flag: :cells_claims_snippets
+    message = /`Snippet#login` is no column of `snippets`: claim `name`/
+    expect { model.create!(name: "alice", owner_id: 7) }.to raise_error(Leasehold::Error::Misconfigured, message)
+    expect { Leasehold::Verifier.new(model).run }.to raise_error(Leasehold::Error::Misconfigured, message)
+
+    model = for_owner
+    model.attribute :nick, :string
+    model.cells_claims_attribute :nick, type: :USERNAMES, feature_flag: :cells_claims_snippets
+    expect { model.create!(nick: "alice", owner_id: 7) }.to raise_error(Leasehold::Error::Misconfigured, /claim a column/)
+  end
+
   it "is about texts: what is none is not valid" do
     snippet = for_owner.new(name: "\xff", owner_id: 7)
 

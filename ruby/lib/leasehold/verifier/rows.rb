@@ -15,9 +15,8 @@ module Leasehold
 
       def initialize(model)
         @model = model
+        @attributes = [model, *model.descendants].flat_map(&:cells_claims_enabled).uniq
         @key = SourceKey.new(model)
-        attributes = [model, *model.descendants].flat_map { |one| one.cells_claims_attributes.values }
-        @attributes = attributes.uniq.select(&:enabled?)
         @updated_at = "updated_at" if model.column_names.include?("updated_at")
       end
 

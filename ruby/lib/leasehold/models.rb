@@ -16,7 +16,7 @@ module Leasehold
       #
       # @return [Array<String>]
       def names
-        ::Rails.application.eager_load! if defined?(::Rails.application) && ::Rails.application
+        load_all
         @lock.synchronize { @names.to_a.sort }
       end
 
@@ -24,10 +24,18 @@ module Leasehold
       #
       # @raise [ArgumentError] it claims nothing
       def fetch(name)
+        # Classes below it (STI) may claim more.
+        load_all
         model = name.to_s.safe_constantize
         return model if model.respond_to?(:cells_claims_attributes) && model.cells_claims_attributes.any?
 
         raise ArgumentError, "`#{name}` claims nothing: name one of #{names.join(', ')}"
+      end
+
+      private
+
+      def load_all
+        ::Rails.application.eager_load! if defined?(::Rails.application) && ::Rails.application
       end
     end
   end

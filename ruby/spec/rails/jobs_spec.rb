@@ -28,6 +28,17 @@ RSpec.describe "jobs", :rails do
     end
   end
 
+  it "load all of the application for one model, since classes below it may claim more" do
+    printed = Support::CellProcess.run(Support::Cell[1], server.address, <<~RUBY)
+      waiting = -> { [:Email, :Key, :User].select { |name| Object.autoload?(name) } }
+      p(waiting.call)
+      Leasehold::Models.fetch("Route")
+      p(waiting.call)
+    RUBY
+
+    expect(printed.lines(chomp: true)).to eq(["[:Email, :Key, :User]", "[]"])
+  end
+
   it "are run again, later each time, where the server is away" do
     adapter = ActiveJob::Base.queue_adapter = ActiveJob::QueueAdapters::TestAdapter.new
     id = User.insert({ username: "alice", created_at: Time.now, updated_at: Time.now }).rows.dig(0, 0)

@@ -13,6 +13,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("server", &["core", "proto"]),
     ("simulation", &["core"]),
     ("tests", &["core", "proto", "server"]),
+    ("wasm", &["bindings"]),
     ("xtask", &["core", "proto", "server", "tests"]),
 ];
 

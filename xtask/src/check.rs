@@ -1,5 +1,6 @@
 //! Lints and tests, step by step, with a headed section for each and a summary.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -32,8 +33,10 @@ const LINT: &[Step] = &[
 
 const TEST: &[Step] = &[
     Step::cargo("test", &["test", "--workspace", "--no-fail-fast"]),
-    // Last: its server is the one that the tests before have built.
+    // After the tests: its server is the one that they have built.
     Step { name: "gem", program: "rake", directory: "ruby", arguments: &["spec"] },
+    Step::cargo("web", &["xtask", "web"]),
+    Step { name: "npm package", program: "npm", directory: "wasm", arguments: &["test"] },
 ];
 
 const FIX: &[Step] = &[
@@ -98,7 +101,7 @@ async fn run(step: &Step) -> Result<Outcome> {
 }
 
 /// A program as a person calls it.
-fn as_a_person(program: &str) -> Command {
+pub(crate) fn as_a_person(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     for name in package_variables() {
         command.env_remove(name);

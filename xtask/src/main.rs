@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod needs;
 mod process;
+mod web;
 
 use std::process::ExitCode;
 
@@ -34,6 +35,8 @@ enum Command {
     Lint,
     /// Format the code and apply what clippy can fix by itself
     Fix,
+    /// Build the npm package, with the engine compiled to WebAssembly
+    Web,
     /// Measure, and print a table: ours, the peer, their ratio, the machine
     Bench(bench::Arguments),
 }
@@ -53,7 +56,7 @@ async fn run(command: Command) -> Result<()> {
         Command::Test => {
             // Ruby before its gems: it is asked which of them it has.
             needs::install(needs::FOR_EXTENSION)?;
-            needs::install(&[needs::FOR_TESTS, needs::FOR_GEM].concat())?;
+            needs::install(&[needs::FOR_TESTS, needs::FOR_GEM, needs::FOR_NPM].concat())?;
             needs::install_components()?;
             check::test().await
         }
@@ -64,6 +67,10 @@ async fn run(command: Command) -> Result<()> {
         Command::Fix => {
             needs::install(needs::FOR_EXTENSION)?;
             check::fix().await
+        }
+        Command::Web => {
+            needs::install(needs::FOR_NPM)?;
+            web::build().await
         }
         Command::Bench(arguments) => bench::run(arguments).await,
     }

@@ -20,6 +20,8 @@ enum Sign {
     Program(&'static str),
     /// A program on the `PATH`, or a file of this name in a directory; a `*` is any one directory.
     ProgramOrFile(&'static str, &'static str),
+    /// A file of this name in a directory; a `*` is any one directory.
+    File(&'static str, &'static str),
     /// A gem that Ruby finds.
     Gem(&'static str),
 }
@@ -33,6 +35,10 @@ impl Need {
         Self { sign: Sign::ProgramOrFile(program, directory), package }
     }
 
+    const fn file_in(directory: &'static str, name: &'static str, package: &'static str) -> Self {
+        Self { sign: Sign::File(name, directory), package }
+    }
+
     const fn gem(name: &'static str, package: &'static str) -> Self {
         Self { sign: Sign::Gem(name), package }
     }
@@ -41,6 +47,7 @@ impl Need {
         match self.sign {
             Sign::Program(program) => is_present(program),
             Sign::ProgramOrFile(program, directory) => is_present(program) || lies_in(directory, program),
+            Sign::File(name, directory) => lies_in(directory, name),
             Sign::Gem(name) => succeeds_quietly(Command::new("ruby").args(["-e", "gem ARGV.fetch(0)", name])),
         }
     }
@@ -79,6 +86,19 @@ pub(crate) const FOR_GEM: &[Need] = &[
     Need::gem("rails", "ruby-rails"),
     Need::gem("railties", "ruby-railties"),
     Need::gem("sidekiq", "ruby-sidekiq"),
+];
+
+/// For the npm package and its tests.
+pub(crate) const FOR_NPM: &[Need] = &[Need::on_path("node", "nodejs"), Need::on_path("npm", "npm")];
+
+/// A compiler, the sources of its standard library and a linker for WebAssembly. Programs of rustup's would hide those on
+/// the path.
+pub(crate) const FOR_WASM: &[Need] = &[
+    Need::file_in("/usr/bin", "cargo", "cargo-web"),
+    Need::file_in("/usr/bin", "rustc", "rustc-web"),
+    Need::file_in("/usr/bin", "rust-lld", "rust-web-llvm"),
+    Need::file_in("/usr/lib/rustlib/src/rust/library", "Cargo.lock", "rust-web-src"),
+    Need::file_in("/usr/lib/llvm-*/bin", "wasm-ld", "lld-22"),
 ];
 
 /// For the rows of `cargo xtask bench` that have etcd as their peer.

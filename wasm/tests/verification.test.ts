@@ -1,0 +1,252 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+
+import {
+    type Claim,
+    encodeSourceId,
+    type Finding,
+    type RecordColumns,
+    type RowColumns,
+    Verification,
+    type VerificationReport,
+    type VerificationSettings,
+    type VerificationStep,
+} from "leasehold";
+
+import { LONG_AGO, NOW, sourceId, thrownBy, USER, USERNAMES, username, USERS } from "./support.js";
+
+const SETTINGS: VerificationSettings = {
+    source_type: USERS,
+    bucket_types: [USERNAMES],
+    recent_within_micros: 3_600_000_000n,
+    rows_per_page: 10,
+    dry_run: false,
+    hash_seed: 2n ** 64n - 1n,
+};
+
+const UNBOUND = new Uint8Array();
+
+const NOTHING: VerificationReport = {
+    dry_run: false, pages: 0, rows: 0, claims: 0, records: 0, updates: 0, rows_recent: 0, records_recent: 0,
+    records_held: 0, missing: 0, different: 0, extra: 0, created: 0, replaced: 0, destroyed: 0, gone: 0, invalid: 0,
+    other_cell: 0, other_row: 0, busy: 0, changed: 0, recent: 0, failed: 0,
+};
+
+type Names = Record<number, string>;
+
+/** Records of users with names, none of them held. */
+function recordsOf(names: Names): RecordColumns {
+    const keys = Object.keys(names).map(BigInt);
+    return {
+        source_ids: keys.map(sourceId),
+        bucket_types: new Int32Array(keys.length).fill(USERNAMES),
+        values: Object.values(names),
+        subject_types: new Int32Array(keys.length).fill(USER),
+        subject_ids: BigInt64Array.from(keys),
+        updated_at: new BigInt64Array(keys.length).fill(LONG_AGO),
+        held: keys.map(() => false),
+    };
+}
+
+/** Rows of users with names. */
+function rowsOf(names: Names): RowColumns {
+    const keys = BigInt64Array.from(Object.keys(names).map(BigInt));
+    const claims = { bucket_type: USERNAMES, values: Object.values(names), subject_type: USER, subject_ids: keys };
+    return { keys, updated_at: new BigInt64Array(keys.length).fill(LONG_AGO), claims: [claims] };
+}
+
+/** A run that has read its one page of records. */
+function withRecords(names: Names, settings: Partial<VerificationSettings> = {}): Verification {
+    const run = new Verification({ ...SETTINGS, ...settings });
+    run.bound();
+    run.records(recordsOf(names), false, NOW);
+    return run;
+}
+
+/** The updates that a run asks for, all of which are applied; what is read again is there no more. */
+function updatesOf(run: Verification): [Claim[], Claim[]][] {
+    const updates: [Claim[], Claim[]][] = [];
+    for (let step = run.step(); step.step !== "done"; step = run.step()) {
+        if (step.step === "update") {
+            updates.push([step.creates, step.destroys]);
+            run.applied();
+        } else if (step.step === "read_again") {
+            run.rows({ keys: [], claims: [] }, NOW);
+        } else {
+            run.proceed();
+        }
+    }
+    return updates;
+}
+
+describe("a verification", () => {
+    it("asks for one thing after the other, and corrects what differs (V01)", () => {
+        const run = new Verification(SETTINGS);
+        const expectStep = (step: VerificationStep): void => assert.deepEqual(run.step(), step);
+        expectStep({ step: "find_bound", after: UNBOUND, rows: 10 });
+        run.bound(sourceId(3n));
+        expectStep({ step: "list_records", after: UNBOUND, upto: sourceId(3n) });
+        run.records(recordsOf({ 1: "alice", 2: "bob" }), false, NOW);
+        expectStep({ step: "read_rows", after: UNBOUND, upto: sourceId(3n) });
+        run.rows(rowsOf({ 1: "Alice", 3: "carol" }), NOW);
+        expectStep({ step: "read_again", ids: [sourceId(1n)] });
+        run.rows(rowsOf({ 1: "Alice" }), NOW);
+        const [created, destroyed] = [username("Alice", 1n), { ...username("alice", 1n), subject: undefined }];
+        expectStep({ step: "update", creates: [created], destroys: [destroyed] });
+        run.applied();
+        expectStep({ step: "update", creates: [username("carol", 3n)], destroys: [] });
+        run.applied();
+        expectStep({ step: "page_done" });
+        run.proceed();
+        expectStep({ step: "find_bound", after: sourceId(3n), rows: 10 });
+        run.bound();
+        run.records(recordsOf({}), false, NOW);
+        expectStep({ step: "read_rows", after: sourceId(3n), upto: UNBOUND });
+        run.rows({ keys: new BigInt64Array(), claims: [] }, NOW);
+        expectStep({ step: "page_done" });
+        run.proceed();
+        expectStep({ step: "read_again", ids: [sourceId(2n)] });
+        run.rows({ keys: [], claims: [] }, NOW);
+        expectStep({ step: "update", creates: [], destroys: [{ ...username("bob", 2n), subject: undefined }] });
+        run.applied();
+        expectStep({ step: "done" });
+        assert.deepEqual(run.report(), {
+            ...NOTHING, pages: 2, rows: 2, claims: 2, records: 2, updates: 3, missing: 1, different: 1, extra: 1,
+            created: 1, replaced: 1, destroyed: 1,
+        });
+    });
+
+    it("takes keys in whichever form they come", () => {
+        const key = "01a1fefb-0383-7360-95c3-3b4e0d5dfab0";
+        const claims = [{ bucket_type: USERNAMES, values: ["alice"], subject_type: USER, subject_ids: BigInt64Array.of(7n) }];
+        for (const one of [key, encodeSourceId(key)]) {
+            const run = withRecords({});
+            run.rows({ keys: [one], claims }, NOW);
+            const [[[claim] = []] = []] = updatesOf(run);
+            assert.deepEqual(claim?.source?.id, encodeSourceId(key));
+        }
+    });
+
+    it("claims integers in decimal and nothing for null, and leaves recent rows alone (V02)", () => {
+        const run = withRecords({}, { bucket_types: [USERNAMES, 10] });
+        const keys = BigInt64Array.of(1n, 2n, 2n ** 63n - 1n);
+        run.rows({
+            keys,
+            updated_at: BigInt64Array.of(LONG_AGO, NOW, -1n),
+            claims: [
+                { bucket_type: USERNAMES, values: [null, "new", "carol"], subject_type: USER, subject_ids: keys },
+                { bucket_type: 10, values: keys, subject_type: USER, subject_ids: keys },
+            ],
+        }, NOW);
+        const [[creates = []] = []] = updatesOf(run);
+        const created = creates.map((claim) => [claim.bucket_type, claim.bucket_value, claim.subject?.id]);
+        assert.deepEqual(created, [[10, "1", 1n], [USERNAMES, "carol", keys[2]], [10, String(keys[2]), keys[2]]]);
+        assert.equal(run.report().rows_recent, 1);
+    });
+
+    it("leaves records alone that a lease holds", () => {
+        const run = new Verification(SETTINGS);
+        run.bound();
+        run.records({ ...recordsOf({ 1: "alice" }), held: [true] }, false, NOW);
+        run.rows(rowsOf({}), NOW);
+        assert.deepEqual(updatesOf(run), []);
+        assert.equal(run.report().records_held, 1);
+    });
+
+    it("learns from a refusal which claims were in the way (V06)", () => {
+        const run = withRecords({});
+        run.rows(rowsOf({ 1: "alice", 2: "bob" }), NOW);
+        const creates = (): string[] => {
+            const step = run.step();
+            return step.step === "update" ? step.creates.map((claim) => claim.bucket_value) : [step.step];
+        };
+        assert.deepEqual(creates(), ["alice", "bob"]);
+        run.refused([{ list: "creates", position: 0, code: "CLAIM_BUSY" }]);
+        assert.deepEqual(creates(), ["bob"]);
+        run.failed();
+        updatesOf(run);
+        const { failed, created } = run.report();
+        assert.deepEqual({ failed, created }, { failed: 1, created: 0 });
+    });
+
+    it("reports by hash, stops, and goes on from a checkpoint (V07, V09)", () => {
+        const settings = { ...SETTINGS, dry_run: true, rows_per_page: 1 };
+        const run = new Verification(settings);
+        run.bound(sourceId(1n));
+        run.records(recordsOf({}), false, NOW);
+        run.rows(rowsOf({ 1: "alice" }), NOW);
+        run.stop();
+        assert.deepEqual(updatesOf(run), []);
+        const resumed = new Verification(settings, run.checkpoint());
+        assert.deepEqual(resumed.step(), { step: "find_bound", after: sourceId(1n), rows: 1 });
+        resumed.bound();
+        resumed.records(recordsOf({}), false, NOW);
+        resumed.rows(rowsOf({ 5: "bob" }), NOW);
+        updatesOf(resumed);
+        const findings = resumed.takeFindings();
+        const [{ value_hash = "" } = {}] = findings;
+        assert.match(value_hash, /^[0-9a-f]{16}$/u);
+        const found = { outcome: "created", bucket_type: USERNAMES, source_id: "0000000000000005", value_hash } satisfies Finding;
+        assert.ok(findings.some((finding) => finding.source_id === found.source_id && finding.outcome === found.outcome));
+        assert.equal(resumed.checkpoint(), undefined);
+    });
+
+    it("refuses a text that is no checkpoint, without showing it", () => {
+        const error = thrownBy(() => new Verification(SETTINGS, '{"scan":"secret"}'));
+        assert.equal(error.code, "INVALID_CHECKPOINT");
+        assert.ok(!error.message.includes("secret"));
+    });
+
+    it("refuses an answer to another step", () => {
+        const run = new Verification(SETTINGS);
+        for (const answer of [() => run.applied(), () => run.proceed(), () => run.rows(rowsOf({}), NOW)]) {
+            assert.equal(thrownBy(answer).code, "OUT_OF_TURN");
+        }
+    });
+});
+
+describe("columns", () => {
+    const good = rowsOf({ 1: "alice" });
+    const [claims] = good.claims;
+    const bad: Record<string, unknown> = {
+        "another length": { ...good, updated_at: new BigInt64Array(2) },
+        "too few values": { ...good, claims: [{ ...claims, values: [] }] },
+        "too many subjects": { ...good, claims: [{ ...claims, subject_ids: new BigInt64Array(2) }] },
+        "numbers as keys": { ...good, keys: [1] },
+        "negative keys": { ...good, keys: BigInt64Array.of(-1n) },
+        "a value that is no text": { ...good, claims: [{ ...claims, values: [7] }] },
+        "no claims": { keys: good.keys },
+        "a claim that is none": { ...good, claims: [null] },
+        "a foreign type": { ...good, claims: [{ ...claims, bucket_type: 5 }] },
+        "disorder": rowsOfKeys([2n, 1n]),
+        "nothing at all": undefined,
+    };
+
+    function rowsOfKeys(keys: bigint[]): RowColumns {
+        return { keys: BigInt64Array.from(keys), claims: [] };
+    }
+
+    for (const [what, rows] of Object.entries(bad)) {
+        it(`of rows are refused: ${what}`, () => {
+            const run = withRecords({});
+            const error = thrownBy(() => run.rows(rows as RowColumns, NOW));
+            assert.ok(["INVALID_ROWS", "INVALID_ARGUMENT"].includes(error.code), error.code);
+            run.rows(good, NOW);
+        });
+    }
+
+    it("of records are refused where one is shorter", () => {
+        const run = new Verification(SETTINGS);
+        run.bound();
+        const columns = recordsOf({ 1: "alice", 2: "bob" });
+        const short: Partial<RecordColumns>[] = [
+            { source_ids: [] }, { bucket_types: new Int32Array(1) }, { values: ["alice"] }, { held: [] },
+            { subject_types: new Int32Array(1) }, { subject_ids: new BigInt64Array(1) }, { updated_at: new BigInt64Array(1) },
+        ];
+        for (const column of short) {
+            assert.equal(thrownBy(() => run.records({ ...columns, ...column }, false, NOW)).code, "INVALID_ROWS");
+        }
+        run.records(columns, true, NOW);
+        assert.deepEqual(run.step(), { step: "read_rows", after: UNBOUND, upto: sourceId(2n) });
+    });
+});

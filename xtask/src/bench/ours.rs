@@ -35,7 +35,7 @@ impl Contender for Ours {
     type Client = Client;
 
     async fn start() -> Result<Self> {
-        Self::start_with(&[]).await
+        Self::start_on(embedded).await
     }
 
     async fn connect(&self) -> Result<Client> {
@@ -52,13 +52,13 @@ impl Contender for Ours {
 }
 
 impl Ours {
-    /// Starts it with further arguments.
+    /// Starts it on a store of the arguments that are made from a new directory.
     ///
     /// # Errors
     /// When it does not start.
-    pub(crate) async fn start_with(further: &[OsString]) -> Result<Self> {
+    pub(crate) async fn start_on(store: impl FnOnce(PathBuf) -> [OsString; 2]) -> Result<Self> {
         let program = tokio::task::spawn_blocking(programs).await??.leasehold;
-        let server = Server::start(&program, |data| [&arguments(data), further].concat())?;
+        let server = Server::start(&program, |data| arguments(store(data)))?;
         let mut ours = Self { server, program, address: String::new() };
         ours.wait().await?;
         Ok(ours)
@@ -85,7 +85,7 @@ impl Ours {
     /// # Errors
     /// When it does not come back.
     pub(crate) async fn start_again(&mut self) -> Result<()> {
-        self.server.start_again(&self.program, arguments)?;
+        self.server.start_again(&self.program, |data| arguments(embedded(data)))?;
         self.wait().await
     }
 
@@ -107,8 +107,13 @@ impl Ours {
     }
 }
 
-fn arguments(data: PathBuf) -> Vec<OsString> {
-    ["serve".into(), "--listen".into(), "127.0.0.1:0".into(), "--data".into(), data.into()].into()
+fn arguments(store: [OsString; 2]) -> Vec<OsString> {
+    ["serve", "--listen", "127.0.0.1:0"].map(OsString::from).into_iter().chain(store).collect()
+}
+
+/// The embedded store, in a directory.
+fn embedded(data: PathBuf) -> [OsString; 2] {
+    ["--data".into(), data.into()]
 }
 
 /// The release builds that a measurement runs.

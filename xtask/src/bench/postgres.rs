@@ -66,7 +66,7 @@ pub(crate) async fn server() -> Result<Ours> {
 
 async fn on(database: &str) -> Result<Ours> {
     let url = cluster().await?.url(database);
-    Ours::start_with(&["--store".into(), url.into()]).await
+    Ours::start_on(|_| ["--store".into(), url.into()]).await
 }
 
 /// Servers of ours on one new database. Clients are spread over them.

@@ -42,7 +42,7 @@ module Leasehold
     # @return [ActiveRecord::Base]
     def instance(written = [])
       model = @record.class
-      row = model.unscoped.find_by!(model.primary_key => @record.id_in_database)
+      row = model.uncached { model.unscoped.find_by!(model.primary_key => @record.id_in_database) }
       written.each { |column| row[column] = @record[column] }
       row
     end

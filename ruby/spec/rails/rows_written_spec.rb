@@ -145,6 +145,19 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
       expect(claimed(Route, :path)).to be_empty
     end
 
+    it "are given up though the row is remembered by the request's query cache" do
+      route = Route.create!(path: "a/b", user: owner)
+      Route.cache do
+        Route.find(route.id)
+        Support::Cell[1].query("UPDATE routes SET path = 'a'")
+        claim = Route.new(id: route.id, path: "a", user: owner).cells_claims_metadata
+        Leasehold.client.commit_update(Leasehold.client.begin_update(creates: claim).uuid)
+        Route.find(route.id).destroy!
+      end
+
+      expect(claimed(Route, :path)).to be_empty
+    end
+
     it "are not given up where the row was none, and nobody is called" do
       route = Route.create!(path: "a/b", user: owner)
       route.path = "a"

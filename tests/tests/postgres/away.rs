@@ -242,10 +242,11 @@ fn a_commit_whose_answer_is_lost_is_resolved() {
         }
     }
     assert_eq!(proxy.cuts(), 60 + settles);
-    let told = server.stderr().lines().filter(|line| line.contains("lease settled")).count();
-    assert!(u64::try_from(told).unwrap() >= settles, "{told} of {settles} settles are in the audit log");
     assert!(rolled_back.iter().all(|name| runtime.block_on(client.clone().get(name)).is_err()));
     assert!(server.terminate().unwrap().success());
+    // Only now is all of it there: a command is told of after it is answered.
+    let told = server.stderr().lines().filter(|line| line.contains("lease settled")).count();
+    assert!(u64::try_from(told).unwrap() >= settles, "{told} of {settles} settles are in the audit log");
     let mut state = final_state(&cluster, &database);
     state.leases.retain(|_, lease| lease.outcome() != Some(Outcome::RolledBack));
     state.replays.retain(|_, replay| state.leases.contains_key(&replay.lease));

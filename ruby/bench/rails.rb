@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-# What the Rails side costs, with a real server and a real database: the processor's time of a save that claims 4 values
-# beyond its two calls, against the same save with the feature flags off; and how fast a table that was never claimed is
-# filled.
+# What the Rails side costs, with a real server and a real database: the processor's time that a save of 4 claims spends in
+# the gem beyond its two calls; by how much the whole save takes more of it than with the feature flags off, which is also
+# what Rails runs slower for waiting five times more often; and how fast a table that was never claimed is filled.
 #
 #   LEASEHOLD_BINARY=… ruby -I lib -I spec bench/rails.rb [--json] [--rows N] [--saves N]
 
@@ -40,6 +40,47 @@ class Watch
   end
 end
 
+# The processor's time that passes in the gem, wherever Rails calls it: its statements included, its calls not.
+class OwnTime
+  # The models that {Saves} saves, and what of them is the gem's.
+  HOOKS = %i[cells_claims_validate_values cells_claims_keep_created].freeze
+  # What transactions tell.
+  TOLD = %i[before_committed! committed!].freeze
+
+  class << self
+    attr_reader :seconds
+
+    def install
+      [User, Email, Route].each { |model| watch(model, HOOKS) }
+      [Leasehold::Transactions::Change, Leasehold::Transactions::Settlement].each { |kind| watch(kind, TOLD) }
+    end
+
+    def reset
+      @seconds = 0.0
+      @depth = 0
+    end
+
+    def spend
+      began = Watch.now if @depth.zero?
+      @depth += 1
+      yield
+    ensure
+      @depth -= 1
+      @seconds += Watch.now - began if began
+    end
+
+    private
+
+    def watch(kind, names)
+      kind.prepend(Module.new do
+        names.each { |name| define_method(name) { |*given, **named| OwnTime.spend { super(*given, **named) } } }
+      end)
+    end
+  end
+
+  reset
+end
+
 # Saves of a user with an email and a route: 4 claims.
 class Saves
   TURNS = 15
@@ -50,27 +91,32 @@ class Saves
     @number = 0
   end
 
-  # Microseconds of Ruby and Rust that claiming adds to a save, its two calls left out; the median of many short turns, with
-  # and without in each, since a machine's pace changes meanwhile.
-  def own_micros
+  # Microseconds of a save: in the gem, and those that claiming adds to the whole; the two calls left out of both. Medians of
+  # many short turns, with and without in each, since a machine's pace changes meanwhile.
+  def measure
+    OwnTime.install
     turn(true)
-    Array.new(TURNS) { turn(true) - turn(false) }.sort[TURNS / 2].round
+    turns = Array.new(TURNS) do
+      with, own = turn(true)
+      [own, with - turn(false).first]
+    end
+    own, added = turns.transpose.map { |figures| figures.sort[TURNS / 2].round }
+    { save_own_micros: own, save_added_micros: added }
   end
 
   private
 
   def turn(enabled)
     Leasehold.configuration.feature_enabled { enabled }
-    measure / @count * 1_000_000
-  ensure
-    Leasehold.configuration.feature_enabled { true }
-  end
-
-  def measure
     calls = Watch.new(/\A(begin|commit)_update\.leasehold\z/)
+    OwnTime.reset
     began = Watch.now
     @count.times { save }
-    Watch.now - began - calls.stop
+    whole = Watch.now - began
+    called = calls.stop
+    [whole - called, OwnTime.seconds - called].map { |seconds| seconds / @count * 1_000_000 }
+  ensure
+    Leasehold.configuration.feature_enabled { true }
   end
 
   def save
@@ -102,6 +148,7 @@ end.parse!
 
 Support::ClaimsServer.run do |server|
   Support::Cell[1].become(server.address, empty: true)
-  result = { save_own_micros: Saves.new(options[:saves]).own_micros, backfill_claims_per_second: backfill(options[:rows]) }
+  saves = Saves.new(options[:saves]).measure
+  result = { **saves, backfill_claims_per_second: backfill(options[:rows]) }
   puts options[:json] ? result.to_json : result.map { |name, figure| "#{name} #{figure}" }
 end

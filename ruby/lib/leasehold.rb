@@ -25,7 +25,7 @@ module Leasehold
 
     # @return [Configuration] of this process
     def configuration
-      @lock.synchronize { @configuration ||= Configuration.new }
+      @configuration || @lock.synchronize { @configuration ||= Configuration.new }
     end
 
     # The client of this process. It connects with its first call, and anew after a fork.

@@ -84,11 +84,24 @@ module Cells
       #
       # @raise [Leasehold::Error::Misconfigured] the contract has no number for the table
       def cells_claims_source_type
-        told = cells_claims_told_or_missing.fetch(:source_type)
-        told || CLAIMS_SOURCE_TYPE.resolve(:"RAILS_TABLE_#{table_name.upcase}") || raise(
-          Leasehold::Error::Misconfigured,
-          "the contract has no source type for `#{table_name}`: say `source_type:` in `cells_claims_metadata`"
-        )
+        told = cells_claims_told_or_missing
+        return @cells_claims_source_type if @cells_claims_source_told.equal?(told)
+
+        @cells_claims_source_type = told.fetch(:source_type) || cells_claims_inferred_source_type
+        @cells_claims_source_told = told
+        @cells_claims_source_type
+      end
+
+      # How the table's keys are spelled in claims.
+      #
+      # @return [Leasehold::SourceKey]
+      def cells_claims_source_key
+        columns = columns_hash
+        return @cells_claims_source_key if @cells_claims_source_columns.equal?(columns)
+
+        @cells_claims_source_key = Leasehold::SourceKey.new(self)
+        @cells_claims_source_columns = columns
+        @cells_claims_source_key
       end
 
       # The columns that claims are made of.
@@ -117,6 +130,13 @@ module Cells
       end
 
       private
+
+      def cells_claims_inferred_source_type
+        CLAIMS_SOURCE_TYPE.resolve(:"RAILS_TABLE_#{table_name.upcase}") || raise(
+          Leasehold::Error::Misconfigured,
+          "the contract has no source type for `#{table_name}`: say `source_type:` in `cells_claims_metadata`"
+        )
+      end
 
       # Claims name rows by their keys, and are read off columns.
       def cells_claims_check(attribute)
@@ -204,10 +224,10 @@ module Cells
     # The rules of values need no server, so they are ordinary validations.
     def cells_claims_validate_values
       cells_claims_enabled.each do |attribute|
-        next unless will_save_change_to_attribute?(attribute.name) && attribute.claims?(self)
+        value = _read_attribute(attribute.name)
+        next if value.nil? || !will_save_change_to_attribute?(attribute.name) || !attribute.claims?(self)
 
-        value = self[attribute.name]
-        errors.add(attribute.name, :invalid, value: value) unless value.nil? || attribute.allows?(value)
+        errors.add(attribute.name, :invalid, value: value) unless attribute.allows?(value)
       end
     end
 
@@ -241,17 +261,15 @@ module Cells
     end
 
     def cells_claims_keep_created
-      cells_claims_enabled.each { |attribute| cells_claims_keep(attribute, nil, attribute.created(self)) }
+      claims = cells_claims_enabled.filter_map { |attribute| (claim = attribute.created(self)) && [attribute, nil, claim] }
+      Leasehold::Transactions::Change.keep(self, claims) if claims.any?
     end
 
     # A row that gets another primary key is, for claims, one that goes and one that comes.
     def cells_claims_keep(attribute, before, after)
-      [before, after].compact.map(&:source_id).uniq.each do |source_id|
-        Leasehold::Transactions::Change.keep(
-          self, attribute, source_id: source_id,
-          before: (before if before&.source_id == source_id), after: (after if after&.source_id == source_id)
-        )
-      end
+      moved = before && after && before.source_id != after.source_id
+      changes = moved ? [[attribute, before, nil], [attribute, nil, after]] : [[attribute, before, after]]
+      Leasehold::Transactions::Change.keep(self, changes) if before || after
     end
   end
 end

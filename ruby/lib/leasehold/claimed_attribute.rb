@@ -4,7 +4,7 @@ module Leasehold
   # One attribute that a model claims: which bucket type its values go into, and when.
   class ClaimedAttribute
     # The row as it is now.
-    PRESENT = :[]
+    PRESENT = :_read_attribute
     # The row as the database has it, whatever was assigned since.
     STORED = :attribute_in_database
 
@@ -107,7 +107,7 @@ module Leasehold
         bucket_type: type, bucket_value: value.to_s,
         subject_type: model.cells_claims_subject_type, subject_id: subject_id(record, state),
         source_type: model.cells_claims_source_type,
-        source_id: SourceKey.new(model).encode(read(record, state, model.primary_key))
+        source_id: model.cells_claims_source_key.encode(read(record, state, model.primary_key))
       )
     end
 
@@ -146,7 +146,7 @@ module Leasehold
 
     # Where the record was read without a column, it is one nevertheless.
     def column?(record, name)
-      record.has_attribute?(name) || record.class.column_names.include?(name)
+      record.class.columns_hash.key?(name) || record.has_attribute?(name)
     end
   end
 end

@@ -80,8 +80,7 @@ module Leasehold
         before, after = pending(attribute, record, stored)
         next if before == after
 
-        source_id = (after || before).source_id
-        Transactions::Change.new(connection, record, attribute, source_id, before, after)
+        Transactions::Change.new(connection, record, attribute, before, after)
       end
     end
 

@@ -44,17 +44,16 @@ module Leasehold
     #
     # @return [Array(String, Integer)]
     def mark
-      fresh { @connection.select_rows("SELECT clock_timestamp()::text, pg_backend_pid()", "Leasehold").first }
+      run("SELECT clock_timestamp()::text, pg_backend_pid()") { |result| result.values.first }
     end
 
     # Adds a lease to the present transaction.
     #
     # @param begun_at [String] the database's clock, not later than the lease's begin
     def insert(uuid, begun_at)
-      values = [uuid, begun_at, begun_at].map { |value| quote(value) }.join(", ")
-      @connection.update(
-        "INSERT INTO #{NAME} (uuid, created_at, updated_at) VALUES (#{values}) ON CONFLICT (uuid) DO NOTHING", "Leasehold"
-      )
+      at = quote(begun_at)
+      run("INSERT INTO #{NAME} (uuid, created_at, updated_at) VALUES (#{quote(uuid)}, #{at}, #{at}) " \
+          "ON CONFLICT (uuid) DO NOTHING")
     end
 
     # Whether the lease is in the table, and which session of the database says so.
@@ -67,7 +66,7 @@ module Leasehold
 
     # Takes a lease that is settled out of the table.
     def delete(uuid)
-      @connection.update("DELETE FROM #{NAME} WHERE uuid = #{quote(uuid)}", "Leasehold")
+      run("DELETE FROM #{NAME} WHERE uuid = #{quote(uuid)}")
     end
 
     # The rows of these leases.
@@ -101,6 +100,14 @@ module Leasehold
     end
 
     private
+
+    # What every save pays for goes to the database past what ActiveRecord keeps for statements of its own.
+    def run(sql)
+      result = @connection.execute(sql, "Leasehold")
+      yield result if block_given?
+    ensure
+      result&.clear
+    end
 
     def rows(condition, order = nil)
       sql = "SELECT uuid, #{micros('created_at')} FROM #{NAME} WHERE #{condition} #{order}"

@@ -8,25 +8,25 @@ module Leasehold
 
       attr_reader :record, :attribute, :source_id, :before, :after
 
-      # Keeps a change with its connection's transaction.
+      # Keeps what has changed of a row with its connection's transaction.
       #
       # @param record [ActiveRecord::Base]
-      # @param attribute [ClaimedAttribute]
-      # @param source_id [String] the row, as claims name it
-      # @param before [Claim, nil] what the row claimed
-      # @param after [Claim, nil] what it claims now
-      def self.keep(record, attribute, source_id:, before:, after:)
+      # @param changes [Array<Array(ClaimedAttribute, Claim, Claim)>] an attribute, what the row claimed, and what it
+      #   claims now; nil where it claims nothing
+      def self.keep(record, changes)
         connection = record.class.connection
-        connection.add_transaction_record(new(connection, record, attribute, source_id, before, after))
+        changes.each do |attribute, before, after|
+          connection.add_transaction_record(new(connection, record, attribute, before, after))
+        end
         # A callback on its way to COMMIT has changed a row after the update was begun: begin another for it.
         Update.begin(connection) if Update.begun?(connection.current_transaction)
       end
 
-      def initialize(connection, record, attribute, source_id, before, after)
+      def initialize(connection, record, attribute, before, after)
         @connection = connection
         @record = record
         @attribute = attribute
-        @source_id = source_id
+        @source_id = (after || before).source_id
         @before = before
         @after = after
         @taken = false

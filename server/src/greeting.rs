@@ -29,17 +29,28 @@ impl Greeting<'_> {
             format!("  cells     {}", cells.join(", ")),
             format!("  metrics   {}", self.metrics()),
         ];
+        lines.extend(self.page().map(|page| format!("  page      {page}")));
         lines.extend(self.warnings.iter().map(|warning| format!("  warning   {warning}")));
         lines.push(self.to_try());
         lines
     }
 
     fn metrics(&self) -> String {
-        match self.metrics {
-            Some(metrics) => format!("http://{}/metrics", reachable(metrics)),
-            None if self.config.tls.is_none() => format!("http://{}/metrics", reachable(self.address)),
+        match self.web() {
+            Some(web) => format!("http://{web}/metrics"),
             None => "off: give `--metrics-listen`".into(),
         }
+    }
+
+    /// Where the page is, in a server that has one.
+    fn page(&self) -> Option<String> {
+        let web = self.web().filter(|_| cfg!(feature = "page"));
+        web.map(|web| format!("http://{web}/"))
+    }
+
+    /// Where plain HTTP is served.
+    fn web(&self) -> Option<SocketAddr> {
+        self.metrics.or_else(|| self.config.tls.is_none().then_some(self.address)).map(reachable)
     }
 
     fn to_try(&self) -> String {

@@ -10,6 +10,8 @@ pub mod grpc;
 pub mod identity;
 mod idle;
 pub mod metrics;
+#[cfg(feature = "page")]
+mod page;
 pub mod serve;
 pub mod store;
 pub mod tls;

@@ -128,7 +128,7 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     let (health, health_service) = tonic_health::server::health_reporter();
     tokio::spawn(tend(service.clone(), health.clone(), config.settled_retention_seconds, stopping.clone()));
     if let Some(listener) = metrics_listener {
-        let service = Routes::from(metrics_router(service.clone())).prepare();
+        let service = Routes::from(web_router(service.clone())).prepare();
         let connections =
             Connections { service, certificates: None, limits: config.limits, stopping: stopping.clone() };
         tokio::spawn(connections.serve(listener));
@@ -312,7 +312,7 @@ where
     let classify = ClassifyServiceServer::new(Classify(service.clone())).max_decoding_message_size(MAX_REQUEST_BYTES);
     let mut http = http_router(service.clone(), pool);
     if config.tls.is_none() {
-        http = http.merge(metrics_router(service.clone()));
+        http = http.merge(web_router(service.clone()));
     }
     Ok(Routes::from(http)
         .add_service(claims)
@@ -321,6 +321,14 @@ where
         .add_service(reflection().build_v1().map_err(|error| descriptors(&error))?)
         .add_service(reflection().build_v1alpha().map_err(|error| descriptors(&error))?)
         .prepare())
+}
+
+/// What is for people and their tools, without TLS.
+fn web_router(service: Arc<Service>) -> Router {
+    let router = metrics_router(service.clone());
+    #[cfg(feature = "page")]
+    let router = router.merge(crate::page::router(service));
+    router
 }
 
 fn metrics_router(service: Arc<Service>) -> Router {

@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 
 use self::queue::{Job, Queue};
 use self::writer::{Shared, Watch, Writer};
+use crate::audit::Recent;
 use crate::identity::Caller;
 use crate::metrics::Metrics;
 
@@ -134,6 +135,7 @@ impl Committer {
             away: Mutex::default(),
             at_work: stores.len().into(),
             metrics,
+            recent: Recent::default(),
         });
         let mut committer = Self { shared, writers: Vec::new() };
         for store in stores {
@@ -168,6 +170,11 @@ impl Committer {
     pub fn recount(&self, held_claims: usize) {
         self.shared.is_back();
         self.shared.queue.recount(held_claims);
+    }
+
+    /// What was begun and settled lately.
+    pub fn recent(&self) -> &Recent {
+        &self.shared.recent
     }
 
     /// How many commands are waiting.

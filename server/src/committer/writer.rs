@@ -36,6 +36,7 @@ pub(super) struct Shared {
     // Writers that have not found it away.
     pub(super) at_work: AtomicUsize,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) recent: audit::Recent,
 }
 
 impl Shared {
@@ -278,7 +279,7 @@ impl<S: Writable> Writer<S> {
         if !later.is_empty() {
             self.shared.queue.put_back(later);
         }
-        answer(decided, decisions);
+        answer(decided, decisions, &self.shared.recent);
     }
 
     fn fail(&mut self, error: &str, group: Vec<Job>) {
@@ -307,17 +308,16 @@ fn numbered(decision: Decision, fences: &Fences) -> Decision {
 }
 
 /// Answers, now that the decisions are durable, then tells what happened, even where a caller has gone away.
-fn answer(group: Vec<Job>, decisions: Vec<Decision>) {
-    let mut replies = Vec::with_capacity(group.len());
+fn answer(group: Vec<Job>, decisions: Vec<Decision>, recent: &audit::Recent) {
+    let (at, mut done) = (now(), Vec::with_capacity(group.len()));
     for (job, decision) in group.into_iter().zip(decisions) {
         if let Ok(Ok(reply)) = &decision {
-            replies.push((job.caller, job.command, *reply, job.tried));
+            done.extend(audit::Entry::of(at, job.caller, &job.command, reply, job.tried));
         }
         send(job.answer, decision);
     }
-    trace::together(|| {
-        replies.iter().for_each(|(caller, command, reply, tried)| audit::tell(*caller, command, reply, *tried));
-    });
+    trace::together(|| done.iter().for_each(audit::Entry::log));
+    recent.keep(done);
 }
 
 fn send(answer: oneshot::Sender<Decision>, decision: Decision) {

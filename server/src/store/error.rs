@@ -37,6 +37,9 @@ pub enum StoreError {
     /// Another server changed what had been loaded; nothing was written.
     #[error("another server changed the same rows: {0}")]
     Changed(String),
+    /// Rows are locked for longer than any server locks them; nothing was written.
+    #[error("the rows are locked by another session of the database, which is to end its transaction: {0}")]
+    Blocked(String),
     /// A group was decided on presumptions that do not hold; nothing was written.
     #[error("the group was decided on a wrong presumption: {0}")]
     Mistaken(String),

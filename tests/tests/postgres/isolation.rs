@@ -5,15 +5,8 @@ use leasehold_tests::client::{Client, Update, user};
 use leasehold_tests::postgres::Cluster;
 use leasehold_tests::server::Server;
 use tokio::runtime::Runtime;
-use tokio_postgres::{Client as Database, NoTls};
 
-use crate::{NO_SYNC, await_condition, cells, final_state, writer};
-
-fn connect(runtime: &Runtime, url: &str) -> Database {
-    let (database, connection) = runtime.block_on(tokio_postgres::connect(url, NoTls)).unwrap();
-    runtime.spawn(connection);
-    database
-}
+use crate::{NO_SYNC, await_condition, cells, connect, final_state, writer};
 
 #[test]
 fn a_late_group_that_waits_for_its_tombstone_is_turned_away() {

@@ -43,6 +43,13 @@ fn cells(count: i64) -> String {
     })
 }
 
+/// A session of somebody else's.
+fn connect(runtime: &Runtime, url: &str) -> tokio_postgres::Client {
+    let (database, connection) = runtime.block_on(tokio_postgres::connect(url, tokio_postgres::NoTls)).unwrap();
+    runtime.spawn(connection);
+    database
+}
+
 /// A writer of a database, as the server has them.
 fn writer(url: &str) -> PostgresWriter {
     let store = Runtime::new().unwrap().block_on(PostgresStore::open(&Postgres::at(url))).unwrap();

@@ -1,6 +1,7 @@
 //! Commands that go together, and servers that share a database, keep out of each other's way.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use leasehold_core::claim::ClaimState;
 use leasehold_core::invariant;
@@ -11,9 +12,9 @@ use leasehold_tests::postgres::{Bouncer, Cluster};
 use leasehold_tests::server::Server;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
-use tonic::Status;
+use tonic::{Code, Status};
 
-use crate::{NO_SYNC, await_condition, await_nobody, cells, final_state};
+use crate::{NO_SYNC, await_condition, await_nobody, cells, connect, final_state};
 
 fn server(url: &str) -> Server {
     Server::builder().config(cells(3)).arg("--store").arg(url).start().unwrap()
@@ -95,6 +96,42 @@ fn a_conflict_fails_its_own_command_only() {
     }
     assert_eq!(runtime.block_on(client.leases()).unwrap().into_iter().collect::<BTreeSet<_>>(), leases);
     assert_eq!(reason(&runtime.block_on(client.get("free-0")).unwrap_err()), "CLAIM_NOT_FOUND");
+}
+
+#[test]
+fn rows_that_a_foreign_session_locks_fail_only_those_who_want_them() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let database = cluster.database().unwrap();
+    let server = server(&cluster.url(&database));
+    let runtime = Runtime::new().unwrap();
+    let mut client = Client::over(runtime.block_on(server.connect(None)).unwrap(), 1);
+    let locked = || (0..4).map(|number| format!("locked-{number}"));
+    let lease = runtime.block_on(client.begin(create(locked()))).unwrap().lease;
+    runtime.block_on(client.settle(&lease, Outcome::Committed)).unwrap();
+    let foreign = connect(&runtime, &cluster.url(&database));
+    runtime.block_on(foreign.batch_execute("BEGIN; SELECT 1 FROM claims FOR UPDATE")).unwrap();
+
+    // More of them than the server has connections for writing.
+    let destroys = || locked().map(|name| Update { destroys: create([name]).creates, ..Update::default() });
+    let news = (0..100).map(|number| create([format!("new-{number}")]));
+    let updates = destroys().chain(news).map(|update| (client.clone(), update));
+    let asked = Instant::now();
+    let answers = runtime.block_on(begin_all(updates.collect()));
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    for (number, answer) in answers.into_iter().enumerate() {
+        match answer {
+            Err(status) if number < 4 => {
+                assert_eq!((status.code(), reason(&status).as_str()), (Code::Unavailable, "STORE_UNAVAILABLE"));
+                assert!(status.message().contains("locked by another session of the database"), "{status:?}");
+            }
+            Ok(_) if number >= 4 => {}
+            answer => panic!("{number}: {answer:?}"),
+        }
+    }
+
+    runtime.block_on(foreign.batch_execute("COMMIT")).unwrap();
+    let again = destroys().map(|update| (client.clone(), update)).collect();
+    assert!(runtime.block_on(begin_all(again)).iter().all(Result::is_ok));
 }
 
 #[test]

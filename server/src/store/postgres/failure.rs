@@ -6,12 +6,8 @@ use tokio_postgres::error::{DbError, SqlState};
 use crate::store::StoreError;
 
 /// Another transaction got there first: the same commands, decided again on what is there now, get their true answers.
-const LOST_RACES: [SqlState; 4] = [
-    SqlState::T_R_SERIALIZATION_FAILURE,
-    SqlState::T_R_DEADLOCK_DETECTED,
-    SqlState::UNIQUE_VIOLATION,
-    SqlState::LOCK_NOT_AVAILABLE,
-];
+const LOST_RACES: [SqlState; 3] =
+    [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED, SqlState::UNIQUE_VIOLATION];
 
 /// The database, or what stands before it, can't answer just now: starting, stopping, failing over, full.
 const AWAY: [SqlState; 8] = [
@@ -41,6 +37,8 @@ fn of_database(error: &DbError) -> StoreError {
     let (code, text) = (error.code(), message(error));
     if LOST_RACES.contains(code) {
         StoreError::Changed(text)
+    } else if *code == SqlState::LOCK_NOT_AVAILABLE {
+        StoreError::Blocked(text)
     } else if is_away(code) {
         StoreError::Away(text)
     } else {

@@ -51,6 +51,10 @@ use crate::committer::{Failure, Writable};
 use crate::config::Postgres;
 use crate::store::StoreError;
 
+/// How long a group waits for rows that are locked. Servers lock theirs for some milliseconds; a session that holds some for
+/// longer is a person's, or gone, and is not to hold up commands that have nothing to do with its rows.
+const LOCK_PATIENCE_MS: u64 = 500;
+
 type Result<T> = std::result::Result<T, StoreError>;
 
 /// A connection for groups of commands. Its methods block: each writer has a thread of its own.
@@ -126,7 +130,9 @@ impl PostgresWriter {
     /// The statements that begin a transaction, whose lock a retry of the group waits for.
     fn begin(&self) -> String {
         let (timeout, group) = (self.statement_timeout.as_millis(), self.group.get());
-        format!("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT begin_group({group}, {timeout})")
+        format!(
+            "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT begin_group({group}, {timeout}); SET LOCAL lock_timeout = {LOCK_PATIENCE_MS}"
+        )
     }
 
     /// Waits until a transaction whose outcome is unknown has ended, one way or the other.
@@ -231,7 +237,7 @@ impl PostgresWriter {
             numbered(&rows).map(|fences| fences.into_iter().collect())
         });
         match written {
-            Err(StoreError::Changed(why)) => mistaken(why),
+            Err(StoreError::Changed(why) | StoreError::Blocked(why)) => mistaken(why),
             written => written,
         }
     }

@@ -51,7 +51,7 @@ pub fn settle(world: &mut World) -> Result<Vec<Event>, Unrest> {
     let thresholds = calm.world.settings().thresholds;
     let longest = [thresholds.stale_after_seconds, thresholds.recent_within_seconds, thresholds.replica_lag_seconds];
     // Clocks may run slow.
-    let wait = Event::Wait { seconds: longest.into_iter().max().unwrap_or_default() * 3 };
+    let wait = Event::Wait { seconds: longest.into_iter().max().unwrap_or_default().saturating_mul(3) };
     for process in [Process::Reconciler(0), Process::Verifier, Process::Reconciler(0), Process::Verifier] {
         calm.happen(wait);
         for cell in 1..=calm.world.settings().cells {

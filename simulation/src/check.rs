@@ -60,6 +60,7 @@ pub enum Violation {
         /// The lease.
         lease: LeaseId,
         /// How it had ended, if it had.
+        #[serde(skip_serializing_if = "Option::is_none")]
         ended: Option<Outcome>,
         /// What the service said.
         told: Settled,

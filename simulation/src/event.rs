@@ -165,7 +165,42 @@ pub enum Event {
     },
 }
 
+impl Process {
+    /// Its number, where it is a worker.
+    pub fn worker(self) -> Option<u8> {
+        match self {
+            Self::Worker(number) => Some(number),
+            Self::Reconciler(_) | Self::Verifier => None,
+        }
+    }
+}
+
 impl Event {
+    /// Whether it is trouble: what nobody asks for.
+    pub fn is_fault(self) -> bool {
+        match self {
+            Self::LoseCommit { .. }
+            | Self::Drop(_)
+            | Self::Duplicate(_)
+            | Self::TimeOut { .. }
+            | Self::Crash { .. }
+            | Self::Disconnect { .. }
+            | Self::RestartDatabase { .. }
+            | Self::Partition { .. }
+            | Self::StopService
+            | Self::Drift { .. } => true,
+            Self::Save { .. }
+            | Self::Step { .. }
+            | Self::FinishCommit { .. }
+            | Self::Deliver(_)
+            | Self::Heal { .. }
+            | Self::StartService
+            | Self::Replicate { .. }
+            | Self::Forget
+            | Self::Wait { .. } => false,
+        }
+    }
+
     /// The message that it is about.
     pub fn message(self) -> Option<MessageId> {
         match self {

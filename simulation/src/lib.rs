@@ -21,7 +21,8 @@
 //! settled; cells send no keys, databases have no guard, verifiers do not tell how old something is. [`plans`] has for
 //! each rule a small world that breaks without it.
 //!
-//! **For a page:** [`scenarios`] to watch, [`player::Player`] to play them, [`view::View`] to draw.
+//! **For a page:** [`scenarios`] to watch, [`player::Player`] to play them, [`view::View`] to draw what there is, and
+//! [`timeline::Timeline`] what has happened, in [`words`].
 
 pub mod calm;
 pub mod check;
@@ -42,9 +43,11 @@ pub mod scheduler;
 pub mod script;
 pub mod service;
 pub mod settings;
+pub mod timeline;
 pub mod touched;
 pub mod trace;
 pub mod verifier;
 pub mod view;
+pub mod words;
 pub mod worker;
 pub mod world;

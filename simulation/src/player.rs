@@ -1,8 +1,10 @@
 //! A run that is watched: played, stepped back, scrubbed, and bent by what its watcher lets happen.
 
+use crate::calm::{self, Unrest};
 use crate::event::Event;
 use crate::scheduler::Chance;
 use crate::settings::{BadSettings, Settings};
+use crate::timeline::{Beginning, Timeline};
 use crate::trace::{BadTrace, Trace};
 use crate::world::{Impossible, World};
 
@@ -19,6 +21,7 @@ pub struct Player {
     /// The worlds after 0, 64, 128, … events.
     kept: Vec<World>,
     chance: Chance,
+    timeline: Timeline,
 }
 
 impl Player {
@@ -29,7 +32,8 @@ impl Player {
     pub fn new(settings: Settings) -> Result<Self, BadSettings> {
         let world = World::new(settings.clone())?;
         let chance = Chance::new(&settings);
-        Ok(Self { settings, events: Vec::new(), position: 0, kept: vec![world.clone()], world, chance })
+        let kept = vec![world.clone()];
+        Ok(Self { settings, events: Vec::new(), position: 0, kept, world, chance, timeline: Timeline::default() })
     }
 
     /// A run that was recorded, at its start. All of it is replayed once, so that no event is found impossible later.
@@ -58,6 +62,11 @@ impl Player {
     /// Every event of the run, those after the position too.
     pub fn events(&self) -> &[Event] {
         &self.events
+    }
+
+    /// What happened in the run, after the position too.
+    pub fn timeline(&self) -> &Timeline {
+        &self.timeline
     }
 
     /// The run as a trace.
@@ -99,19 +108,50 @@ impl Player {
     /// # Errors
     /// It can't happen; nothing has changed.
     pub fn apply(&mut self, event: Event) -> Result<(), Impossible> {
+        let beginning = Beginning::of(&self.world, event);
         self.world.apply(event)?;
-        self.happened(event);
+        self.happened(beginning, event);
         Ok(())
     }
 
     /// Lets chance have something happen at the position. What was to happen after it is gone.
-    pub fn play(&mut self) -> Event {
-        let event = self.chance.step(&mut self.world);
-        self.happened(event);
-        event
+    ///
+    /// # Errors
+    /// Nothing can happen any more: the world has come to its end.
+    pub fn play(&mut self) -> Result<Event, Impossible> {
+        let event = self.chance.choose(&self.world);
+        self.apply(event)?;
+        Ok(event)
     }
 
-    fn happened(&mut self, event: Event) {
+    /// Lets chance have so many things happen, up to the run's first violation or the end of the world. How many have
+    /// happened.
+    pub fn play_on(&mut self, events: u32) -> u32 {
+        let was_violated = self.world.violation().is_some();
+        let mut played = 0;
+        while played < events && (was_violated || self.world.violation().is_none()) && self.play().is_ok() {
+            played += 1;
+        }
+        played
+    }
+
+    /// Ends all trouble at the position, and lets everybody come to rest. How many events that took. What was to happen
+    /// after it is gone.
+    ///
+    /// # Errors
+    /// It goes on for ever; nothing has changed.
+    pub fn settle(&mut self) -> Result<usize, Unrest> {
+        let events = calm::settle(&mut self.world.clone())?;
+        for event in &events {
+            let applied = self.apply(*event);
+            debug_assert_eq!(applied, Ok(()), "it happened to the same world");
+        }
+        Ok(events.len())
+    }
+
+    fn happened(&mut self, beginning: Beginning, event: Event) {
+        self.timeline.cut(self.position);
+        self.timeline.record(beginning, &self.world, event);
         self.events.truncate(self.position);
         self.kept.truncate(self.position / KEPT_EVERY + 1);
         self.events.push(event);

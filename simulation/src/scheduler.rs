@@ -43,18 +43,17 @@ impl Chance {
 
     /// Draws something that can happen, and lets it happen.
     pub fn step(&mut self, world: &mut World) -> Event {
-        for _ in 0..DRAWS {
-            if let Some(event) = self.draw(world)
-                && world.apply(event).is_ok()
-            {
-                return event;
-            }
-        }
-        // Time can always pass, but for the end of the world.
-        let event = Event::Wait { seconds: 1 };
-        let passed = world.apply(event);
-        debug_assert!(passed.is_ok(), "the world has come to its end");
+        let event = self.choose(world);
+        let happened = world.apply(event);
+        debug_assert!(happened.is_ok(), "the world has come to its end");
         event
+    }
+
+    /// Draws something that can happen.
+    pub fn choose(&mut self, world: &World) -> Event {
+        let drawn = (0..DRAWS).find_map(|_| self.draw(world).filter(|event| world.is_possible(*event)));
+        // Time can always pass, but for the end of the world.
+        drawn.unwrap_or(Event::Wait { seconds: 1 })
     }
 
     fn below(&mut self, bound: u32) -> u32 {

@@ -5,6 +5,7 @@ use leasehold_core::reconcile::Settled;
 use leasehold_core::table::{ClaimEvent, ClaimStatus, LeaseEvent, LeaseStatus};
 use smallvec::SmallVec;
 
+use crate::database::TooLate;
 use crate::network::MessageId;
 
 /// Why the service has written something.
@@ -69,6 +70,8 @@ pub struct Touched {
     pub answered: SmallVec<[Answered; 1]>,
     /// Whether a save was refused because of its own first try.
     pub is_own_obstacle: bool,
+    /// Why a database has refused a COMMIT.
+    pub refused: Option<TooLate>,
     /// Messages sent.
     pub sent: SmallVec<[MessageId; 2]>,
 }
@@ -81,6 +84,7 @@ impl Touched {
         self.fired.clear();
         self.answered.clear();
         self.is_own_obstacle = false;
+        self.refused = None;
         self.sent.clear();
     }
 

@@ -1,9 +1,11 @@
 //! A world as a page shows it: plain values, with names instead of numbers, and what the last event has changed.
 
+use std::fmt::Debug;
+
 use leasehold_core::claim::{Claim, Record};
 use leasehold_core::lease::LeaseId;
 use leasehold_core::reconcile::{Step, Summary};
-use leasehold_core::table::{CLAIM, ClaimStatus, LEASE, LeaseStatus};
+use leasehold_core::table::{CLAIM, ClaimStatus, Edge, LEASE, LeaseStatus};
 use leasehold_core::time::Timestamp;
 use leasehold_core::verify;
 use serde::Serialize;
@@ -43,6 +45,7 @@ pub struct View {
     /// What the last event has changed.
     pub changed: Changed,
     /// What does not hold, and the same in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub violation: Option<(Violation, String)>,
 }
 
@@ -56,10 +59,13 @@ pub struct ClaimView {
     /// Where it stands, as the engine's table calls it.
     pub status: String,
     /// The row that it comes from; of a replace, the new one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub row: Option<u32>,
     /// Of a replace, the row that it came from before.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub row_before: Option<u32>,
     /// The lease that holds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseId>,
     /// When it last changed, in microseconds since the start.
     pub updated_micros: u64,
@@ -141,6 +147,7 @@ pub struct TransactionView {
     /// What it writes: row, name before, name after.
     pub writes: Vec<(u32, Option<String>, Option<String>)>,
     /// The lease whose row it writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseId>,
 }
 
@@ -148,14 +155,18 @@ pub struct TransactionView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WorkerView {
     /// What it is to save.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<Change>,
     /// What it does next.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
     /// Its lease.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseId>,
     /// Whether it can take a step.
     pub is_ready: bool,
     /// What it told the last user.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub told: Option<Told>,
 }
 
@@ -163,10 +174,12 @@ pub struct WorkerView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ReconcilerView {
     /// What it does next, where it is at a run.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<Step>,
     /// Whether it waits for the service.
     pub is_waiting: bool,
     /// What the last run did.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<Summary>,
 }
 
@@ -174,10 +187,12 @@ pub struct ReconcilerView {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VerifierView {
     /// What it does next, where it is at a run.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<&'static str>,
     /// Whether it waits for the service.
     pub is_waiting: bool,
     /// What the last run saw and did.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<verify::Report>,
 }
 
@@ -210,6 +225,7 @@ pub struct FiredView {
     /// The name or the lease.
     pub of: String,
     /// Its place in the engine's table; none where a rule that is off let happen what the table lacks.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub edge: Option<usize>,
     /// Where it stood.
     pub from: String,
@@ -217,6 +233,45 @@ pub struct FiredView {
     pub event: String,
     /// Where it stands.
     pub to: String,
+}
+
+/// An edge of one of the engine's tables: from a state, by an event, to a state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct EdgeView {
+    /// Where the machine stands.
+    pub from: String,
+    /// What happens.
+    pub event: String,
+    /// Where it stands then.
+    pub to: String,
+}
+
+/// The engine's tables, in the order in which [`FiredView::edge`] counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Tables {
+    /// Of a claim.
+    pub claim: Vec<EdgeView>,
+    /// Of a lease.
+    pub lease: Vec<EdgeView>,
+}
+
+impl Tables {
+    /// The engine's own.
+    pub fn new() -> Self {
+        Self { claim: CLAIM.iter().map(EdgeView::of).collect(), lease: LEASE.iter().map(EdgeView::of).collect() }
+    }
+}
+
+impl Default for Tables {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl EdgeView {
+    fn of<S: Debug, E: Debug>(edge: &Edge<S, E>) -> Self {
+        Self { from: format!("{:?}", edge.from), event: format!("{:?}", edge.event), to: format!("{:?}", edge.to) }
+    }
 }
 
 /// What an event has changed.
@@ -361,7 +416,7 @@ fn reconcilers(cell: &Cell) -> Vec<ReconcilerView> {
     reconcilers.collect()
 }
 
-fn verifier_step(run: &Run) -> &'static str {
+pub(crate) fn verifier_step(run: &Run) -> &'static str {
     match run.machine.step() {
         _ if run.lease().is_some() => "commit",
         verify::Step::FindBound { .. } => "find_bound",
@@ -388,7 +443,7 @@ fn message(world: &World, message: &Message) -> MessageView {
     }
 }
 
-fn says(payload: &Payload) -> String {
+pub(crate) fn says(payload: &Payload) -> String {
     match payload {
         Payload::Request(Request::Begin { update, .. }) => {
             let names = |claims: &[leasehold_core::batch::ClaimRequest]| {
@@ -417,7 +472,7 @@ fn says(payload: &Payload) -> String {
     }
 }
 
-fn fired(world: &World, fired: &Fired) -> FiredView {
+pub(crate) fn fired(world: &World, fired: &Fired) -> FiredView {
     match *fired {
         Fired::Claim { name, from, event, to } => FiredView {
             machine: "claim",

@@ -368,6 +368,7 @@ impl World {
         if tx.state == TransactionState::Committing {
             at.workers.get_mut(usize::from(worker)).into_iter().for_each(|worker| worker.committed(result));
         }
+        self.touched.refused = result.err();
         if let (Ok(()), Some(lease)) = (result, tx.lease)
             && let Some(ghost) = self.ghosts.lease_mut(lease.lease)
         {
@@ -424,12 +425,17 @@ impl World {
         }
     }
 
-    /// Hands an answer to the process that called, if it still waits for it.
-    fn hand_over(&mut self, id: MessageId, answer: &Answer) {
+    /// Whether a process waits for this message, as the answer to its last call.
+    pub fn is_awaited(&self, id: MessageId) -> bool {
         // Numbers of calls begin again after a million.
         let last = |line: Line| MessageId::request(id.cell(), id.process(), line.made).call();
-        let is_awaited = |line: Line| line.is_waiting && last(line) == id.call();
-        if !self.line(id.cell(), id.process()).is_some_and(is_awaited) {
+        let is_last = |line: Line| line.is_waiting && last(line) == id.call();
+        id.is_answer() && self.line(id.cell(), id.process()).is_some_and(is_last)
+    }
+
+    /// Hands an answer to the process that called, if it still waits for it.
+    fn hand_over(&mut self, id: MessageId, answer: &Answer) {
+        if !self.is_awaited(id) {
             return;
         }
         if let Answer::Refused { is_own_obstacle: true, .. } = answer {

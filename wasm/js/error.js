@@ -1,6 +1,6 @@
 /** What every call of the package throws. */
 export class LeaseholdError extends Error {
-    constructor(code, message, details) {
+    constructor(code, message, details = []) {
         super(message);
         this.name = "LeaseholdError";
         this.code = code;

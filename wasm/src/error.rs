@@ -1,12 +1,7 @@
 //! `LeaseholdError`, thrown for whatever goes wrong. Its class is written in JavaScript, since Rust can't extend `Error`.
 
-use leasehold_bindings::DetailedError;
-use leasehold_bindings::reconcile::OutOfTurn;
-use serde::Serialize;
 use wasm_bindgen::JsValue;
 use wasm_bindgen::prelude::wasm_bindgen;
-
-use crate::value;
 
 #[wasm_bindgen(raw_module = "../js/error.js")]
 extern "C" {
@@ -27,20 +22,11 @@ impl Thrown {
     }
 
     pub(crate) fn new(code: &'static str, message: &str) -> Self {
-        DetailedError { code, message: message.into(), details: Vec::new() }.into()
+        Self::detailed(code, message, JsValue::UNDEFINED)
     }
-}
 
-impl From<DetailedError> for Thrown {
-    fn from(error: DetailedError) -> Self {
-        let details = error.details.serialize(&value::SERIALIZER).unwrap_or(JsValue::UNDEFINED);
-        Self(LeaseholdError::new(error.code, &error.message, details).into())
-    }
-}
-
-impl From<OutOfTurn> for Thrown {
-    fn from(error: OutOfTurn) -> Self {
-        DetailedError::from(error).into()
+    pub(crate) fn detailed(code: &'static str, message: &str, details: JsValue) -> Self {
+        Self(LeaseholdError::new(code, message, details).into())
     }
 }
 

@@ -16,7 +16,18 @@ use toolchain::Toolchain;
 /// The package of the workspace, as its file is called.
 const CRATE: &str = "leasehold_wasm";
 
-/// Builds `wasm/pkg`: the wasm file, its JavaScript and its types.
+/// A wasm file of the package.
+struct Part {
+    /// As the file is called.
+    name: &'static str,
+    /// The feature of the crate that makes it.
+    feature: &'static str,
+}
+
+const PARTS: &[Part] =
+    &[Part { name: "leasehold", feature: "engine" }, Part { name: "simulation", feature: "simulation" }];
+
+/// Builds `wasm/pkg`: the wasm files, their JavaScript and their types.
 ///
 /// # Errors
 /// When no toolchain can be had, or the build fails.
@@ -24,17 +35,27 @@ pub(crate) async fn build() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let (directory, package) = (root.join("wasm"), root.join("wasm/pkg"));
     run(as_a_person("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(&directory)).await?;
-    let compiled = compile(&Toolchain::find().await?, &root).await?;
-    bind(&compiled, &package).context("cannot write the package's JavaScript")?;
-    let file = package.join("leasehold_bg.wasm");
-    // A seventh of the size, most of it runs of zeros in Unicode's tables.
-    let mut optimizer = as_a_person(directory.join("node_modules/.bin/wasm-opt"));
-    run(optimizer.arg("-Oz").arg(&file).arg("--output").arg(&file).current_dir(&directory)).await?;
-    println!("wasm/pkg/leasehold_bg.wasm: {:.0} KB", std::fs::metadata(&file)?.len() as f64 / 1e3);
+    let toolchain = Toolchain::find().await?;
+    if package.exists() {
+        std::fs::remove_dir_all(&package)?;
+    }
+    for part in PARTS {
+        let compiled = compile(&toolchain, &root, part).await?;
+        bind(&compiled, &package, part).context("cannot write the package's JavaScript")?;
+        optimize(&directory, &package.join(format!("{}_bg.wasm", part.name))).await?;
+    }
     Ok(())
 }
 
-async fn compile(toolchain: &Toolchain, root: &Path) -> Result<PathBuf> {
+async fn optimize(directory: &Path, file: &Path) -> Result<()> {
+    // A seventh of the size, most of it runs of zeros in Unicode's tables.
+    let mut optimizer = as_a_person(directory.join("node_modules/.bin/wasm-opt"));
+    run(optimizer.arg("-Oz").arg(file).arg("--output").arg(file).current_dir(directory)).await?;
+    println!("{}: {:.0} KB", file.display(), std::fs::metadata(file)?.len() as f64 / 1e3);
+    Ok(())
+}
+
+async fn compile(toolchain: &Toolchain, root: &Path, part: &Part) -> Result<PathBuf> {
     // Of its own, since nothing of it serves another build, and another build need not wait for it.
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from).join("wasm");
     let mut cargo = as_a_person(toolchain.cargo());
@@ -43,6 +64,9 @@ async fn compile(toolchain: &Toolchain, root: &Path) -> Result<PathBuf> {
         "--locked",
         "--package",
         "leasehold-wasm",
+        "--no-default-features",
+        "--features",
+        part.feature,
         "--profile",
         "wasm",
         "--target",
@@ -61,13 +85,11 @@ async fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Replaces what the package had before.
-fn bind(compiled: &Path, package: &Path) -> Result<()> {
-    if package.exists() {
-        std::fs::remove_dir_all(package)?;
-    }
+fn bind(compiled: &Path, package: &Path, part: &Part) -> Result<()> {
     let mut bindgen = Bindgen::new();
-    bindgen.input_path(compiled).out_name("leasehold").web(true)?.typescript(true);
+    bindgen.input_path(compiled).out_name(part.name).web(true)?.typescript(true);
+    // Else nothing says to browsers and bundlers where the file is.
+    bindgen.omit_default_module_path(false);
     bindgen.remove_name_section(true).remove_producers_section(true);
     bindgen.generate(package)
 }

@@ -6,9 +6,9 @@ use leasehold_bindings::{Answer, Call, Catalogue, Claim, SourceKey, call};
 use wasm_bindgen::prelude::wasm_bindgen;
 use wasm_bindgen::{JsCast, JsValue};
 
-use crate::claims::ClaimObject;
+use super::claims::ClaimObject;
+use super::value;
 use crate::error::Thrown;
-use crate::value;
 
 static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::default);
 

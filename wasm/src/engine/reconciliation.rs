@@ -5,8 +5,8 @@ use leasehold_bindings::reconcile::{self, Step};
 use wasm_bindgen::prelude::wasm_bindgen;
 use wasm_bindgen::{JsCast, JsValue};
 
+use super::value;
 use crate::error::Thrown;
-use crate::value;
 
 #[wasm_bindgen]
 extern "C" {

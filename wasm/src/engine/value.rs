@@ -8,7 +8,7 @@ use wasm_bindgen::JsValue;
 use crate::error::Thrown;
 
 /// Integers of 64 bits as `bigint`, whatever their size.
-pub(crate) const SERIALIZER: Serializer = Serializer::new().serialize_large_number_types_as_bigints(true);
+pub(super) const SERIALIZER: Serializer = Serializer::new().serialize_large_number_types_as_bigints(true);
 
 /// Of counts, which no run gets out of what a `number` holds.
 const COUNTS: Serializer = Serializer::new();
@@ -17,7 +17,7 @@ const COUNTS: Serializer = Serializer::new();
 ///
 /// # Errors
 /// The value does not have the form that its type says.
-pub(crate) fn read<T: DeserializeOwned>(value: JsValue) -> Result<T, Thrown> {
+pub(super) fn read<T: DeserializeOwned>(value: JsValue) -> Result<T, Thrown> {
     serde_wasm_bindgen::from_value(value).map_err(Thrown::invalid)
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn read<T: DeserializeOwned>(value: JsValue) -> Result<T, Thrown> {
 ///
 /// # Errors
 /// The value has no form there, which none of ours lacks.
-pub(crate) fn write(value: &impl Serialize) -> Result<JsValue, Thrown> {
+pub(super) fn write(value: &impl Serialize) -> Result<JsValue, Thrown> {
     value.serialize(&SERIALIZER).map_err(Thrown::invalid)
 }
 
@@ -33,6 +33,6 @@ pub(crate) fn write(value: &impl Serialize) -> Result<JsValue, Thrown> {
 ///
 /// # Errors
 /// See [`write`].
-pub(crate) fn write_counts(value: &impl Serialize) -> Result<JsValue, Thrown> {
+pub(super) fn write_counts(value: &impl Serialize) -> Result<JsValue, Thrown> {
     value.serialize(&COUNTS).map_err(Thrown::invalid)
 }

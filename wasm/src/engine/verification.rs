@@ -7,10 +7,10 @@ use serde_bytes::ByteBuf;
 use wasm_bindgen::JsCast;
 use wasm_bindgen::prelude::wasm_bindgen;
 
-use crate::claims::{ClaimObject, source_bytes};
-use crate::columns::{self, RecordColumns, RowColumns};
+use super::claims::{ClaimObject, source_bytes};
+use super::columns::{self, RecordColumns, RowColumns};
+use super::value;
 use crate::error::Thrown;
-use crate::value;
 
 #[wasm_bindgen]
 extern "C" {

@@ -13,7 +13,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("server", &["core", "proto"]),
     ("simulation", &["core"]),
     ("tests", &["core", "proto", "server"]),
-    ("wasm", &["bindings"]),
+    ("wasm", &["bindings", "simulation"]),
     ("xtask", &["core", "proto", "server", "tests"]),
 ];
 

@@ -1,0 +1,8 @@
+// Node reads the wasm file from the disk.
+import { readFileSync } from "node:fs";
+
+import { initSync } from "../../pkg/simulation.js";
+
+initSync({ module: readFileSync(new URL("../../pkg/simulation_bg.wasm", import.meta.url)) });
+
+export * from "./api.js";

@@ -1,0 +1,315 @@
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { describe, it } from "node:test";
+
+import {
+    type Allowance,
+    type Arrow,
+    type CellView,
+    type Changed,
+    type ClaimView,
+    type Clock,
+    type Entry,
+    type Event,
+    Explorer,
+    type FiredView,
+    LeaseholdError,
+    type LeaseRowView,
+    type LeaseView,
+    type MessageView,
+    type Plan,
+    type Progress,
+    type Rates,
+    type ReconcilerSummary,
+    type ReconcilerView,
+    type Rule,
+    rules,
+    ruleWorld,
+    type RowView,
+    type Scenario,
+    scenarios,
+    type Settings,
+    Simulation,
+    type Thresholds,
+    type Trace,
+    transitionTables,
+    type TransactionView,
+    type VerifierReport,
+    type VerifierView,
+    type View,
+    type WorkerView,
+} from "leasehold/simulation";
+
+import { thrownBy } from "./support.js";
+
+interface Golden {
+    settings: Partial<Settings>;
+    events: number;
+    runs: { seed: number; trace: string; world: string }[];
+}
+
+const golden = JSON.parse(
+    readFileSync(new URL("../../../simulation/tests/golden.json", import.meta.url), "utf8"),
+) as Golden;
+const sha256 = (text: string): string => createHash("sha256").update(text).digest("hex");
+
+/** A run of chance with all kinds of trouble. */
+function played(seed: number, events: number, others: Partial<Settings> = {}): Simulation {
+    const run = new Simulation({ ...golden.settings, seed, ...others });
+    run.play(events);
+    return run;
+}
+
+/** The median time of a call, in milliseconds. */
+function medianMillis(call: (round: number) => unknown): number {
+    const times = Array.from({ length: 41 }, (_, round) => {
+        const start = performance.now();
+        call(round);
+        return performance.now() - start;
+    });
+    return times.sort((a, b) => a - b)[20] ?? NaN;
+}
+
+describe("a run", () => {
+    it("is the same as natively, byte for byte, and so is the world that it leads to", () => {
+        const runs = golden.runs.map(({ seed }) => {
+            const run = played(seed, golden.events);
+            return { seed, trace: sha256(run.trace()), world: sha256(JSON.stringify(run.view())) };
+        });
+        assert.deepEqual(runs, golden.runs);
+        assert.equal(runs.length, 3);
+    });
+
+    it("is stepped, scrubbed, loaded and bent", () => {
+        const run = played(5, 300);
+        assert.deepEqual([run.position, run.length], [300, 300]);
+        const end = run.view();
+        assert.ok(run.back());
+        assert.equal(run.position, 299);
+        assert.ok(run.step());
+        assert.deepEqual(run.view(), end);
+        assert.equal(run.step(), false);
+        run.seek(0);
+        assert.equal(run.back(), false);
+        run.seek(1e6);
+        assert.equal(run.position, 300);
+
+        const again = Simulation.load(run.trace());
+        assert.deepEqual([again.position, again.length], [0, 300]);
+        assert.deepEqual(again.entries(0, 300), run.entries(0, 300));
+        again.seek(100);
+        again.apply({ wait: { seconds: 60 } });
+        assert.deepEqual([again.position, again.length], [101, 101]);
+        assert.deepEqual((JSON.parse(again.trace()) as Trace).events.at(-1), { wait: { seconds: 60 } });
+        assert.equal(again.entries(0, 1000).at(-1)?.says, "time passes: 1 minute");
+        const settled = again.settle();
+        assert.equal(again.length, 101 + settled);
+        assert.deepEqual([again.view().messages, again.marks().violation], [[], undefined]);
+    });
+
+    it("tells before what comes of an event", () => {
+        const run = new Simulation({ cells: 1 });
+        const event: Event = { save: { cell: 1, worker: 0, change: { create: 0 } } };
+        assert.equal(run.describe(event), "a user of cell 1 asks worker 0 to create alice");
+        assert.equal(run.length, 0);
+        run.apply(event);
+        assert.deepEqual(run.possible().includes("stop_service"), true);
+        for (const possible of run.possible()) {
+            const words = run.describe(possible);
+            const fork = Simulation.load(run.trace());
+            fork.seek(1);
+            fork.apply(possible);
+            assert.equal(fork.entries(1, 2)[0]?.says, words);
+        }
+    });
+
+    it("is fast enough to be scrubbed at 60 frames a second, at 10,000 events", (context) => {
+        const run = played(5, 10_000);
+        const millis = medianMillis((round) => {
+            run.seek((round * 7919) % 10_000);
+            run.view();
+            const top = Math.max(0, run.position - 30);
+            run.entries(top, top + 60);
+            run.arrows(top, top + 60);
+        });
+        context.diagnostic(`a frame takes ${millis.toFixed(2)} ms`);
+        assert.ok(millis < 8, `${millis} ms`);
+    });
+});
+
+/** Every member is listed, and every one that is listed is seen. */
+function seen<T extends object>(members: Record<keyof T, true>, objects: readonly (T | undefined)[]): void {
+    const keys = new Set(objects.flatMap((object) => Object.keys(object ?? {})));
+    assert.deepEqual([...keys].sort(), Object.keys(members).sort());
+}
+
+it("objects have the members that their types say", () => {
+    const runs = [played(1, 3000), played(3, 20_000, { rules_off: ["settled_lease_memory"] })];
+    const views = runs.flatMap((run) => {
+        const positions = Array.from({ length: run.length + 1 }, (_, position) => position);
+        return positions.map((position) => (run.seek(position), run.view()));
+    });
+    const cells = views.flatMap((view) => view.cells);
+    const t = true;
+    seen<View>(
+        { events: t, now_micros: t, names: t, is_up: t, claims: t, leases: t, cells: t, messages: t, fired: t, changed: t, violation: t },
+        views,
+    );
+    seen<ClaimView>(
+        { name: t, cell: t, status: t, row: t, row_before: t, lease: t, updated_micros: t },
+        views.flatMap((view) => view.claims),
+    );
+    seen<LeaseView>(
+        { lease: t, number: t, cell: t, status: t, fence: t, age_micros: t, names: t },
+        views.flatMap((view) => view.leases),
+    );
+    seen<MessageView>(
+        { id: t, cell: t, process: t, is_answer: t, copy: t, says: t, sent_micros: t, can_arrive: t },
+        views.flatMap((view) => view.messages),
+    );
+    seen<FiredView>(
+        { machine: t, of: t, edge: t, from: t, event: t, to: t },
+        views.flatMap((view) => view.fired),
+    );
+    seen<Changed>({ names: t, leases: t, sent: t }, views.map((view) => view.changed));
+    seen<CellView>(
+        { cell: t, mode: t, is_cut_off: t, clock_ahead_micros: t, rows: t, lease_rows: t, transactions: t, workers: t, reconcilers: t, verifier: t },
+        cells,
+    );
+    seen<RowView>({ row: t, name: t, age_micros: t, is_stray: t }, cells.flatMap((cell) => cell.rows));
+    seen<LeaseRowView>({ lease: t, age_micros: t }, cells.flatMap((cell) => cell.lease_rows));
+    seen<TransactionView>({ worker: t, state: t, writes: t, lease: t }, cells.flatMap((cell) => cell.transactions));
+    seen<WorkerView>({ change: t, phase: t, lease: t, is_ready: t, told: t }, cells.flatMap((cell) => cell.workers));
+    const reconcilers = cells.flatMap((cell) => cell.reconcilers);
+    seen<ReconcilerView>({ step: t, is_waiting: t, last: t }, reconcilers);
+    seen<ReconcilerSummary>(
+        { leases_seen: t, committed: t, rolled_back: t, settled_meanwhile: t, looked_up: t, forgotten: t, lost: t, rows_deleted: t, failed: t, incomplete: t },
+        reconcilers.map(({ last }) => last),
+    );
+    seen<VerifierView>({ step: t, is_waiting: t, last: t }, cells.map((cell) => cell.verifier));
+    seen<VerifierReport>(
+        {
+            dry_run: t, pages: t, rows: t, claims: t, records: t, updates: t, rows_recent: t, records_recent: t,
+            records_held: t, missing: t, different: t, extra: t, created: t, replaced: t, destroyed: t, gone: t,
+            invalid: t, other_cell: t, other_row: t, busy: t, changed: t, recent: t, failed: t,
+        },
+        cells.map((cell) => cell.verifier.last),
+    );
+    seen<Entry>(
+        { position: t, event: t, at_micros: t, says: t, lane: t, sent: t, arrived: t, lost: t, fired: t, fault: t, violation: t },
+        runs.flatMap((run) => run.entries(0, run.length)),
+    );
+    seen<Arrow>(
+        { id: t, from: t, to: t, says: t, lease: t, sent: t, ended: t, how: t },
+        runs.flatMap((run) => run.arrows(0, run.length)),
+    );
+    const settings = new Simulation().settings();
+    seen<Settings>(
+        { seed: t, cells: t, workers: t, reconcilers: t, names: t, modes: t, clocks: t, rules_off: t, thresholds: t, step_micros: t, rates: t },
+        [settings],
+    );
+    seen<Clock>({ ahead_seconds: t, fast_ppm: t }, settings.clocks);
+    seen<Rates>(
+        { save: t, step: t, deliver: t, drop: t, duplicate: t, time_out: t, crash: t, disconnect: t, partition: t, restart: t, wait: t, drift: t },
+        [settings.rates],
+    );
+    seen<Thresholds>(
+        {
+            stale_after_seconds: t, commit_within_seconds: t, transaction_within_seconds: t,
+            recent_within_seconds: t, remember_within_seconds: t, replica_lag_seconds: t,
+        },
+        [settings.thresholds],
+    );
+});
+
+describe("scenarios, rules and tables", () => {
+    it("every scenario can be played, and says what to watch", () => {
+        const all = scenarios();
+        seen<Scenario>({ id: true, title: true, watch: true, end: true, trace: true }, all);
+        assert.ok(all.length >= 13);
+        for (const scenario of all) {
+            const run = Simulation.load(JSON.stringify(scenario.trace));
+            run.seek(run.length);
+            const view = run.view();
+            const atRest = view.claims.filter(({ status }) => status === "Active");
+            const claims = atRest.map(({ name, cell, row }) => [view.names.indexOf(name), cell, row]);
+            assert.deepEqual(claims, scenario.end.claims, scenario.id);
+            assert.equal(run.marks().violation, undefined);
+        }
+    });
+
+    it("the tables are those that fired edges count in", () => {
+        const tables = transitionTables();
+        assert.deepEqual([tables.claim.length, tables.lease.length], [9, 5]);
+        const fired = played(1, 2000).entries(0, 2000).flatMap((entry) => entry.fired);
+        assert.ok(fired.length > 100);
+        for (const { machine, edge, from, event, to } of fired) {
+            assert.deepEqual(tables[machine][edge ?? NaN], { from, event, to });
+        }
+    });
+
+    it("without a rule its world breaks, and with it nothing does", () => {
+        const all = rules();
+        assert.equal(all.length, 7);
+        for (const { rule, summary } of all) {
+            assert.ok(summary.length > 20);
+            const plan: Plan = ruleWorld(rule);
+            assert.deepEqual(plan.settings.rules_off, [rule]);
+            const found = explored(plan).found();
+            assert.ok(found, rule);
+            const run = Simulation.load(found.trace);
+            assert.equal(run.marks().violation, run.length - 1);
+            assert.equal(run.entries(run.length - 1, run.length)[0]?.violation, found.violation);
+        }
+        const kept = ruleWorld("replay_keys");
+        kept.settings.rules_off = [];
+        const explorer = explored(kept);
+        assert.equal(explorer.found(), undefined);
+        const progress = explorer.progress();
+        assert.ok(progress.is_finished && !progress.is_cut_off);
+        seen<Progress>({ states: true, events: true, depth: true, open: true, is_cut_off: true, is_finished: true }, [progress]);
+        seen<Allowance>(
+            { drops: true, duplicates: true, time_outs: true, crashes: true, disconnects: true, stops: true, waits: true, reconciliations: true, verifications: true },
+            [kept.allowance],
+        );
+    });
+
+    it("a violation by chance is minimised", () => {
+        const run = played(3, 20_000, { rules_off: ["settled_lease_memory"] });
+        assert.equal(run.marks().violation, run.length - 1);
+        const minimal = run.minimise();
+        assert.ok(minimal !== undefined);
+        const shorter = Simulation.load(minimal);
+        assert.ok(shorter.length < 40 && shorter.marks().violation === shorter.length - 1);
+        assert.equal(new Simulation().minimise(), undefined);
+    });
+});
+
+function explored(plan: Plan): Explorer {
+    const explorer = new Explorer(plan);
+    while (explorer.explore(1000));
+    return explorer;
+}
+
+describe("what is thrown", () => {
+    const codeOf = (call: () => unknown): string => thrownBy(call).code;
+
+    it("names what is wrong, and changes nothing", () => {
+        const run = played(1, 50);
+        const before = run.trace();
+        assert.equal(codeOf(() => run.apply("start_service")), "IMPOSSIBLE");
+        assert.equal(codeOf(() => run.apply({ wait: { seconds: -1 } })), "INVALID_ARGUMENT");
+        assert.equal(codeOf(() => run.apply({ wait: { hours: 1 } } as unknown as Event)), "INVALID_ARGUMENT");
+        assert.equal(codeOf(() => run.apply(undefined as unknown as Event)), "INVALID_ARGUMENT");
+        assert.equal(codeOf(() => run.apply(1n as unknown as Event)), "INVALID_ARGUMENT");
+        assert.equal(run.trace(), before);
+        assert.match(thrownBy(() => new Simulation({ cells: 99 })).message, /`cells` is 99: say 1 to 8/u);
+        assert.equal(codeOf(() => new Simulation({ seed: 2 ** 53 })), "INVALID_ARGUMENT");
+        assert.equal(codeOf(() => Simulation.load("{}")), "INVALID_TRACE");
+        assert.equal(codeOf(() => ruleWorld("no_such_rule" as Rule)), "INVALID_ARGUMENT");
+        assert.equal(codeOf(() => new Explorer({} as Plan)), "INVALID_ARGUMENT");
+        assert.deepEqual(thrownBy(() => Simulation.load("{}")).details, []);
+        assert.ok(thrownBy(() => Simulation.load("{}")) instanceof LeaseholdError);
+    });
+});

@@ -14,7 +14,9 @@ mod postgres;
 mod row;
 mod saves_postgres_vs_pgbench;
 mod saves_vs_etcd;
+mod script;
 mod server;
+mod simulation;
 mod ten_million;
 mod verify_ruby_vs_plain;
 
@@ -106,6 +108,10 @@ enum Name {
     LeasesAfterMillion,
     /// Claims a second that a verification compares from Ruby, beside the algorithm in plain Ruby
     VerifyRubyVsPlain,
+    /// Events a second that the simulation plays natively, each of them checked, beside the 500,000 asked for
+    SimulationNative,
+    /// The same through the wasm file in Node, put into words and kept, beside the 150,000 asked for
+    SimulationNode,
 }
 
 /// What rows share within one run of the command.
@@ -181,6 +187,8 @@ async fn measure(name: Name, context: &Context) -> Result<Row> {
         Name::Restart10m => Ok(context.ten_million().await?.restart_row()),
         Name::LeasesAfterMillion => million_leases::row().await,
         Name::VerifyRubyVsPlain => verify_ruby_vs_plain::row().await,
+        Name::SimulationNative => simulation::native().await,
+        Name::SimulationNode => simulation::in_node().await,
     }
 }
 

@@ -1,0 +1,26 @@
+//! Measurements that other programs make.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use tokio::io::AsyncReadExt;
+
+use crate::check::as_a_person;
+use crate::process::Group;
+
+/// What a program says on standard output, run in a directory of the project.
+///
+/// # Errors
+/// When it cannot be started, or fails.
+pub(crate) async fn output(directory: &str, program: &str, arguments: &[&str]) -> Result<String> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(directory);
+    let mut command = as_a_person(program);
+    command.args(arguments).current_dir(directory).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut group = Group::start(&mut command)?;
+    let mut output = String::new();
+    let mut pipe = group.take_stdout().context("standard output is not piped")?;
+    pipe.read_to_string(&mut output).await?;
+    ensure!(group.wait().await?.success(), "`{program} {}` failed", arguments.join(" "));
+    Ok(output)
+}

@@ -1,0 +1,62 @@
+// Rows, the window of them that is drawn, and the lines of messages through them.
+import type { LaneLayout } from "./lanes";
+import type { Arrow } from "./protocol";
+
+/** Rows are drawn in blocks, so that scrolling within one changes nothing. */
+export const BLOCK = 16;
+
+/** A range of rows, the end excluded. */
+export interface Range {
+    from: number;
+    to: number;
+}
+
+/** Which rows to draw for a place that is scrolled to: whole blocks, and one more on either side. */
+export function drawnRows(scrollTop: number, height: number, rowHeight: number, length: number): Range {
+    const first = Math.floor(scrollTop / rowHeight / BLOCK) - 1;
+    const last = Math.floor((scrollTop + height) / rowHeight / BLOCK) + 1;
+    return { from: Math.max(0, first * BLOCK), to: Math.min(length, (last + 1) * BLOCK) };
+}
+
+/** Where to scroll so that a row is well within sight; as it was where it is already. */
+export function scrollTo(row: number, scrollTop: number, height: number, rowHeight: number): number {
+    const top = row * rowHeight;
+    const margin = Math.min(height / 3, rowHeight * 4);
+    if (top < scrollTop + margin) return Math.max(0, top - margin);
+    if (top + rowHeight > scrollTop + height - margin) return top + rowHeight - height + margin;
+    return scrollTop;
+}
+
+/** A message's line on the screen. */
+export interface Line {
+    x1: number;
+    y1: number;
+    x2: number;
+    y2: number;
+}
+
+/** The middle of a row. */
+export function rowMiddle(row: number, rowHeight: number): number {
+    return (row + 0.5) * rowHeight;
+}
+
+/** A message's line from where it was sent to where it ended, or to the end of the run while it is under way. */
+export function lineOf(arrow: Arrow, layout: LaneLayout, rowHeight: number, length: number): Line {
+    const end = arrow.ended ?? Math.max(length, arrow.sent + 1);
+    const [x1, x2] = [layout.x(arrow.from), layout.x(arrow.to)];
+    const line = { x1, y1: rowMiddle(arrow.sent, rowHeight), x2, y2: rowMiddle(end, rowHeight) };
+    // One that was lost, or is still under way, has not got there.
+    return arrow.how === "lost" || arrow.ended === undefined ? { ...line, x2: x1 + (x2 - x1) * 0.72 } : line;
+}
+
+/** The point of a line at a height, as near as the line has one. */
+export function pointAt(line: Line, y: number): { x: number; y: number } {
+    const share = line.y2 === line.y1 ? 1 : (y - line.y1) / (line.y2 - line.y1);
+    const within = Math.min(1, Math.max(0, share));
+    return { x: line.x1 + (line.x2 - line.x1) * within, y: line.y1 + (line.y2 - line.y1) * within };
+}
+
+/** Whether a message is under way once so many events have happened. */
+export function isUnderWay(arrow: Arrow, position: number): boolean {
+    return arrow.sent < position && (arrow.ended === undefined || arrow.ended >= position);
+}

@@ -1,0 +1,89 @@
+import { describe, expect, test } from "vitest";
+
+import { drawnRows, isUnderWay, lineOf, pointAt, scrollTo } from "../src/model/geometry";
+import { cellOf, laneKey, NARROWEST_LANE, placeLanes, type World } from "../src/model/lanes";
+import type { Arrow, Lane } from "../src/model/protocol";
+
+const WORLD: World = { cells: [1, 2], workers: 2, reconcilers: 1, hasVerifier: true };
+const worker: Lane = { process: [2, { worker: 1 }] };
+
+describe("lanes", () => {
+    test("stand side by side, cell by cell, the service rightmost", () => {
+        const { lanes, spans, width } = placeLanes(WORLD, 900);
+        const places = lanes.map(({ x }) => x);
+        expect(places).toEqual([...places].sort((one, other) => one - other));
+        expect(lanes.map(({ key }) => key).slice(0, 6)).toEqual([
+            "user:1", "worker:1:0", "worker:1:1", "database:1", "reconciler:1:0", "verifier:1:0",
+        ]);
+        expect(lanes.at(-1)?.key).toBe("service");
+        expect(spans.map(({ cell }) => cell)).toEqual([1, 2]);
+        expect(width).toBeLessThanOrEqual(900.001);
+    });
+
+    test("are never narrower than can be clicked, and go beyond the width then", () => {
+        const { lanes, width } = placeLanes({ ...WORLD, cells: [1, 2, 3, 4, 5, 6, 7, 8], workers: 8 }, 600);
+        expect((lanes[1]?.x ?? 0) - (lanes[0]?.x ?? 0)).toBe(NARROWEST_LANE);
+        expect(width).toBeGreaterThan(600);
+    });
+
+    test("that are hidden have their place in the middle of their cell", () => {
+        const { x, lanes, spans } = placeLanes(WORLD, 900, new Set(["user:2", "database:2"]));
+        expect(lanes.map(({ key }) => key)).toEqual(["user:2", "database:2", "service"]);
+        const span = spans[0];
+        expect(x(worker)).toBe(((span?.left ?? 0) + (span?.right ?? 0)) / 2);
+    });
+
+    test("are told apart by whom they are of", () => {
+        expect(laneKey(worker)).toBe("worker:2:1");
+        expect(laneKey({ process: [1, "verifier"] })).toBe("verifier:1:0");
+        expect([worker, { database: 3 }, { user: 4 }, "service" as const].map(cellOf)).toEqual([2, 3, 4, 0]);
+    });
+});
+
+describe("rows", () => {
+    test("are drawn in blocks: scrolling by some rows changes nothing", () => {
+        const before = drawnRows(40 * 500, 600, 40, 10_000);
+        expect(before.from % 16).toBe(0);
+        expect(before.from).toBeLessThanOrEqual(500 - 16);
+        expect(before.to).toBeGreaterThanOrEqual(515 + 16);
+        expect(before.to - before.from).toBeLessThanOrEqual(80);
+        const nearby = Array.from({ length: 10 }, (_, row) => drawnRows(40 * (497 + row), 600, 40, 10_000));
+        expect(new Set(nearby.map(({ from }) => from)).size).toBeLessThanOrEqual(2);
+    });
+
+    test("end with the run", () => {
+        expect(drawnRows(0, 600, 40, 5)).toEqual({ from: 0, to: 5 });
+    });
+
+    test("are scrolled to only where they are out of sight", () => {
+        expect(scrollTo(20, 600, 600, 40)).toBe(600);
+        expect(scrollTo(0, 600, 600, 40)).toBe(0);
+        const down = scrollTo(100, 600, 600, 40);
+        expect(down).toBeGreaterThan(100 * 40 - 600);
+        expect(down).toBeLessThan(100 * 40);
+    });
+});
+
+describe("a message's line", () => {
+    const place = placeLanes(WORLD, 900);
+    const arrow: Arrow = { id: 1, from: worker, to: "service", says: "commit", sent: 3, ended: 6, how: "arrived" };
+
+    test("goes from where it was sent to where it arrived", () => {
+        const line = lineOf(arrow, place, 40, 100);
+        expect(line).toEqual({ x1: place.x(worker), y1: 140, x2: place.x("service"), y2: 260 });
+        expect(pointAt(line, 200)).toEqual({ x: (line.x1 + line.x2) / 2, y: 200 });
+        expect(pointAt(line, 999).y).toBe(260);
+    });
+
+    test("ends short of the receiver where it was lost, or is under way at the end", () => {
+        const { ended: _, how: __, ...flying } = arrow;
+        for (const short of [lineOf({ ...arrow, how: "lost" }, place, 40, 100), lineOf(flying, place, 40, 5)]) {
+            expect(short.x2).toBeGreaterThan(place.x(worker));
+            expect(short.x2).toBeLessThan(place.x("service"));
+        }
+    });
+
+    test("is under way after it was sent and before it ended", () => {
+        expect([3, 4, 6, 7].map((position) => isUnderWay(arrow, position))).toEqual([false, true, true, false]);
+    });
+});

@@ -1,0 +1,84 @@
+import { scenarios, Simulation } from "leasehold/simulation";
+import { describe, expect, test } from "vitest";
+
+import { decodeLink, DEFAULT_VIEW, encodeLink, LinkError, type LinkState } from "../src/model/link";
+import type { Happening, Trace } from "../src/model/protocol";
+import { bendsOf } from "../src/model/run";
+
+const scenario = scenarios().find(({ id }) => id === "3b");
+if (!scenario) throw new Error("there is no scenario 3b");
+
+const STATES: [string, LinkState][] = [
+    ["a scenario", { origin: { kind: "scenario", id: "3b" }, rulesOff: [], position: 12, view: DEFAULT_VIEW }],
+    [
+        "a bent scenario without a rule",
+        {
+            origin: { kind: "scenario", id: "3b" },
+            rulesOff: ["local_fence", "ownership"],
+            bends: { kept: 4, events: ["stop_service", { wait: { seconds: 60 } }, { step: { cell: 1, process: "verifier" } }] },
+            position: 5,
+            view: { speed: 10, allLanes: true },
+        },
+    ],
+    [
+        "free play",
+        { origin: { kind: "free", settings: new Simulation({ seed: 7 }).settings(), chance: 500 }, rulesOff: [], position: 400, view: DEFAULT_VIEW },
+    ],
+    [
+        "a trace",
+        {
+            origin: { kind: "trace", settings: scenario.trace.settings, title: "what we saw on Tuesday: é & #" },
+            rulesOff: [],
+            bends: { kept: 0, events: scenario.trace.events },
+            position: 1,
+            view: DEFAULT_VIEW,
+        },
+    ],
+];
+
+describe("a link", () => {
+    test.each(STATES)("to %s gives the same state", async (_, state) => {
+        expect(await decodeLink(`#${await encodeLink(state)}`)).toEqual(state);
+    });
+
+    test("to a scenario can be read by people", async () => {
+        expect(await encodeLink(STATES[0]![1])).toBe("scenario=3b&at=12");
+    });
+
+    test("to a thousand events is short enough to be sent", async () => {
+        const simulation = new Simulation({ seed: 3 });
+        simulation.play(1000);
+        const { settings, events } = JSON.parse(simulation.trace()) as Trace;
+        const origin = { kind: "trace", settings, title: "" } as const;
+        const hash = await encodeLink({ origin, rulesOff: [], bends: { kept: 0, events }, position: 0, view: DEFAULT_VIEW });
+        expect(hash.length).toBeLessThan(8000);
+        expect(hash).toMatch(/^[\w=&.%+-]*$/);
+    });
+
+    test("that says nothing of a run is none", async () => {
+        expect(await decodeLink("")).toBeUndefined();
+        expect(await decodeLink("#elsewhere")).toBeUndefined();
+    });
+
+    test.each([
+        ["cut short", "#trace=1&at=3", "cut short"],
+        ["damaged", "#trace=1&at=3&z=AAAA", "damaged"],
+        ["not base64", "#free=10&at=3&z=%25%25", "damaged"],
+        ["with no number", "#scenario=3b&at=much", "`at=much`"],
+        ["with a negative one", "#scenario=3b&kept=-1", "`kept=-1`"],
+    ])("that is %s is refused in words", async (_, hash, words) => {
+        await expect(decodeLink(hash)).rejects.toThrow(LinkError);
+        await expect(decodeLink(hash)).rejects.toThrow(words);
+    });
+});
+
+describe("bends", () => {
+    const events = scenario.trace.events;
+    test("are what differs from the scenario", () => {
+        expect(bendsOf(scenario, events)).toBeUndefined();
+        expect(bendsOf(scenario, events.slice(0, 9))).toEqual({ kept: 9, events: [] });
+        const others: Happening[] = ["stop_service", "start_service"];
+        expect(bendsOf(scenario, [...events.slice(0, 9), ...others])).toEqual({ kept: 9, events: others });
+        expect(bendsOf(scenario, [...events, ...others])).toEqual({ kept: events.length, events: others });
+    });
+});

@@ -1,0 +1,45 @@
+import { Explorer, ruleWorld } from "leasehold/simulation";
+
+import type { Progress, Rule } from "../model/protocol";
+
+/** What to look at. */
+export interface SearchRequest {
+    rule: Rule;
+    isOff: boolean;
+}
+
+/** What a search tells. */
+export type SearchMessage =
+    /** What was sent before this is lost: the module awaits its wasm file before it listens. */
+    | { kind: "ready" }
+    | { kind: "progress"; progress: Progress }
+    | { kind: "found"; violation: string; trace: string; progress: Progress }
+    | { kind: "none"; progress: Progress }
+    | { kind: "failed"; text: string };
+
+/** States between two words of progress. */
+const SLICE = 400;
+
+addEventListener("message", ({ data }: MessageEvent<SearchRequest>) => {
+    try {
+        search(data);
+    } catch (error) {
+        tell({ kind: "failed", text: error instanceof Error ? error.message : String(error) });
+    }
+});
+
+tell({ kind: "ready" });
+
+function tell(message: SearchMessage): void {
+    postMessage(message);
+}
+
+function search({ rule, isOff }: SearchRequest): void {
+    const plan = ruleWorld(rule);
+    const rules_off = isOff ? [rule] : [];
+    const explorer = new Explorer({ ...plan, settings: { ...plan.settings, rules_off } });
+    while (explorer.explore(SLICE)) tell({ kind: "progress", progress: explorer.progress() });
+    const [found, progress] = [explorer.found(), explorer.progress()];
+    explorer.free();
+    tell(found ? { kind: "found", ...found, progress } : { kind: "none", progress });
+}

@@ -1,0 +1,50 @@
+// Looking for a violation, in a worker so that the page stays alive.
+import { signal } from "@preact/signals";
+
+import type { Progress, Rule } from "../model/protocol";
+import type { SearchMessage, SearchRequest } from "./explorer.worker";
+
+/** How a search stands. */
+export type SearchState =
+    | { kind: "idle" }
+    | { kind: "running"; rule: Rule; progress: Progress | undefined }
+    | { kind: "found"; rule: Rule; violation: string; trace: string; progress: Progress }
+    | { kind: "none"; rule: Rule; progress: Progress }
+    | { kind: "failed"; text: string };
+
+/** A search for a violation. */
+export class Search {
+    readonly state = signal<SearchState>({ kind: "idle" });
+    private worker: Worker | undefined;
+
+    /** Looks at every schedule of the small world about a rule, with the rule off or on. */
+    start(rule: Rule, isOff: boolean, found: (trace: string, violation: string) => void): void {
+        this.cancel();
+        this.state.value = { kind: "running", rule, progress: undefined };
+        const worker = new Worker(new URL("./explorer.worker.ts", import.meta.url), { type: "module" });
+        this.worker = worker;
+        const request: SearchRequest = { rule, isOff };
+        worker.onerror = (event) => this.end({ kind: "failed", text: event.message || "the search could not be started" });
+        worker.onmessage = ({ data }: MessageEvent<SearchMessage>) => {
+            if (data.kind === "ready") worker.postMessage(request);
+            else if (data.kind === "progress") this.state.value = { kind: "running", rule, progress: data.progress };
+            else if (data.kind === "none") this.end({ kind: "none", rule, progress: data.progress });
+            else if (data.kind === "failed") this.end(data);
+            else {
+                this.end({ ...data, rule });
+                found(data.trace, data.violation);
+            }
+        };
+    }
+
+    /** Gives up looking. */
+    cancel(): void {
+        this.end({ kind: "idle" });
+    }
+
+    private end(state: SearchState): void {
+        this.worker?.terminate();
+        this.worker = undefined;
+        this.state.value = state;
+    }
+}

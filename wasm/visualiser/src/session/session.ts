@@ -1,0 +1,360 @@
+// What is watched: a run, the position in it, and all that a person can do with it. The simulation is the only state;
+// the signals say when something of it has changed.
+import { batch, computed, signal } from "@preact/signals";
+import { rules, scenarios, Simulation } from "leasehold/simulation";
+
+import { looksLikeAudit, parseAudit, Recording } from "../model/audit";
+import { Autopilot } from "../model/autopilot";
+import { DEFAULT_VIEW, type LinkState } from "../model/link";
+import type { Happening, MessageId, Rule, Scenario, Settings, Timeline, View } from "../model/protocol";
+import { bendsOf, type Origin } from "../model/run";
+
+/** Speeds to choose from, in events a second. */
+export const SPEEDS = [0.5, 1, 2, 5, 10, 50, 200, 1000];
+
+export const SCENARIOS: readonly Scenario[] = scenarios();
+export const RULES = rules();
+
+const FIRST = "happy-path";
+
+/** What a person is told, in passing. */
+export interface Notice {
+    text: string;
+    isError: boolean;
+}
+
+/** The one run that the page shows. */
+export class Session {
+    readonly origin = signal<Origin>({ kind: "scenario", id: FIRST });
+    /** The run; none where a recording is shown. */
+    readonly simulation = signal<Simulation | undefined>(undefined);
+    readonly recording = signal<Recording | undefined>(undefined);
+    readonly position = signal(0);
+    /** Grows whenever other events have happened than before. */
+    readonly revision = signal(0);
+    readonly rulesOff = signal<Rule[]>([]);
+    readonly isPlaying = signal(false);
+    readonly speed = signal(DEFAULT_VIEW.speed);
+    readonly allLanes = signal(DEFAULT_VIEW.allLanes);
+    readonly notice = signal<Notice | undefined>(undefined);
+    /** Whether somebody has let something happen that was not to happen. */
+    readonly isBent = signal(false);
+
+    readonly timeline = computed<Timeline | undefined>(() => this.recording.value ?? this.simulation.value);
+    readonly length = computed(() => {
+        this.revision.value;
+        return this.timeline.value?.length ?? 0;
+    });
+    readonly view = computed<View | undefined>(() => {
+        this.revision.value;
+        this.position.value;
+        return this.simulation.value?.view();
+    });
+    readonly settings = computed<Settings | undefined>(() => this.simulation.value?.settings());
+    readonly scenario = computed<Scenario | undefined>(() => {
+        const origin = this.origin.value;
+        return origin.kind === "scenario" ? SCENARIOS.find(({ id }) => id === origin.id) : undefined;
+    });
+    readonly marks = computed(() => {
+        this.revision.value;
+        return this.timeline.value?.marks() ?? { faults: [] };
+    });
+    readonly atEnd = computed(() => this.position.value >= this.length.value);
+
+    /** How many events chance has played before anybody meddled. */
+    private chance = 0;
+    private autopilot = new Autopilot();
+
+    /** Opens a scenario at its start. */
+    openScenario(id: string): boolean {
+        const scenario = SCENARIOS.find((one) => one.id === id);
+        if (scenario === undefined) {
+            this.tell(`there is no scenario \`${id}\`: choose one of the list`, true);
+            return false;
+        }
+        this.show(Simulation.load(JSON.stringify(scenario.trace)), { kind: "scenario", id });
+        return true;
+    }
+
+    /** A world in which nothing has happened yet, for chance to play. */
+    openFree(settings: Partial<Settings>): void {
+        const simulation = new Simulation(settings);
+        this.show(simulation, { kind: "free", settings: simulation.settings(), chance: 0 });
+    }
+
+    /** A run that somebody recorded, as JSON. */
+    openTrace(json: string, title: string, position = 0): void {
+        const simulation = Simulation.load(json);
+        this.show(simulation, { kind: "trace", settings: simulation.settings(), title });
+        this.seek(position);
+    }
+
+    /** A file: a trace, or the log of a live server. */
+    openFile(text: string, name: string): void {
+        this.attempt(() => {
+            if (looksLikeAudit(text)) this.openRecording(parseAudit(text));
+            else this.openTrace(text, name);
+            this.tell(`\`${name}\` is open`, false);
+        });
+    }
+
+    private openRecording(recording: Recording): void {
+        const settings = new Simulation().settings();
+        batch(() => {
+            this.show(undefined, { kind: "trace", settings, title: "a live server's log" });
+            this.recording.value = recording;
+        });
+    }
+
+    private show(simulation: Simulation | undefined, origin: Origin): void {
+        const before = this.simulation.peek();
+        batch(() => {
+            this.isPlaying.value = false;
+            this.recording.value = undefined;
+            this.simulation.value = simulation;
+            this.origin.value = origin;
+            this.isBent.value = false;
+            this.rulesOff.value = simulation?.settings().rules_off ?? [];
+            this.chance = origin.kind === "free" ? origin.chance : 0;
+            this.autopilot = new Autopilot();
+            this.moved();
+        });
+        before?.free();
+    }
+
+    /** The simulation has gone somewhere else, or has had other events. */
+    private moved(): void {
+        this.position.value = this.simulation.peek()?.position ?? 0;
+        this.revision.value += 1;
+    }
+
+    /** Goes to a position. */
+    seek(position: number): void {
+        const target = Math.max(0, Math.min(this.length.peek(), Math.round(position)));
+        this.simulation.peek()?.seek(target);
+        this.position.value = target;
+    }
+
+    /** One event back. */
+    back(): void {
+        this.pause();
+        this.seek(this.position.peek() - 1);
+    }
+
+    /** One event on; at the end what comes next by itself. */
+    step(): void {
+        this.pause();
+        this.advance();
+    }
+
+    /** One event on. False where nothing is left to happen. */
+    advance(): boolean {
+        if (this.position.peek() < this.length.peek()) {
+            this.seek(this.position.peek() + 1);
+            return true;
+        }
+        return this.goOn();
+    }
+
+    private goOn(except?: MessageId): boolean {
+        const simulation = this.simulation.peek();
+        if (simulation === undefined) return false;
+        const isFree = this.origin.peek().kind === "free";
+        if (isFree && except === undefined) return this.playByChance(simulation, 1) > 0;
+        if (!this.isBent.peek() && except === undefined) return false;
+        const settings = simulation.settings();
+        const event = this.autopilot.next(simulation.view(), simulation.possible(), settings, except);
+        if (event === undefined) return false;
+        simulation.apply(event);
+        this.moved();
+        return true;
+    }
+
+    private playByChance(simulation: Simulation, events: number): number {
+        const isPure = this.chance === simulation.length && simulation.position === simulation.length;
+        if (simulation.view().violation) return 0;
+        const played = simulation.play(events);
+        if (isPure) this.chance = simulation.length;
+        else this.isBent.value = true;
+        this.moved();
+        return played;
+    }
+
+    /** Lets chance play many events at once. */
+    playMany(events: number): void {
+        const simulation = this.simulation.peek();
+        if (simulation === undefined) return;
+        simulation.seek(simulation.length);
+        this.playByChance(simulation, events);
+    }
+
+    /** Lets something happen here. What was to happen afterwards is gone. */
+    bend(event: Happening): void {
+        const simulation = this.simulation.peek();
+        if (simulation === undefined) return;
+        this.pause();
+        this.attempt(() => {
+            simulation.apply(event);
+            batch(() => {
+                this.isBent.value = true;
+                this.autopilot = new Autopilot();
+                this.moved();
+            });
+        });
+    }
+
+    /** Lets something else happen before a message arrives. */
+    delay(message: MessageId): void {
+        this.pause();
+        this.attempt(() => {
+            const simulation = this.simulation.peek();
+            if (simulation === undefined) return;
+            this.autopilot = new Autopilot();
+            this.isBent.value = true;
+            if (!this.goOn(message)) this.tell("nothing else is left to happen: this message is what everybody waits for", false);
+        });
+    }
+
+    /** Ends all trouble from here on, and plays what follows until all is calm. */
+    settle(): void {
+        const simulation = this.simulation.peek();
+        if (simulation === undefined) return;
+        const start = simulation.position;
+        this.attempt(() => {
+            simulation.settle();
+            simulation.seek(start);
+            batch(() => {
+                this.isBent.value = true;
+                this.moved();
+            });
+            this.play();
+        });
+    }
+
+    /** Switches a rule off or on, and plays the same events as far as they can still happen. */
+    setRule(rule: Rule, isOff: boolean): void {
+        const simulation = this.simulation.peek();
+        if (simulation === undefined) return;
+        const position = simulation.position;
+        const trace = JSON.parse(simulation.trace()) as { settings: Settings; events: Happening[] };
+        const others = this.rulesOff.peek().filter((one) => one !== rule);
+        const settings = { ...trace.settings, rules_off: isOff ? [...others, rule] : others };
+        const again = replay(settings, trace.events, position);
+        const origin = this.origin.peek();
+        const isBent = this.isBent.peek();
+        batch(() => {
+            this.show(again.simulation, origin.kind === "scenario" ? origin : { ...origin, settings });
+            this.chance = 0;
+            this.isBent.value = isBent || again.isCut;
+        });
+        if (again.isCut) this.tell("from here on the run goes another way: play on to see", false);
+    }
+
+    /** Starts playing. */
+    play(): void {
+        if (this.atEnd.peek() && !this.canGoOn()) this.seek(0);
+        this.isPlaying.value = true;
+    }
+
+    /** Stops playing. */
+    pause(): void {
+        this.isPlaying.value = false;
+    }
+
+    /** Whether more can happen at the end of the run. */
+    canGoOn(): boolean {
+        const simulation = this.simulation.peek();
+        if (simulation === undefined || simulation.view().violation) return false;
+        if (this.origin.peek().kind === "free") return true;
+        if (!this.isBent.peek()) return false;
+        return this.autopilot.next(simulation.view(), simulation.possible(), simulation.settings()) !== undefined;
+    }
+
+    /** Tells a person something. */
+    tell(text: string, isError: boolean): void {
+        this.notice.value = { text, isError };
+    }
+
+    /** Does what may fail, and tells in words if it does. */
+    attempt(what: () => void): void {
+        try {
+            what();
+        } catch (error) {
+            this.tell(error instanceof Error ? error.message : String(error), true);
+        }
+    }
+
+    /** The run as a file's content. */
+    traceText(): string | undefined {
+        return this.simulation.peek()?.trace();
+    }
+
+    /** All that a link has to say; undefined where no link can say it. */
+    linkState(): LinkState | undefined {
+        const simulation = this.simulation.peek();
+        if (simulation === undefined) return undefined;
+        const origin = this.origin.peek();
+        const state = {
+            rulesOff: this.rulesOff.peek(),
+            position: this.position.peek(),
+            view: { speed: this.speed.peek(), allLanes: this.allLanes.peek() },
+        };
+        if (origin.kind === "free" && !this.isBent.peek() && this.chance === simulation.length) {
+            return { ...state, origin: { ...origin, chance: this.chance } };
+        }
+        const { events } = JSON.parse(simulation.trace()) as { events: Happening[] };
+        const scenario = this.scenario.peek();
+        if (origin.kind === "scenario" && scenario) {
+            const bends = bendsOf(scenario, events);
+            return { ...state, origin, ...(bends ? { bends } : {}) };
+        }
+        const settled: Origin = origin.kind === "free" ? { ...origin, chance: 0 } : origin;
+        return { ...state, origin: settled, bends: { kept: 0, events } };
+    }
+
+    /** Opens what a link says. */
+    openLink(link: LinkState): void {
+        const { origin, bends, rulesOff } = link;
+        if (origin.kind === "free") {
+            this.openFree(origin.settings);
+            const simulation = this.simulation.peek();
+            if (origin.chance > 0 && simulation) this.playByChance(simulation, origin.chance);
+        } else if (origin.kind === "scenario") {
+            if (!this.openScenario(origin.id)) return;
+        }
+        const trace = this.scenario.peek()?.trace;
+        const base = origin.kind === "scenario" && trace ? trace : { settings: originSettings(origin), events: [] };
+        const isOtherwise = rulesOff.length > 0 || bends !== undefined;
+        if (origin.kind === "trace" || isOtherwise) {
+            const settings = origin.kind === "scenario" ? { ...base.settings, rules_off: rulesOff } : base.settings;
+            const events = bends ? [...base.events.slice(0, bends.kept), ...bends.events] : base.events;
+            const again = replay(settings, events, link.position);
+            this.show(again.simulation, origin);
+            this.isBent.value = bends !== undefined && origin.kind !== "trace";
+            if (again.isCut && bends) this.tell("the link's run cannot be replayed to its end: it comes from another version of this page", true);
+        }
+        this.speed.value = SPEEDS.includes(link.view.speed) ? link.view.speed : DEFAULT_VIEW.speed;
+        this.allLanes.value = link.view.allLanes;
+        this.seek(link.position);
+    }
+}
+
+function originSettings(origin: Origin): Settings {
+    return origin.kind === "scenario" ? new Simulation().settings() : origin.settings;
+}
+
+/** Lets the same events happen in another world, until one is impossible there. */
+function replay(settings: Settings, events: readonly Happening[], position: number): { simulation: Simulation; isCut: boolean } {
+    const simulation = new Simulation(settings);
+    let isCut = false;
+    for (const event of events) {
+        try {
+            simulation.apply(event);
+        } catch {
+            isCut = true;
+            break;
+        }
+    }
+    simulation.seek(position);
+    return { simulation, isCut };
+}

@@ -1,0 +1,88 @@
+import { messageActions } from "../model/actions";
+import { isUnderWay, lineOf, pointAt } from "../model/geometry";
+import type { Arrow, MessageView } from "../model/protocol";
+import { processName } from "../model/words";
+import { session } from "../session/app";
+import { lanesLeft, layout, rowHeight } from "./lanes";
+import { openMenu } from "./menu";
+
+const GAP = 26;
+
+interface Bubble {
+    message: MessageView;
+    arrow: Arrow;
+    x: number;
+}
+
+/** The messages under way at the position: buttons on their arrows. */
+export function Bubbles() {
+    const position = session.position.value;
+    const top = position * rowHeight.value;
+    return (
+        <>
+            {placed(position).map(({ message, x }) => (
+                <BubbleButton key={message.id} message={message} x={x + lanesLeft.value} y={top} />
+            ))}
+        </>
+    );
+}
+
+function placed(position: number): Bubble[] {
+    const view = session.view.value;
+    const simulation = session.simulation.value;
+    if (!view || !simulation) return [];
+    const arrows = simulation.arrows(Math.max(0, position - 1), position + 1).filter((arrow) => isUnderWay(arrow, position));
+    const place = layout.value;
+    const bubbles = view.messages.flatMap((message): Bubble[] => {
+        const arrow = arrows.find(({ id }) => id === message.id);
+        if (!arrow) return [];
+        const line = lineOf(arrow, place, rowHeight.value, session.length.value);
+        return [{ message, arrow, x: pointAt(line, position * rowHeight.value).x }];
+    });
+    bubbles.sort((one, other) => one.x - other.x);
+    // Side by side where they would cover each other.
+    bubbles.forEach((bubble, at) => {
+        const before = bubbles[at - 1];
+        if (before && bubble.x - before.x < GAP) bubble.x = before.x + GAP;
+    });
+    return bubbles;
+}
+
+function nameOf(message: MessageView): string {
+    const caller = `cell ${message.cell}'s ${processName(message.process)}`;
+    return message.is_answer ? `answer to ${caller}` : `request of ${caller}`;
+}
+
+function BubbleButton({ message, x, y }: { message: MessageView; x: number; y: number }) {
+    const name = nameOf(message);
+    return (
+        <button
+            type="button"
+            class={message.is_answer ? "bubble answer" : "bubble"}
+            style={{ transform: `translate(${x}px, ${y}px)` }}
+            aria-haspopup="menu"
+            aria-label={`${name}, under way: ${message.says}. Choose what happens to it`}
+            title={`${name}: ${message.says}`}
+            data-message={message.says}
+            onClick={(event) => open(message, event.currentTarget)}
+        >
+            <svg viewBox="0 0 20 14" width="20" height="14" aria-hidden="true">
+                <rect x="1" y="1" width="18" height="12" rx="2" />
+                <path d="M1.5 2l8.5 6 8.5-6" />
+            </svg>
+        </button>
+    );
+}
+
+function open(message: MessageView, anchor: HTMLElement): void {
+    const [simulation, view] = [session.simulation.peek(), session.view.peek()];
+    if (!simulation || !view) return;
+    const name = nameOf(message);
+    openMenu({
+        title: `“${message.says}”`,
+        about: `An ${name} that is under way.`.replace("An request", "A request"),
+        groups: [{ title: "Let the network", actions: messageActions(message, view, simulation.possible()) }],
+        extra: { label: "Delay it: something else happens first", act: () => session.delay(message.id) },
+        anchor,
+    });
+}

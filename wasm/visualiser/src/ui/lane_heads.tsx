@@ -1,0 +1,123 @@
+import { laneActions } from "../model/actions";
+import { type LaneKind, type PlacedLane } from "../model/lanes";
+import type { CellView, View } from "../model/protocol";
+import { laneName, PARTS, phaseInWords, toldInWords } from "../model/words";
+import { session } from "../session/app";
+import { isNarrow, lanesLeft, layout, wordsLeft } from "./lanes";
+import { openMenu } from "./menu";
+
+const ICONS: Record<LaneKind, string> = {
+    user: "M12 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM5 21c0-4 3-6 7-6s7 2 7 6",
+    worker: "M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8zM12 3v3M12 18v3M3 12h3M18 12h3M6 6l2 2M16 16l2 2M18 6l-2 2M8 16l-2 2",
+    reconciler: "M5 10a7 7 0 0 1 13-2l1 2M19 14a7 7 0 0 1-13 2l-1-2M19 5v5h-5M5 19v-5h5",
+    verifier: "M10.5 4a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13zM15.5 15.5L21 21",
+    database: "M5 6c0-4 14-4 14 0v12c0 4-14 4-14 0zM5 6c0 4 14 4 14 0M5 12c0 4 14 4 14 0",
+    service: "M4 5h16v6H4zM4 13h16v6H4zM7 8h.01M7 16h.01",
+};
+
+const SHORT: Record<LaneKind, string> = {
+    user: "users",
+    worker: "worker",
+    reconciler: "reconciler",
+    verifier: "verifier",
+    database: "database",
+    service: "service",
+};
+
+const ROOM_FOR_NAMES = 50;
+const SHORTER: Record<LaneKind, string> = { user: "user", worker: "w", reconciler: "rec", verifier: "ver", database: "db", service: "svc" };
+
+/** The participants, above their lanes. */
+export function LaneHeads() {
+    const { lanes, spans, width } = layout.value;
+    const view = session.view.value;
+    const style = isNarrow.value ? {} : { minWidth: `${wordsLeft.value + 200}px` };
+    return (
+        <div class="heads" style={style}>
+            <div class="heads-lanes" style={{ marginLeft: `${lanesLeft.value}px`, width: `${width}px` }}>
+                {spans.map(({ cell, left, right }) => (
+                    <CellHead key={cell} cell={cell} left={left} width={right - left} view={view} />
+                ))}
+                {lanes.map((lane) => (
+                    <Head key={lane.key} lane={lane} view={view} />
+                ))}
+            </div>
+            {!isNarrow.value && <span class="heads-words">what happens</span>}
+        </div>
+    );
+}
+
+function CellHead({ cell, left, width, view }: { cell: number; left: number; width: number; view: View | undefined }) {
+    const isCutOff = view?.cells.find((one) => one.cell === cell)?.is_cut_off ?? false;
+    return (
+        <div class={isCutOff ? "cell-head cut" : "cell-head"} style={{ left: `${left + 2}px`, width: `${width - 4}px` }}>
+            cell {cell}
+            {isCutOff && <b> cut off</b>}
+        </div>
+    );
+}
+
+function Head({ lane, view }: { lane: PlacedLane; view: View | undefined }) {
+    const pitch = lanePitch();
+    const status = view ? statusOf(lane, view) : undefined;
+    const isRecording = session.recording.value !== undefined;
+    const label = isRecording && lane.kind === "worker" ? "cell" : pitch < ROOM_FOR_NAMES ? SHORTER[lane.kind] : SHORT[lane.kind];
+    const isNumbered = (lane.kind === "worker" || lane.kind === "reconciler") && !isRecording && isOneOfMany(lane);
+    const shown = `${label}${isNumbered ? ` ${lane.number}` : ""}`;
+    const isDown = lane.kind === "service" && view?.is_up === false;
+    return (
+        <button
+            type="button"
+            class={`head ${lane.kind}${isDown ? " down" : ""}`}
+            style={{ left: `${lane.x - pitch / 2}px`, width: `${pitch}px` }}
+            aria-label={`${shown}: ${laneName(lane)}${status ? `, ${status}` : ""}. Choose what happens`}
+            aria-haspopup="menu"
+            title={`${laneName(lane)}${status ? `: ${status}` : ""}`}
+            data-lane={lane.key}
+            disabled={isRecording}
+            onClick={(event) => openLane(lane, event.currentTarget)}
+        >
+            <svg viewBox="0 0 24 24" width="20" height="20" aria-hidden="true">
+                <path d={ICONS[lane.kind]} />
+            </svg>
+            <span>{shown}</span>
+        </button>
+    );
+}
+
+function lanePitch(): number {
+    const { lanes, width } = layout.value;
+    const last = lanes[lanes.length - 1];
+    return last ? (width - last.x) * 2 : 60;
+}
+
+function isOneOfMany(lane: PlacedLane): boolean {
+    return layout.value.lanes.some((other) => other.kind === lane.kind && other.cell === lane.cell && other.number !== lane.number);
+}
+
+function openLane(lane: PlacedLane, anchor: HTMLElement): void {
+    const simulation = session.simulation.peek();
+    const view = session.view.peek();
+    if (!simulation || !view) return;
+    const status = statusOf(lane, view);
+    const about = `${PARTS[lane.kind]}${status ? ` Now: ${status}.` : ""}`;
+    openMenu({ title: laneName(lane), about, groups: laneActions(lane, view, simulation.possible()), anchor });
+}
+
+function statusOf(lane: PlacedLane, view: View): string | undefined {
+    if (lane.kind === "service") return view.is_up ? "up" : "down";
+    const cell = view.cells.find((one) => one.cell === lane.cell);
+    return cell && statusInCell(lane, cell);
+}
+
+function statusInCell(lane: PlacedLane, cell: CellView): string | undefined {
+    if (lane.kind === "worker") {
+        const worker = cell.workers[lane.number];
+        if (worker?.phase) return phaseInWords(worker.phase);
+        return worker?.told ? `idle; told its user: ${toldInWords(worker.told)}` : "idle";
+    }
+    if (lane.kind === "reconciler") return cell.reconcilers[lane.number]?.step ? "at work" : "idle";
+    if (lane.kind === "verifier") return cell.verifier.step ? "at work" : "idle";
+    if (lane.kind === "database") return cell.transactions.length > 0 ? `${cell.transactions.length} open transactions` : undefined;
+    return undefined;
+}

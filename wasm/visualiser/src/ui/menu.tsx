@@ -1,0 +1,122 @@
+import { signal } from "@preact/signals";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+
+import type { Action, ActionGroup } from "../model/actions";
+import { session } from "../session/app";
+
+/** A menu, and where it was asked for. */
+interface Menu {
+    title: string;
+    about?: string;
+    groups: ActionGroup[];
+    /** Actions that are no events. */
+    extra?: { label: string; act: () => void };
+    anchor: HTMLElement;
+}
+
+export const openedMenu = signal<Menu | undefined>(undefined);
+
+/** Opens a menu beside what was clicked. */
+export function openMenu(menu: Menu): void {
+    session.pause();
+    openedMenu.value = menu;
+}
+
+/** Closes the menu, and puts the focus back. */
+export function closeMenu(): void {
+    const menu = openedMenu.peek();
+    openedMenu.value = undefined;
+    menu?.anchor.focus({ preventScroll: true });
+}
+
+/** Where the opened menu is drawn. */
+export function MenuLayer() {
+    const menu = openedMenu.value;
+    return menu ? <MenuBox key={menu.title} menu={menu} /> : null;
+}
+
+function MenuBox({ menu }: { menu: Menu }) {
+    const box = useRef<HTMLDivElement>(null);
+    useLayoutEffect(() => {
+        if (box.current) place(box.current, menu.anchor);
+    }, [menu]);
+    useEffect(() => {
+        items(box.current)[0]?.focus({ preventScroll: true });
+        const outside = (event: PointerEvent) => {
+            if (event.target instanceof Node && !box.current?.contains(event.target)) openedMenu.value = undefined;
+        };
+        addEventListener("pointerdown", outside);
+        return () => removeEventListener("pointerdown", outside);
+    }, []);
+    return (
+        <div class="menu" role="menu" aria-label={menu.title} ref={box} onKeyDown={move}>
+            <div class="menu-title">{menu.title}</div>
+            {menu.about && <p class="menu-about">{menu.about}</p>}
+            {menu.groups.map((group) => (
+                <div role="group" aria-label={group.title} key={group.title}>
+                    {group.title !== menu.title && <div class="menu-group">{group.title}</div>}
+                    {group.actions.map((action) => (
+                        <Item key={action.label} action={action} />
+                    ))}
+                </div>
+            ))}
+            {menu.extra && (
+                <button type="button" role="menuitem" class="item" onClick={() => choose(menu.extra?.act)}>
+                    {menu.extra.label}
+                </button>
+            )}
+        </div>
+    );
+}
+
+function Item({ action }: { action: Action }) {
+    const isPossible = action.reason === undefined;
+    return (
+        <button
+            type="button"
+            role="menuitem"
+            class={action.isFault ? "item fault" : "item"}
+            aria-disabled={!isPossible}
+            onClick={() => isPossible && choose(() => session.bend(action.event))}
+        >
+            {action.label}
+            {(action.reason ?? action.hint) && <small>{action.reason ?? action.hint}</small>}
+        </button>
+    );
+}
+
+function choose(act: (() => void) | undefined): void {
+    closeMenu();
+    act?.();
+}
+
+function items(box: HTMLElement | null): HTMLElement[] {
+    return [...(box?.querySelectorAll<HTMLElement>("[role=menuitem]") ?? [])];
+}
+
+function move(event: KeyboardEvent): void {
+    const all = items(event.currentTarget as HTMLElement);
+    const at = all.findIndex((item) => item === document.activeElement);
+    const targets: Record<string, number> = { ArrowDown: at + 1, ArrowUp: at - 1 + all.length, Home: 0, End: all.length - 1 };
+    const target = targets[event.key];
+    if (target !== undefined) {
+        event.preventDefault();
+        event.stopPropagation();
+        all[target % all.length]?.focus();
+    } else if (event.key === "Escape" || event.key === "Tab") {
+        event.preventDefault();
+        event.stopPropagation();
+        closeMenu();
+    }
+}
+
+/** Beside the anchor, within the window. */
+function place(box: HTMLElement, anchor: HTMLElement): void {
+    const at = anchor.getBoundingClientRect();
+    const { offsetWidth: width, offsetHeight: height } = box;
+    const left = Math.max(8, Math.min(at.left, innerWidth - width - 8));
+    const below = at.bottom + 6;
+    const top = below + height > innerHeight - 8 ? Math.max(8, at.top - height - 6) : below;
+    box.style.left = `${left}px`;
+    box.style.top = `${top}px`;
+}

@@ -1,0 +1,201 @@
+import type { ComponentChildren } from "preact";
+
+import type { CellView, ClaimView, LeaseView, View } from "../model/protocol";
+import { changeInWords, duration, leaseNumber, phaseInWords, stateName, toldInWords } from "../model/words";
+import { session } from "../session/app";
+import { Diagrams } from "./diagrams";
+
+/** What the service and each cell have in their tables. */
+export function State() {
+    const view = session.view.value;
+    const recording = session.recording.value;
+    if (recording) return <Recorded leases={recording.leases(session.position.value)} />;
+    if (!view) return null;
+    const changedNames = new Set(view.changed.names);
+    const changedLeases = new Set(view.changed.leases);
+    return (
+        <div class="state">
+            <section aria-label="The service's tables">
+                <h3>
+                    The service {!view.is_up && <b class="tag bad">down</b>}
+                </h3>
+                <Claims claims={view.claims} changed={changedNames} />
+                <Leases leases={view.leases} changed={changedLeases} />
+            </section>
+            <Diagrams />
+            {view.cells.map((cell) => (
+                <Cell key={cell.cell} cell={cell} view={view} names={changedNames} leases={changedLeases} />
+            ))}
+        </div>
+    );
+}
+
+function Recorded({ leases }: { leases: LeaseView[] }) {
+    const last = session.timeline.value?.entries(session.position.value - 1, session.position.value)[0];
+    const changed = new Set(last?.fired.map((fired) => fired.of) ?? []);
+    return (
+        <div class="state">
+            <section aria-label="The service's leases">
+                <h3>The service, as its log tells</h3>
+                <Leases leases={leases.slice(-40)} changed={changed} />
+            </section>
+            <Diagrams />
+        </div>
+    );
+}
+
+interface TableProps {
+    caption: string;
+    heads: string[];
+    empty: string;
+    children: ComponentChildren[];
+}
+
+function Table({ caption, heads, empty, children }: TableProps) {
+    return (
+        <table>
+            <caption>{caption}</caption>
+            {children.length > 0 && (
+                <thead>
+                    <tr>
+                        {heads.map((head) => (
+                            <th key={head} scope="col">
+                                {head}
+                            </th>
+                        ))}
+                    </tr>
+                </thead>
+            )}
+            <tbody>
+                {children.length > 0 ? (
+                    children
+                ) : (
+                    <tr>
+                        <td class="empty">{empty}</td>
+                    </tr>
+                )}
+            </tbody>
+        </table>
+    );
+}
+
+function Status({ status }: { status: string }) {
+    return <span class={`tag ${status.toLowerCase()}`}>{stateName(status)}</span>;
+}
+
+function Claims({ claims, changed }: { claims: ClaimView[]; changed: Set<string> }) {
+    return (
+        <Table caption="Claims" heads={["name", "cell", "row", "state", "lease"]} empty="no name is claimed">
+            {claims.map((claim) => (
+                <tr key={claim.name} class={changed.has(claim.name) ? "changed" : ""} data-claim={claim.name}>
+                    <th scope="row">{claim.name}</th>
+                    <td>{claim.cell}</td>
+                    <td>{claim.row_before ? `${claim.row_before} → ${claim.row ?? ""}` : claim.row}</td>
+                    <td>
+                        <Status status={claim.status} />
+                    </td>
+                    <td>{claim.lease ? leaseNumber(claim.lease) : "–"}</td>
+                </tr>
+            ))}
+        </Table>
+    );
+}
+
+/** Settled leases are many: only the latest are of interest. */
+const SHOWN_LEASES = 12;
+
+function Leases({ leases, changed }: { leases: LeaseView[]; changed: Set<string> }) {
+    const shown = leases.filter((lease, at) => lease.status === "Outstanding" || at >= leases.length - SHOWN_LEASES);
+    const caption = shown.length < leases.length ? `Leases (${leases.length}, the latest ${shown.length})` : "Leases";
+    return (
+        <Table caption={caption} heads={["lease", "cell", "names", "state", "age"]} empty="no lease was begun">
+            {shown.map((lease) => (
+                <tr key={lease.lease} class={changed.has(lease.lease) ? "changed" : ""} data-lease={lease.lease}>
+                    <th scope="row">{leaseNumber(lease.lease)}</th>
+                    <td>{lease.cell}</td>
+                    <td>{lease.names.join(", ") || "–"}</td>
+                    <td>
+                        <Status status={lease.status} />
+                    </td>
+                    <td>{duration(lease.age_micros)}</td>
+                </tr>
+            ))}
+        </Table>
+    );
+}
+
+interface CellProps {
+    cell: CellView;
+    view: View;
+    names: Set<string>;
+    leases: Set<string>;
+}
+
+function Cell({ cell, view, names, leases }: CellProps) {
+    const ahead = Math.abs(cell.clock_ahead_micros) >= 1e6 ? cell.clock_ahead_micros : 0;
+    return (
+        <section aria-label={`Cell ${cell.cell}'s tables`} class="cell">
+            <h3>
+                Cell {cell.cell} {cell.is_cut_off && <b class="tag bad">cut off</b>}
+                {ahead !== 0 && <span class="tag">clock {duration(ahead)} {ahead > 0 ? "ahead" : "behind"}</span>}
+            </h3>
+            <Table caption="Rows" heads={["row", "name", "written"]} empty="no rows">
+                {cell.rows.map((row) => (
+                    <tr key={row.row} class={names.has(row.name) ? "changed" : ""} data-row={row.row}>
+                        <th scope="row">{row.row}</th>
+                        <td>
+                            {row.name} {row.is_stray && <span class="tag bad">past the claims</span>}
+                        </td>
+                        <td>{duration(row.age_micros)} ago</td>
+                    </tr>
+                ))}
+            </Table>
+            <Table caption="Rows of leases" heads={["lease", "begun"]} empty="none: nothing is left to settle">
+                {cell.lease_rows.map((row) => (
+                    <tr key={row.lease} class={leases.has(row.lease) ? "changed" : ""}>
+                        <th scope="row">{leaseNumber(row.lease)}</th>
+                        <td>{duration(row.age_micros)} ago</td>
+                    </tr>
+                ))}
+            </Table>
+            <Transactions cell={cell} />
+            <Workers cell={cell} view={view} />
+        </section>
+    );
+}
+
+function Transactions({ cell }: { cell: CellView }) {
+    if (cell.transactions.length === 0) return null;
+    const write = ([row, before, after]: CellView["transactions"][number]["writes"][number]) =>
+        before && after ? `row ${row}: ${before} → ${after}` : after ? `+ row ${row}: ${after}` : `− row ${row}: ${before ?? ""}`;
+    return (
+        <Table caption="Open transactions" heads={["worker", "state", "writes"]} empty="">
+            {cell.transactions.map((tx) => (
+                <tr key={tx.worker} class="open">
+                    <th scope="row">{tx.worker}</th>
+                    <td>
+                        <Status status={tx.state} />
+                    </td>
+                    <td>{[...tx.writes.map(write), ...(tx.lease ? [`row of lease ${leaseNumber(tx.lease)}`] : [])].join("; ") || "nothing yet"}</td>
+                </tr>
+            ))}
+        </Table>
+    );
+}
+
+function Workers({ cell, view }: { cell: CellView; view: View }) {
+    return (
+        <ul class="workers">
+            {cell.workers.map((worker, number) => (
+                <li key={number}>
+                    <b>worker {number}</b>{" "}
+                    {worker.phase && worker.change !== undefined
+                        ? `is to ${changeInWords(worker.change, view.names)}; next it ${phaseInWords(worker.phase)}`
+                        : worker.told
+                          ? `told its user: ${toldInWords(worker.told)}`
+                          : "is idle"}
+                </li>
+            ))}
+        </ul>
+    );
+}

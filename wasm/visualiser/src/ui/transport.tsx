@@ -1,0 +1,115 @@
+import { computed } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+
+import { duration } from "../model/words";
+import { session } from "../session/app";
+import { SPEEDS } from "../session/session";
+import { lastEntry } from "./notice";
+
+const now = computed(() => duration(session.recording.value ? (lastEntry.value?.at_micros ?? 0) : (session.view.value?.now_micros ?? 0)));
+
+/** Playing, stepping and scrubbing. */
+export function Transport() {
+    const isPlaying = session.isPlaying.value;
+    return (
+        <footer class="transport" aria-label="Playing">
+            <div class="buttons">
+                <Button label="To the start" title="home" act={() => session.seek(0)} icon="M6 5v14M19 5l-9 7 9 7z" />
+                <Button label="Back" title="←" act={() => session.back()} icon="M17 5l-9 7 9 7z" />
+                <Button
+                    label={isPlaying ? "Pause" : "Play"}
+                    title="space"
+                    act={() => (isPlaying ? session.pause() : session.play())}
+                    icon={isPlaying ? "M8 5v14M16 5v14" : "M7 4l12 8-12 8z"}
+                    isMain
+                />
+                <Button label="Step" title="→" act={() => session.step()} icon="M7 5l9 7-9 7z" />
+                <Button label="To the end" title="end" act={() => session.seek(session.length.peek())} icon="M18 5v14M5 5l9 7-9 7z" />
+            </div>
+            <Scrubber />
+            <div class="where">
+                <output data-testid="position">
+                    {session.position.value} / {session.length.value}
+                </output>
+                <span class="clock" title="The world's clock since the start">
+                    {now.value}
+                </span>
+            </div>
+            <label class="speed">
+                <span class="visually-hidden">Speed, in events a second</span>
+                <select value={session.speed.value} onChange={(event) => (session.speed.value = Number(event.currentTarget.value))}>
+                    {SPEEDS.map((speed) => (
+                        <option key={speed} value={speed}>
+                            {speed} / s
+                        </option>
+                    ))}
+                </select>
+            </label>
+            <button type="button" disabled={session.recording.value !== undefined} title="End all trouble from here on, and play until everything is calm (s)" onClick={() => session.settle()}>
+                Let it settle
+            </button>
+        </footer>
+    );
+}
+
+interface ButtonProps {
+    label: string;
+    title: string;
+    icon: string;
+    act: () => void;
+    isMain?: boolean;
+}
+
+function Button({ label, title, icon, act, isMain }: ButtonProps) {
+    return (
+        <button type="button" class={isMain ? "round main-button" : "round"} aria-label={label} title={`${label} (${title})`} onClick={act}>
+            <svg viewBox="0 0 24 24" width="18" height="18" aria-hidden="true">
+                <path d={icon} />
+            </svg>
+        </button>
+    );
+}
+
+function Scrubber() {
+    const length = session.length.value;
+    return (
+        <div class="scrubber">
+            <input
+                type="range"
+                min={0}
+                max={length}
+                value={session.position.value}
+                aria-label="Position in the run"
+                aria-valuetext={`event ${session.position.value} of ${length}`}
+                onInput={(event) => {
+                    session.pause();
+                    session.seek(Number(event.currentTarget.value));
+                }}
+            />
+            <MarkStrip />
+        </div>
+    );
+}
+
+/** Faults and the violation, as ticks below the scrubber: drawn once a run, however many there are. */
+function MarkStrip() {
+    const canvas = useRef<HTMLCanvasElement>(null);
+    const [marks, length] = [session.marks.value, session.length.value];
+    useEffect(() => {
+        if (canvas.current) drawMarks(canvas.current, marks.faults, marks.violation, length);
+    }, [marks, length]);
+    return <canvas ref={canvas} class="marks" width={1200} height={8} aria-hidden="true" />;
+}
+
+function drawMarks(canvas: HTMLCanvasElement, faults: ArrayLike<number>, violation: number | undefined, length: number): void {
+    const context = canvas.getContext("2d");
+    if (!context) return;
+    const colours = getComputedStyle(canvas);
+    const x = (position: number) => ((position + 1) / Math.max(1, length)) * (canvas.width - 16) + 8;
+    context.clearRect(0, 0, canvas.width, canvas.height);
+    context.fillStyle = colours.getPropertyValue("color");
+    for (let at = 0; at < faults.length; at += 1) context.fillRect(x(faults[at] ?? 0) - 1, 2, 2, 6);
+    if (violation === undefined) return;
+    context.fillStyle = colours.getPropertyValue("border-bottom-color");
+    context.fillRect(x(violation) - 3, 0, 6, 8);
+}

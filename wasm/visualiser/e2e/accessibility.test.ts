@@ -1,0 +1,30 @@
+import axe from "axe-core";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { PHONE, Stage } from "./page";
+
+let stage: Stage;
+beforeAll(async () => {
+    stage = await Stage.open();
+});
+afterAll(() => stage.close());
+
+const PLACES: [string, string, object][] = [
+    ["a scenario", "#scenario=concurrent-creation&at=12", {}],
+    ["a scenario in the dark", "#scenario=2b&at=7", { colorScheme: "dark" }],
+    ["a broken promise", "#scenario=2b&off=replay_keys&at=10", {}],
+    ["a phone", "#scenario=3b&at=12", { viewport: PHONE }],
+];
+
+test.each(PLACES)("axe finds nothing wrong with %s", async (_, hash, options) => {
+    // The page's content security policy lets no script in but its own.
+    const page = await stage.page(hash, { ...options, bypassCSP: true });
+    await page.addScriptTag({ content: axe.source });
+    const found = await page.evaluate(async () => {
+        const { axe } = window as unknown as { axe: typeof import("axe-core") };
+        const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+        return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html, failureSummary }) => `${html.slice(0, 160)} ${failureSummary ?? ""}`).join(" | ").slice(0, 700)}`);
+    });
+    expect(found).toEqual([]);
+    await page.context().close();
+});

@@ -1,0 +1,92 @@
+// The built page in Debian's Chromium.
+import { mkdirSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+
+import { type Browser, type BrowserContextOptions, chromium, type Page } from "playwright-core";
+import { preview, type PreviewServer } from "vite";
+import { expect } from "vitest";
+
+const ROOT = fileURLToPath(new URL("..", import.meta.url));
+const ARTEFACTS = `${ROOT}artefacts`;
+const FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+];
+const LAPTOP = { width: 1280, height: 800 };
+export const PHONE = { width: 390, height: 844 };
+
+/** A browser with the page's server. */
+export class Stage {
+    /** What the pages have complained of. */
+    readonly complaints: string[] = [];
+
+    private constructor(
+        readonly browser: Browser,
+        private readonly server: PreviewServer,
+        readonly address: string,
+    ) {}
+
+    static async open(): Promise<Stage> {
+        mkdirSync(ARTEFACTS, { recursive: true });
+        const server = await preview({ root: ROOT, logLevel: "warn", preview: { host: "127.0.0.1", port: 0, strictPort: false } });
+        const address = server.resolvedUrls?.local[0];
+        if (address === undefined) throw new Error("the page's server tells no address");
+        const browser = await chromium.launch({ executablePath: process.env["CHROMIUM"] ?? "/usr/bin/chromium", args: FLAGS });
+        return new Stage(browser, server, address);
+    }
+
+    /** A page of its own, with nothing of another's. */
+    async page(hash = "", options: BrowserContextOptions = {}): Promise<Page> {
+        const context = await this.browser.newContext({ viewport: LAPTOP, reducedMotion: "reduce", ...options });
+        const page = await context.newPage();
+        page.on("pageerror", (error) => this.complaints.push(error.message));
+        page.on("console", (message) => {
+            if (message.type() === "error" || message.type() === "warning") this.complaints.push(message.text());
+        });
+        await page.goto(this.address + hash);
+        await page.locator(".transport").waitFor();
+        return page;
+    }
+
+    async close(): Promise<void> {
+        await this.browser.close();
+        await this.server.close();
+    }
+}
+
+/** Keeps a picture, for people to look at. */
+export async function keepPicture(page: Page, name: string): Promise<void> {
+    await page.screenshot({ path: `${ARTEFACTS}/${name}.png` });
+}
+
+/** Position and length as the page shows them. */
+export async function position(page: Page): Promise<{ at: number; of: number }> {
+    const text = await page.getByTestId("position").innerText();
+    const [at, of] = text.split("/").map(Number);
+    return { at: at ?? Number.NaN, of: of ?? Number.NaN };
+}
+
+/** Waits until the page is at a position. */
+export async function reach(page: Page, at: number): Promise<void> {
+    await expect.poll(async () => (await position(page)).at, { timeout: 20_000 }).toBe(at);
+}
+
+/** Plays at a speed until nothing more happens. */
+export async function playToEnd(page: Page, speed = "200"): Promise<void> {
+    await page.getByLabel("Speed, in events a second").selectOption(speed);
+    await page.getByRole("button", { name: "Play", exact: true }).click();
+    await page.getByRole("button", { name: "Play", exact: true }).waitFor({ timeout: 30_000 });
+}
+
+/** The rows of a table, as their cells' texts. */
+export async function table(page: Page, section: string, caption: string): Promise<string[][]> {
+    const rows = page.getByRole("region", { name: section }).getByRole("table", { name: caption }).locator("tbody tr");
+    return rows.evaluateAll((list) =>
+        list.map((row) => [...row.children].filter((cell) => !cell.classList.contains("empty")).map((cell) => cell.textContent?.trim() ?? "")).filter((cells) => cells.length > 0),
+    );
+}

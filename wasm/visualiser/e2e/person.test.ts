@@ -1,0 +1,228 @@
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+
+import type { Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+import { keepPicture, PHONE, playToEnd, position, reach, Stage, table } from "./page";
+
+let stage: Stage;
+beforeAll(async () => {
+    stage = await Stage.open();
+});
+afterAll(async () => {
+    await stage.close();
+    expect(stage.complaints).toEqual([]);
+});
+
+const LOG = fileURLToPath(new URL("../tests/audit.jsonl", import.meta.url));
+
+async function hashSays(page: Page, words: string): Promise<string> {
+    await expect.poll(() => page.evaluate(() => location.hash)).toContain(words);
+    return page.evaluate(() => location.hash);
+}
+
+/** All that the state's panel shows, the lanes' rows, and what is said of the last event. */
+async function shown(page: Page) {
+    const texts = [".state", ".now", ".watch"].map((selector) => page.locator(selector).innerText());
+    return { texts: await Promise.all(texts), position: await position(page) };
+}
+
+describe("a newcomer", () => {
+    test("drops the answer to a commit, and sees why settled leases are remembered", async () => {
+        const page = await stage.page("#scenario=happy-path");
+        const done = page.locator('.bubble[data-message="done"]');
+        while (!(await done.isVisible())) await page.getByRole("button", { name: "Step", exact: true }).click();
+        await done.click();
+        await page.getByRole("menuitem", { name: "Drop it" }).click();
+        await page.getByText("that is why settled leases are remembered").waitFor();
+        await keepPicture(page, "dropped");
+        const { of } = await position(page);
+        await playToEnd(page);
+        expect((await position(page)).of).toBeGreaterThan(of);
+        const told = await page.locator(".row .words").allInnerTexts();
+        expect(told.filter((says) => says.includes("commit of lease 1, and answers: done"))).toHaveLength(2);
+        expect(await table(page, "The service's tables", "Claims")).toEqual([["alice", "1", "1", "active", "–"]]);
+        await page.context().close();
+    });
+
+    test("bends 3B and sends the link: a new page shows the same", async () => {
+        const page = await stage.page("#scenario=3b");
+        const answer = page.locator('.bubble[data-message="done"]');
+        while (!(await answer.isVisible())) await page.keyboard.press("ArrowRight");
+        await answer.click();
+        await page.getByRole("menuitem", { name: "Drop it" }).click();
+        await playToEnd(page, "50");
+        await page.keyboard.press("ArrowLeft");
+        const hash = await hashSays(page, "kept=");
+        const before = await shown(page);
+        const other = await stage.page(hash);
+        expect(await shown(other)).toEqual(before);
+        await other.keyboard.press("End");
+        await page.keyboard.press("End");
+        expect(await shown(other)).toEqual(await shown(page));
+        await Promise.all([page.context().close(), other.context().close()]);
+    });
+
+    test("crashes a worker in its transaction: reconciliation frees the name by itself", async () => {
+        const page = await stage.page("#scenario=happy-path&at=8");
+        await page.locator('.head[data-lane="worker:1:0"]').click();
+        await page.getByRole("menuitem", { name: "crash" }).click();
+        await playToEnd(page);
+        expect(await table(page, "The service's tables", "Claims")).toEqual([]);
+        expect((await table(page, "The service's tables", "Leases"))[0]?.[3]).toBe("rolled back");
+        await page.context().close();
+    });
+
+    test("sees why something is impossible just now", async () => {
+        const page = await stage.page("#scenario=happy-path&at=1");
+        await page.locator('.head[data-lane="service"]').click();
+        const start = page.getByRole("menuitem", { name: "Start it" });
+        expect(await start.getAttribute("aria-disabled")).toBe("true");
+        expect(await start.innerText()).toContain("it is up");
+        await keepPicture(page, "menu");
+        await page.keyboard.press("Escape");
+        expect(await page.evaluate(() => document.activeElement?.getAttribute("data-lane"))).toBe("service");
+        await page.context().close();
+    });
+
+    test("stops the service, and lets all settle", async () => {
+        const page = await stage.page("#scenario=happy-path&at=5");
+        await page.locator('.head[data-lane="service"]').click();
+        await page.getByRole("menuitem", { name: "Stop it" }).click();
+        await page.getByLabel("Speed, in events a second").selectOption("200");
+        await page.getByRole("button", { name: "Let it settle" }).click();
+        await page.getByRole("button", { name: "Play", exact: true }).waitFor();
+        const { at, of } = await position(page);
+        expect([at, of > 6]).toEqual([of, true]);
+        expect(await page.locator(".bubble").count()).toBe(0);
+        await page.context().close();
+    });
+});
+
+describe("rules", () => {
+    test("a rule is switched off, its violation is found, and told where it happens", async () => {
+        const page = await stage.page();
+        await page.getByRole("tab", { name: "Rules" }).click();
+        await page.locator('[data-search="local_fence"]').click();
+        await page.locator('[data-search-state="found"]').waitFor({ timeout: 60_000 });
+        expect((await position(page)).of).toBeGreaterThan(5);
+        await playToEnd(page);
+        await page.getByRole("heading", { name: "A promise is broken" }).waitFor();
+        await page.locator(".row.broken .broken-promise").waitFor();
+        await keepPicture(page, "violation");
+        await page.getByRole("button", { name: "Search the same world with the rule on" }).click();
+        await page.locator('[data-search-state="none"]').waitFor({ timeout: 60_000 });
+        await page.context().close();
+    });
+
+    test("a scenario plays again without a rule, and the link says so", async () => {
+        const page = await stage.page("#scenario=2b&at=8");
+        await page.getByRole("tab", { name: "Rules" }).click();
+        await page.locator('[data-rule="replay_keys"]').click();
+        await playToEnd(page);
+        await page.getByRole("heading", { name: "A promise is broken" }).waitFor();
+        const other = await stage.page(await hashSays(page, "off=replay_keys"));
+        expect(await shown(other)).toEqual(await shown(page));
+        await Promise.all([page.context().close(), other.context().close()]);
+    });
+});
+
+describe("files and links", () => {
+    test("a saved run is opened again; so is a live server's log", async () => {
+        const page = await stage.page("#scenario=4b");
+        const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Save", exact: true }).click()]);
+        expect(download.suggestedFilename()).toBe("leasehold-4b.json");
+        const path = await download.path();
+        const { events } = JSON.parse(readFileSync(path, "utf8")) as { events: unknown[] };
+        const open = page.getByLabel("Open a saved run, or a live server's log");
+        await open.setInputFiles(path);
+        await reach(page, 0);
+        expect((await position(page)).of).toBe(events.length);
+        await open.setInputFiles(LOG);
+        await page.getByRole("heading", { name: "A live server's log" }).waitFor();
+        await page.keyboard.press("End");
+        expect((await position(page)).at).toBe(8);
+        expect((await table(page, "The service's leases", "Leases")).map((lease) => lease[3])).toEqual(["committed", "rolled back", "committed", "outstanding"]);
+        await keepPicture(page, "recording");
+        await page.context().close();
+    });
+
+    test("what is no trace is refused in words", async () => {
+        const page = await stage.page();
+        const file = { name: "holiday.json", mimeType: "application/json", buffer: Buffer.from('{"version":99}') };
+        await page.getByLabel("Open a saved run, or a live server's log").setInputFiles(file);
+        expect(await page.getByRole("alert").innerText()).toContain("version 99");
+        const damaged = await stage.page("#trace=1&z=AAAA");
+        expect(await damaged.getByRole("alert").innerText()).toContain("damaged");
+        await Promise.all([page.context().close(), damaged.context().close()]);
+    });
+
+    test("free play with a seed is the same in another page", async () => {
+        const page = await stage.page();
+        await page.getByRole("tab", { name: "Free play" }).click();
+        await page.getByLabel("seed").fill("42");
+        await page.getByRole("button", { name: "10,000 events at once" }).click();
+        await expect.poll(async () => (await position(page)).at).toBe(10_000);
+        await page.keyboard.press("PageUp");
+        const hash = await hashSays(page, "free=10000&at=9990");
+        const other = await stage.page(hash);
+        expect(await shown(other)).toEqual(await shown(page));
+        await keepPicture(page, "free");
+        await Promise.all([page.context().close(), other.context().close()]);
+    });
+});
+
+describe("without a mouse", () => {
+    test("everything is done by keys, and each step is said", async () => {
+        const page = await stage.page("#scenario=happy-path");
+        await page.keyboard.press("ArrowRight");
+        await page.keyboard.press("ArrowDown");
+        await reach(page, 2);
+        expect(await page.getByTestId("live").textContent()).toMatch(/^2 of 14: cell 1's worker 0 checks/);
+        await page.keyboard.press("End");
+        await reach(page, 14);
+        await page.keyboard.press("Home");
+        await reach(page, 0);
+        await page.keyboard.press("Space");
+        await page.getByRole("button", { name: "Pause" }).waitFor();
+        await page.keyboard.press("Space");
+        await page.getByRole("button", { name: "Play", exact: true }).waitFor();
+        await page.keyboard.press("?");
+        await page.getByRole("dialog").waitFor();
+        await page.keyboard.press("Escape");
+        await page.getByRole("dialog").waitFor({ state: "detached" });
+        await page.keyboard.press("Home");
+        for (let step = 0; step < 5; step += 1) await page.keyboard.press("ArrowRight");
+        const bubble = page.locator(".bubble");
+        for (let tabs = 0; tabs < 80 && !(await bubble.evaluate((one) => one === document.activeElement)); tabs += 1) await page.keyboard.press("Tab");
+        await page.keyboard.press("Enter");
+        await page.keyboard.press("ArrowDown");
+        await page.keyboard.press("Enter");
+        await reach(page, 6);
+        expect(await page.getByTestId("live").textContent()).toContain("the network loses a message");
+        await page.context().close();
+    });
+});
+
+describe("looks", () => {
+    test.each([
+        ["laptop-light", {}],
+        ["laptop-dark", { colorScheme: "dark" }],
+        ["phone-light", { viewport: PHONE }],
+        ["phone-dark", { viewport: PHONE, colorScheme: "dark" }],
+    ] as const)("%s: nothing is wider than the window", async (name, options) => {
+        const page = await stage.page("#scenario=concurrent-creation&at=12", options);
+        await keepPicture(page, name);
+        const [width, window] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+        expect(width).toBeLessThanOrEqual(window ?? 0);
+        if (name.startsWith("phone")) {
+            for (const pane of ["State", "Choose"]) {
+                await page.getByRole("button", { name: pane, exact: true }).click();
+                await keepPicture(page, `${name}-${pane.toLowerCase()}`);
+            }
+            expect(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth)).toBe(true);
+        }
+        await page.context().close();
+    });
+});

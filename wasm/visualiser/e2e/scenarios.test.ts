@@ -1,0 +1,58 @@
+import { scenarios } from "leasehold/simulation";
+import type { Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+import { toldInWords } from "../src/model/words";
+import { playToEnd, position, Stage, table } from "./page";
+
+let stage: Stage;
+beforeAll(async () => {
+    stage = await Stage.open();
+});
+afterAll(async () => {
+    await stage.close();
+    expect(stage.complaints).toEqual([]);
+});
+
+const NAMES = ["alice", "bob", "carol"];
+
+/** Claims at rest and committed rows as the page's tables show them. */
+async function endState(page: Page, cells: number) {
+    const claims = await table(page, "The service's tables", "Claims");
+    const rows: [number, number, string][] = [];
+    const leases: string[][] = [];
+    for (let cell = 1; cell <= cells; cell += 1) {
+        const section = `Cell ${cell}'s tables`;
+        const shown = await table(page, section, "Rows");
+        rows.push(...shown.map(([row, name]): [number, number, string] => [cell, Number(row), (name ?? "").split(" ")[0] ?? ""]));
+        leases.push(...(await table(page, section, "Rows of leases")));
+    }
+    const outstanding = (await table(page, "The service's tables", "Leases")).filter((lease) => lease[3] === "outstanding");
+    return {
+        claims: claims.map(([name, cell, row, state]) => [name, Number(cell), Number(row), state]),
+        rows,
+        leaseRows: leases.length,
+        outstanding: outstanding.length,
+    };
+}
+
+describe("each scenario is one click away, and is played to its end", () => {
+    test.each(scenarios())("$title", async (scenario) => {
+        const page = await stage.page();
+        await page.getByRole("button", { name: scenario.title, exact: true }).click();
+        await page.getByText(scenario.watch, { exact: true }).waitFor();
+        expect(await position(page)).toEqual({ at: 0, of: scenario.trace.events.length });
+        await playToEnd(page);
+        expect((await position(page)).at).toBe(scenario.trace.events.length);
+        const { end } = scenario;
+        const shown = await endState(page, scenario.trace.settings.cells);
+        expect(shown.claims).toEqual(end.claims.map(([name, cell, row]) => [NAMES[name], cell, row, "active"]));
+        expect(shown.rows).toEqual(end.rows.map(([cell, row, name]) => [cell, row, NAMES[name]]));
+        expect([shown.leaseRows, shown.outstanding]).toEqual([end.lease_rows, end.outstanding]);
+        for (const [cell, worker, told] of end.told) {
+            const says = page.getByRole("region", { name: `Cell ${cell}'s tables` }).locator(".workers li").nth(worker);
+            expect(await says.innerText()).toContain(toldInWords(told));
+        }
+        await page.context().close();
+    });
+});

@@ -21,6 +21,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// The exit code of a wrong command line; [`EXIT_CODES`] lists them all.
 const USAGE: u8 = 2;
 
+/// Names the database for `serve` and `migrate`.
+const STORE_VARIABLE: &str = "LEASEHOLD_STORE";
+
 /// Keeps names unique across many databases.
 #[derive(Parser)]
 #[command(name = "leasehold", version, after_help = EXIT_CODES, propagate_version = true)]
@@ -61,7 +64,7 @@ struct ServeArgs {
     #[arg(long, value_name = "DIR", env = "LEASEHOLD_DATA")]
     data: Option<PathBuf>,
     /// A PostgreSQL database as the store instead, which several servers may share
-    #[arg(long, value_name = "URL", env = "LEASEHOLD_STORE", hide_env_values = true)]
+    #[arg(long, value_name = "URL", env = STORE_VARIABLE, hide_env_values = true)]
     store: Option<String>,
     /// The configuration, in TOML; without it, development cells 1 and 2 are served
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
@@ -109,7 +112,7 @@ struct ImportArgs {
 #[derive(Args)]
 struct MigrateArgs {
     /// The database [default: the configuration's]
-    #[arg(long, value_name = "URL", env = "LEASEHOLD_STORE", hide_env_values = true)]
+    #[arg(long, value_name = "URL", env = STORE_VARIABLE, hide_env_values = true)]
     store: Option<String>,
     /// The configuration, in TOML
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
@@ -222,7 +225,9 @@ fn export(args: ExportArgs) -> Result<(), ServeError> {
 
 /// What is configured, with the data where the flag says.
 fn stored(config: Option<PathBuf>, data: Option<PathBuf>) -> Result<Config, ConfigError> {
-    let config = config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
+    let mut config = config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
+    // What `serve` would serve from; a flag would say no more than that this is not for it.
+    config.store_at(std::env::var(STORE_VARIABLE).ok().filter(|url| !url.is_empty()));
     match (&config.postgres, data) {
         (Some(postgres), None) => Err(ConfigError::InDatabase(postgres.shown_url())),
         (_, data) => Ok(Config { data: data.or(config.data), ..config }),

@@ -536,6 +536,36 @@ async fn the_configuration_says_where_the_data_lie() {
     assert_eq!(run(&["export", "--config", &config], &[("LEASEHOLD_DATA", &flag)]), lines);
 }
 
+#[test]
+fn claims_in_a_database_are_not_taken_for_those_in_a_directory() {
+    let dir = TempDir::new().unwrap();
+    let state = dir.path().join("state");
+    let url = "postgres://me:secret@127.0.0.1:1/claims";
+    std::fs::write(dir.path().join("config"), format!("[postgres]\nurl = {url:?}\n")).unwrap();
+    let config = dir.path().join("config").to_str().unwrap().to_owned();
+    let run = |arguments: &[&str], variable: (&str, &str)| {
+        let mut command = Command::new(binary().unwrap());
+        for name in ["LEASEHOLD_DATA", "LEASEHOLD_CONFIG", "LEASEHOLD_STORE"] {
+            command.env_remove(name);
+        }
+        command.env("XDG_STATE_HOME", &state).env(variable.0, variable.1).args(arguments);
+        command.stdin(Stdio::null()).output().unwrap()
+    };
+    for verb in ["export", "import"] {
+        for variable in [("LEASEHOLD_STORE", url), ("LEASEHOLD_CONFIG", &config)] {
+            let output = run(&[verb], variable);
+            refused(&output, "the claims are in the database `postgres://127.0.0.1:1/claims`: ");
+            assert!(String::from_utf8_lossy(&output.stderr).contains("use `pg_dump`"));
+            assert!(!state.exists());
+        }
+    }
+    // Set to nothing it is not set; and a directory that is named is the one that is meant.
+    refused(&run(&["export"], ("LEASEHOLD_STORE", "")), "there is no data directory `");
+    let directory = dir.path().join("data").to_str().unwrap().to_owned();
+    let output = run(&["export", "--data", &directory], ("LEASEHOLD_STORE", url));
+    refused(&output, &format!("there is no data directory `{directory}`"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn b12_an_import_remembers_the_rules_that_it_was_held_to() {
     let dir = TempDir::new().unwrap();

@@ -1,5 +1,6 @@
 //! What operators watch, in Prometheus' terms. Counts and times only: never a claim's value.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold_core::rejection::Rejection;
@@ -89,6 +90,8 @@ pub struct Metrics {
     waiting: Gauge,
     disk_bytes: Gauge,
     store_failed: Gauge,
+    // What was last seen of a database, whether anybody writes or not.
+    is_database_away: AtomicBool,
 }
 
 /// What is read off the server at the moment of a scrape.
@@ -136,6 +139,7 @@ impl Default for Metrics {
             waiting: Gauge::default(),
             disk_bytes: Gauge::default(),
             store_failed: Gauge::default(),
+            is_database_away: AtomicBool::default(),
         };
         metrics.register();
         metrics
@@ -210,6 +214,11 @@ impl Metrics {
         self.save.observe(took.as_secs_f64());
     }
 
+    /// Notes whether a database was there at the last look; whether it was at the one before.
+    pub fn looked_for_database(&self, is_there: bool) -> bool {
+        !self.is_database_away.swap(!is_there, Ordering::Relaxed)
+    }
+
     /// Every metric as text.
     ///
     /// # Errors
@@ -223,7 +232,8 @@ impl Metrics {
         gauge(&self.oldest_lease_seconds, reading.oldest_lease.as_secs());
         gauge(&self.waiting, reading.waiting as u64);
         gauge(&self.disk_bytes, reading.disk_bytes);
-        gauge(&self.store_failed, u64::from(reading.store_failed));
+        let is_away = self.is_database_away.load(Ordering::Relaxed);
+        gauge(&self.store_failed, u64::from(reading.store_failed || is_away));
         gauge(&self.pool_connections, reading.pool.open as u64);
         gauge(&self.pool_idle, reading.pool.idle as u64);
         gauge(&self.pool_waiting, reading.pool.waiting as u64);

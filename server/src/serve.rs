@@ -399,7 +399,9 @@ async fn tend_database(service: &Service, store: &PostgresStore, settled_before:
         store.vacuum().await?;
         store.occupancy().await
     };
-    match tended.await {
+    let tended = tended.await;
+    service.metrics.looked_for_database(tended.is_ok());
+    match tended {
         Ok(occupancy) => service.committer().recount(occupancy.held_claims),
         Err(error) => {
             tracing::error!(%error, "the database can't be tended");

@@ -12,7 +12,7 @@ use leasehold_core::lease::{IdempotencyKey, Outcome};
 use leasehold_tests::client::{Begun, Client, Update, user};
 use leasehold_tests::postgres::Cluster;
 use leasehold_tests::server::Server;
-use leasehold_tests::wire::{Refusal, leasehold};
+use leasehold_tests::wire::{Refusal, get, leasehold};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
@@ -203,6 +203,23 @@ fn while_it_is_away_begins_are_refused_and_health_says_so() {
     }
     runtime.block_on(client.get("after-0-0")).unwrap();
     assert!(runtime.block_on(client.get("during")).is_err(), "what was refused before it was tried is not there");
+}
+
+/// Operators are alarmed by the metric, at a time when nobody may be writing.
+#[test]
+fn a_database_that_is_away_is_seen_in_the_metric_before_anybody_writes() {
+    let mut cluster = Cluster::start(NO_SYNC).unwrap();
+    let server = server(&cluster.url(&cluster.database().unwrap()), "");
+    let runtime = Runtime::new().unwrap();
+    let has_failed = |value: &str| {
+        let (_, text) = runtime.block_on(get(server.address(), "/metrics")).unwrap();
+        text.lines().any(|line| line == format!("leasehold_store_failed {value}"))
+    };
+    assert!(has_failed("0"));
+    cluster.crash().unwrap();
+    await_condition("the metric says that the store is away", || has_failed("1"));
+    cluster.start_again().unwrap();
+    await_condition("the metric says that the store is back", || has_failed("0"));
 }
 
 #[test]

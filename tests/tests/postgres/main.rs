@@ -10,6 +10,7 @@
 
 mod away;
 mod bloat;
+mod comments;
 mod discretion;
 mod fight;
 mod history;

@@ -7,10 +7,11 @@ use tokio_postgres::{Client, IsolationLevel, Transaction};
 use crate::store::Trouble;
 
 /// Each version's statements. What has been released is never changed.
-const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_claims.sql")];
+const MIGRATIONS: &[&str] =
+    &[include_str!("migrations/0001_claims.sql"), include_str!("migrations/0002_comments.sql")];
 
 /// The version of tables that this program reads and writes.
-pub(super) const VERSION: i32 = 1;
+pub(super) const VERSION: i32 = 2;
 
 const TABLE: &str = "
     CREATE TABLE leasehold_migrations (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())";
@@ -79,10 +80,21 @@ async fn lock(transaction: &Transaction<'_>, wait_seconds: u64) -> Result<(), Tr
 
 #[cfg(test)]
 mod tests {
+    use leasehold_core::catalogue::Catalogue;
+
     use super::*;
 
     #[test]
     fn the_version_counts_the_migrations() {
         assert_eq!(usize::try_from(VERSION), Ok(MIGRATIONS.len()));
+    }
+
+    #[test]
+    fn the_comments_list_every_built_in_bucket_type() {
+        let statements = MIGRATIONS.concat();
+        for rule in Catalogue::default().rules() {
+            let listed = format!("{} {}", rule.number, rule.name);
+            assert!(statements.contains(&listed), "no comment lists `{listed}`: a new migration has to");
+        }
     }
 }

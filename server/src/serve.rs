@@ -60,6 +60,8 @@ pub enum ServeError {
     /// An address.
     #[error("can't listen on `{address}`: {error}")]
     Listen {
+        /// The flag that names it.
+        flag: &'static str,
         /// The address.
         address: SocketAddr,
         /// Why.
@@ -87,8 +89,13 @@ impl ServeError {
 
     /// What to do, where the message does not say.
     pub fn hint(&self) -> Option<String> {
-        let Self::Store(error) = self else { return None };
-        error.hint()
+        match self {
+            Self::Store(error) => error.hint(),
+            Self::Listen { flag, error, .. } if error.kind() == io::ErrorKind::AddrInUse => {
+                Some(format!("another server runs there: stop it, or choose another address with `{flag}`"))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -101,9 +108,9 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     let signals = StopSignals::new()?;
     let certificates = config.tls.clone().map(Certificates::load).transpose()?.map(Arc::new);
     let service = Arc::new(service(&config).await?);
-    let listener = listen(config.listen).await?;
+    let listener = listen("--listen", config.listen).await?;
     let metrics_listener = match config.metrics_listen {
-        Some(address) => Some(listen(address).await?),
+        Some(address) => Some(listen("--metrics-listen", address).await?),
         None => None,
     };
     let missing_types = keep_bucket_types(&config, service.store()).await?;
@@ -196,8 +203,8 @@ fn say(line: &str) {
     let _ = writeln!(io::stdout().lock(), "{line}");
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
-    TcpListener::bind(address).await.map_err(|error| ServeError::Listen { address, error })
+async fn listen(flag: &'static str, address: SocketAddr) -> Result<TcpListener, ServeError> {
+    TcpListener::bind(address).await.map_err(|error| ServeError::Listen { flag, address, error })
 }
 
 async fn service(config: &Config) -> Result<Service, ServeError> {

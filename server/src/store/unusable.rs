@@ -24,6 +24,12 @@ pub enum Trouble {
     /// It is not believed to be the one that is meant, or does not encrypt.
     #[error("can't be reached over TLS: {0}")]
     Untrusted(String),
+    /// It does not believe the certificate that it was shown.
+    #[error("does not accept this server's certificate: {0}")]
+    NotAccepted(String),
+    /// It has no room for another connection.
+    #[error("takes no more connections: {0}")]
+    Crowded(String),
     /// It follows another one.
     #[error("is a standby, which can only be read")]
     Standby,
@@ -50,6 +56,12 @@ pub enum Trouble {
         /// The newest one known.
         known: i32,
     },
+    /// Something else has the names of our tables.
+    #[error("has something else under a name that the tables need: {0}")]
+    Occupied(String),
+    /// The tables were made, and are not all there.
+    #[error("was migrated, but lacks {}", .0.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))]
+    Incomplete(Vec<String>),
     /// Another program holds the lock of migrations.
     #[error("is still being migrated by another program after {seconds} s")]
     BeingMigrated {
@@ -75,11 +87,13 @@ pub enum Trouble {
 impl Unusable {
     /// What the trouble comes to in the terms of calls, which decide on exit codes; none where only a person can mend it.
     pub fn code(&self) -> Option<Code> {
-        use Trouble::{BeingMigrated, NotLetIn, ReadOnly, Refused, Rights, Standby, Unreachable, Untrusted};
+        use Trouble::{
+            BeingMigrated, Crowded, NotAccepted, NotLetIn, ReadOnly, Refused, Rights, Standby, Unreachable, Untrusted,
+        };
         match self.trouble {
-            Unreachable(_) | Untrusted(_) | Standby | ReadOnly => Some(Code::Unavailable),
+            Unreachable(_) | Untrusted(_) | Crowded(_) | Standby | ReadOnly => Some(Code::Unavailable),
             BeingMigrated { .. } => Some(Code::DeadlineExceeded),
-            NotLetIn(_) => Some(Code::Unauthenticated),
+            NotLetIn(_) | NotAccepted(_) => Some(Code::Unauthenticated),
             Rights { .. } | Refused(_) => Some(Code::PermissionDenied),
             _ => None,
         }
@@ -96,6 +110,13 @@ impl Unusable {
                  that the URL has the host that it is for, and that the database has `ssl = on`"
                     .into()
             }
+            Trouble::NotAccepted(_) => "see that `postgres.certificate` is valid, and that the authority that signed \
+                 it is in the database's `ssl_ca_file`"
+                .into(),
+            Trouble::Crowded(_) => "let fewer come: `postgres.write_connections` and `postgres.read_connections` of \
+                 every server together; or let the database's `max_connections` be more, and that of a pooler before \
+                 it, such as `max_client_conn`"
+                .into(),
             Trouble::Standby => "name the primary, or all hosts with `?target_session_attrs=read-write`".into(),
             Trouble::ReadOnly => "have it reset: `ALTER DATABASE`, `ALTER ROLE` or `ALTER SYSTEM` \
                  `… RESET default_transaction_read_only`, whichever has set it"
@@ -103,6 +124,10 @@ impl Unusable {
             Trouble::NotLetIn(_) => "see user and password in the URL, and the database's `pg_hba.conf`".into(),
             Trouble::Missing(_) => format!("see its name, or make it: {CREATE_DATABASE}"),
             Trouble::Encoding(_) => format!("make another one: {CREATE_DATABASE}"),
+            Trouble::Occupied(_) => format!("give the claims a database of their own: {CREATE_DATABASE}"),
+            Trouble::Incomplete(_) => "see that the role's `search_path` has the schema that they are in; where they \
+                 are gone, restore the whole database from a copy"
+                .into(),
             Trouble::TooOld(_) => "upgrade it".into(),
             Trouble::Newer { .. } => "use the newer program".into(),
             Trouble::BeingMigrated { .. } => "try again when that one is done, or let \

@@ -183,6 +183,8 @@ async fn a_taken_port_is_refused() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.starts_with("error: ") && stderr.contains(&format!("`{address}`")), "{stderr}");
+    let hint = stderr.split("hint: ").nth(1).unwrap_or_default();
+    assert!(hint.contains("another server runs there: stop it, or choose another address with `--listen`"), "{stderr}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! What a database has to be: told before anything is served, with an exit code and what to do, and without the password.
 
 use leasehold_tests::client::{Client, Update, user};
-use leasehold_tests::postgres::Cluster;
+use leasehold_tests::postgres::{Bouncer, Cluster};
 use leasehold_tests::server::{Server, binary};
 use leasehold_tests::wire::leasehold;
 use serde_json::{Value, json};
@@ -86,6 +86,51 @@ fn each_trouble_has_an_exit_code_and_says_what_to_do() {
     expect(&stranger, 6, Some("UNAUTHENTICATED"), &refused);
     let no_password = format!("postgres://me@127.0.0.1:{port}/frozen");
     expect(&no_password, 6, Some("UNAUTHENTICATED"), &[&shown("frozen"), "password missing", "hint: "]);
+
+    ask("ALTER ROLE me CONNECTION LIMIT 0");
+    let crowded = format!("postgres://me:known@127.0.0.1:{port}/frozen");
+    let words = ["takes no more connections: ", "hint: ", "`max_connections`", "`postgres.read_connections`"];
+    expect(&crowded, 5, Some("UNAVAILABLE"), &words);
+}
+
+/// pgbouncer has one code for nearly everything; its words tell what it is.
+#[test]
+fn troubles_are_the_same_ones_through_pgbouncer() {
+    let mut cluster = Cluster::start(NO_SYNC).unwrap();
+    let bouncer = Bouncer::start_with("\"me\" \"known\"\n", |port, users| {
+        format!(
+            "[databases]\nclaims = host=127.0.0.1 port={} user=leasehold\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+             listen_port = {port}\nauth_type = scram-sha-256\nauth_file = {users}\nserver_login_retry = 1\n",
+            cluster.port(),
+        )
+    });
+    let bouncer = bouncer.unwrap();
+    let url = |who: &str, database: &str| format!("postgres://{who}@127.0.0.1:{}/{database}", bouncer.port());
+    let not_let_in = ["does not let this server in: ", "hint: see user and password in the URL"];
+    expect(&url("me:secret", "claims"), 6, Some("UNAUTHENTICATED"), &not_let_in);
+    expect(&url("nobody:secret", "claims"), 6, Some("UNAUTHENTICATED"), &not_let_in);
+    let missing = ["is not there: no such database: none", "hint: see its name, or make it: `CREATE DATABASE"];
+    expect(&url("me:known", "none"), 1, None, &missing);
+    cluster.crash().unwrap();
+    expect(&url("me:known", "claims"), 5, Some("UNAVAILABLE"), &["can't be reached: ", "hint: try: `pg_isready"]);
+}
+
+#[test]
+fn tables_that_are_in_the_way_or_missing_are_named() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let database = cluster.database().unwrap();
+    cluster.execute(&database, "CREATE TABLE claims (number integer)").unwrap();
+    let words = [
+        "has something else under a name that the tables need: ",
+        "relation \"claims\" already exists",
+        "hint: give the claims a database of their own: `CREATE DATABASE",
+    ];
+    expect(&cluster.url(&database), 1, None, &words);
+    cluster.execute(&database, "DROP TABLE claims").unwrap();
+    assert_eq!(run(&["migrate", "--store", &cluster.url(&database)]).code, 0);
+    cluster.execute(&database, "DROP TABLE bucket_types, settled_leases; DROP FUNCTION lock_claims").unwrap();
+    let words = ["was migrated, but lacks `settled_leases`, `bucket_types`, `lock_claims`", "hint: ", "`search_path`"];
+    expect(&cluster.url(&database), 1, None, &words);
 }
 
 #[test]
@@ -93,6 +138,7 @@ fn urls_that_are_not_understood_are_refused_with_what_to_write() {
     for (url, words) in [
         ("mysql://me:secret@db/claims", "`mysql://` is no PostgreSQL: write `postgres://USER"),
         ("claims", "write `postgres://USER"),
+        ("postgres://me:my@secret@db/claims", "more than one `@`: write `@` in a password as `%40`"),
         ("postgres://me:secret@/claims", "no host is named: write `postgres://USER"),
         ("postgres://me:secret@db/claims?sslmode=verify-full", "`disable`, `prefer` or `require`; with `postgres.ca`"),
         ("postgres://me:secret@db/claims?sslrootcert=a.pem", "`postgres.ca`"),

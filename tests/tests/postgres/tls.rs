@@ -6,6 +6,7 @@ use leasehold_tests::certificates::{Authority, Pair};
 use leasehold_tests::postgres::Cluster;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
+use tonic::Code;
 
 struct Secured {
     cluster: Cluster,
@@ -72,4 +73,37 @@ fn a_database_without_tls_is_not_spoken_to_in_plain_text() {
     let authority = Authority::new("database authority").unwrap();
     let error = secured.open(Some(&authority), "localhost").err().unwrap().to_string();
     assert!(error.contains("TLS"), "{error}");
+}
+
+#[test]
+fn a_certificate_that_the_database_does_not_accept_is_told_as_such() {
+    let (authority, other) = (Authority::new("database authority").unwrap(), Authority::new("another").unwrap());
+    let server = authority.server().unwrap();
+    let cluster = Cluster::start_with(
+        &["fsync=off", "ssl=on", "ssl_ca_file=ca.crt"],
+        &[
+            ("server.crt", &server.certificate),
+            ("server.key", &server.key),
+            ("ca.crt", &authority.pem()),
+        ],
+    );
+    let cluster = cluster.unwrap();
+    let files = TempDir::new().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = files.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let stranger = other.client(&[]).unwrap();
+    let settings = Postgres {
+        ca: Some(write("ca.pem", &authority.pem())),
+        certificate: Some(write("stranger.pem", &stranger.certificate)),
+        key: Some(write("stranger.key", &stranger.key)),
+        ..Postgres::at(cluster.url("postgres").replace("127.0.0.1", "localhost"))
+    };
+    let error = Runtime::new().unwrap().block_on(PostgresStore::open(&settings)).err().unwrap();
+    assert!(error.to_string().contains("does not accept this server's certificate"), "{error}");
+    assert_eq!(error.code(), Some(Code::Unauthenticated));
+    let hint = error.hint().unwrap();
+    assert!(hint.contains("`postgres.certificate`") && hint.contains("`ssl_ca_file`"), "{hint}");
 }

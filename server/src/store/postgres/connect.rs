@@ -102,11 +102,19 @@ fn parse(url: &str) -> Result<Config, String> {
     {
         return Err(format!("`{scheme}://` is no PostgreSQL: write `{EXAMPLE}`"));
     }
+    // Taken for the end of the password, it would make a host of the rest.
+    if url.split_once("://").is_some_and(|(_, rest)| before_options(rest).matches('@').count() > 1) {
+        return Err("there is more than one `@`: write `@` in a password as `%40`".into());
+    }
     let config: Config = url.parse().map_err(|error: Error| understood(&text(&error)))?;
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
         return Err(format!("no host is named: write `{EXAMPLE}`"));
     }
     Ok(config)
+}
+
+fn before_options(url: &str) -> &str {
+    url.split_once('?').map_or(url, |(address, _)| address)
 }
 
 /// What is wrong with a URL, and what to write.

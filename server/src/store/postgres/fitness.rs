@@ -79,6 +79,24 @@ pub(super) async fn check_rights(client: &Client) -> Result<(), Trouble> {
     Err(Trouble::Rights { role, grants })
 }
 
+/// The tables, the sequence and the functions that are not there, of those that migrations make.
+const MISSING_OBJECTS: &str = "
+    SELECT name FROM unnest(ARRAY[
+        'claims', 'claim_leases', 'settled_leases', 'idempotency_keys', 'abandoned_groups', 'bucket_types',
+        'lease_fences', 'begin_group', 'begin_presumed_group', 'abandon_group', 'expect_rows', 'read_claims',
+        'lock_leases', 'lock_claims', 'write_group'
+    ]) AS name WHERE to_regclass(name) IS NULL AND to_regproc(name) IS NULL";
+
+/// Checks that what migrations have made is still there, where the role looks for it.
+///
+/// # Errors
+/// Something is missing.
+pub(super) async fn check_objects(client: &Client) -> Result<(), Trouble> {
+    let rows = client.query_typed(MISSING_OBJECTS, &[]).await.map_err(Trouble::from)?;
+    let missing: Vec<String> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+    if missing.is_empty() { Ok(()) } else { Err(Trouble::Incomplete(missing)) }
+}
+
 impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
         let text = text(&error);
@@ -87,6 +105,11 @@ impl From<Error> for Trouble {
             SqlState::INVALID_CATALOG_NAME => Self::Missing(text),
             SqlState::INSUFFICIENT_PRIVILEGE => Self::Refused(text),
             SqlState::READ_ONLY_SQL_TRANSACTION => Self::ReadOnly,
+            SqlState::TOO_MANY_CONNECTIONS => Self::Crowded(text),
+            SqlState::DUPLICATE_TABLE | SqlState::DUPLICATE_FUNCTION | SqlState::DUPLICATE_OBJECT => {
+                Self::Occupied(text)
+            }
+            SqlState::PROTOCOL_VIOLATION => of_pooler(text),
             _ if code.code().starts_with(AUTHORIZATION_CLASS) => Self::NotLetIn(text),
             _ if is_away(code) => Self::Unreachable(text),
             _ => Self::Failed(text),
@@ -97,9 +120,37 @@ impl From<Error> for Trouble {
 /// The class of errors about who may connect.
 const AUTHORIZATION_CLASS: &str = "28";
 
+/// What pgbouncer says, whose errors have one code for nearly everything.
+fn of_pooler(text: String) -> Trouble {
+    // What it remembers of the last try may be over.
+    let is_remembered = text.starts_with("server login has been failing");
+    let says = |words: &[&str]| !is_remembered && words.iter().any(|words| text.contains(words));
+    if says(&["no such database"]) {
+        Trouble::Missing(text)
+    } else if says(&["no more connections allowed"]) {
+        Trouble::Crowded(text)
+    } else if says(&["SASL authentication failed", "password authentication failed", "no such user"]) {
+        Trouble::NotLetIn(text)
+    } else {
+        Trouble::Unreachable(text)
+    }
+}
+
+/// A database that was there a moment ago, and is away now.
+pub(super) fn of_away(cause: String) -> Trouble {
+    let is_crowded = cause.ends_with(&format!("({})", SqlState::TOO_MANY_CONNECTIONS.code()));
+    if is_crowded { Trouble::Crowded(cause) } else { Trouble::Unreachable(cause) }
+}
+
+/// What TLS calls the troubles of a certificate that was shown.
+const CERTIFICATE_ALERTS: [&str; 4] = ["UnknownCA", "Certificate", "AccessDenied", "DecryptError"];
+
 /// The client's own errors tell their kinds in words only.
 fn of_connection(error: &Error, text: String) -> Trouble {
-    if text.contains("TLS handshake") {
+    let alert = text.split_once("received fatal alert: ").map(|(_, alert)| alert);
+    if alert.is_some_and(|alert| CERTIFICATE_ALERTS.iter().any(|name| alert.contains(name))) {
+        Trouble::NotAccepted(text)
+    } else if text.contains("TLS handshake") || alert.is_some() {
         Trouble::Untrusted(text)
     } else if text.contains("database does not allow writes") {
         Trouble::Standby

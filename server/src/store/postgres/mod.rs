@@ -79,6 +79,7 @@ impl PostgresStore {
         fitness::check(&client).await.map_err(unusable)?;
         fitness::check_rights(&client).await.map_err(unusable)?;
         migrate::migrate(&mut client, settings.migration_wait_seconds).await.map_err(unusable)?;
+        fitness::check_objects(&client).await.map_err(unusable)?;
         Ok(store)
     }
 
@@ -90,7 +91,8 @@ impl PostgresStore {
         let migrated = async {
             let mut client = Way::parse(settings)?.reach().await?;
             fitness::check(&client).await?;
-            migrate::migrate(&mut client, settings.migration_wait_seconds).await
+            let found = migrate::migrate(&mut client, settings.migration_wait_seconds).await?;
+            fitness::check_objects(&client).await.map(|()| found)
         };
         let found = migrated.await.map_err(|trouble| unusable(settings, trouble))?;
         Ok((found, migrate::VERSION))
@@ -189,7 +191,7 @@ impl PostgresStore {
     /// The database can't be read.
     pub async fn first_occupancy(&self) -> Result<Occupancy> {
         self.occupancy().await.map_err(|error| match error {
-            StoreError::Away(cause) => unusable(&self.inner.settings, Trouble::Unreachable(cause)),
+            StoreError::Away(cause) => unusable(&self.inner.settings, fitness::of_away(cause)),
             error => error,
         })
     }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::builder::Resettable;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use leasehold_server::client::{self, ClientError, EXIT_CODES, Verb};
+use leasehold_server::client::{self, ClientError, EXIT_CODES, USAGE, Verb};
 use leasehold_server::config::{Config, ConfigError, LogFormat};
 use leasehold_server::serve::{ServeError, serve};
 use leasehold_server::store::PostgresStore;
@@ -17,9 +17,6 @@ use leasehold_server::{trace, transfer};
 /// Names arrive and are freed on all threads at once; the system's allocator is slower at that.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// The exit code of a wrong command line; [`EXIT_CODES`] lists them all.
-const USAGE: u8 = 2;
 
 /// Names the database for `serve` and `migrate`.
 const STORE_VARIABLE: &str = "LEASEHOLD_STORE";
@@ -120,17 +117,30 @@ struct MigrateArgs {
 }
 
 impl ServeArgs {
-    fn config(self) -> Result<Config, ConfigError> {
+    fn config(self) -> Result<Config, ServeError> {
+        let names_two = self.data.is_some() && self.store.is_some();
         let mut config = self.config.as_deref().map_or_else(|| Ok(Config::development()), Config::read)?;
         config.listen = self.listen.unwrap_or(config.listen);
         config.data = self.data.or(config.data);
-        config.store_at(self.store);
+        take_store(&mut config, self.store)?;
         config.metrics_listen = self.metrics_listen.or(config.metrics_listen);
         config.log.format = self.log_format.unwrap_or(config.log.format);
         config.log.filter = self.log.unwrap_or(config.log.filter);
         config.insecure_plaintext |= self.insecure_plaintext;
-        config.checked()
+        config.checked().map_err(|error| match error {
+            ConfigError::TwoStores { .. } if names_two => ServeError::of_command_line(error),
+            error => error.into(),
+        })
     }
+}
+
+/// Takes the database that the command line names, if any.
+fn take_store(config: &mut Config, url: Option<String>) -> Result<(), ServeError> {
+    if let Some(url) = &url {
+        PostgresStore::check_url(url).map_err(ServeError::of_command_line)?;
+    }
+    config.store_at(url);
+    Ok(())
 }
 
 fn main() -> ExitCode {
@@ -250,7 +260,7 @@ fn import(args: ImportArgs) -> Result<(), ServeError> {
 
 fn migrate(args: MigrateArgs, json: bool) -> Result<(), ServeError> {
     let mut config = args.config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
-    config.store_at(args.store);
+    take_store(&mut config, args.store)?;
     if json {
         config.log.format = LogFormat::Json;
     }

@@ -27,7 +27,7 @@ use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 use tower::Layer;
 
-use crate::client::exit_code_of;
+use crate::client::{USAGE, exit_code_of};
 use crate::committer::{Committer, Guard, Refusal, Room, Settings, now};
 use crate::config::{Config, ConfigError, Postgres};
 use crate::connection::Connections;
@@ -54,6 +54,9 @@ pub enum ServeError {
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// What is wrong stands on the command line, or in the environment.
+    #[error(transparent)]
+    CommandLine(Box<Self>),
     /// A certificate.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -78,7 +81,16 @@ pub enum ServeError {
 impl ServeError {
     /// The process's exit code, of those that [`EXIT_CODES`](crate::client::EXIT_CODES) lists.
     pub fn exit_code(&self) -> u8 {
-        self.code().map_or(1, exit_code_of)
+        match self {
+            Self::CommandLine(_) | Self::Config(ConfigError::NoDatabase) => USAGE,
+            _ => self.code().map_or(1, exit_code_of),
+        }
+    }
+
+    /// Says that the command line is what is wrong.
+    #[must_use]
+    pub fn of_command_line(error: impl Into<Self>) -> Self {
+        Self::CommandLine(Box::new(error.into()))
     }
 
     /// The status code that the store's trouble comes to; none where only a person can mend it.
@@ -91,6 +103,7 @@ impl ServeError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Store(error) => error.hint(),
+            Self::CommandLine(error) => error.hint(),
             Self::Listen { flag, error, .. } if error.kind() == io::ErrorKind::AddrInUse => {
                 Some(format!("another server runs there: stop it, or choose another address with `{flag}`"))
             }

@@ -30,6 +30,9 @@ Exit codes:
   5  the server cannot be reached, or its store is down
   6  not allowed: no identity, one that may not do this, or one that the server or its database does not accept";
 
+/// The exit code of a wrong command line.
+pub const USAGE: u8 = 2;
+
 /// Why a command of the client failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -145,7 +148,7 @@ impl ClientError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_) => 2,
+            Self::Usage(_) => USAGE,
             Self::Unreachable { .. } => 5,
             Self::NotAccepted { .. } => 6,
             Self::Refused(refusal) => refusal.exit_code(),

@@ -22,7 +22,7 @@ use tonic::transport::Channel;
 pub use bench::BenchArgs;
 pub use connection::Connection;
 pub(crate) use error::exit_code_of;
-pub use error::{ClientError, EXIT_CODES, Refusal, report};
+pub use error::{ClientError, EXIT_CODES, Refusal, USAGE, report};
 pub use read::{CellsArgs, ClassifyArgs, GetArgs, LeasesArgs, RecordsArgs};
 pub use update::{BeginArgs, SettleArgs};
 pub use words::{BucketArg, SourceArg, SourceIdArg, SubjectArg};

@@ -143,9 +143,30 @@ fn urls_that_are_not_understood_are_refused_with_what_to_write() {
         ("postgres://me:secret@db/claims?sslmode=verify-full", "`disable`, `prefer` or `require`; with `postgres.ca`"),
         ("postgres://me:secret@db/claims?sslrootcert=a.pem", "`postgres.ca`"),
         ("postgres://me:secret@db:port/claims", "write `postgres://USER"),
-        ("postgres://me:secret@db/claims", "`postgres.ca`"),
     ] {
-        expect(url, 1, None, &["can't be used: ", words]);
+        expect(url, 2, None, &["can't be used: ", words]);
+        // In the file it is no fault of the command line.
+        let directory = TempDir::new().unwrap();
+        let said = run(&["migrate", "--config", &config(&directory, &format!("url = {url:?}"))]);
+        assert_eq!(said.code, 1, "{}", said.stderr);
+        assert!(said.stderr.contains(words), "{}", said.stderr);
+    }
+    // What lacks here may be said in the file.
+    expect("postgres://me:secret@db/claims", 1, None, &["can't be used: ", "`postgres.ca`"]);
+}
+
+#[test]
+fn a_command_line_that_names_no_database_or_two_stores_is_wrong() {
+    let url = "postgres://me:secret@127.0.0.1:1/claims";
+    for (arguments, words) in [
+        (&["migrate"][..], "no database is named: say which with `--store postgres://…`"),
+        (&["migrate", "--store", ""], "write `postgres://USER"),
+        (&["serve", "--store", url, "--data", "elsewhere"], "leave one of them out"),
+    ] {
+        let said = run(arguments);
+        assert_eq!(said.code, 2, "{arguments:?}: {}", said.stderr);
+        assert!(said.stderr.starts_with("error: ") && said.stderr.contains(words), "{}", said.stderr);
+        assert_eq!(run(&[arguments, &["--json"]].concat()).error()["exitCode"], 2);
     }
 }
 

@@ -95,7 +95,7 @@ async fn driven(config: &Config, tls: &MakeRustlsConnect) -> Result<(Client, Joi
 const EXAMPLE: &str = "postgres://USER:PASSWORD@HOST:PORT/DATABASE";
 
 /// Reads the URL, or the words `host=… dbname=…`.
-fn parse(url: &str) -> Result<Config, String> {
+pub(super) fn parse(url: &str) -> Result<Config, String> {
     if let Some((scheme, _)) = url.split_once("://")
         && !matches!(scheme, "postgres" | "postgresql")
         && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric())

@@ -98,6 +98,15 @@ impl PostgresStore {
         Ok((found, migrate::VERSION))
     }
 
+    /// Checks whether a URL is one of a database, whatever the other settings are.
+    ///
+    /// # Errors
+    /// It is not understood.
+    pub fn check_url(url: &str) -> Result<()> {
+        let unusable = |error| unusable(&Postgres::at(url), Trouble::Settings(error));
+        connect::parse(url).map(drop).map_err(unusable)
+    }
+
     /// Checks the settings; reaches nothing yet.
     fn of(settings: &Postgres) -> Result<Self> {
         let way = Way::parse(settings).map_err(|trouble| unusable(settings, trouble))?;

@@ -13,6 +13,7 @@ use leasehold_server::config::{Config, ConfigError, LogFormat};
 use leasehold_server::serve::{ServeError, serve};
 use leasehold_server::store::PostgresStore;
 use leasehold_server::{trace, transfer};
+use serde_json::{Value, json};
 
 /// Names arrive and are freed on all threads at once; the system's allocator is slower at that.
 #[global_allocator]
@@ -150,8 +151,8 @@ fn main() -> ExitCode {
     };
     match command {
         Command::Serve(args) => exit(run_server(args), json),
-        Command::Export(args) => exit(export(args), json),
-        Command::Import(args) => exit(import(args), json),
+        Command::Export(args) => exit(export(args, json), json),
+        Command::Import(args) => exit(import(args, json), json),
         Command::Migrate(args) => exit(migrate(args, json), json),
         Command::Completions { shell } => exit_asked(completions(shell), json),
         Command::Client(verb) => ask(verb, json),
@@ -220,7 +221,7 @@ fn workers() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1))
 }
 
-fn export(args: ExportArgs) -> Result<(), ServeError> {
+fn export(args: ExportArgs, json: bool) -> Result<(), ServeError> {
     let data = stored(args.config, args.data)?.data_dir()?;
     let rows = match &args.output {
         Some(path) => {
@@ -229,8 +230,22 @@ fn export(args: ExportArgs) -> Result<(), ServeError> {
         }
         None => transfer::export(&data, BufWriter::new(io::stdout().lock())).map_err(io::Error::other)?,
     };
-    eprintln!("exported {rows} rows from `{}`", data.display());
-    Ok(())
+    match &args.output {
+        Some(path) if json => {
+            let [data, output] = [&data, path].map(|path| path.display().to_string());
+            tell(&json!({ "done": "exported", "rows": rows, "data": data, "output": output }))
+        }
+        // The lines themselves are JSON.
+        _ => {
+            eprintln!("exported {rows} rows from `{}`", data.display());
+            Ok(())
+        }
+    }
+}
+
+/// Writes what was done to standard output, for machines.
+fn tell(done: &Value) -> Result<(), ServeError> {
+    Ok(writeln!(io::stdout().lock(), "{done}")?)
 }
 
 /// What is configured, with the data where the flag says.
@@ -244,7 +259,7 @@ fn stored(config: Option<PathBuf>, data: Option<PathBuf>) -> Result<Config, Conf
     }
 }
 
-fn import(args: ImportArgs) -> Result<(), ServeError> {
+fn import(args: ImportArgs, json: bool) -> Result<(), ServeError> {
     let config = stored(args.config, args.data)?;
     let data = config.data_dir()?;
     let rules = config.import_rules()?;
@@ -254,7 +269,11 @@ fn import(args: ImportArgs) -> Result<(), ServeError> {
         }
         None => transfer::import(&data, io::stdin().lock(), rules),
     };
-    eprintln!("imported {} rows into `{}`", rows.map_err(io::Error::other)?, data.display());
+    let (rows, data) = (rows.map_err(io::Error::other)?, data.display().to_string());
+    if json {
+        return tell(&json!({ "done": "imported", "rows": rows, "data": data }));
+    }
+    eprintln!("imported {rows} rows into `{data}`");
     Ok(())
 }
 
@@ -268,9 +287,13 @@ fn migrate(args: MigrateArgs, json: bool) -> Result<(), ServeError> {
     trace::start(&config.log).map_err(io::Error::other)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (found, now) = runtime.block_on(PostgresStore::migrate(settings))?;
+    let database = settings.shown_url();
+    if json {
+        return tell(&json!({ "done": "migrated", "database": database, "from": found, "to": now }));
+    }
     match found == now {
-        true => eprintln!("the tables in `{}` have version {now} already", settings.shown_url()),
-        false => eprintln!("migrated the tables in `{}` from version {found} to {now}", settings.shown_url()),
+        true => eprintln!("the tables in `{database}` have version {now} already"),
+        false => eprintln!("migrated the tables in `{database}` from version {found} to {now}"),
     }
     Ok(())
 }

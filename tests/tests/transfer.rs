@@ -23,7 +23,7 @@ use leasehold_tests::transfer::{export, import, run, state};
 use leasehold_tests::wire::eventually;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 fn names(names: &[&str], from: u64) -> Vec<Metadata> {
@@ -534,6 +534,25 @@ async fn the_configuration_says_where_the_data_lie() {
     std::fs::remove_dir_all(path("configured")).unwrap();
     assert_eq!(run(&["export", "--config", &config, "--data", &flag], &[]), lines);
     assert_eq!(run(&["export", "--config", &config], &[("LEASEHOLD_DATA", &flag)]), lines);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_done_is_one_json_object_for_machines() {
+    let dir = TempDir::new().unwrap();
+    let (_, lines) = exported(dir.path()).await;
+    let rows = lines.lines().count() - 2;
+    let path = |name: &str| dir.path().join(name);
+    let [input, copy, new] = ["lines", "copy", "new"].map(|name| path(name).to_str().unwrap().to_owned());
+    let told = |output: Output| -> Value {
+        assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let imported = told(run("import", &path("new"), &["--json", "--input", &input]).unwrap());
+    assert_eq!(imported, json!({ "done": "imported", "rows": rows, "data": new }));
+    let exported = told(run("export", &path("new"), &["--json", "--output", &copy]).unwrap());
+    assert_eq!(exported, json!({ "done": "exported", "rows": rows, "data": new, "output": copy }));
+    let output = run("export", &path("new"), &["--json"]).unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), lines);
 }
 
 #[test]

@@ -179,6 +179,19 @@ fn a_standby_is_called_one() {
     expect(&only_primaries, 5, Some("UNAVAILABLE"), &words);
 }
 
+#[test]
+fn a_migration_tells_machines_what_it_has_done() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let url = cluster.url(&cluster.database().unwrap());
+    let shown = url.replace("leasehold@", "");
+    for from in [0, 2] {
+        let output = Runtime::new().unwrap().block_on(leasehold(["migrate", "--json", "--store", &url])).unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(told, json!({ "done": "migrated", "database": shown, "from": from, "to": 2 }));
+    }
+}
+
 /// A configuration file with these settings of a database.
 fn config(directory: &TempDir, settings: &str) -> String {
     let path = directory.path().join("leasehold.toml");

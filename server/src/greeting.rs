@@ -120,6 +120,15 @@ pub(crate) fn missing_types(types: &[BucketType]) -> Option<String> {
     }
 }
 
+/// What to say of a role that may not vacuum.
+pub(crate) fn without_vacuum(role: &str) -> String {
+    format!(
+        "the role {role} may not vacuum the table `claim_leases`, which it does not own: what settled leases leave \
+         there slows lists down until autovacuum comes; say `ALTER TABLE claim_leases OWNER TO {role}`, which makes \
+         whoever migrates later need to be a member of {role}"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]

@@ -130,6 +130,7 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     let warnings = [
         greeting::strangers(&strangers(&config, service.store()).await),
         greeting::missing_types(&missing_types),
+        without_vacuum(service.store()).await?.as_deref().map(greeting::without_vacuum),
         certificates.as_ref().and_then(|certificates| certificates.warning()),
     ];
     let warnings: Vec<_> = warnings.into_iter().flatten().collect();
@@ -286,6 +287,14 @@ async fn strangers(config: &Config, store: &Reader) -> Vec<CellId> {
     owners.into_iter().filter(|owner| !known.contains_key(owner)).collect()
 }
 
+/// The role that serves, where the database does not let it tidy up.
+async fn without_vacuum(store: &Reader) -> Result<Option<String>, StoreError> {
+    match store {
+        Reader::Embedded(_) => Ok(None),
+        Reader::Postgres(store) => store.without_vacuum().await,
+    }
+}
+
 /// Holds the bucket types to the rules under which claims were made, and remembers those of new ones; the types that are
 /// not configured any more.
 async fn keep_bucket_types(config: &Config, store: &Reader) -> Result<Vec<BucketType>, ServeError> {
@@ -420,9 +429,14 @@ async fn tend_database(service: &Service, store: &PostgresStore, settled_before:
         store.occupancy().await
     };
     let tended = tended.await;
-    service.metrics.looked_for_database(tended.is_ok());
+    let was_there = service.metrics.looked_for_database(tended.is_ok());
     match tended {
-        Ok(occupancy) => service.committer().recount(occupancy.held_claims),
+        Ok(occupancy) => {
+            if !was_there || service.committer().is_away() {
+                tracing::info!("the store is back");
+            }
+            service.committer().recount(occupancy.held_claims);
+        }
         Err(error) => {
             tracing::error!(%error, "the database can't be tended");
             return false;

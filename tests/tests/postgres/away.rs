@@ -220,6 +220,7 @@ fn a_database_that_is_away_is_seen_in_the_metric_before_anybody_writes() {
     await_condition("the metric says that the store is away", || has_failed("1"));
     cluster.start_again().unwrap();
     await_condition("the metric says that the store is back", || has_failed("0"));
+    await_condition("the log says so", || server.stderr().lines().any(|line| line.ends_with("the store is back")));
 }
 
 #[test]

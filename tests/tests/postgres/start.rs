@@ -3,7 +3,7 @@
 use leasehold_tests::client::{Client, Update, user};
 use leasehold_tests::postgres::{Bouncer, Cluster};
 use leasehold_tests::server::{Server, binary};
-use leasehold_tests::wire::leasehold;
+use leasehold_tests::wire::{get, leasehold};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -291,6 +291,28 @@ fn a_role_without_rights_is_told_which_grants_are_missing() {
         let lease = runtime.block_on(client.begin(update)).unwrap().lease;
         runtime.block_on(client.settle(&lease, leasehold_core::lease::Outcome::Committed)).unwrap();
     }
+    is_warned_of_what_it_may_not_tidy_up(&cluster, &database, &server, &mut client);
+}
+
+/// A role that is not the owner can't vacuum: that is said once, and done as soon as it may.
+fn is_warned_of_what_it_may_not_tidy_up(cluster: &Cluster, database: &str, server: &Server, client: &mut Client) {
+    let runtime = Runtime::new().unwrap();
+    let alter = "ALTER TABLE claim_leases OWNER TO \"App\"";
+    let warning = || server.stderr().lines().filter(|line| line.contains(alter)).count();
+    await_condition("there is a warning", || warning() == 1);
+    // The count is of the last look at the database, which also tidies up.
+    let update = Update { creates: vec![user("counted", 7, Vec::new())], ..Update::default() };
+    runtime.block_on(client.begin(update)).unwrap();
+    await_condition("the database is looked at", || {
+        let (_, metrics) = runtime.block_on(get(server.address(), "/metrics")).unwrap();
+        metrics.lines().any(|line| line == "leasehold_outstanding_leases 1")
+    });
+    let stderr = server.stderr();
+    assert!(!stderr.contains("permission denied to vacuum") && warning() == 1, "{stderr}");
+    let vacuumed = "SELECT vacuum_count > 0 FROM pg_stat_user_tables WHERE relname = 'claim_leases'";
+    assert_eq!(cluster.execute(database, vacuumed).unwrap(), ["f"]);
+    cluster.execute(database, alter).unwrap();
+    await_condition("the table is vacuumed", || cluster.execute(database, vacuumed).unwrap() == ["t"]);
 }
 
 /// What has been started by then is given back in order, too.

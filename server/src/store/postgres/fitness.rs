@@ -97,6 +97,34 @@ pub(super) async fn check_objects(client: &Client) -> Result<(), Trouble> {
     if missing.is_empty() { Ok(()) } else { Err(Trouble::Incomplete(missing)) }
 }
 
+/// Whether the role may vacuum: the owner of the table or of the database may.
+const MAY_VACUUM: &str = "
+    SELECT pg_has_role(c.relowner, 'USAGE') OR pg_has_role(d.datdba, 'USAGE'), format('%I', current_user),
+           current_setting('server_version_num')::integer
+    FROM pg_class c, pg_database d WHERE c.oid = to_regclass('claim_leases') AND d.datname = current_database()";
+
+/// The first version in which the right can be granted.
+const GRANTS_MAINTENANCE: i32 = 170_000;
+
+/// The role, where it may not vacuum the table of outstanding leases.
+///
+/// # Errors
+/// The database can't be read.
+pub(super) async fn without_vacuum(client: &Client) -> Result<Option<String>, Error> {
+    let Some(row) = client.query_typed_opt(MAY_VACUUM, &[]).await? else { return Ok(None) };
+    let (is_owner, role, version): (bool, String, i32) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    if is_owner {
+        return Ok(None);
+    }
+    if version >= GRANTS_MAINTENANCE {
+        let granted = "SELECT has_table_privilege('claim_leases', 'MAINTAIN')";
+        if client.query_typed_one(granted, &[]).await?.try_get(0)? {
+            return Ok(None);
+        }
+    }
+    Ok(Some(role))
+}
+
 impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
         let text = text(&error);

@@ -175,11 +175,23 @@ impl PostgresStore {
         self.read(|client| async move { reads::forget_abandoned(&client).await }).await
     }
 
-    /// Frees what settled leases have left in the small table that lists scan (B33).
+    /// The server's role, as statements write it, where it may not vacuum.
+    ///
+    /// # Errors
+    /// The database can't be read.
+    pub async fn without_vacuum(&self) -> Result<Option<String>> {
+        self.read(|client| async move { fitness::without_vacuum(&client).await.map_err(failed) }).await
+    }
+
+    /// Frees what settled leases have left in the small table that lists scan (B33); leaves it to the database's own
+    /// rounds where the role may not.
     ///
     /// # Errors
     /// The database can't be written.
     pub async fn vacuum(&self) -> Result<()> {
+        if self.without_vacuum().await?.is_some() {
+            return Ok(());
+        }
         let client = self.inner.pool.get().await.map_err(not_got)?;
         client.batch_execute("VACUUM (SKIP_LOCKED) claim_leases").await.map_err(failed)
     }

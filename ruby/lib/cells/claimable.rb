@@ -236,9 +236,11 @@ module Cells
 
     # The block is called right after an INSERT, or after {#_update_row}.
     def create_or_update(**options, &block)
-      super(**options) do |record|
-        cells_claims_keep_created if previously_new_record?
-        block&.call(record)
+      cells_claims_whole do
+        super(**options) do |record|
+          cells_claims_keep_created if previously_new_record?
+          block&.call(record)
+        end
       end
     end
 
@@ -247,6 +249,7 @@ module Cells
       # Optimistic locking adds to the names.
       written = attribute_names.dup
       stored = Leasehold::StoredRow.read(self, Leasehold::StoredRow::UPDATE) if touched.any?
+      stored&.original if touched.any? { |attribute| attribute.depends_on_row?(self, written) }
       super.tap do |rows|
         touched.each { |one| cells_claims_keep(one, *one.updated(self, stored, written)) } if stored && rows.positive?
       end
@@ -257,7 +260,14 @@ module Cells
       stored = Leasehold::StoredRow.read(self, Leasehold::StoredRow::DELETE) if enabled.any?
       # Where the row is gone already, the instance alone knows what it claimed.
       given_up = enabled.map { |attribute| [attribute, attribute.destroyed(self, stored)] }
-      super.tap { given_up.each { |attribute, claim| cells_claims_keep(attribute, claim, nil) } }
+      cells_claims_whole { super }.tap { given_up.each { |attribute, claim| cells_claims_keep(attribute, claim, nil) } }
+    end
+
+    # Nothing of what is thrown out of may be committed: a row would be written without its claims.
+    def cells_claims_whole(&block)
+      return yield if self.class.cells_claims_attributes.empty?
+
+      Leasehold::Transactions::Interrupted.refused_if_thrown_out(self.class.connection, &block)
     end
 
     def cells_claims_keep_created

@@ -45,11 +45,19 @@ module Leasehold
       false
     end
 
-    # Whether writing these columns can change what is claimed: the value, its subject or its row.
+    # Whether what is claimed depends on more of the row than the claim is made of, once these columns are written.
+    #
+    # @param written [Array<String>] columns
+    def depends_on_row?(record, written)
+      conditional? || reclassified_by?(record, written)
+    end
+
+    # Whether writing these columns can change what is claimed: the value, its subject or its row; or which class the row
+    # is of, or whatever `if:` looks at.
     #
     # @param written [Array<String>] columns
     def touched_by?(record, written)
-      columns(record).any? { |column| written.include?(column) }
+      conditional? || moved_by?(record, written)
     end
 
     # What an INSERT of the record claims.
@@ -66,8 +74,10 @@ module Leasehold
     # @param written [Array<String>] columns
     # @return [Array(Claim, Claim)] before and after; nil where there is none
     def updated(record, stored, written)
+      return reconsidered(record, stored, written) unless moved_by?(record, written)
+
       claimed = conditional? && partial?(record) ? claims?(stored.instance(written)) : claims?(record)
-      [held_claim(record, stored), (new_claim(record, stored.written(written)) if claimed)]
+      [held_by_class(record, stored, written), (new_claim(record, stored.written(written)) if claimed)]
     end
 
     # What a DELETE of the record gives up. `if:` is asked about the row: what was assigned since was never claimed.
@@ -112,6 +122,29 @@ module Leasehold
     end
 
     private
+
+    def moved_by?(record, written)
+      reclassified_by?(record, written) || columns(record).any? { |column| written.include?(column) }
+    end
+
+    # What the row claimed before it became one of another class (STI), which may claim less.
+    def held_by_class(record, stored, written)
+      return held_claim(record, stored) unless reclassified_by?(record, written)
+
+      held_claim(record, stored) if stored.original.class.try(:cells_claims_attributes)&.value?(self)
+    end
+
+    def reclassified_by?(record, written)
+      written.include?(record.class.inheritance_column)
+    end
+
+    # What comes of an `if:` that says something else than before, where nothing that is claimed has changed.
+    def reconsidered(record, stored, written)
+      was, is = [stored.original, stored.instance(written)].map { |instance| claims?(instance) }
+      return [nil, nil] if was == is
+
+      was ? [held_claim(record, stored), nil] : [nil, new_claim(record, stored.written(written))]
+    end
 
     # No claim was ever made for a key that has no bytes.
     def held_claim(record, state)

@@ -27,12 +27,36 @@ module Leasehold
         # Classes below it (STI) may claim more.
         load_all
         model = name.to_s.safe_constantize
-        return model if model.respond_to?(:cells_claims_attributes) && model.cells_claims_attributes.any?
+        return model if claims?(model)
 
         raise ArgumentError, "`#{name}` claims nothing: name one of #{names.join(', ')}"
       end
 
+      # Refuses a model whose claims can't be told from another's: each would give up what only the other has rows for.
+      #
+      # @raise [Error::Misconfigured] naming both
+      def check_apart(model)
+        others = names.map(&:safe_constantize).select { |one| claims?(one) && one.base_class != model.base_class }
+        other = others.find { |one| mixed?(one, model) }
+        return unless other
+
+        raise Error::Misconfigured, "`#{model.name}` and `#{other.name}` claim the same bucket type under one source type: " \
+                                    "say another `source_type:` in the `cells_claims_metadata` of one of them"
+      end
+
       private
+
+      def claims?(model)
+        model.respond_to?(:cells_claims_attributes) && model.cells_claims_attributes.any?
+      end
+
+      # A table may have several models.
+      def mixed?(one, other)
+        return false if [one, other].map { |model| [model.connection_pool, model.table_name] }.uniq.one?
+
+        types = [one, other].map { |model| model.cells_claims_attributes.each_value.map(&:type) }
+        one.cells_claims_source_type == other.cells_claims_source_type && types.inject(:&).any?
+      end
 
       def load_all
         ::Rails.application.eager_load! if defined?(::Rails.application) && ::Rails.application

@@ -14,7 +14,8 @@ module Leasehold
     def self.read(record, lock = false)
       model = record.class
       columns = model.cells_claims_columns
-      row = model.unscoped.where(model.primary_key => record.id_in_database).lock(lock).pluck(*columns).first
+      # Of whichever class (STI) it is, which may be about to change.
+      row = model.base_class.unscoped.where(model.primary_key => record.id_in_database).lock(lock).pluck(*columns).first
       row && new(record, columns.zip(Array.wrap(row)).to_h)
     end
 
@@ -36,12 +37,17 @@ module Leasehold
       @values = values
     end
 
+    # An instance that says what the row says; to be asked for before the row is written.
+    def original
+      @original ||= instance
+    end
+
     # An instance that says what the row says, with values of the other one's for what that is about to write.
     #
     # @param written [Array<String>] columns
     # @return [ActiveRecord::Base]
     def instance(written = [])
-      model = @record.class
+      model = @record.class.base_class
       row = model.uncached { model.unscoped.find_by!(model.primary_key => @record.id_in_database) }
       written.each { |column| row[column] = @record[column] }
       row

@@ -31,6 +31,7 @@ module Leasehold
     #
     # @return [Hash{Symbol => Object}, nil] the report, with `finished`; nil where another run is under way
     def run
+      Models.check_apart(@model)
       kept = Progress.new(@model, dry_run: @dry_run)
       kept.exclusively do
         Events.measure(:verify, model: @model.name, dry_run: @dry_run) do |event|

@@ -88,3 +88,62 @@ RSpec.describe "a save that is interrupted while the server hangs", :rails do
     expect_nothing_changed
   end
 end
+
+# What comes over a thread while the database works, before anything was begun.
+RSpec.describe "a save that is interrupted while its row is written", :rails do
+  # The database takes its time over every statement that writes a user.
+  around do |example|
+    execute <<~SQL
+      CREATE FUNCTION take_time() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1); RETURN COALESCE(NEW, OLD); END';
+    SQL
+    example.run
+  ensure
+    execute "DROP FUNCTION take_time CASCADE"
+  end
+
+  def execute(sql)
+    User.connection.execute(sql)
+  end
+
+  def slowly
+    execute "CREATE TRIGGER take_time BEFORE INSERT OR UPDATE OR DELETE ON users FOR EACH ROW EXECUTE FUNCTION take_time()"
+    expect { Timeout.timeout(0.3) { yield } }.to raise_error(Timeout::Error)
+    expect(User.connection.open_transactions).to eq(0)
+  ensure
+    execute "DROP TRIGGER take_time ON users"
+  end
+
+  def expect_agreement(*names)
+    expect(User.pluck(:username)).to match_array(names)
+    expect(claimed(User, :username)).to match_array(names)
+    expect(outstanding_leases + lease_rows).to be_empty
+  end
+
+  it "is rolled back, be it an INSERT, an UPDATE or a DELETE" do
+    slowly { User.create!(username: "alice") }
+    expect_agreement
+
+    user = User.create!(username: "alice")
+    slowly { User.find(user.id).update!(username: "bob") }
+    slowly { User.find(user.id).destroy! }
+    expect_agreement("alice")
+  end
+
+  it "takes the transaction around it along, even where that goes on" do
+    rescued = lambda do
+      User.transaction do
+        User.create!(username: "carol")
+        slowly_within
+      end
+    end
+    execute "CREATE TRIGGER take_time BEFORE INSERT ON users FOR EACH ROW WHEN (NEW.username = 'slow') EXECUTE FUNCTION take_time()"
+    expect(&rescued).to raise_error(Timeout::Error, /is to be rolled back/)
+    expect_agreement
+  end
+
+  def slowly_within
+    Timeout.timeout(0.3) { User.create!(username: "slow") }
+  rescue Timeout::Error
+    # As if nothing had been written.
+  end
+end

@@ -188,4 +188,54 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
       expect(records(Route, :path).map { |record| record.claim.subject_id }).to eq([User.find_by!(username: "bob").id])
     end
   end
+
+  describe "where another column decides whether there is a claim" do
+    before do
+      ActiveRecord::Base.connection.execute(<<~SQL)
+        CREATE TABLE snippets (id bigserial PRIMARY KEY, type text, name text, extra text, owner_id bigint DEFAULT 7, hidden boolean DEFAULT false)
+      SQL
+      stub_const("Piece", Class.new(ApplicationRecord) do
+        self.table_name = "snippets"
+        include Cells::Claimable
+        cells_claims_attribute :name, type: :PAGES_UNIQUE_DOMAINS, feature_flag: :pieces, if: ->(piece) { !piece.hidden }
+        cells_claims_metadata subject_type: :PROJECT, subject_key: :owner_id, source_type: :RAILS_TABLE_PROJECTS
+      end)
+      stub_const("GroupPiece", Class.new(Piece) do
+        cells_claims_attribute :extra, type: :USERNAMES, feature_flag: :pieces
+      end)
+    end
+
+    after { ActiveRecord::Base.connection.execute("DROP TABLE snippets") }
+
+    it "is claimed once it is to be, given up once it isn't, and nobody is called for what changes neither" do
+      piece = Piece.create!(name: "one", hidden: true)
+      expect(claimed(Piece, :name)).to be_empty
+      piece.update!(hidden: false)
+      expect(claimed(Piece, :name)).to eq(["one"])
+      calls = 0
+      subscription = ActiveSupport::Notifications.subscribe("begin_update.leasehold") { calls += 1 }
+      piece.update!(extra: "whatever")
+      ActiveSupport::Notifications.unsubscribe(subscription)
+      expect(calls).to eq(0)
+      Piece.find(piece.id).update!(hidden: true)
+      expect(claimed(Piece, :name)).to be_empty
+    end
+
+    it "is a validation error where another cell holds what is to be claimed" do
+      piece = Piece.create!(name: "one", hidden: true)
+      as_cell(2) do
+        claim = Leasehold::Claim.new(bucket_type: Piece.cells_claims_attributes[:name].type, bucket_value: "one", subject_type: 2,
+                                     subject_id: 7, source_type: Piece.cells_claims_source_type, source_id: Leasehold::Native.encode_source_id(99))
+        Leasehold.client.commit_update(Leasehold.client.begin_update(creates: [claim], destroys: []).uuid)
+      end
+      expect(piece.update(hidden: false)).to be(false)
+      expect(piece.errors.details[:name]).to include(a_hash_including(error: :taken))
+    end
+
+    it "is claimed by a row that becomes one of a class that claims more" do
+      piece = Piece.create!(name: "one", extra: "more")
+      piece.becomes!(GroupPiece).save!
+      expect([claimed(GroupPiece, :name), claimed(GroupPiece, :extra)]).to eq([["one"], ["more"]])
+    end
+  end
 end

@@ -112,6 +112,19 @@ RSpec.describe "verification", :rails do
       expect(claimed(Thing, :name)).to match_array(%w[base special other])
     end
 
+    it "refuses two tables that claim one bucket type under one source type: each would give up the other's claims" do
+      stub_const("Twin", Class.new(ApplicationRecord) do
+        self.table_name = "users"
+        include Cells::Claimable
+        cells_claims_attribute :username, type: :PAGES_UNIQUE_DOMAINS, feature_flag: :cells_claims_things
+        cells_claims_metadata subject_type: :PROJECT, subject_key: :id, source_type: Thing.cells_claims_source_type
+      end)
+      [Thing, Twin].each do |model|
+        expect { verify(model) }.to raise_error(Leasehold::Error::Misconfigured, /`(Thing|Twin)` and `(Thing|Twin)` claim the same/)
+      end
+      expect(claimed(Thing, :name)).to match_array(%w[base special other])
+    end
+
     it "leaves the claims of hidden rows alone" do
       Thing.where(id: 1).update_all(hidden: true)
       verify(Thing)

@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require "timeout"
-
 module Leasehold
   module Transactions
     # Begins the one update of a transaction, right before its COMMIT, and writes the lease into the same transaction.
@@ -16,7 +14,8 @@ module Leasehold
         #
         # @raise [ClaimsRejected] a claim was refused, or nobody answered; the transaction is to be rolled back
         def begin(connection)
-          raising { begin_rest(connection) }
+          # ActiveRecord, on its way to COMMIT, rolls back only for what is raised, and would leave the transaction open.
+          Interrupted.unless_thrown_out(-> { raise Interrupted.error, Interrupted::MESSAGE }) { begin_rest(connection) }
         end
 
         # Whether that transaction's update has been begun.
@@ -25,24 +24,6 @@ module Leasehold
         end
 
         private
-
-        # `Timeout.timeout` throws, and a thread that is killed unwinds in silence: ActiveRecord, on its way to COMMIT, rolls
-        # back only for what is raised, and would leave the transaction open.
-        def raising
-          ended = false
-          yield
-          ended = true
-        rescue Exception
-          ended = true
-          raise
-        ensure
-          raise interruption, "the update was interrupted: its transaction is to be rolled back" unless ended
-        end
-
-        # No `rescue` may keep a thread alive that was killed.
-        def interruption
-          Thread.current.status == "aborting" ? Interrupt : Timeout::Error
-        end
 
         def begin_rest(connection)
           transaction = connection.current_transaction

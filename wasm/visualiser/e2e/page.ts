@@ -71,9 +71,16 @@ export async function position(page: Page): Promise<{ at: number; of: number }> 
     return { at: at ?? Number.NaN, of: of ?? Number.NaN };
 }
 
+/** Waits until what is read beside the lanes is of the position. */
+export async function settled(page: Page): Promise<void> {
+    const { at } = await position(page);
+    await page.locator(`.side[data-position="${at}"]`).waitFor({ state: "attached" });
+}
+
 /** Waits until the page is at a position. */
 export async function reach(page: Page, at: number): Promise<void> {
     await expect.poll(async () => (await position(page)).at, { timeout: 20_000 }).toBe(at);
+    await settled(page);
 }
 
 /** Plays at a speed until nothing more happens. */
@@ -81,10 +88,12 @@ export async function playToEnd(page: Page, speed = "200"): Promise<void> {
     await page.getByLabel("Speed, in events a second").selectOption(speed);
     await page.getByRole("button", { name: "Play", exact: true }).click();
     await page.getByRole("button", { name: "Play", exact: true }).waitFor({ timeout: 30_000 });
+    await settled(page);
 }
 
 /** The rows of a table, as their cells' texts. */
 export async function table(page: Page, section: string, caption: string): Promise<string[][]> {
+    await settled(page);
     const rows = page.getByRole("region", { name: section }).getByRole("table", { name: caption }).locator("tbody tr");
     return rows.evaluateAll((list) =>
         list.map((row) => [...row.children].filter((cell) => !cell.classList.contains("empty")).map((cell) => cell.textContent?.trim() ?? "")).filter((cells) => cells.length > 0),

@@ -4,7 +4,7 @@ import { fileURLToPath } from "node:url";
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import { keepPicture, PHONE, playToEnd, position, reach, Stage, table } from "./page";
+import { keepPicture, PHONE, playToEnd, position, reach, settled, Stage, table } from "./page";
 
 let stage: Stage;
 beforeAll(async () => {
@@ -24,6 +24,7 @@ async function hashSays(page: Page, words: string): Promise<string> {
 
 /** All that the state's panel shows, the lanes' rows, and what is said of the last event. */
 async function shown(page: Page) {
+    await settled(page);
     const texts = [".state", ".now", ".watch"].map((selector) => page.locator(selector).innerText());
     return { texts: await Promise.all(texts), position: await position(page) };
 }

@@ -3,7 +3,7 @@ import type { LaneLayout } from "./lanes";
 import type { Arrow } from "./protocol";
 
 /** Rows are drawn in blocks, so that scrolling within one changes nothing. */
-export const BLOCK = 16;
+export const BLOCK = 4;
 
 /** A range of rows, the end excluded. */
 export interface Range {

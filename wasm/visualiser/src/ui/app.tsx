@@ -8,7 +8,7 @@ import { Help, isHelpOpen } from "./help";
 import { onKey } from "./keys";
 import { Lanes } from "./lanes";
 import { MenuLayer } from "./menu";
-import { LiveRegion, NoticeBar } from "./notice";
+import { LiveRegion, NoticeBar, reading } from "./notice";
 import { Now } from "./now";
 import { Sidebar } from "./sidebar";
 import { State } from "./state";
@@ -45,10 +45,7 @@ export function App() {
                     <Watch />
                     <Lanes />
                 </section>
-                <aside class="side" aria-label="What is known where">
-                    <Now />
-                    <State />
-                </aside>
+                <Side />
             </main>
             <Transport />
             <nav class="panes" aria-label="Parts of the page">
@@ -63,6 +60,15 @@ export function App() {
             <MenuLayer />
             {isHelpOpen.value && <Help />}
         </div>
+    );
+}
+
+function Side() {
+    return (
+        <aside class="side" aria-label="What is known where" data-position={reading.value.position}>
+            <Now />
+            <State />
+        </aside>
     );
 }
 

@@ -59,7 +59,7 @@ function BubbleButton({ message, x, y }: { message: MessageView; x: number; y: n
         <button
             type="button"
             class={message.is_answer ? "bubble answer" : "bubble"}
-            style={{ transform: `translate(${x}px, ${y}px)` }}
+            style={{ left: `${x}px`, top: `${y}px` }}
             aria-haspopup="menu"
             aria-label={`${name}, under way: ${message.says}. Choose what happens to it`}
             title={`${name}: ${message.says}`}

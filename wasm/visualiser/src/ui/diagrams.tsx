@@ -3,7 +3,7 @@ import { transitionTables } from "leasehold/simulation";
 import { type Diagram, layOut, type PlacedEdge } from "../model/diagram";
 import type { FiredView } from "../model/protocol";
 import { leaseNumber, stateName } from "../model/words";
-import { lastEntry } from "./notice";
+import { reading } from "./notice";
 
 const TABLES = transitionTables();
 const MACHINES: { machine: FiredView["machine"]; title: string; diagram: Diagram }[] = [
@@ -13,7 +13,7 @@ const MACHINES: { machine: FiredView["machine"]; title: string; diagram: Diagram
 
 /** The service's two machines, drawn from the engine's own tables, with what has just fired lit. */
 export function Diagrams() {
-    const fired = lastEntry.value?.fired ?? [];
+    const fired = reading.value.entry?.fired ?? [];
     return (
         <div class="diagrams">
             {MACHINES.map(({ machine, title, diagram }) => (

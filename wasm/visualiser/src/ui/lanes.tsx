@@ -1,4 +1,4 @@
-import { computed, signal, useComputed } from "@preact/signals";
+import { computed, effect, signal, useComputed } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
 import { EntryBlocks } from "../model/blocks";
@@ -14,6 +14,10 @@ import { Rows } from "./rows";
 /** Below this width words stand above the lanes instead of beside them. */
 const NARROW = 620;
 const GUTTER = 46;
+/** How high the heads are, as the style sheet says. */
+const HEADS = 66;
+/** Room for messages that are under way at the end. */
+const ROWS_BELOW = 2;
 /** A run of more lanes than these hides those in which nothing happens. */
 const MANY_LANES = 7;
 /** A longer run is not looked through for the lanes that it uses. */
@@ -22,6 +26,8 @@ const LOOKED_THROUGH = 1500;
 /** The size of what scrolls, and how far it is scrolled. */
 const size = signal({ width: 800, height: 500 });
 const scrollTop = signal(0);
+/** Where a person, or this page, has scrolled to last. */
+let byHand = 0;
 
 export const isNarrow = computed(() => size.value.width < NARROW);
 export const rowHeight = computed(() => (isNarrow.value ? 52 : 40));
@@ -80,7 +86,7 @@ export function Lanes() {
     const range = { from, to };
     const entries: Entry[] = timeline ? blocks.read(timeline, revision, from, to) : [];
     const arrows = timeline?.arrows(from, to) ?? [];
-    const height = (session.length.value + 2) * rowHeight.value;
+    const height = (session.length.value + ROWS_BELOW) * rowHeight.value;
     const width = isNarrow.value ? undefined : { minWidth: `${wordsLeft.value + 200}px` };
     return (
         <div
@@ -89,7 +95,10 @@ export function Lanes() {
             tabIndex={0}
             role="region"
             aria-label="Lanes: participants side by side, time running down"
-            onScroll={(event) => (scrollTop.value = event.currentTarget.scrollTop)}
+            onScroll={(event) => {
+                byHand = event.currentTarget.scrollTop;
+                scrollTop.value = byHand;
+            }}
         >
             <LaneHeads />
             <div class="track" style={{ height: `${height}px`, ...width }}>
@@ -103,26 +112,33 @@ export function Lanes() {
     );
 }
 
-/** Keeps the position in sight, once the track is as long as it is to be. */
+/** Keeps the position in sight: where to scroll is known before anything is drawn, so that all is laid out once. */
+effect(() => {
+    const { height } = size.value;
+    const rows = rowHeight.value;
+    const room = height - HEADS;
+    const furthest = Math.max(0, (session.length.value + ROWS_BELOW) * rows - room);
+    const target = scrollTo(Math.max(0, session.position.value - 1), scrollTop.peek(), room, rows);
+    scrollTop.value = Math.min(furthest, Math.round(target));
+});
+
+/** Scrolls to where the position is in sight. */
 function Follow({ scroller }: { scroller: { current: HTMLDivElement | null } }) {
-    const [position, height] = [session.position.value, rowHeight.value];
-    const room = size.value.height;
+    const target = scrollTop.value;
     useLayoutEffect(() => {
-        const box = scroller.current;
-        if (!box) return;
-        const heads = box.querySelector<HTMLElement>(".heads")?.offsetHeight ?? 0;
-        const target = scrollTo(Math.max(0, position - 1), box.scrollTop, room - heads, height);
-        if (target !== box.scrollTop) box.scrollTop = target;
-    }, [position, height, room, session.length.value]);
+        if (scroller.current && byHand !== target) scroller.current.scrollTop = target;
+    }, [target]);
     return null;
 }
 
 function Playhead() {
     const top = session.position.value * rowHeight.value;
+    // Only as much as can be in sight: it is painted.
+    const height = size.value.height * 2;
     return (
         <>
-            <div class="playhead" style={{ transform: `translateY(${top}px)` }} aria-hidden="true" />
-            <div class="veil" style={{ top: `${top}px` }} aria-hidden="true" />
+            <div class="playhead" style={{ top: `${top}px` }} aria-hidden="true" />
+            <div class="veil" style={{ top: `${top}px`, height: `${height}px` }} aria-hidden="true" />
         </>
     );
 }

@@ -7,6 +7,9 @@ import type { Arrow, Entry } from "../model/protocol";
 import { session } from "../session/app";
 import { isNarrow, lanesLeft, layout, rowHeight } from "./lanes";
 
+/** See the rows: elements are used again. */
+const POOL = 128;
+
 interface Props {
     range: Range;
     entries: Entry[];
@@ -22,10 +25,9 @@ export function Lines({ range, entries, arrows }: Props) {
         <svg
             class="lines"
             aria-hidden="true"
-            style={{ top: `${top}px`, left: `${lanesLeft.value}px` }}
+            style={{ left: `${lanesLeft.value}px` }}
             width={place.width}
-            height={bottom - top}
-            viewBox={`0 ${top} ${place.width} ${bottom - top}`}
+            height={1}
         >
             <defs>
                 <marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse">
@@ -33,11 +35,11 @@ export function Lines({ range, entries, arrows }: Props) {
                 </marker>
             </defs>
             <Grounds place={place} top={top} bottom={bottom} />
-            {arrows.map((arrow) => (
-                <Message key={arrow.id} arrow={arrow} line={lineOf(arrow, place, height, session.length.value)} />
+            {arrows.map((arrow, at) => (
+                <Message key={at} arrow={arrow} line={lineOf(arrow, place, height, session.length.value)} />
             ))}
             {entries.map((entry) => (
-                <Happened key={entry.position} entry={entry} y={rowMiddle(entry.position, height)} place={place} />
+                <Happened key={entry.position % POOL} entry={entry} y={rowMiddle(entry.position, height)} place={place} />
             ))}
         </svg>
     );

@@ -39,9 +39,9 @@ function MenuBox({ menu }: { menu: Menu }) {
     const box = useRef<HTMLDivElement>(null);
     useLayoutEffect(() => {
         if (box.current) place(box.current, menu.anchor);
+        items(box.current)[0]?.focus({ preventScroll: true });
     }, [menu]);
     useEffect(() => {
-        items(box.current)[0]?.focus({ preventScroll: true });
         const outside = (event: PointerEvent) => {
             if (event.target instanceof Node && !box.current?.contains(event.target)) openedMenu.value = undefined;
         };

@@ -2,6 +2,7 @@ import { computed } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 
 import { session } from "../session/app";
+import { deferred } from "../session/deferred";
 
 const SHOWN_MS = 6000;
 /** Faster than this nobody can listen. */
@@ -36,10 +37,16 @@ export const lastEntry = computed(() => {
     return position > 0 ? session.timeline.value?.entries(position - 1, position)[0] : undefined;
 });
 
+/** What is read rather than watched: renewed a dozen times a second at the most. */
+export const reading = deferred(
+    computed(() => ({ view: session.view.value, entry: lastEntry.value, position: session.position.value })),
+    80,
+);
+
 const said = computed(() => {
     if (session.isPlaying.value && session.speed.value > TOLD_UP_TO_SPEED) return "playing";
-    const [position, length] = [session.position.value, session.length.value];
-    const entry = lastEntry.value;
+    const { position, entry } = reading.value;
+    const length = session.length.value;
     if (entry === undefined) return `at the start, ${length} events follow`;
     const violation = entry.violation ? ` A promise is broken: ${entry.violation}` : "";
     return `${position} of ${length}: ${entry.says}.${violation}`;

@@ -4,10 +4,10 @@ import type { Arrow, Rule } from "../model/protocol";
 import { RULE_NAMES, WITHOUT_RULE } from "../model/words";
 import { explain } from "../model/why";
 import { session } from "../session/app";
-import { lastEntry } from "./notice";
+import { reading } from "./notice";
 
 const note = computed(() => {
-    const entry = lastEntry.value;
+    const { entry } = reading.value;
     if (!entry || session.recording.value) return undefined;
     const id = entry.arrived ?? entry.lost[0];
     const arrows = id === undefined ? [] : (session.timeline.value?.arrows(entry.position, entry.position + 1) ?? []);
@@ -17,8 +17,8 @@ const note = computed(() => {
 
 /** What has just happened, and why. */
 export function Now() {
-    const entry = lastEntry.value;
-    const violation = session.view.value?.violation?.[1];
+    const { entry, view } = reading.value;
+    const violation = view?.violation?.[1];
     const isEnd = session.atEnd.value && session.length.value > 0 && !session.isPlaying.value;
     return (
         <section class="now" aria-label="What has just happened">

@@ -11,12 +11,32 @@ export function Rows({ entries }: { entries: Entry[] }) {
     const current = session.position.value - 1;
     const length = session.length.value;
     return (
-        <ol class="rows" aria-label="Events">
+        <ol class="rows" aria-label="Events" onClick={goTo} onPointerOver={tellAll}>
             {entries.map((entry) => (
-                <Row key={entry.position} entry={entry} height={height} left={left} isCurrent={entry.position === current} length={length} />
+                <Row key={entry.position % POOL} entry={entry} height={height} left={left} isCurrent={entry.position === current} length={length} />
             ))}
         </ol>
     );
+}
+
+/** More rows than are ever drawn at once. Elements are used again for other rows: to make new ones takes longer. */
+const POOL = 128;
+
+/** One listener for all rows; whoever has no mouse goes there by keys. */
+function goTo(event: Event): void {
+    const position = wordsOf(event)?.dataset["position"];
+    if (position !== undefined) session.seek(Number(position) + 1);
+}
+
+/** Words that are cut off are told in full beside the mouse. */
+function tellAll(event: Event): void {
+    const words = wordsOf(event);
+    if (words) words.title = words.textContent ?? "";
+}
+
+function wordsOf(event: Event): HTMLElement | undefined {
+    const words = event.target instanceof Element ? event.target.closest(".words") : null;
+    return words instanceof HTMLElement ? words : undefined;
 }
 
 interface RowProps {
@@ -34,15 +54,15 @@ const Row = memo(function Row({ entry, height, left, isCurrent, length }: RowPro
     return (
         <li
             class={classes.join(" ")}
-            style={{ transform: `translateY(${position * height}px)`, height: `${height}px` }}
+            style={{ top: `${position * height}px`, height: `${height}px` }}
             aria-current={isCurrent ? "step" : undefined}
             aria-posinset={position + 1}
             aria-setsize={length}
         >
             <span class="number">{position + 1}</span>
-            <button type="button" class="words" style={{ left: `${left}px` }} tabIndex={-1} title={says} onClick={() => session.seek(position + 1)}>
-                <span>{says}</span>
-            </button>
+            <div class="words" style={{ left: `${left}px` }} data-position={position}>
+                {says}
+            </div>
             {violation && (
                 <div class="broken-promise">
                     <b>A promise is broken here:</b> {violation}

@@ -4,12 +4,13 @@ import type { CellView, ClaimView, LeaseView, View } from "../model/protocol";
 import { changeInWords, duration, leaseNumber, phaseInWords, stateName, toldInWords } from "../model/words";
 import { session } from "../session/app";
 import { Diagrams } from "./diagrams";
+import { reading } from "./notice";
 
 /** What the service and each cell have in their tables. */
 export function State() {
-    const view = session.view.value;
+    const { view, position } = reading.value;
     const recording = session.recording.value;
-    if (recording) return <Recorded leases={recording.leases(session.position.value)} />;
+    if (recording) return <Recorded leases={recording.leases(position)} />;
     if (!view) return null;
     const changedNames = new Set(view.changed.names);
     const changedLeases = new Set(view.changed.leases);
@@ -31,8 +32,7 @@ export function State() {
 }
 
 function Recorded({ leases }: { leases: LeaseView[] }) {
-    const last = session.timeline.value?.entries(session.position.value - 1, session.position.value)[0];
-    const changed = new Set(last?.fired.map((fired) => fired.of) ?? []);
+    const changed = new Set(reading.value.entry?.fired.map((fired) => fired.of) ?? []);
     return (
         <div class="state">
             <section aria-label="The service's leases">

@@ -8,7 +8,7 @@ import { expect } from "vitest";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const ARTEFACTS = `${ROOT}artefacts`;
-const FLAGS = [
+export const FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
@@ -17,6 +17,7 @@ const FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ];
+export const CHROMIUM = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
 const LAPTOP = { width: 1280, height: 800 };
 export const PHONE = { width: 390, height: 844 };
 
@@ -36,7 +37,7 @@ export class Stage {
         const server = await preview({ root: ROOT, logLevel: "warn", preview: { host: "127.0.0.1", port: 0, strictPort: false } });
         const address = server.resolvedUrls?.local[0];
         if (address === undefined) throw new Error("the page's server tells no address");
-        const browser = await chromium.launch({ executablePath: process.env["CHROMIUM"] ?? "/usr/bin/chromium", args: FLAGS });
+        const browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
         return new Stage(browser, server, address);
     }
 

@@ -36,7 +36,7 @@ describe("a newcomer", () => {
         while (!(await done.isVisible())) await page.getByRole("button", { name: "Step", exact: true }).click();
         await done.click();
         await page.getByRole("menuitem", { name: "Drop it" }).click();
-        await page.getByText("that is why settled leases are remembered").waitFor();
+        await page.locator(".note").getByText("that is why settled leases are remembered").waitFor();
         await keepPicture(page, "dropped");
         const { of } = await position(page);
         await playToEnd(page);
@@ -110,7 +110,7 @@ describe("rules", () => {
         expect((await position(page)).of).toBeGreaterThan(5);
         await playToEnd(page);
         await page.getByRole("heading", { name: "A promise is broken" }).waitFor();
-        await page.locator(".row.broken .broken-promise").waitFor();
+        await page.locator(".row.violated .broken-promise").waitFor();
         await keepPicture(page, "violation");
         await page.getByRole("button", { name: "Search the same world with the rule on" }).click();
         await page.locator('[data-search-state="none"]').waitFor({ timeout: 60_000 });

@@ -7,6 +7,7 @@ import { render } from "preact";
 import { keepAddress, openAddress } from "./session/address";
 import { session } from "./session/app";
 import { startPlaying } from "./session/playing";
+import { findServer } from "./session/served";
 import { App } from "./ui/app";
 
 await openAddress(session);
@@ -15,3 +16,4 @@ keepAddress(session);
 const root = document.getElementById("app");
 if (root) render(<App />, root);
 performance.mark("interactive");
+void findServer();

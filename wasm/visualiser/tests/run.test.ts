@@ -124,7 +124,7 @@ describe("words", () => {
         expect([0, 250, 12_000, 1_500_000, 660_000_000, 90_061_000_000].map(duration)).toEqual(["0 µs", "250 µs", "12 ms", "1.5 s", "11 min", "1 d 1 h"]);
         expect(stateName("RolledBack")).toBe("rolled back");
         expect(leaseNumber("01a20000-0000-7000-8000-00000000001f")).toBe("#31");
-        expect(leaseNumber("01a201d4-6a45-7766-bf26-534f6f48c188")).toBe("01a201d4");
+        expect(leaseNumber("01a201d4-6a45-7766-bf26-534f6f48c188")).toBe("…48c188");
     });
 });
 

@@ -51,7 +51,7 @@ export function lineOf(arrow: Arrow, layout: LaneLayout, rowHeight: number, leng
 
 /** The point of a line at a height, as near as the line has one. */
 export function pointAt(line: Line, y: number): { x: number; y: number } {
-    const share = line.y2 === line.y1 ? 1 : (y - line.y1) / (line.y2 - line.y1);
+    const share = line.y2 === line.y1 ? 0.5 : (y - line.y1) / (line.y2 - line.y1);
     const within = Math.min(1, Math.max(0, share));
     return { x: line.x1 + (line.x2 - line.x1) * within, y: line.y1 + (line.y2 - line.y1) * within };
 }

@@ -151,8 +151,8 @@ export const RATE_NAMES: Record<keyof Rates, string> = {
     drift: "rows change past the claims",
 };
 
-/** The number of a lease: what its id ends with. */
+/** A lease by its number; one of a live server by the end of its id, since their beginnings are alike. */
 export function leaseNumber(lease: string): string {
     const number = Number.parseInt(lease.slice(-8), 16);
-    return lease.startsWith("01a20000-0000-7000-8000-") ? `#${number}` : lease.slice(0, 8);
+    return lease.startsWith("01a20000-0000-7000-8000-") ? `#${number}` : `…${lease.slice(-6)}`;
 }

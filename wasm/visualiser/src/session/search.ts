@@ -18,7 +18,7 @@ export class Search {
     private worker: Worker | undefined;
 
     /** Looks at every schedule of the small world about a rule, with the rule off or on. */
-    start(rule: Rule, isOff: boolean, found: (trace: string, violation: string) => void): void {
+    start(rule: Rule, isOff: boolean, found: (trace: string) => void): void {
         this.cancel();
         this.state.value = { kind: "running", rule, progress: undefined };
         const worker = new Worker(new URL("./explorer.worker.ts", import.meta.url), { type: "module" });
@@ -32,7 +32,7 @@ export class Search {
             else if (data.kind === "failed") this.end(data);
             else {
                 this.end({ ...data, rule });
-                found(data.trace, data.violation);
+                found(data.trace);
             }
         };
     }

@@ -29,6 +29,8 @@ export class Session {
     /** The run; none where a recording is shown. */
     readonly simulation = signal<Simulation | undefined>(undefined);
     readonly recording = signal<Recording | undefined>(undefined);
+    /** Whether the recording is of the server that offers the page. */
+    readonly isOfServer = signal(false);
     readonly position = signal(0);
     /** Grows whenever other events have happened than before. */
     readonly revision = signal(0);
@@ -98,11 +100,20 @@ export class Session {
         });
     }
 
-    private openRecording(recording: Recording): void {
+    /** The log of the server that offers the page, at its end: what is latest is of interest. */
+    openServed(text: string): void {
+        this.attempt(() => {
+            this.openRecording(parseAudit(text), true);
+            this.seek(this.length.peek());
+        });
+    }
+
+    private openRecording(recording: Recording, isOfServer = false): void {
         const settings = new Simulation().settings();
         batch(() => {
             this.show(undefined, { kind: "trace", settings, title: "a live server's log" });
             this.recording.value = recording;
+            this.isOfServer.value = isOfServer;
         });
     }
 

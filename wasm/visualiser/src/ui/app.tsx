@@ -2,6 +2,7 @@ import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 
 import { session } from "../session/app";
+import { openServed } from "../session/served";
 import { openDropped } from "./files";
 import { Header } from "./header";
 import { Help, isHelpOpen } from "./help";
@@ -9,7 +10,7 @@ import { onKey } from "./keys";
 import { Lanes } from "./lanes";
 import { MenuLayer } from "./menu";
 import { LiveRegion, NoticeBar, reading } from "./notice";
-import { Now } from "./now";
+import { Aside, Now } from "./now";
 import { Sidebar } from "./sidebar";
 import { State } from "./state";
 import { Transport } from "./transport";
@@ -44,6 +45,7 @@ export function App() {
                 <section class="stage" aria-label="The run">
                     <Watch />
                     <Lanes />
+                    <Aside />
                 </section>
                 <Side />
             </main>
@@ -78,8 +80,18 @@ function Watch() {
         <div class="watch">
             <h2>{title}</h2>
             <p>{watch}</p>
+            {session.recording.value && session.isOfServer.value && (
+                <button type="button" onClick={() => void openServed()}>
+                    Refresh
+                </button>
+            )}
         </div>
     );
+}
+
+/** A moment of a log, to the second. */
+function moment(timestamp: string): string {
+    return timestamp.replace("T", " ").replace(/\.\d+Z$/, " UTC");
 }
 
 function headline(): { title: string; watch: string } {
@@ -87,12 +99,18 @@ function headline(): { title: string; watch: string } {
     const recording = session.recording.value;
     if (recording) {
         const rest = recording.ignored > 0 ? ` ${recording.ignored} other lines are left out.` : "";
-        return { title: "A live server's log", watch: `${recording.length} times the service begun or settled a lease, from ${recording.startedAt}.${rest} Nothing is known of what went on within a cell.` };
+        const times = recording.length === 1 ? "once" : `${recording.length} times`;
+        return {
+            title: session.isOfServer.value ? "This server's leases" : "A live server's log",
+            watch: `Leases were begun or settled ${times}, from ${moment(recording.startedAt)} on.${rest} Nothing is known of what went on within a cell.`,
+        };
     }
     const scenario = session.scenario.value;
     if (scenario) return { title: scenario.title + (session.isBent.value ? ", bent" : ""), watch: scenario.watch };
     if (origin.kind === "free") {
         return { title: `Free play, seed ${origin.settings.seed}`, watch: "Chance decides what happens next. Play, stop anywhere, and meddle." };
     }
-    return { title: origin.kind === "trace" ? origin.title : "", watch: "A recorded run. Step through it, or bend it at any place." };
+    const violation = session.marks.value.violation;
+    const found = violation === undefined ? "" : ` A promise is broken by event ${violation + 1}: play it to see how it comes to that.`;
+    return { title: origin.kind === "trace" ? origin.title : "", watch: `A recorded run. Step through it, or bend it at any place.${found}` };
 }

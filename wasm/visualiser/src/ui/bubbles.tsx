@@ -82,7 +82,7 @@ function open(message: MessageView, anchor: HTMLElement): void {
         title: `“${message.says}”`,
         about: `An ${name} that is under way.`.replace("An request", "A request"),
         groups: [{ title: "Let the network", actions: messageActions(message, view, simulation.possible()) }],
-        extra: { label: "Delay it: something else happens first", act: () => session.delay(message.id) },
+        extras: [{ label: "Delay it: something else happens first", act: () => session.delay(message.id) }],
         anchor,
     });
 }

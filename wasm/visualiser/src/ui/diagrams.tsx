@@ -3,6 +3,7 @@ import { transitionTables } from "leasehold/simulation";
 import { type Diagram, layOut, type PlacedEdge } from "../model/diagram";
 import type { FiredView } from "../model/protocol";
 import { leaseNumber, stateName } from "../model/words";
+import { session } from "../session/app";
 import { reading } from "./notice";
 
 const TABLES = transitionTables();
@@ -14,9 +15,11 @@ const MACHINES: { machine: FiredView["machine"]; title: string; diagram: Diagram
 /** The service's two machines, drawn from the engine's own tables, with what has just fired lit. */
 export function Diagrams() {
     const fired = reading.value.entry?.fired ?? [];
+    // A log tells of leases alone.
+    const shown = session.recording.value ? MACHINES.filter(({ machine }) => machine === "lease") : MACHINES;
     return (
         <div class="diagrams">
-            {MACHINES.map(({ machine, title, diagram }) => (
+            {shown.map(({ machine, title, diagram }) => (
                 <Machine key={machine} title={title} diagram={diagram} fired={fired.filter((one) => one.machine === machine)} />
             ))}
         </div>

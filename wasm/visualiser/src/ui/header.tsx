@@ -1,18 +1,17 @@
+import { useRef } from "preact/hooks";
+
+import icon from "../icon.svg";
+import { isServed, openServed } from "../session/served";
 import { copyLink, openFile, saveTrace } from "./files";
 import { isHelpOpen } from "./help";
+import { openMenu } from "./menu";
 
 /** The top of the page. */
 export function Header() {
-    const chosen = (event: Event) => {
-        const input = event.currentTarget as HTMLInputElement;
-        const file = input.files?.[0];
-        if (file) void openFile(file);
-        input.value = "";
-    };
     return (
         <header class="header">
             <h1>
-                <img src="./icon.svg" alt="" width="22" height="22" /> Leasehold <small>step by step</small>
+                <img src={icon} alt="" width="22" height="22" /> Leasehold <small>step by step</small>
             </h1>
             <div class="tools">
                 <button type="button" onClick={() => void copyLink()}>
@@ -21,14 +20,43 @@ export function Header() {
                 <button type="button" onClick={saveTrace}>
                     Save
                 </button>
-                <label class="button">
-                    Open…
-                    <input type="file" class="visually-hidden" accept=".json,.jsonl,.log,.txt" onChange={chosen} aria-label="Open a saved run, or a live server's log" />
-                </label>
+                <Open />
                 <button type="button" aria-label="Help" title="Help (?)" onClick={() => (isHelpOpen.value = true)}>
                     ?
                 </button>
             </div>
         </header>
+    );
+}
+
+/** Opens a file; where a server offers the page, what that server has begun and settled, too. */
+function Open() {
+    const input = useRef<HTMLInputElement>(null);
+    const chosen = (event: Event) => {
+        const chooser = event.currentTarget as HTMLInputElement;
+        const file = chooser.files?.[0];
+        if (file) void openFile(file);
+        chooser.value = "";
+    };
+    const choose = () => input.current?.click();
+    const offer = (anchor: HTMLElement) => {
+        const extras = [
+            { label: "This server's leases", act: () => void openServed() },
+            { label: "A file…", act: choose },
+        ];
+        openMenu({ title: "Open", about: "A saved run, or a live server's log.", groups: [], extras, anchor });
+    };
+    return (
+        <>
+            <button
+                type="button"
+                aria-haspopup={isServed.value ? "menu" : undefined}
+                title="Open a saved run, or a live server's log"
+                onClick={(event) => (isServed.value ? offer(event.currentTarget) : choose())}
+            >
+                Open…
+            </button>
+            <input ref={input} type="file" hidden accept=".json,.jsonl,.log,.txt" onChange={chosen} aria-label="Open a saved run, or a live server's log" />
+        </>
     );
 }

@@ -10,7 +10,7 @@ interface Menu {
     about?: string;
     groups: ActionGroup[];
     /** Actions that are no events. */
-    extra?: { label: string; act: () => void };
+    extras?: { label: string; act: () => void }[];
     anchor: HTMLElement;
 }
 
@@ -60,11 +60,11 @@ function MenuBox({ menu }: { menu: Menu }) {
                     ))}
                 </div>
             ))}
-            {menu.extra && (
-                <button type="button" role="menuitem" class="item" onClick={() => choose(menu.extra?.act)}>
-                    {menu.extra.label}
+            {menu.extras?.map(({ label, act }) => (
+                <button type="button" role="menuitem" class="item" key={label} onClick={() => choose(act)}>
+                    {label}
                 </button>
-            )}
+            ))}
         </div>
     );
 }
@@ -85,9 +85,9 @@ function Item({ action }: { action: Action }) {
     );
 }
 
-function choose(act: (() => void) | undefined): void {
+function choose(act: () => void): void {
     closeMenu();
-    act?.();
+    act();
 }
 
 function items(box: HTMLElement | null): HTMLElement[] {

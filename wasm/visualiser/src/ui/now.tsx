@@ -36,6 +36,13 @@ export function Now() {
     );
 }
 
+/** On a phone, where the panel is out of sight: why it happened. */
+export function Aside() {
+    const violation = reading.value.view?.violation?.[1];
+    const text = violation ? `A promise is broken: ${violation}` : note.value?.text;
+    return text === undefined ? null : <div class={violation ? "aside bad" : "aside"}>{text}</div>;
+}
+
 function endHint(): string {
     if (session.origin.value.kind === "free") return "Play on: chance decides.";
     if (session.isBent.value) return session.canGoOn() ? "Play on to see how everybody goes on from here." : "All is calm: nobody has anything left to do.";

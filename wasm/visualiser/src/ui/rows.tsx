@@ -13,7 +13,7 @@ export function Rows({ entries }: { entries: Entry[] }) {
     return (
         <ol class="rows" aria-label="Events" onClick={goTo} onPointerOver={tellAll}>
             {entries.map((entry) => (
-                <Row key={entry.position % POOL} entry={entry} height={height} left={left} isCurrent={entry.position === current} length={length} />
+                <Row key={entry.position % POOL} entry={entry} height={height} left={left} isCurrent={entry.position === current} isReached={entry.violation !== undefined && entry.position <= current} length={length} />
             ))}
         </ol>
     );
@@ -44,13 +44,15 @@ interface RowProps {
     height: number;
     left: number;
     isCurrent: boolean;
+    /** Of a row that breaks a promise: whether it has happened. */
+    isReached: boolean;
     length: number;
 }
 
-const Row = memo(function Row({ entry, height, left, isCurrent, length }: RowProps) {
+const Row = memo(function Row({ entry, height, left, isCurrent, isReached, length }: RowProps) {
     const { position, says, fault, violation } = entry;
     const kind = about(entry.event).kind;
-    const classes = ["row", fault && "fault", isCurrent && "current", violation && "broken", kind === "wait" && "time"].filter(Boolean);
+    const classes = ["row", fault && "fault", isCurrent && "current", violation && "violated", kind === "wait" && "time"].filter(Boolean);
     return (
         <li
             class={classes.join(" ")}
@@ -63,7 +65,7 @@ const Row = memo(function Row({ entry, height, left, isCurrent, length }: RowPro
             <div class="words" style={{ left: `${left}px` }} data-position={position}>
                 {says}
             </div>
-            {violation && (
+            {violation && isReached && (
                 <div class="broken-promise">
                     <b>A promise is broken here:</b> {violation}
                 </div>

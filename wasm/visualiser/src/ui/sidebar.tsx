@@ -105,9 +105,8 @@ function Rules() {
 }
 
 function find(rule: Rule, isOff: boolean): void {
-    search.start(rule, isOff, (trace, violation) => {
+    search.start(rule, isOff, (trace) => {
         session.openTrace(trace, `Without the rule “${RULE_NAMES[rule].toLowerCase()}”`);
-        session.tell(`found: ${violation}. Play it to see how it comes to that`, false);
         pane.value = "run";
     });
 }

@@ -123,8 +123,13 @@ describe("rules", () => {
         await page.locator('[data-rule="replay_keys"]').click();
         await playToEnd(page);
         await page.getByRole("heading", { name: "A promise is broken" }).waitFor();
+        const { of } = await position(page);
         const other = await stage.page(await hashSays(page, "off=replay_keys"));
         expect(await shown(other)).toEqual(await shown(page));
+        await other.getByRole("button", { name: "Shorten the run" }).click();
+        await other.getByRole("heading", { name: "The same violation, shortened" }).waitFor();
+        expect((await position(other)).of).toBeLessThanOrEqual(of);
+        await other.getByRole("heading", { name: "A promise is broken" }).waitFor();
         await Promise.all([page.context().close(), other.context().close()]);
     });
 });

@@ -8,7 +8,7 @@ import { about, kindOf } from "../src/model/happening";
 import { placeLanes } from "../src/model/lanes";
 import type { Happening, MessageView } from "../src/model/protocol";
 import { explain } from "../src/model/why";
-import { duration, leaseNumber, RULE_NAMES, stateName, WITHOUT_RULE } from "../src/model/words";
+import { duration, leaseNumber, readable, RULE_NAMES, stateName, WITHOUT_RULE } from "../src/model/words";
 
 function open(id: string): Simulation {
     const scenario = scenarios().find((one) => one.id === id);
@@ -124,6 +124,7 @@ describe("words", () => {
         expect([0, 250, 12_000, 1_500_000, 660_000_000, 90_061_000_000].map(duration)).toEqual(["0 µs", "250 µs", "12 ms", "1.5 s", "11 min", "1 d 1 h"]);
         expect(stateName("RolledBack")).toBe("rolled back");
         expect(leaseNumber("01a20000-0000-7000-8000-00000000001f")).toBe("#31");
+        expect(readable("lease 01a20000-0000-7000-8000-000000000001 of `alice` is gone")).toBe("lease #1 of “alice” is gone");
         expect(leaseNumber("01a201d4-6a45-7766-bf26-534f6f48c188")).toBe("…48c188");
     });
 });

@@ -156,3 +156,10 @@ export function leaseNumber(lease: string): string {
     const number = Number.parseInt(lease.slice(-8), 16);
     return lease.startsWith("01a20000-0000-7000-8000-") ? `#${number}` : `…${lease.slice(-6)}`;
 }
+
+const LEASE_ID = /[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g;
+
+/** The engine's words as the page shows them: leases by their numbers, names in quotes. */
+export function readable(text: string): string {
+    return text.replace(LEASE_ID, leaseNumber).replace(/`([^`]*)`/g, "“$1”");
+}

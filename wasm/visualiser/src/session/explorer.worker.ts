@@ -1,12 +1,9 @@
-import { Explorer, ruleWorld } from "leasehold/simulation";
+import { Explorer, ruleWorld, Simulation } from "leasehold/simulation";
 
 import type { Progress, Rule } from "../model/protocol";
 
-/** What to look at. */
-export interface SearchRequest {
-    rule: Rule;
-    isOff: boolean;
-}
+/** What to look at: every schedule about a rule, or what a violation needs of a run. */
+export type SearchRequest = { kind: "search"; rule: Rule; isOff: boolean } | { kind: "shorten"; trace: string };
 
 /** What a search tells. */
 export type SearchMessage =
@@ -15,6 +12,7 @@ export type SearchMessage =
     | { kind: "progress"; progress: Progress }
     | { kind: "found"; violation: string; trace: string; progress: Progress }
     | { kind: "none"; progress: Progress }
+    | { kind: "shortened"; trace: string | undefined }
     | { kind: "failed"; text: string };
 
 /** States between two words of progress. */
@@ -22,7 +20,8 @@ const SLICE = 400;
 
 addEventListener("message", ({ data }: MessageEvent<SearchRequest>) => {
     try {
-        search(data);
+        if (data.kind === "search") search(data.rule, data.isOff);
+        else tell({ kind: "shortened", trace: Simulation.load(data.trace).minimise() });
     } catch (error) {
         tell({ kind: "failed", text: error instanceof Error ? error.message : String(error) });
     }
@@ -34,7 +33,7 @@ function tell(message: SearchMessage): void {
     postMessage(message);
 }
 
-function search({ rule, isOff }: SearchRequest): void {
+function search(rule: Rule, isOff: boolean): void {
     const plan = ruleWorld(rule);
     const rules_off = isOff ? [rule] : [];
     const explorer = new Explorer({ ...plan, settings: { ...plan.settings, rules_off } });

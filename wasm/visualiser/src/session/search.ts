@@ -21,19 +21,33 @@ export class Search {
     start(rule: Rule, isOff: boolean, found: (trace: string) => void): void {
         this.cancel();
         this.state.value = { kind: "running", rule, progress: undefined };
+        this.ask({ kind: "search", rule, isOff }, (told) => {
+            if (told.kind === "progress") this.state.value = { kind: "running", rule, progress: told.progress };
+            else if (told.kind === "none") this.end({ kind: "none", rule, progress: told.progress });
+            else if (told.kind === "failed") this.end(told);
+            else if (told.kind === "found") {
+                this.end({ ...told, rule });
+                found(told.trace);
+            }
+        });
+    }
+
+    /** Takes out of a run what its violation does not need; undefined where nothing is violated. */
+    shorten(trace: string, done: (trace: string | undefined) => void): void {
+        this.cancel();
+        this.ask({ kind: "shorten", trace }, (told) => {
+            this.end(told.kind === "failed" ? told : { kind: "idle" });
+            if (told.kind === "shortened") done(told.trace);
+        });
+    }
+
+    private ask(request: SearchRequest, told: (message: SearchMessage) => void): void {
         const worker = new Worker(new URL("./explorer.worker.ts", import.meta.url), { type: "module" });
         this.worker = worker;
-        const request: SearchRequest = { rule, isOff };
         worker.onerror = (event) => this.end({ kind: "failed", text: event.message || "the search could not be started" });
         worker.onmessage = ({ data }: MessageEvent<SearchMessage>) => {
             if (data.kind === "ready") worker.postMessage(request);
-            else if (data.kind === "progress") this.state.value = { kind: "running", rule, progress: data.progress };
-            else if (data.kind === "none") this.end({ kind: "none", rule, progress: data.progress });
-            else if (data.kind === "failed") this.end(data);
-            else {
-                this.end({ ...data, rule });
-                found(data.trace);
-            }
+            else told(data);
         };
     }
 

@@ -1,6 +1,7 @@
 import { computed } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 
+import { readable } from "../model/words";
 import { session } from "../session/app";
 import { deferred } from "../session/deferred";
 
@@ -48,7 +49,7 @@ const said = computed(() => {
     const { position, entry } = reading.value;
     const length = session.length.value;
     if (entry === undefined) return `at the start, ${length} events follow`;
-    const violation = entry.violation ? ` A promise is broken: ${entry.violation}` : "";
+    const violation = entry.violation ? ` A promise is broken: ${readable(entry.violation)}` : "";
     return `${position} of ${length}: ${entry.says}.${violation}`;
 });
 

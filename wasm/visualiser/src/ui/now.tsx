@@ -1,9 +1,9 @@
 import { computed } from "@preact/signals";
 
 import type { Arrow, Rule } from "../model/protocol";
-import { RULE_NAMES, WITHOUT_RULE } from "../model/words";
+import { readable, RULE_NAMES, WITHOUT_RULE } from "../model/words";
 import { explain } from "../model/why";
-import { session } from "../session/app";
+import { search, session } from "../session/app";
 import { reading } from "./notice";
 
 const note = computed(() => {
@@ -39,7 +39,7 @@ export function Now() {
 /** On a phone, where the panel is out of sight: why it happened. */
 export function Aside() {
     const violation = reading.value.view?.violation?.[1];
-    const text = violation ? `A promise is broken: ${violation}` : note.value?.text;
+    const text = violation ? `A promise is broken: ${readable(violation)}` : note.value?.text;
     return text === undefined ? null : <div class={violation ? "aside bad" : "aside"}>{text}</div>;
 }
 
@@ -65,22 +65,29 @@ function WhatIf({ rule }: { rule: Rule }) {
     );
 }
 
+/** In the worker: a long run takes seconds. */
+function shorten(): void {
+    const trace = session.traceText();
+    if (trace === undefined) return;
+    const before = session.length.peek();
+    session.tell("looking for what the violation does not need…", false);
+    search.shorten(trace, (shorter) => {
+        if (shorter === undefined) return session.tell("nothing is violated in this run any more", false);
+        session.attempt(() => {
+            session.openTrace(shorter, "The same violation, shortened");
+            session.seek(session.length.peek());
+            session.tell(`of ${before} events ${session.length.peek()} are needed`, false);
+        });
+    });
+}
+
 function Broken({ text }: { text: string }) {
     const at = session.marks.value.violation;
     const off = session.rulesOff.value;
-    const shorten = () =>
-        session.attempt(() => {
-            const shorter = session.simulation.peek()?.minimise();
-            if (shorter === undefined) return session.tell("it is as short as it can be", false);
-            const isBefore = session.length.peek();
-            session.openTrace(shorter, "The same violation, shortened");
-            session.seek(session.length.peek());
-            session.tell(`${isBefore} events are now ${session.length.peek()}`, false);
-        });
     return (
         <div class="broken" role="alert">
             <h3>A promise is broken</h3>
-            <p>{capital(text)}.</p>
+            <p>{capital(readable(text))}.</p>
             {off.length > 0 && <p>Off: {off.map((rule) => RULE_NAMES[rule].toLowerCase()).join("; ")}.</p>}
             <p class="actions">
                 {at !== undefined && (

@@ -2,6 +2,7 @@ import { memo } from "preact/compat";
 
 import { about } from "../model/happening";
 import type { Entry } from "../model/protocol";
+import { readable } from "../model/words";
 import { session } from "../session/app";
 import { rowHeight, wordsLeft } from "./lanes";
 
@@ -67,7 +68,7 @@ const Row = memo(function Row({ entry, height, left, isCurrent, isReached, lengt
             </div>
             {violation && isReached && (
                 <div class="broken-promise">
-                    <b>A promise is broken here:</b> {violation}
+                    <b>A promise is broken here:</b> {readable(violation)}
                 </div>
             )}
         </li>

@@ -1,7 +1,7 @@
 import { signal } from "@preact/signals";
 
 import type { Rule } from "../model/protocol";
-import { RULE_NAMES } from "../model/words";
+import { readable, RULE_NAMES } from "../model/words";
 import { search, session } from "../session/app";
 import { RULES, SCENARIOS } from "../session/session";
 import { pane } from "./app";
@@ -130,7 +130,7 @@ function SearchState() {
             {state.kind === "found" && (
                 <>
                     <p>
-                        Found after {state.progress.states.toLocaleString("en")} states: {state.violation}. The run that is open now is the shortest way to it.
+                        Found after {state.progress.states.toLocaleString("en")} states: {readable(state.violation)}. The run that is open now is the shortest way to it.
                     </p>
                     <button type="button" onClick={() => find(state.rule, false)}>
                         Search the same world with the rule on

@@ -81,11 +81,7 @@ fn a_certificate_that_the_database_does_not_accept_is_told_as_such() {
     let server = authority.server().unwrap();
     let cluster = Cluster::start_with(
         &["fsync=off", "ssl=on", "ssl_ca_file=ca.crt"],
-        &[
-            ("server.crt", &server.certificate),
-            ("server.key", &server.key),
-            ("ca.crt", &authority.pem()),
-        ],
+        &[("server.crt", &server.certificate), ("server.key", &server.key), ("ca.crt", &authority.pem())],
     );
     let cluster = cluster.unwrap();
     let files = TempDir::new().unwrap();

@@ -47,6 +47,20 @@ describe("a newcomer", () => {
         await page.context().close();
     });
 
+    test("switches that memory off where the remark says so, and sees what breaks", async () => {
+        const page = await stage.page("#scenario=happy-path");
+        const done = page.locator('.bubble[data-message="done"]');
+        while (!(await done.isVisible())) await page.getByRole("button", { name: "Step", exact: true }).click();
+        await done.click();
+        await page.getByRole("menuitem", { name: "Drop it" }).click();
+        await page.locator(".note").getByRole("button").click();
+        await playToEnd(page, "50");
+        await page.getByRole("heading", { name: "A promise is broken" }).waitFor();
+        expect(await page.locator(".row.violated .words").innerText()).toContain("no such lease");
+        await keepPicture(page, "forgotten");
+        await page.context().close();
+    });
+
     test("bends 3B and sends the link: a new page shows the same", async () => {
         const page = await stage.page("#scenario=3b");
         const answer = page.locator('.bubble[data-message="done"]');
@@ -65,6 +79,9 @@ describe("a newcomer", () => {
         await Promise.all([page.context().close(), other.context().close()]);
     });
 
+});
+
+describe("somebody who meddles", () => {
     test("crashes a worker in its transaction: reconciliation frees the name by itself", async () => {
         const page = await stage.page("#scenario=happy-path&at=8");
         await page.locator('.head[data-lane="worker:1:0"]').click();

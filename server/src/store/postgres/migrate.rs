@@ -7,8 +7,7 @@ use tokio_postgres::{Client, IsolationLevel, Transaction};
 use crate::store::Trouble;
 
 /// Each version's statements. What has been released is never changed.
-const MIGRATIONS: &[&str] =
-    &[include_str!("migrations/0001_claims.sql"), include_str!("migrations/0002_comments.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_claims.sql"), include_str!("migrations/0002_comments.sql")];
 
 /// The version of tables that this program reads and writes.
 pub(super) const VERSION: i32 = 2;

@@ -37,6 +37,10 @@ const TEST: &[Step] = &[
     Step { name: "gem", program: "rake", directory: "ruby", arguments: &["spec"] },
     Step::cargo("web", &["xtask", "web"]),
     Step { name: "npm package", program: "npm", directory: "wasm", arguments: &["test"] },
+    Step { name: "page", program: "npm", directory: "wasm/visualiser", arguments: &["test"] },
+    // With the page that was built before; last, since it is not the server of the other tests.
+    Step::cargo("server with the page", &["build", "--workspace", "--bins", "--features", "leasehold-server/page"]),
+    Step { name: "page in a browser", program: "npm", directory: "wasm/visualiser", arguments: &["run", "e2e"] },
 ];
 
 const FIX: &[Step] = &[

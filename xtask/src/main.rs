@@ -56,7 +56,7 @@ async fn run(command: Command) -> Result<()> {
         Command::Test => {
             // Ruby before its gems: it is asked which of them it has.
             needs::install(needs::FOR_EXTENSION)?;
-            needs::install(&[needs::FOR_TESTS, needs::FOR_GEM, needs::FOR_NPM].concat())?;
+            needs::install(&[needs::FOR_TESTS, needs::FOR_GEM, needs::FOR_NPM, needs::FOR_PAGE].concat())?;
             needs::install_components()?;
             check::test().await
         }

@@ -91,6 +91,9 @@ pub(crate) const FOR_GEM: &[Need] = &[
 /// For the npm package and its tests.
 pub(crate) const FOR_NPM: &[Need] = &[Need::on_path("node", "nodejs"), Need::on_path("npm", "npm")];
 
+/// For the tests of the page: they look for it where Debian puts it.
+pub(crate) const FOR_PAGE: &[Need] = &[Need::file_in("/usr/bin", "chromium", "chromium")];
+
 /// A compiler, the sources of its standard library and a linker for WebAssembly. Programs of rustup's would hide those on
 /// the path.
 pub(crate) const FOR_WASM: &[Need] = &[

@@ -1,4 +1,4 @@
-//! `cargo xtask web`: the engine compiled to WebAssembly, and the npm package around it.
+//! `cargo xtask web`: the engine and the simulation compiled to WebAssembly, the npm package around them, and the page.
 
 mod toolchain;
 
@@ -27,14 +27,14 @@ struct Part {
 const PARTS: &[Part] =
     &[Part { name: "leasehold", feature: "engine" }, Part { name: "simulation", feature: "simulation" }];
 
-/// Builds `wasm/pkg`: the wasm files, their JavaScript and their types.
+/// Builds `wasm/pkg`, the wasm files with their JavaScript and types, and `wasm/visualiser/dist`, the page.
 ///
 /// # Errors
 /// When no toolchain can be had, or the build fails.
 pub(crate) async fn build() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let (directory, package) = (root.join("wasm"), root.join("wasm/pkg"));
-    run(as_a_person("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(&directory)).await?;
+    npm(&directory, &["ci", "--no-audit", "--no-fund"]).await?;
     let toolchain = Toolchain::find().await?;
     if package.exists() {
         std::fs::remove_dir_all(&package)?;
@@ -44,7 +44,13 @@ pub(crate) async fn build() -> Result<()> {
         bind(&compiled, &package, part).context("cannot write the package's JavaScript")?;
         optimize(&directory, &package.join(format!("{}_bg.wasm", part.name))).await?;
     }
-    Ok(())
+    let page = directory.join("visualiser");
+    npm(&page, &["ci", "--no-audit", "--no-fund"]).await?;
+    npm(&page, &["run", "build"]).await
+}
+
+async fn npm(directory: &Path, arguments: &[&str]) -> Result<()> {
+    run(as_a_person("npm").args(arguments).current_dir(directory)).await
 }
 
 async fn optimize(directory: &Path, file: &Path) -> Result<()> {

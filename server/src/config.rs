@@ -380,7 +380,7 @@ pub enum ConfigError {
         /// Its name.
         name: &'static str,
         /// What it is set to.
-        value: u64,
+        value: i128,
         /// The most that works.
         max: u64,
     },
@@ -462,7 +462,8 @@ impl Config {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text =
             std::fs::read_to_string(path).map_err(|error| ConfigError::Unreadable { path: path.into(), error })?;
-        toml::from_str(&text).map_err(|error| ConfigError::Invalid { path: path.into(), error: Box::new(error) })
+        let invalid = |error| ConfigError::Invalid { path: path.into(), error: Box::new(error) };
+        toml::from_str(&text).map_err(|error| check::beyond_its_type(&text).unwrap_or_else(|| invalid(error)))
     }
 
     /// What is served without a configuration file: two cells for development.

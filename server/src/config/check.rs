@@ -139,13 +139,21 @@ fn bucket_types_apart(one: &BucketRule, other: &BucketRule) -> Result<(), Config
 /// A number of seconds that nobody means: a day is enough to wait for anything.
 const DAY: u64 = 24 * 60 * 60;
 
+/// A setting's name, its value, and the most that works.
+type Number = (&'static str, u64, u64);
+
 /// Checks the numbers, all of which stop all work where they are 0, and some where they are very large.
 ///
 /// # Errors
 /// The first one that can't work.
 fn numbers(config: &Config) -> Result<(), ConfigError> {
+    in_range(&of_server(config))?;
+    config.postgres.as_ref().map_or(Ok(()), database)
+}
+
+fn of_server(config: &Config) -> [Number; 8] {
     let limits = config.limits;
-    in_range(&[
+    [
         ("settled_retention_seconds", config.settled_retention_seconds, 36_500 * DAY),
         ("limits.queued_begins", limits.queued_begins as u64, 1_000_000),
         ("limits.held_claims", limits.held_claims as u64, 1_000_000_000),
@@ -154,8 +162,7 @@ fn numbers(config: &Config) -> Result<(), ConfigError> {
         ("limits.streams_per_connection", limits.streams_per_connection.into(), 1_000_000),
         ("limits.idle_seconds", limits.idle_seconds.into(), DAY),
         ("tls.reload_interval_seconds", config.tls.as_ref().map_or(1, |tls| tls.reload_interval_seconds), DAY),
-    ])?;
-    config.postgres.as_ref().map_or(Ok(()), database)
+    ]
 }
 
 /// Checks the numbers of a database.
@@ -163,7 +170,11 @@ fn numbers(config: &Config) -> Result<(), ConfigError> {
 /// # Errors
 /// The first one that can't work.
 pub(super) fn database(postgres: &Postgres) -> Result<(), ConfigError> {
-    in_range(&[
+    in_range(&of_database(postgres))
+}
+
+fn of_database(postgres: &Postgres) -> [Number; 6] {
+    [
         // Each has a thread of its own, and is to the database as good as a few dozen.
         ("postgres.write_connections", postgres.write_connections as u64, 64),
         ("postgres.read_connections", postgres.read_connections as u64, 1_000),
@@ -171,13 +182,26 @@ pub(super) fn database(postgres: &Postgres) -> Result<(), ConfigError> {
         ("postgres.statement_timeout_seconds", postgres.statement_timeout_seconds, DAY),
         ("postgres.patience_seconds", postgres.patience_seconds, DAY),
         ("postgres.migration_wait_seconds", postgres.migration_wait_seconds, DAY),
-    ])
+    ]
+}
+
+/// A number of a file that is not valid, which no value of its type can be: the library names the type only.
+pub(super) fn beyond_its_type(text: &str) -> Option<ConfigError> {
+    let file: toml::Table = text.parse().ok()?;
+    let number = |name: &str| match name.split_once('.') {
+        Some((table, key)) => file.get(table)?.get(key)?.as_integer(),
+        None => file.get(name)?.as_integer(),
+    };
+    let numbers = of_server(&Config::default()).into_iter().chain(of_database(&Postgres::at("")));
+    let mut written = numbers.filter_map(|(name, _, max)| Some((name, i128::from(number(name)?), max)));
+    let (name, value, max) = written.find(|(_, value, max)| !(1..=i128::from(*max)).contains(value))?;
+    Some(ConfigError::OutOfRange { name, value, max })
 }
 
 /// Checks that each value is 1 at the least, and at the most what stands beside it.
-fn in_range(values: &[(&'static str, u64, u64)]) -> Result<(), ConfigError> {
+fn in_range(values: &[Number]) -> Result<(), ConfigError> {
     let wrong = values.iter().find(|(_, value, max)| !(1..=*max).contains(value));
-    wrong.map_or(Ok(()), |&(name, value, max)| Err(ConfigError::OutOfRange { name, value, max }))
+    wrong.map_or(Ok(()), |&(name, value, max)| Err(ConfigError::OutOfRange { name, value: value.into(), max }))
 }
 
 fn tls(tls: &Tls) -> Result<(), ConfigError> {

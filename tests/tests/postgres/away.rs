@@ -311,6 +311,27 @@ fn a_connection_that_goes_silent_holds_nobody_up_for_long() {
     assert_eq!(leases, [first.lease, begun.lease]);
 }
 
+#[test]
+fn a_read_that_gets_no_connection_says_which_setting_it_lacks() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let database = cluster.database().unwrap();
+    let server = server(&cluster.url(&database), "read_connections = 1\nconnect_timeout_seconds = 1");
+    let runtime = Runtime::new().unwrap();
+    let client = Client::over(runtime.block_on(server.connect(None)).unwrap(), 1);
+    let (holder, connection) =
+        runtime.block_on(tokio_postgres::connect(&cluster.url(&database), tokio_postgres::NoTls)).unwrap();
+    runtime.spawn(connection);
+    runtime.block_on(holder.batch_execute("BEGIN; LOCK TABLE claims IN ACCESS EXCLUSIVE MODE")).unwrap();
+    let mut reading = JoinSet::new();
+    for _ in 0..3 {
+        let mut client = client.clone();
+        reading.spawn_on(async move { client.get("alice").await }, runtime.handle());
+    }
+    let first = runtime.block_on(reading.join_next()).unwrap().unwrap().unwrap_err();
+    let words = "all 1 connections for reads, `postgres.read_connections`, were in use for 1 s";
+    assert!(first.message().contains(words), "{first:?}");
+}
+
 /// Where the database lets one of a server's writers in and not the other, commands are the first one's.
 #[test]
 fn a_writer_that_alone_cannot_connect_holds_nobody_up() {

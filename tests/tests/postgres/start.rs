@@ -205,6 +205,7 @@ fn settings_that_serve_refuses_are_refused_by_migrate() {
     for (setting, words) in [
         ("patience_seconds = 0", "`postgres.patience_seconds` is 0: give 1 to"),
         ("write_connections = 9999999", "`postgres.write_connections` is 9999999: give 1 to 64"),
+        ("write_connections = -1", "`postgres.write_connections` is -1: give 1 to 64"),
     ] {
         let config = config(&directory, &format!("url = \"postgres://127.0.0.1:1/claims\"\n{setting}"));
         for verb in ["migrate", "serve"] {

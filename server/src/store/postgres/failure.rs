@@ -76,8 +76,57 @@ pub(super) fn text(error: &Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
-        text = format!("{text}: {cause}");
+        text = format!("{text}: {}", in_our_words(cause.to_string()));
         source = cause.source();
     }
     text
+}
+
+/// What TLS says of a database that is killed is for programmers, with a link to a library's documentation.
+fn in_our_words(cause: String) -> String {
+    if cause.contains("close_notify") { "the database closed the connection".into() } else { cause }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::sync::Arc;
+
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+
+    use super::*;
+
+    /// The two ends of an encrypted connection.
+    fn ends() -> (ClientConnection, ServerConnection) {
+        let rcgen::CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed(["db".to_owned()]).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(cert.der().clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let client = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
+        let client = client.unwrap().with_root_certificates(roots).with_no_client_auth();
+        let server = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
+        let server = server.unwrap().with_no_client_auth().with_single_cert(vec![cert.der().clone()], key).unwrap();
+        let client = ClientConnection::new(Arc::new(client), "db".try_into().unwrap()).unwrap();
+        (client, ServerConnection::new(Arc::new(server)).unwrap())
+    }
+
+    #[test]
+    fn an_encrypted_connection_that_ends_without_a_word_is_told_in_ours() {
+        let (mut client, mut server) = ends();
+        while client.is_handshaking() || server.is_handshaking() {
+            let (mut sent, mut answered) = (Vec::new(), Vec::new());
+            client.write_tls(&mut sent).unwrap();
+            server.read_tls(&mut sent.as_slice()).unwrap();
+            server.process_new_packets().unwrap();
+            server.write_tls(&mut answered).unwrap();
+            client.read_tls(&mut answered.as_slice()).unwrap();
+            client.process_new_packets().unwrap();
+        }
+        assert_eq!(client.read_tls(&mut [].as_slice()).unwrap(), 0);
+        client.process_new_packets().unwrap();
+        let error = client.reader().read(&mut [0]).unwrap_err();
+        assert_eq!(in_our_words(error.to_string()), "the database closed the connection");
+    }
 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType};
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::catalogue::BucketRule;
 use leasehold_core::claim::{CellId, Claim};
@@ -192,7 +192,7 @@ impl PostgresStore {
         if self.without_vacuum().await?.is_some() {
             return Ok(());
         }
-        let client = self.inner.pool.get().await.map_err(not_got)?;
+        let client = self.connection().await?;
         client.batch_execute("VACUUM (SKIP_LOCKED) claim_leases").await.map_err(failed)
     }
 
@@ -261,9 +261,14 @@ impl PostgresStore {
         }
     }
 
+    /// A connection of the pool.
+    async fn connection(&self) -> Result<Object> {
+        self.inner.pool.get().await.map_err(|error| not_got(error, &self.inner.settings))
+    }
+
     async fn read_once<T, F: Future<Output = Result<T>>>(&self, read: &impl Fn(Object) -> F) -> Result<T> {
         let timeout = Duration::from_secs(self.inner.settings.statement_timeout_seconds);
-        let client = self.inner.pool.get().await.map_err(not_got)?;
+        let client = self.connection().await?;
         let answer = tokio::time::timeout(timeout, read(client)).await;
         answer.unwrap_or_else(|_| Err(StoreError::Away(format!("no answer within {} s", timeout.as_secs()))))
     }
@@ -273,9 +278,15 @@ fn unusable(settings: &Postgres, trouble: Trouble) -> StoreError {
     StoreError::Unusable(Box::new(Unusable { database: settings.shown_url(), trouble }))
 }
 
-fn not_got(error: PoolError) -> StoreError {
+fn not_got(error: PoolError, settings: &Postgres) -> StoreError {
+    let seconds = settings.connect_timeout_seconds;
     match error {
         PoolError::Backend(error) => failed(error),
+        PoolError::Timeout(TimeoutType::Wait) => StoreError::Away(format!(
+            "all {} connections for reads, `postgres.read_connections`, were in use for {seconds} s",
+            settings.read_connections
+        )),
+        PoolError::Timeout(_) => StoreError::Away(format!("no answer within {seconds} s")),
         error => StoreError::Away(error.to_string()),
     }
 }

@@ -9,16 +9,19 @@ beforeAll(async () => {
 });
 afterAll(() => stage.close());
 
-const PLACES: [string, string, object][] = [
+const PLACES: [string, string, object, string?][] = [
+    ["free play", "#scenario=1", {}, "Free play"],
+    ["the rules", "#scenario=1", { colorScheme: "dark" }, "Rules"],
     ["a scenario", "#scenario=concurrent-creation&at=12", {}],
     ["a scenario in the dark", "#scenario=2b&at=7", { colorScheme: "dark" }],
     ["a broken promise", "#scenario=2b&off=replay_keys&at=10", {}],
     ["a phone", "#scenario=3b&at=12", { viewport: PHONE }],
 ];
 
-test.each(PLACES)("axe finds nothing wrong with %s", async (_, hash, options) => {
+test.each(PLACES)("axe finds nothing wrong with %s", async (_, hash, options, tab) => {
     // The page's content security policy lets no script in but its own.
     const page = await stage.page(hash, { ...options, bypassCSP: true });
+    if (tab !== undefined) await page.getByRole("tab", { name: tab }).click();
     await page.addScriptTag({ content: axe.source });
     const found = await page.evaluate(async () => {
         const { axe } = window as unknown as { axe: typeof import("axe-core") };

@@ -159,7 +159,11 @@ export function leaseNumber(lease: string): string {
 
 const LEASE_ID = /[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g;
 
-/** The engine's words as the page shows them: leases by their numbers, names in quotes. */
+/** The engine's words as the page shows them: leases by their numbers, names in quotes, no state in its code's spelling. */
 export function readable(text: string): string {
-    return text.replace(LEASE_ID, leaseNumber).replace(/`([^`]*)`/g, "“$1”");
+    return text
+        .replace(LEASE_ID, leaseNumber)
+        .replace(/`([^`]*)`/g, "“$1”")
+        .replace(/Some\((\w+)\)/g, (_, state: string) => stateName(state))
+        .replace(/\b[A-Z][a-z]+[A-Z][A-Za-z]*\b/g, stateName);
 }

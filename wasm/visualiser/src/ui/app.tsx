@@ -67,7 +67,7 @@ export function App() {
 
 function Side() {
     return (
-        <aside class="side" aria-label="What is known where" data-position={reading.value.position}>
+        <aside class="side" tabIndex={0} aria-label="What is known where" data-position={reading.value.position}>
             <Now />
             <State />
         </aside>

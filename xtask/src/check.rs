@@ -36,6 +36,7 @@ const TEST: &[Step] = &[
     // After the tests: its server is the one that they have built.
     Step { name: "gem", program: "rake", directory: "ruby", arguments: &["spec"] },
     Step::cargo("web", &["xtask", "web"]),
+    Step::cargo("tests as WebAssembly", &["xtask", "web-test"]),
     Step { name: "npm package", program: "npm", directory: "wasm", arguments: &["test"] },
     Step { name: "page", program: "npm", directory: "wasm/visualiser", arguments: &["test"] },
     // With the page that was built before; last, since it is not the server of the other tests.

@@ -37,6 +37,8 @@ enum Command {
     Fix,
     /// Build the npm package, with the engine compiled to WebAssembly
     Web,
+    /// Run the simulation's tests, with the engine inside, as WebAssembly in Node
+    WebTest,
     /// Measure, and print a table: ours, the peer, their ratio, the machine
     Bench(bench::Arguments),
 }
@@ -71,6 +73,10 @@ async fn run(command: Command) -> Result<()> {
         Command::Web => {
             needs::install(needs::FOR_NPM)?;
             web::build().await
+        }
+        Command::WebTest => {
+            needs::install(needs::FOR_NPM)?;
+            web::suites::test().await
         }
         Command::Bench(arguments) => bench::run(arguments).await,
     }

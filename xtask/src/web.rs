@@ -1,5 +1,6 @@
 //! `cargo xtask web`: the engine and the simulation compiled to WebAssembly, the npm package around them, and the page.
 
+pub(crate) mod suites;
 mod toolchain;
 
 use std::path::{Path, PathBuf};
@@ -62,8 +63,7 @@ async fn optimize(directory: &Path, file: &Path) -> Result<()> {
 }
 
 async fn compile(toolchain: &Toolchain, root: &Path, part: &Part) -> Result<PathBuf> {
-    // Of its own, since nothing of it serves another build, and another build need not wait for it.
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from).join("wasm");
+    let target = target_directory(root);
     let mut cargo = as_a_person(toolchain.cargo());
     cargo.args([
         "build",
@@ -82,6 +82,11 @@ async fn compile(toolchain: &Toolchain, root: &Path, part: &Part) -> Result<Path
     toolchain.configure(&mut cargo);
     run(&mut cargo).await?;
     Ok(target.join(toolchain::TARGET).join("wasm").join(CRATE).with_extension("wasm"))
+}
+
+/// Of its own, since nothing of it serves another build, and another build need not wait for it.
+fn target_directory(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from).join("wasm")
 }
 
 async fn run(command: &mut Command) -> Result<()> {

@@ -55,9 +55,18 @@ impl Toolchain {
 
     /// Has a call of cargo use the toolchain.
     pub(super) fn configure(&self, cargo: &mut Command) {
+        self.build_std(cargo, "-Zbuild-std=std,panic_abort");
+    }
+
+    /// The same for a call that builds tests, which stand on a library of their own.
+    pub(super) fn configure_tests(&self, cargo: &mut Command) {
+        self.build_std(cargo, "-Zbuild-std=std,panic_abort,test");
+    }
+
+    fn build_std(&self, cargo: &mut Command, crates: &str) {
         if let Self::Debian = self {
             // Sources of a release are built by its own compiler, so what `-Z` guards against can't happen.
-            cargo.env("RUSTC", DEBIAN_RUSTC).env("RUSTC_BOOTSTRAP", "1").arg("-Zbuild-std=std,panic_abort");
+            cargo.env("RUSTC", DEBIAN_RUSTC).env("RUSTC_BOOTSTRAP", "1").arg(crates);
         }
     }
 }

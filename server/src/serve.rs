@@ -432,7 +432,8 @@ async fn tend_database(service: &Service, store: &PostgresStore, settled_before:
     let was_there = service.metrics.looked_for_database(tended.is_ok());
     match tended {
         Ok(occupancy) => {
-            if !was_there || service.committer().is_away() {
+            // Where the writers have found it away, they say so themselves.
+            if !was_there && !service.committer().is_away() {
                 tracing::info!("the store is back");
             }
             service.committer().recount(occupancy.held_claims);

@@ -49,7 +49,9 @@ impl Shared {
     }
 
     pub(super) fn is_back(&self) {
-        *lock(&self.away) = None;
+        if lock(&self.away).take().is_some() {
+            tracing::info!("the store is back");
+        }
     }
 
     fn is_away_since(&self, error: &str) -> Instant {

@@ -1,8 +1,8 @@
 // The page as `leasehold serve` offers it, with that server's own leases.
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 
 import { type Browser, chromium } from "playwright-core";
@@ -17,10 +17,12 @@ let browser: Browser;
 let data: string;
 let address: string;
 
+/** The server: that of `LEASEHOLD_BINARY`, or what cargo has built last. */
 function binary(): string {
-    const path = process.env["LEASEHOLD_BINARY"];
-    if (path === undefined) {
-        throw new Error("`LEASEHOLD_BINARY` is not set: build this page, then `cargo build --features page --package leasehold-server`, and name the `leasehold` that it makes");
+    const built = resolve("../..", process.env["CARGO_TARGET_DIR"] ?? "target", "debug/leasehold");
+    const path = process.env["LEASEHOLD_BINARY"] ?? built;
+    if (!existsSync(path)) {
+        throw new Error(`there is no \`${path}\`: build this page, then \`cargo build --workspace --bins --features leasehold-server/page\``);
     }
     return path;
 }

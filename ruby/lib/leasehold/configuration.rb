@@ -97,8 +97,6 @@ module Leasehold
         check(name, "1 or more") { |value| value.is_a?(Integer) && value.positive? }
       end
       durations.each { |name| check(name, "more than 0") { |value| value.is_a?(Numeric) && value.positive? } }
-      # Else a COMMIT could come after its lease was given up (R04).
-      check(:commit_within_seconds, "less than `stale_after_seconds`") { |value| value < stale_after_seconds }
       self
     end
 

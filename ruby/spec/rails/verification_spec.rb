@@ -112,16 +112,17 @@ RSpec.describe "verification", :rails do
       expect(claimed(Thing, :name)).to match_array(%w[base special other])
     end
 
+    # Models are remembered by name, and jobs of other examples would look for this one.
+    after { Leasehold::Models.instance_variable_get(:@names).delete("Twin") }
+
     it "refuses two tables that claim one bucket type under one source type: each would give up the other's claims" do
-      stub_const("Twin", Class.new(ApplicationRecord) do
+      stub_const("Twin", Class.new(ApplicationRecord)).class_eval do
         self.table_name = "users"
         include Cells::Claimable
         cells_claims_attribute :username, type: :PAGES_UNIQUE_DOMAINS, feature_flag: :cells_claims_things
         cells_claims_metadata subject_type: :PROJECT, subject_key: :id, source_type: Thing.cells_claims_source_type
-      end)
-      [Thing, Twin].each do |model|
-        expect { verify(model) }.to raise_error(Leasehold::Error::Misconfigured, /`(Thing|Twin)` and `(Thing|Twin)` claim the same/)
       end
+      expect { verify(Thing) }.to raise_error(Leasehold::Error::Misconfigured, /`Thing` and `Twin` claim the same/)
       expect(claimed(Thing, :name)).to match_array(%w[base special other])
     end
 

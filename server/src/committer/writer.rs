@@ -319,7 +319,10 @@ fn answer(group: Vec<Job>, decisions: Vec<Decision>, recent: &audit::Recent) {
         send(job.answer, decision);
     }
     trace::together(|| done.iter().for_each(audit::Entry::log));
-    recent.keep(done);
+    // Nothing else shows them.
+    if cfg!(feature = "page") {
+        recent.keep(done);
+    }
 }
 
 fn send(answer: oneshot::Sender<Decision>, decision: Decision) {

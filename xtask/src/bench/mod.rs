@@ -178,7 +178,7 @@ async fn measure(name: Name, context: &Context) -> Result<Row> {
     match name {
         Name::SavesVsEtcd => saves_vs_etcd::row(context).await,
         Name::SavesPostgresVsPgbench => saves_postgres_vs_pgbench::row(context).await,
-        Name::SavesTwoServers => Ok(context.postgres().await?.two_servers_row()),
+        Name::SavesTwoServers => context.postgres().await?.two_servers_row(),
         Name::BeginP99VsEtcd => begin_p99_vs_etcd::row(context).await,
         Name::EngineSaves => engine::row(),
         Name::Begin10mVs10k => Ok(context.ten_million().await?.begin_row()),

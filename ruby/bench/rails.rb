@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # What the Rails side costs, with a real server and a real database: the processor's time that a save of 4 claims spends in
-# the gem beyond its two calls; by how much the whole save takes more of it than with the feature flags off, which is also
+# the gem beyond its two calls, and how much of that in ActiveRecord and below, for its three statements; by how much the whole save takes more of it than with the feature flags off, which is also
 # what Rails runs slower for waiting five times more often; and how fast a table that was never claimed is filled.
 #
 #   LEASEHOLD_BINARY=… ruby -I lib -I spec bench/rails.rb [--json] [--rows N] [--saves N]
@@ -48,16 +48,28 @@ class OwnTime
   TOLD = %i[before_committed! committed!].freeze
 
   class << self
+    # @return [Float]
     attr_reader :seconds
+    # @return [Float] those of them that statements took
+    attr_reader :statement_seconds
 
     def install
       [User, Email, Route].each { |model| watch(model, HOOKS) }
       [Leasehold::Transactions::Change, Leasehold::Transactions::Settlement].each { |kind| watch(kind, TOLD) }
+      User.connection.class.prepend(Module.new { def execute(*) = OwnTime.state { super } })
     end
 
     def reset
       @seconds = 0.0
+      @statement_seconds = 0.0
       @depth = 0
+    end
+
+    def state
+      return yield if @depth.zero?
+
+      began = Watch.now
+      yield.tap { @statement_seconds += Watch.now - began }
     end
 
     def spend
@@ -91,17 +103,17 @@ class Saves
     @number = 0
   end
 
-  # Microseconds of a save: in the gem, and those that claiming adds to the whole; the two calls left out of both. Medians of
-  # many short turns, with and without in each, since a machine's pace changes meanwhile.
+  # Microseconds of a save: in the gem, those of them for its statements, and those that claiming adds to the whole; the two
+  # calls left out of all. Medians of many short turns, with and without in each, since a machine's pace changes meanwhile.
   def measure
     OwnTime.install
     turn(true)
     turns = Array.new(TURNS) do
-      with, own = turn(true)
-      [own, with - turn(false).first]
+      with, own, statements = turn(true)
+      [own, statements, with - turn(false).first]
     end
-    own, added = turns.transpose.map { |figures| figures.sort[TURNS / 2].round }
-    { save_own_micros: own, save_added_micros: added }
+    own, statements, added = turns.transpose.map { |figures| figures.sort[TURNS / 2].round }
+    { save_own_micros: own, save_statement_micros: statements, save_added_micros: added }
   end
 
   private
@@ -114,7 +126,7 @@ class Saves
     @count.times { save }
     whole = Watch.now - began
     called = calls.stop
-    [whole - called, OwnTime.seconds - called].map { |seconds| seconds / @count * 1_000_000 }
+    [whole - called, OwnTime.seconds - called, OwnTime.statement_seconds].map { |seconds| seconds / @count * 1_000_000 }
   ensure
     Leasehold.configuration.feature_enabled { true }
   end

@@ -85,23 +85,19 @@ module Cells
       # @raise [Leasehold::Error::Misconfigured] the contract has no number for the table
       def cells_claims_source_type
         told = cells_claims_told_or_missing
-        return @cells_claims_source_type if @cells_claims_source_told.equal?(told)
-
-        @cells_claims_source_type = told.fetch(:source_type) || cells_claims_inferred_source_type
-        @cells_claims_source_told = told
-        @cells_claims_source_type
+        told.fetch(:source_type) || Leasehold::ClaimedTable.source_type(table_name)
       end
 
-      # How the table's keys are spelled in claims.
+      # What the claims of all its rows share.
       #
-      # @return [Leasehold::SourceKey]
-      def cells_claims_source_key
+      # @raise [Leasehold::Error::Misconfigured] nobody has said, or the contract has no number for the table
+      # @return [Leasehold::ClaimedTable]
+      def cells_claims_table
+        told = cells_claims_told_or_missing
         columns = columns_hash
-        return @cells_claims_source_key if @cells_claims_source_columns.equal?(columns)
+        return @cells_claims_table if @cells_claims_table&.of?(told, columns)
 
-        @cells_claims_source_key = Leasehold::SourceKey.new(self)
-        @cells_claims_source_columns = columns
-        @cells_claims_source_key
+        @cells_claims_table = Leasehold::ClaimedTable.new(self, told, columns)
       end
 
       # The columns that claims are made of.
@@ -121,22 +117,16 @@ module Cells
       # @raise [Leasehold::Error::Misconfigured] the table can't have what the model says
       # @return [Array<Leasehold::ClaimedAttribute>]
       def cells_claims_enabled
-        enabled = cells_claims_attributes.each_value.select(&:enabled?)
-        return enabled if enabled.empty? || @cells_claims_checked == cells_claims_attributes
+        attributes = cells_claims_attributes
+        enabled = Leasehold::ClaimedAttribute.enabled(attributes)
+        return enabled if enabled.empty? || @cells_claims_checked.equal?(attributes)
 
-        cells_claims_attributes.each_value { |attribute| cells_claims_check(attribute) }
-        @cells_claims_checked = cells_claims_attributes
+        attributes.each_value { |attribute| cells_claims_check(attribute) }
+        @cells_claims_checked = attributes
         enabled
       end
 
       private
-
-      def cells_claims_inferred_source_type
-        CLAIMS_SOURCE_TYPE.resolve(:"RAILS_TABLE_#{table_name.upcase}") || raise(
-          Leasehold::Error::Misconfigured,
-          "the contract has no source type for `#{table_name}`: say `source_type:` in `cells_claims_metadata`"
-        )
-      end
 
       # Claims name rows by their keys, and are read off columns.
       def cells_claims_check(attribute)
@@ -225,7 +215,7 @@ module Cells
     def cells_claims_validate_values
       cells_claims_enabled.each do |attribute|
         value = _read_attribute(attribute.name)
-        next if value.nil? || !will_save_change_to_attribute?(attribute.name) || !attribute.claims?(self)
+        next if value.nil? || !(new_record? || will_save_change_to_attribute?(attribute.name)) || !attribute.claims?(self)
 
         errors.add(attribute.name, :invalid, value: value) unless attribute.allows?(value)
       end
@@ -236,9 +226,9 @@ module Cells
 
     # The block is called right after an INSERT, or after {#_update_row}.
     def create_or_update(**options, &block)
-      cells_claims_whole do
+      cells_claims_whole do |connection|
         super(**options) do |record|
-          cells_claims_keep_created if previously_new_record?
+          cells_claims_keep_created(connection) if previously_new_record?
           block&.call(record)
         end
       end
@@ -264,15 +254,18 @@ module Cells
     end
 
     # Nothing of what is thrown out of may be committed: a row would be written without its claims.
-    def cells_claims_whole(&block)
-      return yield if self.class.cells_claims_attributes.empty?
+    #
+    # @yieldparam connection the one that the row is written over, since to ask for it is dear
+    def cells_claims_whole
+      connection = self.class.connection
+      return yield connection if self.class.cells_claims_attributes.empty?
 
-      Leasehold::Transactions::Interrupted.refused_if_thrown_out(self.class.connection, &block)
+      Leasehold::Transactions::Interrupted.refused_if_thrown_out(connection) { yield connection }
     end
 
-    def cells_claims_keep_created
+    def cells_claims_keep_created(connection)
       claims = cells_claims_enabled.filter_map { |attribute| (claim = attribute.created(self)) && [attribute, nil, claim] }
-      Leasehold::Transactions::Change.keep(self, claims) if claims.any?
+      Leasehold::Transactions::Change.keep(self, claims, connection) if claims.any?
     end
 
     # A row that gets another primary key is, for claims, one that goes and one that comes.

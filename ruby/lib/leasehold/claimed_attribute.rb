@@ -21,6 +21,17 @@ module Leasehold
       @condition = condition
     end
 
+    # Those of some attributes whose own flags are on, unless the global one is off.
+    #
+    # @param attributes [Hash{Symbol => ClaimedAttribute}]
+    # @return [Array<ClaimedAttribute>]
+    def self.enabled(attributes)
+      settings = Leasehold.configuration
+      return [] if attributes.empty? || !settings.feature_enabled?(GLOBAL_FLAG)
+
+      attributes.values.keep_if { |attribute| settings.feature_enabled?(attribute.feature_flag) }
+    end
+
     # Whether both the global flag and the attribute's own are on.
     def enabled?
       settings = Leasehold.configuration
@@ -109,15 +120,14 @@ module Leasehold
     # @param state [#to_proc] reads a column of the record: {PRESENT}, {STORED} or a {StoredRow}
     # @return [Claim, nil]
     def claim(record, state = PRESENT)
-      value = read(record, state, name)
+      value = stored(record, state, name)
       return if value.nil?
 
-      model = record.class
+      table = record.class.cells_claims_table
       Claim.new(
         bucket_type: type, bucket_value: value.to_s,
-        subject_type: model.cells_claims_subject_type, subject_id: subject_id(record, state),
-        source_type: model.cells_claims_source_type,
-        source_id: model.cells_claims_source_key.encode(read(record, state, model.primary_key))
+        subject_type: table.subject_type, subject_id: subject_id(record, state, table),
+        source_type: table.source_type, source_id: table.source_key.encode(stored(record, state, table.primary_key))
       )
     end
 
@@ -153,9 +163,10 @@ module Leasehold
       nil
     end
 
-    def subject_id(record, state)
-      key = record.class.cells_claims_subject_key
-      id = read(record, state, key)
+    def subject_id(record, state, table)
+      key = table.subject_key
+      # What is no column has no earlier states.
+      id = table.subject_column? || record.has_attribute?(key) ? stored(record, state, key) : record.public_send(key)
       return id if id.nil? || id.is_a?(Integer)
 
       raise Error::Misconfigured, "`#{record.class}##{key}` is a #{id.class}: name a `subject_key` that is an integer"
@@ -172,9 +183,8 @@ module Leasehold
       [name, model.cells_claims_subject_key, model.primary_key].select { |column| column?(record, column) }
     end
 
-    # What is no column has no earlier states.
-    def read(record, state, column)
-      column?(record, column) ? state.to_proc.call(record, column) : record.public_send(column)
+    def stored(record, state, column)
+      state.is_a?(Symbol) ? record.public_send(state, column) : state.to_proc.call(record, column)
     end
 
     # Where the record was read without a column, it is one nevertheless.

@@ -127,8 +127,9 @@ module Leasehold
       @connection.uncached(&query)
     end
 
+    # Texts alone.
     def quote(value)
-      @connection.quote(value)
+      "'#{@connection.quote_string(value)}'"
     end
   end
 end

@@ -6,6 +6,9 @@ module Leasehold
     class Messages
       V1 = Gitlab::Cells::TopologyService::Claims::V1
       UUID = Gitlab::Cells::TopologyService::Types::V1::UUID
+      # What a message raises for a value that does not fit into it.
+      MISFITS = [ArgumentError, TypeError, RangeError, EncodingError].freeze
+      private_constant :MISFITS
 
       def initialize(cell_id)
         @cell_id = cell_id
@@ -14,9 +17,13 @@ module Leasehold
       def begin_update(creates, destroys)
         V1::BeginUpdateRequest.new(
           cell_id: @cell_id,
-          create_records: metadata_of(:create, creates),
-          destroy_records: metadata_of(:destroy, destroys)
+          create_records: creates.map { |claim| metadata(claim) },
+          destroy_records: destroys.map { |claim| metadata(claim) }
         )
+      rescue *MISFITS => e
+        refuse_misfit(:create, creates)
+        refuse_misfit(:destroy, destroys)
+        raise e
       end
 
       def commit_update(uuid)
@@ -79,24 +86,22 @@ module Leasehold
 
       private
 
-      def metadata_of(list, claims)
-        claims.each_with_index.map do |claim, position|
-          metadata(claim)
-        rescue ArgumentError, TypeError, RangeError, EncodingError => e
+      # As Hashes: a message within another one is dear, since Ruby keeps an object for each.
+      def metadata(claim)
+        subject_id, source_id = claim[:subject_id], claim[:source_id]
+        {
+          bucket: { type: claim[:bucket_type], value: claim[:bucket_value] },
+          subject: subject_id && { type: claim[:subject_type], id: subject_id },
+          source: source_id && { type: claim[:source_type], rails_primary_key_id: source_id.b }
+        }
+      end
+
+      def refuse_misfit(list, claims)
+        claims.each_with_index do |claim, position|
+          V1::Metadata.new(metadata(claim))
+        rescue *MISFITS => e
           refuse(list, position, claim, e)
         end
-      end
-
-      def metadata(claim)
-        V1::Metadata.new(
-          bucket: V1::Bucket.new(type: claim[:bucket_type], value: claim[:bucket_value]),
-          subject: claim[:subject_id] && V1::Subject.new(type: claim[:subject_type], id: claim[:subject_id]),
-          source: claim[:source_id] && source(claim)
-        )
-      end
-
-      def source(claim)
-        V1::Source.new(type: claim[:source_type], rails_primary_key_id: claim[:source_id].b)
       end
 
       # What does not even fit into a message. The error's own words are left out, since they quote the value.

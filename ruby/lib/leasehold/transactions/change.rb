@@ -6,15 +6,16 @@ module Leasehold
     class Change
       include Record
 
-      attr_reader :record, :attribute, :source_id, :before, :after
+      attr_reader :record, :attribute, :before, :after
+      # @return [Array] what changes of one row and attribute share
+      attr_reader :key
 
       # Keeps what has changed of a row with its connection's transaction.
       #
       # @param record [ActiveRecord::Base]
       # @param changes [Array<Array(ClaimedAttribute, Claim, Claim)>] an attribute, what the row claimed, and what it
       #   claims now; nil where it claims nothing
-      def self.keep(record, changes)
-        connection = record.class.connection
+      def self.keep(record, changes, connection = record.class.connection)
         changes.each do |attribute, before, after|
           connection.add_transaction_record(new(connection, record, attribute, before, after))
         end
@@ -26,15 +27,11 @@ module Leasehold
         @connection = connection
         @record = record
         @attribute = attribute
-        @source_id = (after || before).source_id
+        claim = after || before
+        @key = [claim.source_type, claim.source_id, attribute.name]
         @before = before
         @after = after
         @taken = false
-      end
-
-      # What changes of one row and attribute share.
-      def key
-        [record.class.cells_claims_source_type, source_id, attribute.name]
       end
 
       # Whether an update was begun for it.

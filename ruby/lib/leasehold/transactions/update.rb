@@ -75,7 +75,7 @@ module Leasehold
       end
 
       def begin_lease
-        key = SecureRandom.uuid
+        key = SecureRandom.hex
         answered = false
         lease = @client.begin_update(creates: @rest.creates, destroys: @rest.destroys, idempotency_key: key)
         answered = true

@@ -89,6 +89,57 @@ RSpec.describe "a save that is interrupted while the server hangs", :rails do
   end
 end
 
+# What comes over a thread while it waits for the answer to a commit, when its transaction is committed already.
+RSpec.describe "a save that is interrupted while its lease is committed", :rails do
+  before { Leasehold.configuration.request_deadline_seconds = 10 }
+  after { Leasehold.configuration.request_deadline_seconds = 0.3 }
+
+  # Saves while no answer to a commit comes; the block interrupts once it is under way.
+  #
+  # @return [Array<Hash>] what is told of leases that are left
+  def saving_without_answer
+    told = []
+    Support::TcpProxy.run(server.address) do |proxy|
+      Support::Cell[1].configure(proxy.address)
+      Leasehold.client.warm_up
+      hold = Object.new.tap { |one| one.define_singleton_method(:start) { |*| proxy.hold_answers } }
+      hold.define_singleton_method(:finish) { |*| proxy.release_answers }
+      held = ActiveSupport::Notifications.subscribe("commit_update.leasehold", hold)
+      ActiveSupport::Notifications.subscribed(->(*, payload) { told << payload }, "unsettled.leasehold") { yield }
+    ensure
+      ActiveSupport::Notifications.unsubscribe(held)
+      Support::Cell[1].configure(server.address)
+    end
+    told
+  end
+
+  it "is saved, and tells that its lease is left, be it thrown out, raised in or killed" do
+    interruptions = {
+      "a" => -> { expect { Timeout.timeout(1) { User.create!(username: "a") } }.to raise_error(Timeout::Error) },
+      "b" => -> { expect { in_thread("b") { |thread| thread.raise(Interrupt) }.join }.to raise_error(Interrupt) },
+      "c" => -> { in_thread("c", &:kill).join }
+    }
+    interruptions.each do |name, interrupted|
+      told = saving_without_answer(&interrupted)
+
+      expect(told.size).to eq(1), "#{name}: #{told}"
+      expect(told.first).to include(wanted: :commit, lease: lease_rows.last)
+      expect(User.exists?(username: name)).to be(true)
+    end
+    expect(lease_rows.size).to eq(3)
+  end
+
+  # Saves in a thread, and does something to it once the row is committed.
+  def in_thread(name)
+    thread = Thread.new { User.connection_pool.with_connection { User.create!(username: name) } }
+    thread.report_on_exception = false
+    wait_for("the row") { User.uncached { User.exists?(username: name) } }
+    wait_for("the commit") { thread.status == "sleep" }
+    yield thread
+    thread
+  end
+end
+
 # What comes over a thread while the database works, before anything was begun.
 RSpec.describe "a save that is interrupted while its row is written", :rails do
   # The database takes its time over every statement that writes a user.

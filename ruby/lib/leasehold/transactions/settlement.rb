@@ -6,6 +6,10 @@ module Leasehold
     class Settlement
       include Record
 
+      # What a settlement may end with.
+      FAILURES = [Error, ActiveRecord::ActiveRecordError].freeze
+      private_constant :FAILURES
+
       # @param session [Integer] of the database, in which the lease was begun
       def initialize(connection, uuid, session, client: Leasehold.client)
         @uuid = uuid
@@ -37,10 +41,16 @@ module Leasehold
         @table.delete(@uuid)
       end
 
-      def leave_to_reconciliation_what_fails(wanted)
-        yield
-      rescue Error, ActiveRecord::ActiveRecordError => error
-        Events.publish(:unsettled, lease: @uuid, wanted: wanted, error: error.class.name, message: error.message)
+      def leave_to_reconciliation_what_fails(wanted, &settling)
+        Interrupted.unless_thrown_out(-> { unsettled(wanted, Interrupted.error, "the settling was interrupted") }, &settling)
+      rescue Exception => error
+        unsettled(wanted, error.class, error.message)
+        # Whatever else has come over the thread is for whoever runs it.
+        raise unless FAILURES.any? { |failure| error.is_a?(failure) }
+      end
+
+      def unsettled(wanted, error, message)
+        Events.publish(:unsettled, lease: @uuid, wanted: wanted, error: error.name, message: message)
       end
     end
   end

@@ -8,6 +8,8 @@ module Leasehold
     # showing as a server that does not answer.
     class Credentials
       FILES = %i[ca certificate key].freeze
+      # Where the generated initializer takes them from.
+      VARIABLES = { ca: "LEASEHOLD_CA", certificate: "LEASEHOLD_CERT", key: "LEASEHOLD_KEY" }.freeze
 
       # @param tls [Hash] see {Configuration#tls}
       # @raise [Error::Misconfigured]
@@ -21,6 +23,10 @@ module Leasehold
       end
 
       def self.read(name, path)
+        if path.to_s.empty?
+          refuse("`tls.#{name}` is #{path.inspect}: say the path of a PEM file (the generated initializer takes it from " \
+                 "`#{VARIABLES.fetch(name)}`)")
+        end
         File.read(path)
       rescue SystemCallError, TypeError => e
         refuse("cannot read `tls.#{name}`: #{e.message}")

@@ -66,6 +66,8 @@ RSpec.describe Leasehold::Client, "over TLS" do
       cell.merge(insecure: true) => /or `insecure: true` alone/,
       { insecure: false } => /name `ca`/,
       cell.merge(key: File.join(certificates.directory, "absent.key")) => /cannot read `tls.key`/,
+      cell.merge(ca: nil) => /`tls.ca` is nil: say the path of a PEM file .*`LEASEHOLD_CA`/,
+      cell.merge(key: "") => /`tls.key` is "": say the path of a PEM file .*`LEASEHOLD_KEY`/,
       cell.merge(ca: cell[:key]) => /`tls.ca` is not valid PEM/,
       cell.merge(key: certificates.cell(2)[:key]) => /`tls.key` is not the key of `tls.certificate`/
     }.each do |tls, message|

@@ -5,10 +5,17 @@ require "leasehold/rails"
 module Leasehold
   # Jobs run by hand: what they do, on a terminal.
   class Console
+    # Whether a variable of the environment asks for something.
+    def self.asked?(name)
+      !ENV[name].to_s.match?(/\A(|0|false)\z/)
+    end
+
     # @param dry_run [Boolean] only tell
-    def initialize(output: $stdout, dry_run: !ENV["DRY_RUN"].to_s.match?(/\A(|0|false)\z/))
+    # @param resume [Boolean] verify from where a job has stopped, not from the beginning
+    def initialize(output: $stdout, dry_run: Console.asked?("DRY_RUN"), resume: Console.asked?("RESUME"))
       @output = output
       @dry_run = dry_run
+      @resume = resume
     end
 
     # Settles what was left unsettled.
@@ -28,7 +35,7 @@ module Leasehold
     private
 
     def report(name)
-      report = Verifier.new(Models.fetch(name), dry_run: @dry_run) { |so_far| progress(so_far) }.run
+      report = Verifier.new(Models.fetch(name), dry_run: @dry_run, resume: @resume) { |so_far| progress(so_far) }.run
       @output.print "\r\e[K" if @output.tty?
       report ? tell(report) : @output.puts("  another run is under way")
     end

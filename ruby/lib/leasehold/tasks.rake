@@ -6,7 +6,8 @@ namespace :leasehold do
     Leasehold::Console.new.reconcile
   end
 
-  desc "Compare a model's claims with its rows, and correct them: leasehold:verify[User]; DRY_RUN=1 only tells"
+  desc "Compare a model's claims with its rows, and correct them: leasehold:verify[User]; DRY_RUN=1 only tells, " \
+       "RESUME=1 goes on where a job has stopped"
   task :verify, [:model] => :environment do |_task, arguments|
     names = arguments[:model] ? [arguments[:model]] : Leasehold::Models.names
     Leasehold::Console.new.verify(names)

@@ -9,25 +9,28 @@ module Leasehold
   # Runs a {Verification} for one model: does what the session asks for, and feeds back what came of it. What differs, and
   # what to do about it, is the session's decision alone.
   class Verifier
+    # What a dry run calls that which it only plans.
+    PLANNED = { created: :to_create, replaced: :to_replace, destroyed: :to_destroy }.freeze
     # No row of any model would get through after these.
     FATAL = [Error::Misconfigured, Error::Unauthenticated, Error::Denied].freeze
 
     # @param model [Class] that claims
     # @param dry_run [Boolean] tell what differs, and correct nothing
+    # @param resume [Boolean] go on where the last run stopped, if it did
     # @param time_budget_seconds [Numeric, nil] stop after the page at which this has passed
     # @yieldparam report [Hash{Symbol => Integer}] after each page
-    def initialize(model, client: Leasehold.client, dry_run: false, time_budget_seconds: nil, &progress)
+    def initialize(model, client: Leasehold.client, dry_run: false, resume: true, time_budget_seconds: nil, &progress)
       @model = model
       @client = client
       @configuration = Leasehold.configuration
       @dry_run = dry_run
+      @resume = resume
       @time_budget_seconds = time_budget_seconds
       @progress = progress
       @rows = Rows.new(model)
     end
 
-    # Goes on where the last run stopped, or begins anew; to the end, or as far as the budget goes. Two at once for one
-    # model are not allowed (V10): the second does nothing.
+    # Goes to the end, or as far as the budget goes. Two at once for one model are not allowed (V10): the second does nothing.
     #
     # @return [Hash{Symbol => Object}, nil] the report, with `finished`; nil where another run is under way
     def run
@@ -35,8 +38,8 @@ module Leasehold
       kept = Progress.new(@model, dry_run: @dry_run)
       kept.exclusively do
         Events.measure(:verify, model: @model.name, dry_run: @dry_run) do |event|
-          finished = session_from(kept.checkpoint) && follow(kept)
-          @session.report.merge(finished: finished).tap { |report| event.merge!(report) }
+          finished = session_from(@resume ? kept.checkpoint : nil) && follow(kept)
+          report.merge(finished: finished).tap { |report| event.merge!(report) }
         end
       end
     end
@@ -68,8 +71,17 @@ module Leasehold
 
     def keep(kept)
       kept.store(@session.checkpoint)
-      @session.take_findings.each { |finding| Events.publish(:finding, model: @model.name, **finding) }
-      @progress&.call(@session.report)
+      @session.take_findings.each { |finding| tell(finding) }
+      @progress&.call(report)
+    end
+
+    def tell(finding)
+      outcome = finding.fetch(:outcome)
+      Events.publish(:finding, model: @model.name, **finding, outcome: @dry_run ? PLANNED.fetch(outcome.to_sym, outcome).to_s : outcome)
+    end
+
+    def report
+      @dry_run ? @session.report.transform_keys { |name| PLANNED.fetch(name, name) } : @session.report
     end
 
     def perform(step)

@@ -88,6 +88,32 @@ RSpec.describe "jobs", :rails do
       expect(output.string).not_to match(/alice|bob/)
       expect(claimed(User, :username)).to be_empty
     end
+
+    describe "where a job has stopped in the middle" do
+      # Claims that are lost before the place where the job has stopped.
+      before do
+        Leasehold.configuration.verification_page_rows = 1
+        changed = Leasehold.client.list_leases.server_time
+        Leasehold::Verifier.new(User, time_budget_seconds: 0).run
+        lost = User.order(:id).first.cells_claims_metadata
+        Leasehold.client.commit_update(Leasehold.client.begin_update(destroys: lost).uuid)
+        wait_for("the server's clock") { Leasehold.client.list_leases.server_time > changed + 0.01 }
+      end
+
+      after { Leasehold.configuration.verification_page_rows = 1000 }
+
+      it "verify all the same from the beginning" do
+        Leasehold::Console.new(output: output, dry_run: false).verify(["User"])
+
+        expect(claimed(User, :username)).to eq(%w[alice bob])
+      end
+
+      it "go on there where they are asked to" do
+        Leasehold::Console.new(output: output, dry_run: false, resume: true).verify(["User"])
+
+        expect(claimed(User, :username)).to eq(%w[bob])
+      end
+    end
   end
 
   it "log one JSON object a line, without values that are claimed (V09)" do

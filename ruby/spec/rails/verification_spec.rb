@@ -270,10 +270,14 @@ RSpec.describe "verification", :rails do
   it "only tells in a dry run" do
     insert_users(1..3)
     User.where(id: 1).delete_all
-    found = findings { expect(calls { verify(dry_run: true) }).to be_empty }
+    drift(creates: [claim(1, "gone")])
+    report = nil
+    found = findings { expect(calls { report = verify(dry_run: true) }).to be_empty }
 
-    expect(found.size).to be >= 2
-    expect(all_claims).to be_empty
+    expect(found.map { |finding| finding[:outcome] }.tally).to eq("to_create" => 4, "to_destroy" => 1)
+    expect(report).to include(dry_run: true, to_create: 4, to_replace: 0, to_destroy: 1)
+    expect(report).not_to include(:created)
+    expect(all_claims.values).to eq([["gone", 1]])
   end
 
   it "stops at the end of its time budget, and goes on where it stopped (V07)" do

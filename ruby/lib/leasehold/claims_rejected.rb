@@ -19,7 +19,7 @@ module Leasehold
       def or_same(error, effect)
         blamed = error.rejected.filter_map { |claim| blame(claim, effect) }
         blamed = [blame_all(effect)] if blamed.empty? && error.temporary?
-        blamed.empty? ? error : new(blamed.uniq(&:__id__), error)
+        blamed.empty? ? in_words_of_model(error, effect) : new(blamed.uniq(&:__id__), error)
       end
 
       private
@@ -31,6 +31,19 @@ module Leasehold
         errors = change.record.errors
         errors.add(name, kind, value: change.record[name]) unless errors.of_kind?(name, kind)
         change.record
+      end
+
+      # Keys of integers and UUIDs fit; of texts the server says how long they may be, and where on the wire.
+      def in_words_of_model(error, effect)
+        return error unless error.metadata["limit"] == "source_id_bytes" && error.rejected.any?
+
+        change = effect.change(error.rejected.first)
+        model = change.record.class
+        actual, max = error.metadata.values_at("actual", "max")
+        Error::Invalid.new(
+          "`#{model.name}##{model.primary_key}` is #{actual} bytes long: `#{change.attribute.name}` is claimed for keys of " \
+          "#{max} bytes at most", code: error.code, rejected: error.rejected, metadata: error.metadata
+        )
       end
 
       # Of two records that claim one bucket in one transaction the second comes too late.

@@ -69,6 +69,19 @@ RSpec.describe "what a model says of its claims", :rails do
     expect(for_owner.create!(id: 0, name: "alice", owner_id: 7)).to be_persisted
   end
 
+  it "says whose key is too long to be claimed for, and how long it may be (B11)" do
+    ActiveRecord::Base.connection.execute("ALTER TABLE snippets DROP id, ADD slug text PRIMARY KEY")
+    model = for_owner
+    model.reset_column_information
+
+    expect(model.create!(slug: "s" * 128, name: "alice", owner_id: 7)).to be_persisted
+    expect { model.create!(slug: "s" * 129, name: "bob", owner_id: 7) }.to raise_error(Leasehold::Error::Invalid) { |error|
+      expect(error.message).to eq("`Snippet#slug` is 129 bytes long: `name` is claimed for keys of 128 bytes at most")
+      expect(error).to have_attributes(code: "LIMIT_EXCEEDED", metadata: include("max" => "128"))
+    }
+    expect(model.count).to eq(1)
+  end
+
   it "claims nothing for rows that are nobody's, which verification reports, and which can be destroyed" do
     model = for_owner
     model.insert_all!([{ name: "nobodys", owner_id: nil }, { name: "bob", owner_id: 7 }])

@@ -227,6 +227,7 @@ module Cells
     # The block is called right after an INSERT, or after {#_update_row}.
     def create_or_update(**options, &block)
       cells_claims_whole do |connection|
+        Leasehold::Transactions::NestedDestroys.keep(self, connection) if self.class.nested_attributes_options.any?
         super(**options) do |record|
           cells_claims_keep_created(connection) if previously_new_record?
           block&.call(record)

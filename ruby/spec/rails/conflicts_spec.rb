@@ -133,6 +133,60 @@ RSpec.describe "claims that are refused", :rails do
     end
   end
 
+  describe "of a record whose nested ones were to be destroyed" do
+    before { hold("taken") }
+
+    let(:model) do
+      stub_const("Author", Class.new(User) do
+        has_one :route, foreign_key: :user_id, inverse_of: :user
+        accepts_nested_attributes_for :emails, :route, allow_destroy: true
+      end)
+    end
+
+    let(:author) do
+      model.create!(username: "alice", emails: %w[a b c].map { |name| Email.new(email: "#{name}@example.com") }, route: Route.new(path: "a"))
+    end
+
+    def refuse_to_destroy
+      middle = author.emails[1]
+      attributes = { username: "taken", emails_attributes: [{ id: middle.id, _destroy: "1" }], route_attributes: { id: author.route.id, _destroy: "1" } }
+      expect(author.update(attributes)).to be(false)
+      middle
+    end
+
+    it "leave them marked, and where they were" do
+      middle = refuse_to_destroy
+
+      expect(author.emails.to_a.map(&:email)).to eq(%w[a b c].map { |name| "#{name}@example.com" })
+      expect(author.emails[1]).to be(middle).and be_marked_for_destruction.and be_persisted
+      expect(author.route).to be_marked_for_destruction.and be_persisted
+    end
+
+    it "have them destroyed once the record is corrected" do
+      refuse_to_destroy
+
+      expect(author.update(username: "bob")).to be(true)
+      expect(Email.pluck(:email)).to match_array(%w[a@example.com c@example.com])
+      expect(Route.count).to eq(0)
+      expect(claimed(Email, :email)).to eq(%w[a@example.com c@example.com])
+      expect(author.emails.to_a.size).to eq(2)
+    end
+  end
+
+  it "leave a record the owner that was to be destroyed with it, and that marked" do
+    stub_const("Address", Class.new(Email) do
+      belongs_to :user, optional: true
+      accepts_nested_attributes_for :user, allow_destroy: true
+    end)
+    as_cell(2) { User.create!(username: "bob", emails: [Email.new(email: "taken@example.com")]) }
+    user = User.create!(username: "alice")
+    address = Address.create!(email: "a@example.com", user: user)
+
+    expect(address.update(email: "taken@example.com", user_attributes: { id: user.id, _destroy: "1" })).to be(false)
+    expect(address.user).to be(user).and be_marked_for_destruction
+    expect(address.user_id).to eq(user.id)
+  end
+
   it "come out of the outermost transaction, which is rolled back" do
     hold("alice")
     user = User.new(username: "alice")

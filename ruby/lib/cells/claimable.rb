@@ -182,8 +182,8 @@ module Cells
     #
     # @return [Hash{String => Object}, nil] plain values; nil where the value is not claimed
     def build_destroy_metadata_for_worker(name)
-      attribute = self.class.cells_claims_attributes.fetch(name.to_sym)
-      return unless attribute.enabled? && attribute.claims?(self)
+      attribute = self.class.cells_claims_attributes[Leasehold::Models.attribute(self.class, name)]
+      return unless attribute&.enabled? && attribute.claims?(self)
 
       claim = attribute.claim(self, Leasehold::ClaimedAttribute::STORED) or return
       claim.to_h.stringify_keys.merge("source_id" => claim.source_id.unpack1("H*"))

@@ -32,6 +32,19 @@ module Leasehold
         raise ArgumentError, "`#{name}` claims nothing: name one of #{names.join(', ')}"
       end
 
+      # Refuses an attribute that neither the model nor a class below it (STI) claims.
+      #
+      # @raise [ArgumentError] naming those that are claimed
+      # @return [Symbol] its name
+      def attribute(model, name)
+        return name.to_sym if model.cells_claims_attributes.key?(name.to_sym)
+
+        claimed = [model, *model.descendants].flat_map { |one| one.cells_claims_attributes.keys }.uniq
+        return name.to_sym if claimed.include?(name.to_sym)
+
+        raise ArgumentError, "`#{model.name}##{name}` is not claimed: name one of #{claimed.map { |one| "`#{one}`" }.join(', ')}"
+      end
+
       # Refuses a model whose claims can't be told from another's: each would give up what only the other has rows for.
       #
       # @raise [Error::Misconfigured] naming both

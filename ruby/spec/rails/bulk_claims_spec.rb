@@ -14,7 +14,11 @@ RSpec.describe "claims for what bypasses callbacks", :rails do
   end
 
   def insert(*usernames)
-    User.insert_all(usernames.map { |name| { username: name, created_at: Time.now, updated_at: Time.now } }).rows.flatten
+    User.insert_all(usernames.map { |name| { username: name, **times } }).rows.flatten
+  end
+
+  def times
+    { created_at: Time.now, updated_at: Time.now }
   end
 
   it "claims rows that were inserted" do
@@ -71,6 +75,37 @@ RSpec.describe "claims for what bypasses callbacks", :rails do
 
     expect(claimed(User, :username)).to eq(["alice"])
     expect(outstanding_leases + lease_rows).to be_empty
+  end
+
+  describe "of a table that several classes share" do
+    before do
+      User.connection.execute("CREATE TABLE snippets (id bigserial PRIMARY KEY, type text, name text, path text, owner_id bigint)")
+      stub_const("Thing", Class.new(ApplicationRecord) do
+        self.table_name = "snippets"
+        include Cells::Claimable
+        cells_claims_attribute :name, type: :PAGES_UNIQUE_DOMAINS, feature_flag: :cells_claims_things
+        cells_claims_metadata subject_type: :PROJECT, subject_key: :owner_id
+      end)
+      stub_const("SpecialThing", Class.new(Thing) do
+        cells_claims_attribute :path, type: :ROUTES, feature_flag: :cells_claims_things
+      end)
+    end
+
+    after { User.connection.execute("DROP TABLE snippets") }
+
+    it "claims what only classes below the named one claim" do
+      ids = [nil, "SpecialThing"].map { |type| Thing.insert({ type: type, path: "a", owner_id: 7 }).rows.dig(0, 0) }
+      schedule(Thing, :path, "create_record_ids" => ids)
+
+      expect(records(SpecialThing, :path).map { |record| record.claim.source_id.unpack1("Q>") }).to eq(ids.last(1))
+      expect(Thing.find(ids).map { |thing| thing.build_destroy_metadata_for_worker(:path)&.fetch("bucket_value") }).to eq([nil, "a"])
+    end
+  end
+
+  it "says what is claimed where the attribute is not" do
+    message = /`User#nick` is not claimed: name one of `id`, `username`/
+    expect { Leasehold::BulkClaimsJob.perform_now("User", "nick", {}) }.to raise_error(ArgumentError, message)
+    expect { User.new.build_destroy_metadata_for_worker(:nick) }.to raise_error(ArgumentError, message)
   end
 
   it "is nothing while the flag is off" do

@@ -15,22 +15,24 @@ module Leasehold
     # @param payload [Hash] `"destroy_metadata"`, of `build_destroy_metadata_for_worker`, or `"create_record_ids"`, or both
     def perform(model_name, attribute_name, payload)
       model = Models.fetch(model_name)
-      attribute = model.cells_claims_attributes.fetch(attribute_name.to_sym)
-      return unless attribute.enabled?
+      name = Models.attribute(model, attribute_name)
+      return if [model, *model.descendants].none? { |one| one.cells_claims_enabled_for_attribute?(name) }
 
       payload = payload.stringify_keys
       BulkUpdate.new(
         connection: model.connection, key: job_id,
-        creates: creates(model, attribute, payload.fetch("create_record_ids", [])),
+        creates: creates(model, name, payload.fetch("create_record_ids", [])),
         destroys: payload.fetch("destroy_metadata", []).map { |claim| destroy(claim) }
       ).run
     end
 
     private
 
-    def creates(model, attribute, ids)
+    # Each row claims what its own class says (STI).
+    def creates(model, name, ids)
       model.unscoped.where(model.primary_key => ids).filter_map do |record|
-        attribute.claim(record) if attribute.claims?(record)
+        attribute = record.class.cells_claims_attributes[name]
+        attribute.claim(record) if attribute&.enabled? && attribute.claims?(record)
       end
     end
 

@@ -14,10 +14,12 @@ module Leasehold
     # @raise [Error::Invalid] a row with this key can't be claimed for
     # @return [String] bytes, in the keys' order
     def encode(key)
+      raise Error::Invalid.new("it has one once it is saved", code: "INVALID_UPDATE") if key.nil?
+
       # A text stands for itself, even if it reads as a UUID.
       text? ? key.to_s.b : Native.encode_source_id(key)
     rescue Error::Invalid => error
-      raise Error::Invalid.new("`#{@model.name}##{@model.primary_key}` is #{key}: #{error.message}", code: error.code)
+      raise Error::Invalid.new("`#{@model.name}##{@model.primary_key}` is #{key || "nil"}: #{error.message}", code: error.code)
     end
 
     # @param source_id [String] bytes

@@ -58,6 +58,34 @@ RSpec.describe "shared examples", :rails do
     end
   end
 
+  describe "where they fail" do
+    def fail_saying(message)
+      raise_error(RSpec::Expectations::ExpectationNotMetError, message)
+    end
+
+    it "say that there was no update, or more than one" do
+      expect { one_update("`save!`") { User.new } }.to fail_saying(/expected `save!` to begin one update, but it began 0: is a feature flag off/)
+      expect { one_update("`save!`") { 2.times { |number| User.create!(username: "user#{number}") } } }
+        .to fail_saying(/but it began 2: do it in one transaction/)
+    end
+
+    it "name the claims that make the difference" do
+      claims = User.new(id: 1, username: "alice").cells_claims_metadata
+      email = Email.new(id: 2, email: "a@example.com", user_id: 1)
+      expect { expect_claims(claims, [claims.first, *claims_records_for(email)], "claimed") }
+        .to fail_saying(/\Anot claimed: EMAILS "a@example.com" for USER 1\nclaimed, but not expected: USERNAMES "alice" for USER 1\n`claims_rec/)
+    end
+
+    it "ask for what an update is to change" do
+      expect { told_transform_attributes }.to raise_error(ArgumentError, /`let\(:transform_attributes\)/)
+    end
+
+    it "say which record has to be saved first" do
+      expect { claims_records_for(User.new(username: "alice")) }
+        .to raise_error(Leasehold::Error::Invalid, "`User#id` is nil: it has one once it is saved")
+    end
+  end
+
   it "run without a server too" do
     stub_claims_server
     server.kill

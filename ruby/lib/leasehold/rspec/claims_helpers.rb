@@ -49,6 +49,41 @@ module Leasehold
         yield
         begun
       end
+
+      # The only update that the block begins.
+      #
+      # @param doing [String] what the block does, for the message where there is none, or more
+      # @return [Array(Array<Leasehold::Claim>, Array<Leasehold::Claim>)] creates and destroys
+      def one_update(doing, &block)
+        begun = begun_claims(&block)
+        why = begun.empty? ? "is a feature flag off, or `if:` not true?" : "do it in one transaction"
+        expect(begun.size).to eq(1), "expected #{doing} to begin one update, but it began #{begun.size}: #{why}"
+        begun.first
+      end
+
+      # Holds claims to be those that are expected, and names the others.
+      def expect_claims(claims, expected, verb)
+        difference = { "not #{verb}" => expected - claims, "#{verb}, but not expected" => claims - expected }.reject { |_, some| some.empty? }
+        lines = difference.map { |what, some| "#{what}: #{some.map { |claim| describe_claim(claim) }.join(', ')}" }
+        expect(claims).to match_array(expected), "#{lines.join("\n")}\n`claims_records` says what is expected: override it where " \
+                                                 "associations are claimed, too, by adding up `claims_records_for(record)`"
+      end
+
+      # What a record's update is to change.
+      def told_transform_attributes
+        return transform_attributes if respond_to?(:transform_attributes)
+
+        raise ArgumentError, "say what the update changes: `let(:transform_attributes) { { username: \"bob\" } }`, for example"
+      end
+
+      private
+
+      def describe_claim(claim)
+        types = Cells::Claimable
+        bucket = types::CLAIMS_BUCKET_TYPE.lookup(claim.bucket_type) || claim.bucket_type
+        subject = types::CLAIMS_SUBJECT_TYPE.lookup(claim.subject_type) || claim.subject_type
+        "#{bucket} #{claim.bucket_value.inspect} for #{subject} #{claim.subject_id.inspect}"
+      end
     end
   end
 end

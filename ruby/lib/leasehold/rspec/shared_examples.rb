@@ -3,22 +3,22 @@
 RSpec.shared_examples "cells claimable model" do |subject_type:, subject_key:, source_type:, claiming_attributes:|
   it "says what it claims, for whom and out of which table" do
     types = Cells::Claimable
+    expect(described_class).to be < types, "`#{described_class}` claims nothing: add `include Cells::Claimable`"
     expect(described_class.cells_claims_subject_type)
       .to eq(Leasehold::Enumeration.number(types::CLAIMS_SUBJECT_TYPE, subject_type))
     expect(described_class.cells_claims_subject_key.to_s).to eq(subject_key.to_s)
     expect(described_class.cells_claims_source_type)
       .to eq(Leasehold::Enumeration.number(types::CLAIMS_SOURCE_TYPE, source_type))
-    expect(described_class.cells_claims_attributes.keys).to match_array(claiming_attributes)
+    expect(described_class.cells_claims_attributes.keys).to match_array(claiming_attributes.map(&:to_sym))
   end
 end
 
 RSpec.shared_examples "creating new claims" do
   it "claims what is saved, in one update" do
-    begun = begun_claims { subject.save! }
+    creates, destroys = one_update("`save!`") { subject.save! }
 
-    expect(begun.size).to eq(1)
-    expect(begun.dig(0, 0)).to match_array(claims_records)
-    expect(begun.dig(0, 1)).to be_empty
+    expect_claims(creates, claims_records, "claimed")
+    expect_claims(destroys, [], "given up")
   end
 end
 
@@ -26,30 +26,30 @@ RSpec.shared_examples "deleting existing claims" do
   it "gives up what is destroyed, in one update" do
     subject.save!
     held = claims_records
-    begun = begun_claims { subject.destroy! }
+    creates, destroys = one_update("`destroy!`") { subject.destroy! }
 
-    expect(begun.size).to eq(1)
-    expect(begun.dig(0, 0)).to be_empty
-    expect(begun.dig(0, 1)).to match_array(held)
+    expect_claims(creates, [], "claimed")
+    expect_claims(destroys, held, "given up")
   end
 end
 
 RSpec.shared_examples "updating existing claims" do
   it "exchanges the claims of what changes, in one update" do
+    changes = told_transform_attributes
     subject.save!
-    held = claims_records(only: transform_attributes)
-    begun = begun_claims { subject.update!(transform_attributes) }
+    held = claims_records(only: changes)
+    creates, destroys = one_update("`update!`") { subject.update!(changes) }
 
-    expect(begun.size).to eq(1)
-    expect(begun.dig(0, 1)).not_to be_empty
-    expect(begun.dig(0, 1) - held).to be_empty
-    expect(claims_records(only: transform_attributes) - begun.dig(0, 0)).to be_empty
+    expect(destroys).not_to be_empty, "gave nothing up: does `transform_attributes` change what is claimed?"
+    expect_claims(destroys, held & destroys, "given up")
+    wanted = claims_records(only: changes)
+    expect_claims(creates & wanted, wanted, "claimed")
   end
 end
 
 RSpec.shared_examples "not creating claims" do
   it "claims nothing of what is saved" do
-    expect(begun_claims { subject.save! }.flat_map(&:first)).to be_empty
+    expect_claims(begun_claims { subject.save! }.flat_map(&:first), [], "claimed")
   end
 end
 
@@ -57,14 +57,17 @@ RSpec.shared_examples "not deleting claims" do
   it "gives up nothing of what is destroyed" do
     subject.save!
 
-    expect(begun_claims { subject.destroy! }.flat_map(&:last)).to be_empty
+    expect_claims(begun_claims { subject.destroy! }.flat_map(&:last), [], "given up")
   end
 end
 
 RSpec.shared_examples "not updating claims" do
   it "exchanges nothing of what changes" do
+    changes = told_transform_attributes
     subject.save!
+    begun = begun_claims { subject.update!(changes) }
 
-    expect(begun_claims { subject.update!(transform_attributes) }).to be_empty
+    expect_claims(begun.flat_map(&:first), [], "claimed")
+    expect_claims(begun.flat_map(&:last), [], "given up")
   end
 end

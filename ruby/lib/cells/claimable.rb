@@ -130,12 +130,21 @@ module Cells
 
       # Claims name rows by their keys, and are read off columns.
       def cells_claims_check(attribute)
-        raise Leasehold::Error::Misconfigured, "`#{name}` has no primary key: claims need one" unless primary_key
+        cells_claims_check_key
         return if column_names.include?(attribute.name)
 
         meant = attribute_aliases[attribute.name]
         raise Leasehold::Error::Misconfigured,
               "`#{name}##{attribute.name}` is no column of `#{table_name}`: claim #{meant ? "`#{meant}`" : "a column"}"
+      end
+
+      # Before Rails 7.1 a key of several columns is none to ActiveRecord.
+      def cells_claims_check_key
+        return if primary_key.is_a?(String)
+
+        columns = connection.primary_keys(table_name)
+        has = columns.many? ? "a primary key of #{columns.map { |column| "`#{column}`" }.join(', ')}" : "no primary key"
+        raise Leasehold::Error::Misconfigured, "`#{name}` has #{has}: claims need one of one column"
       end
 
       def cells_claims_told_or_missing

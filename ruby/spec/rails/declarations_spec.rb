@@ -70,9 +70,8 @@ RSpec.describe "what a model says of its claims", :rails do
   end
 
   it "says whose key is too long to be claimed for, and how long it may be (B11)" do
-    ActiveRecord::Base.connection.execute("ALTER TABLE snippets DROP id, ADD slug text PRIMARY KEY")
-    model = for_owner
-    model.reset_column_information
+    alter("DROP id, ADD slug text PRIMARY KEY")
+    model = for_owner.tap(&:reset_column_information)
 
     expect(model.create!(slug: "s" * 128, name: "alice", owner_id: 7)).to be_persisted
     expect { model.create!(slug: "s" * 129, name: "bob", owner_id: 7) }.to raise_error(Leasehold::Error::Invalid) { |error|
@@ -94,12 +93,25 @@ RSpec.describe "what a model says of its claims", :rails do
   end
 
   it "is refused where the table has no primary key" do
-    model = for_owner.tap { |one| one.primary_key = nil }
-    message = /`Snippet` has no primary key: claims need one/
+    alter("DROP id")
+    expect_refusal("`Snippet` has no primary key: claims need one of one column")
+  end
 
+  it "is refused where the table's primary key has several columns" do
+    alter("DROP id, ADD PRIMARY KEY (owner_id, name)")
+    expect { expect_refusal("`Snippet` has a primary key of `owner_id`, `name`: claims need one of one column") }
+      .to output(/composite primary key/).to_stderr_from_any_process
+  end
+
+  def alter(how)
+    ActiveRecord::Base.connection.execute("ALTER TABLE snippets #{how}")
+  end
+
+  def expect_refusal(message)
+    model = for_owner.tap(&:reset_column_information)
     expect { model.create!(name: "alice", owner_id: 7) }.to raise_error(Leasehold::Error::Misconfigured, message)
     expect { Leasehold::Verifier.new(model).run }.to raise_error(Leasehold::Error::Misconfigured, message)
-    expect(model.count).to eq(0)
+    expect(model.connection.select_value("SELECT count(*) FROM snippets")).to eq(0)
   end
 
   it "is refused where an attribute is no column, with the column that an alias stands for" do

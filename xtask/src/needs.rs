@@ -83,6 +83,7 @@ pub(crate) const FOR_GEM: &[Need] = &[
     Need::gem("googleapis-common-protos-types", "ruby-googleapis-common-protos-types"),
     Need::gem("grpc", "ruby-grpc"),
     Need::gem("pg", "ruby-pg"),
+    Need::gem("puma", "puma"),
     Need::gem("rails", "ruby-rails"),
     Need::gem("railties", "ruby-railties"),
     Need::gem("sidekiq", "ruby-sidekiq"),

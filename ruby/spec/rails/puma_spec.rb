@@ -1,0 +1,74 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+require "net/http"
+require "rbconfig"
+
+# The application in the real Puma: a master that loads it, and workers that are forked from it.
+RSpec.describe "an application that Puma preloads", :rails do
+  CONFIGURATION = <<~RUBY
+    require #{Support::CellProcess::ENVIRONMENT.inspect}
+
+    workers 2
+    threads 2, 2
+    bind "tcp://127.0.0.1:0"
+    preload_app!
+    app do |request|
+      Leasehold.configuration.request_deadline_seconds = 5
+      User.create!(username: request["PATH_INFO"].delete_prefix("/"))
+      [200, {}, [Process.pid.to_s]]
+    rescue StandardError => error
+      [500, {}, [error.class.name]]
+    end
+  RUBY
+
+  # Runs Puma, and the block with its port.
+  def puma(boot = "")
+    reader, writer = IO.pipe
+    pid = spawn(Support::Cell[1].environment(server.address), RbConfig.ruby, "-S", "puma", "-C", write_configuration(boot), %i[out err] => writer)
+    writer.close
+    yield port(reader)
+  ensure
+    Process.kill("TERM", pid)
+    Process.wait(pid)
+    reader.close
+    FileUtils.rm_rf(@directory)
+  end
+
+  def write_configuration(boot)
+    @directory = Dir.mktmpdir("leasehold-puma")
+    File.join(@directory, "puma.rb").tap { |path| File.write(path, CONFIGURATION + boot) }
+  end
+
+  # Known once both workers have booted.
+  def port(output)
+    Timeout.timeout(60) do
+      lines = output.each_line.take_while { |line| !line.include?("Worker 1 (") || !line.include?("booted") }
+      lines.join[%r{Listening on http://127\.0\.0\.1:(\d+)}, 1] or raise "Puma does not listen: #{lines.join}"
+    end
+  end
+
+  def get(port, path)
+    Net::HTTP.get_response("127.0.0.1", "/#{path}", port)
+  end
+
+  it "claims in every worker, over a connection of its own" do
+    pids = puma do |port|
+      answers = Array.new(4) { |thread| Thread.new { Array.new(10) { |number| get(port, "user-#{thread}-#{number}") } } }.flat_map(&:value)
+      expect(answers.map(&:code)).to all(eq("200")), answers.map(&:body).tally.inspect
+      answers.map(&:body).uniq
+    end
+
+    expect(pids.size).to eq(2)
+    expect(claimed(User, :username).size).to eq(40)
+    expect(outstanding_leases + lease_rows).to be_empty
+  end
+
+  it "says what is wrong where the application has called while it was loaded" do
+    answers = puma(%(User.create!(username: "preloaded")\n)) { |port| Array.new(4) { |number| get(port, "user-#{number}") } }
+
+    expect(answers.map { |answer| [answer.code, answer.body] }).to all(eq(["500", "Leasehold::Error::Forked"]))
+    expect(User.pluck(:username)).to eq(["preloaded"])
+    expect(outstanding_leases + lease_rows).to be_empty
+  end
+end

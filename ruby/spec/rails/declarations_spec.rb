@@ -132,6 +132,47 @@ RSpec.describe "what a model says of its claims", :rails do
     expect { model.create!(nick: "alice", owner_id: 7) }.to raise_error(Leasehold::Error::Misconfigured, /claim a column/)
   end
 
+  describe "where values are encrypted" do
+    # As `encrypts` of Rails 7 does it: a type, whose values are in the clear to the model alone.
+    let(:encrypted) do
+      Class.new(ActiveRecord::Type::Text) do
+        define_method(:serialize) { |value| value && cipher(:encrypt, value) }
+        define_method(:deserialize) { |value| value && cipher(:decrypt, value.unpack1("m0")).force_encoding(Encoding::UTF_8) }
+
+        def cipher(mode, text)
+          cipher = OpenSSL::Cipher.new("aes-256-ecb").public_send(mode)
+          cipher.key = "k" * 32
+          result = cipher.update(text) + cipher.final
+          mode == :encrypt ? [result].pack("m0") : result
+        end
+      end
+    end
+
+    it "claims what the model reads, in the clear" do
+      type = encrypted.new
+      model = for_owner.tap { |one| one.attribute(:name, type) }
+      snippet = model.create!(name: "alice", owner_id: 7)
+      expect(model.connection.select_value("SELECT name FROM snippets")).to eq(type.serialize("alice"))
+      expect(claimed(model, :name)).to eq(["alice"])
+
+      snippet.update!(name: "bob")
+      expect(claimed(model, :name)).to eq(["bob"])
+      lost = Leasehold.client.begin_update(destroys: snippet.cells_claims_metadata)
+      Leasehold.client.commit_update(lost.uuid)
+      expect(Leasehold::Verifier.new(model).run).to include(created: 1, destroyed: 0, invalid: 0)
+      expect(claimed(model, :name)).to eq(["bob"])
+      expect(snippet.destroy!.then { claimed(model, :name) }).to be_empty
+    end
+
+    it "claims a blind index, where values are to stay with the cell" do
+      model = for_owner.tap { |one| one.attribute(:secret) && one.before_validation { self.name = OpenSSL::HMAC.hexdigest("SHA256", "of all cells", secret) } }
+      model.create!(secret: "alice", owner_id: 7)
+
+      expect(claimed(model, :name)).to eq([OpenSSL::HMAC.hexdigest("SHA256", "of all cells", "alice")])
+      expect(model.new(secret: "alice", owner_id: 8).tap(&:save).errors).to be_of_kind(:name, :taken)
+    end
+  end
+
   it "is about texts: what is none is not valid" do
     snippet = for_owner.new(name: "\xff", owner_id: 7)
 

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "active_support/log_subscriber"
+require "json"
 
 module Leasehold
   # Logs the gem's notifications, one JSON object a line: what happened, to which lease, how many, how long. No value of a
@@ -26,7 +27,8 @@ module Leasehold
 
     def write(level, name, event)
       payload = event.payload.except(:exception, :exception_object)
-      logger.public_send(level) { { event: "leasehold.#{name}", duration_ms: event.duration.round(2), **payload }.to_json }
+      # Payloads are plain values: what ActiveSupport would make of others costs ten times as much.
+      logger.public_send(level) { JSON.generate({ event: "leasehold.#{name}", duration_ms: event.duration.round(2), **payload }) }
     end
   end
 end

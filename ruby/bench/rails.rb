@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 
 # What the Rails side costs, with a real server and a real database: the processor's time that a save of 4 claims spends in
-# the gem beyond its two calls, and how much of that in ActiveRecord and below, for its three statements; by how much the whole save takes more of it than with the feature flags off, which is also
-# what Rails runs slower for waiting five times more often; and how fast a table that was never claimed is filled.
+# the gem beyond its two calls, and how much of that in ActiveRecord and below, for its three statements; by how much the
+# whole save takes more of it than with the feature flags off, which is also what Rails runs slower for waiting five times
+# more often; and how fast a table that was never claimed is filled.
 #
 #   LEASEHOLD_BINARY=… ruby -I lib -I spec bench/rails.rb [--json] [--rows N] [--saves N]
 
@@ -13,30 +14,19 @@ require "timeout"
 require "leasehold"
 Dir[File.expand_path("../spec/support/*.rb", __dir__)].sort.each { |path| require path }
 
-# The processor's time that passes while watched notifications are under way.
-class Watch
-  attr_reader :seconds
+# The processor's time that calls take, from the request that is made to the answer that is there.
+module Calls
+  class << self
+    attr_accessor :seconds
 
-  def initialize(pattern)
-    @seconds = 0.0
-    @subscription = ActiveSupport::Notifications.subscribe(pattern, self)
+    def now
+      Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
+    end
   end
 
-  def start(*)
-    @began = Watch.now
-  end
-
-  def finish(*)
-    @seconds += Watch.now - @began
-  end
-
-  def stop
-    ActiveSupport::Notifications.unsubscribe(@subscription)
-    @seconds
-  end
-
-  def self.now
-    Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
+  def run(*)
+    began = Calls.now
+    super.tap { Calls.seconds += Calls.now - began }
   end
 end
 
@@ -54,6 +44,7 @@ class OwnTime
     attr_reader :statement_seconds
 
     def install
+      Leasehold::Client::Call.prepend(Calls)
       [User, Email, Route].each { |model| watch(model, HOOKS) }
       [Leasehold::Transactions::Change, Leasehold::Transactions::Settlement].each { |kind| watch(kind, TOLD) }
       User.connection.class.prepend(Module.new { def execute(*) = OwnTime.state { super } })
@@ -68,17 +59,17 @@ class OwnTime
     def state
       return yield if @depth.zero?
 
-      began = Watch.now
-      yield.tap { @statement_seconds += Watch.now - began }
+      began = Calls.now
+      yield.tap { @statement_seconds += Calls.now - began }
     end
 
     def spend
-      began = Watch.now if @depth.zero?
+      began = Calls.now if @depth.zero?
       @depth += 1
       yield
     ensure
       @depth -= 1
-      @seconds += Watch.now - began if began
+      @seconds += Calls.now - began if began
     end
 
     private
@@ -120,12 +111,12 @@ class Saves
 
   def turn(enabled)
     Leasehold.configuration.feature_enabled { enabled }
-    calls = Watch.new(/\A(begin|commit)_update\.leasehold\z/)
+    Calls.seconds = 0.0
     OwnTime.reset
-    began = Watch.now
+    began = Calls.now
     @count.times { save }
-    whole = Watch.now - began
-    called = calls.stop
+    whole = Calls.now - began
+    called = Calls.seconds
     [whole - called, OwnTime.seconds - called, OwnTime.statement_seconds].map { |seconds| seconds / @count * 1_000_000 }
   ensure
     Leasehold.configuration.feature_enabled { true }

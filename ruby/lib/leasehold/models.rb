@@ -42,7 +42,8 @@ module Leasehold
         claimed = [model, *model.descendants].flat_map { |one| one.cells_claims_attributes.keys }.uniq
         return name.to_sym if claimed.include?(name.to_sym)
 
-        raise ArgumentError, "`#{model.name}##{name}` is not claimed: name one of #{claimed.map { |one| "`#{one}`" }.join(', ')}"
+        known = claimed.map { |one| "`#{one}`" }.join(", ")
+        raise ArgumentError, "`#{model.name}##{name}` is not claimed: name one of #{known}"
       end
 
       # Refuses a model whose claims can't be told from another's: each would give up what only the other has rows for.

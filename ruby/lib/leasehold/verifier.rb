@@ -77,7 +77,8 @@ module Leasehold
 
     def tell(finding)
       outcome = finding.fetch(:outcome)
-      Events.publish(:finding, model: @model.name, **finding, outcome: @dry_run ? PLANNED.fetch(outcome.to_sym, outcome).to_s : outcome)
+      outcome = PLANNED.fetch(outcome.to_sym, outcome).to_s if @dry_run
+      Events.publish(:finding, model: @model.name, **finding, outcome: outcome)
     end
 
     def report

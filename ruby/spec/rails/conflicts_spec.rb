@@ -144,13 +144,14 @@ RSpec.describe "claims that are refused", :rails do
     end
 
     let(:author) do
-      model.create!(username: "alice", emails: %w[a b c].map { |name| Email.new(email: "#{name}@example.com") }, route: Route.new(path: "a"))
+      emails = %w[a b c].map { |name| Email.new(email: "#{name}@example.com") }
+      model.create!(username: "alice", emails: emails, route: Route.new(path: "a"))
     end
 
     def refuse_to_destroy
       middle = author.emails[1]
-      attributes = { username: "taken", emails_attributes: [{ id: middle.id, _destroy: "1" }], route_attributes: { id: author.route.id, _destroy: "1" } }
-      expect(author.update(attributes)).to be(false)
+      marked = [middle, author.route].map { |record| { id: record.id, _destroy: "1" } }
+      expect(author.update(username: "taken", emails_attributes: marked.first(1), route_attributes: marked.last)).to be(false)
       middle
     end
 

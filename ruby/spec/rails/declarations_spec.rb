@@ -165,10 +165,13 @@ RSpec.describe "what a model says of its claims", :rails do
     end
 
     it "claims a blind index, where values are to stay with the cell" do
-      model = for_owner.tap { |one| one.attribute(:secret) && one.before_validation { self.name = OpenSSL::HMAC.hexdigest("SHA256", "of all cells", secret) } }
+      index = ->(value) { OpenSSL::HMAC.hexdigest("SHA256", "a key of all cells", value) }
+      model = for_owner
+      model.attribute(:secret)
+      model.before_validation { self.name = index.call(secret) }
       model.create!(secret: "alice", owner_id: 7)
 
-      expect(claimed(model, :name)).to eq([OpenSSL::HMAC.hexdigest("SHA256", "of all cells", "alice")])
+      expect(claimed(model, :name)).to eq([index.call("alice")])
       expect(model.new(secret: "alice", owner_id: 8).tap(&:save).errors).to be_of_kind(:name, :taken)
     end
   end

@@ -25,7 +25,8 @@ RSpec.describe "an application that Puma preloads", :rails do
   # Runs Puma, and the block with its port.
   def puma(boot = "")
     reader, writer = IO.pipe
-    pid = spawn(Support::Cell[1].environment(server.address), RbConfig.ruby, "-S", "puma", "-C", write_configuration(boot), %i[out err] => writer)
+    environment = Support::Cell[1].environment(server.address)
+    pid = spawn(environment, RbConfig.ruby, "-S", "puma", "-C", write_configuration(boot), %i[out err] => writer)
     writer.close
     yield port(reader)
   ensure
@@ -54,7 +55,8 @@ RSpec.describe "an application that Puma preloads", :rails do
 
   it "claims in every worker, over a connection of its own" do
     pids = puma do |port|
-      answers = Array.new(4) { |thread| Thread.new { Array.new(10) { |number| get(port, "user-#{thread}-#{number}") } } }.flat_map(&:value)
+      threads = Array.new(4) { |thread| Thread.new { Array.new(10) { |number| get(port, "user-#{thread}-#{number}") } } }
+      answers = threads.flat_map(&:value)
       expect(answers.map(&:code)).to all(eq("200")), answers.map(&:body).tally.inspect
       answers.map(&:body).uniq
     end

@@ -6,6 +6,11 @@ module Leasehold
     # What the shared examples say about records. They look at the calls that the client makes; it may be a real server
     # that answers, or `stub_claims_server`.
     module ClaimsHelpers
+      # Where expected claims come from.
+      EXPECTED = "`claims_records` says what is expected: override it where associations are claimed, too, by adding up " \
+                 "`claims_records_for(record)`"
+      private_constant :EXPECTED
+
       # In the place of a server, one that refuses nothing and remembers nothing.
       class YesClient
         def begin_update(**)
@@ -63,10 +68,10 @@ module Leasehold
 
       # Holds claims to be those that are expected, and names the others.
       def expect_claims(claims, expected, verb)
-        difference = { "not #{verb}" => expected - claims, "#{verb}, but not expected" => claims - expected }.reject { |_, some| some.empty? }
-        lines = difference.map { |what, some| "#{what}: #{some.map { |claim| describe_claim(claim) }.join(', ')}" }
-        expect(claims).to match_array(expected), "#{lines.join("\n")}\n`claims_records` says what is expected: override it where " \
-                                                 "associations are claimed, too, by adding up `claims_records_for(record)`"
+        difference = { "not #{verb}" => expected - claims, "#{verb}, but not expected" => claims - expected }
+        lines = difference.reject { |_, some| some.empty? }
+                          .map { |what, some| "#{what}: #{some.map { |claim| describe_claim(claim) }.join(', ')}" }
+        expect(claims).to match_array(expected), [*lines, EXPECTED].join("\n")
       end
 
       # What a record's update is to change.

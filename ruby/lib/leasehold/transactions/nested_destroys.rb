@@ -25,6 +25,7 @@ module Leasehold
         @keys = singular.map(&:reflection).select(&:belongs_to?).to_h { |one| [one.foreign_key, record[one.foreign_key]] }
       end
 
+      # Puts all back.
       def rolledback!(**)
         @targets.each { |association, target| association.target.replace(target) }
         @keys.each { |name, key| @record[name] = key }

@@ -16,6 +16,8 @@ Dir[File.expand_path("../spec/support/*.rb", __dir__)].sort.each { |path| requir
 
 # The processor's time that calls take, from the request that is made to the answer that is there.
 module Calls
+  @seconds = 0.0
+
   class << self
     attr_accessor :seconds
 

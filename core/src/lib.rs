@@ -29,6 +29,7 @@
 
 pub mod batch;
 pub mod bucket;
+mod canonical;
 pub mod catalogue;
 pub mod claim;
 #[cfg(feature = "conformance")]

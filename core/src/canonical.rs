@@ -1,0 +1,94 @@
+//! The canonical form of a value: two spellings that have one are one name (B12). Values in ASCII need no tables;
+//! those of Unicode, most of what a small WebAssembly file would weigh, come with the feature `unicode`.
+
+use std::borrow::Cow;
+
+/// The canonical form of a value: NFKC, and case-folded where `fold_case`.
+///
+/// # Errors
+/// The value is not in ASCII, and this build has no tables for others.
+#[inline]
+pub(crate) fn canonical(value: &str, fold_case: bool) -> Result<Cow<'_, str>, &'static str> {
+    if !value.is_ascii() {
+        return beyond_ascii(value, fold_case);
+    }
+    Ok(if fold_case && value.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        Cow::Owned(value.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(value)
+    })
+}
+
+/// Unicode 3.13, D146 and D147: folding comes between normalisations, twice, since folding can undo one and normalising
+/// can bring out capitals.
+#[cfg(feature = "unicode")]
+#[expect(clippy::unnecessary_wraps, reason = "without the tables it fails")]
+fn beyond_ascii(value: &str, fold_case: bool) -> Result<Cow<'_, str>, &'static str> {
+    use icu_casemap::{CaseMapper, CaseMapperBorrowed};
+    use icu_normalizer::{
+        ComposingNormalizer, ComposingNormalizerBorrowed, DecomposingNormalizer, DecomposingNormalizerBorrowed,
+    };
+    const CASE: CaseMapperBorrowed<'static> = CaseMapper::new();
+    const NFKC: ComposingNormalizerBorrowed<'static> = ComposingNormalizer::new_nfkc();
+    const NFD: DecomposingNormalizerBorrowed<'static> = DecomposingNormalizer::new_nfd();
+
+    let fold = |value: &str| NFKC.normalize(&CASE.fold_string(&NFD.normalize(value))).into_owned();
+    let canonical = if fold_case { fold(&fold(value)) } else { NFKC.normalize(value).into_owned() };
+    Ok(if canonical == value { Cow::Borrowed(value) } else { Cow::Owned(canonical) })
+}
+
+#[cfg(not(feature = "unicode"))]
+fn beyond_ascii(_value: &str, _fold_case: bool) -> Result<Cow<'_, str>, &'static str> {
+    Err("this build of the engine has no tables of Unicode, and takes values in ASCII only: use one with them")
+}
+
+#[cfg(all(test, feature = "unicode"))]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn b12_case_and_compatibility_forms_are_one_name() {
+        for (one, other) in [
+            ("Alice", "alice"),
+            ("STRASSE", "straße"),
+            ("ﬁona", "FIONA"),
+            ("Ａｌｉｃｅ", "alice"),
+            ("e\u{301}lan", "Élan"),
+            ("ΣΊΣΥΦΟΣ", "σίσυφος"),
+        ] {
+            assert_eq!(canonical(one, true).unwrap(), canonical(other, true).unwrap(), "{one} {other}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn b12_canonical_forms_are_their_own_canonical_form(value in "\\PC{1,40}", fold_case: bool) {
+            let once = canonical(&value, fold_case).unwrap().into_owned();
+            prop_assert_eq!(canonical(&once, fold_case).unwrap(), once.as_str());
+        }
+
+        #[test]
+        fn b12_case_never_decides_where_it_is_folded(value in "\\PC{1,20}") {
+            let folded = canonical(&value, true).unwrap().into_owned();
+            // Lower-casing is not folding: final sigma and the dotted capital I are the textbook exceptions.
+            prop_assume!(!value.contains(['Σ', 'İ', 'ς']));
+            let lower = value.to_lowercase();
+            prop_assert_eq!(canonical(&lower, true).unwrap(), folded);
+        }
+    }
+}
+
+#[cfg(all(test, not(feature = "unicode")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b12_what_needs_tables_is_refused_without_them() {
+        assert_eq!(canonical("Alice", true), Ok(Cow::Borrowed("alice")));
+        for fold_case in [false, true] {
+            assert!(canonical("straße", fold_case).is_err_and(|why| why.contains("ASCII only")));
+        }
+    }
+}

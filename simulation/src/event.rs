@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::network::MessageId;
+use crate::written::Written;
 
 /// A process of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -65,7 +66,7 @@ pub enum Drift {
 
 /// One thing that happens. Cells are numbered from 1, as on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(from = "Written", into = "Written")]
 pub enum Event {
     /// A user asks an idle worker for a save.
     Save {

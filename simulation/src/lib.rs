@@ -51,3 +51,4 @@ pub mod view;
 pub mod words;
 pub mod worker;
 pub mod world;
+mod written;

@@ -8,6 +8,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::bucket::{Bucket, BucketKey, BucketType};
 use crate::catalogue::{Catalogue, ValueError};
 use crate::claim::{Record, Source, Subject, UserData};
+use crate::order::sorted_by;
 use crate::rejection::{Detail, List, Offence, Place, Reason, Rejection};
 
 /// The most claims in one update, creates and destroys together (B11).
@@ -227,11 +228,9 @@ fn check_source(source: &Source) -> Result<(), Refused> {
 
 /// Brings the entries into the order of keys, makes a replace of a create and a destroy of one bucket (B06), and
 /// reports a bucket that stands twice in one list (B07).
-fn merge(mut entries: Vec<Entry>, offences: &mut Vec<Offence>) -> Vec<Entry> {
-    // Stable, so that of one bucket the creates come first, then the destroys, each in the order of positions.
-    entries.sort_by(|a, b| a.key().cmp(b.key()));
+fn merge(entries: Vec<Entry>, offences: &mut Vec<Offence>) -> Vec<Entry> {
     let mut merged: Vec<Entry> = Vec::with_capacity(entries.len());
-    for entry in entries {
+    for entry in in_order(entries) {
         let same = merged.pop_if(|last| last.key() == entry.key());
         match (same, entry) {
             (None, entry) => merged.push(entry),
@@ -243,6 +242,23 @@ fn merge(mut entries: Vec<Entry>, offences: &mut Vec<Offence>) -> Vec<Entry> {
         }
     }
     merged
+}
+
+/// By key; of one bucket the creates come first, then the destroys, each in the order of positions. The few entries that
+/// most updates have are moved to their places one by one, which takes no more memory.
+fn in_order(mut entries: Vec<Entry>) -> Vec<Entry> {
+    if entries.len() > 16 {
+        return sorted_by(entries, |a, b| a.key().cmp(b.key()));
+    }
+    for at in 1..entries.len() {
+        let Some((before, [entry, ..])) = entries.split_at_checked(at) else { break };
+        let place = before.partition_point(|before| before.key() <= entry.key());
+        if place < at {
+            let entry = entries.remove(at);
+            entries.insert(place, entry);
+        }
+    }
+    entries
 }
 
 fn duplicate(earlier: &Entry, again: &Entry) -> Offence {

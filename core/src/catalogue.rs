@@ -137,7 +137,10 @@ impl Default for Catalogue {
 impl Catalogue {
     /// A catalogue of these rules; of two with one number, the later stands.
     pub fn new(rules: impl IntoIterator<Item = BucketRule>) -> Self {
-        Self { rules: rules.into_iter().map(|rule| (rule.number, rule)).collect() }
+        // One by one: `collect` would bring a sort of its own, which is more code than a map.
+        let mut by_number = BTreeMap::new();
+        by_number.extend(rules.into_iter().map(|rule| (rule.number, rule)));
+        Self { rules: by_number }
     }
 
     /// The built-in catalogue with `rules` added or put in place of built-in ones.

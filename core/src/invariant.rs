@@ -1,6 +1,6 @@
 //! What must hold of any state, each by name. Checked after every step in tests, and row by row by an import.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use rustc_hash::FxHashSet;
 
@@ -125,7 +125,7 @@ pub fn lease_holds<'a>(
     claim: impl Fn(&BucketKey) -> Option<&'a Claim>,
 ) -> Result<(), Violation> {
     let LeaseState::Outstanding(keys) = &lease.state else { return Ok(()) };
-    if keys.is_empty() || keys.iter().collect::<BTreeSet<_>>().len() != keys.len() {
+    if keys.is_empty() || keys.iter().collect::<FxHashSet<_>>().len() != keys.len() {
         return Err(Violation::LeaseListsBadly(id));
     }
     let is_held = |claim: &Claim| claim.owner == lease.cell && claim.hold().is_some_and(|hold| hold.lease == id);

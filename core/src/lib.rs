@@ -37,6 +37,7 @@ pub mod conformance;
 pub mod invariant;
 pub mod lease;
 pub mod memory;
+mod order;
 pub mod query;
 pub mod reconcile;
 pub mod rejection;

@@ -8,6 +8,7 @@ use crate::bucket::BucketKey;
 use crate::claim::Claim;
 use crate::invariant::State;
 use crate::lease::{Fence, IdempotencyKey, Lease, LeaseId};
+use crate::order::sorted_by;
 use crate::query::{LeasePosition, LeaseRow, LeaseScan, RecordRow, RecordScan};
 use crate::store::{Fences, Store};
 use crate::time::Timestamp;
@@ -98,14 +99,14 @@ impl Store for MemoryStore {
 
     fn leases(&self, scan: &LeaseScan) -> Result<Vec<LeaseRow>, BrokenState> {
         let outstanding = self.leases.iter().filter(|(_, lease)| lease.cell == scan.cell && lease.outcome().is_none());
-        let mut rows: Vec<_> = outstanding
+        let rows = outstanding
             .map(|(id, lease)| LeaseRow {
                 position: LeasePosition { created_at: lease.created_at, lease: *id },
                 updated_at: lease.updated_at,
             })
             .filter(|row| (scan.from, Bound::Unbounded).contains(&row.position))
             .collect();
-        rows.sort_by_key(|row| row.position);
+        let mut rows: Vec<LeaseRow> = sorted_by(rows, |a, b| a.position.cmp(&b.position));
         rows.truncate(scan.limit);
         Ok(rows)
     }
@@ -118,9 +119,8 @@ impl Store for MemoryStore {
                 && scan.covers(key.bucket_type, &source.id)
         };
         let claims = self.claims.iter().filter(covered);
-        let mut rows: Vec<_> =
-            claims.map(|(key, claim)| RecordRow { key: key.clone(), claim: claim.clone() }).collect();
-        rows.sort_by(|a, b| {
+        let rows: Vec<_> = claims.map(|(key, claim)| RecordRow { key: key.clone(), claim: claim.clone() }).collect();
+        let mut rows = sorted_by(rows, |a, b| {
             let place = |row: &RecordRow| (row.claim.record().source.id.clone(), row.key.clone());
             place(a).cmp(&place(b))
         });
@@ -130,8 +130,8 @@ impl Store for MemoryStore {
 
     fn settled(&self, before: Timestamp, limit: usize) -> Result<Vec<LeaseId>, BrokenState> {
         let settled = self.leases.iter().filter(|(_, lease)| lease.outcome().is_some() && lease.updated_at < before);
-        let mut ids: Vec<_> = settled.map(|(id, lease)| (lease.updated_at, *id)).collect();
-        ids.sort();
+        let ids: Vec<_> = settled.map(|(id, lease)| (lease.updated_at, *id)).collect();
+        let mut ids = sorted_by(ids, Ord::cmp);
         ids.truncate(limit);
         Ok(ids.into_iter().map(|(_, id)| id).collect())
     }

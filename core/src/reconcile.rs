@@ -301,7 +301,7 @@ impl Reconciliation {
                 self.summary.leases_seen += leases.len() as u64;
                 self.reading = if cursor.is_some() { Reading::Leases(cursor) } else { Reading::Rows(None) };
                 let seen = leases.iter().map(|lease| (lease.lease, self.presence(lease.created_at, now)));
-                let seen: BTreeMap<_, _> = seen.collect();
+                let seen = by_lease(seen);
                 self.work.extend((!seen.is_empty()).then_some(Work::Find(seen)));
             }
             (Reading::Rows(_), Event::Rows { rows, now }) => {
@@ -331,7 +331,7 @@ impl Reconciliation {
     }
 
     fn found(&mut self, leases: BTreeMap<LeaseId, Presence>, rows: &[LocalRow], now: Timestamp) {
-        let local: BTreeMap<_, _> = rows.iter().map(|row| (row.lease, self.presence(row.created_at, now))).collect();
+        let local = by_lease(rows.iter().map(|row| (row.lease, self.presence(row.created_at, now))));
         for (lease, remote) in leases {
             let local = local.get(&lease).copied().unwrap_or(Presence::Missing);
             self.work.extend(to_do(lease, decide(local, remote)));
@@ -380,6 +380,13 @@ impl Reconciliation {
         let stale = now.micros_since(created_at) >= self.settings.stale_after_micros;
         if stale { Presence::Stale } else { Presence::Fresh }
     }
+}
+
+/// One by one: `collect` would bring a sort of its own, which is more code than a map.
+fn by_lease(presences: impl Iterator<Item = (LeaseId, Presence)>) -> BTreeMap<LeaseId, Presence> {
+    let mut by_lease = BTreeMap::new();
+    by_lease.extend(presences);
+    by_lease
 }
 
 fn to_do(lease: LeaseId, decision: Decision) -> Option<Work> {

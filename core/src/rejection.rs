@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::bucket::BucketType;
+use crate::order::sorted_by;
 
 /// The reasons, in their order of precedence: of several offences, the first reason here names the rejection (B15).
 /// Numbers are never reused. Each host maps them exhaustively to its own codes.
@@ -231,8 +232,8 @@ pub struct Rejection {
 
 impl Rejection {
     /// A rejection of all `offences`, or none where there are none.
-    pub fn of(mut offences: Vec<Offence>) -> Option<Self> {
-        offences.sort_by_key(|offence| (offence.place, offence.reason));
+    pub fn of(offences: Vec<Offence>) -> Option<Self> {
+        let offences = sorted_by(offences, |a, b| (a.place, a.reason).cmp(&(b.place, b.reason)));
         let reason = offences.iter().map(|offence| offence.reason).min()?;
         Some(Self { reason, offences })
     }

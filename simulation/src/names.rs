@@ -62,13 +62,9 @@ impl Names {
             None => Arc::from(format!("user{number}")),
         };
         let key = |number| BucketKey { bucket_type: BUCKET_TYPE, canonical: spelling(number) };
-        Self {
-            keys: (0..names).map(key).collect(),
-            rules: Rules {
-                catalogue: Catalogue::new([rule]),
-                cells: (1..=cells).map(|cell| CellId(cell.into())).collect(),
-            },
-        }
+        let mut rules = Rules { catalogue: Catalogue::new([rule]), ..Rules::default() };
+        rules.cells.extend((1..=cells).map(|cell| CellId(cell.into())));
+        Self { keys: (0..names).map(key).collect(), rules }
     }
 
     /// How many there are.

@@ -102,11 +102,12 @@ fn old_rows(
     now: Timestamp,
 ) -> Vec<LocalRow> {
     let is_old = |row: &&LocalRow| now.micros_since(row.created_at) >= age_micros;
-    let mut rows: Vec<_> =
-        rows.iter().filter(is_old).filter(|row| after.is_none_or(|after| **row > after)).copied().collect();
-    rows.sort_unstable();
-    rows.truncate(limit);
-    rows
+    let mut page: Vec<LocalRow> = Vec::new();
+    for row in rows.iter().filter(is_old).filter(|row| after.is_none_or(|after| **row > after)) {
+        page.insert(page.partition_point(|before| before < row), *row);
+    }
+    page.truncate(limit);
+    page
 }
 
 /// A cursor as the machine carries it: text that it does not look into.

@@ -11,6 +11,7 @@ use crate::batch::{ClaimRequest, MAX_CLAIMS, UpdateRequest};
 use crate::bucket::BucketKey;
 use crate::catalogue::Catalogue;
 use crate::claim::{Source, SourceId, SourceType};
+use crate::order::sorted_by;
 use crate::rejection::Reason;
 use crate::verify::columns::Rows;
 
@@ -155,12 +156,7 @@ impl Plan {
 
     /// What is deferred, as a checkpoint; takes that have not been sent are not in it.
     pub(super) fn checkpoint(&self, scan: Scan) -> Checkpoint {
-        fn sorted<T: Clone>(waiting: &FxHashMap<BucketKey, T>) -> Vec<T> {
-            let mut entries: Vec<_> = waiting.iter().collect();
-            entries.sort_by_key(|(key, _)| *key);
-            entries.into_iter().map(|(_, entry)| entry.clone()).collect()
-        }
-        Checkpoint { scan, takes: sorted(&self.waiting_takes), frees: sorted(&self.waiting_frees) }
+        Checkpoint { scan, takes: in_order(&self.waiting_takes), frees: in_order(&self.waiting_frees) }
     }
 
     /// A claim that is missing. Where another row is to let go of the bucket, both in one.
@@ -210,8 +206,8 @@ impl Plan {
         }
         if !self.checked.is_empty() {
             self.under_way = batch(&mut self.checked);
-            let mut ids: Vec<_> = self.under_way.iter().flat_map(|planned| planned.correction.source_ids()).collect();
-            ids.sort_unstable();
+            let ids = self.under_way.iter().flat_map(|planned| planned.correction.source_ids()).collect();
+            let mut ids: Vec<SourceId> = sorted_by(ids, Ord::cmp);
             ids.dedup();
             return Want::ReadAgain(ids);
         }
@@ -236,8 +232,7 @@ impl Plan {
             return false;
         }
         self.is_last_pass = true;
-        let mut waiting: Vec<_> = std::mem::take(&mut self.waiting_takes).into_values().collect();
-        waiting.sort_by(|a, b| a.key.cmp(&b.key));
+        let waiting = in_order(&std::mem::take(&mut self.waiting_takes));
         waiting.into_iter().for_each(|take| self.check(Correction::Take(take)));
         true
     }
@@ -346,8 +341,7 @@ impl Plan {
     }
 
     fn release_frees(&mut self) {
-        let mut frees: Vec<_> = std::mem::take(&mut self.waiting_frees).into_values().collect();
-        frees.sort_by(|a, b| a.key.cmp(&b.key));
+        let frees = in_order(&std::mem::take(&mut self.waiting_frees));
         frees.into_iter().for_each(|free| self.check(Correction::Free(free)));
     }
 
@@ -362,6 +356,12 @@ impl Plan {
             }
         }
     }
+}
+
+/// What waits, in the order of keys.
+fn in_order<T: Clone>(waiting: &FxHashMap<BucketKey, T>) -> Vec<T> {
+    let keys = sorted_by(waiting.keys().collect(), Ord::cmp);
+    keys.into_iter().filter_map(|key| waiting.get(key).cloned()).collect()
 }
 
 fn planned(correction: Correction) -> Planned {

@@ -21,7 +21,7 @@ pub const MAX_REQUEST_BYTES: usize = 10 * 1024 * 1024;
 pub const MAX_IDEMPOTENCY_KEY_BYTES: usize = 128;
 
 /// One claim of an update as a caller sent it, unchecked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClaimRequest {
     /// The bucket's type.
     pub bucket_type: BucketType,
@@ -36,7 +36,7 @@ pub struct ClaimRequest {
 }
 
 /// An update as a caller sent it, unchecked.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct UpdateRequest {
     /// The claims to create.
     pub creates: Vec<ClaimRequest>,

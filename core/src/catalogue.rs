@@ -15,7 +15,7 @@ use crate::rejection::{Detail, Reason};
 pub const MAX_VALUE_BYTES: usize = 1024;
 
 /// What a bucket type's values may look like. None is empty, none has control or invisible characters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
     /// A decimal id from 1 to 9,223,372,036,854,775,807, without leading zeros.
@@ -43,7 +43,7 @@ impl fmt::Display for Form {
 }
 
 /// One bucket type.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BucketRule {
     /// The type's number on the wire; of a `Claim`, the field's number.
@@ -114,7 +114,7 @@ impl fmt::Display for RuleChange {
 }
 
 /// The bucket types that a service knows.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Catalogue {
     rules: BTreeMap<BucketType, BucketRule>,
 }

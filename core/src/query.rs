@@ -21,7 +21,7 @@ pub const RECORDS_PER_PAGE: usize = 1000;
 pub const RECORD_BYTES_PER_PAGE: usize = 2 * 1024 * 1024;
 
 /// An outstanding lease's place in the order of lists: by birth, then by id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeasePosition {
     /// When it was begun.
     pub created_at: Timestamp,

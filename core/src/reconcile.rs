@@ -55,7 +55,7 @@ pub const fn decide(local: Presence, remote: Presence) -> Decision {
 }
 
 /// What a run goes by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// From which age on a lease or a local row is stale.
@@ -75,7 +75,7 @@ pub struct LocalRow {
 }
 
 /// An outstanding lease as the server lists it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteLease {
     /// When it was begun, by the server's clock.
@@ -188,7 +188,7 @@ pub enum Event {
 pub struct OutOfTurn;
 
 /// What a run did.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Summary {
     /// Outstanding leases that the server listed.
     pub leases_seen: u64,
@@ -212,7 +212,7 @@ pub struct Summary {
     pub incomplete: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 enum Work {
     Find(BTreeMap<LeaseId, Presence>),
     Settle(LeaseId, Decision),
@@ -220,7 +220,7 @@ enum Work {
 }
 
 /// What to read once there is nothing to do.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 enum Reading {
     Leases(Option<String>),
     Rows(Option<LocalRow>),
@@ -228,7 +228,7 @@ enum Reading {
 }
 
 /// A run of reconciliation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Reconciliation {
     settings: Settings,
     work: VecDeque<Work>,

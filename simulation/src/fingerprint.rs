@@ -1,12 +1,10 @@
 //! What a world comes to, as a number: two worlds with one number go on alike. The explorer tells by it where it has
 //! been.
 
-use std::fmt::{self, Write};
-use std::hash::{Hash, Hasher};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use leasehold_core::claim::{Claim, ClaimState, Record};
 use leasehold_core::lease::Lease;
-use xxhash_rust::xxh3::Xxh3;
 
 use crate::names::lease_id;
 use crate::network::{Answer, Message, Payload, Request};
@@ -14,7 +12,7 @@ use crate::world::{Cell, World};
 
 /// A world's number: all that decides how it can go on, and nothing else.
 pub(crate) fn of(world: &World, beside: impl Hash) -> u128 {
-    let mut hasher = Xxh3::new();
+    let mut hasher = Digest::new();
     beside.hash(&mut hasher);
     world.now().hash(&mut hasher);
     world.saves().hash(&mut hasher);
@@ -25,10 +23,10 @@ pub(crate) fn of(world: &World, beside: impl Hash) -> u128 {
     let messages = world.network().messages().iter().map(message);
     messages.fold(0_u128, u128::wrapping_add).hash(&mut hasher);
     world.cells().iter().for_each(|one| cell(one, &mut hasher));
-    hasher.digest128()
+    hasher.number()
 }
 
-fn service(world: &World, hasher: &mut Xxh3) {
+fn service(world: &World, hasher: &mut Digest) {
     world.service().is_up.hash(hasher);
     for name in 0..world.names().len() {
         let found = world.names().key(name).and_then(|key| world.service().claim(key));
@@ -42,7 +40,7 @@ fn service(world: &World, hasher: &mut Xxh3) {
     }
 }
 
-fn claim(claim: &Claim, hasher: &mut Xxh3) {
+fn claim(claim: &Claim, hasher: &mut Digest) {
     claim.owner.hash(hasher);
     claim.hold().map(|hold| (hold.lease, hold.since)).hash(hasher);
     std::mem::discriminant(&claim.state).hash(hasher);
@@ -52,75 +50,89 @@ fn claim(claim: &Claim, hasher: &mut Xxh3) {
     }
 }
 
-fn record(record: &Record, hasher: &mut Xxh3) {
+fn record(record: &Record, hasher: &mut Digest) {
     (record.uuid, &record.source, record.subject, record.created_at, record.updated_at).hash(hasher);
 }
 
-fn lease(lease: &Lease, hasher: &mut Xxh3) {
+fn lease(lease: &Lease, hasher: &mut Digest) {
     (lease.created_at, lease.updated_at, lease.outcome(), &lease.idempotency_key).hash(hasher);
 }
 
 fn message(message: &Message) -> u128 {
-    let mut hasher = Xxh3::new();
+    let mut hasher = Digest::new();
     message.id.hash(&mut hasher);
     match &message.payload {
         Payload::Request(request) => self::request(request, &mut hasher),
         Payload::Answer(answer) => self::answer(answer, &mut hasher),
     }
-    hasher.digest128()
+    hasher.number()
 }
 
-fn request(request: &Request, hasher: &mut Xxh3) {
+fn request(request: &Request, hasher: &mut Digest) {
     std::mem::discriminant(request).hash(hasher);
     match request {
-        Request::Begin { update, key, purpose } => {
-            (key, purpose).hash(hasher);
-            debug(&update, hasher);
-        }
+        Request::Begin { update, key, purpose } => (key, purpose, update).hash(hasher),
         Request::Settle { lease, outcome } => (lease, outcome).hash(hasher),
-        Request::ListLeases { cursor } => debug(cursor, hasher),
+        Request::ListLeases { cursor } => cursor.hash(hasher),
         Request::ListRecords { after, upto } => (after, upto).hash(hasher),
     }
 }
 
-fn answer(answer: &Answer, hasher: &mut Xxh3) {
+fn answer(answer: &Answer, hasher: &mut Digest) {
     std::mem::discriminant(answer).hash(hasher);
     match answer {
         Answer::Begun { lease, fence } => (lease, fence).hash(hasher),
         Answer::Refused { reason, claims, is_own_obstacle } => (reason, claims, is_own_obstacle).hash(hasher),
         Answer::Settled(settled) => settled.hash(hasher),
-        Answer::Leases { .. } | Answer::Records { .. } => debug(answer, hasher),
+        Answer::Leases { leases, now, next } => (leases, now, next).hash(hasher),
+        Answer::Records { records, now, truncated } => {
+            (records.len(), now, truncated).hash(hasher);
+            records.iter().for_each(|row| {
+                row.key.hash(hasher);
+                claim(&row.claim, hasher);
+            });
+        }
         Answer::Unavailable => {}
     }
 }
 
-fn cell(cell: &Cell, hasher: &mut Xxh3) {
+fn cell(cell: &Cell, hasher: &mut Digest) {
     cell.is_cut_off.hash(hasher);
     cell.database.hash(hasher);
     for worker in &cell.workers {
         (&worker.save, worker.line).hash(hasher);
     }
     for reconciler in &cell.reconcilers {
-        reconciler.line.hash(hasher);
-        reconciler.run.is_some().hash(hasher);
-        reconciler.run.iter().for_each(|run| debug(run, hasher));
+        (reconciler.line, &reconciler.run).hash(hasher);
     }
-    cell.verifier.line.hash(hasher);
-    cell.verifier.run.is_some().hash(hasher);
-    cell.verifier.run.iter().for_each(|run| debug(run, hasher));
+    (cell.verifier.line, &cell.verifier.run).hash(hasher);
 }
 
-/// What has no hash of its own is taken as it is printed. The engine's machines print all that they hold.
-fn debug(value: &impl fmt::Debug, hasher: &mut Xxh3) {
-    // Writing into a hasher cannot fail.
-    let _ = write!(Printed(hasher), "{value:?}");
+/// The standard library's hash twice, once begun otherwise: one has too few bits to tell all states of an exploration
+/// apart.
+struct Digest([DefaultHasher; 2]);
+
+impl Digest {
+    fn new() -> Self {
+        let mut other = DefaultHasher::new();
+        other.write_u8(1);
+        Self([DefaultHasher::new(), other])
+    }
+
+    fn number(&self) -> u128 {
+        let [one, other] = self.0.each_ref().map(|half| u128::from(half.finish()));
+        one << 64 | other
+    }
 }
 
-struct Printed<'a>(&'a mut Xxh3);
+impl Hasher for Digest {
+    fn finish(&self) -> u64 {
+        self.number() as u64
+    }
 
-impl Write for Printed<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.write(text.as_bytes());
-        Ok(())
+    // Else it is written out at every place that hashes something.
+    #[inline(never)]
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.iter_mut().for_each(|half| half.write(bytes));
     }
 }

@@ -21,7 +21,7 @@ use crate::settings::{self, Rule};
 const ROWS_PER_PAGE: usize = 2;
 
 /// A run under way.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Run {
     /// The engine's machine.
     pub machine: Verification,

@@ -9,7 +9,7 @@ use crate::claim::{SourceId, Subject};
 use crate::time::Timestamp;
 
 /// Byte strings, one after the other.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 struct Strings {
     bytes: Vec<u8>,
     ends: Vec<usize>,
@@ -39,14 +39,14 @@ pub(super) struct ClaimRef<'a> {
     pub(super) subject: Subject,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 struct Fixed {
     bucket_type: BucketType,
     subject: Subject,
     end: usize,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 struct Claims {
     values: String,
     fixed: Vec<Fixed>,
@@ -186,7 +186,7 @@ pub struct RecordRef<'a> {
 }
 
 /// Records that the server listed, by source id.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Records {
     now: Timestamp,
     ids: Strings,

@@ -13,7 +13,7 @@ use crate::catalogue::Catalogue;
 use crate::claim::{SourceId, Subject};
 
 /// A claim that a row calls for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Take {
     pub(super) key: BucketKey,
@@ -23,7 +23,7 @@ pub(super) struct Take {
 }
 
 /// A claim that its row does not call for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Free {
     pub(super) key: BucketKey,

@@ -47,7 +47,7 @@ use plan::{Plan, Want};
 pub use report::{Finding, Outcome, Report};
 
 /// What a run goes by.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// The table.
@@ -68,7 +68,7 @@ pub struct Settings {
 const MAX_FINDINGS: usize = 10_000;
 
 /// What the host is to do next. An empty source id bounds nothing, as on the wire.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Find the source id of the row that is `rows` rows on: hand it to [`Verification::bound`].
     FindBound {
@@ -131,7 +131,7 @@ pub enum Misuse {
 }
 
 /// How far a scan has come.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Scan {
     After(SourceId),
@@ -155,7 +155,7 @@ impl Checkpoint {
 }
 
 /// The range that is compared.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 struct Range {
     after: SourceId,
     /// Where it ends: short of `bound` where the server's page was cut.
@@ -166,7 +166,7 @@ struct Range {
 }
 
 /// A run of verification.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Verification {
     settings: Settings,
     catalogue: Catalogue,

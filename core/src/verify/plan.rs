@@ -1,6 +1,7 @@
 //! The corrections of a run: in which order they are tried, and what becomes of those that are refused (V05).
 
 use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -23,7 +24,7 @@ const MAX_WAITING_TAKES: usize = 10_000;
 const MAX_TRIES: u8 = 6;
 
 /// One change to one bucket.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Correction {
     /// Create it.
     Take(Take),
@@ -113,7 +114,7 @@ fn after_refusal(correction: &Correction, reason: Reason) -> Next {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 struct Planned {
     correction: Correction,
     tries: u8,
@@ -137,6 +138,14 @@ pub(super) struct Plan {
     under_way: Vec<Planned>,
     /// What became of corrections since this was last drained.
     outcomes: Vec<(Outcome, BucketKey, SourceId)>,
+}
+
+impl Hash for Plan {
+    fn hash<H: Hasher>(&self, to: &mut H) {
+        let Self { checked, takes, probes, waiting_takes, waiting_frees, is_last_pass, under_way, outcomes } = self;
+        (checked, takes, probes, is_last_pass, under_way, outcomes).hash(to);
+        (in_order(waiting_takes), in_order(waiting_frees)).hash(to);
+    }
 }
 
 /// What the plan wants next.

@@ -35,7 +35,7 @@ pub enum Outcome {
 }
 
 /// One claim that was corrected, refused or left.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Finding {
     /// What became of it.
     pub outcome: Outcome,
@@ -56,7 +56,7 @@ impl Finding {
 }
 
 /// What a run has seen and done, in counts. In a dry run, what it would do.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Report {
     /// Whether nothing was changed.
     pub dry_run: bool,

@@ -11,8 +11,8 @@ const read = (path: string): Uint8Array<ArrayBuffer> => Uint8Array.from(readFile
 /** The wasm files, with the bytes that each may have, as it is and as brotli. */
 const FILES = [
     { name: "leasehold", most: 400_000, mostAsBrotli: 150_000 },
-    // It has all of the engine, and a world around it.
-    { name: "simulation", most: 580_000, mostAsBrotli: 200_000 },
+    // It has all of the engine but Unicode's tables, and a world around it.
+    { name: "simulation", most: 400_000, mostAsBrotli: 150_000 },
 ];
 
 for (const { name, most, mostAsBrotli } of FILES) {

@@ -1,7 +1,7 @@
 //! Lints and tests, step by step, with a headed section for each and a summary.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,9 @@ const TEST: &[Step] = &[
     Step::cargo("test", &["test", "--workspace", "--no-fail-fast"]),
     // After the tests: its server is the one that they have built.
     Step { name: "gem", program: "rake", directory: "ruby", arguments: &["spec"] },
+    Step::cargo("python", &["xtask", "python"]),
+    // Likewise after the tests.
+    Step::cargo("python package", &["xtask", "python-test"]),
     Step::cargo("web", &["xtask", "web"]),
     Step::cargo("tests as WebAssembly", &["xtask", "web-test"]),
     Step { name: "npm package", program: "npm", directory: "wasm", arguments: &["test"] },
@@ -112,6 +115,11 @@ pub(crate) fn as_a_person(program: impl AsRef<OsStr>) -> Command {
         command.env_remove(name);
     }
     command
+}
+
+/// Where cargo builds what belongs to the project at `root`.
+pub(crate) fn target_directory(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
 fn line(outcome: &Outcome) -> String {

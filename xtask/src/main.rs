@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod needs;
 mod process;
+mod python;
 mod web;
 
 use std::process::ExitCode;
@@ -39,6 +40,10 @@ enum Command {
     Web,
     /// Run the simulation's tests, with the engine inside, as WebAssembly in Node
     WebTest,
+    /// Build the Python package and install it into an environment of its own
+    Python,
+    /// Check and test the Python package that was installed
+    PythonTest,
     /// Measure, and print a table: ours, the peer, their ratio, the machine
     Bench(bench::Arguments),
 }
@@ -56,18 +61,20 @@ async fn main() -> ExitCode {
 async fn run(command: Command) -> Result<()> {
     match command {
         Command::Test => {
-            // Ruby before its gems: it is asked which of them it has.
-            needs::install(needs::FOR_EXTENSION)?;
-            needs::install(&[needs::FOR_TESTS, needs::FOR_GEM, needs::FOR_NPM, needs::FOR_PAGE].concat())?;
+            // Ruby and Python before their packages: they are asked which of them they have.
+            needs::install(&[needs::FOR_EXTENSION, needs::FOR_PYTHON].concat())?;
+            needs::install(
+                &[needs::FOR_TESTS, needs::FOR_GEM, needs::FOR_NPM, needs::FOR_PAGE, needs::FOR_VENV].concat(),
+            )?;
             needs::install_components()?;
             check::test().await
         }
         Command::Lint => {
-            needs::install(needs::FOR_EXTENSION)?;
+            needs::install(&[needs::FOR_EXTENSION, needs::FOR_PYTHON].concat())?;
             check::lint().await
         }
         Command::Fix => {
-            needs::install(needs::FOR_EXTENSION)?;
+            needs::install(&[needs::FOR_EXTENSION, needs::FOR_PYTHON].concat())?;
             check::fix().await
         }
         Command::Web => {
@@ -78,6 +85,12 @@ async fn run(command: Command) -> Result<()> {
             needs::install(needs::FOR_NPM)?;
             web::suites::test().await
         }
+        Command::Python => {
+            needs::install(needs::FOR_PYTHON)?;
+            needs::install(needs::FOR_VENV)?;
+            python::build().await
+        }
+        Command::PythonTest => python::test().await,
         Command::Bench(arguments) => bench::run(arguments).await,
     }
 }

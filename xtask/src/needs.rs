@@ -24,6 +24,8 @@ enum Sign {
     File(&'static str, &'static str),
     /// A gem that Ruby finds.
     Gem(&'static str),
+    /// A module that Python finds.
+    Module(&'static str),
 }
 
 impl Need {
@@ -43,12 +45,17 @@ impl Need {
         Self { sign: Sign::Gem(name), package }
     }
 
+    const fn module(name: &'static str, package: &'static str) -> Self {
+        Self { sign: Sign::Module(name), package }
+    }
+
     fn is_met(&self) -> bool {
         match self.sign {
             Sign::Program(program) => is_present(program),
             Sign::ProgramOrFile(program, directory) => is_present(program) || lies_in(directory, program),
             Sign::File(name, directory) => lies_in(directory, name),
             Sign::Gem(name) => succeeds_quietly(Command::new("ruby").args(["-e", "gem ARGV.fetch(0)", name])),
+            Sign::Module(name) => succeeds_quietly(Command::new("python3").args(["-c", &format!("import {name}")])),
         }
     }
 }
@@ -88,6 +95,12 @@ pub(crate) const FOR_GEM: &[Need] = &[
     Need::gem("railties", "ruby-railties"),
     Need::gem("sidekiq", "ruby-sidekiq"),
 ];
+
+/// To compile the Python extension, as lints do too: its interpreter says how, without headers.
+pub(crate) const FOR_PYTHON: &[Need] = &[Need::on_path("cc", "build-essential"), Need::on_path("python3", "python3")];
+
+/// For an environment of the Python package's own.
+pub(crate) const FOR_VENV: &[Need] = &[Need::module("ensurepip", "python3-venv")];
 
 /// For the npm package and its tests.
 pub(crate) const FOR_NPM: &[Need] = &[Need::on_path("node", "nodejs"), Need::on_path("npm", "npm")];
@@ -199,6 +212,8 @@ mod tests {
     fn only_what_is_missing_is_asked_for() {
         assert_eq!(missing(&[PRESENT, ABSENT, ABSENT_TOO]), ["leasehold-no-such-package"]);
         assert_eq!(missing(&[Need::gem("leasehold-no-such-gem", "leasehold-no-such-gem")]), ["leasehold-no-such-gem"]);
+        let module = |name| missing(&[Need::module(name, "a-package")]).len();
+        assert_eq!([module("sys"), module("leasehold_no_such_module")], [0, 1]);
         assert!(missing(&[PRESENT]).is_empty());
     }
 

@@ -1,9 +1,9 @@
 //! Child processes that never outlive us.
 
-use std::process::ExitStatus;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tokio::process::{Child, ChildStdout, Command};
@@ -92,6 +92,17 @@ impl Drop for Group {
             eprintln!("warning: cannot end `{}`: {error}", self.name);
         }
     }
+}
+
+/// Runs a command without input to its end.
+///
+/// # Errors
+/// It can't be started, or fails; the message names the program.
+pub(crate) async fn run(command: &mut Command) -> Result<()> {
+    let name = command.as_std().get_program().to_string_lossy().into_owned();
+    let status = Group::start(command.stdin(Stdio::null()))?.wait().await?;
+    ensure!(status.success(), "`{name}` failed: {status}");
+    Ok(())
 }
 
 #[cfg(test)]

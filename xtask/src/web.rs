@@ -4,14 +4,12 @@ pub(crate) mod suites;
 mod toolchain;
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
-use anyhow::{Context, Result, ensure};
-use tokio::process::Command;
+use anyhow::{Context, Result};
 use wasm_bindgen_cli_support::Bindgen;
 
-use crate::check::as_a_person;
-use crate::process::Group;
+use crate::check::{as_a_person, target_directory};
+use crate::process::run;
 use toolchain::Toolchain;
 
 /// The package of the workspace, as its file is called.
@@ -68,7 +66,7 @@ async fn optimize(directory: &Path, file: &Path) -> Result<()> {
 }
 
 async fn compile(toolchain: &Toolchain, root: &Path, part: &Part) -> Result<PathBuf> {
-    let target = target_directory(root);
+    let target = build_directory(root);
     let mut cargo = as_a_person(toolchain.cargo());
     cargo.args([
         "build",
@@ -91,15 +89,8 @@ async fn compile(toolchain: &Toolchain, root: &Path, part: &Part) -> Result<Path
 }
 
 /// Of its own, since nothing of it serves another build, and another build need not wait for it.
-fn target_directory(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from).join("wasm")
-}
-
-async fn run(command: &mut Command) -> Result<()> {
-    let name = command.as_std().get_program().to_string_lossy().into_owned();
-    let status = Group::start(command.stdin(Stdio::null()))?.wait().await?;
-    ensure!(status.success(), "`{name}` failed: {status}");
-    Ok(())
+fn build_directory(root: &Path) -> PathBuf {
+    target_directory(root).join("wasm")
 }
 
 fn bind(compiled: &Path, package: &Path, part: &Part) -> Result<()> {

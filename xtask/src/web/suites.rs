@@ -8,9 +8,10 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use tokio::process::Command;
 
+use super::build_directory;
 use super::toolchain::{TARGET, Toolchain};
-use super::{run, target_directory};
 use crate::check::as_a_person;
+use crate::process::run;
 
 /// One line of what cargo says of a build.
 #[derive(Deserialize)]
@@ -39,7 +40,7 @@ pub(crate) async fn test() -> Result<()> {
     let toolchain = Toolchain::find().await?;
     let native = suites(&mut cargo("cargo")).await?;
     let mut cargo = cargo(toolchain.cargo());
-    cargo.args(["--target", TARGET, "--target-dir"]).arg(target_directory(root()));
+    cargo.args(["--target", TARGET, "--target-dir"]).arg(build_directory(root()));
     toolchain.configure_tests(&mut cargo);
     let compiled = suites(&mut cargo).await?;
     let names = |suites: &[Suite]| suites.iter().map(|suite| suite.name.clone()).collect::<Vec<_>>();

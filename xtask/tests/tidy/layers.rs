@@ -9,6 +9,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("bindings", &["core"]),
     ("core", &[]),
     ("proto", &[]),
+    ("python", &["bindings", "simulation"]),
     ("ruby/ext/leasehold", &["bindings"]),
     ("server", &["core", "proto"]),
     ("simulation", &["core"]),

@@ -1,0 +1,110 @@
+"""What is claimed, for whom, and out of which row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class BucketType(IntEnum):
+    """The kinds of names, by their numbers on the wire."""
+
+    ROUTES = 1
+    ORGANIZATION_PATH = 2
+    REDIRECT_ROUTES = 3
+    USERNAMES = 4
+    EMAILS = 5
+    PROJECT_IDS = 6
+    NAMESPACE_IDS = 7
+    GPG_KEYS = 8
+    SSH_KEYS = 9
+    USER_IDS = 10
+    ORGANIZATION_IDS = 11
+    SERVICE_DESK_CUSTOM_EMAILS = 12
+    GPG_KEY_FINGERPRINTS = 13
+    SSH_KEY_FINGERPRINTS = 15
+    SNIPPET_IDS = 16
+    PAGES_DOMAINS = 17
+    PAGES_UNIQUE_DOMAINS = 18
+
+
+class SubjectType(IntEnum):
+    """The kinds of whom a claim can be for, by their numbers on the wire."""
+
+    ORGANIZATION = 1
+    NAMESPACE = 2
+    PROJECT = 3
+    USER = 4
+
+
+class SourceType(IntEnum):
+    """The tables that claims come out of, by their numbers on the wire."""
+
+    USERS = 1
+    EMAILS = 2
+    ROUTES = 3
+    PROJECTS = 4
+    NAMESPACES = 5
+    ORGANIZATIONS = 6
+    REDIRECT_ROUTES = 7
+    GPG_KEYS = 8
+    KEYS = 9
+    SERVICE_DESK_SETTINGS = 10
+    MEMBERS = 11
+    SNIPPETS = 12
+    PAGES_DOMAINS = 13
+    PROJECT_SETTINGS = 14
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Whom a claim is for.
+
+    Attributes
+    ----------
+    subject_type : int
+        A `SubjectType`.
+    id : int
+        The id, 1 or more.
+    """
+
+    subject_type: int
+    id: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """The row that a claim comes out of.
+
+    Attributes
+    ----------
+    source_type : int
+        A `SourceType`.
+    id : bytes
+        The row's primary key, as `encode_source_id` gives it.
+    """
+
+    source_type: int
+    id: bytes
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of an update. A destroy may leave out subject and source.
+
+    Attributes
+    ----------
+    bucket_type : int
+        A `BucketType`.
+    bucket_value : str
+        The value, as a person gave it.
+    subject : Subject or None
+        Whom it is for.
+    source : Source or None
+        The row that it comes out of. A destroy that names one is refused where the claim has moved to another row.
+    """
+
+    bucket_type: int
+    bucket_value: str
+    subject: Subject | None = None
+    source: Source | None = None

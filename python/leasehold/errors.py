@@ -1,0 +1,248 @@
+"""What is refused: the class is chosen by the code, which is the same in every language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Literal
+
+from leasehold import _native
+
+__all__ = [
+    "BusyError",
+    "ChangedError",
+    "CommittedError",
+    "DeniedError",
+    "Detail",
+    "ImpossibleError",
+    "InternalError",
+    "InvalidError",
+    "LeaseholdError",
+    "NotFoundError",
+    "NotOwnerError",
+    "OutOfTurnError",
+    "OverloadedError",
+    "RolledBackError",
+    "RowsError",
+    "SessionInUseError",
+    "TakenError",
+    "TraceError",
+    "UnauthenticatedError",
+    "UnavailableError",
+]
+
+
+@dataclass(frozen=True)
+class Detail:
+    """One claim that offends.
+
+    Attributes
+    ----------
+    list : {"creates", "destroys"}
+        The list of the update that it stands in.
+    position : int
+        Its position there, from 0.
+    bucket_type : int
+        Its bucket type's number.
+    code : str
+        The reason, as on the wire.
+    number : int
+        The reason's number in the engine; 0 for a reason that this version does not know.
+    message : str
+        What is wrong with it, for people. It shows no value.
+    """
+
+    list: Literal["creates", "destroys"]
+    position: int
+    bucket_type: int
+    code: str
+    number: int
+    message: str
+
+
+class LeaseholdError(Exception):
+    """Whatever is refused, by the engine, a service or the way to it.
+
+    Parameters
+    ----------
+    message : str
+        What is wrong, for people. It shows no value.
+    code : str
+        The reason, for machines.
+    details : iterable of Detail, optional
+        Each claim that offends, where claims do.
+    retry_after_seconds : float, optional
+        When to try again, where that can help.
+    metadata : mapping of str to str, optional
+        More for machines: the limit that was passed, for example.
+
+    Examples
+    --------
+    >>> import leasehold
+    >>> try:
+    ...     leasehold.canonical_form(leasehold.BucketType.USERNAMES, "two words")
+    ... except leasehold.LeaseholdError as error:
+    ...     print(type(error).__name__, error.code, error.number)
+    InvalidError VALUE_NOT_ALLOWED 3
+    """
+
+    is_temporary: bool = False
+    """Whether the same request can succeed later without anybody's decision."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str,
+        details: Iterable[Detail] = (),
+        retry_after_seconds: float | None = None,
+        metadata: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(message)
+        self.message: Final = message
+        self.code: Final = code
+        self.details: Final = tuple(details)
+        self.retry_after_seconds: Final = retry_after_seconds
+        self.metadata: Final = dict(metadata)
+
+    @property
+    def number(self) -> int:
+        """The reason's number in the engine; 0 where it is none of the engine's."""
+        return NUMBERS.get(self.code, 0)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        state = (type(self), self.message, self.code, self.details, self.retry_after_seconds, self.metadata)
+        return _restore, state
+
+
+class InvalidError(LeaseholdError):
+    """The request's form is wrong, a limit is passed, or a value is not allowed."""
+
+
+class TakenError(LeaseholdError):
+    """The bucket is owned, for good."""
+
+
+class BusyError(LeaseholdError):
+    """The bucket is under another lease, for now."""
+
+    is_temporary = True
+
+
+class ChangedError(LeaseholdError):
+    """The claim to destroy has moved to another source row."""
+
+
+class NotFoundError(LeaseholdError):
+    """There is no such claim, or no such lease: the code says which."""
+
+
+class NotOwnerError(LeaseholdError):
+    """The claim or the lease is another cell's."""
+
+
+class RolledBackError(LeaseholdError):
+    """The lease to commit was rolled back."""
+
+
+class CommittedError(LeaseholdError):
+    """The lease to roll back was committed."""
+
+
+class UnauthenticatedError(LeaseholdError):
+    """No certificate says who calls."""
+
+
+class DeniedError(LeaseholdError):
+    """The certificate does not allow this call."""
+
+
+class OverloadedError(LeaseholdError):
+    """Too much is under way."""
+
+    is_temporary = True
+
+
+class UnavailableError(LeaseholdError):
+    """The service can't be reached, or its store is down. Whether the request took effect is unknown."""
+
+    is_temporary = True
+
+
+class RowsError(InvalidError):
+    """Rows or records are not such as a session can take. Nothing was applied."""
+
+
+class TraceError(InvalidError):
+    """The text is no trace of a simulation, or can't be replayed."""
+
+
+class ImpossibleError(LeaseholdError):
+    """The event can't happen in this world now. Nothing has changed."""
+
+
+class OutOfTurnError(LeaseholdError):
+    """A session was told what is no answer to its step. It is as before."""
+
+
+class SessionInUseError(LeaseholdError):
+    """Another thread is in this session: make one a thread."""
+
+
+class InternalError(LeaseholdError):
+    """A defect: please report it."""
+
+
+NUMBERS: Final[Mapping[str, int]] = {code: number for code, number, _, _ in _native.reasons()}
+"""The engine's reasons, with their numbers."""
+
+BY_CODE: Final[Mapping[str, type[LeaseholdError]]] = {
+    **{code: globals()[name] for code, _, name, _ in _native.reasons()},
+    "IMPOSSIBLE": ImpossibleError,
+    "INVALID_ARGUMENT": InvalidError,
+    "INVALID_CHECKPOINT": InvalidError,
+    "INVALID_ROWS": RowsError,
+    "INVALID_TRACE": TraceError,
+    "NO_IDENTITY": UnauthenticatedError,
+    "OUT_OF_TURN": OutOfTurnError,
+    "OVERLOADED": OverloadedError,
+    "RULE_DENIED": DeniedError,
+    "SESSION_IN_USE": SessionInUseError,
+    "STORE_UNAVAILABLE": UnavailableError,
+}
+"""Codes, and the classes that they choose; the engine's own are told by the extension."""
+
+
+def refusal(
+    code: str, message: str, details: Iterable[tuple[Literal["creates", "destroys"], int, int, str, int, str]] = ()
+) -> LeaseholdError:
+    """Make the exception for a code.
+
+    Parameters
+    ----------
+    code : str
+        The reason. One that this version does not know makes an `InternalError`.
+    message : str
+        What is wrong, for people.
+    details : iterable of tuple, optional
+        Members of `Detail`, for each claim that offends.
+
+    Returns
+    -------
+    LeaseholdError
+        The exception, to be raised.
+    """
+    return BY_CODE.get(code, InternalError)(message, code=code, details=[Detail(*members) for members in details])
+
+
+def _restore(
+    kind: type[LeaseholdError],
+    message: str,
+    code: str,
+    details: tuple[Detail, ...],
+    retry_after_seconds: float | None,
+    metadata: Mapping[str, str],
+) -> LeaseholdError:
+    """Make an exception anew, in another process."""
+    return kind(message, code=code, details=details, retry_after_seconds=retry_after_seconds, metadata=metadata)

@@ -1,0 +1,96 @@
+//! What the engine answers at once.
+
+use std::sync::LazyLock;
+
+use leasehold_bindings::{Answer, Call, Catalogue, Claim, Source, SourceId, SourceKey, SourceType, Subject, call};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::errors;
+
+static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::default);
+
+/// The form of a value that decides whether two are the same.
+#[pyfunction]
+pub(crate) fn canonical_form(py: Python<'_>, bucket_type: i32, value: String) -> PyResult<String> {
+    match ask(py, Call::CanonicalForm { bucket_type, value })? {
+        Answer::CanonicalForm(form) => Ok(form),
+        _ => Err(mistaken(py)),
+    }
+}
+
+/// Raises where the server would refuse an update before it looks at any other claim.
+#[pyfunction]
+pub(crate) fn check_batch(py: Python<'_>, creates: Vec<ClaimArgument>, destroys: Vec<ClaimArgument>) -> PyResult<()> {
+    let claims = |claims: Vec<ClaimArgument>| claims.into_iter().map(Claim::from).collect();
+    let question = Call::CheckBatch { creates: claims(creates), destroys: claims(destroys) };
+    py.detach(|| call(question, &CATALOGUE)).map(drop).map_err(|error| errors::refusal(py, &error))
+}
+
+/// A row's primary key as the bytes that a claim's source has.
+#[pyfunction]
+pub(crate) fn encode_source_id(py: Python<'_>, key: Key) -> PyResult<Bound<'_, PyBytes>> {
+    let key = match key {
+        Key::Integer(key) => SourceKey::Integer(key),
+        Key::Text(key) => SourceKey::Text(key),
+    };
+    match ask(py, Call::EncodeSourceId { key })? {
+        Answer::SourceId(id) => Ok(PyBytes::new(py, id.as_bytes())),
+        _ => Err(mistaken(py)),
+    }
+}
+
+/// A row's primary key as Python has it.
+#[derive(FromPyObject)]
+pub(crate) enum Key {
+    #[pyo3(annotation = "str")]
+    Text(String),
+    #[pyo3(annotation = "int")]
+    Integer(i64),
+}
+
+/// `leasehold.Claim`, or whatever has its attributes.
+#[derive(FromPyObject)]
+pub(crate) struct ClaimArgument {
+    bucket_type: i32,
+    bucket_value: String,
+    subject: Option<SubjectArgument>,
+    source: Option<SourceArgument>,
+}
+
+/// `leasehold.Subject`.
+#[derive(FromPyObject)]
+struct SubjectArgument {
+    subject_type: i32,
+    id: i64,
+}
+
+/// `leasehold.Source`.
+#[derive(FromPyObject)]
+struct SourceArgument {
+    source_type: i32,
+    id: Vec<u8>,
+}
+
+impl From<ClaimArgument> for Claim {
+    fn from(claim: ClaimArgument) -> Self {
+        let source = |source: SourceArgument| Source {
+            source_type: SourceType(source.source_type),
+            id: SourceId::from_bytes(&source.id),
+        };
+        Self {
+            bucket_type: claim.bucket_type,
+            bucket_value: claim.bucket_value,
+            subject: claim.subject.map(|subject| Subject { subject_type: subject.subject_type, id: subject.id }),
+            source: claim.source.map(source),
+        }
+    }
+}
+
+fn ask(py: Python<'_>, question: Call) -> PyResult<Answer> {
+    call(question, &CATALOGUE).map_err(|error| errors::refusal(py, &error))
+}
+
+fn mistaken(py: Python<'_>) -> PyErr {
+    errors::misuse(py, "INTERNAL", "the engine answered another question, which is a defect: please report it")
+}

@@ -1,0 +1,46 @@
+//! `leasehold.errors`: from the engine's refusals. The classes are written in Python; which of them a reason has is said here,
+//! so that a new reason asks for one.
+
+use leasehold_bindings::{Detail, DetailedError, Reason, reason};
+use pyo3::prelude::*;
+
+/// The class in `leasehold.errors` that stands for a reason.
+const fn class(reason: Reason) -> &'static str {
+    match reason {
+        Reason::InvalidUpdate | Reason::LimitExceeded | Reason::ValueNotAllowed | Reason::IdempotencyKeyReused => {
+            "InvalidError"
+        }
+        Reason::LeaseNotFound | Reason::ClaimNotFound => "NotFoundError",
+        Reason::NotOwner => "NotOwnerError",
+        Reason::LeaseRolledBack => "RolledBackError",
+        Reason::LeaseCommitted => "CommittedError",
+        Reason::ClaimTaken => "TakenError",
+        Reason::ClaimChanged => "ChangedError",
+        Reason::ClaimBusy => "BusyError",
+    }
+}
+
+/// Every reason for which the engine refuses: its code, its number, the class that stands for it, and whether the same
+/// request can succeed later.
+#[pyfunction]
+pub(crate) fn reasons() -> Vec<(&'static str, u16, &'static str, bool)> {
+    Reason::ALL.map(|reason| (reason.code(), reason as u16, class(reason), reason.is_temporary())).into()
+}
+
+/// The exception that stands for a refusal: its class is chosen by the code, in Python.
+pub(crate) fn refusal(py: Python<'_>, error: &DetailedError) -> PyErr {
+    let details: Vec<_> = error.details.iter().map(detail).collect();
+    let raise = || py.import("leasehold.errors")?.getattr("refusal")?.call1((error.code, &error.message, details));
+    raise().map_or_else(|error| error, PyErr::from_value)
+}
+
+/// The exception for a mistake of whoever calls, or of ours.
+pub(crate) fn misuse(py: Python<'_>, code: &'static str, message: impl ToString) -> PyErr {
+    refusal(py, &DetailedError { code, message: message.to_string(), details: Vec::new() })
+}
+
+/// The members of `leasehold.errors.Detail`.
+fn detail(detail: &Detail) -> (&'static str, u32, i32, &'static str, u16, &str) {
+    let number = reason(detail.code).map_or(0, |reason| reason as u16);
+    (detail.list, detail.position, detail.bucket_type, detail.code, number, &detail.message)
+}

@@ -1,0 +1,46 @@
+"""Codes and the classes that they choose."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+import leasehold
+from leasehold import Detail, InternalError, LeaseholdError, _native, errors
+
+
+@pytest.mark.parametrize(("code", "number", "name", "is_temporary"), _native.reasons())
+def test_every_reason_of_the_engine_has_a_class(code: str, number: int, name: str, is_temporary: bool) -> None:  # noqa: FBT001
+    error = errors.refusal(code, "why")
+    assert (type(error).__name__, error.code, error.number, error.is_temporary) == (name, code, number, is_temporary)
+    assert getattr(leasehold, name) is type(error)
+
+
+def test_numbers_are_those_of_the_engine_and_each_is_there_once() -> None:
+    assert sorted(number for _, number, _, _ in _native.reasons()) == list(range(1, 13))
+
+
+def test_every_class_is_public() -> None:
+    classes = {one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, LeaseholdError)}
+    assert {one.__name__ for one in classes} <= set(leasehold.__all__) & set(errors.__all__)
+
+
+def test_a_code_of_another_version_is_a_defect() -> None:
+    error = errors.refusal("OF_TOMORROW", "why")
+    assert (type(error), error.code, error.number) == (InternalError, "OF_TOMORROW", 0)
+
+
+def test_nothing_is_lost_on_the_way_to_another_process() -> None:
+    error = leasehold.BusyError(
+        "busy",
+        code="CLAIM_BUSY",
+        details=[Detail("creates", 0, 4, "CLAIM_BUSY", 12, "busy")],
+        retry_after_seconds=0.5,
+        metadata={"limit": "claims"},
+    )
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):  # noqa: S301
+        assert type(other) is leasehold.BusyError
+        assert vars(other) == vars(error)
+        assert str(other) == "busy"

@@ -14,6 +14,8 @@ pub struct DetailedError {
     pub message: String,
     /// Each claim that offends, where claims do.
     pub details: Vec<Detail>,
+    /// In how many microseconds to try again, where that can help.
+    pub retry_after_micros: Option<u64>,
 }
 
 /// One claim that offends.
@@ -32,8 +34,9 @@ pub struct Detail {
 }
 
 impl DetailedError {
-    pub(crate) fn new(code: &'static str, message: impl ToString) -> Self {
-        Self { code, message: message.to_string(), details: Vec::new() }
+    /// One that no claim is to blame for.
+    pub fn new(code: &'static str, message: impl ToString) -> Self {
+        Self { code, message: message.to_string(), details: Vec::new(), retry_after_micros: None }
     }
 }
 
@@ -52,7 +55,8 @@ impl From<OutOfTurn> for DetailedError {
 impl From<Rejection> for DetailedError {
     fn from(rejection: Rejection) -> Self {
         let details = rejection.offences().iter().filter_map(|offence| Some(detail(offence.place?, offence))).collect();
-        Self { details, ..Self::new(rejection.reason().code(), &rejection) }
+        let retry_after_micros = rejection.retry_after_micros();
+        Self { details, retry_after_micros, ..Self::new(rejection.reason().code(), &rejection) }
     }
 }
 

@@ -3,11 +3,31 @@
 The functions are those of the server: written in Rust, called from Python.
 """
 
+from leasehold import reconciliation, simulation, verification
 from leasehold.calls import canonical_form, check_batch, encode_source_id
-from leasehold.claims import BucketType, Claim, Source, SourceType, Subject, SubjectType
+from leasehold.claims import (
+    BucketType,
+    Claim,
+    Lease,
+    LeasePage,
+    OutstandingLease,
+    Record,
+    RecordPage,
+    Source,
+    SourceType,
+    Subject,
+    SubjectType,
+)
 from leasehold.errors import (
     BusyError,
     ChangedError,
+    ColumnError,
+    ColumnMissingError,
+    ColumnNullError,
+    ColumnOrderError,
+    ColumnTimeZoneError,
+    ColumnTypeError,
+    ColumnValueError,
     CommittedError,
     DeniedError,
     Detail,
@@ -27,23 +47,37 @@ from leasehold.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
+from leasehold.service import ClaimsService
 
 __all__ = [
     "BucketType",
     "BusyError",
     "ChangedError",
     "Claim",
+    "ClaimsService",
+    "ColumnError",
+    "ColumnMissingError",
+    "ColumnNullError",
+    "ColumnOrderError",
+    "ColumnTimeZoneError",
+    "ColumnTypeError",
+    "ColumnValueError",
     "CommittedError",
     "DeniedError",
     "Detail",
     "ImpossibleError",
     "InternalError",
     "InvalidError",
+    "Lease",
+    "LeasePage",
     "LeaseholdError",
     "NotFoundError",
     "NotOwnerError",
     "OutOfTurnError",
+    "OutstandingLease",
     "OverloadedError",
+    "Record",
+    "RecordPage",
     "RolledBackError",
     "RowsError",
     "SessionInUseError",
@@ -58,4 +92,7 @@ __all__ = [
     "canonical_form",
     "check_batch",
     "encode_source_id",
+    "reconciliation",
+    "simulation",
+    "verification",
 ]

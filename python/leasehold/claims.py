@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import IntEnum
+
+from leasehold.times import micros
 
 
 class BucketType(IntEnum):
@@ -108,3 +111,111 @@ class Claim:
     bucket_value: str
     subject: Subject | None = None
     source: Source | None = None
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A begun update.
+
+    Attributes
+    ----------
+    uuid : str
+        Settles it, in the 36-character form.
+    fence : int
+        Larger than that of every lease before.
+    replayed : bool
+        Whether an earlier try under the same idempotency key had begun it.
+    """
+
+    uuid: str
+    fence: int
+    replayed: bool = False
+
+
+@dataclass(frozen=True)
+class OutstandingLease:
+    """A lease that is begun and not settled.
+
+    Attributes
+    ----------
+    uuid : str
+        The lease.
+    created_at, updated_at : datetime
+        When it was begun and when it last changed, by the service's clock.
+    """
+
+    uuid: str
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True)
+class LeasePage:
+    """Some outstanding leases of a cell.
+
+    Attributes
+    ----------
+    leases : tuple of OutstandingLease
+        In the order of their begin.
+    cursor : str or None
+        Leads to the next page; None on the last one only.
+    server_time : datetime
+        The service's time when it answered, by which the age of the leases is to be judged.
+    """
+
+    leases: tuple[OutstandingLease, ...]
+    cursor: str | None
+    server_time: datetime
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a service knows of a claim.
+
+    Attributes
+    ----------
+    uuid : str
+        Names the claim for as long as the cell keeps the bucket.
+    claim : Claim
+        The claim, with its subject and its source.
+    cell_id : int
+        The cell that owns it.
+    status : str
+        "ACTIVE" at rest, "LEASE_CREATING" or "LEASE_DESTROYING" under a lease.
+    lease_uuid : str or None
+        The lease that holds it.
+    created_at, updated_at : datetime
+        When it was begun and when it last changed, by the service's clock.
+    """
+
+    uuid: str
+    claim: Claim
+    cell_id: int
+    status: str
+    lease_uuid: str | None
+    created_at: datetime
+    updated_at: datetime
+
+    @property
+    def updated_micros(self) -> int:
+        """When it last changed, in microseconds since 1970."""
+        return micros(self.updated_at)
+
+
+@dataclass(frozen=True)
+class RecordPage:
+    """Some records of one table.
+
+    Attributes
+    ----------
+    records : tuple of Record
+        In the order of their source ids.
+    truncated : bool
+        Whether more remain.
+    server_time : datetime
+        The service's time when it answered.
+    """
+
+    records: tuple[Record, ...]
+    truncated: bool
+    server_time: datetime

@@ -12,6 +12,13 @@ from leasehold import _native
 __all__ = [
     "BusyError",
     "ChangedError",
+    "ColumnError",
+    "ColumnMissingError",
+    "ColumnNullError",
+    "ColumnOrderError",
+    "ColumnTimeZoneError",
+    "ColumnTypeError",
+    "ColumnValueError",
     "CommittedError",
     "DeniedError",
     "Detail",
@@ -174,6 +181,47 @@ class RowsError(InvalidError):
     """Rows or records are not such as a session can take. Nothing was applied."""
 
 
+class ColumnError(RowsError):
+    """A column of a table can't be read. Nothing of it was applied.
+
+    Parameters
+    ----------
+    column : str
+        The column's name.
+    """
+
+    def __init__(self, message: str, *, code: str, column: str = "") -> None:
+        super().__init__(message, code=code)
+        self.column: Final = column
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restore_column, (type(self), self.message, self.code, self.column)
+
+
+class ColumnMissingError(ColumnError):
+    """The table has no column of that name, or two."""
+
+
+class ColumnTypeError(ColumnError):
+    """The column holds values of another type than are wanted there."""
+
+
+class ColumnNullError(ColumnError):
+    """The column is null where a value is wanted."""
+
+
+class ColumnValueError(ColumnError):
+    """The column has a value that can't be what it stands for: a negative key, or text that is not UTF-8."""
+
+
+class ColumnTimeZoneError(ColumnError):
+    """The column's times have no time zone, so that nobody knows which moments they are."""
+
+
+class ColumnOrderError(ColumnError):
+    """The rows are not in the order of their encoded keys, or a key is there twice."""
+
+
 class TraceError(InvalidError):
     """The text is no trace of a simulation, or can't be replayed."""
 
@@ -215,7 +263,10 @@ BY_CODE: Final[Mapping[str, type[LeaseholdError]]] = {
 
 
 def refusal(
-    code: str, message: str, details: Iterable[tuple[Literal["creates", "destroys"], int, int, str, int, str]] = ()
+    code: str,
+    message: str,
+    details: Iterable[tuple[Literal["creates", "destroys"], int, int, str, int, str]] = (),
+    retry_after_micros: int | None = None,
 ) -> LeaseholdError:
     """Make the exception for a code.
 
@@ -227,13 +278,53 @@ def refusal(
         What is wrong, for people.
     details : iterable of tuple, optional
         Members of `Detail`, for each claim that offends.
+    retry_after_micros : int, optional
+        In how many microseconds to try again, where that can help.
 
     Returns
     -------
     LeaseholdError
         The exception, to be raised.
     """
-    return BY_CODE.get(code, InternalError)(message, code=code, details=[Detail(*members) for members in details])
+    retry_after_seconds = None if retry_after_micros is None else retry_after_micros / 1e6
+    claims = [Detail(*members) for members in details]
+    return BY_CODE.get(code, InternalError)(message, code=code, details=claims, retry_after_seconds=retry_after_seconds)
+
+
+COLUMN_ERRORS: Final[Mapping[str, type[ColumnError]]] = {
+    "COLUMN_MISSING": ColumnMissingError,
+    "COLUMN_NULL": ColumnNullError,
+    "COLUMN_ORDER": ColumnOrderError,
+    "COLUMN_TIME_ZONE": ColumnTimeZoneError,
+    "COLUMN_TYPE": ColumnTypeError,
+    "COLUMN_VALUE": ColumnValueError,
+}
+"""What can be wrong with a column."""
+
+
+def column_error(code: str, column: str, message: str) -> ColumnError:
+    """Make the exception for a column.
+
+    Parameters
+    ----------
+    code : str
+        What is wrong: a key of `COLUMN_ERRORS`.
+    column : str
+        The column's name.
+    message : str
+        What is wrong, for people.
+
+    Returns
+    -------
+    ColumnError
+        The exception, to be raised.
+    """
+    return COLUMN_ERRORS[code](message, code=code, column=column)
+
+
+def _restore_column(kind: type[ColumnError], message: str, code: str, column: str) -> ColumnError:
+    """Make an exception anew, in another process."""
+    return kind(message, code=code, column=column)
 
 
 def _restore(

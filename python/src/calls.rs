@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use leasehold_bindings::{Answer, Call, Catalogue, Claim, Source, SourceId, SourceKey, SourceType, Subject, call};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyString};
 
 use crate::errors;
 
@@ -29,10 +29,10 @@ pub(crate) fn check_batch(py: Python<'_>, creates: Vec<ClaimArgument>, destroys:
 
 /// A row's primary key as the bytes that a claim's source has.
 #[pyfunction]
-pub(crate) fn encode_source_id(py: Python<'_>, key: Key) -> PyResult<Bound<'_, PyBytes>> {
-    let key = match key {
-        Key::Integer(key) => SourceKey::Integer(key),
-        Key::Text(key) => SourceKey::Text(key),
+pub(crate) fn encode_source_id<'py>(py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    let key = match key.cast::<PyString>() {
+        Ok(text) => SourceKey::Text(text.extract()?),
+        Err(_) => SourceKey::Integer(key.extract()?),
     };
     match ask(py, Call::EncodeSourceId { key })? {
         Answer::SourceId(id) => Ok(PyBytes::new(py, id.as_bytes())),
@@ -40,36 +40,27 @@ pub(crate) fn encode_source_id(py: Python<'_>, key: Key) -> PyResult<Bound<'_, P
     }
 }
 
-/// A row's primary key as Python has it.
-#[derive(FromPyObject)]
-pub(crate) enum Key {
-    #[pyo3(annotation = "str")]
-    Text(String),
-    #[pyo3(annotation = "int")]
-    Integer(i64),
-}
-
 /// `leasehold.Claim`, or whatever has its attributes.
 #[derive(FromPyObject)]
 pub(crate) struct ClaimArgument {
-    bucket_type: i32,
-    bucket_value: String,
-    subject: Option<SubjectArgument>,
-    source: Option<SourceArgument>,
+    pub(crate) bucket_type: i32,
+    pub(crate) bucket_value: String,
+    pub(crate) subject: Option<SubjectArgument>,
+    pub(crate) source: Option<SourceArgument>,
 }
 
 /// `leasehold.Subject`.
 #[derive(FromPyObject)]
-struct SubjectArgument {
-    subject_type: i32,
-    id: i64,
+pub(crate) struct SubjectArgument {
+    pub(crate) subject_type: i32,
+    pub(crate) id: i64,
 }
 
 /// `leasehold.Source`.
 #[derive(FromPyObject)]
-struct SourceArgument {
+pub(crate) struct SourceArgument {
     source_type: i32,
-    id: Vec<u8>,
+    pub(crate) id: Vec<u8>,
 }
 
 impl From<ClaimArgument> for Claim {

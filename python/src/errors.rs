@@ -4,6 +4,8 @@
 use leasehold_bindings::{Detail, DetailedError, Reason, reason};
 use pyo3::prelude::*;
 
+use crate::columns::BadColumn;
+
 /// The class in `leasehold.errors` that stands for a reason.
 const fn class(reason: Reason) -> &'static str {
     match reason {
@@ -30,13 +32,32 @@ pub(crate) fn reasons() -> Vec<(&'static str, u16, &'static str, bool)> {
 /// The exception that stands for a refusal: its class is chosen by the code, in Python.
 pub(crate) fn refusal(py: Python<'_>, error: &DetailedError) -> PyErr {
     let details: Vec<_> = error.details.iter().map(detail).collect();
-    let raise = || py.import("leasehold.errors")?.getattr("refusal")?.call1((error.code, &error.message, details));
+    let raise = || {
+        py.import("leasehold.errors")?.getattr("refusal")?.call1((
+            error.code,
+            &error.message,
+            details,
+            error.retry_after_micros,
+        ))
+    };
     raise().map_or_else(|error| error, PyErr::from_value)
+}
+
+/// The exception that stands for a column that can't be read.
+pub(crate) fn column(py: Python<'_>, bad: &BadColumn) -> PyErr {
+    let message = format!("the column `{}` {}", bad.column, bad.what);
+    let raise = || py.import("leasehold.errors")?.getattr("column_error")?.call1((bad.code, &bad.column, message));
+    raise().map_or_else(|error| error, PyErr::from_value)
+}
+
+/// The exception for a session that another thread is in.
+pub(crate) fn in_use(py: Python<'_>) -> PyErr {
+    misuse(py, "SESSION_IN_USE", "another thread is in this session, or a defect has ended it: make one a thread")
 }
 
 /// The exception for a mistake of whoever calls, or of ours.
 pub(crate) fn misuse(py: Python<'_>, code: &'static str, message: impl ToString) -> PyErr {
-    refusal(py, &DetailedError { code, message: message.to_string(), details: Vec::new() })
+    refusal(py, &DetailedError::new(code, message))
 }
 
 /// The members of `leasehold.errors.Detail`.

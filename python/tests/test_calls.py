@@ -45,9 +45,7 @@ def test_keys_become_bytes_in_the_order_of_keys() -> None:
     assert leasehold.encode_source_id("größe") == "größe".encode()
 
 
-@pytest.mark.parametrize(
-    ("key", "code"), [(-1, "INVALID_UPDATE"), ("", "INVALID_UPDATE"), ("x" * 129, "LIMIT_EXCEEDED")]
-)
+@pytest.mark.parametrize(("key", "code"), [(-1, "INVALID_UPDATE"), ("", "INVALID_UPDATE"), ("x" * 129, "LIMIT_EXCEEDED")])
 def test_what_is_no_key_is_refused(key: int | str, code: str) -> None:
     with pytest.raises(InvalidError) as caught:
         leasehold.encode_source_id(key)

@@ -12,7 +12,7 @@ from leasehold import Detail, InternalError, LeaseholdError, _native, errors
 
 
 @pytest.mark.parametrize(("code", "number", "name", "is_temporary"), _native.reasons())
-def test_every_reason_of_the_engine_has_a_class(code: str, number: int, name: str, is_temporary: bool) -> None:  # noqa: FBT001
+def test_every_reason_of_the_engine_has_a_class(code: str, number: int, name: str, is_temporary: bool) -> None:
     error = errors.refusal(code, "why")
     assert (type(error).__name__, error.code, error.number, error.is_temporary) == (name, code, number, is_temporary)
     assert getattr(leasehold, name) is type(error)

@@ -20,7 +20,7 @@ pub(crate) fn refusal(ruby: &Ruby, error: &DetailedError) -> Error {
 
 /// The exception for a defect of ours, or of whoever calls.
 pub(crate) fn defect(ruby: &Ruby, code: &'static str, message: &str) -> Error {
-    refusal(ruby, &DetailedError { code, message: message.into(), details: Vec::new() })
+    refusal(ruby, &DetailedError::new(code, message))
 }
 
 /// The exception for a session that another thread is in, or that a panic has ended.

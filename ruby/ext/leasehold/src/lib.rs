@@ -8,7 +8,6 @@ mod json;
 mod native;
 mod reconciliation;
 mod verification;
-mod wire;
 
 use magnus::{Error, Ruby};
 

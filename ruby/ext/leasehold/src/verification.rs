@@ -4,13 +4,13 @@
 use std::sync::Mutex;
 
 use leasehold_bindings::verify::Step;
-use leasehold_bindings::{Catalogue, ClaimRequest, DetailedError, List, Refused, SourceId, Updated, Verification};
+use leasehold_bindings::{Catalogue, ClaimRequest, DetailedError, List, Refused, SourceId, Updated, Verification, wire};
 use magnus::{Error, IntoValue, RArray, RModule, RString, Ruby, Value, function, method, prelude::*};
 
 use crate::columns;
 use crate::errors::{self, guard};
 use crate::gvl::without_gvl;
-use crate::{json, wire};
+use crate::json;
 
 #[magnus::wrap(class = "Leasehold::Native::Verification", free_immediately, size)]
 struct Session(Mutex<Verification>);

@@ -1,9 +1,11 @@
-//! The server's answer to ListRecords as it comes off the wire. Ruby's objects for it cost many times what comparing them
-//! does, so none is made; and nothing is copied but into the engine's columns.
+//! The server's answer to ListRecords as it comes off the wire. A language's objects for it cost many times what comparing
+//! them does, so none is made; and nothing is copied but into the engine's columns.
 
-use leasehold_bindings::verify::{RecordRef, Records};
-use leasehold_bindings::{DetailedError, Timestamp};
+use leasehold_core::time::Timestamp;
+use leasehold_core::verify::{RecordRef, Records};
 use prost::encoding::{DecodeContext, WireType, decode_varint, skip_field};
+
+use crate::error::DetailedError;
 
 /// `Record.Status.ACTIVE`.
 const ACTIVE: u64 = 1;
@@ -12,11 +14,9 @@ const ACTIVE: u64 = 1;
 ///
 /// # Errors
 /// It is no answer to ListRecords.
-pub(crate) fn records(answer: &[u8], now: Timestamp) -> Result<(Records, bool), DetailedError> {
-    read(answer, now).map_err(|Malformed| DetailedError {
-        code: "INVALID_ROWS",
-        message: "the server's records can't be read: they are no answer to ListRecords".into(),
-        details: Vec::new(),
+pub fn records(answer: &[u8], now: Timestamp) -> Result<(Records, bool), DetailedError> {
+    read(answer, now).map_err(|Malformed| {
+        DetailedError::new("INVALID_ROWS", "the server's records can't be read: they are no answer to ListRecords")
     })
 }
 

@@ -1,0 +1,337 @@
+//! A claims service in memory: the engine over its reference store. It holds no rule, and reads no clock.
+
+use std::collections::BTreeSet;
+
+use leasehold_core::batch::UpdateRequest;
+use leasehold_core::bucket::{Bucket, BucketType};
+use leasehold_core::catalogue::Catalogue;
+use leasehold_core::claim::{CellId, Claim, ClaimState, Source, SourceId, SourceType, Subject};
+use leasehold_core::invariant;
+use leasehold_core::lease::{LeaseId, Outcome};
+use leasehold_core::memory::MemoryStore;
+use leasehold_core::query::{LeasePosition, LeaseQuery, RecordQuery, RecordStep};
+use leasehold_core::rejection::{self, Reason, Rejection};
+use leasehold_core::rules::{Rules, parse_lease_id};
+use leasehold_core::store::Store;
+use leasehold_core::time::Timestamp;
+use leasehold_core::update::{self, Answer, Forget};
+use uuid::Uuid;
+
+pub use leasehold_core::update::Begun;
+
+use crate::error::DetailedError;
+
+/// Claims in memory, for cells that are known from the start.
+#[derive(Clone, Debug, Default)]
+pub struct Service {
+    rules: Rules,
+    store: MemoryStore,
+}
+
+/// Where a claim stands, as on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// At rest.
+    Active,
+    /// Comes to rest when its lease is committed.
+    LeaseCreating,
+    /// Goes when its lease is committed.
+    LeaseDestroying,
+}
+
+impl Status {
+    /// Its name on the wire.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Active => "ACTIVE",
+            Self::LeaseCreating => "LEASE_CREATING",
+            Self::LeaseDestroying => "LEASE_DESTROYING",
+        }
+    }
+}
+
+/// A claim as readers see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Names the claim for as long as the cell keeps the bucket.
+    pub uuid: Uuid,
+    /// The bucket's type.
+    pub bucket_type: BucketType,
+    /// The value as spelled.
+    pub value: String,
+    /// Whom it is for.
+    pub subject: Subject,
+    /// The row it comes from.
+    pub source: Source,
+    /// The cell that owns it.
+    pub cell: i64,
+    /// Where it stands.
+    pub status: Status,
+    /// The lease that holds it.
+    pub lease: Option<LeaseId>,
+    /// When it was begun.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+}
+
+/// A lease that is not settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutstandingLease {
+    /// The lease.
+    pub lease: LeaseId,
+    /// When it was begun.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+}
+
+/// Some leases of a cell, in the order of their begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeasePage {
+    /// The leases.
+    pub leases: Vec<OutstandingLease>,
+    /// Leads to the next page; absent on the last one only.
+    pub cursor: Option<String>,
+}
+
+/// Which records to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordsQuery {
+    /// Whose.
+    pub cell: i64,
+    /// The table's number.
+    pub source_type: i32,
+    /// The bucket types' numbers; all where it is empty.
+    pub bucket_types: Vec<i32>,
+    /// Beyond this source id; the empty one bounds nothing.
+    pub after: Vec<u8>,
+    /// Up to this source id; the empty one bounds nothing.
+    pub upto: Vec<u8>,
+}
+
+/// Some records of a table, in the order of their source ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordPage {
+    /// The records.
+    pub records: Vec<Held>,
+    /// Whether more remain.
+    pub truncated: bool,
+}
+
+impl Service {
+    /// One without claims, for these cells.
+    pub fn new(cells: impl IntoIterator<Item = i64>, catalogue: Catalogue) -> Self {
+        let cells = cells.into_iter().map(CellId).collect();
+        Self { rules: Rules { catalogue, cells }, store: MemoryStore::default() }
+    }
+
+    /// Begins an update under `lease`, a fresh id (B01 to B15).
+    ///
+    /// # Errors
+    /// It is refused.
+    pub fn begin(
+        &mut self,
+        cell: i64,
+        update: UpdateRequest,
+        idempotency_key: Option<&str>,
+        lease: LeaseId,
+        now: Timestamp,
+    ) -> Result<Begun, DetailedError> {
+        let command = self.rules.begin(CellId(cell), update, idempotency_key, lease)?;
+        decided(update::begin(&mut self.store, &command, now))
+    }
+
+    /// Commits or rolls back (B20 to B24). False where that had happened before.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub fn settle(&mut self, cell: i64, lease: &str, outcome: Outcome, now: Timestamp) -> Result<bool, DetailedError> {
+        let command = self.rules.settle(CellId(cell), lease, outcome)?;
+        decided(update::settle(&mut self.store, &command, now))
+    }
+
+    /// The claim of a bucket (B30).
+    ///
+    /// # Errors
+    /// `CLAIM_NOT_FOUND`, or the value is not allowed.
+    pub fn record(&self, bucket_type: i32, value: &str) -> Result<Held, DetailedError> {
+        let bucket = self.rules.catalogue.bucket(BucketType(bucket_type), value.into());
+        let bucket = bucket.map_err(|error| Rejection::whole(error.reason, error.detail))?;
+        let claim = held_by(Store::claim(&self.store, &bucket.key))?;
+        let Bucket { key, .. } = bucket;
+        claim.map(|claim| held(key.bucket_type, &claim)).ok_or_else(|| whole(Reason::ClaimNotFound).into())
+    }
+
+    /// A page of a cell's outstanding leases (B31), begun at `created_after` or later.
+    ///
+    /// # Errors
+    /// It is refused; the cursor is none.
+    pub fn leases(
+        &self,
+        cell: i64,
+        limit: Option<i32>,
+        created_after: Option<Timestamp>,
+        cursor: Option<&str>,
+    ) -> Result<LeasePage, DetailedError> {
+        self.rules.check_cell(CellId(cell))?;
+        let cursor = cursor.map(position).transpose()?;
+        let query = LeaseQuery::parse(CellId(cell), limit, created_after, cursor)?;
+        let page = query.page(held_by(self.store.leases(&query.scan()))?);
+        let leases = page.leases.iter().map(|row| OutstandingLease {
+            lease: row.position.lease,
+            created_at: row.position.created_at,
+            updated_at: row.updated_at,
+        });
+        let cursor = page.next.map(|next| format!("{}.{}", next.created_at.as_micros(), next.lease));
+        Ok(LeasePage { leases: leases.collect(), cursor })
+    }
+
+    /// A page of a cell's records of one table (B32).
+    ///
+    /// # Errors
+    /// It is refused.
+    pub fn records(&self, query: &RecordsQuery) -> Result<RecordPage, DetailedError> {
+        self.rules.check_cell(CellId(query.cell))?;
+        let query = RecordQuery::parse(
+            CellId(query.cell),
+            SourceType(query.source_type),
+            query.bucket_types.iter().copied().map(BucketType).collect::<BTreeSet<_>>(),
+            SourceId::from_bytes(&query.after),
+            SourceId::from_bytes(&query.upto),
+        )?;
+        let mut scan = query.scan();
+        loop {
+            match query.step(held_by(self.store.records(&scan))?, &scan) {
+                RecordStep::Again(larger) => scan = larger,
+                RecordStep::Page(page) => {
+                    let records = page.records.iter().map(|row| held(row.key.bucket_type, &row.claim)).collect();
+                    return Ok(RecordPage { records, truncated: page.truncated });
+                }
+            }
+        }
+    }
+
+    /// Forgets every lease that was settled before a time, and says how many there were.
+    ///
+    /// # Errors
+    /// The state contradicts itself, which is a defect.
+    pub fn forget(&mut self, settled_before: Timestamp) -> Result<usize, DetailedError> {
+        let settled = held_by(self.store.settled(settled_before, usize::MAX))?;
+        for lease in &settled {
+            held_by(update::forget(&mut self.store, &Forget { lease: *lease, settled_before }))?;
+        }
+        Ok(settled.len())
+    }
+
+    /// Holds everything to the engine's invariants.
+    ///
+    /// # Errors
+    /// One does not hold, which is a defect.
+    pub fn check(&self) -> Result<(), DetailedError> {
+        let state = held_by(self.store.state())?;
+        invariant::check(&state).map_err(|broken| DetailedError::new("INTERNAL", broken))
+    }
+}
+
+/// The engine's decision.
+fn decided<T, E: std::fmt::Display>(answer: Answer<T, E>) -> Result<T, DetailedError> {
+    Ok(held_by(answer)??)
+}
+
+/// The reference store fails only where it contradicts itself.
+fn held_by<T, E: std::fmt::Display>(read: Result<T, E>) -> Result<T, DetailedError> {
+    read.map_err(|error| DetailedError::new("INTERNAL", error))
+}
+
+fn position(cursor: &str) -> Result<LeasePosition, DetailedError> {
+    let position = cursor.split_once('.').and_then(|(micros, lease)| {
+        let created_at = Timestamp::from_micros(micros.parse().ok()?);
+        Some(LeasePosition { created_at, lease: parse_lease_id(lease)? })
+    });
+    position.ok_or_else(|| DetailedError::new(Reason::InvalidUpdate.code(), "the cursor comes from no list"))
+}
+
+fn whole(reason: Reason) -> Rejection {
+    Rejection::whole(reason, rejection::Detail::None)
+}
+
+fn held(bucket_type: BucketType, claim: &Claim) -> Held {
+    let record = claim.record();
+    Held {
+        uuid: record.uuid,
+        bucket_type,
+        value: record.spelling.to_string(),
+        subject: record.subject,
+        source: record.source.clone(),
+        cell: claim.owner.0,
+        status: match claim.state {
+            ClaimState::Active(_) => Status::Active,
+            ClaimState::Creating(..) | ClaimState::Replacing(..) => Status::LeaseCreating,
+            ClaimState::Destroying(..) => Status::LeaseDestroying,
+        },
+        lease: claim.hold().map(|hold| hold.lease),
+        created_at: record.created_at,
+        updated_at: record.updated_at,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use leasehold_core::batch::ClaimRequest;
+
+    use super::*;
+
+    const LEASE: LeaseId = LeaseId(Uuid::from_u128(7));
+    const NOW: Timestamp = Timestamp::from_micros(1_000_000);
+
+    fn create(value: &str) -> UpdateRequest {
+        let claim = ClaimRequest {
+            bucket_type: BucketType(4),
+            value: value.into(),
+            subject: Some(Subject { subject_type: 4, id: 7 }),
+            source: Some(Source { source_type: SourceType(1), id: SourceId::from(7) }),
+            user_data: None,
+        };
+        UpdateRequest { creates: vec![claim], destroys: vec![] }
+    }
+
+    #[test]
+    fn b02_b03_b20_an_update_goes_from_begin_to_rest() {
+        let mut service = Service::new([1, 2], Catalogue::default());
+        let begun = service.begin(1, create("Alice"), Some("key"), LEASE, NOW).unwrap();
+        assert_eq!((begun.lease, begun.fence.0, begun.replayed), (LEASE, 1, false));
+        assert!(service.begin(1, create("Alice"), Some("key"), LeaseId(Uuid::nil()), NOW).unwrap().replayed);
+        let busy = service.begin(2, create("alice"), None, LeaseId(Uuid::nil()), NOW).unwrap_err();
+        assert_eq!((busy.code, busy.retry_after_micros), ("CLAIM_BUSY", Some(100_000)));
+        assert_eq!(service.record(4, "ALICE").unwrap().status.name(), "LEASE_CREATING");
+        let page = service.leases(1, Some(1), None, None).unwrap();
+        assert_eq!((page.leases.first().map(|lease| lease.lease), page.cursor), (Some(LEASE), None));
+        let settled = |service: &mut Service| service.settle(1, &LEASE.to_string(), Outcome::Committed, NOW);
+        assert_eq!((settled(&mut service), settled(&mut service)), (Ok(true), Ok(false)));
+        let taken = service.begin(2, create("alice"), None, LeaseId(Uuid::nil()), NOW).unwrap_err();
+        assert_eq!((taken.code, taken.retry_after_micros), ("CLAIM_TAKEN", None));
+        let records = service.records(&RecordsQuery { cell: 1, source_type: 1, ..RecordsQuery::default() }).unwrap();
+        assert_eq!(records.records.first(), Some(&service.record(4, "alice").unwrap()));
+        assert_eq!(service.forget(Timestamp::MAX), Ok(1));
+        assert_eq!(settled(&mut service).unwrap_err().code, "LEASE_NOT_FOUND");
+        service.check().unwrap();
+    }
+
+    #[test]
+    fn b31_pages_are_left_through_their_cursors_only() {
+        let mut service = Service::new([1], Catalogue::default());
+        for name in 0..3_u8 {
+            let lease = LeaseId(Uuid::from_u128(u128::from(name)));
+            service.begin(1, create(&format!("name{name}")), None, lease, NOW).unwrap();
+        }
+        let first = service.leases(1, Some(2), None, None).unwrap();
+        let second = service.leases(1, Some(2), None, first.cursor.as_deref()).unwrap();
+        assert_eq!((first.leases.len(), second.leases.len(), second.cursor), (2, 1, None));
+        assert_eq!(service.leases(1, None, None, Some("elsewhere")).unwrap_err().code, "INVALID_UPDATE");
+        assert_eq!(service.leases(9, None, None, None).unwrap_err().code, "INVALID_UPDATE");
+        assert_eq!(service.record(4, "nobody").unwrap_err().code, "CLAIM_NOT_FOUND");
+    }
+}

@@ -1,0 +1,266 @@
+//! `_native.ArrowRows`: the rows of a table as an Arrow stream brings them, a page at a time.
+#![allow(unsafe_code, reason = "an Arrow stream crosses from one library to another as a bare pointer")]
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use arrow_array::RecordBatchReader;
+use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
+use leasehold_bindings::verify::{Rows, Step};
+use leasehold_bindings::{DetailedError, SourceId, Timestamp, Verification};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyCapsule};
+
+use crate::columns::{BadColumn, Columns, Layout};
+use crate::errors;
+
+/// Why rows can't be had.
+pub(crate) enum Failure {
+    /// A column is not as it should be.
+    Column(BadColumn),
+    /// The engine refuses them, or whoever streams them fails.
+    Engine(DetailedError),
+}
+
+impl Failure {
+    /// The exception that tells of it.
+    pub(crate) fn raise(&self, py: Python<'_>) -> PyErr {
+        match self {
+            Self::Column(bad) => errors::column(py, bad),
+            Self::Engine(error) => errors::refusal(py, error),
+        }
+    }
+}
+
+impl From<BadColumn> for Failure {
+    fn from(bad: BadColumn) -> Self {
+        Self::Column(bad)
+    }
+}
+
+impl From<DetailedError> for Failure {
+    fn from(error: DetailedError) -> Self {
+        Self::Engine(error)
+    }
+}
+
+/// A stream of a table's rows, in the order of their encoded keys.
+#[pyclass(frozen, module = "leasehold._native")]
+pub(crate) struct ArrowRows(Mutex<Stream>);
+
+#[pymethods]
+impl ArrowRows {
+    #[new]
+    fn new(py: Python<'_>, data: &Bound<'_, PyAny>, columns: Layout) -> PyResult<Self> {
+        Ok(Self(Mutex::new(Stream::new(py, data, columns)?)))
+    }
+
+    /// Answers `find_bound`.
+    fn bound<'py>(&self, py: Python<'py>, after: &[u8], rows: usize) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let found = self.with(py, |stream| stream.bound(&SourceId::from_bytes(after), rows))?;
+        Ok(found.map(|id| PyBytes::new(py, id.as_bytes())))
+    }
+}
+
+impl ArrowRows {
+    /// Feeds a run that asks for rows the next ones.
+    pub(crate) fn feed(&self, py: Python<'_>, run: &mut Verification, now: Timestamp) -> PyResult<()> {
+        self.with(py, |stream| stream.feed(run, now))
+    }
+
+    /// Works on the stream while other threads run.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut Stream) -> Result<T, Failure> + Send,
+    ) -> PyResult<T> {
+        let Ok(mut stream) = self.0.try_lock() else { return Err(errors::in_use(py)) };
+        let stream = &mut *stream;
+        py.detach(|| work(stream)).map_err(|failure| failure.raise(py))
+    }
+}
+
+/// Rows that are read once, from first to last.
+pub(crate) struct Stream {
+    reader: RecordBatchStreamReader,
+    layout: Layout,
+    /// What was read and not yet taken.
+    parts: VecDeque<Part>,
+    /// How many rows those are.
+    waiting: usize,
+    /// How many rows were read.
+    read: usize,
+    /// The last row that was read.
+    last: SourceId,
+    /// Whether some row was taken: what came before a resumed run's place is passed over.
+    has_begun: bool,
+    is_over: bool,
+}
+
+/// The rows of a batch that are not yet taken.
+struct Part {
+    columns: Columns,
+    from: usize,
+}
+
+impl Part {
+    fn len(&self) -> usize {
+        self.columns.len() - self.from
+    }
+}
+
+impl Stream {
+    /// # Errors
+    /// The data is no stream, or its columns are not what the layout says.
+    pub(crate) fn new(py: Python<'_>, data: &Bound<'_, PyAny>, layout: Layout) -> PyResult<Self> {
+        let reader = reader(data)?;
+        layout.check(&reader.schema()).map_err(|bad| errors::column(py, &bad))?;
+        Ok(Self {
+            reader,
+            layout,
+            parts: VecDeque::new(),
+            waiting: 0,
+            read: 0,
+            last: SourceId::default(),
+            has_begun: false,
+            is_over: false,
+        })
+    }
+
+    /// The key of the row that is so many rows on, none where fewer are left.
+    fn bound(&mut self, after: &SourceId, rows: usize) -> Result<Option<SourceId>, Failure> {
+        self.pass_over(after)?;
+        while self.waiting < rows && self.pull()? {}
+        let mut left = rows.max(1);
+        for part in &self.parts {
+            if left <= part.len() {
+                return Ok(Some(part.columns.id(part.from + left - 1)?));
+            }
+            left -= part.len();
+        }
+        Ok(None)
+    }
+
+    /// Hands on the rows that the run asks for. They are taken only if it takes them.
+    fn feed(&mut self, run: &mut Verification, now: Timestamp) -> Result<(), Failure> {
+        let Step::ReadRows { after, upto } = run.step() else {
+            return Err(DetailedError::new("OUT_OF_TURN", "a stream answers `ReadRows` only: it is read once").into());
+        };
+        let (after, upto) = (after.clone(), upto.clone());
+        self.pass_over(&after)?;
+        let (mut rows, mut taken, mut decimal) = (Rows::new(now), 0, String::new());
+        let mut at = 0;
+        loop {
+            while at == self.parts.len() && self.pull()? {}
+            let Some(part) = self.parts.get(at) else { break };
+            let end = part.end(&upto)?;
+            for row in part.from..end {
+                part.columns.add(row, &mut rows, &mut decimal)?;
+            }
+            taken += end - part.from;
+            if end < part.columns.len() {
+                break;
+            }
+            at += 1;
+        }
+        run.rows(rows)?;
+        self.take(taken);
+        Ok(())
+    }
+
+    /// Everything that there is, as one answer.
+    ///
+    /// # Errors
+    /// A column is not as it should be, or the stream fails.
+    pub(crate) fn all(mut self, now: Timestamp) -> Result<Rows, Failure> {
+        let (mut rows, mut decimal) = (Rows::new(now), String::new());
+        while self.pull()? {
+            while let Some(part) = self.parts.pop_front() {
+                for row in 0..part.columns.len() {
+                    part.columns.add(row, &mut rows, &mut decimal)?;
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Drops what comes before the place where a run goes on. Later there is nothing to drop: every row was asked for.
+    fn pass_over(&mut self, after: &SourceId) -> Result<(), Failure> {
+        if self.has_begun || after.is_empty() {
+            return Ok(());
+        }
+        while !self.parts.is_empty() || self.pull()? {
+            let Some(part) = self.parts.front() else { break };
+            let end = part.end(after)?;
+            let is_whole = end == part.columns.len();
+            self.take(end - part.from);
+            if !is_whole {
+                break;
+            }
+        }
+        self.has_begun = true;
+        Ok(())
+    }
+
+    /// Reads a batch that has rows. False at the end.
+    fn pull(&mut self) -> Result<bool, Failure> {
+        while !self.is_over {
+            let Some(batch) = self.reader.next() else {
+                self.is_over = true;
+                break;
+            };
+            let unreadable = |error| DetailedError::new("INVALID_ROWS", format!("the stream can't be read: {error}"));
+            let columns = self.layout.columns(&batch.map_err(unreadable)?, self.read)?;
+            if columns.len() > 0 {
+                self.last = columns.last_in_order(&self.last)?;
+                self.read += columns.len();
+                self.waiting += columns.len();
+                self.parts.push_back(Part { columns, from: 0 });
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn take(&mut self, mut rows: usize) {
+        self.has_begun |= rows > 0;
+        self.waiting -= rows;
+        while let Some(part) = self.parts.front_mut() {
+            if rows < part.len() {
+                part.from += rows;
+                return;
+            }
+            rows -= part.len();
+            self.parts.pop_front();
+        }
+    }
+}
+
+impl Part {
+    /// The first row that comes after a key; the empty one bounds nothing.
+    fn end(&self, upto: &SourceId) -> Result<usize, BadColumn> {
+        let (mut low, mut high) = (self.from, self.columns.len());
+        if upto.is_empty() {
+            return Ok(high);
+        }
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.columns.id(middle)? <= *upto { low = middle + 1 } else { high = middle }
+        }
+        Ok(low)
+    }
+}
+
+/// Takes over an Arrow stream.
+fn reader(data: &Bound<'_, PyAny>) -> PyResult<RecordBatchStreamReader> {
+    let export = data.getattr("__arrow_c_stream__").map_err(|_| {
+        PyTypeError::new_err("the data is no Arrow stream: it has to have `__arrow_c_stream__`, as tables of polars, pandas, pyarrow and duckdb do")
+    })?;
+    let capsule = export.call0()?.cast_into::<PyCapsule>()?;
+    let stream = capsule.pointer_checked(Some(c"arrow_array_stream"))?;
+    // SAFETY: a capsule of that name points to such a stream, which the capsule outlives; it is moved out of there, so
+    // that it is released once.
+    let reader = unsafe { RecordBatchStreamReader::from_raw(stream.as_ptr().cast::<FFI_ArrowArrayStream>()) };
+    reader.map_err(|error| PyTypeError::new_err(format!("the data is no table: {error}")))
+}

@@ -1,0 +1,30 @@
+//! `_native.Reconciliation`: what a cell does about leases that were never settled, its steps and events as JSON.
+
+use leasehold_bindings::{DetailedError, reconcile};
+use pyo3::prelude::*;
+
+use crate::session::{Session, read, write};
+
+#[pyclass(frozen, module = "leasehold._native")]
+pub(crate) struct Reconciliation(Session<reconcile::Reconciliation>);
+
+#[pymethods]
+impl Reconciliation {
+    #[new]
+    fn new(py: Python<'_>, settings: &str) -> PyResult<Self> {
+        Ok(Self(Session::new(reconcile::Reconciliation::new(read(py, settings)?))))
+    }
+
+    fn step(&self, py: Python<'_>) -> PyResult<String> {
+        self.0.with(py, |run| write(py, &run.step()))
+    }
+
+    fn feed(&self, py: Python<'_>, event: &str) -> PyResult<()> {
+        let event = read(py, event)?;
+        self.0.work(py, |run| run.feed(event).map_err(DetailedError::from))
+    }
+
+    fn summary(&self, py: Python<'_>) -> PyResult<String> {
+        self.0.with(py, |run| write(py, run.summary()))
+    }
+}

@@ -1,0 +1,170 @@
+//! `_native.Simulation` and `_native.Explorer`: runs of simulated worlds. What crosses is JSON, the form of traces.
+
+use leasehold_bindings::DetailedError;
+use leasehold_simulation::calm::Unrest;
+use leasehold_simulation::explorer::{self, BadPlan};
+use leasehold_simulation::player::Player;
+use leasehold_simulation::settings::{BadSettings, Mode, Rule};
+use leasehold_simulation::trace::{BadTrace, Trace};
+use leasehold_simulation::world::Impossible;
+use leasehold_simulation::{plans, possible, view, words};
+use pyo3::prelude::*;
+
+use crate::errors;
+use crate::session::{Session, read, write};
+
+#[pyclass(frozen, module = "leasehold._native")]
+pub(crate) struct Simulation(Session<Player>);
+
+#[pymethods]
+impl Simulation {
+    #[new]
+    fn new(py: Python<'_>, settings: &str) -> PyResult<Self> {
+        let player = Player::new(read(py, settings)?);
+        Ok(Self(Session::new(player.map_err(|error| bad_settings(py, &error))?)))
+    }
+
+    #[staticmethod]
+    fn load(py: Python<'_>, trace: &str) -> PyResult<Self> {
+        let player = py.detach(|| Player::load(Trace::parse(trace)?));
+        let invalid = |error: BadTrace| errors::misuse(py, "INVALID_TRACE", error);
+        Ok(Self(Session::new(player.map_err(invalid)?)))
+    }
+
+    #[getter]
+    fn position(&self, py: Python<'_>) -> PyResult<usize> {
+        self.0.with(py, |player| Ok(player.position()))
+    }
+
+    #[getter]
+    fn length(&self, py: Python<'_>) -> PyResult<usize> {
+        self.0.with(py, |player| Ok(player.events().len()))
+    }
+
+    fn settings(&self, py: Python<'_>) -> PyResult<String> {
+        self.0.with(py, |player| write(py, player.world().settings()))
+    }
+
+    fn trace(&self, py: Python<'_>) -> PyResult<String> {
+        self.0.with(py, |player| write(py, &player.trace()))
+    }
+
+    fn step(&self, py: Python<'_>) -> PyResult<bool> {
+        self.0.with(py, |player| Ok(player.step()))
+    }
+
+    fn back(&self, py: Python<'_>) -> PyResult<bool> {
+        self.0.work(py, |player| Ok(player.back()))
+    }
+
+    fn seek(&self, py: Python<'_>, position: usize) -> PyResult<()> {
+        self.0.work(py, |player| {
+            player.seek(position);
+            Ok(())
+        })
+    }
+
+    fn apply(&self, py: Python<'_>, event: &str) -> PyResult<()> {
+        let event = read(py, event)?;
+        self.0.work(py, |player| player.apply(event).map_err(impossible))
+    }
+
+    fn play(&self, py: Python<'_>, events: u32) -> PyResult<u32> {
+        self.0.work(py, |player| Ok(player.play_on(events)))
+    }
+
+    fn settle(&self, py: Python<'_>) -> PyResult<usize> {
+        self.0.work(py, |player| player.settle().map_err(|unrest: Unrest| DetailedError::new("IMPOSSIBLE", unrest)))
+    }
+
+    fn possible(&self, py: Python<'_>) -> PyResult<String> {
+        self.0.with(py, |player| write(py, &possible::events(player.world())))
+    }
+
+    fn describe(&self, py: Python<'_>, event: &str) -> PyResult<String> {
+        self.0.with(py, |player| Ok(words::describe(player.world(), read(py, event)?)))
+    }
+
+    fn view(&self, py: Python<'_>) -> PyResult<String> {
+        self.0.with(py, |player| write(py, &view::View::of(player.world())))
+    }
+
+    fn entries(&self, py: Python<'_>, start: usize, stop: usize) -> PyResult<String> {
+        self.0.with(py, |player| write(py, &player.timeline().entries(start, stop).collect::<Vec<_>>()))
+    }
+
+    fn arrows(&self, py: Python<'_>, start: usize, stop: usize) -> PyResult<String> {
+        self.0.with(py, |player| write(py, &player.timeline().arrows(start, stop).collect::<Vec<_>>()))
+    }
+
+    fn marks(&self, py: Python<'_>) -> PyResult<String> {
+        self.0.with(py, |player| write(py, &player.timeline().marks()))
+    }
+
+    fn minimise(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let shorter = self.0.work(py, |player| Ok(player.trace().minimise()))?;
+        shorter.map(|trace| write(py, &trace)).transpose()
+    }
+}
+
+#[pyclass(frozen, module = "leasehold._native")]
+pub(crate) struct Explorer(Session<explorer::Explorer>);
+
+#[pymethods]
+impl Explorer {
+    #[new]
+    fn new(py: Python<'_>, plan: &str) -> PyResult<Self> {
+        let explorer = explorer::Explorer::new(read(py, plan)?);
+        let invalid = |error: BadPlan| errors::misuse(py, "INVALID_ARGUMENT", error);
+        Ok(Self(Session::new(explorer.map_err(invalid)?)))
+    }
+
+    fn explore(&self, py: Python<'_>, states: u64) -> PyResult<bool> {
+        self.0.work(py, |explorer| Ok(explorer.explore(states)))
+    }
+
+    fn progress(&self, py: Python<'_>) -> PyResult<String> {
+        self.0.with(py, |explorer| write(py, &explorer.progress()))
+    }
+
+    fn found(&self, py: Python<'_>) -> PyResult<Option<(String, String)>> {
+        self.0.with(py, |explorer| {
+            let found = explorer.found();
+            found.map(|found| Ok((found.violation.to_string(), write(py, &found.trace)?))).transpose()
+        })
+    }
+}
+
+/// Every scenario.
+#[pyfunction]
+pub(crate) fn scenarios(py: Python<'_>) -> PyResult<String> {
+    write(py, &leasehold_simulation::scenarios::all().map_err(|error| errors::misuse(py, "INVALID_TRACE", error))?)
+}
+
+/// Every rule that can be switched off, with what it says.
+#[pyfunction]
+pub(crate) fn rules(py: Python<'_>) -> PyResult<String> {
+    write(py, &Rule::ALL.map(|rule| (rule, rule.summary())))
+}
+
+/// The small world that breaks without a rule.
+#[pyfunction]
+pub(crate) fn rule_world(py: Python<'_>, rule: &str) -> PyResult<String> {
+    let rule = read(py, rule)?;
+    let plan = plans::about(rule, Mode::BeforeCommit).map_err(|error| errors::misuse(py, "IMPOSSIBLE", error))?;
+    write(py, &plans::without(rule, plan))
+}
+
+/// The engine's tables.
+#[pyfunction]
+pub(crate) fn transition_tables(py: Python<'_>) -> PyResult<String> {
+    write(py, &view::Tables::new())
+}
+
+fn bad_settings(py: Python<'_>, error: &BadSettings) -> PyErr {
+    errors::misuse(py, "INVALID_ARGUMENT", error)
+}
+
+fn impossible(error: Impossible) -> DetailedError {
+    DetailedError::new("IMPOSSIBLE", error)
+}

@@ -1,0 +1,178 @@
+//! `_native.Verification`: a run of verification. Rows and records come as columns, off the wire, or as Python's own
+//! objects where they are few; steps go out as tuples that begin with their name.
+
+use leasehold_bindings::verify::{RecordRef, Records, Rows, Step};
+use leasehold_bindings::{Catalogue, ClaimRequest, List, Refused, SourceId, Timestamp, Updated, wire};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::arrow::{ArrowRows, Stream};
+use crate::calls::ClaimArgument;
+use crate::columns::Layout;
+use crate::errors;
+use crate::session::{Session, read, write};
+
+#[pyclass(frozen, module = "leasehold._native")]
+pub(crate) struct Verification(Session<leasehold_bindings::Verification>);
+
+/// `leasehold.Record`, as far as it is compared; times are microseconds since 1970.
+#[derive(FromPyObject)]
+struct RecordArgument {
+    claim: ClaimArgument,
+    status: String,
+    updated_micros: i64,
+}
+
+/// `leasehold.Row`.
+#[derive(FromPyObject)]
+struct RowArgument {
+    source_id: Vec<u8>,
+    updated_micros: Option<i64>,
+    claims: Vec<ClaimArgument>,
+}
+
+#[pymethods]
+impl Verification {
+    #[new]
+    #[pyo3(signature = (settings, checkpoint))]
+    fn new(py: Python<'_>, settings: &str, checkpoint: Option<&str>) -> PyResult<Self> {
+        let settings = read(py, settings)?;
+        let run = leasehold_bindings::Verification::new(settings, Catalogue::default(), checkpoint);
+        Ok(Self(Session::new(run.map_err(|error| errors::refusal(py, &error))?)))
+    }
+
+    fn step<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.0.with(py, |run| step(py, run.step()))
+    }
+
+    #[pyo3(signature = (bound))]
+    fn bound(&self, py: Python<'_>, bound: Option<&[u8]>) -> PyResult<()> {
+        self.0.work(py, |run| run.bound(bound))
+    }
+
+    fn records(&self, py: Python<'_>, records: Vec<RecordArgument>, truncated: bool, now: i64) -> PyResult<()> {
+        self.0.work(py, |run| {
+            let mut columns = Records::new(time(now));
+            records.iter().for_each(|record| add_record(record, &mut columns));
+            run.records(columns, truncated)
+        })
+    }
+
+    fn encoded_records(&self, py: Python<'_>, answer: &[u8], now: i64) -> PyResult<()> {
+        self.0.work(py, |run| {
+            let (records, truncated) = wire::records(answer, time(now))?;
+            run.records(records, truncated)
+        })
+    }
+
+    fn rows(&self, py: Python<'_>, rows: Vec<RowArgument>, now: i64) -> PyResult<()> {
+        self.0.work(py, |run| {
+            let mut columns = Rows::new(time(now));
+            rows.iter().for_each(|row| add_row(row, &mut columns));
+            run.rows(columns)
+        })
+    }
+
+    fn arrow(&self, py: Python<'_>, data: &Bound<'_, PyAny>, columns: Layout, now: i64) -> PyResult<()> {
+        let stream = Stream::new(py, data, columns)?;
+        let rows = py.detach(|| stream.all(time(now))).map_err(|failure| failure.raise(py))?;
+        self.0.work(py, |run| run.rows(rows))
+    }
+
+    fn arrow_rows(&self, py: Python<'_>, rows: &ArrowRows, now: i64) -> PyResult<()> {
+        self.0.with(py, |run| rows.feed(py, run, time(now)))
+    }
+
+    fn applied(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.work(py, |run| run.updated(Updated::Applied))
+    }
+
+    fn failed(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.work(py, |run| run.updated(Updated::Failed))
+    }
+
+    fn refused(&self, py: Python<'_>, claims: Vec<(String, u32, String)>) -> PyResult<()> {
+        let refused = |(list, position, code): (String, u32, String)| {
+            let list = if list == "creates" { List::Creates } else { List::Destroys };
+            Refused { list, position, code }
+        };
+        let claims = claims.into_iter().map(refused).collect();
+        self.0.work(py, |run| run.updated(Updated::Refused(claims)))
+    }
+
+    fn proceed(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.work(py, leasehold_bindings::Verification::proceed)
+    }
+
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.work(py, leasehold_bindings::Verification::stop)
+    }
+
+    fn checkpoint(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.0.work(py, |run| run.checkpoint())
+    }
+
+    fn report(&self, py: Python<'_>) -> PyResult<String> {
+        self.0.with(py, |run| write(py, run.report()))
+    }
+
+    fn take_findings(&self, py: Python<'_>) -> PyResult<String> {
+        self.0.with(py, |run| write(py, &run.take_findings()))
+    }
+}
+
+fn add_record(record: &RecordArgument, records: &mut Records) {
+    let claim = &record.claim;
+    records.record(RecordRef {
+        source_id: claim.source.as_ref().map_or(&[], |source| &source.id),
+        bucket_type: claim.bucket_type,
+        value: &claim.bucket_value,
+        subject_type: claim.subject.as_ref().map_or(0, |subject| subject.subject_type),
+        subject_id: claim.subject.as_ref().map_or(0, |subject| subject.id),
+        updated_at: time(record.updated_micros),
+        held: record.status != "ACTIVE",
+    });
+}
+
+fn add_row(row: &RowArgument, rows: &mut Rows) {
+    rows.row(&row.source_id, row.updated_micros.map(time));
+    for claim in &row.claims {
+        // For nobody: there is no such claim, and the report says so.
+        let (subject_type, subject_id) = claim.subject.as_ref().map_or((0, 0), |one| (one.subject_type, one.id));
+        rows.claim(claim.bucket_type, &claim.bucket_value, subject_type, subject_id);
+    }
+}
+
+/// Before 1970 is as long ago.
+fn time(micros: i64) -> Timestamp {
+    Timestamp::from_micros(u64::try_from(micros).unwrap_or(0))
+}
+
+fn step<'py>(py: Python<'py>, step: &Step) -> PyResult<Bound<'py, PyAny>> {
+    let bytes = |id: &SourceId| PyBytes::new(py, id.as_bytes());
+    let tuple = match step {
+        Step::FindBound { after, rows } => ("find_bound", bytes(after), *rows).into_pyobject(py)?.into_any(),
+        Step::ListRecords { after, upto } => ("list_records", bytes(after), bytes(upto)).into_pyobject(py)?.into_any(),
+        Step::ReadRows { after, upto } => ("read_rows", bytes(after), bytes(upto)).into_pyobject(py)?.into_any(),
+        Step::ReadAgain { ids } => {
+            ("read_again", ids.iter().map(bytes).collect::<Vec<_>>()).into_pyobject(py)?.into_any()
+        }
+        Step::Update(update) => {
+            let claims = |claims: &[ClaimRequest]| claims.iter().map(|one| members(py, one)).collect::<Vec<_>>();
+            ("update", claims(&update.creates), claims(&update.destroys)).into_pyobject(py)?.into_any()
+        }
+        Step::PageDone => ("page_done",).into_pyobject(py)?.into_any(),
+        Step::Done => ("done",).into_pyobject(py)?.into_any(),
+    };
+    Ok(tuple)
+}
+
+/// A claim's type and value, its subject and its source.
+type Members<'py> = (i32, String, Option<(i32, i64)>, Option<(i32, Bound<'py, PyBytes>)>);
+
+/// The members of `leasehold.Claim`.
+fn members<'py>(py: Python<'py>, claim: &ClaimRequest) -> Members<'py> {
+    let source = claim.source.as_ref().map(|one| (one.source_type.0, PyBytes::new(py, one.id.as_bytes())));
+    let subject = claim.subject.map(|one| (one.subject_type, one.id));
+    (claim.bucket_type.0, claim.value.to_string(), subject, source)
+}

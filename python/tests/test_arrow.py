@@ -1,0 +1,291 @@
+"""Rows from any library's tables, through the Arrow stream that all of them speak."""
+
+from __future__ import annotations
+
+import decimal
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from typing import Any, Literal
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import leasehold
+from leasehold import BucketType, Claim, ColumnError, SourceType, SubjectType, verification
+from leasehold.verification import ArrowRows, ArrowStream, ClaimColumns, TableColumns
+
+NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+OLD = NOW - timedelta(days=7)
+USERNAME = ClaimColumns(BucketType.USERNAMES, "name", SubjectType.USER, "id")
+USER_ID = ClaimColumns(BucketType.USER_IDS, "id", SubjectType.USER, "id")
+COLUMNS = TableColumns(key="id", claims=[USERNAME, USER_ID], updated_at="at")
+
+
+def table(ids: list[int] | None = None, names: list[str | None] | None = None) -> pa.Table:
+    ids = [1, 2, 300] if ids is None else ids
+    names = ["Alice", None, "größe"] if names is None else names
+    return pa.table({"id": ids, "name": names, "at": pa.array([OLD] * len(ids), pa.timestamp("us", "UTC")), "other": ids})
+
+
+def session(rows_per_page: int = 1000, recent_within_seconds: float = 3600) -> verification.Verification:
+    return verification.Verification(
+        source_type=SourceType.USERS,
+        bucket_types=[BucketType.USERNAMES, BucketType.USER_IDS, BucketType.EMAILS],
+        recent_within_seconds=recent_within_seconds,
+        rows_per_page=rows_per_page,
+    )
+
+
+def to_rows(run: verification.Verification, bound: bytes | None = None) -> verification.Verification:
+    """Answer up to where rows are asked for; the service knows of nothing."""
+    run.bound(bound)
+    run.records(leasehold.RecordPage((), False, NOW))
+    return run
+
+
+def created(rows: ArrowRows, run: verification.Verification) -> list[Claim]:
+    """Drive a run to its end, and return what it has created."""
+    claims: list[Claim] = []
+    while not isinstance(step := run.step(), verification.Done):
+        match step:
+            case verification.FindBound(after=after, rows=count):
+                run.bound(rows.bound(after, count))
+            case verification.ListRecords():
+                run.records(leasehold.RecordPage((), False, NOW))
+            case verification.ReadRows():
+                run.arrow_rows(rows, now=NOW)
+            case verification.Update(creates=creates):
+                claims += creates
+                run.applied()
+            case _:
+                run.proceed()
+    return claims
+
+
+def values(claims: list[Claim]) -> list[str]:
+    return [claim.bucket_value for claim in claims]
+
+
+def nothing_is_done(run: verification.Verification) -> bool:
+    return isinstance(run.step(), verification.ReadRows) and run.report() == to_rows(session()).report()
+
+
+LIBRARIES: dict[str, Callable[[], Any]] = {
+    "pyarrow": table,
+    "pyarrow, a reader": lambda: table().to_reader(max_chunksize=1),
+    "polars": lambda: pl.DataFrame(table()),
+    "pandas": lambda: pd.DataFrame(table().to_pandas()),
+    "duckdb": lambda: duckdb.connect().from_arrow(table()),
+}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_tables_of_any_library_are_read(library: str) -> None:
+    claims = created(ArrowRows(LIBRARIES[library](), COLUMNS), session())
+    assert values(claims) == ["Alice", "1", "2", "größe", "300"]
+    assert claims[3].subject == leasehold.Subject(SubjectType.USER, 300)
+    assert claims[3].source == leasehold.Source(SourceType.USERS, leasehold.encode_source_id(300))
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_v02_what_was_changed_lately_is_left_alone(library: str) -> None:
+    run = session(recent_within_seconds=8 * 86_400)
+    assert created(ArrowRows(LIBRARIES[library](), COLUMNS), run) == []
+    assert run.report().rows_recent == 3
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 7, 100])
+@pytest.mark.parametrize("page", [1, 3, 7, 99, 100, 101])
+def test_pages_and_batches_need_not_agree(chunk: int, page: int) -> None:
+    whole = table([*range(100)], [f"name{at}" for at in range(100)])
+    run = session(rows_per_page=page)
+    claims = created(ArrowRows(whole.to_reader(max_chunksize=chunk), COLUMNS), run)
+    names = [value for value in values(claims) if value.startswith("name")]
+    # Row 0 is for nobody, since there is no user 0: that is reported.
+    assert sorted(names) == sorted(f"name{at}" for at in range(1, 100))
+    assert (run.report().rows, run.report().invalid) == (100, 2)
+
+
+def test_v07_a_stream_is_passed_over_up_to_the_checkpoint() -> None:
+    whole = table([*range(1, 11)], [f"name{at}" for at in range(1, 11)])
+    first, rows = session(rows_per_page=4), ArrowRows(whole, COLUMNS)
+    first.bound(rows.bound(b"", 4))
+    first.records(leasehold.RecordPage((), False, NOW))
+    first.arrow_rows(rows, now=NOW)
+    while isinstance(first.step(), verification.Update):
+        first.applied()
+    first.stop()
+    while isinstance(first.step(), verification.Update):
+        first.applied()
+    checkpoint = first.checkpoint()
+    assert checkpoint is not None
+    second = verification.Verification(
+        source_type=SourceType.USERS,
+        bucket_types=[BucketType.USERNAMES, BucketType.USER_IDS],
+        recent_within_seconds=3600,
+        rows_per_page=4,
+        checkpoint=checkpoint,
+    )
+    left = [value for value in values(created(ArrowRows(whole.to_reader(max_chunksize=3), COLUMNS), second)) if "n" in value]
+    assert left == [f"name{at}" for at in range(5, 11)]
+
+
+INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
+TEXTS = [pa.string(), pa.large_string(), pa.string_view()]
+UNITS: list[Literal["s", "ms", "us", "ns"]] = ["s", "ms", "us", "ns"]
+
+
+@pytest.mark.parametrize("kind", INTEGERS, ids=str)
+def test_integers_of_every_size_are_keys_values_and_subjects(kind: pa.DataType) -> None:
+    data = table([1, 2, 100]).set_column(0, "id", pa.array([1, 2, 100], kind))
+    assert values(created(ArrowRows(data, COLUMNS), session())) == ["Alice", "1", "2", "größe", "100"]
+
+
+@pytest.mark.parametrize("kind", TEXTS, ids=str)
+def test_texts_in_every_layout_are_values_and_keys(kind: pa.DataType) -> None:
+    data = pa.table({"key": pa.array(["a", "b"], kind), "name": pa.array(["x", "y"], kind), "id": [1, 2]})
+    claims = created(ArrowRows(data, TableColumns("key", [USERNAME])), session())
+    assert [claim.source.id for claim in claims if claim.source] == [b"a", b"b"]
+    assert values(claims) == ["x", "y"]
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(16)], ids=str)
+def test_keys_that_are_bytes_are_encoded_already(kind: pa.DataType) -> None:
+    keys = sorted(uuid.uuid4().bytes for _ in range(3))
+    data = pa.table({"key": pa.array(keys, kind), "name": ["x", "y", "z"], "id": [1, 2, 3]})
+    claims = created(ArrowRows(data, TableColumns("key", [USERNAME])), session())
+    assert [claim.source.id for claim in claims if claim.source] == keys
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+def test_times_of_every_unit_and_zone_are_moments(unit: Literal["s", "ms", "us", "ns"], zone: str) -> None:
+    at = [NOW - timedelta(seconds=10), NOW - timedelta(seconds=30), None]
+    data = table([1, 2, 3]).set_column(2, "at", pa.array(at, pa.timestamp(unit, zone)))
+    run = session(recent_within_seconds=20)
+    # The third row's time is not known: it is old.
+    assert values(created(ArrowRows(data, COLUMNS), run)) == ["2", "größe", "3"]
+    assert run.report().rows_recent == 1
+
+
+def replaced(name: str, values: pa.Array) -> pa.Table:
+    data = table()
+    return data.set_column(data.column_names.index(name), name, values)
+
+
+NAIVE = pa.array([OLD.replace(tzinfo=None)] * 3, pa.timestamp("us"))
+BAD_SCHEMAS: dict[str, tuple[Any, str, str]] = {
+    "no key": (table().drop_columns("id"), "id", "COLUMN_MISSING"),
+    "no value": (table().drop_columns("name"), "name", "COLUMN_MISSING"),
+    "no time": (table().drop_columns("at"), "at", "COLUMN_MISSING"),
+    "two of a name": (table().append_column("name", pa.array(["a", "b", "c"])), "name", "COLUMN_MISSING"),
+    "a key that is a float": (replaced("id", pa.array([1.0, 2.0, 3.0])), "id", "COLUMN_TYPE"),
+    "a key that is a decimal": (replaced("id", pa.array([decimal.Decimal(1)] * 3)), "id", "COLUMN_TYPE"),
+    "a value that is bytes": (replaced("name", pa.array([b"a", b"b", b"c"])), "name", "COLUMN_TYPE"),
+    "a value that is a list": (replaced("name", pa.array([["a"]] * 3)), "name", "COLUMN_TYPE"),
+    "a value that is a category": (replaced("name", pa.array(["a"] * 3).dictionary_encode()), "name", "COLUMN_TYPE"),
+    "a time that is a date": (replaced("at", pa.array([OLD.date()] * 3)), "at", "COLUMN_TYPE"),
+    "a time that is a text": (replaced("at", pa.array(["2026-01-01"] * 3)), "at", "COLUMN_TYPE"),
+    "a time without a zone": (replaced("at", NAIVE), "at", "COLUMN_TIME_ZONE"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_SCHEMAS)
+def test_columns_that_cannot_be_read_are_named_before_anything_is(what: str) -> None:
+    data, column, code = BAD_SCHEMAS[what]
+    with pytest.raises(ColumnError) as caught:
+        ArrowRows(data, COLUMNS)
+    assert (caught.value.column, caught.value.code) == (column, code)
+    assert type(caught.value) is leasehold.errors.COLUMN_ERRORS[code]
+    assert f"`{column}`" in str(caught.value)
+
+
+def test_times_without_a_zone_are_taken_for_utc_where_that_is_said() -> None:
+    run = session()
+    columns = TableColumns("id", [USERNAME], updated_at="at", assume_utc=True)
+    assert values(created(ArrowRows(replaced("at", NAIVE), columns), run)) == ["Alice", "größe"]
+
+
+SUBJECT = [ClaimColumns(BucketType.USERNAMES, "name", SubjectType.USER, "other")]
+BAD_VALUES: dict[str, tuple[Any, str, str, str]] = {
+    "a key that is null": (replaced("id", pa.array([1, None, 3])), "id", "COLUMN_NULL", "row 1"),
+    "a subject that is null": (replaced("other", pa.array([1, 2, None])), "other", "COLUMN_NULL", "row 2"),
+    "a key that is negative": (replaced("id", pa.array([-1, 2, 3])), "id", "COLUMN_VALUE", "row 0"),
+    "a key that is empty": (replaced("id", pa.array(["", "b", "c"])), "id", "COLUMN_VALUE", "row 0"),
+    "a key that is too large": (replaced("id", pa.array([1, 2, 2**64 - 1], pa.uint64())), "id", "COLUMN_VALUE", "63 bits"),
+    "disorder": (table([1, 3, 2]), "id", "COLUMN_ORDER", "row 2"),
+    "a key that is there twice": (table([1, 2, 2]), "id", "COLUMN_ORDER", "row 2"),
+}
+
+
+@pytest.mark.parametrize("chunk", [1, 3])
+@pytest.mark.parametrize("what", BAD_VALUES)
+def test_values_that_cannot_be_read_are_named_and_nothing_is_done(what: str, chunk: int) -> None:
+    data, column, code, where = BAD_VALUES[what]
+    columns = TableColumns("id", SUBJECT)
+    rows = ArrowRows(data.to_reader(max_chunksize=chunk), columns)
+    with pytest.raises(ColumnError, match=where) as caught:
+        rows.bound(b"", 1000)
+    assert (caught.value.column, caught.value.code) == (column, code)
+    run = to_rows(session())
+    with pytest.raises(ColumnError, match=where):
+        run.arrow(data.to_reader(max_chunksize=chunk), columns, now=NOW)
+    assert nothing_is_done(run)
+
+
+def test_a_subject_may_be_null_where_nothing_is_claimed() -> None:
+    data = replaced("other", pa.array([1, None, 3]))
+    assert values(created(ArrowRows(data, TableColumns("id", SUBJECT)), session())) == ["Alice", "größe"]
+
+
+def test_texts_that_are_none_are_refused() -> None:
+    broken = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")])
+    data = pa.table({"id": [1], "name": broken})
+    run = to_rows(session())
+    with pytest.raises(leasehold.ColumnValueError, match="`name` is not valid UTF-8 in row 0"):
+        run.arrow(data, TableColumns("id", [USERNAME]), now=NOW)
+    assert nothing_is_done(run)
+
+
+def test_a_bucket_type_that_the_run_lacks_is_refused() -> None:
+    run = to_rows(session())
+    routes = ClaimColumns(BucketType.ROUTES, "name", SubjectType.USER, "id")
+    with pytest.raises(leasehold.RowsError, match="bucket_types"):
+        run.arrow(table(), TableColumns("id", [routes]), now=NOW)
+    assert nothing_is_done(run)
+
+
+def test_rows_that_a_run_refuses_are_still_there() -> None:
+    rows = ArrowRows(table(), COLUMNS)
+    run = verification.Verification(source_type=SourceType.USERS, bucket_types=[BucketType.EMAILS], recent_within_seconds=3600)
+    to_rows(run, rows.bound(b"", 1000))
+    with pytest.raises(leasehold.RowsError):
+        run.arrow_rows(rows, now=NOW)
+    assert values(created(rows, session())) == ["Alice", "1", "2", "größe", "300"]
+
+
+def test_a_stream_that_fails_is_told_in_its_own_words() -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield table().to_batches()[0]
+        raise OSError("the disk is gone")
+
+    reader = pa.RecordBatchReader.from_batches(table().schema, batches())
+    with pytest.raises(leasehold.RowsError, match="the disk is gone"):
+        ArrowRows(reader, COLUMNS).bound(b"", 1000)
+
+
+@pytest.mark.parametrize("data", [[{"id": 1}], None, pa.array([1, 2]), "id"], ids=str)
+def test_what_is_no_table_is_a_type_error(data: ArrowStream) -> None:
+    with pytest.raises(TypeError, match=r"Arrow stream|no table|struct"):
+        ArrowRows(data, COLUMNS)
+
+
+def test_a_stream_answers_only_what_is_read_once() -> None:
+    run, rows = session(), ArrowRows(table(), COLUMNS)
+    with pytest.raises(leasehold.OutOfTurnError, match="read once"):
+        run.arrow_rows(rows, now=NOW)
+    assert isinstance(run.step(), verification.FindBound)

@@ -1,0 +1,64 @@
+"""What the documentation shows is run as it is written."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import leasehold
+
+PYTHON = Path(__file__).parents[1]
+EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def modules() -> Iterator[str]:
+    """Every module of the installed package, but for programs."""
+    yield leasehold.__name__
+    for module in pkgutil.walk_packages(leasehold.__path__, f"{leasehold.__name__}."):
+        if not module.name.endswith((".__main__", "._native")) and "_pb2" not in module.name:
+            yield module.name
+
+
+def examples() -> list[str]:
+    """Every example of the README."""
+    return EXAMPLE.findall((PYTHON / "README.md").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", list(modules()))
+def test_docstrings_are_true(name: str) -> None:
+    assert doctest.testmod(importlib.import_module(name), optionflags=doctest.FAIL_FAST).failed == 0
+
+
+def test_the_classes_that_people_begin_with_have_examples() -> None:
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    shown = {test.name for name in modules() for test in finder.find(importlib.import_module(name)) if test.examples}
+    assert {
+        "leasehold.calls.canonical_form",
+        "leasehold.calls.check_batch",
+        "leasehold.calls.encode_source_id",
+        "leasehold.reconciliation.Reconciliation",
+        "leasehold.service.ClaimsService",
+        "leasehold.simulation.Explorer",
+        "leasehold.simulation.Simulation",
+        "leasehold.verification.Verification",
+    } <= shown
+
+
+def test_the_readme_has_examples() -> None:
+    assert examples()
+
+
+@pytest.mark.parametrize("example", examples(), ids=lambda text: text.splitlines()[0])
+def test_examples_of_the_readme_run_as_written(example: str, tmp_path: Path) -> None:
+    (tmp_path / "example.py").write_text(example, encoding="utf-8")
+    command = [sys.executable, "-W", "error", "example.py"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)  # noqa: S603
+    assert ended.returncode == 0, ended.stderr

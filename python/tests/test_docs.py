@@ -60,5 +60,5 @@ def test_the_readme_has_examples() -> None:
 def test_examples_of_the_readme_run_as_written(example: str, tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(example, encoding="utf-8")
     command = [sys.executable, "-W", "error", "example.py"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)  # noqa: S603
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
     assert ended.returncode == 0, ended.stderr

@@ -1,0 +1,277 @@
+"""Compares claims with rows: the engine from Arrow, beside the algorithm that cells began with in plain Python.
+
+The algorithm keeps the records of a page by their bucket in a dict, and takes them out as rows call for them; what is left
+is extra. Same pages, same run, turn by turn, best of three. The time is the processor's for comparing, conversion
+included; rows and records are made outside of it: rows as an Arrow table and as tuples, records as the server sends them
+and as objects, which plain Python gets for nothing here, and a cell would pay for.
+
+    python bench/verify.py [--json] [--rows N] [--threads]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+
+import pyarrow as pa
+
+from leasehold import BucketType, SourceType, SubjectType, encode_source_id, verification
+
+NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+OLD = NOW - timedelta(days=7)
+RECENT = timedelta(hours=1)
+ROWS_PER_PAGE = 1000
+TURNS = 3
+TYPES = (BucketType.USERNAMES, BucketType.EMAILS)
+COLUMNS = verification.TableColumns(
+    key="id",
+    claims=[
+        verification.ClaimColumns(BucketType.USERNAMES, "username", SubjectType.USER, "id"),
+        verification.ClaimColumns(BucketType.EMAILS, "email", SubjectType.USER, "id"),
+    ],
+    updated_at="updated_at",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainClaim:
+    """A claim as plain Python has it."""
+
+    bucket_type: int
+    value: str
+    subject_type: int
+    subject_id: int
+    source_type: int
+    source_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRecord:
+    """A record as plain Python has it."""
+
+    claim: PlainClaim
+    updated_at: datetime
+
+
+PlainRow = tuple[int, str, str, datetime]
+
+
+@dataclass(frozen=True)
+class Page:
+    """Rows and records of one range, in each side's form."""
+
+    rows: list[PlainRow]
+    records: list[PlainRecord]
+    answer: bytes
+
+
+def ids(number: int) -> range:
+    """Return the keys of a page's rows."""
+    return range(number * ROWS_PER_PAGE + 1, (number + 1) * ROWS_PER_PAGE + 1)
+
+
+def batch(number: int) -> pa.RecordBatch:
+    """Return a page's rows as Arrow has them."""
+    keys = ids(number)
+    names = [f"user-{key}" for key in keys]
+    emails = [f"user-{key}@example.com" for key in keys]
+    changed = pa.array([OLD] * len(keys), pa.timestamp("us", "UTC"))
+    return pa.record_batch({"id": pa.array(keys), "username": names, "email": emails, "updated_at": changed})
+
+
+def page(number: int) -> Page:
+    """Return a page as plain Python has it, and its records as the server sends them."""
+    rows = [(key, f"user-{key}", f"user-{key}@example.com", OLD) for key in ids(number)]
+    records = [PlainRecord(claim, OLD) for row in rows for claim in claims(row)]
+    return Page(rows, records, b"".join(encoded(record) for record in records))
+
+
+def claims(row: PlainRow) -> Iterator[PlainClaim]:
+    """Return what a row claims."""
+    source_id = struct.pack(">Q", row[0])
+    yield PlainClaim(BucketType.USERNAMES, row[1], SubjectType.USER, row[0], SourceType.USERS, source_id)
+    yield PlainClaim(BucketType.EMAILS, row[2], SubjectType.USER, row[0], SourceType.USERS, source_id)
+
+
+def field(number: int, value: int | bytes) -> bytes:
+    """Encode a field of a message."""
+    if isinstance(value, bytes):
+        return varint(number << 3 | 2) + varint(len(value)) + value
+    return varint(number << 3) + varint(value)
+
+
+def varint(value: int) -> bytes:
+    """Encode an integer of a message."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def encoded(record: PlainRecord) -> bytes:
+    """Encode a record as a member of `ListRecordsResponse`, with all that a server says of it."""
+    claim = record.claim
+    bucket = field(1, claim.bucket_type) + field(2, claim.value.encode())
+    subject = field(1, claim.subject_type) + field(2, claim.subject_id)
+    source = field(1, claim.source_type) + field(2, claim.source_id)
+    metadata = field(1, bucket) + field(2, subject) + field(3, source)
+    at = field(1, int(record.updated_at.timestamp()))
+    uuid = field(1, b"01a1fefb-0383-7360-95c3-3b4e0d5dfab0")
+    return field(1, field(1, uuid) + field(2, metadata) + field(3, 1) + field(4, 1) + field(6, at) + field(7, at))
+
+
+class Plain:
+    """The algorithm in plain Python."""
+
+    def __init__(self) -> None:
+        self.differences = 0
+        self.threshold = NOW - RECENT
+
+    def compare(self, page: Page) -> None:
+        """Compare a page."""
+        by_bucket = {(one.claim.bucket_type, one.claim.value): one for one in page.records}
+        for row in page.rows:
+            if row[3] > self.threshold:
+                continue
+            for claim in claims(row):
+                record = by_bucket.pop((claim.bucket_type, claim.value), None)
+                if record is None or record.claim != claim:
+                    self.differences += 1
+        self.differences += sum(record.updated_at <= self.threshold for record in by_bucket.values())
+
+
+class Engine:
+    """The engine, driven as a job drives it: rows from a stream, records off the wire."""
+
+    def __init__(self, rows: pa.Table | pa.RecordBatchReader) -> None:
+        self.rows = verification.ArrowRows(rows, COLUMNS)
+        self.run = verification.Verification(
+            source_type=SourceType.USERS,
+            bucket_types=TYPES,
+            recent_within_seconds=RECENT.total_seconds(),
+            rows_per_page=ROWS_PER_PAGE,
+        )
+
+    def compare(self, page: Page) -> None:
+        """Compare a page."""
+        run = self.run
+        if isinstance(run.step(), verification.PageDone):
+            run.proceed()
+        step = run.step()
+        assert isinstance(step, verification.FindBound)  # noqa: S101
+        run.bound(self.rows.bound(step.after, step.rows))
+        run.encoded_records(page.answer, now=NOW)
+        run.arrow_rows(self.rows, now=NOW)
+
+    @property
+    def differences(self) -> int:
+        """How many there were."""
+        report = self.run.report()
+        return report.missing + report.different + report.extra
+
+
+def measure(make: Callable[[], Plain | Engine], pages: list[Page]) -> float:
+    """Return the seconds of the processor's that comparing takes."""
+    start = time.process_time()
+    subject = make()
+    for one in pages:
+        subject.compare(one)
+    seconds = time.process_time() - start
+    if subject.differences:
+        sys.exit(f"found {subject.differences} differences where there are none")
+    return seconds
+
+
+def compare(rows: int) -> dict[str, float]:
+    """Return the claims a second of both sides."""
+    pages = [page(number) for number in range(rows // ROWS_PER_PAGE)]
+    table = pa.Table.from_batches([batch(number) for number in range(len(pages))])
+    sides: dict[str, Callable[[], Plain | Engine]] = {"ours": lambda: Engine(table), "peer": Plain}
+    turns = [{name: measure(make, pages) for name, make in sides.items()} for _ in range(TURNS)]
+    return {name: 2 * rows / min(turn[name] for turn in turns) for name in sides}
+
+
+def scale(rows: int) -> dict[str, float]:
+    """Return the claims a second of two threads, each with a run of its own, and of one."""
+    answers, table = large_pages(rows)
+
+    def work() -> None:
+        run = verification.Verification(
+            source_type=SourceType.USERS, bucket_types=TYPES, recent_within_seconds=3600, rows_per_page=LARGE
+        )
+        source = verification.ArrowRows(table, COLUMNS)
+        for number, answer in enumerate(answers):
+            run.bound(source.bound(encode_source_id(number * LARGE) if number else b"", LARGE))
+            run.encoded_records(answer, now=NOW)
+            run.arrow_rows(source, now=NOW)
+            run.proceed()
+
+    def seconds(threads: int) -> float:
+        workers = [threading.Thread(target=work) for _ in range(threads)]
+        start = time.perf_counter()
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        return time.perf_counter() - start
+
+    turns = [(seconds(2), seconds(1)) for _ in range(TURNS)]
+    two, one = (min(turn[side] for turn in turns) for side in (0, 1))
+    return {"ours": 4 * rows / two, "peer": 2 * rows / one}
+
+
+LARGE = 20_000
+"""Rows of a page where threads are compared: work that is long beside a call."""
+
+
+def large_pages(rows: int) -> tuple[list[bytes], pa.Table]:
+    """Return answers of the server, and the table."""
+    small = LARGE // ROWS_PER_PAGE
+    answers = [
+        b"".join(page(number).answer for number in range(first, first + small))
+        for first in range(0, rows // ROWS_PER_PAGE, small)
+    ]
+    return answers, pa.Table.from_batches([batch(number) for number in range(rows // ROWS_PER_PAGE)])
+
+
+def memory(rows: int) -> float:
+    """Return the megabytes that comparing a stream took at its peak, with all that was loaded before."""
+    stream = pa.RecordBatchReader.from_batches(batch(0).schema, (batch(at) for at in range(rows // ROWS_PER_PAGE)))
+    engine = Engine(stream)
+    for number in range(rows // ROWS_PER_PAGE):
+        engine.compare(Page([], [], page(number).answer))
+    if engine.differences:
+        sys.exit(f"found {engine.differences} differences where there are none")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    """Measure what is asked for, and print it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one object")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="with two claims each")
+    parser.add_argument("what", choices=["plain", "threads", "memory"], nargs="?", default="plain")
+    arguments = parser.parse_args()
+    if arguments.what == "memory":
+        measured = {"ours": memory(arguments.rows), "peer": 300.0}
+    else:
+        measured = (compare if arguments.what == "plain" else scale)(arguments.rows)
+    measured["ratio"] = measured["ours"] / measured["peer"]
+    if arguments.json:
+        print(json.dumps(measured))  # noqa: T201
+    else:
+        print(*(f"{name:6} {number:14,.2f}" for name, number in measured.items()), sep="\n")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

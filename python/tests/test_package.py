@@ -1,0 +1,60 @@
+"""The wheel as people get it, and what it takes to run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parents[1] / "bench/verify.py"
+PROGRAM = """
+import leasehold
+assert leasehold.canonical_form(leasehold.BucketType.USERNAMES, "Alice") == "alice"
+run = leasehold.simulation.Simulation(seed=1)
+assert run.play(100) == 100
+print(leasehold.__file__)
+"""
+
+
+@pytest.fixture(scope="session")
+def wheel() -> Path:
+    """Find the wheel that `cargo xtask python` has built."""
+    directory = Path(os.environ.get("LEASEHOLD_WHEELS", Path(__file__).parents[2] / "target/python/wheels"))
+    (found,) = directory.glob("leasehold-*.whl")
+    return found
+
+
+def test_one_wheel_serves_every_version_of_python(wheel: Path) -> None:
+    assert "-cp310-abi3-" in wheel.name
+
+
+def test_the_wheel_has_types_and_no_tests(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"leasehold/py.typed", "leasehold/_native.pyi", "leasehold/_native.abi3.so"} <= set(names)
+    assert not [name for name in names if name.startswith(("tests", "bench")) or name.endswith((".rs", ".pyc"))]
+
+
+def test_the_wheel_runs_in_a_fresh_environment(wheel: Path, tmp_path: Path) -> None:
+    environment = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    python = environment / "bin/python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", wheel], check=True)
+    ended = subprocess.run([python, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert Path(ended.stdout.strip()).is_relative_to(environment)
+
+
+def measured_megabytes(rows: int) -> float:
+    command = [sys.executable, str(BENCH), "memory", "--rows", str(rows)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    return float(ended.stdout.split()[1].replace(",", ""))
+
+
+def test_memory_does_not_grow_with_the_rows() -> None:
+    few, many = measured_megabytes(10_000), measured_megabytes(50_000)
+    assert many < 300
+    assert many < few + 20

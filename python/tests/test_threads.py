@@ -1,0 +1,67 @@
+"""Other threads run while the engine works, and none gets into another's session."""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime, timezone
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import leasehold
+from leasehold import BucketType, SourceType, SubjectType, verification
+
+NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+USERNAME = verification.ClaimColumns(BucketType.USERNAMES, "name", SubjectType.USER, "id")
+COLUMNS = verification.TableColumns("id", [USERNAME])
+PATIENCE_SECONDS = 60
+
+
+class Turnstile:
+    """A stream that waits, in the middle of what the engine does, until another thread has run."""
+
+    def __init__(self) -> None:
+        self.is_asked = threading.Event()
+        self.may_go = threading.Event()
+        self.table = pa.table({"id": [1, 2], "name": ["a", "b"]})
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
+        reader = pa.RecordBatchReader.from_batches(self.table.schema, self.batches())
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def batches(self) -> Any:
+        self.is_asked.set()
+        assert self.may_go.wait(PATIENCE_SECONDS), "no other thread has run"
+        yield from self.table.to_batches()
+
+
+def test_other_threads_run_while_rows_are_read_and_none_gets_in() -> None:
+    turnstile = Turnstile()
+    rows = verification.ArrowRows(turnstile, COLUMNS)
+    found: list[bytes | None] = []
+    worker = threading.Thread(target=lambda: found.append(rows.bound(b"", 2)))
+    worker.start()
+    # Here the worker is within the extension: this thread runs all the same.
+    assert turnstile.is_asked.wait(PATIENCE_SECONDS)
+    with pytest.raises(leasehold.SessionInUseError):
+        rows.bound(b"", 1)
+    turnstile.may_go.set()
+    worker.join(PATIENCE_SECONDS)
+    assert found == [leasehold.encode_source_id(2)]
+
+
+def test_a_run_that_reads_is_closed_to_other_threads() -> None:
+    turnstile = Turnstile()
+    rows = verification.ArrowRows(turnstile, COLUMNS)
+    run = verification.Verification(source_type=SourceType.USERS, bucket_types=[BucketType.USERNAMES], recent_within_seconds=0)
+    run.bound(None)
+    run.records(leasehold.RecordPage((), False, NOW))
+    worker = threading.Thread(target=lambda: run.arrow_rows(rows, now=NOW))
+    worker.start()
+    assert turnstile.is_asked.wait(PATIENCE_SECONDS)
+    with pytest.raises(leasehold.SessionInUseError, match="make one a thread"):
+        run.step()
+    turnstile.may_go.set()
+    worker.join(PATIENCE_SECONDS)
+    assert isinstance(run.step(), verification.Update)

@@ -111,41 +111,52 @@ enum Field<'a> {
 }
 
 impl<'a> Fields<'a> {
+    // A record has some twenty fields: the calls would cost more than the fields.
+    #[inline(always)]
     fn field(&mut self) -> Result<(u32, Field<'a>), Malformed> {
         let key = self.varint()?;
         let number = u32::try_from(key >> 3).map_err(|_| Malformed)?;
-        let field = match WireType::try_from(key & 7)? {
-            WireType::Varint => Field::Varint(self.varint()?),
-            WireType::LengthDelimited => {
+        let field = match key & 7 {
+            0 => Field::Varint(self.varint()?),
+            2 => {
                 let length = usize::try_from(self.varint()?).map_err(|_| Malformed)?;
                 let split = self.0.split_at_checked(length);
                 let (bytes, rest) = split.ok_or(Malformed)?;
                 self.0 = rest;
                 Field::Bytes(bytes)
             }
-            other => {
-                skip_field(other, number, &mut self.0, DecodeContext::default())?;
-                Field::Other
-            }
+            other => self.skip(other, number)?,
         };
         Ok((number, field))
     }
-}
 
-impl Fields<'_> {
+    #[inline(always)]
     fn varint(&mut self) -> Result<u64, Malformed> {
-        // Nearly all of them are one byte long.
-        if let [byte @ 0..0x80, rest @ ..] = self.0 {
-            self.0 = rest;
-            return Ok(u64::from(*byte));
+        match self.0 {
+            // Nearly all of them are one byte long,
+            [byte @ 0..0x80, rest @ ..] => {
+                self.0 = rest;
+                Ok(u64::from(*byte))
+            }
+            _ => self.long_varint(),
         }
+    }
+
+    fn long_varint(&mut self) -> Result<u64, Malformed> {
         Ok(decode_varint(&mut self.0)?)
+    }
+
+    #[cold]
+    fn skip(&mut self, wire_type: u64, number: u32) -> Result<Field<'a>, Malformed> {
+        skip_field(WireType::try_from(wire_type)?, number, &mut self.0, DecodeContext::default())?;
+        Ok(Field::Other)
     }
 }
 
 impl<'a> Iterator for Fields<'a> {
     type Item = Result<(u32, Field<'a>), Malformed>;
 
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
             return None;

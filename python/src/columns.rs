@@ -125,6 +125,13 @@ impl Columns {
     /// They don't; see also [`id`](Self::id).
     pub(crate) fn last_in_order(&self, before: &SourceId) -> Result<SourceId, BadColumn> {
         let mut last = before.clone();
+        if let Keys::Integers(keys) = &self.keys
+            && keys.values().is_sorted_by(|one, other| one < other)
+            && self.rows > 0
+            && self.id(0)? > last
+        {
+            return self.id(self.rows - 1);
+        }
         for row in 0..self.rows {
             let id = self.id(row)?;
             if id <= last {
@@ -174,6 +181,7 @@ impl Columns {
 struct Claims {
     layout: ClaimLayout,
     values: Keys,
+    has_nulls: bool,
     subjects: Int64Array,
 }
 
@@ -188,11 +196,12 @@ impl Claims {
         let found = subjects.data_type();
         let subjects = integers(subjects, &layout.subject)?
             .ok_or_else(|| BadColumn::of_type(&layout.subject, "integers", found))?;
-        Ok(Self { layout: layout.clone(), values, subjects })
+        let has_nulls = values.array().null_count() > 0;
+        Ok(Self { layout: layout.clone(), values, has_nulls, subjects })
     }
 
     fn add(&self, row: usize, first: usize, rows: &mut Rows, decimal: &mut String) -> Result<(), BadColumn> {
-        if self.values.array().is_null(row) {
+        if self.has_nulls && self.values.array().is_null(row) {
             return Ok(());
         }
         let wrong =

@@ -28,14 +28,23 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
+    /// The one of this checkout.
     pub(crate) fn new() -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        Self { package: root.join("python"), home: target_directory(&root).join("python") }
+        let home = target_directory(&root).join("python");
+        // Programs are called in other directories.
+        let home = std::path::absolute(&home).unwrap_or(home);
+        Self { package: root.join("python"), home }
+    }
+
+    /// Where a program of the environment is.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.home.join("venv/bin").join(name)
     }
 
     /// A program of the environment, as it is called in `python`.
     pub(crate) fn program(&self, name: &str) -> Command {
-        let mut command = as_a_person(self.home.join("venv/bin").join(name));
+        let mut command = as_a_person(self.path(name));
         command.current_dir(&self.package);
         // What these keep for the next time stays in the build's directory, too.
         command.env("PIP_CACHE_DIR", self.home.join("pip")).env("PIP_DISABLE_PIP_VERSION_CHECK", "1");

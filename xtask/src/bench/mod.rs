@@ -18,6 +18,7 @@ mod script;
 mod server;
 mod simulation;
 mod ten_million;
+mod verify_python;
 mod verify_ruby_vs_plain;
 
 use std::os::unix::process::CommandExt;
@@ -108,6 +109,10 @@ enum Name {
     LeasesAfterMillion,
     /// Claims a second that a verification compares from Ruby, beside the algorithm in plain Ruby
     VerifyRubyVsPlain,
+    /// Claims a second that a verification compares from Python's Arrow tables, beside the algorithm in plain Python
+    VerifyPythonVsPlain,
+    /// The same on two threads, beside one
+    VerifyPythonThreads,
     /// Events a second that the simulation plays natively, each of them checked, beside the 500,000 asked for
     SimulationNative,
     /// The same through the wasm file in Node, put into words and kept, beside the 150,000 asked for
@@ -187,6 +192,8 @@ async fn measure(name: Name, context: &Context) -> Result<Row> {
         Name::Restart10m => Ok(context.ten_million().await?.restart_row()),
         Name::LeasesAfterMillion => million_leases::row().await,
         Name::VerifyRubyVsPlain => verify_ruby_vs_plain::row().await,
+        Name::VerifyPythonVsPlain => verify_python::vs_plain().await,
+        Name::VerifyPythonThreads => verify_python::threads().await,
         Name::SimulationNative => simulation::native().await,
         Name::SimulationNode => simulation::in_node().await,
     }

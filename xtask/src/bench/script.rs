@@ -1,5 +1,6 @@
 //! Measurements that other programs make.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -13,14 +14,14 @@ use crate::process::Group;
 ///
 /// # Errors
 /// When it cannot be started, or fails.
-pub(crate) async fn output(directory: &str, program: &str, arguments: &[&str]) -> Result<String> {
+pub(crate) async fn output(directory: &str, program: impl AsRef<OsStr>, arguments: &[&str]) -> Result<String> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(directory);
-    let mut command = as_a_person(program);
+    let mut command = as_a_person(&program);
     command.args(arguments).current_dir(directory).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut group = Group::start(&mut command)?;
     let mut output = String::new();
     let mut pipe = group.take_stdout().context("standard output is not piped")?;
     pipe.read_to_string(&mut output).await?;
-    ensure!(group.wait().await?.success(), "`{program} {}` failed", arguments.join(" "));
+    ensure!(group.wait().await?.success(), "`{} {}` failed", program.as_ref().display(), arguments.join(" "));
     Ok(output)
 }

@@ -4,7 +4,9 @@
 use std::sync::Mutex;
 
 use leasehold_bindings::verify::Step;
-use leasehold_bindings::{Catalogue, ClaimRequest, DetailedError, List, Refused, SourceId, Updated, Verification, wire};
+use leasehold_bindings::{
+    Catalogue, ClaimRequest, DetailedError, List, Refused, SourceId, Updated, Verification, wire,
+};
 use magnus::{Error, IntoValue, RArray, RModule, RString, Ruby, Value, function, method, prelude::*};
 
 use crate::columns;

@@ -1,0 +1,50 @@
+//! Claims compared with rows from Python: through the extension, beside the algorithm in plain Python, and two threads beside
+//! one (`python/bench/verify.py`).
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use super::row::{Better, Heading, Row};
+use super::script::output;
+use crate::needs;
+use crate::python::Environment;
+
+const VS_PLAIN: Heading =
+    Heading { name: "verify-python-vs-plain", unit: "claims/s", better: Better::Higher, target: 10.0 };
+const THREADS: Heading =
+    Heading { name: "verify-python-threads", unit: "claims/s", better: Better::Higher, target: 1.7 };
+
+/// What the script says.
+#[derive(Deserialize)]
+struct Measured {
+    ours: f64,
+    peer: f64,
+}
+
+/// The row of a million Arrow rows with two claims each.
+///
+/// # Errors
+/// When the package cannot be built, or finds differences where there are none.
+pub(crate) async fn vs_plain() -> Result<Row> {
+    let measured = measure("plain").await?;
+    Ok(VS_PLAIN.row(measured.ours, measured.peer))
+}
+
+/// The row of two threads, each with a run of its own; the peer is one of them alone.
+///
+/// # Errors
+/// See [`vs_plain`].
+pub(crate) async fn threads() -> Result<Row> {
+    let measured = measure("threads").await?;
+    Ok(THREADS.row(measured.ours, measured.peer))
+}
+
+async fn measure(what: &str) -> Result<Measured> {
+    needs::install(needs::FOR_PYTHON)?;
+    needs::install(needs::FOR_VENV)?;
+    let environment = Environment::new();
+    environment.prepare().await?;
+    environment.install("release").await?;
+    let measured = output("python", environment.path("python"), &["bench/verify.py", "--json", what]).await?;
+    serde_json::from_str(&measured).context("the script says something else")
+}

@@ -6,6 +6,7 @@ The functions are those of the server: written in Rust, called from Python.
 from leasehold import reconciliation, simulation, verification
 from leasehold.calls import canonical_form, check_batch, encode_source_id
 from leasehold.claims import (
+    Bucket,
     BucketType,
     Claim,
     Lease,
@@ -17,6 +18,7 @@ from leasehold.claims import (
     SourceType,
     Subject,
     SubjectType,
+    UserData,
 )
 from leasehold.errors import (
     BusyError,
@@ -29,12 +31,14 @@ from leasehold.errors import (
     ColumnTypeError,
     ColumnValueError,
     CommittedError,
+    DeadlineExceededError,
     DeniedError,
     Detail,
     ImpossibleError,
     InternalError,
     InvalidError,
     LeaseholdError,
+    MisconfiguredError,
     NotFoundError,
     NotOwnerError,
     OutOfTurnError,
@@ -50,6 +54,7 @@ from leasehold.errors import (
 from leasehold.service import ClaimsService
 
 __all__ = [
+    "Bucket",
     "BucketType",
     "BusyError",
     "ChangedError",
@@ -63,6 +68,7 @@ __all__ = [
     "ColumnTypeError",
     "ColumnValueError",
     "CommittedError",
+    "DeadlineExceededError",
     "DeniedError",
     "Detail",
     "ImpossibleError",
@@ -71,6 +77,7 @@ __all__ = [
     "Lease",
     "LeasePage",
     "LeaseholdError",
+    "MisconfiguredError",
     "NotFoundError",
     "NotOwnerError",
     "OutOfTurnError",
@@ -89,6 +96,7 @@ __all__ = [
     "TraceError",
     "UnauthenticatedError",
     "UnavailableError",
+    "UserData",
     "canonical_form",
     "check_batch",
     "encode_source_id",

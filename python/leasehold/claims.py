@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
 
+from typing_extensions import Self
+
+from leasehold import _native
 from leasehold.times import micros
 
 
@@ -90,6 +93,62 @@ class Source:
     source_type: int
     id: bytes
 
+    @classmethod
+    def of(cls, source_type: int, key: int | str) -> Self:
+        """Name a row by its primary key.
+
+        Parameters
+        ----------
+        source_type : int
+            A `SourceType`.
+        key : int or str
+            The key, as `encode_source_id` takes it.
+
+        Raises
+        ------
+        InvalidError
+            The key is negative, empty, or longer than 128 bytes.
+
+        Examples
+        --------
+        >>> from leasehold import Source, SourceType
+        >>> Source.of(SourceType.USERS, 7).id.hex()
+        '0000000000000007'
+        """
+        return cls(source_type, _native.encode_source_id(key))
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """What must be unique.
+
+    Attributes
+    ----------
+    bucket_type : int
+        A `BucketType`.
+    value : str
+        The value, in any spelling.
+    """
+
+    bucket_type: int
+    value: str
+
+
+@dataclass(frozen=True)
+class UserData:
+    """What a cell attaches to a claim and gets back unread.
+
+    Attributes
+    ----------
+    type_url : str
+        Names the type of the value.
+    value : bytes
+        The value.
+    """
+
+    type_url: str
+    value: bytes
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -105,12 +164,20 @@ class Claim:
         Whom it is for.
     source : Source or None
         The row that it comes out of. A destroy that names one is refused where the claim has moved to another row.
+    user_data : UserData or None
+        What the cell attaches to it.
     """
 
     bucket_type: int
     bucket_value: str
     subject: Subject | None = None
     source: Source | None = None
+    user_data: UserData | None = None
+
+    @property
+    def bucket(self) -> Bucket:
+        """What is claimed."""
+        return Bucket(self.bucket_type, self.bucket_value)
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,14 @@ __all__ = [
     "ColumnTypeError",
     "ColumnValueError",
     "CommittedError",
+    "DeadlineExceededError",
     "DeniedError",
     "Detail",
     "ImpossibleError",
     "InternalError",
     "InvalidError",
     "LeaseholdError",
+    "MisconfiguredError",
     "NotFoundError",
     "NotOwnerError",
     "OutOfTurnError",
@@ -84,6 +86,15 @@ class LeaseholdError(Exception):
     metadata : mapping of str to str, optional
         More for machines: the limit that was passed, for example.
 
+    Attributes
+    ----------
+    outcome_is_unknown : bool
+        Whether a request to a service may have taken effect although it failed: no answer came.
+    idempotency_key : str or None
+        The name of the begin that failed: begun again under it, the same update gets the same lease.
+    lease_uuid : str or None
+        The lease that could not be settled.
+
     Examples
     --------
     >>> import leasehold
@@ -112,6 +123,9 @@ class LeaseholdError(Exception):
         self.details: Final = tuple(details)
         self.retry_after_seconds: Final = retry_after_seconds
         self.metadata: Final = dict(metadata)
+        self.outcome_is_unknown: bool = False
+        self.idempotency_key: str | None = None
+        self.lease_uuid: str | None = None
 
     @property
     def number(self) -> int:
@@ -120,7 +134,8 @@ class LeaseholdError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         state = (type(self), self.message, self.code, self.details, self.retry_after_seconds, self.metadata)
-        return _restore, state
+        outcome = {name: getattr(self, name) for name in ("outcome_is_unknown", "idempotency_key", "lease_uuid")}
+        return _restore, state, outcome
 
 
 class InvalidError(LeaseholdError):
@@ -157,6 +172,23 @@ class CommittedError(LeaseholdError):
     """The lease to roll back was committed."""
 
 
+class MisconfiguredError(LeaseholdError, ValueError):
+    """It can't work as it is set up; nothing was done."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "MISCONFIGURED",
+        details: Iterable[Detail] = (),
+        retry_after_seconds: float | None = None,
+        metadata: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(
+            message, code=code, details=details, retry_after_seconds=retry_after_seconds, metadata=metadata
+        )
+
+
 class UnauthenticatedError(LeaseholdError):
     """No certificate says who calls."""
 
@@ -173,6 +205,12 @@ class OverloadedError(LeaseholdError):
 
 class UnavailableError(LeaseholdError):
     """The service can't be reached, or its store is down. Whether the request took effect is unknown."""
+
+    is_temporary = True
+
+
+class DeadlineExceededError(LeaseholdError):
+    """No answer came in time. Whether the request took effect is unknown."""
 
     is_temporary = True
 

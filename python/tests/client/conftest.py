@@ -1,0 +1,53 @@
+"""Servers on both stores, and both clients to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.certificates import Authority
+from support.claims_server import ClaimsServer
+from support.postgres_cluster import PostgresCluster
+from support.tcp_proxy import TcpProxy
+
+from leasehold.client import Client
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[PostgresCluster]:
+    with PostgresCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["embedded", "postgres"])
+def server(request: pytest.FixtureRequest) -> Iterator[ClaimsServer]:
+    """Start a server for each test, over either store."""
+    on_postgres = request.param == "postgres"
+    store = request.getfixturevalue("cluster").create_database() if on_postgres else None
+    with ClaimsServer(store=store) as server:
+        yield server
+
+
+@pytest.fixture
+def embedded() -> Iterator[ClaimsServer]:
+    """Start a server for what no store has a part in."""
+    with ClaimsServer() as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: ClaimsServer) -> Iterator[Client]:
+    with Client(server.url, cell_id=1) as client:
+        yield client
+
+
+@pytest.fixture
+def proxy(embedded: ClaimsServer) -> Iterator[TcpProxy]:
+    with TcpProxy(embedded.address) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)

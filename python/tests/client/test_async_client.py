@@ -1,0 +1,195 @@
+"""The client that awaits, on the real server over both stores."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import pytest
+from support.certificates import Authority
+from support.claims import bucket, username
+from support.claims_server import ClaimsServer
+from support.tcp_proxy import TcpProxy
+from support.waiting import wait_for
+
+from leasehold import BucketType, LeaseholdError, SourceType, errors
+from leasehold.client import AsyncClient, AsyncUpdate, Client, Retry, Tls
+
+USERS = (SourceType.USERS, [BucketType.USERNAMES])
+
+
+class LocalError(Exception):
+    """Something of the caller's own."""
+
+
+def run(server: str, play: Callable[[AsyncClient], Awaitable[None]], retry: Retry | None = None) -> None:
+    async def main() -> None:
+        async with AsyncClient(server, cell_id=1, retry=retry) as client:
+            await play(client)
+
+    asyncio.run(main())
+
+
+async def refusal(call: Awaitable[object]) -> LeaseholdError:
+    try:
+        await call
+    except LeaseholdError as error:
+        return error
+    raise AssertionError("nothing was refused")
+
+
+def fails_within(update: AsyncUpdate) -> None:
+    with update.local_commit():
+        raise LocalError
+
+
+async def outstanding(client: AsyncClient) -> list[str]:
+    return [lease.uuid async for lease in client.leases()]
+
+
+def test_b20_begins_settles_and_reads_as_the_other_client_does(server: ClaimsServer) -> None:
+    async def play(client: AsyncClient) -> None:
+        kept, gone = await asyncio.gather(client.begin([username("Alice")]), client.begin([username("bob")]))
+        assert sorted(await outstanding(client)) == sorted([kept.uuid, gone.uuid])
+        await asyncio.gather(client.commit(kept.uuid), client.rollback(gone.uuid))
+        assert await outstanding(client) == []
+        assert [record.claim async for record in client.records(*USERS)] == [username("Alice")]
+        assert (await client.get(bucket("alice"))).record.cell_id == 1
+        first, second = await client.cells()
+        assert (await client.classify(bucket("alice"))).address == first.address
+        assert (await client.classify_session(second.session_prefix)).address == second.address
+        assert (await client.classify_cell(2)).address == second.address
+        assert (await client.classify_first_cell()).address == first.address
+        taken = await refusal(client.begin([username("free"), username("ALICE")]))
+        assert [(one.list, one.position, one.code) for one in taken.details] == [("creates", 1, "CLAIM_TAKEN")]
+
+    run(server.url, play)
+
+
+def test_b31_b32_pages_come_one_after_the_other(server: ClaimsServer) -> None:
+    async def play(client: AsyncClient) -> None:
+        begun = [(await client.begin([username(f"busy{n}")])).uuid for n in range(3)]
+        pages = [page async for page in client.lease_pages(limit=2)]
+        assert [lease.uuid for page in pages for lease in page.leases] == begun
+        names = [f"user{key:04}" for key in range(1, 2501)]
+        for start in range(0, len(names), 500):
+            batch = [username(name, start + at + 1) for at, name in enumerate(names[start : start + 500])]
+            async with client.update(creates=batch):
+                pass
+        assert len([page async for page in client.record_pages(*USERS)]) > 1
+        seen = [record.claim.bucket_value async for record in client.records(*USERS)]
+        assert [name for name in seen if name.startswith("user")] == names
+
+    run(server.url, play)
+
+
+def test_a_block_is_committed_or_rolled_back(server: ClaimsServer) -> None:
+    async def play(client: AsyncClient) -> None:
+        async with client.update(creates=[username("alice")]) as lease:
+            assert await outstanding(client) == [lease.uuid]
+        with pytest.raises(LocalError):
+            async with client.update(creates=[username("bob")]):
+                raise LocalError
+        assert await outstanding(client) == []
+        update = client.update(creates=[username("carol")])
+        with pytest.raises(LocalError):
+            async with update:
+                fails_within(update)
+        assert await outstanding(client) == [update.uuid]
+        assert [record.claim.bucket_value async for record in client.records(*USERS)] == ["alice", "carol"]
+
+    run(server.url, play)
+
+
+def test_a_block_that_is_cancelled_is_rolled_back(server: ClaimsServer) -> None:
+    async def play(client: AsyncClient) -> None:
+        inside = asyncio.Event()
+
+        async def save() -> None:
+            async with client.update(creates=[username("alice")]):
+                inside.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(save())
+        await inside.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await outstanding(client) == []
+
+    run(server.url, play)
+
+
+def test_a_begin_that_is_cancelled_is_taken_back(embedded: ClaimsServer, proxy: TcpProxy) -> None:
+    async def play(client: AsyncClient) -> None:
+        await client.cells()
+        proxy.hold_answers()
+
+        async def save() -> None:
+            async with client.update(creates=[username("alice")], timeout_seconds=30):
+                raise AssertionError("the block must not run")
+
+        task = asyncio.create_task(save())
+        with Client(embedded.url, cell_id=1) as direct:
+            await asyncio.to_thread(wait_for, "the lease", lambda: list(direct.leases()))
+            task.cancel()
+            proxy.release_answers()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert list(direct.leases()) == []
+
+    run(f"http://{proxy.address}", play)
+
+
+def test_b09_the_second_try_gets_the_lease_of_the_first(embedded: ClaimsServer, proxy: TcpProxy) -> None:
+    async def play(client: AsyncClient) -> None:
+        await client.cells(timeout_seconds=30)
+        with Client(embedded.url, cell_id=1) as direct:
+            proxy.cut_next_answer(lambda: wait_for("the first try's lease", lambda: list(direct.leases())))
+            lease = await client.begin([username("alice")])
+            assert [one.uuid for one in direct.leases()] == [lease.uuid]
+
+    run(f"http://{proxy.address}", play, Retry(attempts=2, attempt_timeout_seconds=5.0, backoff_seconds=0.01))
+
+
+def test_a_deadline_ends_a_call_and_a_dead_server_another(server: ClaimsServer) -> None:
+    async def play(client: AsyncClient) -> None:
+        lease = await client.begin([username("alice")])
+        server.kill()
+        error = await refusal(client.commit(lease.uuid))
+        assert isinstance(error, errors.UnavailableError)
+        assert (error.lease_uuid, error.outcome_is_unknown) == (lease.uuid, True)
+
+    run(server.url, play, Retry(attempts=1))
+
+
+def test_the_time_of_a_call_bounds_all_of_its_tries(proxy: TcpProxy) -> None:
+    async def play(client: AsyncClient) -> None:
+        await client.cells(timeout_seconds=30)
+        proxy.hold_answers()
+        start = time.monotonic()
+        error = await refusal(client.begin([username("alice")], timeout_seconds=0.7, idempotency_key="mine"))
+        assert isinstance(error, errors.DeadlineExceededError)
+        assert time.monotonic() - start < 3
+        assert (error.outcome_is_unknown, error.idempotency_key) == (True, "mine")
+
+    run(f"http://{proxy.address}", play, Retry(attempts=100, attempt_timeout_seconds=0.2, backoff_seconds=0.01))
+
+
+def test_certificates_are_those_of_the_other_client(authority: Authority) -> None:
+    files = authority.cell(1)
+    with ClaimsServer(tls=authority.server()) as server:
+        tls = Tls(files.ca, files.certificate, files.key)
+
+        async def main() -> None:
+            async with AsyncClient(server.url, cell_id=1, tls=tls) as client:
+                async with client.update(creates=[username("alice")]):
+                    pass
+                assert isinstance(await refusal(client.get(bucket("alice"))), errors.DeniedError)
+
+        asyncio.run(main())
+    wrong = partial(AsyncClient, "https://127.0.0.1:1")
+    with pytest.raises(errors.MisconfiguredError):
+        wrong()

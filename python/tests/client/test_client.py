@@ -1,0 +1,194 @@
+"""The client that waits, on the real server over both stores."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from support.claims import bucket, refusal, username
+from support.claims_server import ClaimsServer
+
+from leasehold import BucketType, Claim, SourceType, UserData, encode_source_id, errors
+from leasehold.client import Client
+from leasehold.errors import LeaseholdError
+from leasehold.records import RecordStatus
+
+USERS = (SourceType.USERS, [BucketType.USERNAMES])
+
+
+def other_cell(server: ClaimsServer) -> Client:
+    return Client(server.url, cell_id=2)
+
+
+def test_b20_b13_b32_begins_commits_and_reads_back_what_a_cell_claims(client: Client) -> None:
+    claim = username("Alice")
+    lease = client.begin([claim])
+    assert lease.fence >= 1
+    assert [one.uuid for one in client.leases()] == [lease.uuid]
+
+    client.commit(lease.uuid)
+    assert list(client.leases()) == []
+    page = client.list_records(*USERS)
+    assert [record.claim for record in page.records] == [claim]
+    assert not page.is_truncated
+    assert abs(page.server_time - datetime.now(timezone.utc)) < timedelta(minutes=10)
+
+    found = client.get(bucket("ALICE"))
+    assert (found.record.cell_id, found.record.status, found.record.lease_uuid) == (1, RecordStatus.ACTIVE, None)
+    assert found.cell is not None
+    assert found.cell.name == "cell-1"
+
+    later = client.begin(destroys=[Claim(claim.bucket_type, "alice")])
+    assert later.fence > lease.fence
+    client.commit(later.uuid)
+    assert isinstance(refusal(lambda: client.get(bucket("alice"))), errors.NotFoundError)
+
+
+def test_b21_rolls_back(client: Client, server: ClaimsServer) -> None:
+    lease = client.begin([username("alice")])
+    client.rollback(lease.uuid)
+    assert list(client.leases()) == []
+    with other_cell(server) as other:
+        other.begin([username("alice")])
+
+
+def test_b10_names_every_offending_claim(client: Client, server: ClaimsServer) -> None:
+    with other_cell(server) as other:
+        with other.update(creates=[username("taken"), username("theirs")]):
+            pass
+        other.begin([username("busy")])
+    creates = [username("free"), username("Taken"), username("BUSY")]
+
+    error = refusal(lambda: client.begin(creates, [username("absent"), username("theirs")]))
+    assert isinstance(error, errors.NotOwnerError)
+    assert (error.code, error.number) == ("NOT_OWNER", 6)
+    assert [(one.list, one.position, one.bucket_type, one.code, one.number) for one in error.details] == [
+        ("creates", 1, 4, "CLAIM_TAKEN", 9),
+        ("creates", 2, 4, "CLAIM_BUSY", 12),
+        ("destroys", 0, 4, "CLAIM_NOT_FOUND", 10),
+        ("destroys", 1, 4, "NOT_OWNER", 6),
+    ]
+
+
+def test_each_code_has_its_class(client: Client, server: ClaimsServer) -> None:
+    held = username("held", 7)
+    with client.update(creates=[held]):
+        pass
+    busy = client.begin([username("busy")]).uuid
+    gone = client.begin([username("gone")]).uuid
+    client.rollback(gone)
+    kept = client.begin([username("kept")]).uuid
+    client.commit(kept)
+    with other_cell(server) as other:
+        cases: list[tuple[type[LeaseholdError], LeaseholdError]] = [
+            (errors.TakenError, refusal(lambda: client.begin([held]))),
+            (errors.BusyError, refusal(lambda: client.begin([username("busy")]))),
+            (errors.ChangedError, refusal(lambda: client.begin(destroys=[username("held", 8)]))),
+            (errors.NotFoundError, refusal(lambda: client.begin(destroys=[username("absent")]))),
+            (errors.NotOwnerError, refusal(lambda: other.commit(busy))),
+            (errors.InvalidError, refusal(lambda: client.begin([username("two words")]))),
+            (errors.InvalidError, refusal(client.begin)),
+            (errors.RolledBackError, refusal(lambda: client.commit(gone))),
+            (errors.CommittedError, refusal(lambda: client.rollback(kept))),
+        ]
+    assert [type(error) for _, error in cases] == [expected for expected, _ in cases]
+    assert all(error.number > 0 and not error.outcome_is_unknown for _, error in cases)
+
+
+def test_b03_says_when_to_try_again_where_that_can_help_and_only_there(client: Client, server: ClaimsServer) -> None:
+    client.begin([username("alice")])
+    with other_cell(server) as other:
+        busy = refusal(lambda: other.begin([username("alice")]))
+    assert busy.is_temporary
+    assert (busy.retry_after_seconds or 0) > 0
+    invalid = refusal(lambda: client.begin([username("two words")]))
+    assert not invalid.is_temporary
+    assert invalid.retry_after_seconds is None
+
+
+def test_b11_a_limit_that_is_passed_is_told_with_its_figures(client: Client) -> None:
+    error = refusal(lambda: client.begin([username("x" * 1025)]))
+    assert (error.code, error.metadata["limit"], error.metadata["actual"]) == (
+        "LIMIT_EXCEEDED",
+        "bucket_value_bytes",
+        "1025",
+    )
+
+
+def test_b09_one_key_is_one_begin(client: Client) -> None:
+    first = client.begin([username("alice")], idempotency_key="mine")
+    assert client.begin([username("alice")], idempotency_key="mine") == first
+    error = refusal(lambda: client.begin([username("bob")], idempotency_key="mine"))
+    assert (error.code, error.idempotency_key) == ("IDEMPOTENCY_KEY_REUSED", "mine")
+
+
+def test_user_data_and_types_of_tomorrow_come_back_as_they_went(client: Client) -> None:
+    claim = Claim(
+        BucketType.USERNAMES,
+        "alice",
+        username("alice").subject,
+        username("alice").source,
+        UserData("type.example.com/of.Tomorrow", b"\x00\x01"),
+    )
+    with client.update(creates=[claim]):
+        pass
+    assert client.get(claim.bucket).record.claim == claim
+
+
+@pytest.mark.parametrize("value", ["secret", None, 1.5])
+def test_what_does_not_fit_into_a_message_is_named_by_position_without_the_value(client: Client, value: object) -> None:
+    subject = username("alice").subject
+    wrong = username("alice")
+    object.__setattr__(subject, "id", value)
+    object.__setattr__(wrong, "subject", subject)
+    error = refusal(lambda: client.begin([username("bob"), wrong]))
+    if value is None:
+        # proto3 has no way to say so: it is an id of 0, which the server refuses.
+        assert error.code == "INVALID_UPDATE"
+        return
+    assert isinstance(error, errors.InvalidError)
+    assert [(one.list, one.position, one.code) for one in error.details] == [("creates", 1, "INVALID_UPDATE")]
+    assert str(value) not in str(error)
+
+
+def test_b31_pages_through_leases_with_the_servers_cursor(client: Client) -> None:
+    begun = [client.begin([username(f"user{n}")]).uuid for n in range(5)]
+    pages = list(client.lease_pages(limit=2))
+    assert [len(page.leases) for page in pages] == [2, 2, 1]
+    assert [lease.uuid for page in pages for lease in page.leases] == begun
+    assert list(client.leases(created_after=datetime.now(timezone.utc) + timedelta(minutes=1))) == []
+    assert refusal(lambda: client.list_leases(cursor="nonsense")).code == "INVALID_UPDATE"
+    assert "time zone" in str(refusal(lambda: client.list_leases(created_after=datetime(2026, 1, 1))))  # noqa: DTZ001
+
+
+def test_b32_pages_through_records_without_splitting_or_losing_one(client: Client) -> None:
+    names = [f"user{key:04}" for key in range(1, 2501)]
+    for start in range(0, len(names), 500):
+        batch = [username(name, start + at + 1) for at, name in enumerate(names[start : start + 500])]
+        with client.update(creates=batch):
+            pass
+    assert len(list(client.record_pages(*USERS))) > 1
+    assert [record.claim.bucket_value for record in client.records(*USERS)] == names
+    part = client.records(*USERS, after=encode_source_id(10), upto=encode_source_id(12))
+    assert [record.claim.bucket_value for record in part] == ["user0011", "user0012"]
+
+
+def test_b30_classifies_by_claims_sessions_and_cells(client: Client) -> None:
+    with client.update(creates=[username("Alice")]):
+        pass
+    first, second = client.cells()
+    found = client.classify(bucket("nobody"), bucket("ALICE"))
+    assert (found.address, found.matched) == (first.address, bucket("ALICE"))
+    assert client.classify_session(second.session_prefix).address == second.address
+    assert client.classify_cell(2).address == second.address
+    assert client.classify_first_cell().address == first.address
+    assert isinstance(refusal(lambda: client.classify(bucket("nobody"))), errors.NotFoundError)
+    assert refusal(lambda: client.classify(Claim(14, "x").bucket)).code == "INVALID_UPDATE"
+    assert "integer" in str(refusal(lambda: client.classify(Claim(BucketType.USER_IDS, "x").bucket)))
+    assert isinstance(refusal(lambda: client.classify(Claim(BucketType.USER_IDS, "7").bucket)), errors.NotFoundError)
+
+
+def test_a_client_without_a_cell_says_so(server: ClaimsServer) -> None:
+    with Client(server.url) as client:
+        assert "`cell_id`" in str(refusal(lambda: client.begin([username("alice")])))
+        assert len(client.cells()) == 2

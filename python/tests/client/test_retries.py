@@ -1,0 +1,134 @@
+"""What becomes of calls whose answers get lost, on the real server behind a proxy."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from support.claims import refusal, username
+from support.claims_server import ClaimsServer
+from support.tcp_proxy import TcpProxy
+from support.waiting import wait_for
+
+from leasehold import errors
+from leasehold.client import Client, Retry
+from leasehold.records import Lease
+
+PATIENT = Retry(attempts=2, attempt_timeout_seconds=5.0, backoff_seconds=0.01)
+HASTY = Retry(attempts=2, attempt_timeout_seconds=0.3, backoff_seconds=0.01)
+
+
+@pytest.fixture
+def direct(embedded: ClaimsServer) -> Iterator[Client]:
+    with Client(embedded.url, cell_id=1) as client:
+        yield client
+
+
+def proxied(proxy: TcpProxy, retry: Retry) -> Client:
+    client = Client(f"http://{proxy.address}", cell_id=1, retry=retry)
+    # Connects, so that the next answer is that of the call.
+    client.cells(timeout_seconds=30)
+    return client
+
+
+def begun(client: Client) -> list[str]:
+    return [lease.uuid for lease in client.leases()]
+
+
+def test_b09_the_second_try_gets_the_lease_of_the_first_where_the_connection_was_cut(
+    direct: Client, proxy: TcpProxy
+) -> None:
+    with proxied(proxy, PATIENT) as client:
+        proxy.cut_next_answer(lambda: wait_for("the first try's lease", lambda: begun(direct)))
+        lease = client.begin([username("alice")])
+    assert begun(direct) == [lease.uuid]
+    assert lease.fence == 1
+
+
+def test_b09_the_second_try_gets_the_lease_of_the_first_where_the_answer_came_too_late(
+    direct: Client, proxy: TcpProxy
+) -> None:
+    leases: list[Lease] = []
+    with proxied(proxy, Retry(attempts=2, attempt_timeout_seconds=2.0, backoff_seconds=0.01)) as client:
+        proxy.hold_answers()
+        caller = threading.Thread(target=lambda: leases.append(client.begin([username("alice")])))
+        caller.start()
+        wait_for("the first try's lease", lambda: begun(direct))
+        sent = proxy.client_bytes
+        wait_for("the second try", lambda: proxy.client_bytes > sent)
+        proxy.release_answers()
+        caller.join()
+    assert begun(direct) == [lease.uuid for lease in leases]
+
+
+def test_gives_up_after_its_tries_each_within_its_time(embedded: ClaimsServer, proxy: TcpProxy) -> None:
+    with proxied(proxy, HASTY) as client:
+        proxy.hold_answers()
+        start = time.monotonic()
+        name = str(uuid.uuid4())
+        error = refusal(lambda: client.commit(name))
+        elapsed = time.monotonic() - start
+    assert isinstance(error, errors.DeadlineExceededError)
+    assert 0.55 < elapsed < 3
+    assert (error.outcome_is_unknown, error.lease_uuid, error.is_temporary) == (True, name, True)
+    assert embedded.address
+
+
+def test_the_time_of_a_call_bounds_all_of_its_tries(proxy: TcpProxy) -> None:
+    many = Retry(attempts=100, attempt_timeout_seconds=0.2, backoff_seconds=0.01)
+    with proxied(proxy, many) as client:
+        proxy.hold_answers()
+        start = time.monotonic()
+        error = refusal(lambda: client.begin([username("alice")], timeout_seconds=0.7, idempotency_key="mine"))
+        elapsed = time.monotonic() - start
+    assert isinstance(error, errors.DeadlineExceededError)
+    assert elapsed < 3
+    assert (error.outcome_is_unknown, error.idempotency_key) == (True, "mine")
+
+
+def test_what_is_refused_is_not_tried_again(direct: Client, proxy: TcpProxy) -> None:
+    direct.begin([username("alice")])
+    many = Retry(attempts=100, backoff_seconds=30.0, max_backoff_seconds=30.0)
+    with proxied(proxy, many) as client:
+        start = time.monotonic()
+        assert isinstance(refusal(lambda: client.begin([username("alice")])), errors.BusyError)
+        assert isinstance(refusal(lambda: client.begin([username("no name")])), errors.InvalidError)
+        assert time.monotonic() - start < 10
+
+
+def test_a_server_that_was_killed_keeps_what_it_has_begun(server: ClaimsServer) -> None:
+    with Client(server.url, cell_id=1) as client:
+        lease = client.begin([username("alice")], idempotency_key="mine")
+        server.kill()
+        error = refusal(lambda: client.commit(lease.uuid))
+        assert isinstance(error, errors.UnavailableError)
+        assert error.outcome_is_unknown
+        server.start()
+        patient = Client(server.url, cell_id=1, retry=Retry(attempts=100))
+        assert patient.begin([username("alice")], idempotency_key="mine", timeout_seconds=30) == lease
+        patient.commit(lease.uuid)
+        patient.close()
+
+
+def test_a_try_that_finds_no_server_is_followed_by_one_that_does(server: ClaimsServer) -> None:
+    with Client(server.url, cell_id=1, retry=Retry(attempts=1000), timeout_seconds=60) as client:
+        client.cells()
+        server.kill()
+        leases: list[Lease] = []
+        caller = threading.Thread(target=lambda: leases.append(client.begin([username("alice")])))
+        caller.start()
+        server.start()
+        caller.join()
+        assert begun(client) == [lease.uuid for lease in leases]
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
+def test_a_time_that_cannot_be_waited_for_is_refused(seconds: float) -> None:
+    with Client() as client:
+        assert "`timeout_seconds`" in str(refusal(lambda: client.cells(timeout_seconds=seconds)))
+    assert "`timeout_seconds`" in str(refusal(lambda: Client(timeout_seconds=seconds)))
+    assert "`backoff_seconds`" in str(refusal(lambda: Retry(backoff_seconds=seconds)))
+    assert "`attempts`" in str(refusal(lambda: Retry(attempts=0)))

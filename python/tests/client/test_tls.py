@@ -1,0 +1,121 @@
+"""Who calls is who the certificate says, and without certificates there is no connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.certificates import Authority, Files
+from support.claims import bucket, refusal, username
+from support.claims_server import ClaimsServer
+
+from leasehold import errors
+from leasehold.client import Client, Retry, Tls
+
+
+def tls(files: Files) -> Tls:
+    return Tls(ca=files.ca, certificate=files.certificate, key=files.key)
+
+
+@pytest.fixture
+def guarded(authority: Authority) -> Iterator[ClaimsServer]:
+    with ClaimsServer(tls=authority.server()) as server:
+        yield server
+
+
+def test_a_cell_claims_with_its_certificate_and_for_itself_only(guarded: ClaimsServer, authority: Authority) -> None:
+    with Client(guarded.url, cell_id=1, tls=tls(authority.cell(1))) as client:
+        with client.update(creates=[username("alice")]):
+            pass
+        assert client.classify(bucket("alice")).address == "https://cell-1.example.com"
+        denied = refusal(lambda: client.get(bucket("alice")))
+    assert (type(denied), denied.code) == (errors.DeniedError, "RULE_DENIED")
+    with Client(guarded.url, cell_id=2, tls=tls(authority.cell(1))) as impostor:
+        assert isinstance(refusal(lambda: impostor.begin([username("bob")])), errors.DeniedError)
+        assert isinstance(refusal(lambda: list(impostor.leases())), errors.DeniedError)
+    with Client(guarded.url, tls=tls(authority.admin())) as admin:
+        assert admin.get(bucket("alice")).record.cell_id == 1
+    with Client(guarded.url, tls=tls(authority.router())) as router:
+        assert router.classify(bucket("alice")).matched == bucket("alice")
+
+
+def test_a_certificate_without_a_role_says_nothing_about_who_calls(guarded: ClaimsServer, authority: Authority) -> None:
+    with Client(guarded.url, tls=tls(authority.stranger())) as client:
+        error = refusal(client.cells)
+    assert (type(error), error.code) == (errors.UnauthenticatedError, "NO_IDENTITY")
+
+
+@pytest.mark.parametrize("name", ["another authority", "another host", "no encryption"])
+def test_a_server_that_cannot_be_trusted_is_not_spoken_to_and_not_tried_again(
+    name: str, authority: Authority, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    other = Authority(tmp_path / "other")
+    # It trusts our callers, so that only what the client checks is left.
+    presented = {"another authority": other.server(), "another host": authority.stranger()}.get(name)
+    accepted = Files(authority.ca, presented.certificate, presented.key) if presented else None
+    patient = Retry(attempts=1000, backoff_seconds=30.0, max_backoff_seconds=30.0)
+    with ClaimsServer(tls=accepted) as server:
+        url = f"https://{server.address}"
+        with Client(url, cell_id=1, tls=tls(authority.cell(1)), retry=patient, timeout_seconds=60) as client:
+            error = refusal(lambda: client.begin([username("alice")]))
+    assert isinstance(error, errors.MisconfiguredError)
+    assert (error.code, "`tls.ca`" in str(error)) == ("TLS_REFUSED", True)
+
+
+@pytest.mark.parametrize("server", ["http://claims.example.com:7171", "http://10.0.0.1:7171", "claims.example.com"])
+def test_nobody_is_spoken_to_in_the_clear_but_this_machine(server: str) -> None:
+    assert "https://" in str(refusal(lambda: Client(server)))
+    Client(server, allow_plaintext=True).close()
+
+
+@pytest.mark.parametrize("server", ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost", "127.1.2.3:1"])
+def test_this_machine_is(server: str) -> None:
+    Client(server).close()
+
+
+@pytest.mark.parametrize(
+    "server", ["", "http://", "ftp://localhost", "http://localhost/path", "http://me@localhost", "not a host", "a:b:c"]
+)
+def test_nonsense_is_no_address(server: str) -> None:
+    assert "http://HOST:PORT" in str(refusal(lambda: Client(server)))
+
+
+def test_certificates_are_never_left_unused(authority: Authority) -> None:
+    assert "https://" in str(refusal(lambda: Client("http://127.0.0.1:1", tls=tls(authority.cell(1)))))
+    assert "`tls`" in str(refusal(lambda: Client("https://127.0.0.1:1")))
+    assert Client("127.0.0.1:1", tls=tls(authority.cell(1)))._endpoint.credentials is not None
+
+
+@pytest.mark.parametrize("name", ["ca", "certificate", "key"])
+def test_a_file_that_cannot_be_used_is_named(name: str, authority: Authority, tmp_path: Path) -> None:
+    good = authority.cell(1)
+    (tmp_path / "rubbish.pem").write_text("rubbish")
+    for wrong in (tmp_path / "absent.pem", tmp_path, tmp_path / "rubbish.pem"):
+        files = {"ca": good.ca, "certificate": good.certificate, "key": good.key, name: wrong}
+        error = refusal(lambda files=files: Client("https://localhost:1", tls=Tls(**files)))  # type: ignore[misc]
+        assert isinstance(error, errors.MisconfiguredError)
+        assert isinstance(error, ValueError)
+        assert f"`{wrong}`" in str(error)
+        assert f"`tls.{name}`" in str(error)
+
+
+def test_a_key_of_another_certificate_is_refused(authority: Authority) -> None:
+    files = Tls(authority.ca, authority.cell(1).certificate, authority.cell(2).key)
+    assert "is not the key of" in str(refusal(lambda: Client("https://localhost:1", tls=files)))
+
+
+def test_the_environment_is_all_of_it_or_none(guarded: ClaimsServer, authority: Authority) -> None:
+    files = authority.cell(1)
+    variables = {
+        "LEASEHOLD_SERVER": guarded.url,
+        "LEASEHOLD_CA": str(files.ca),
+        "LEASEHOLD_CERT": str(files.certificate),
+        "LEASEHOLD_KEY": str(files.key),
+    }
+    with Client.from_environment(environment=variables, cell_id=1) as client:
+        assert len(client.cells()) == 2
+    partial = {**variables, "LEASEHOLD_KEY": ""}
+    assert "`LEASEHOLD_KEY`" in str(refusal(lambda: Client.from_environment(environment=partial)))
+    Client.from_environment(environment={"LEASEHOLD_SERVER": ""}).close()

@@ -1,0 +1,180 @@
+"""What becomes of the lease of a block, however that ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+from support.claims import bucket, refusal, username
+from support.claims_server import ClaimsServer
+from support.tcp_proxy import TcpProxy
+from support.waiting import wait_for
+
+from leasehold import errors
+from leasehold.client import Client, Retry
+
+
+class LocalError(Exception):
+    """Something of the caller's own."""
+
+
+def is_claimed(client: Client, name: str) -> bool:
+    try:
+        return client.get(bucket(name)).record.lease_uuid is None
+    except errors.NotFoundError:
+        return False
+
+
+def outstanding(client: Client) -> list[str]:
+    return [lease.uuid for lease in client.leases()]
+
+
+def test_commits_at_the_end(client: Client) -> None:
+    with client.update(creates=[username("alice")]) as lease:
+        assert outstanding(client) == [lease.uuid]
+        assert lease.fence == lease.lease.fence
+    assert is_claimed(client, "alice")
+    with client.update(destroys=[username("alice")], creates=[username("bob")]):
+        pass
+    assert (is_claimed(client, "alice"), is_claimed(client, "bob"), outstanding(client)) == (False, True, [])
+
+
+@pytest.mark.parametrize("kind", [LocalError, KeyboardInterrupt, SystemExit])
+def test_rolls_back_where_an_exception_leaves_it_which_goes_on(client: Client, kind: type[BaseException]) -> None:
+    with pytest.raises(kind), client.update(creates=[username("alice")]):
+        raise kind
+    assert (is_claimed(client, "alice"), outstanding(client)) == (False, [])
+
+
+def test_r02_nobody_takes_an_unknown_local_commit_for_an_abort(client: Client) -> None:
+    with pytest.raises(LocalError), client.update(creates=[username("alice")]) as lease, lease.local_commit():
+        raise LocalError
+    assert outstanding(client) == [lease.uuid]
+
+
+def test_commits_past_the_local_commit_whatever_the_rest_raises(client: Client) -> None:
+    def fails_late() -> None:
+        with client.update(creates=[username("alice")]) as lease:
+            with lease.local_commit():
+                pass
+            raise LocalError
+
+    with pytest.raises(LocalError):
+        fails_late()
+    assert (is_claimed(client, "alice"), outstanding(client)) == (True, [])
+
+
+def test_a_refused_begin_leaves_nothing_and_runs_nothing(client: Client) -> None:
+    ran = []
+
+    def refused() -> None:
+        with client.update(creates=[username("two words")]):
+            ran.append(True)
+
+    assert isinstance(refusal(refused), errors.InvalidError)
+    assert (ran, outstanding(client)) == ([], [])
+
+
+def test_b23_a_commit_that_the_service_refuses_is_raised(client: Client) -> None:
+    def reconciled_too_early() -> None:
+        with client.update(creates=[username("alice")]) as lease:
+            client.rollback(lease.uuid)
+
+    error = refusal(reconciled_too_early)
+    assert isinstance(error, errors.RolledBackError)
+    assert (error.lease_uuid is not None, error.outcome_is_unknown) == (True, False)
+
+
+def test_what_the_block_raises_is_not_hidden_by_a_failed_rollback(client: Client) -> None:
+    def settles_and_fails() -> None:
+        with client.update(creates=[username("alice")]) as lease:
+            client.commit(lease.uuid)
+            raise LocalError
+
+    with pytest.raises(LocalError):
+        settles_and_fails()
+    assert is_claimed(client, "alice")
+
+
+def test_a_lease_before_its_block_is_a_mistake_that_says_so(client: Client) -> None:
+    with pytest.raises(RuntimeError, match="with"):
+        client.update(creates=[username("alice")]).uuid  # noqa: B018
+
+
+def test_a_server_that_is_killed_in_the_middle_of_a_save(
+    server: ClaimsServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    once = Retry(attempts=1)
+    with Client(server.url, cell_id=1, retry=once) as client:
+        # At the commit: its outcome is unknown, nothing is rolled back, and to commit again is right.
+        update = client.update(creates=[username("alice")])
+
+        def saves() -> None:
+            with update:
+                server.kill()
+
+        error = refusal(saves)
+        assert isinstance(error, errors.UnavailableError)
+        assert (error.outcome_is_unknown, error.lease_uuid) == (True, update.uuid)
+    server.start()
+    with Client(server.url, cell_id=1, retry=once) as client:
+        assert outstanding(client) == [update.uuid]
+        client.commit(update.uuid)
+        assert is_claimed(client, "alice")
+
+        # At the rollback: the block's own exception is raised, and what is left is told.
+        def fails() -> None:
+            with client.update(creates=[username("bob")]):
+                server.kill()
+                raise LocalError
+
+        with pytest.raises(LocalError):
+            fails()
+    assert "reconciliation" in caplog.text
+    server.start()
+    with Client(server.url, cell_id=1) as client:
+        assert len(outstanding(client)) == 1
+
+
+def test_b09_a_begin_that_nobody_answered_is_taken_back(embedded: ClaimsServer, proxy: TcpProxy) -> None:
+    with (
+        Client(embedded.url, cell_id=1) as direct,
+        Client(f"http://{proxy.address}", cell_id=1, retry=Retry(attempts=1)) as client,
+    ):
+        client.cells()
+        proxy.cut_next_answer(lambda: wait_for("the lease", lambda: outstanding(direct)))
+
+        def saves() -> None:
+            with client.update(creates=[username("alice")], timeout_seconds=30):
+                raise AssertionError("the block must not run")
+
+        error = refusal(saves)
+        assert isinstance(error, errors.UnavailableError)
+        assert error.outcome_is_unknown
+        # Taken back at once, or, where the connection was not there again yet, told of.
+        assert outstanding(direct) == [] or "reconciliation" in "".join(getattr(error, "__notes__", []))
+
+
+def test_a_begin_that_is_interrupted_is_taken_back(embedded: ClaimsServer, proxy: TcpProxy) -> None:
+    with (
+        Client(embedded.url, cell_id=1) as direct,
+        Client(f"http://{proxy.address}", cell_id=1) as client,
+    ):
+        client.cells()
+        proxy.hold_answers()
+
+        def interrupt() -> None:
+            wait_for("the lease", lambda: outstanding(direct))
+            sent = proxy.client_bytes
+            os.kill(os.getpid(), signal.SIGINT)
+            wait_for("the begin to be given up", lambda: proxy.client_bytes > sent)
+            proxy.release_answers()
+
+        other = threading.Thread(target=interrupt)
+        other.start()
+        with pytest.raises(KeyboardInterrupt), client.update(creates=[username("alice")], timeout_seconds=30):
+            raise AssertionError("the block must not run")
+        other.join()
+        assert outstanding(direct) == []

@@ -1,0 +1,86 @@
+"""An authority, and certificates that it signs, as files of a directory."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+_DAY = dt.timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Files:
+    """Paths of files in PEM."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+
+class Authority:
+    """Signs certificates for servers and their callers."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
+        own = self._builder("authority", self._key).add_extension(
+            x509.BasicConstraints(ca=True, path_length=None), critical=True
+        )
+        self.ca = self._write("ca.pem", own.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+
+    def server(self) -> Files:
+        """Issue what a server on this machine takes."""
+        return self._issue("server", [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+
+    def stranger(self) -> Files:
+        """Issue what a server on another machine takes."""
+        return self._issue("stranger", [x509.DNSName("stranger.example.com")])
+
+    def cell(self, number: int) -> Files:
+        """Issue what the client of a cell takes."""
+        return self._caller(f"cell-{number}", f"cell/{number}")
+
+    def router(self) -> Files:
+        """Issue what the client of a router takes."""
+        return self._caller("router", "router")
+
+    def admin(self) -> Files:
+        """Issue what the client of an administrator takes."""
+        return self._caller("admin", "admin")
+
+    def _caller(self, name: str, role: str) -> Files:
+        return self._issue(name, [x509.UniformResourceIdentifier(f"spiffe://leasehold/{role}")])
+
+    def _issue(self, name: str, alternative_names: list[x509.GeneralName]) -> Files:
+        key = ec.generate_private_key(ec.SECP256R1())
+        built = self._builder(name, key).add_extension(x509.SubjectAlternativeName(alternative_names), critical=False)
+        pem = built.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        private = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        return Files(self.ca, self._write(f"{name}.pem", pem), self._write(f"{name}.key", private))
+
+    def _builder(self, name: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+        now = dt.datetime.now(dt.timezone.utc)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - _DAY)
+            .not_valid_after(now + _DAY)
+        )
+
+    def _write(self, name: str, pem: bytes) -> Path:
+        path = self._directory / name
+        path.write_bytes(pem)
+        return path

@@ -1,0 +1,89 @@
+"""A PostgreSQL cluster of its own: real processes on a free port over a temporary directory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any, LiteralString
+
+import psycopg
+from typing_extensions import Self
+
+from support.waiting import wait_for
+
+_VERSIONS = Path("/usr/lib/postgresql")
+# PostgreSQL refuses root.
+_USER = "postgres"
+# Runs a program for as long as our end of its standard input is open: it ends with us, at once and however we end.
+_WHILE_OPEN = '"$@" <&- & pid=$!; cat >/dev/null; kill -QUIT $pid; wait $pid'
+_SETTINGS = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "max_connections=50"]
+
+
+def _as_user() -> list[str]:
+    return ["setpriv", "--reuid", _USER, "--regid", _USER, "--init-groups", "--"] if os.geteuid() == 0 else []
+
+
+def _program(name: str) -> str:
+    versions = sorted((path for path in _VERSIONS.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    return str(versions[-1] / "bin" / name)
+
+
+class PostgresCluster:
+    """A cluster for as long as a block lasts."""
+
+    def __init__(self) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="leasehold-postgres"))
+        self._directory.chmod(0o755)
+        self._databases = 0
+
+    def __enter__(self) -> Self:
+        data = self._directory / "data"
+        data.mkdir()
+        if os.geteuid() == 0:
+            shutil.chown(data, _USER, _USER)
+        make = ["--no-sync", "--auth=trust", "--username=leasehold", "--encoding=UTF8", "--locale=C", "-D", str(data)]
+        subprocess.run([*_as_user(), _program("initdb"), *make], check=True, cwd="/", stdout=subprocess.DEVNULL)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._port = free.getsockname()[1]
+        settings = [word for setting in [f"port={self._port}", *_SETTINGS] for word in ("-c", setting)]
+        command = ["sh", "-c", _WHILE_OPEN, "sh", *_as_user(), _program("postgres"), "-D", str(data), *settings]
+        with (self._directory / "log").open("w") as log:
+            self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd="/")
+        wait_for("PostgreSQL to start", self._answers)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._guard.stdin is not None
+        self._guard.stdin.close()
+        self._guard.wait()
+        shutil.rmtree(self._directory)
+
+    def url(self, database: str) -> str:
+        """Where a database is."""
+        return f"postgres://leasehold@127.0.0.1:{self._port}/{database}"
+
+    def create_database(self) -> str:
+        """Make an empty database: its URL."""
+        self._databases += 1
+        name = f"database_{self._databases}"
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(name)))
+        return self.url(name)
+
+    def _answers(self) -> bool:
+        try:
+            with psycopg.connect(self.url("postgres")):
+                return True
+        except psycopg.OperationalError:
+            return False
+
+
+def execute(url: str, statement: LiteralString, *arguments: object) -> list[tuple[Any, ...]]:
+    """Run one statement over a connection of its own: its rows."""
+    with psycopg.connect(url) as connection:
+        cursor = connection.execute(statement, arguments or None)
+        return cursor.fetchall() if cursor.description else []

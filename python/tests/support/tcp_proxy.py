@@ -1,0 +1,132 @@
+"""Stands between client and server, and loses or holds back what the server says."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+
+from typing_extensions import Self
+
+from support.waiting import wait_for
+
+
+class TcpProxy:
+    """A proxy before one server, for as long as a block lasts."""
+
+    def __init__(self, server_address: str) -> None:
+        host, port = server_address.split(":")
+        self._server = (host, int(port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._lock = threading.Lock()
+        self._held: list[tuple[socket.socket, bytes]] | None = None
+        self._cut: Callable[[], object] | None = None
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self.client_bytes = 0
+
+    def __enter__(self) -> Self:
+        self._spawn(self._accept)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # What waits in `accept` is not woken by a close alone.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with self._lock:
+            for one in self._sockets:
+                _end(one)
+        wait_for("the proxy's threads to end", lambda: not any(thread.is_alive() for thread in self._threads))
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        host, port = self._listener.getsockname()
+        return f"{host}:{port}"
+
+    def cut_next_answer(self, before: Callable[[], object]) -> None:
+        """When the server says something next, call this, then cut that connection without passing anything on."""
+        with self._lock:
+            self._cut = before
+
+    def hold_answers(self) -> None:
+        """Keep back whatever the server says from now on."""
+        with self._lock:
+            self._held = []
+
+    def release_answers(self) -> None:
+        """Pass on what was kept back, and all that follows."""
+        with self._lock:
+            for target, data in self._held or []:
+                _send(target, data)
+            self._held = None
+
+    def _spawn(self, target: Callable[[], None]) -> None:
+        thread = threading.Thread(target=target, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(self._server)
+            except OSError:
+                client.close()
+                continue
+            with self._lock:
+                self._sockets += [client, server]
+            self._spawn(lambda client=client, server=server: self._pump(client, server, self._from_client))  # type: ignore[misc]
+            self._spawn(lambda client=client, server=server: self._pump(server, client, self._from_server))  # type: ignore[misc]
+
+    def _pump(
+        self, source: socket.socket, target: socket.socket, pass_on: Callable[[bytes, socket.socket], bool]
+    ) -> None:
+        try:
+            while (data := source.recv(65_536)) and pass_on(data, target):
+                pass
+        except OSError:
+            # One of them has gone; the other goes too.
+            pass
+        finally:
+            _end(source)
+            _end(target)
+
+    def _from_client(self, data: bytes, server: socket.socket) -> bool:
+        # Counted first: who sees what the server makes of the bytes sees them counted.
+        with self._lock:
+            self.client_bytes += len(data)
+        server.sendall(data)
+        return True
+
+    def _from_server(self, data: bytes, client: socket.socket) -> bool:
+        with self._lock:
+            cut, self._cut = self._cut, None
+        if cut is not None:
+            cut()
+            return False
+        with self._lock:
+            if self._held is None:
+                client.sendall(data)
+            else:
+                self._held.append((client, data))
+        return True
+
+
+def _send(target: socket.socket, data: bytes) -> None:
+    try:
+        target.sendall(data)
+    except OSError:
+        # Its connection has ended meanwhile.
+        return
+
+
+def _end(one: socket.socket) -> None:
+    # The other side may have been first.
+    with contextlib.suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)
+    one.close()

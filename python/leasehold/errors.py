@@ -184,9 +184,7 @@ class MisconfiguredError(LeaseholdError, ValueError):
         retry_after_seconds: float | None = None,
         metadata: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        super().__init__(
-            message, code=code, details=details, retry_after_seconds=retry_after_seconds, metadata=metadata
-        )
+        super().__init__(message, code=code, details=details, retry_after_seconds=retry_after_seconds, metadata=metadata)
 
 
 class UnauthenticatedError(LeaseholdError):

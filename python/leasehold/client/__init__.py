@@ -2,8 +2,8 @@
 
 from leasehold.client._asynchronous import AsyncClient, AsyncUpdate
 from leasehold.client._endpoint import DEFAULT_SERVER, Tls
-from leasehold.client._messages import RecordPage
+from leasehold.client._messages import ReceivedPage
 from leasehold.client._retry import Retry
 from leasehold.client._synchronous import Client, Update
 
-__all__ = ["DEFAULT_SERVER", "AsyncClient", "AsyncUpdate", "Client", "RecordPage", "Retry", "Tls", "Update"]
+__all__ = ["DEFAULT_SERVER", "AsyncClient", "AsyncUpdate", "Client", "ReceivedPage", "Retry", "Tls", "Update"]

@@ -10,16 +10,16 @@ from types import TracebackType
 import grpc
 from typing_extensions import Self
 
-from leasehold.claims import Bucket, Claim
+from leasehold.cells import Cell, Classification, FoundRecord
+from leasehold.claims import Bucket, Claim, Lease, LeasePage, OutstandingLease, Record
 from leasehold.client import _calls as calls
 from leasehold.client._calls import Call, T
 from leasehold.client._endpoint import CHANNEL_OPTIONS
 from leasehold.client._fate import Fate, Held, may_have_begun, note_unsettled
-from leasehold.client._messages import RecordPage
+from leasehold.client._messages import ReceivedPage
 from leasehold.client._retry import ONCE, Course, Retry
 from leasehold.client._settings import Settings, failure, new_key, read
 from leasehold.errors import LeaseholdError
-from leasehold.records import Cell, Classification, FoundRecord, Lease, LeasePage, OutstandingLease, Record
 
 
 class AsyncClient(Settings):
@@ -144,11 +144,9 @@ class AsyncClient(Settings):
         after: bytes = b"",
         upto: bytes = b"",
         timeout_seconds: float | None = None,
-    ) -> RecordPage:
+    ) -> ReceivedPage:
         """List some of the cell's records out of one table; the parameters are those of `Client.list_records`."""
-        return await self._run(
-            calls.list_records(self.cell_id, source_type, bucket_types, after, upto), timeout_seconds
-        )
+        return await self._run(calls.list_records(self.cell_id, source_type, bucket_types, after, upto), timeout_seconds)
 
     async def record_pages(
         self,
@@ -158,14 +156,12 @@ class AsyncClient(Settings):
         after: bytes = b"",
         upto: bytes = b"",
         timeout_seconds: float | None = None,
-    ) -> AsyncIterator[RecordPage]:
+    ) -> AsyncIterator[ReceivedPage]:
         """List all of the cell's records out of one table, page by page; the parameters are those of `list_records`."""
         while True:
-            page = await self.list_records(
-                source_type, bucket_types, after=after, upto=upto, timeout_seconds=timeout_seconds
-            )
+            page = await self.list_records(source_type, bucket_types, after=after, upto=upto, timeout_seconds=timeout_seconds)
             yield page
-            if not page.is_truncated:
+            if not page.truncated:
                 return
             after = page.last_source_id
 
@@ -252,9 +248,7 @@ class AsyncUpdate(Held):
             raise
         return self
 
-    async def __aexit__(
-        self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
         fate = self._fate_after(error)
         if fate is Fate.LEAVE:
             return

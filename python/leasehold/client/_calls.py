@@ -12,11 +12,11 @@ from google.protobuf.message import Message
 from leasehold._proto.gitlab.cells.topology_service import cell_info_pb2
 from leasehold._proto.gitlab.cells.topology_service import classify_service_pb2 as classification
 from leasehold._proto.gitlab.cells.topology_service.claims.v1 import claim_service_pb2 as service
-from leasehold.claims import Bucket, Claim
+from leasehold.cells import Cell, Classification, FoundRecord
+from leasehold.claims import Bucket, Claim, Lease, LeasePage
 from leasehold.client import _messages as messages
-from leasehold.client._messages import RecordPage
+from leasehold.client._messages import ReceivedPage
 from leasehold.errors import InternalError, LeaseholdError, MisconfiguredError
-from leasehold.records import Cell, Classification, FoundRecord, Lease, LeasePage
 
 T = TypeVar("T")
 
@@ -103,9 +103,7 @@ def list_leases(cell_id: int, created_after: datetime | None, cursor: str | None
     return _call("ListLeases", request, read)
 
 
-def list_records(
-    cell_id: int, source_type: int, bucket_types: Sequence[int], after: bytes, upto: bytes
-) -> Call[RecordPage]:
+def list_records(cell_id: int, source_type: int, bucket_types: Sequence[int], after: bytes, upto: bytes) -> Call[ReceivedPage]:
     request = service.ListRecordsRequest(
         cell_id=cell_id,
         source_type=messages.enum(source_type),
@@ -113,7 +111,7 @@ def list_records(
         source_id_gt=after,
         source_id_lte=upto,
     )
-    return _call("ListRecords", request, lambda answer, headers: RecordPage(answer, _server_time(headers)))
+    return _call("ListRecords", request, lambda answer, headers: ReceivedPage(answer, _server_time(headers)))
 
 
 def get(bucket: Bucket) -> Call[FoundRecord]:

@@ -107,9 +107,7 @@ def _is_loopback(host: str) -> bool:
 
 def _credentials(server: str, tls: Tls | None) -> grpc.ChannelCredentials:
     if tls is None:
-        raise MisconfiguredError(
-            f"`{server}` wants certificates: name those of the authority and of the caller in `tls`"
-        )
+        raise MisconfiguredError(f"`{server}` wants certificates: name those of the authority and of the caller in `tls`")
     ca, certificate, key = (_read(name, getattr(tls, name)) for name in ("ca", "certificate", "key"))
     _check(tls)
     return grpc.ssl_channel_credentials(ca, key, certificate)
@@ -120,9 +118,7 @@ def _read(name: str, path: str | PathLike[str]) -> bytes:
         return Path(path).read_bytes()
     except (OSError, TypeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no path"
-        raise MisconfiguredError(
-            f"cannot read `{path}` for `tls.{name}`: {reason}: name a readable file in PEM"
-        ) from None
+        raise MisconfiguredError(f"cannot read `{path}` for `tls.{name}`: {reason}: name a readable file in PEM") from None
 
 
 def _check(tls: Tls) -> None:
@@ -133,9 +129,7 @@ def _check(tls: Tls) -> None:
     except ssl.SSLError:
         raise MisconfiguredError(f"`{tls.ca}` for `tls.ca` holds no certificate in PEM: name the authority's") from None
     if not context.get_ca_certs():
-        raise MisconfiguredError(
-            f"`{tls.ca}` for `tls.ca` is not the certificate of an authority: name the authority's"
-        )
+        raise MisconfiguredError(f"`{tls.ca}` for `tls.ca` is not the certificate of an authority: name the authority's")
     try:
         # Without a password it would be asked for at the terminal.
         context.load_cert_chain(tls.certificate, tls.key, password="")

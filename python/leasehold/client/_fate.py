@@ -7,9 +7,8 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from leasehold.claims import Claim
+from leasehold.claims import Claim, Lease
 from leasehold.errors import LeaseholdError
-from leasehold.records import Lease
 
 _LOG = logging.getLogger("leasehold")
 
@@ -25,9 +24,7 @@ class Fate(enum.Enum):
 class Held:
     """A lease for a block, and what is known of the transaction that goes with it."""
 
-    def __init__(
-        self, creates: Sequence[Claim], destroys: Sequence[Claim], key: str, timeout_seconds: float | None
-    ) -> None:
+    def __init__(self, creates: Sequence[Claim], destroys: Sequence[Claim], key: str, timeout_seconds: float | None) -> None:
         self._wanted = (creates, destroys, key, timeout_seconds)
         self._timeout_seconds = timeout_seconds
         self._lease: Lease | None = None

@@ -16,9 +16,20 @@ from leasehold._proto.gitlab.cells.topology_service import cell_info_pb2
 from leasehold._proto.gitlab.cells.topology_service.claims.v1 import claim_service_pb2 as service
 from leasehold._proto.gitlab.cells.topology_service.claims.v1 import record_pb2
 from leasehold._proto.gitlab.cells.topology_service.types.v1 import claim_pb2, uuid_pb2
-from leasehold.claims import Bucket, BucketType, Claim, Source, SourceType, Subject, SubjectType, UserData
+from leasehold.cells import Cell
+from leasehold.claims import (
+    Bucket,
+    BucketType,
+    Claim,
+    OutstandingLease,
+    Record,
+    Source,
+    SourceType,
+    Subject,
+    SubjectType,
+    UserData,
+)
 from leasehold.errors import NUMBERS, LeaseholdError, refusal
-from leasehold.records import Cell, OutstandingLease, Record, RecordStatus
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -33,7 +44,7 @@ def enum(number: int) -> Any:  # noqa: ANN401 - every enumeration has a type of 
     return number
 
 
-def known(names: type[BucketType | SubjectType | SourceType | RecordStatus], number: int) -> int:
+def known(names: type[BucketType | SubjectType | SourceType], number: int) -> int:
     """Give a number its name, where this version knows one."""
     try:
         return names(number)
@@ -79,9 +90,7 @@ def _metadata(claim: Claim) -> record_pb2.Metadata:
     return record_pb2.Metadata(
         bucket=bucket(claim.bucket),
         subject=None if subject is None else record_pb2.Subject(type=enum(subject.subject_type), id=subject.id),
-        source=None
-        if source is None
-        else record_pb2.Source(type=enum(source.source_type), rails_primary_key_id=source.id),
+        source=None if source is None else record_pb2.Source(type=enum(source.source_type), rails_primary_key_id=source.id),
         user_data=None if data is None else any_pb2.Any(type_url=data.type_url, value=data.value),
     )
 
@@ -113,9 +122,7 @@ def wire_claim(value: Bucket) -> claim_pb2.Claim:
     try:
         setattr(claim, field.name, int(value.value, 10) if is_integer else value.value)
     except (TypeError, ValueError):
-        raise _unclassifiable(
-            f"the value of a `{field.name}` is not {'an integer' if is_integer else 'a text'}"
-        ) from None
+        raise _unclassifiable(f"the value of a `{field.name}` is not {'an integer' if is_integer else 'a text'}") from None
     return claim
 
 
@@ -138,11 +145,16 @@ def record(message: record_pb2.Record) -> Record:
         uuid=message.uuid.value,
         claim=_claim(message.metadata),
         cell_id=message.cell_id,
-        status=known(RecordStatus, message.status),
+        status=_status(message.status),
         lease_uuid=message.lease_uuid.value if message.HasField("lease_uuid") else None,
         created_at=time(message.created_at),
         updated_at=time(message.updated_at),
     )
+
+
+def _status(number: int) -> str:
+    named = record_pb2.Record.Status.DESCRIPTOR.values_by_number.get(number)
+    return str(number) if named is None else str(named.name)
 
 
 def cell(message: cell_info_pb2.CellInfo) -> Cell:
@@ -206,7 +218,7 @@ def timestamp(at: datetime) -> timestamp_pb2.Timestamp:
     return timestamp_pb2.Timestamp(seconds=micros // 1_000_000, nanos=micros % 1_000_000 * 1000)
 
 
-class RecordPage:
+class ReceivedPage:
     """Some records of one table, in the order of their source ids. They become objects when somebody looks at them.
 
     Attributes
@@ -231,7 +243,7 @@ class RecordPage:
         return tuple(record(message) for message in self._response.records)
 
     @property
-    def is_truncated(self) -> bool:
+    def truncated(self) -> bool:
         """Whether more remain, beyond the last record's source id."""
         return self._response.truncated
 

@@ -107,9 +107,7 @@ class _Details:
                 packed.Unpack(message)
 
     def rejected(self) -> tuple[Detail, ...]:
-        found = [
-            detail for group in self._claims.groups for some in group.claims for detail in _places(group.reason, some)
-        ]
+        found = [detail for group in self._claims.groups for some in group.claims for detail in _places(group.reason, some)]
         return tuple(sorted(found, key=lambda detail: (detail.list, detail.position)))
 
     def retry_after_seconds(self) -> float | None:

@@ -64,9 +64,7 @@ class Settings:
         files = {name: environment.get(variable, "") for name, variable in _TLS_VARIABLES.items()}
         missing = [_TLS_VARIABLES[name] for name, path in files.items() if not path]
         if missing and len(missing) < len(files):
-            raise MisconfiguredError(
-                f"`{missing[0]}` is not set: set all of {', '.join(_TLS_VARIABLES.values())}, or none"
-            )
+            raise MisconfiguredError(f"`{missing[0]}` is not set: set all of {', '.join(_TLS_VARIABLES.values())}, or none")
         tls = None if missing else Tls(**files)
         return cls(environment.get("LEASEHOLD_SERVER") or DEFAULT_SERVER, tls=tls, **settings)
 

@@ -10,16 +10,16 @@ from types import TracebackType
 import grpc
 from typing_extensions import Self
 
-from leasehold.claims import Bucket, Claim
+from leasehold.cells import Cell, Classification, FoundRecord
+from leasehold.claims import Bucket, Claim, Lease, LeasePage, OutstandingLease, Record
 from leasehold.client import _calls as calls
 from leasehold.client._calls import Call, T
 from leasehold.client._endpoint import CHANNEL_OPTIONS
 from leasehold.client._fate import Fate, Held, may_have_begun, note_unsettled
-from leasehold.client._messages import RecordPage
+from leasehold.client._messages import ReceivedPage
 from leasehold.client._retry import ONCE, Course, Retry
 from leasehold.client._settings import Settings, failure, new_key, read
 from leasehold.errors import LeaseholdError
-from leasehold.records import Cell, Classification, FoundRecord, Lease, LeasePage, OutstandingLease, Record
 
 
 class Client(Settings):
@@ -182,9 +182,7 @@ class Client(Settings):
         """List all of the cell's outstanding leases, page by page; the parameters are those of `list_leases`."""
         cursor = None
         while True:
-            page = self.list_leases(
-                created_after=created_after, cursor=cursor, limit=limit, timeout_seconds=timeout_seconds
-            )
+            page = self.list_leases(created_after=created_after, cursor=cursor, limit=limit, timeout_seconds=timeout_seconds)
             yield page
             cursor = page.cursor
             if cursor is None:
@@ -209,7 +207,7 @@ class Client(Settings):
         after: bytes = b"",
         upto: bytes = b"",
         timeout_seconds: float | None = None,
-    ) -> RecordPage:
+    ) -> ReceivedPage:
         """List some of the cell's records out of one table, in the order of their source ids.
 
         Parameters
@@ -233,12 +231,12 @@ class Client(Settings):
         after: bytes = b"",
         upto: bytes = b"",
         timeout_seconds: float | None = None,
-    ) -> Iterator[RecordPage]:
+    ) -> Iterator[ReceivedPage]:
         """List all of the cell's records out of one table, page by page; the parameters are those of `list_records`."""
         while True:
             page = self.list_records(source_type, bucket_types, after=after, upto=upto, timeout_seconds=timeout_seconds)
             yield page
-            if not page.is_truncated:
+            if not page.truncated:
                 return
             after = page.last_source_id
 
@@ -306,9 +304,7 @@ class Client(Settings):
         method: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(call.path)
         while True:
             try:
-                answer, made = method.with_call(
-                    call.request, timeout=course.attempt_timeout_seconds(), metadata=call.metadata
-                )
+                answer, made = method.with_call(call.request, timeout=course.attempt_timeout_seconds(), metadata=call.metadata)
                 return read(call, answer, made.initial_metadata())
             except grpc.RpcError as status:
                 error = failure(call, status)

@@ -12,7 +12,6 @@ import pytest
 
 from leasehold import BucketType, SourceType, SubjectType
 from leasehold._proto.gitlab.cells.topology_service.claims.v1 import record_pb2
-from leasehold.records import RecordStatus
 
 PYTHON = Path(__file__).resolve().parents[2]
 
@@ -33,7 +32,6 @@ def test_what_is_committed_is_what_is_generated(tmp_path: Path) -> None:
         (BucketType, "", record_pb2.Bucket.Type),
         (SubjectType, "", record_pb2.Subject.Type),
         (SourceType, "RAILS_TABLE_", record_pb2.Source.Type),
-        (RecordStatus, "", record_pb2.Record.Status),
     ],
 )
 def test_names_and_numbers_are_those_of_the_contract(names: type[IntEnum], prefix: str, enumeration: Any) -> None:  # noqa: ANN401 - one each

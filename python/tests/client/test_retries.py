@@ -14,8 +14,8 @@ from support.tcp_proxy import TcpProxy
 from support.waiting import wait_for
 
 from leasehold import errors
+from leasehold.claims import Lease
 from leasehold.client import Client, Retry
-from leasehold.records import Lease
 
 PATIENT = Retry(attempts=2, attempt_timeout_seconds=5.0, backoff_seconds=0.01)
 HASTY = Retry(attempts=2, attempt_timeout_seconds=0.3, backoff_seconds=0.01)
@@ -38,9 +38,7 @@ def begun(client: Client) -> list[str]:
     return [lease.uuid for lease in client.leases()]
 
 
-def test_b09_the_second_try_gets_the_lease_of_the_first_where_the_connection_was_cut(
-    direct: Client, proxy: TcpProxy
-) -> None:
+def test_b09_the_second_try_gets_the_lease_of_the_first_where_the_connection_was_cut(direct: Client, proxy: TcpProxy) -> None:
     with proxied(proxy, PATIENT) as client:
         proxy.cut_next_answer(lambda: wait_for("the first try's lease", lambda: begun(direct)))
         lease = client.begin([username("alice")])
@@ -48,9 +46,7 @@ def test_b09_the_second_try_gets_the_lease_of_the_first_where_the_connection_was
     assert lease.fence == 1
 
 
-def test_b09_the_second_try_gets_the_lease_of_the_first_where_the_answer_came_too_late(
-    direct: Client, proxy: TcpProxy
-) -> None:
+def test_b09_the_second_try_gets_the_lease_of_the_first_where_the_answer_came_too_late(direct: Client, proxy: TcpProxy) -> None:
     leases: list[Lease] = []
     with proxied(proxy, Retry(attempts=2, attempt_timeout_seconds=2.0, backoff_seconds=0.01)) as client:
         proxy.hold_answers()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 from support.claims import bucket, refusal, username
@@ -103,9 +104,7 @@ def test_a_lease_before_its_block_is_a_mistake_that_says_so(client: Client) -> N
         client.update(creates=[username("alice")]).uuid  # noqa: B018
 
 
-def test_a_server_that_is_killed_in_the_middle_of_a_save(
-    server: ClaimsServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_server_that_is_killed_in_the_middle_of_a_save(server: ClaimsServer, caplog: pytest.LogCaptureFixture) -> None:
     once = Retry(attempts=1)
     with Client(server.url, cell_id=1, retry=once) as client:
         # At the commit: its outcome is unknown, nothing is rolled back, and to commit again is right.
@@ -157,6 +156,15 @@ def test_b09_a_begin_that_nobody_answered_is_taken_back(embedded: ClaimsServer, 
         assert outstanding(direct) == [] or "reconciliation" in "".join(getattr(error, "__notes__", []))
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Have an interrupt raise, also where the tests are run in the background and would ignore it."""
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, usual)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_begin_that_is_interrupted_is_taken_back(embedded: ClaimsServer, proxy: TcpProxy) -> None:
     with (
         Client(embedded.url, cell_id=1) as direct,

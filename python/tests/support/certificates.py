@@ -63,9 +63,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         built = self._builder(name, key).add_extension(x509.SubjectAlternativeName(alternative_names), critical=False)
         pem = built.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-        private = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         return Files(self.ca, self._write(f"{name}.pem", pem), self._write(f"{name}.key", private))
 
     def _builder(self, name: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:

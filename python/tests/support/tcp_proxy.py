@@ -83,9 +83,7 @@ class TcpProxy:
             self._spawn(lambda client=client, server=server: self._pump(client, server, self._from_client))  # type: ignore[misc]
             self._spawn(lambda client=client, server=server: self._pump(server, client, self._from_server))  # type: ignore[misc]
 
-    def _pump(
-        self, source: socket.socket, target: socket.socket, pass_on: Callable[[bytes, socket.socket], bool]
-    ) -> None:
+    def _pump(self, source: socket.socket, target: socket.socket, pass_on: Callable[[bytes, socket.socket], bool]) -> None:
         try:
             while (data := source.recv(65_536)) and pass_on(data, target):
                 pass

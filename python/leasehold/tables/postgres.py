@@ -1,0 +1,254 @@
+"""A table of a cell's own PostgreSQL database, read by ranges of its primary key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, TypeAlias
+from uuid import UUID
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from leasehold.calls import encode_source_id
+from leasehold.errors import ColumnMissingError, MisconfiguredError, column_error
+from leasehold.tables._table import RowReader, Table, told, wanted
+from leasehold.verification import ReadRows, TableColumns, Verification
+
+_BATCH_ROWS = 8192
+
+# By PostgreSQL's own numbers of types.
+_INTEGERS = {20, 21, 23}
+_UUID = 2950
+_TIMESTAMP = 1114
+_TIMESTAMP_WITH_TIME_ZONE = 1184
+
+_COLUMNS = """
+SELECT a.attname, CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END, t.typcategory, t.typname
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
+"""
+
+
+_Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class _Column:
+    """How a column is selected, and what it becomes."""
+
+    name: str
+    selected: sql.Composable
+    arrow: pa.DataType
+    encoded: Callable[[Any], bytes] | None = None
+    is_value: bool = False
+
+    def array(self, values: Sequence[Any]) -> pa.Array:
+        if self.encoded is not None:
+            values = [None if value is None else self.encoded(value) for value in values]
+        return pa.array(values, self.arrow)
+
+
+class PostgresTable(Table):
+    """A table in PostgreSQL, read through server-side cursors, a range of keys at a time. Nothing is written to it.
+
+    Parameters
+    ----------
+    conninfo : str
+        Where the database is, as psycopg takes it: a URL, or `host=… dbname=…`.
+    table : str
+        The table's name, with its schema where that is needed; quoted as in SQL where it has capitals.
+    columns : TableColumns
+        Which columns are read. Keys are integers, UUIDs or texts.
+    where : str, optional
+        A condition in SQL: rows for which it does not hold claim nothing.
+
+    Raises
+    ------
+    MisconfiguredError
+        There is no such table.
+    ColumnError
+        A column is missing, or of a type that can't be read.
+    psycopg.Error
+        The database can't be reached, or refuses.
+    """
+
+    def __init__(self, conninfo: str, table: str, columns: TableColumns, *, where: str | None = None) -> None:
+        self.columns = columns
+        self._conninfo = conninfo
+        with self._connect() as connection:
+            types = {name: rest for name, *rest in connection.execute(_COLUMNS, [table])}
+            name = connection.execute("SELECT to_regclass(%s)::text", [table]).fetchone()
+        if name is None or name[0] is None:
+            raise MisconfiguredError(f"there is no table `{table}`, or it may not be seen: name its schema as well")
+        self._selected = _Selection(sql.SQL(name[0]), _columns(columns, types), where)
+
+    @contextmanager
+    def scan(self) -> Iterator[pa.RecordBatchReader]:
+        """Stream the columns that are read, through one server-side cursor."""
+        whole = self._selected.range(b"", b"")
+        with self._connect() as connection, self._selected.stream(connection, whole) as stream:
+            yield stream
+
+    @contextmanager
+    def reader(self) -> Iterator[RowReader]:
+        """Open the table for one run, with a connection of its own."""
+        with self._connect() as connection:
+            yield _PostgresReader(connection, self._selected, self.columns)
+
+    def _connect(self) -> _Connection:
+        connection = psycopg.connect(self._conninfo)
+        connection.read_only = True
+        return connection
+
+
+class _PostgresReader(RowReader):
+    def __init__(self, connection: _Connection, selected: _Selection, columns: TableColumns) -> None:
+        self._connection = connection
+        self._selected = selected
+        self._columns = columns
+
+    def bound(self, after: bytes, rows: int) -> bytes | None:
+        with self._connection.transaction():
+            found = self._connection.execute(self._selected.nth(after, rows)).fetchone()
+        return None if found is None else self._selected.encode(found[0])
+
+    def feed(self, run: Verification, step: ReadRows) -> None:
+        now = self.now()
+        with self._selected.stream(self._connection, self._selected.range(step.after, step.upto)) as stream:
+            run.arrow(stream, self._columns, now=now)
+
+    def read_again(self, ids: Sequence[bytes]) -> pa.Table:
+        with self._selected.stream(self._connection, self._selected.among(ids)) as stream:
+            return stream.read_all()
+
+    def now(self) -> datetime:
+        with self._connection.transaction():
+            row = self._connection.execute("SELECT clock_timestamp()").fetchone()
+        if row is None:
+            raise MisconfiguredError("the database does not tell its time")
+        now: datetime = row[0]
+        return now
+
+
+class _Selection:
+    """What is selected of a table, by ranges of its key."""
+
+    def __init__(self, table: sql.Composable, columns: Sequence[_Column], where: str | None) -> None:
+        self._table = table
+        self._columns = columns
+        self._key = columns[0]
+        # Texts are ordered by their bytes, as encoded keys are.
+        order = sql.SQL('{} COLLATE "C"') if self._key.encoded is _text else sql.SQL("{}")
+        self._ordered = order.format(sql.Identifier(self._key.name))
+        # It is the caller's, who may read the table anyway.
+        self._where = sql.SQL(f"({where})" if where else "TRUE")
+
+    def range(self, after: bytes, upto: bytes) -> sql.Composed:
+        """Select the rows of a range of encoded keys."""
+        columns = [column.selected for column in self._columns]
+        return self._select(columns, [*self._between(after, upto), self._where])
+
+    def among(self, ids: Sequence[bytes]) -> sql.Composed:
+        """Select single rows; those that are out of scope claim nothing."""
+        within = sql.SQL("CASE WHEN {} THEN {} END")
+        columns = [
+            within.format(self._where, column.selected) if column.is_value else column.selected for column in self._columns
+        ]
+        keys = sql.Literal([self._decode(one) for one in ids])
+        return self._select(columns, [sql.SQL("{} = ANY({})").format(sql.Identifier(self._key.name), keys)])
+
+    def nth(self, after: bytes, rows: int) -> sql.Composed:
+        """Select the key of the row that is so many rows on."""
+        query = "SELECT {} FROM {} WHERE {} ORDER BY {} OFFSET {} LIMIT 1"
+        conditions = sql.SQL(" AND ").join([*self._between(after, b""), self._where])
+        return sql.SQL(query).format(self._key.selected, self._table, conditions, self._ordered, sql.Literal(rows - 1))
+
+    @contextmanager
+    def stream(self, connection: _Connection, query: sql.Composed) -> Iterator[pa.RecordBatchReader]:
+        """Read rows through a server-side cursor, some at a time."""
+        failures: list[Exception] = []
+        schema = pa.schema([(column.name, column.arrow) for column in self._columns])
+        batches = self._batches(connection, query, schema, failures)
+        with told(failures), connection.transaction(), closing(batches):
+            yield pa.RecordBatchReader.from_batches(schema, batches)
+
+    def encode(self, key: Any) -> bytes:  # noqa: ANN401 - as the database has it
+        """Encode a key."""
+        return self._key.encoded(key) if self._key.encoded is not None else encode_source_id(key)
+
+    def _decode(self, source_id: bytes) -> int | str | UUID:
+        if self._key.encoded is _uuid:
+            return UUID(bytes=source_id)
+        return source_id.decode() if self._key.encoded is _text else int.from_bytes(source_id, "big")
+
+    def _between(self, after: bytes, upto: bytes) -> list[sql.Composable]:
+        conditions: list[sql.Composable] = []
+        if after:
+            conditions.append(sql.SQL("{} > {}").format(self._ordered, sql.Literal(self._decode(after))))
+        elif self._key.encoded is None:
+            # Keys below 0 have no bytes, so what has one is never claimed. What has none is told of.
+            conditions.append(sql.SQL("({0} >= 0 OR {0} IS NULL)").format(self._ordered))
+        if upto:
+            conditions.append(sql.SQL("{} <= {}").format(self._ordered, sql.Literal(self._decode(upto))))
+        return conditions
+
+    def _select(self, columns: Sequence[sql.Composable], conditions: Sequence[sql.Composable]) -> sql.Composed:
+        return sql.SQL("SELECT {} FROM {} WHERE {} ORDER BY {}").format(
+            sql.SQL(", ").join(columns), self._table, sql.SQL(" AND ").join(conditions), self._ordered
+        )
+
+    def _batches(
+        self, connection: _Connection, query: sql.Composed, schema: pa.Schema, failures: list[Exception]
+    ) -> Generator[pa.RecordBatch, None, None]:
+        try:
+            with connection.cursor("leasehold_rows") as cursor:
+                cursor.execute(query, binary=True)
+                while rows := cursor.fetchmany(_BATCH_ROWS):
+                    values = zip(self._columns, zip(*rows, strict=True), strict=True)
+                    yield pa.RecordBatch.from_arrays([column.array(some) for column, some in values], schema=schema)
+        except psycopg.Error as error:
+            failures.append(error)
+            raise
+
+
+def _text(value: str) -> bytes:
+    """Let a text stand for itself, even if it reads as a UUID."""
+    return value.encode()
+
+
+def _uuid(value: UUID) -> bytes:
+    return encode_source_id(str(value))
+
+
+def _columns(columns: TableColumns, types: dict[str, list[Any]]) -> list[_Column]:
+    """Say how each column is selected, the key first."""
+    for name in wanted(columns):
+        if name not in types:
+            raise ColumnMissingError(f"the column `{name}` is missing", code="COLUMN_MISSING", column=name)
+    values = {claim.value for claim in columns.claims}
+    found = []
+    for name in wanted(columns):
+        oid, category, type_name = types[name]
+        found.append(_column(name, oid, category, type_name, is_key=name == columns.key))
+    return [replace(column, is_value=column.name in values and column.name != columns.key) for column in found]
+
+
+def _column(name: str, oid: int, category: str, type_name: str, *, is_key: bool) -> _Column:
+    selected = sql.Identifier(name)
+    as_text = sql.SQL("{}::text").format(selected)
+    if oid in _INTEGERS:
+        return _Column(name, selected, pa.int64())
+    if oid == _UUID:
+        return _Column(name, selected, pa.binary(), _uuid) if is_key else _Column(name, as_text, pa.string())
+    if category == "S":
+        return _Column(name, as_text, pa.binary(), _text) if is_key else _Column(name, as_text, pa.string())
+    if oid == _TIMESTAMP_WITH_TIME_ZONE:
+        return _Column(name, selected, pa.timestamp("us", tz="UTC"))
+    if oid == _TIMESTAMP:
+        return _Column(name, selected, pa.timestamp("us"))
+    message = f"the column `{name}` has the type `{type_name}`: integers, texts, UUIDs and times can be read"
+    raise column_error("COLUMN_TYPE", name, message)

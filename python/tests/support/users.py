@@ -1,0 +1,138 @@
+"""A table of users, in a database, in files, and in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import polars as pl
+import psycopg
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from leasehold import BucketType, Claim, Source, SourceType, Subject, SubjectType
+from leasehold.client import Client
+from leasehold.tables import Table
+from leasehold.tables.files import arrow_table, csv_table, parquet_table
+from leasehold.tables.postgres import PostgresTable
+from leasehold.verification import ClaimColumns, TableColumns
+
+COLUMNS = TableColumns(
+    key="id",
+    claims=[
+        ClaimColumns(BucketType.USERNAMES, "username", SubjectType.USER, "id"),
+        ClaimColumns(BucketType.EMAILS, "email", SubjectType.USER, "id"),
+    ],
+    updated_at="updated_at",
+)
+LONG_AGO = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class User:
+    """A row."""
+
+    id: int
+    username: str
+    email: str | None = None
+    updated_at: datetime = LONG_AGO
+
+    def claims(self) -> list[Claim]:
+        """Say what it claims."""
+        subject, source = Subject(SubjectType.USER, self.id), Source.of(SourceType.USERS, self.id)
+        names = [(BucketType.USERNAMES, self.username), (BucketType.EMAILS, self.email)]
+        return [Claim(kind, name, subject, source) for kind, name in names if name is not None]
+
+
+def claim(client: Client, users: Sequence[User]) -> None:
+    """Have the server hold what users claim."""
+    for start in range(0, len(users), 900):
+        with client.update(creates=[one for user in users[start : start + 900] for one in user.claims()]):
+            pass
+
+
+def as_arrow(users: Sequence[User]) -> pa.Table:
+    """Make a table of pyarrow."""
+    schema = pa.schema(
+        [("id", pa.int64()), ("username", pa.string()), ("email", pa.string()), ("updated_at", pa.timestamp("us", "UTC"))]
+    )
+    return pa.Table.from_pylist([vars(user) for user in users], schema)
+
+
+def in_postgres(url: str, users: Sequence[User]) -> str:
+    """Make a table in a database: its URL."""
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            "CREATE TABLE users (id bigint PRIMARY KEY, username text, email varchar, updated_at timestamptz, note bytea)"
+        )
+        with connection.cursor() as cursor:
+            rows = [(user.id, user.username, user.email, user.updated_at) for user in users]
+            cursor.executemany("INSERT INTO users VALUES (%s, %s, %s, %s)", rows)
+    return url
+
+
+def just_now() -> datetime:
+    """Tell the time of a dump that is made now, by a clock that is a minute fast."""
+    return datetime.now(timezone.utc) + timedelta(minutes=1)
+
+
+def csv(directory: Path, users: Sequence[User]) -> Table:
+    """Dump users into a CSV file."""
+    path = directory / "users.csv"
+    pyarrow.csv.write_csv(as_arrow(users), path)
+    return csv_table(path, COLUMNS, taken_at=just_now())
+
+
+def parquet(directory: Path, users: Sequence[User]) -> Table:
+    """Dump users into a Parquet file of small row groups."""
+    path = directory / "users.parquet"
+    pyarrow.parquet.write_table(as_arrow(users), path, row_group_size=100)
+    return parquet_table(path, COLUMNS, taken_at=just_now())
+
+
+def pyarrow_table(_: Path, users: Sequence[User]) -> Table:
+    """Keep users in memory."""
+    return arrow_table(as_arrow(users), COLUMNS, taken_at=just_now())
+
+
+def pyarrow_stream(_: Path, users: Sequence[User]) -> Table:
+    """Stream users once."""
+    return arrow_table(as_arrow(users).to_reader(7), COLUMNS, taken_at=just_now())
+
+
+def polars_frame(_: Path, users: Sequence[User]) -> Table:
+    """Keep users in a frame of polars."""
+    return arrow_table(pl.DataFrame(as_arrow(users)), COLUMNS, taken_at=just_now())
+
+
+def pandas_frame(_: Path, users: Sequence[User]) -> Table:
+    """Keep users in a frame of pandas."""
+    frame: pd.DataFrame = as_arrow(users).to_pandas()
+    return arrow_table(frame, COLUMNS, taken_at=just_now())
+
+
+def duckdb_relation(_: Path, users: Sequence[User]) -> Table:
+    """Have users come out of a query of duckdb."""
+    data = as_arrow(users)  # noqa: F841 - the query names it
+    return arrow_table(duckdb.sql("SELECT * FROM data ORDER BY id"), COLUMNS, taken_at=just_now())
+
+
+DUMPS: list[Callable[[Path, Sequence[User]], Table]] = [
+    csv,
+    parquet,
+    pyarrow_table,
+    pyarrow_stream,
+    polars_frame,
+    pandas_frame,
+    duckdb_relation,
+]
+
+
+def postgres_table(url: str) -> Table:
+    """Take the users in a database."""
+    return PostgresTable(url, "users", COLUMNS)

@@ -1,0 +1,194 @@
+"""Tables compared with the real server, and corrected; the table being in a database, in a file or in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import psycopg
+import pytest
+from support import users as sources
+from support.claims import refusal
+from support.postgres_cluster import PostgresCluster
+from support.users import COLUMNS, User, as_arrow, claim, in_postgres
+
+from leasehold import BucketType, SourceType, Subject, SubjectType, errors
+from leasehold.client import Client
+from leasehold.tables import Table, Verified, verify_table
+from leasehold.tables.files import arrow_table
+from leasehold.tables.postgres import PostgresTable
+from leasehold.verification import Report
+
+Make = Callable[[Sequence[User]], Table]
+TYPES = [BucketType.USERNAMES, BucketType.EMAILS]
+
+# Of the rows, 1 and 2 are claimed rightly, 3 in another spelling, 4 not at all, 5 for a name that the row no longer has. Row
+# 6 is gone.
+ROWS = [
+    User(1, "ann", "ann@example.com"),
+    User(2, "bob"),
+    User(3, "Carol"),
+    User(4, "dan", "dan@example.com"),
+    User(5, "erin"),
+]
+CLAIMED = [User(1, "ann", "ann@example.com"), User(2, "bob"), User(3, "carol"), User(5, "eric"), User(6, "frank")]
+
+
+@pytest.fixture(params=["postgres", *(dump.__name__ for dump in sources.DUMPS)])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    """Make tables of rows, in each place where a table can be."""
+    if request.param == "postgres":
+        cluster: PostgresCluster = request.getfixturevalue("cluster")
+        return lambda users: sources.postgres_table(in_postgres(cluster.create_database(), users))
+    dump = next(dump for dump in sources.DUMPS if dump.__name__ == request.param)
+    return lambda users: dump(tmp_path, users)
+
+
+def verify(client: Client, table: Table, **options: object) -> Verified:
+    # What was claimed just now is not to be left alone.
+    settings = {"source_type": SourceType.USERS, "recent_within_seconds": 0.0, **options}
+    return verify_table(client, table, **settings)  # type: ignore[arg-type]
+
+
+def claimed(client: Client) -> set[str]:
+    return {record.claim.bucket_value for record in client.records(SourceType.USERS, TYPES)}
+
+
+def test_v01_a_dry_run_tells_and_changes_nothing(client: Client, make: Make) -> None:
+    claim(client, CLAIMED)
+    before = list(client.records(SourceType.USERS, TYPES))
+    found = verify(client, make(ROWS))
+    report = found.report
+    assert (report.dry_run, report.rows, report.claims, report.records) == (True, 5, 7, 6)
+    assert (report.missing, report.different, report.extra) == (3, 1, 2)
+    assert (found.is_finished, found.is_clean) == (True, False)
+    outcomes = sorted(sample.finding.outcome for sample in found.samples)
+    assert outcomes == ["created", "created", "created", "destroyed", "destroyed", "replaced"]
+    assert list(client.records(SourceType.USERS, TYPES)) == before
+    assert list(client.leases()) == []
+
+
+def test_v09_samples_hash_values_unless_they_are_asked_for(client: Client, make: Make) -> None:
+    claim(client, CLAIMED)
+    table = make(ROWS)
+    assert not any(name in repr(verify(client, table).samples) for name in ("dan", "erin", "carol", "frank"))
+    shown = {
+        (sample.finding.outcome, int(sample.finding.source_id, 16), sample.in_table, sample.in_service)
+        for sample in verify(client, table, show_values=True).samples
+        if sample.finding.bucket_type == BucketType.USERNAMES
+    }
+    assert shown == {
+        ("created", 4, ("dan",), ()),
+        ("created", 5, ("erin",), ("eric",)),
+        ("destroyed", 5, ("erin",), ("eric",)),
+        ("destroyed", 6, (), ("frank",)),
+        ("replaced", 3, ("Carol",), ("carol",)),
+    }
+
+
+def test_v01_v05_what_is_applied_leaves_nothing_to_find(client: Client, make: Make) -> None:
+    claim(client, CLAIMED)
+    table = make(ROWS)
+    done = verify(client, table, apply=True).report
+    assert (done.dry_run, done.created, done.replaced, done.destroyed, done.failed) == (False, 3, 1, 2, 0)
+    assert claimed(client) == {"ann", "ann@example.com", "bob", "Carol", "dan", "dan@example.com", "erin"}
+    assert list(client.leases()) == []
+    again = verify(client, table)
+    assert again.is_clean
+    assert again.samples == ()
+
+
+def test_v05_v08_many_pages_and_updates_and_names_that_move_between_rows(client: Client, make: Make) -> None:
+    rows = [User(key, f"user{key}", f"user{key}@example.com") for key in range(1, 2501)]
+    pages: list[int] = []
+    done = verify(client, make(rows), apply=True, rows_per_page=400, progress=lambda report: pages.append(report.pages))
+    assert (done.report.created, done.report.updates) == (5000, 3)
+    assert pages == [1, 2, 3, 4, 5, 6, 7, 7]
+    assert len(claimed(client)) == 5000
+
+
+def test_v05_a_name_moves_from_row_to_row(client: Client, make: Make) -> None:
+    claim(client, [User(1, "first"), User(2, "second")])
+    done = verify(client, make([User(1, "second"), User(2, "first")]), apply=True, rows_per_page=1)
+    assert (done.report.replaced, done.report.failed, done.report.other_row) == (2, 0, 0)
+    assert {record.claim.bucket_value: record.claim.subject for record in client.records(SourceType.USERS, TYPES)} == {
+        "second": Subject(SubjectType.USER, 1),
+        "first": Subject(SubjectType.USER, 2),
+    }
+
+
+def test_v06_v09_what_another_cell_holds_is_told_and_left(client: Client, server_url: str, make: Make) -> None:
+    with Client(server_url, cell_id=2) as other:
+        claim(other, [User(1, "ann")])
+        done = verify(client, make([User(7, "ANN")]), apply=True)
+        assert (done.report.other_cell, done.report.created) == (1, 0)
+        assert claimed(other) == {"ann"}
+    assert [sample.finding.outcome for sample in done.samples] == ["other_cell"]
+
+
+@pytest.fixture
+def server_url(client: Client) -> str:
+    return f"http://{client._endpoint.target}"
+
+
+def test_v02_what_was_changed_lately_is_left_alone_on_both_sides(client: Client, make: Make) -> None:
+    claim(client, [User(1, "claimed-just-now")])
+    rows = [User(2, "changed-just-now", updated_at=datetime.now(timezone.utc)), User(3, "long-ago")]
+    report = verify(client, make(rows), apply=True, recent_within_seconds=600).report
+    assert (report.rows_recent, report.records_recent, report.created) == (1, 1, 1)
+    assert claimed(client) == {"claimed-just-now", "long-ago"}
+
+
+def test_v07_a_run_stops_when_its_time_is_over_and_goes_on_from_its_checkpoint(client: Client, make: Make) -> None:
+    table = make([User(key, f"user{key}") for key in range(1, 101)])
+    checkpoint, runs = None, 0
+    while runs == 0 or checkpoint is not None:
+        done = verify(client, table, apply=True, rows_per_page=30, time_budget_seconds=0.0, checkpoint=checkpoint)
+        checkpoint, runs = done.checkpoint, runs + 1
+    assert runs == 4
+    assert len(claimed(client)) == 100
+    assert "user" not in repr(done)
+    assert isinstance(refusal(lambda: verify(client, table, checkpoint="nonsense")), errors.InvalidError)
+
+
+def test_a_cell_that_may_not_is_told_so_and_nothing_is_applied(client: Client, server_url: str, make: Make) -> None:
+    with Client(server_url, cell_id=99) as unknown:
+        assert isinstance(refusal(lambda: verify(unknown, make(ROWS), apply=True, recent_within_seconds=60)), errors.InvalidError)
+    assert claimed(client) == set()
+
+
+def test_a_dump_that_is_older_than_what_counts_as_recent_is_not_corrected_by(client: Client) -> None:
+    data = as_arrow(ROWS)
+    claim(client, CLAIMED)
+    for taken_at, word in [
+        (None, "`taken_at`"),
+        (datetime.now(timezone.utc) - timedelta(hours=2), "`recent_within_seconds`"),
+        (datetime(2026, 1, 1), "time zone"),  # noqa: DTZ001 - that is the mistake
+    ]:
+        table = arrow_table(data, COLUMNS, taken_at=taken_at)
+        error = refusal(lambda table=table: verify(client, table, apply=True, recent_within_seconds=3600))  # type: ignore[misc]
+        assert isinstance(error, errors.MisconfiguredError)
+        assert word in str(error)
+    assert "frank" in claimed(client)
+
+
+def test_rows_out_of_scope_claim_nothing_and_lose_what_they_claimed(client: Client, cluster: PostgresCluster) -> None:
+    url = in_postgres(cluster.create_database(), [User(1, "ann"), User(2, "ghost")])
+    claim(client, [User(1, "ann"), User(2, "ghost")])
+    table = PostgresTable(url, "users", COLUMNS, where="username NOT LIKE 'gh%'")
+    assert verify(client, table, apply=True).report.destroyed == 1
+    assert claimed(client) == {"ann"}
+
+
+def test_v03_a_row_that_is_there_again_keeps_its_claim(client: Client, cluster: PostgresCluster) -> None:
+    url = in_postgres(cluster.create_database(), [User(1, "ann")])
+    claim(client, [User(1, "ann"), User(2, "bob")])
+
+    def insert(_: Report) -> None:
+        with psycopg.connect(url) as connection:
+            connection.execute("INSERT INTO users VALUES (2, 'bob', NULL, '2026-01-01T00:00:00Z') ON CONFLICT DO NOTHING")
+
+    report = verify(client, sources.postgres_table(url), apply=True, progress=insert).report
+    assert (report.extra, report.changed, report.destroyed) == (1, 1, 0)
+    assert claimed(client) == {"ann", "bob"}

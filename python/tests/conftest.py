@@ -7,3 +7,5 @@ import hypothesis
 # Machines that test are busy: what takes long there is not wrong.
 hypothesis.settings.register_profile("leasehold", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("leasehold")
+
+pytest_plugins = ["support.fixtures"]

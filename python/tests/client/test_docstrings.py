@@ -12,7 +12,7 @@ from support.claims_server import ClaimsServer
 import leasehold.client
 from leasehold.client import Client
 
-MODULES = ["leasehold.client._synchronous", "leasehold.client._asynchronous"]
+MODULES = ["leasehold.client._synchronous", "leasehold.client._asynchronous", "leasehold.tables._verify"]
 
 
 def examples(module: ModuleType) -> list[doctest.DocTest]:

@@ -34,6 +34,6 @@ def test_what_is_committed_is_what_is_generated(tmp_path: Path) -> None:
         (SourceType, "RAILS_TABLE_", record_pb2.Source.Type),
     ],
 )
-def test_names_and_numbers_are_those_of_the_contract(names: type[IntEnum], prefix: str, enumeration: Any) -> None:  # noqa: ANN401 - one each
+def test_names_and_numbers_are_those_of_the_contract(names: type[IntEnum], prefix: str, enumeration: Any) -> None:
     contract = {name: number for name, number in enumeration.items() if number}
     assert {f"{prefix}{one.name}": one.value for one in names} == contract

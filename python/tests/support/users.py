@@ -8,7 +8,6 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import duckdb
-import pandas as pd
 import polars as pl
 import psycopg
 import pyarrow as pa
@@ -112,14 +111,15 @@ def polars_frame(_: Path, users: Sequence[User]) -> Table:
 
 def pandas_frame(_: Path, users: Sequence[User]) -> Table:
     """Keep users in a frame of pandas."""
-    frame: pd.DataFrame = as_arrow(users).to_pandas()
-    return arrow_table(frame, COLUMNS, taken_at=just_now())
+    return arrow_table(as_arrow(users).to_pandas(), COLUMNS, taken_at=just_now())
 
 
 def duckdb_relation(_: Path, users: Sequence[User]) -> Table:
     """Have users come out of a query of duckdb."""
     data = as_arrow(users)  # noqa: F841 - the query names it
-    return arrow_table(duckdb.sql("SELECT * FROM data ORDER BY id"), COLUMNS, taken_at=just_now())
+    relation = duckdb.sql("SELECT * FROM data ORDER BY id")
+    assert relation is not None
+    return arrow_table(relation, COLUMNS, taken_at=just_now())
 
 
 DUMPS: list[Callable[[Path, Sequence[User]], Table]] = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from support import users as sources
 from support.claims import refusal
+from support.claims_server import ClaimsServer
 from support.postgres_cluster import PostgresCluster
 from support.users import COLUMNS, User, as_arrow, claim, in_postgres
 
@@ -43,6 +44,12 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
         return lambda users: sources.postgres_table(in_postgres(cluster.create_database(), users))
     dump = next(dump for dump in sources.DUMPS if dump.__name__ == request.param)
     return lambda users: dump(tmp_path, users)
+
+
+@pytest.fixture
+def client(embedded: ClaimsServer) -> Iterator[Client]:
+    with Client(embedded.url, cell_id=1) as client:
+        yield client
 
 
 def verify(client: Client, table: Table, **options: object) -> Verified:
@@ -118,18 +125,13 @@ def test_v05_a_name_moves_from_row_to_row(client: Client, make: Make) -> None:
     }
 
 
-def test_v06_v09_what_another_cell_holds_is_told_and_left(client: Client, server_url: str, make: Make) -> None:
-    with Client(server_url, cell_id=2) as other:
+def test_v06_v09_what_another_cell_holds_is_told_and_left(client: Client, embedded: ClaimsServer, make: Make) -> None:
+    with Client(embedded.url, cell_id=2) as other:
         claim(other, [User(1, "ann")])
         done = verify(client, make([User(7, "ANN")]), apply=True)
         assert (done.report.other_cell, done.report.created) == (1, 0)
         assert claimed(other) == {"ann"}
     assert [sample.finding.outcome for sample in done.samples] == ["other_cell"]
-
-
-@pytest.fixture
-def server_url(client: Client) -> str:
-    return f"http://{client._endpoint.target}"
 
 
 def test_v02_what_was_changed_lately_is_left_alone_on_both_sides(client: Client, make: Make) -> None:
@@ -152,9 +154,11 @@ def test_v07_a_run_stops_when_its_time_is_over_and_goes_on_from_its_checkpoint(c
     assert isinstance(refusal(lambda: verify(client, table, checkpoint="nonsense")), errors.InvalidError)
 
 
-def test_a_cell_that_may_not_is_told_so_and_nothing_is_applied(client: Client, server_url: str, make: Make) -> None:
-    with Client(server_url, cell_id=99) as unknown:
-        assert isinstance(refusal(lambda: verify(unknown, make(ROWS), apply=True, recent_within_seconds=60)), errors.InvalidError)
+def test_a_cell_that_may_not_is_told_so_and_nothing_is_applied(client: Client, embedded: ClaimsServer, make: Make) -> None:
+    with Client(embedded.url, cell_id=99) as unknown:
+        assert isinstance(
+            refusal(lambda: verify(unknown, make(ROWS), apply=True, recent_within_seconds=60)), errors.InvalidError
+        )
     assert claimed(client) == set()
 
 

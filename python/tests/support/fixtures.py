@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from leasehold.client import Client
 from support.certificates import Authority
 from support.claims_server import ClaimsServer
 from support.postgres_cluster import PostgresCluster
 from support.tcp_proxy import TcpProxy
-
-from leasehold.client import Client
 
 
 @pytest.fixture(scope="session")

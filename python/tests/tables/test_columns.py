@@ -1,0 +1,221 @@
+"""What a table can't be read by is one clear exception, which names the column, and nothing is applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, LiteralString
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from support.claims import refusal
+from support.claims_server import ClaimsServer
+from support.postgres_cluster import PostgresCluster
+from support.users import COLUMNS, LONG_AGO, User, as_arrow, claim, just_now
+
+from leasehold import BucketType, SourceType, SubjectType, errors
+from leasehold.client import Client
+from leasehold.tables import Table, verify_table
+from leasehold.tables.files import arrow_table, csv_table, parquet_table
+from leasehold.tables.postgres import PostgresTable
+from leasehold.verification import ClaimColumns, TableColumns
+
+GOOD = [User(1, "ann"), User(2, "bob")]
+USERNAME = [ClaimColumns(BucketType.USERNAMES, "username", SubjectType.USER, "owner")]
+OWNED = TableColumns(key="id", claims=USERNAME, updated_at="updated_at")
+
+
+@pytest.fixture
+def client(embedded: ClaimsServer) -> Iterator[Client]:
+    with Client(embedded.url, cell_id=1) as client:
+        yield client
+
+
+def applying(client: Client, make: Callable[[], Table]) -> errors.ColumnError:
+    """Return what is raised where a table is to be corrected by; the last rows are those that are wrong."""
+    claim(client, [User(9, "extra")])
+    error = refusal(
+        lambda: verify_table(client, make(), source_type=SourceType.USERS, apply=True, recent_within_seconds=0, rows_per_page=1)
+    )
+    held = [record.claim.bucket_value for record in client.records(SourceType.USERS, [BucketType.USERNAMES])]
+    assert (held, list(client.leases())) == (["extra"], []), "something was applied"
+    assert isinstance(error, errors.ColumnError)
+    assert f"`{error.column}`" in str(error)
+    assert "secret" not in str(error)
+    return error
+
+
+def owned(**columns: Any) -> pa.Table:
+    """Make a table whose columns are right, but for these."""
+    right: dict[str, Any] = {
+        "id": [1, 2],
+        "username": ["ann", "bob"],
+        "owner": [1, 2],
+        "updated_at": pa.array([LONG_AGO, LONG_AGO], pa.timestamp("us", "UTC")),
+    }
+    return pa.table({**right, **columns})
+
+
+@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+@pytest.mark.parametrize(
+    ("columns", "expected", "column"),
+    [
+        ({"id": [1, None]}, errors.ColumnNullError, "id"),
+        ({"id": [2, 1]}, errors.ColumnOrderError, "id"),
+        ({"id": [1, 1]}, errors.ColumnOrderError, "id"),
+        ({"id": [1.0, 2.0]}, errors.ColumnTypeError, "id"),
+        ({"username": [1.5, 2.5]}, errors.ColumnTypeError, "username"),
+        ({"username": pa.array([b"ann", b"\xff secret"])}, errors.ColumnTypeError, "username"),
+        ({"owner": [1, None]}, errors.ColumnNullError, "owner"),
+        ({"owner": ["1", "secret"]}, errors.ColumnTypeError, "owner"),
+        ({"updated_at": [LONG_AGO.replace(tzinfo=None)] * 2}, errors.ColumnTimeZoneError, "updated_at"),
+        ({"updated_at": ["2026-01-01", "2026-01-01"]}, errors.ColumnTypeError, "updated_at"),
+    ],
+)
+def test_a_column_of_arrow(
+    client: Client, tmp_path: Path, kind: str, columns: dict[str, Any], expected: type[errors.ColumnError], column: str
+) -> None:
+    def make() -> Table:
+        if kind == "arrow":
+            return arrow_table(owned(**columns), OWNED, taken_at=just_now())
+        pyarrow.parquet.write_table(owned(**columns), tmp_path / "users.parquet")
+        return parquet_table(tmp_path / "users.parquet", OWNED, taken_at=just_now())
+
+    error = applying(client, make)
+    assert (type(error), error.column) == (expected, column)
+
+
+@pytest.mark.parametrize("kind", ["arrow", "stream", "parquet"])
+def test_a_column_that_is_missing(client: Client, tmp_path: Path, kind: str) -> None:
+    data = owned().drop_columns(["owner"])
+
+    def make() -> Table:
+        if kind == "parquet":
+            pyarrow.parquet.write_table(data, tmp_path / "users.parquet")
+            return parquet_table(tmp_path / "users.parquet", OWNED, taken_at=just_now())
+        return arrow_table(data if kind == "arrow" else data.to_reader(), OWNED, taken_at=just_now())
+
+    error = applying(client, make)
+    assert (type(error), error.column) == (errors.ColumnMissingError, "owner")
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected", "column"),
+    [
+        (["id,username,owner,updated_at", "1,ann,1,2026-01-01T00:00:00Z", "x,secret,2,2026-01-01T00:00:00Z"], "Type", "id"),
+        (["id,username,owner,updated_at", "1,ann,1,2026-01-01T00:00:00Z", ",secret,2,2026-01-01T00:00:00Z"], "Null", "id"),
+        (["id,username,owner,updated_at", "2,ann,1,2026-01-01T00:00:00Z", "1,bob,2,2026-01-01T00:00:00Z"], "Order", "id"),
+        (["id,username,owner,updated_at", "1,ann,1,2026-01-01T00:00:00Z", "2,bob,,2026-01-01T00:00:00Z"], "Null", "owner"),
+        (["id,username,owner,updated_at", "1,a,1,2026-01-01T00:00:00Z", "2,b,2,2026-01-01T00:00:00"], "TimeZone", "updated_at"),
+        (["id,username,owner,updated_at", "1,ann,1,secret", "2,bob,2,2026-01-01T00:00:00Z"], "Type", "updated_at"),
+        (["id,username,updated_at", "1,ann,2026-01-01T00:00:00Z"], "Missing", "owner"),
+        (["id,owner,username,owner,updated_at", "1,1,ann,1,2026-01-01T00:00:00Z"], "Missing", "owner"),
+    ],
+)  # fmt: skip
+def test_a_column_of_a_csv_file(client: Client, tmp_path: Path, lines: list[str], expected: str, column: str) -> None:
+    path = tmp_path / "users.csv"
+    path.write_text("\n".join(lines) + "\n")
+    error = applying(client, lambda: csv_table(path, OWNED, taken_at=just_now()))
+    assert (type(error).__name__, error.column) == (f"Column{expected}Error", column)
+
+
+def test_times_of_a_csv_file_that_are_said_to_be_utc(client: Client, tmp_path: Path) -> None:
+    path = tmp_path / "users.csv"
+    path.write_text("id,username,owner,updated_at\n1,ann,1,2026-01-01 00:00:00\n2,bob,2,2026-01-01 00:00:00Z\n")
+    utc = replace(OWNED, assume_utc=True)
+    error = applying(client, lambda: csv_table(path, utc, taken_at=just_now()))
+    assert (type(error), error.column) == (errors.ColumnTimeZoneError, "updated_at")
+    path.write_text("id,username,owner,updated_at\n1,ann,1,2026-01-01 00:00:00\n")
+    assert verify_table(client, csv_table(path, utc), source_type=SourceType.USERS).report.missing == 1
+
+
+def test_empty_fields_of_a_csv_file_are_null_and_quoted_ones_are_not(client: Client, tmp_path: Path) -> None:
+    path = tmp_path / "users.csv"
+    path.write_text('id,username,owner,updated_at\n1,,1,2026-01-01Z\n2,"",2,2026-01-01Z\n3,"b\nob",3,2026-01-01Z\n')
+    path.write_text(path.read_text().replace("2026-01-01Z", "2026-01-01T00:00:00Z"))
+    report = verify_table(client, csv_table(path, OWNED), source_type=SourceType.USERS).report
+    assert (report.rows, report.claims, report.invalid) == (3, 2, 2)
+
+
+def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    for make in (csv_table, parquet_table):
+        assert f"`{path}`" in str(refusal(lambda make=make: make(path, OWNED)))  # type: ignore[misc]
+    path.write_text("rubbish")
+    with pytest.raises(errors.MisconfiguredError, match="Parquet"):
+        parquet_table(path, OWNED).check()
+    path.write_text('id,username,owner,updated_at\n1,"ann')
+    with pytest.raises(errors.RowsError, match="CSV"):
+        csv_table(path, OWNED).check()
+    with pytest.raises(TypeError, match="__arrow_c_stream__"):
+        arrow_table([1, 2], OWNED)  # type: ignore[arg-type]
+
+
+CREATE: LiteralString = "CREATE TABLE users (id bigint, username text, owner bigint, updated_at timestamptz)"
+INSERT: LiteralString = "INSERT INTO users VALUES (1, 'ann', 1, '2026-01-01Z'), "
+
+
+@pytest.mark.parametrize(
+    ("statements", "expected", "column"),
+    [
+        ([CREATE, "ALTER TABLE users DROP owner"], "Missing", "owner"),
+        ([CREATE, "ALTER TABLE users ALTER owner TYPE numeric"], "Type", "owner"),
+        ([CREATE, "ALTER TABLE users ALTER username TYPE bytea USING username::bytea"], "Type", "username"),
+        ([CREATE, "ALTER TABLE users ALTER id TYPE double precision"], "Type", "id"),
+        ([CREATE, INSERT + "(NULL, 'secret', 2, '2026-01-01Z')"], "Null", "id"),
+        ([CREATE, INSERT + "(1, 'secret', 2, '2026-01-01Z')"], "Order", "id"),
+        ([CREATE, INSERT + "(2, 'secret', NULL, '2026-01-01Z')"], "Null", "owner"),
+        ([CREATE, INSERT + "(2, 'x', 2, NULL)", "ALTER TABLE users ALTER updated_at TYPE timestamp"], "TimeZone", "updated_at"),
+    ],
+)  # fmt: skip
+def test_a_column_of_postgres(
+    client: Client, cluster: PostgresCluster, statements: list[LiteralString], expected: str, column: str
+) -> None:
+    url = cluster.create_database()
+    with psycopg.connect(url) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    error = applying(client, lambda: PostgresTable(url, "users", OWNED))
+    assert (type(error).__name__, error.column) == (f"Column{expected}Error", column)
+
+
+def test_a_table_of_postgres_that_is_none_is_named(cluster: PostgresCluster) -> None:
+    url = cluster.create_database()
+    assert "`userz`" in str(refusal(lambda: PostgresTable(url, "userz", OWNED)))
+    with pytest.raises(psycopg.OperationalError):
+        PostgresTable(url + "_absent", "users", OWNED)
+
+
+@pytest.mark.parametrize("kind", ["uuid", "text", "integer", "smallint", "char(3)", "varchar"])
+def test_v03_keys_of_every_kind_are_ordered_and_read_again(client: Client, cluster: PostgresCluster, kind: str) -> None:
+    url = cluster.create_database()
+    keys: dict[str, list[Any]] = {
+        "uuid": ["f0000000-0000-4000-8000-000000000000", "0a000000-0000-4000-8000-000000000000"],
+        "integer": [2_000_000_000, 7],
+        "smallint": [300, 7],
+        "char(3)": ["zzz", "ABC"],
+    }
+    with psycopg.connect(url) as connection:
+        connection.execute(psycopg.sql.SQL(f"CREATE TABLE users (id {kind} PRIMARY KEY, username text, owner int)"))
+        # A collation that is not that of bytes would have "a" before "B"; a text that reads as a UUID stays a text.
+        texts = ["a", "B", "f0000000-0000-4000-8000-000000000000", "z"]
+        for number, key in enumerate(keys.get(kind, texts), 1):
+            connection.execute("INSERT INTO users VALUES (%s, %s, %s)", [key, f"user{number}", number])
+    table = PostgresTable(url, "users", replace(OWNED, updated_at=None))
+    options: dict[str, Any] = {"source_type": SourceType.USERS, "apply": True, "recent_within_seconds": 0, "rows_per_page": 1}
+    count = len(keys.get(kind, texts))
+    assert verify_table(client, table, **options).report.created == count
+    with psycopg.connect(url) as connection:
+        connection.execute("UPDATE users SET username = 'renamed' || owner")
+    again = verify_table(client, table, **options).report
+    assert (again.created, again.destroyed, again.failed) == (count, count, 0)
+    assert verify_table(client, table, **{**options, "apply": False}).is_clean
+
+
+def test_a_clock_without_a_zone_is_not_taken_for_one() -> None:
+    table = arrow_table(as_arrow(GOOD), COLUMNS, taken_at=datetime(2026, 1, 1))  # noqa: DTZ001 - that is the mistake
+    assert "time zone" in str(refusal(lambda: table.age_seconds(datetime.now(timezone.utc))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import os
 import pkgutil
 import re
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.claims_server import ClaimsServer
 
 import leasehold
 
@@ -63,8 +65,9 @@ def test_the_readme_has_examples() -> None:
 
 
 @pytest.mark.parametrize("example", examples())
-def test_examples_of_the_readme_run_as_written(example: str, tmp_path: Path) -> None:
+def test_examples_of_the_readme_run_as_written(example: str, tmp_path: Path, embedded: ClaimsServer) -> None:
     (tmp_path / "example.py").write_text(examples()[example], encoding="utf-8")
     command = [sys.executable, "-W", "error", "example.py"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    environment = {**os.environ, "LEASEHOLD_SERVER": embedded.url}
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300)
     assert ended.returncode == 0, ended.stderr

@@ -29,7 +29,7 @@ sequence_range = {{ minval = {id}000, maxval = {id}999 }}
 def binary() -> Path:
     """Find the server's program: `LEASEHOLD_BINARY`, or what the workspace's tests have built."""
     named = os.environ.get("LEASEHOLD_BINARY")
-    found = Path(named) if named else ROOT / "target" / "debug" / "leasehold"
+    found = Path(named) if named else Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug" / "leasehold"
     if not found.exists():
         raise AssertionError(f"there is no server at `{found}`: build it with `cargo test --workspace --no-run`")
     return found

@@ -2,7 +2,6 @@
 #![allow(unsafe_code, reason = "an Arrow stream crosses from one library to another as a bare pointer")]
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 
 use arrow_array::RecordBatchReader;
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
@@ -14,6 +13,7 @@ use pyo3::types::{PyBytes, PyCapsule};
 
 use crate::columns::{BadColumn, Columns, Layout};
 use crate::errors;
+use crate::session::Session;
 
 /// Why rows can't be had.
 pub(crate) enum Failure {
@@ -47,18 +47,18 @@ impl From<DetailedError> for Failure {
 
 /// A stream of a table's rows, in the order of their encoded keys.
 #[pyclass(frozen, module = "leasehold._native")]
-pub(crate) struct ArrowRows(Mutex<Stream>);
+pub(crate) struct ArrowRows(Session<Stream>);
 
 #[pymethods]
 impl ArrowRows {
     #[new]
     fn new(py: Python<'_>, data: &Bound<'_, PyAny>, columns: Layout) -> PyResult<Self> {
-        Ok(Self(Mutex::new(Stream::new(py, data, columns)?)))
+        Ok(Self(Session::new(Stream::new(py, data, columns)?)))
     }
 
     /// Answers `find_bound`.
     fn bound<'py>(&self, py: Python<'py>, after: &[u8], rows: usize) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let found = self.with(py, |stream| stream.bound(&SourceId::from_bytes(after), rows))?;
+        let found = self.work(py, |stream| stream.bound(&SourceId::from_bytes(after), rows))?;
         Ok(found.map(|id| PyBytes::new(py, id.as_bytes())))
     }
 }
@@ -66,18 +66,16 @@ impl ArrowRows {
 impl ArrowRows {
     /// Feeds a run that asks for rows the next ones.
     pub(crate) fn feed(&self, py: Python<'_>, run: &mut Verification, now: Timestamp) -> PyResult<()> {
-        self.with(py, |stream| stream.feed(run, now))
+        self.work(py, |stream| stream.feed(run, now))
     }
 
     /// Works on the stream while other threads run.
-    fn with<T: Send>(
+    fn work<T: Send>(
         &self,
         py: Python<'_>,
         work: impl FnOnce(&mut Stream) -> Result<T, Failure> + Send,
     ) -> PyResult<T> {
-        let Ok(mut stream) = self.0.try_lock() else { return Err(errors::in_use(py)) };
-        let stream = &mut *stream;
-        py.detach(|| work(stream)).map_err(|failure| failure.raise(py))
+        self.0.with(py, |stream| py.detach(|| work(stream)).map_err(|failure| failure.raise(py)))
     }
 }
 
@@ -107,6 +105,19 @@ struct Part {
 impl Part {
     fn len(&self) -> usize {
         self.columns.len() - self.from
+    }
+
+    /// The first row that comes after a key; the empty one bounds nothing.
+    fn end(&self, upto: &SourceId) -> Result<usize, BadColumn> {
+        let (mut low, mut high) = (self.from, self.columns.len());
+        if upto.is_empty() {
+            return Ok(high);
+        }
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.columns.id(middle)? <= *upto { low = middle + 1 } else { high = middle }
+        }
+        Ok(low)
     }
 }
 
@@ -234,21 +245,6 @@ impl Stream {
             rows -= part.len();
             self.parts.pop_front();
         }
-    }
-}
-
-impl Part {
-    /// The first row that comes after a key; the empty one bounds nothing.
-    fn end(&self, upto: &SourceId) -> Result<usize, BadColumn> {
-        let (mut low, mut high) = (self.from, self.columns.len());
-        if upto.is_empty() {
-            return Ok(high);
-        }
-        while low < high {
-            let middle = low.midpoint(high);
-            if self.columns.id(middle)? <= *upto { low = middle + 1 } else { high = middle }
-        }
-        Ok(low)
     }
 }
 

@@ -78,7 +78,7 @@ impl Layout {
         let columns = Columns {
             rows: batch.num_rows(),
             first,
-            keys: Keys::new(named(batch, &self.key)?, &self.key)?,
+            keys: Column::new(named(batch, &self.key)?, &self.key)?,
             key: self.key.clone(),
             updated_at: updated_at.transpose()?,
             claims: claims.collect::<Result<_, _>>()?,
@@ -94,7 +94,7 @@ pub(crate) struct Columns {
     /// Which of the table's rows is the first.
     first: usize,
     key: String,
-    keys: Keys,
+    keys: Column,
     updated_at: Option<Int64Array>,
     claims: Vec<Claims>,
 }
@@ -112,9 +112,9 @@ impl Columns {
     pub(crate) fn id(&self, row: usize) -> Result<SourceId, BadColumn> {
         let wrong = |what| BadColumn::new("COLUMN_VALUE", &self.key, format!("{what} in row {}", self.first + row));
         let id = match &self.keys {
-            Keys::Integers(keys) => SourceId::from_integer(keys.value(row)).ok_or_else(|| wrong("is negative"))?,
-            Keys::Texts(keys) => SourceId::from_text(keys.text(row).ok_or_else(|| wrong("is not valid UTF-8"))?),
-            Keys::Encoded(keys) => SourceId::from_bytes(keys.get(row)),
+            Column::Integers(keys) => SourceId::from_integer(keys.value(row)).ok_or_else(|| wrong("is negative"))?,
+            Column::Texts(keys) => SourceId::from_text(keys.text(row).ok_or_else(|| wrong("is not valid UTF-8"))?),
+            Column::Encoded(keys) => SourceId::from_bytes(keys.get(row)),
         };
         if id.is_empty() { Err(wrong("is empty")) } else { Ok(id) }
     }
@@ -125,7 +125,7 @@ impl Columns {
     /// They don't; see also [`id`](Self::id).
     pub(crate) fn last_in_order(&self, before: &SourceId) -> Result<SourceId, BadColumn> {
         let mut last = before.clone();
-        if let Keys::Integers(keys) = &self.keys
+        if let Column::Integers(keys) = &self.keys
             && keys.values().is_sorted_by(|one, other| one < other)
             && self.rows > 0
             && self.id(0)? > last
@@ -180,15 +180,15 @@ impl Columns {
 /// What the rows claim of one bucket type.
 struct Claims {
     layout: ClaimLayout,
-    values: Keys,
+    values: Column,
     has_nulls: bool,
     subjects: Int64Array,
 }
 
 impl Claims {
     fn new(layout: &ClaimLayout, batch: &RecordBatch) -> Result<Self, BadColumn> {
-        let values = Keys::new(named(batch, &layout.value)?, &layout.value)?;
-        if let Keys::Encoded(bytes) = &values {
+        let values = Column::new(named(batch, &layout.value)?, &layout.value)?;
+        if let Column::Encoded(bytes) = &values {
             let found = bytes.array().data_type();
             return Err(BadColumn::of_type(&layout.value, "texts or integers", found));
         }
@@ -207,12 +207,12 @@ impl Claims {
         let wrong =
             |what: &str| BadColumn::new("COLUMN_VALUE", &self.layout.value, format!("{what} in row {}", first + row));
         let value = match &self.values {
-            Keys::Integers(values) => {
+            Column::Integers(values) => {
                 decimal.clear();
                 write!(decimal, "{}", values.value(row)).map_err(|_| wrong("has no decimal form"))?;
                 decimal.as_str()
             }
-            Keys::Texts(values) | Keys::Encoded(values) => {
+            Column::Texts(values) | Column::Encoded(values) => {
                 values.text(row).ok_or_else(|| wrong("is not valid UTF-8"))?
             }
         };
@@ -221,15 +221,15 @@ impl Claims {
     }
 }
 
-/// Integers, texts, or bytes.
-enum Keys {
+/// A column of keys or values.
+enum Column {
     Integers(Int64Array),
     Texts(Strings),
-    /// Of a key, as the engine encodes it.
+    /// Keys as the engine encodes them.
     Encoded(Strings),
 }
 
-impl Keys {
+impl Column {
     fn new(array: &dyn Array, column: &str) -> Result<Self, BadColumn> {
         if let Some(integers) = integers(array, column)? {
             return Ok(Self::Integers(integers));

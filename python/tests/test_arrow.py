@@ -110,6 +110,32 @@ def test_pages_and_batches_need_not_agree(chunk: int, page: int) -> None:
     assert (run.report().rows, run.report().invalid) == (100, 2)
 
 
+def test_pages_of_the_service_may_end_before_those_of_the_rows() -> None:
+    count = 1500
+    whole = table([*range(1, count + 1)], [f"name{at}" for at in range(1, count + 1)])
+    service = leasehold.ClaimsService(clock=lambda: OLD)
+    claims = created(ArrowRows(whole, COLUMNS), session())
+    for start in range(0, 2 * count, 2000):
+        service.commit(1, service.begin(1, claims[start : start + 2000]).uuid)
+    run, rows = session(rows_per_page=2000), ArrowRows(whole.to_reader(max_chunksize=700), COLUMNS)
+    cuts = 0
+    while not isinstance(step := run.step(), verification.Done):
+        match step:
+            case verification.FindBound(after=after, rows=wanted):
+                run.bound(rows.bound(after, wanted))
+            case verification.ListRecords(after=after, upto=upto):
+                page = service.list_records(1, SourceType.USERS, after=after, upto=upto)
+                cuts += page.truncated
+                run.records(leasehold.RecordPage(page.records, page.truncated, NOW))
+            case verification.ReadRows():
+                run.arrow_rows(rows, now=NOW)
+            case _:
+                run.proceed()
+    report = run.report()
+    assert cuts == 2
+    assert (report.rows, report.records, report.updates) == (count, 2 * count, 0)
+
+
 def test_v07_a_stream_is_passed_over_up_to_the_checkpoint() -> None:
     whole = table([*range(1, 11)], [f"name{at}" for at in range(1, 11)])
     first, rows = session(rows_per_page=4), ArrowRows(whole, COLUMNS)

@@ -15,6 +15,7 @@ use crate::names::{TABLE, row_of};
 use crate::network::Purpose;
 use crate::settings::Rule;
 use crate::touched::Answered;
+use crate::words::settled_words;
 use crate::world::World;
 
 /// What does not hold, by name.
@@ -55,7 +56,7 @@ pub enum Violation {
         lease: LeaseId,
     },
     /// Who asked what had become of a lease was not told the truth.
-    #[error("lease {lease} ended as {ended:?}, and its cell was told {told:?}")]
+    #[error("lease {lease} {}, and its cell was told: {}", ending(*ended), settled_words(*told))]
     ToldWrongly {
         /// The lease.
         lease: LeaseId,
@@ -68,6 +69,14 @@ pub enum Violation {
     /// A save was refused because of a lease that its own first try had begun.
     #[error("a save is refused because of the lease that its own first try has begun")]
     OwnObstacle,
+}
+
+fn ending(ended: Option<Outcome>) -> &'static str {
+    match ended {
+        None => "is not settled",
+        Some(Outcome::Committed) => "was committed",
+        Some(Outcome::RolledBack) => "was rolled back",
+    }
 }
 
 fn as_text<S: Serializer>(violation: &invariant::Violation, to: S) -> Result<S::Ok, S::Error> {
@@ -263,12 +272,12 @@ mod tests {
             after(Tampering::Answer(Answered { lease: lease_id(1), wanted, told })).0.map_err(|found| found.to_string())
         };
         assert_eq!(told(Settled::Done, Outcome::Committed), Ok(()));
-        for (answer, wanted) in [
-            (Settled::Done, Outcome::RolledBack),
-            (Settled::RolledBack, Outcome::Committed),
-            (Settled::NotFound, Outcome::Committed),
+        for (answer, wanted, words) in [
+            (Settled::Done, Outcome::RolledBack, "was committed, and its cell was told: done"),
+            (Settled::RolledBack, Outcome::Committed, "was committed, and its cell was told: it was rolled back"),
+            (Settled::NotFound, Outcome::Committed, "was committed, and its cell was told: no such lease"),
         ] {
-            assert!(told(answer, wanted).is_err_and(|text| text.contains("ended as Some(Committed)")));
+            assert_eq!(told(answer, wanted), Err(format!("lease {} {words}", lease_id(1))));
         }
         assert_eq!(told(Settled::Committed, Outcome::RolledBack), Ok(()));
     }

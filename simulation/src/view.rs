@@ -18,6 +18,7 @@ use crate::network::{Answer, Message, MessageId, Payload, Request};
 use crate::settings::Mode;
 use crate::touched::Fired;
 use crate::verifier::Run;
+use crate::words::settled_words;
 use crate::worker::{Phase, Told};
 use crate::world::{Cell, START, World};
 
@@ -460,12 +461,7 @@ pub(crate) fn says(payload: &Payload) -> String {
         Payload::Request(Request::ListRecords { .. }) => "list claims".into(),
         Payload::Answer(Answer::Begun { fence, .. }) => format!("begun, fence {}", fence.0),
         Payload::Answer(Answer::Refused { reason, .. }) => format!("refused: {}", reason.summary()),
-        Payload::Answer(Answer::Settled(settled)) => match settled {
-            leasehold_core::reconcile::Settled::Done => "done".into(),
-            leasehold_core::reconcile::Settled::RolledBack => "it was rolled back".into(),
-            leasehold_core::reconcile::Settled::Committed => "it was committed".into(),
-            leasehold_core::reconcile::Settled::NotFound => "no such lease".into(),
-        },
+        Payload::Answer(Answer::Settled(settled)) => settled_words(*settled).into(),
         Payload::Answer(Answer::Leases { leases, .. }) => format!("{} leases", leases.len()),
         Payload::Answer(Answer::Records { records, .. }) => format!("{} claims", records.len()),
         Payload::Answer(Answer::Unavailable) => "unavailable".into(),

@@ -2,7 +2,7 @@
 //! is known only then: so it is told in two parts.
 
 use leasehold_core::lease::{LeaseId, Outcome};
-use leasehold_core::reconcile::{Fate, Step};
+use leasehold_core::reconcile::{Fate, Settled, Step};
 
 use crate::database::{TooLate, find};
 use crate::event::{Change, Drift, Event, Process};
@@ -265,6 +265,16 @@ fn forgotten(world: &World) -> String {
         0 => " nothing: no settled lease is old enough".to_owned(),
         1 => " a lease that was settled long ago".to_owned(),
         leases => format!(" {leases} leases that were settled long ago"),
+    }
+}
+
+/// What the service says became of a lease.
+pub(crate) fn settled_words(settled: Settled) -> &'static str {
+    match settled {
+        Settled::Done => "done",
+        Settled::RolledBack => "it was rolled back",
+        Settled::Committed => "it was committed",
+        Settled::NotFound => "no such lease",
     }
 }
 

@@ -125,7 +125,7 @@ describe("words", () => {
         expect(stateName("RolledBack")).toBe("rolled back");
         expect(leaseNumber("01a20000-0000-7000-8000-00000000001f")).toBe("#31");
         expect(readable("lease 01a20000-0000-7000-8000-000000000001 of `alice` is gone")).toBe("lease #1 of “alice” is gone");
-        expect(readable("ended as Some(Committed), and its cell was told NotFound")).toBe("ended as committed, and its cell was told not found");
+        expect(readable("NotFound can't happen")).toBe("not found can't happen");
         expect(leaseNumber("01a201d4-6a45-7766-bf26-534f6f48c188")).toBe("…48c188");
     });
 });

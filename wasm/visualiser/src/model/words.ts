@@ -164,6 +164,5 @@ export function readable(text: string): string {
     return text
         .replace(LEASE_ID, leaseNumber)
         .replace(/`([^`]*)`/g, "“$1”")
-        .replace(/Some\((\w+)\)/g, (_, state: string) => stateName(state))
         .replace(/\b[A-Z][a-z]+[A-Z][A-Za-z]*\b/g, stateName);
 }

@@ -41,21 +41,27 @@ def username(name: str, key: int) -> Claim:
     return Claim(BucketType.USERNAMES, name, Subject(SubjectType.USER, key), source)
 
 
-@given(TYPES, st.text(max_size=30))
-def test_b12_a_canonical_form_is_its_own(bucket_type: BucketType, value: str) -> None:
+def is_allowed(bucket_type: BucketType, value: str) -> bool:
     try:
-        form = canonical_form(bucket_type, value)
+        canonical_form(bucket_type, value)
     except InvalidError:
-        assume(False)
+        return False
+    return True
+
+
+WORDS = st.text(alphabet=st.characters(categories=["Ll", "Lm", "Lo", "Lt", "Lu", "Nd", "No", "So"]), min_size=1, max_size=30)
+
+
+@given(st.sampled_from([BucketType.USERNAMES, BucketType.ROUTES, BucketType.SSH_KEYS]), WORDS)
+def test_b12_a_canonical_form_is_its_own(bucket_type: BucketType, value: str) -> None:
+    assume(is_allowed(bucket_type, value))
+    form = canonical_form(bucket_type, value)
     assert canonical_form(bucket_type, form) == form
 
 
-@given(st.text(alphabet=st.characters(max_codepoint=0x24F), max_size=30))
+@given(st.text(alphabet=st.characters(max_codepoint=0x24F, categories=["Ll", "Lu", "Nd"]), min_size=1, max_size=30))
 def test_b12_case_does_not_tell_usernames_apart(value: str) -> None:
-    try:
-        form = canonical_form(BucketType.USERNAMES, value)
-    except InvalidError:
-        assume(False)
+    form = canonical_form(BucketType.USERNAMES, value)
     assert canonical_form(BucketType.USERNAMES, value.casefold()) == form
 
 

@@ -30,6 +30,8 @@ OLD = NOW - timedelta(days=7)
 RECENT = timedelta(hours=1)
 ROWS_PER_PAGE = 1000
 TURNS = 3
+THREAD_TURNS = 7
+"""More, since they go by the clock on the wall, in which others on the machine have a part."""
 TYPES = (BucketType.USERNAMES, BucketType.EMAILS)
 COLUMNS = verification.TableColumns(
     key="id",
@@ -225,7 +227,7 @@ def scale(rows: int) -> dict[str, float]:
             worker.join()
         return time.perf_counter() - start
 
-    turns = [(seconds(2), seconds(1)) for _ in range(TURNS)]
+    turns = [(seconds(2), seconds(1)) for _ in range(THREAD_TURNS)]
     two, one = (min(turn[side] for turn in turns) for side in (0, 1))
     return {"ours": 4 * rows / two, "peer": 2 * rows / one}
 

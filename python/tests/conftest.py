@@ -9,3 +9,4 @@ hypothesis.settings.register_profile("leasehold", deadline=None, print_blob=True
 hypothesis.settings.load_profile("leasehold")
 
 pytest_plugins = ["support.fixtures"]
+pytest_plugins = ["support.cli_fixtures"]

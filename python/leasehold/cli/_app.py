@@ -1,0 +1,31 @@
+"""All commands, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import psycopg
+import typer
+
+from leasehold.cli import _leases, _verify
+from leasehold.cli._exit import EXIT_CODES, exit_code, message_of
+from leasehold.cli._output import ERRORS
+from leasehold.errors import LeaseholdError
+
+app = typer.Typer(
+    name="leasehold-py",
+    help="Look at a server's leases, and verify tables against it.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+app.command("leases")(_leases.leases)
+app.command("verify")(_verify.verify)
+
+
+def main() -> None:
+    """Run the command line; an error is told in one line, and scripts go by the exit code."""
+    try:
+        app()
+    except (LeaseholdError, psycopg.Error, OSError) as error:
+        ERRORS.print(f"error: {message_of(error)}", markup=False, highlight=False, soft_wrap=True)
+        raise SystemExit(exit_code(error)) from None

@@ -1,0 +1,116 @@
+"""`leasehold-py verify` over each place where a table can be, against the real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from support.claims_server import ClaimsServer
+from support.command import answer, run
+from support.postgres_cluster import PostgresCluster
+from support.users import User, as_arrow, claim, in_postgres
+
+from leasehold import BucketType, SourceType
+from leasehold.client import Client
+
+ROWS = [User(1, "ann", "ann@example.com"), User(2, "bob"), User(3, "Carol")]
+CLAIMED = [User(1, "ann", "ann@example.com"), User(3, "carol"), User(4, "dan")]
+CLAIMS = ["--claim", "USERNAMES=username,USER=id", "--claim", "EMAILS=email,USER=id", "--source", "users"]
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    with PostgresCluster() as cluster:
+        yield in_postgres(cluster.create_database(), ROWS)
+
+
+@pytest.fixture(params=["postgres", "csv", "parquet"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, database: str) -> str:
+    """Put the rows where a table can be."""
+    path = tmp_path / f"users.{request.param}"
+    if request.param == "csv":
+        pyarrow.csv.write_csv(as_arrow(ROWS), path)
+    if request.param == "parquet":
+        pyarrow.parquet.write_table(as_arrow(ROWS), path)
+    return database if request.param == "postgres" else str(path)
+
+
+def options(server: ClaimsServer, place: str) -> list[str]:
+    taken_at = (datetime.now(timezone.utc) + timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    # What was claimed just now is not to be left alone.
+    lately = ["--recent-within-seconds", "0", "--updated-at-column", "updated_at", "--taken-at", taken_at]
+    return ["verify", place, "--server", server.url, "--cell", "1", *CLAIMS, *lately]
+
+
+def claimed(client: Client) -> set[str]:
+    types = [BucketType.USERNAMES, BucketType.EMAILS]
+    return {record.claim.bucket_value for record in client.records(SourceType.USERS, types)}
+
+
+def test_v01_a_dry_run_tells_and_changes_nothing(cli_server: ClaimsServer, cli_client: Client, place: str) -> None:
+    claim(cli_client, CLAIMED)
+    before = claimed(cli_client)
+    (told,) = answer(*options(cli_server, place), code=1)
+    report = told["report"]
+    assert (report["dry_run"], report["missing"], report["different"], report["extra"]) == (True, 1, 1, 1)
+    assert (told["is_finished"], claimed(cli_client)) == (True, before)
+
+
+def test_v01_what_is_applied_leaves_nothing_to_find(cli_server: ClaimsServer, cli_client: Client, place: str) -> None:
+    claim(cli_client, CLAIMED)
+    (told,) = answer(*options(cli_server, place), "--apply")
+    report = told["report"]
+    assert (report["created"], report["replaced"], report["destroyed"]) == (1, 1, 1)
+    assert claimed(cli_client) == {"ann", "ann@example.com", "bob", "Carol"}
+    assert answer(*options(cli_server, place))[0]["samples"] == []
+
+
+def test_v09_values_are_hashed_unless_they_are_asked_for(cli_server: ClaimsServer, cli_client: Client, database: str) -> None:
+    claim(cli_client, CLAIMED)
+    hashed, shown = (run(*options(cli_server, database), *more).stdout for more in ([], ["--show-values"]))
+    assert "dry run" in hashed
+    assert "dan" not in hashed
+    assert "dan" in shown
+
+
+def test_v07_a_run_goes_on_from_its_checkpoint(
+    cli_server: ClaimsServer, cli_client: Client, database: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "checkpoint"
+    sliced = ["--apply", "--rows-per-page", "1", "--time-budget-seconds", "0", "--checkpoint", str(path)]
+    (first,) = answer(*options(cli_server, database), *sliced)
+    assert (first["is_finished"], path.stat().st_mode & 0o777) == (False, 0o600)
+    runs = 1
+    while path.exists():
+        answer(*options(cli_server, database), *sliced)
+        runs += 1
+    assert runs > 2
+    assert claimed(cli_client) == {"ann", "ann@example.com", "bob", "Carol"}
+
+
+def test_b02_what_another_cell_holds_is_left_and_told(cli_server: ClaimsServer, database: str) -> None:
+    with Client(cli_server.url, cell_id=2) as other:
+        claim(other, [User(1, "ann")])
+    (told,) = answer(*options(cli_server, database), "--apply", code=1)
+    assert told["report"]["other_cell"] == 1
+
+
+def test_what_is_wrong_is_told_in_one_line(cli_server: ClaimsServer, database: str, tmp_path: Path) -> None:
+    def ended(*words: str) -> tuple[int, str]:
+        done = run(*words)
+        assert len(done.stderr.splitlines()) == 1
+        return done.returncode, done.stderr
+
+    wanted = options(cli_server, database)
+    assert ended(*options(cli_server, str(tmp_path / "users.xlsx")))[0] == 2
+    assert ended(*wanted, "--table", "nobody")[0] == 2
+    assert ended(*wanted, "--claim", "USERNAMES") == (
+        2,
+        "error: `USERNAMES` says no claim: write it as USERNAMES=username,USER=id\n",
+    )
+    assert ended(*wanted, "--claim", "ROUTES=path,USER=id") == (3, "error: the column `path` is missing\n")
+    assert ended(*options(cli_server, "postgres://127.0.0.1:1/nothing"))[0] == 5

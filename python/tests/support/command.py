@@ -1,0 +1,50 @@
+"""The command, as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+COMMAND = [sys.executable, "-I", "-W", "error", "-m", "leasehold.cli"]
+_TIMEOUT_SECONDS = 300
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Give what a shell would, without what this one says of servers."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+    return {**kept, "NO_COLOR": "1", "TERM": "dumb", **variables}
+
+
+def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run `leasehold-py` to its end."""
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(**variables),
+        timeout=_TIMEOUT_SECONDS,
+    )
+
+
+def answer(*arguments: str, code: int = 0) -> list[Any]:
+    """Run it with `--json`: its lines."""
+    ended = run(*arguments, "--json")
+    assert ended.returncode == code, ended.stderr
+    return [json.loads(line) for line in ended.stdout.splitlines()]
+
+
+def interrupted(ready: str, *arguments: str) -> tuple[int, str]:
+    """Press Ctrl-C once a line on standard error says that it is ready: its exit code, and its answer."""
+    with subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        assert process.stderr is not None
+        assert any(ready in line for line in process.stderr)
+        process.send_signal(signal.SIGINT)
+        shown, _ = process.communicate(timeout=_TIMEOUT_SECONDS)
+    return process.returncode, shown

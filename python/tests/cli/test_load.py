@@ -1,0 +1,41 @@
+"""`leasehold-py load` against the real server."""
+
+from __future__ import annotations
+
+from support.claims_server import ClaimsServer
+from support.command import answer, interrupted, run
+
+from leasehold import BucketType, SourceType
+from leasehold.client import Client
+
+
+def owned(client: Client) -> int:
+    return sum(1 for _ in client.records(SourceType.USERS, [BucketType.USERNAMES]))
+
+
+def test_every_save_is_made_once_and_measured(cli_server: ClaimsServer, cli_client: Client) -> None:
+    (found,) = answer("load", "--server", cli_server.url, "--cell", "1", "--saves", "100", "--claims", "3")
+    assert (found["saves"], found["errors"]) == (100, {})
+    assert 0 < found["p50_ms"] <= found["p90_ms"] <= found["p99_ms"] <= found["max_ms"]
+    assert found["saves_per_second"] > 0
+    assert owned(cli_client) == 300
+    assert list(cli_client.leases()) == []
+
+
+def test_the_histogram_is_for_people(cli_server: ClaimsServer) -> None:
+    shown = run("load", "--server", cli_server.url, "--cell", "1", "--saves", "20").stdout
+    assert "saves per second" in shown
+    assert "█" in shown
+
+
+def test_ctrl_c_settles_what_was_begun_and_tells(cli_server: ClaimsServer, cli_client: Client) -> None:
+    options = ["--server", cli_server.url, "--cell", "1", "--saves", "100000000", "--claims", "1", "--json"]
+    code, shown = interrupted("Ctrl-C ends it", "load", *options)
+    assert code == 0
+    assert f'"saves": {owned(cli_client)},' in shown
+    assert list(cli_client.leases()) == []
+
+
+def test_failures_are_counted_by_their_code(cli_server: ClaimsServer) -> None:
+    (found,) = answer("load", "--server", cli_server.url, "--cell", "99", "--saves", "5", code=1)
+    assert (found["saves"], sum(found["errors"].values())) == (0, 5)

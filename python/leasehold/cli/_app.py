@@ -5,14 +5,14 @@ from __future__ import annotations
 import psycopg
 import typer
 
-from leasehold.cli import _leases, _load, _simulate, _verify
+from leasehold.cli import _leases, _load, _simulate, _sweep, _verify
 from leasehold.cli._exit import EXIT_CODES, exit_code, message_of
 from leasehold.cli._output import ERRORS
 from leasehold.errors import LeaseholdError
 
 app = typer.Typer(
     name="leasehold-py",
-    help="Look at a server's leases, verify tables against it, simulate cells, and put load on servers.",
+    help="Look at a server's leases, verify tables against it, simulate cells, and study thresholds, and put load on servers.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.command("leases")(_leases.leases)
 app.command("verify")(_verify.verify)
 app.command("simulate")(_simulate.simulate)
+app.command("sweep")(_sweep.sweep)
 app.command("load")(_load.load)
 
 

@@ -8,5 +8,4 @@ import hypothesis
 hypothesis.settings.register_profile("leasehold", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("leasehold")
 
-pytest_plugins = ["support.fixtures"]
-pytest_plugins = ["support.cli_fixtures"]
+pytest_plugins = ["support.fixtures", "support.cli_fixtures"]

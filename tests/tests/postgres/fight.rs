@@ -471,11 +471,21 @@ fn every_answer_agrees_with_some_order() {
     check_groups(&histories, &state);
 }
 
+/// Writes a history down, one operation a line in the order of their calls, and says where.
+fn kept(history: &[Operation]) -> String {
+    let mut operations: Vec<_> = history.iter().collect();
+    operations.sort_by_key(|operation| operation.called);
+    let lines: Vec<_> = operations.iter().map(ToString::to_string).collect();
+    let (_, path) = tempfile::NamedTempFile::with_prefix("fight-").unwrap().keep().unwrap();
+    std::fs::write(&path, lines.join("\n")).unwrap();
+    format!("the whole history: `{}`", path.display())
+}
+
 fn check_groups(histories: &[Vec<Operation>], state: &State) {
     let check = |(group, histories): (i64, &[Vec<Operation>])| {
         let part = part(state, group);
         let history = resolve(histories.concat(), &part).unwrap();
-        order::check(&history, &part).map_err(|disorder| format!("group {group}: {disorder}"))
+        order::check(&history, &part).map_err(|disorder| format!("group {group}: {disorder}\n{}", kept(&history)))
     };
     let started = Instant::now();
     let groups = (0..).zip(histories.chunks(usize::try_from(CLIENTS_PER_GROUP).unwrap()));

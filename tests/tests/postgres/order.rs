@@ -22,7 +22,7 @@ use leasehold_core::update::{Command, Reply};
 use serde::Serialize;
 use uuid::Uuid;
 
-/// Beyond this many tries the history is undecided, which no test may pass.
+/// Beyond this many tries that came no further the history is undecided, which no test may pass.
 const MAX_TRIES: usize = 5_000_000;
 /// The end of what may have an effect at any time.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -315,8 +315,10 @@ struct Search<'a> {
     been: HashSet<u128>,
     // The call's event, and the journal's length before it.
     path: Vec<(usize, usize)>,
+    // Since the path was longer than ever before, and how long that was.
     tries: usize,
-    // How far it came, and the operation that had no place then.
+    longest: usize,
+    // How far it came before it got stuck, and the operation that had no place then.
     furthest: (usize, Option<usize>),
 }
 
@@ -356,6 +358,7 @@ impl<'a> Search<'a> {
             been: HashSet::new(),
             path: Vec::new(),
             tries: 0,
+            longest: 0,
             furthest: (0, None),
         }
     }
@@ -400,6 +403,9 @@ impl<'a> Search<'a> {
             self.ordered = ordered;
             self.path.push((at, journal));
             self.take_out(number);
+            if self.path.len() > self.longest {
+                (self.longest, self.tries) = (self.path.len(), 0);
+            }
             return Ok(true);
         }
         self.rows.back_to(journal);

@@ -11,7 +11,7 @@ COMMENT ON COLUMN claims.bucket_value IS
     'The name in canonical form, which decides whether two names are the same: where the bucket type folds case, Alice and '
     'ALICE both are alice here';
 COMMENT ON COLUMN claims.bucket_spelling IS 'The name as the cell wrote it; NULL where that is bucket_value itself';
-COMMENT ON COLUMN claims.uuid IS 'The id of this record; a replace makes a new one';
+COMMENT ON COLUMN claims.uuid IS 'The id of this record, which a replace keeps';
 COMMENT ON COLUMN claims.creator_id IS 'The cell that owns the name, by the id of its [[cells]] in the configuration';
 COMMENT ON COLUMN claims.subject_type IS
     'What the name stands for: 1 organization, 2 namespace, 3 project, 4 user (claims.v1.Subject.Type in the protos)';

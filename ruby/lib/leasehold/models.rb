@@ -32,6 +32,18 @@ module Leasehold
         raise ArgumentError, "`#{name}` claims nothing: name one of #{names.join(', ')}"
       end
 
+      # A model and the classes below it whose rows are in its table (STI): one with a table of its own has nothing to do with it.
+      #
+      # @return [Array<Class>]
+      def of_table(model)
+        [model, *below(model)]
+      end
+
+      # @return [Array<Class>] those of {of_table} but the model itself
+      def below(model)
+        model.descendants.select { |one| one.table_name == model.table_name }
+      end
+
       # Refuses an attribute that neither the model nor a class below it (STI) claims.
       #
       # @raise [ArgumentError] naming those that are claimed
@@ -39,7 +51,7 @@ module Leasehold
       def attribute(model, name)
         return name.to_sym if model.cells_claims_attributes.key?(name.to_sym)
 
-        claimed = [model, *model.descendants].flat_map { |one| one.cells_claims_attributes.keys }.uniq
+        claimed = of_table(model).flat_map { |one| one.cells_claims_attributes.keys }.uniq
         return name.to_sym if claimed.include?(name.to_sym)
 
         known = claimed.map { |one| "`#{one}`" }.join(", ")

@@ -211,6 +211,14 @@ RSpec.describe "verification", :rails do
     end
   end
 
+  it "has nothing to do with classes below the model that have a table of their own" do
+    apart = Class.new(User) { self.table_name = "elsewhere" }
+    insert_users(1..2)
+
+    expect(User.descendants).to include(apart)
+    expect(verify).to include(finished: true, rows: 2, created: 4)
+  end
+
   it "leaves rows with keys below 0 alone, which can't be claimed" do
     insert_users(-3..3)
 

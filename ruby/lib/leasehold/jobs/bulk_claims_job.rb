@@ -16,7 +16,7 @@ module Leasehold
     def perform(model_name, attribute_name, payload)
       model = Models.fetch(model_name)
       name = Models.attribute(model, attribute_name)
-      return if [model, *model.descendants].none? { |one| one.cells_claims_enabled_for_attribute?(name) }
+      return if Models.of_table(model).none? { |one| one.cells_claims_enabled_for_attribute?(name) }
 
       payload = payload.stringify_keys
       BulkUpdate.new(

@@ -15,7 +15,7 @@ module Leasehold
 
       def initialize(model)
         @model = model
-        @attributes = [model, *model.descendants].flat_map(&:cells_claims_enabled).uniq
+        @attributes = Models.of_table(model).flat_map(&:cells_claims_enabled).uniq
         @key = SourceKey.new(model)
         @updated_at = "updated_at" if model.column_names.include?("updated_at")
       end
@@ -60,7 +60,7 @@ module Leasehold
 
       # Whether the claims can be read off the columns, without making a record of each row.
       def plain?
-        @model.descendants.empty? && @attributes.none?(&:conditional?) &&
+        Models.below(@model).empty? && @attributes.none?(&:conditional?) &&
           @model.type_for_attribute(@model.cells_claims_subject_key).type == :integer &&
           names.all? { |name| name == @updated_at || PLAIN.include?(@model.type_for_attribute(name).class.name) }
       end

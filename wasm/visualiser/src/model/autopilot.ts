@@ -24,6 +24,14 @@ export class Autopilot {
         return back ?? this.reconcile(view, allowed, settings);
     }
 
+    /** Whether anything happens next. Nothing is chosen by asking. */
+    hasNext(view: View, possible: readonly Happening[], settings: Settings): boolean {
+        const other = new Autopilot();
+        other.due = [...this.due];
+        other.rounds = this.rounds;
+        return other.next(view, possible, settings) !== undefined;
+    }
+
     private goOn(view: View, possible: readonly Happening[]): Happening | undefined {
         const isBusy = (event: Happening) => {
             const { cell, process } = about(event);

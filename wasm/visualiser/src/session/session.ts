@@ -272,13 +272,19 @@ export class Session {
         this.isPlaying.value = false;
     }
 
+    /** What has happened, and is to happen. */
+    events(): Happening[] {
+        const simulation = this.simulation.peek();
+        return simulation ? (JSON.parse(simulation.trace()) as { events: Happening[] }).events : [];
+    }
+
     /** Whether more can happen at the end of the run. */
     canGoOn(): boolean {
         const simulation = this.simulation.peek();
         if (simulation === undefined || simulation.view().violation) return false;
         if (this.origin.peek().kind === "free") return true;
         if (!this.isBent.peek()) return false;
-        return this.autopilot.next(simulation.view(), simulation.possible(), simulation.settings()) !== undefined;
+        return this.autopilot.hasNext(simulation.view(), simulation.possible(), simulation.settings());
     }
 
     /** Tells a person something. */
@@ -313,7 +319,7 @@ export class Session {
         if (origin.kind === "free" && !this.isBent.peek() && this.chance === simulation.length) {
             return { ...state, origin: { ...origin, chance: this.chance } };
         }
-        const { events } = JSON.parse(simulation.trace()) as { events: Happening[] };
+        const events = this.events();
         const scenario = this.scenario.peek();
         if (origin.kind === "scenario" && scenario) {
             const bends = bendsOf(scenario, events);

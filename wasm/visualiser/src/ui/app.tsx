@@ -1,4 +1,3 @@
-import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 
 import { session } from "../session/app";
@@ -11,18 +10,16 @@ import { Lanes } from "./lanes";
 import { MenuLayer } from "./menu";
 import { LiveRegion, NoticeBar, reading } from "./notice";
 import { Aside, Now } from "./now";
+import { type Pane, pane } from "./places";
 import { Sidebar } from "./sidebar";
 import { State } from "./state";
 import { Transport } from "./transport";
 
-/** On a phone one of these is in sight at a time. */
-type Pane = "run" | "state" | "choose";
 const PANES: [Pane, string][] = [
     ["choose", "Choose"],
     ["run", "Run"],
     ["state", "State"],
 ];
-export const pane = signal<Pane>("run");
 
 /** The page. */
 export function App() {

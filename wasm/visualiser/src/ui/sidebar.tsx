@@ -1,19 +1,15 @@
-import { signal } from "@preact/signals";
-
-import type { Rule } from "../model/protocol";
 import { readable, RULE_NAMES } from "../model/words";
 import { search, session } from "../session/app";
 import { RULES, SCENARIOS } from "../session/session";
-import { pane } from "./app";
+import { findViolation } from "./find";
 import { FreePlay } from "./free_play";
+import { pane, type Tab, tab } from "./places";
 
-type Tab = "scenarios" | "free" | "rules";
 const TABS: [Tab, string][] = [
     ["scenarios", "Scenarios"],
     ["free", "Free play"],
     ["rules", "Rules"],
 ];
-const tab = signal<Tab>("scenarios");
 
 /** What to watch. */
 export function Sidebar() {
@@ -94,7 +90,7 @@ function Rules() {
                         {RULE_NAMES[rule]}
                     </label>
                     <p id={`about-${rule}`}>{summary}</p>
-                    <button type="button" class="link" data-search={rule} onClick={() => find(rule, true)}>
+                    <button type="button" class="link" data-search={rule} onClick={() => findViolation(rule, true)}>
                         Find a violation without it
                     </button>
                 </div>
@@ -102,13 +98,6 @@ function Rules() {
             <SearchState />
         </div>
     );
-}
-
-function find(rule: Rule, isOff: boolean): void {
-    search.start(rule, isOff, (trace) => {
-        session.openTrace(trace, `Without the rule “${RULE_NAMES[rule].toLowerCase()}”`);
-        pane.value = "run";
-    });
 }
 
 function SearchState() {
@@ -132,7 +121,7 @@ function SearchState() {
                     <p>
                         Found after {state.progress.states.toLocaleString("en")} states: {readable(state.violation)}. The run that is open now is the shortest way to it.
                     </p>
-                    <button type="button" onClick={() => find(state.rule, false)}>
+                    <button type="button" onClick={() => findViolation(state.rule, false)}>
                         Search the same world with the rule on
                     </button>
                 </>

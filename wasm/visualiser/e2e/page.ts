@@ -100,3 +100,20 @@ export async function table(page: Page, section: string, caption: string): Promi
         list.map((row) => [...row.children].filter((cell) => !cell.classList.contains("empty")).map((cell) => cell.textContent?.trim() ?? "")).filter((cells) => cells.length > 0),
     );
 }
+
+/** All that the state's panel shows, and what is said of the scenario and of the last event. */
+export async function shown(page: Page) {
+    await settled(page);
+    const texts = [".state", ".now", ".watch"].map((selector) => page.locator(selector).innerText());
+    return { texts: await Promise.all(texts), position: await position(page) };
+}
+
+/** Allows a page to copy and to paste. */
+export const CLIPBOARD: BrowserContextOptions = { permissions: ["clipboard-read", "clipboard-write"] };
+
+/** Copies the link to what is shown, and returns what is on the clipboard then. */
+export async function copiedLink(page: Page): Promise<string> {
+    await page.getByRole("button", { name: "Copy link", exact: true }).click();
+    await page.getByText("the link is copied", { exact: false }).waitFor();
+    return page.evaluate(() => navigator.clipboard.readText());
+}

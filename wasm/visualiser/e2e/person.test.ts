@@ -4,7 +4,7 @@ import { fileURLToPath } from "node:url";
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import { keepPicture, PHONE, playToEnd, position, reach, settled, Stage, table } from "./page";
+import { keepPicture, PHONE, playToEnd, position, reach, shown, Stage, table } from "./page";
 
 let stage: Stage;
 beforeAll(async () => {
@@ -22,13 +22,6 @@ async function hashSays(page: Page, words: string): Promise<string> {
     return page.evaluate(() => location.hash);
 }
 
-/** All that the state's panel shows, the lanes' rows, and what is said of the last event. */
-async function shown(page: Page) {
-    await settled(page);
-    const texts = [".state", ".now", ".watch"].map((selector) => page.locator(selector).innerText());
-    return { texts: await Promise.all(texts), position: await position(page) };
-}
-
 describe("a newcomer", () => {
     test("drops the answer to a commit, and sees why settled leases are remembered", async () => {
         const page = await stage.page("#scenario=happy-path");
@@ -36,7 +29,7 @@ describe("a newcomer", () => {
         while (!(await done.isVisible())) await page.getByRole("button", { name: "Step", exact: true }).click();
         await done.click();
         await page.getByRole("menuitem", { name: "Drop it" }).click();
-        await page.locator(".note").getByText("that is why settled leases are remembered").waitFor();
+        await page.locator(".now .note").getByText("that is why settled leases are remembered").waitFor();
         await keepPicture(page, "dropped");
         const { of } = await position(page);
         await playToEnd(page);
@@ -53,7 +46,7 @@ describe("a newcomer", () => {
         while (!(await done.isVisible())) await page.getByRole("button", { name: "Step", exact: true }).click();
         await done.click();
         await page.getByRole("menuitem", { name: "Drop it" }).click();
-        await page.locator(".note").getByRole("button").click();
+        await page.locator(".now .note").getByRole("button").click();
         await playToEnd(page, "50");
         await page.getByRole("heading", { name: "A promise is broken" }).waitFor();
         expect(await page.locator(".row.violated .words").innerText()).toContain("no such lease");

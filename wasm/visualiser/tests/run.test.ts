@@ -7,8 +7,9 @@ import { layOut } from "../src/model/diagram";
 import { about, kindOf } from "../src/model/happening";
 import { placeLanes } from "../src/model/lanes";
 import type { Happening, MessageView } from "../src/model/protocol";
+import { aboutEnvelope, askedInVain } from "../src/model/tries";
 import { explain } from "../src/model/why";
-import { duration, leaseNumber, readable, RULE_NAMES, stateName, WITHOUT_RULE } from "../src/model/words";
+import { duration, leaseNumber, readable, RULE_NAMES, stateName, WHY_RULE, WITHOUT_RULE } from "../src/model/words";
 
 function open(id: string): Simulation {
     const scenario = scenarios().find((one) => one.id === id);
@@ -108,6 +109,37 @@ describe("when nothing more goes wrong", () => {
     });
 });
 
+describe("what to try next", () => {
+    test.each([
+        ["3b", true],
+        ["2b-twice", true],
+        // Saved after all, and taken by another cell.
+        ["4a", false],
+        ["2a", false],
+        ["happy-path", false],
+    ])("at the end of %s: to ask again, %s", (id, isOffered) => {
+        const simulation = open(id);
+        simulation.seek(simulation.length);
+        const { events } = scenarios().find((one) => one.id === id)?.trace ?? { events: [] };
+        const save = askedInVain(events, simulation.view());
+        expect(save !== undefined).toBe(isOffered);
+        if (save === undefined) return;
+        simulation.apply(save);
+        goOn(simulation);
+        const { claims, violation } = simulation.view();
+        expect([claims.map(({ name, status }) => [name, status]), violation]).toEqual([[["alice", "Active"]], undefined]);
+    });
+
+    test("an envelope is spoken of while it can arrive", () => {
+        const simulation = open("happy-path");
+        expect(aboutEnvelope(simulation.view().messages)).toBeUndefined();
+        until(simulation, "commit");
+        expect(aboutEnvelope(simulation.view().messages)).toContain("“commit” is under way");
+        simulation.apply({ partition: { cell: 1 } });
+        expect(aboutEnvelope(simulation.view().messages)).toBeUndefined();
+    });
+});
+
 describe("menus", () => {
     test("offer what can happen to a message, and say why not where it can't", () => {
         const simulation = open("happy-path");
@@ -143,6 +175,7 @@ describe("words", () => {
         for (const { rule } of rules()) {
             expect(RULE_NAMES[rule]).toBeTruthy();
             expect(WITHOUT_RULE[rule]).toBeTruthy();
+            expect(WHY_RULE[rule]).toBeTruthy();
             expect(ruleWorld(rule).depth).toBeGreaterThan(0);
         }
     });

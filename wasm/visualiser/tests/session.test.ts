@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 
+import { kindOf } from "../src/model/happening";
 import { Session } from "../src/session/session";
 
 /** The happy path, whose worker dies in its transaction. */
@@ -22,5 +23,17 @@ describe("a run that was bent", () => {
         expect(asked.events()).toEqual(left.events());
         expect(asked.view.value?.claims).toEqual([]);
         expect(asked.canGoOn()).toBe(false);
+    });
+
+    test("loses the answer in place of the request", () => {
+        const session = new Session();
+        session.openScenario("happy-path");
+        while (!session.view.value?.messages.some(({ says }) => says === "commit")) session.advance();
+        const [message] = session.view.value.messages;
+        session.bend({ drop: message?.id ?? 0 });
+        session.loseAnswerInstead();
+        expect(session.events().slice(-2).map(kindOf)).toEqual(["deliver", "drop"]);
+        expect(session.view.value.messages).toEqual([]);
+        expect(session.view.value.leases.map(({ status }) => status)).toEqual(["Committed"]);
     });
 });

@@ -7,6 +7,8 @@ export interface Note {
     text: string;
     /** The rule that it is about: switch it off to see what it is there for. */
     rule?: Rule;
+    /** Whether it is about a lost request whose answer might as well have been lost. */
+    isOfRequest?: boolean;
 }
 
 /** A remark about what has just happened, where there is something to say. `message` is the one that arrived, or was lost. */
@@ -36,7 +38,10 @@ const FAULTS: Record<string, string> = {
 
 function aboutLoss(message: Arrow): Note {
     if (message.says === "commit" || message.says === "roll back") {
-        return { text: "The service never learns of it: the lease stays outstanding, and its names stay held. Whoever asked waits in vain and asks again, or reconciliation does once the lease is old. Play on to see." };
+        return {
+            text: "The service never learns of it: the lease stays outstanding, and its names stay held. Whoever asked waits in vain and asks again, or reconciliation does once the lease is old. Play on to see.",
+            isOfRequest: true,
+        };
     }
     if (message.from === "service" && ANSWERS_TO_SETTLE.test(message.says)) {
         return {

@@ -135,6 +135,18 @@ export const WITHOUT_RULE: Record<Rule, string> = {
     skip_recent_claims: "verification corrects by a copy that is out of date",
 };
 
+/** Why a rule is there, for people who have just seen what breaks without it. */
+export const WHY_RULE: Record<Rule, string> = {
+    lease_exclusivity: "Until a lease is settled nobody knows how its save ends. Could another save begin with the same name meanwhile, both might be committed.",
+    ownership: "Only the cell that has claimed a name knows whether its row is still there. Any other would free a name that is in use.",
+    settled_lease_memory:
+        "An answer can be lost after its lease was settled. Whoever asks again must hear how it ended: without the memory, a lease that was committed looks like one that never was.",
+    replay_keys: "The answer to a begin can be lost. The second try must be known as the same call, or it is refused because of the lease that the first one got.",
+    local_fence: "Reconciliation gives up a lease that nobody finished. A COMMIT that comes after that would leave a row without its claim, so the database refuses it.",
+    skip_recent_rows: "A row that has just been changed may still be under a lease. Whoever corrects its claim now corrects what is not finished.",
+    skip_recent_claims: "Verification may read a copy that lags behind. A claim that was just made has its row, though the copy does not show it yet.",
+};
+
 /** The fault rates, in words. */
 export const RATE_NAMES: Record<keyof Rates, string> = {
     save: "users ask for saves",

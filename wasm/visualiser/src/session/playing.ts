@@ -29,12 +29,13 @@ function run(session: Session): () => void {
     return () => cancelAnimationFrame(frame);
 }
 
-/** False once nothing is left to play, or something is violated. */
+/** False once nothing is left to play, something is violated, or what is waited for is under way. */
 function playSome(session: Session, events: number): boolean {
     for (let left = events; left > 0; left -= 1) {
         const before = session.position.peek();
         if (!session.advance()) return false;
         const violated = session.marks.peek().violation;
+        if (session.isAwaitedUnderWay()) return false;
         if (violated !== undefined && before <= violated && session.position.peek() > violated) return false;
     }
     return true;

@@ -5,6 +5,7 @@ import { rules, scenarios, Simulation } from "leasehold/simulation";
 
 import { looksLikeAudit, parseAudit, Recording } from "../model/audit";
 import { Autopilot } from "../model/autopilot";
+import { about } from "../model/happening";
 import { DEFAULT_VIEW, type LinkState } from "../model/link";
 import type { Happening, MessageId, Rule, Scenario, Settings, Timeline, View } from "../model/protocol";
 import { bendsOf, type Origin } from "../model/run";
@@ -66,6 +67,8 @@ export class Session {
     /** How many events chance has played before anybody meddled. */
     private chance = 0;
     private autopilot = new Autopilot();
+    /** The request for which playing stops, so that something can be done to it. */
+    private awaited: string | undefined;
 
     /** Opens a scenario at its start. */
     openScenario(id: string): boolean {
@@ -120,7 +123,7 @@ export class Session {
     private show(simulation: Simulation | undefined, origin: Origin): void {
         const before = this.simulation.peek();
         batch(() => {
-            this.isPlaying.value = false;
+            this.pause();
             this.recording.value = undefined;
             this.simulation.value = simulation;
             this.origin.value = origin;
@@ -226,6 +229,25 @@ export class Session {
         });
     }
 
+    /** Lets a user ask for something, and plays until the lease is about to be committed. */
+    ask(save: Happening): void {
+        this.bend(save);
+        this.play();
+        this.awaited = "commit";
+    }
+
+    /** Takes the loss of a request back: it arrives, and its answer is lost. */
+    loseAnswerInstead(): void {
+        const simulation = this.simulation.peek();
+        const before = this.position.peek() - 1;
+        const message = simulation && about(simulation.entries(before, before + 1)[0]?.event ?? "forget").message;
+        if (message === undefined) return;
+        this.seek(before);
+        this.bend({ deliver: message });
+        const answer = simulation?.entries(before, before + 1)[0]?.sent[0];
+        if (answer) this.bend({ drop: answer.id });
+    }
+
     /** Ends all trouble from here on, and plays what follows until all is calm. */
     settle(): void {
         const simulation = this.simulation.peek();
@@ -264,12 +286,20 @@ export class Session {
     /** Starts playing. */
     play(): void {
         if (this.atEnd.peek() && !this.canGoOn()) this.seek(0);
+        this.awaited = undefined;
         this.isPlaying.value = true;
     }
 
     /** Stops playing. */
     pause(): void {
+        this.awaited = undefined;
         this.isPlaying.value = false;
+    }
+
+    /** Whether what playing stops for is under way. */
+    isAwaitedUnderWay(): boolean {
+        const says = this.awaited;
+        return says !== undefined && (this.view.peek()?.messages.some((message) => !message.is_answer && message.says === says) ?? false);
     }
 
     /** What has happened, and is to happen. */

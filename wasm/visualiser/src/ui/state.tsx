@@ -108,7 +108,7 @@ function Leases({ leases, changed }: { leases: LeaseView[]; changed: Set<string>
     const shown = leases.filter((lease, at) => lease.status === "Outstanding" || at >= leases.length - SHOWN_LEASES);
     const caption = shown.length < leases.length ? `Leases (${leases.length}, the latest ${shown.length})` : "Leases";
     return (
-        <Table caption={caption} heads={["lease", "cell", "names", "state", "age"]} empty="no lease was begun">
+        <Table caption={caption} heads={["lease", "cell", "names", "state", "age"]} empty="the service knows of no lease">
             {shown.map((lease) => (
                 <tr key={lease.lease} class={changed.has(lease.lease) ? "changed" : ""} data-lease={lease.lease}>
                     <th scope="row">{leaseNumber(lease.lease)}</th>

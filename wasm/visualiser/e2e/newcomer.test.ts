@@ -1,0 +1,97 @@
+// Somebody who has read nothing: every next thing is what the page itself has just offered.
+import type { Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+import { CLIPBOARD, copiedLink, keepPicture, PHONE, playToEnd, position, shown, Stage, table } from "./page";
+
+let stage: Stage;
+beforeAll(async () => {
+    stage = await Stage.open();
+});
+afterAll(async () => {
+    await stage.close();
+    expect(stage.complaints).toEqual([]);
+});
+
+const SCENARIO = "3B: the process dies in its transaction";
+
+/** Opens the page as it is found, reads what it says first, and plays 3B to its end. */
+async function play3b(page: Page, isPhone: boolean): Promise<void> {
+    await page.getByText("A name may exist only once in all cells").filter({ visible: true }).waitFor();
+    if (isPhone) await page.getByRole("button", { name: "Choose", exact: true }).click();
+    await page.getByRole("button", { name: SCENARIO, exact: true }).click();
+    await playToEnd(page, "50");
+}
+
+/** Lets the user of 3B ask again, which plays up to the commit, and drops that. */
+async function dropCommit(page: Page): Promise<void> {
+    await page.getByRole("button", { name: "The user asks again: play up to the commit" }).click();
+    await page.getByRole("button", { name: "Play", exact: true }).waitFor();
+    await page.getByText("“commit” is under way: click its envelope").filter({ visible: true }).waitFor();
+    await page.locator('.bubble[data-message="commit"]').click();
+    await page.getByRole("menuitem", { name: "Drop it" }).click();
+    await page.getByText("The service never learns of it").filter({ visible: true }).waitFor();
+}
+
+describe.each([
+    ["laptop", {}],
+    ["phone", { viewport: PHONE, hasTouch: true, colorScheme: "dark" }],
+] as const)("a newcomer at a %s", (name, options) => {
+    test("plays 3B, drops a commit, finds out why settled leases are remembered, and sends the link", async () => {
+        const page = await stage.page("", { ...options, ...CLIPBOARD });
+        await play3b(page, name === "phone");
+        await dropCommit(page);
+        await keepPicture(page, `newcomer-${name}-dropped`);
+
+        await page.getByRole("button", { name: "Lose the answer instead, and see the difference" }).click();
+        await page.getByText("that is why settled leases are remembered").filter({ visible: true }).waitFor();
+        await page.getByRole("button", { name: "Without it a cell that asks again is told that its lease never was: switch it off" }).click();
+        await playToEnd(page, "50");
+        await page.getByText("An answer can be lost after its lease was settled.").filter({ visible: true }).waitFor();
+        expect(await page.locator(".row.violated .words").innerText()).toContain("commit of lease 2, and answers: no such lease");
+        await keepPicture(page, `newcomer-${name}-broken`);
+
+        const link = await copiedLink(page);
+        const other = await stage.page(new URL(link).hash, options);
+        expect(await shown(other)).toEqual(await shown(page));
+        await other.getByText("An answer can be lost after its lease was settled.").filter({ visible: true }).waitFor();
+        expect(await other.locator(".row.violated .words").innerText()).toContain("no such lease");
+
+        await other.getByRole("button", { name: "Switch it on again" }).click();
+        await playToEnd(other, "50");
+        await other.getByText("All is calm").filter({ visible: true }).waitFor();
+        if (name === "phone") await other.getByRole("button", { name: "State", exact: true }).click();
+        expect(await table(other, "The service's tables", "Claims")).toEqual([["alice", "1", "2", "active", "–"]]);
+        await Promise.all([page.context().close(), other.context().close()]);
+    });
+});
+
+describe("a newcomer who turns off elsewhere", () => {
+    test("switches the rule off where nothing breaks, and is shown a run in which something does", async () => {
+        const page = await stage.page();
+        await play3b(page, false);
+        await dropCommit(page);
+        await page.getByRole("tab", { name: "Rules" }).click();
+        await page.getByRole("switch", { name: "Settled leases are remembered" }).click();
+        await playToEnd(page, "50");
+        await page.getByText("Nothing broke this time without the rule “settled leases are remembered”.").filter({ visible: true }).waitFor();
+        await page.getByRole("button", { name: "Find a run in which something does" }).click();
+        await page.getByRole("heading", { name: "Without the rule “settled leases are remembered”" }).waitFor({ timeout: 60_000 });
+        await playToEnd(page, "50");
+        await page.getByRole("heading", { name: "A promise is broken" }).waitFor();
+        await page.getByText("An answer can be lost after its lease was settled.").filter({ visible: true }).waitFor();
+        await page.context().close();
+    });
+
+    test("drops the reconciler's rollback, and its answer instead: the memory tells that one, too", async () => {
+        const page = await stage.page("#scenario=3b&at=21");
+        await page.locator('.bubble[data-message="roll back"]').click();
+        await page.getByRole("menuitem", { name: "Drop it" }).click();
+        await page.getByRole("button", { name: "Lose the answer instead, and see the difference" }).click();
+        expect(await position(page)).toEqual({ at: 23, of: 23 });
+        await playToEnd(page, "50");
+        await page.getByText("All is calm").filter({ visible: true }).waitFor();
+        expect(await table(page, "The service's tables", "Claims")).toEqual([]);
+        await page.context().close();
+    });
+});

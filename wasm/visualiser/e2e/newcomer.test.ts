@@ -1,17 +1,10 @@
 // Somebody who has read nothing: every next thing is what the page itself has just offered.
 import type { Page } from "playwright-core";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 
-import { CLIPBOARD, copiedLink, keepPicture, PHONE, playToEnd, position, shown, Stage, table } from "./page";
+import { CLIPBOARD, copiedLink, keepPicture, PHONE, playToEnd, position, quietStage, shown, table } from "./page";
 
-let stage: Stage;
-beforeAll(async () => {
-    stage = await Stage.open();
-});
-afterAll(async () => {
-    await stage.close();
-    expect(stage.complaints).toEqual([]);
-});
+const stage = quietStage();
 
 const SCENARIO = "3B: the process dies in its transaction";
 

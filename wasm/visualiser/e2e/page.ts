@@ -4,7 +4,7 @@ import { fileURLToPath } from "node:url";
 
 import { type Browser, type BrowserContextOptions, chromium, type Page } from "playwright-core";
 import { preview, type PreviewServer } from "vite";
-import { expect } from "vitest";
+import { afterAll, beforeAll, expect } from "vitest";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const ARTEFACTS = `${ROOT}artefacts`;
@@ -58,6 +58,24 @@ export class Stage {
         await this.browser.close();
         await this.server.close();
     }
+}
+
+/** A stage for all tests of a file, whose pages must have complained of nothing at the end. */
+export function quietStage(): Pick<Stage, "page"> & { readonly browser: Browser } {
+    let stage: Stage;
+    beforeAll(async () => {
+        stage = await Stage.open();
+    });
+    afterAll(async () => {
+        await stage.close();
+        expect(stage.complaints).toEqual([]);
+    });
+    return {
+        page: (hash, options) => stage.page(hash, options),
+        get browser() {
+            return stage.browser;
+        },
+    };
 }
 
 /** Keeps a picture, for people to look at. */

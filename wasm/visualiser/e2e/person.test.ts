@@ -2,18 +2,11 @@ import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
 import type { Page } from "playwright-core";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 
-import { keepPicture, PHONE, playToEnd, position, reach, shown, Stage, table } from "./page";
+import { keepPicture, PHONE, playToEnd, position, quietStage, reach, shown, table } from "./page";
 
-let stage: Stage;
-beforeAll(async () => {
-    stage = await Stage.open();
-});
-afterAll(async () => {
-    await stage.close();
-    expect(stage.complaints).toEqual([]);
-});
+const stage = quietStage();
 
 const LOG = fileURLToPath(new URL("../tests/audit.jsonl", import.meta.url));
 

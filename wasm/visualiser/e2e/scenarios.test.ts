@@ -1,18 +1,11 @@
 import { scenarios } from "leasehold/simulation";
 import type { Page } from "playwright-core";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 
 import { toldInWords } from "../src/model/words";
-import { playToEnd, position, Stage, table } from "./page";
+import { playToEnd, position, quietStage, table } from "./page";
 
-let stage: Stage;
-beforeAll(async () => {
-    stage = await Stage.open();
-});
-afterAll(async () => {
-    await stage.close();
-    expect(stage.complaints).toEqual([]);
-});
+const stage = quietStage();
 
 const NAMES = ["alice", "bob", "carol"];
 

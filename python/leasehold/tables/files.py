@@ -247,8 +247,12 @@ class _Csv:
         return pa.RecordBatchReader.from_batches(schema, self._batches(header, failures))
 
     def _header(self) -> list[str]:
-        with self._path.open(newline="", encoding="utf-8-sig") as file:
-            return next(csv.reader(file), [])
+        # More than the header is decoded here; text that is not UTF-8 is told of where its column is read.
+        with self._path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+            try:
+                return next(csv.reader(file), [])
+            except csv.Error:
+                raise self._unreadable() from None
 
     def _batches(self, header: list[str], failures: list[Exception]) -> Iterator[pa.RecordBatch]:
         options = {
@@ -273,7 +277,7 @@ class _Csv:
         # Its own words quote the value.
         found = _CSV_COLUMN.search(message)
         if found is None:
-            return RowsError(f"`{self._path}` is no CSV file that can be read: check quotes and columns", code="INVALID_ROWS")
+            return self._unreadable()
         name = header[int(found[1])]
         if "zone offset" in message:
             hint = "no time zone, or not all of them do" if not self._columns.assume_utc else "a time zone, some of them"
@@ -282,6 +286,9 @@ class _Csv:
         if "UTF8" in message:
             return column_error("COLUMN_VALUE", name, f"the column `{name}` has text that is not UTF-8: convert the file")
         return column_error("COLUMN_TYPE", name, f"the column `{name}` has a field that is no `{self._types[name]}`: mend it")
+
+    def _unreadable(self) -> RowsError:
+        return RowsError(f"`{self._path}` is no CSV file that can be read: check quotes and columns", code="INVALID_ROWS")
 
 
 class _Spooled:

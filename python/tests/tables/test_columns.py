@@ -141,6 +141,20 @@ def test_empty_fields_of_a_csv_file_are_null_and_quoted_ones_are_not(client: Cli
     assert (report.rows, report.claims, report.invalid) == (3, 2, 2)
 
 
+def test_a_csv_file_that_is_not_utf_8(client: Client, tmp_path: Path) -> None:
+    path = tmp_path / "users.csv"
+    path.write_bytes(b"id,username,owner,updated_at\n1,secret\xe9,1,2026-01-01T00:00:00Z\n")
+    error = applying(client, lambda: csv_table(path, OWNED, taken_at=just_now()))
+    assert (error.code, error.column) == ("COLUMN_VALUE", "username")
+
+
+def test_a_csv_file_whose_header_has_no_end(tmp_path: Path) -> None:
+    path = tmp_path / "users.csv"
+    path.write_text('id,"username,' + "owner,updated_at\n" * 10_000)
+    with pytest.raises(errors.RowsError, match="CSV"):
+        csv_table(path, OWNED).check()
+
+
 def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
     path = tmp_path / "users"
     for make in (csv_table, parquet_table):

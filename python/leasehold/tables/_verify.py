@@ -39,6 +39,9 @@ Progress = Callable[[Report], None]
 # No row of any table would get through after these.
 _FATAL = (MisconfiguredError, UnauthenticatedError, DeniedError)
 
+# As far as the database's clock and the server's may differ.
+_CLOCKS_APART_SECONDS = 300.0
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -140,7 +143,7 @@ def verify_table(
     ColumnError
         A column is missing, of another type, null, without a time zone, or not in order. Nothing was applied.
     MisconfiguredError
-        The dump is too old to correct by, or nobody has said how old it is. Nothing was applied.
+        The dump is too old to correct by, or nobody has said how old it is, or that is ahead. Nothing was applied.
     DeniedError, UnauthenticatedError
         The client's certificate may not do this for its cell.
     LeaseholdError
@@ -182,6 +185,8 @@ def _check_age(client: Client, table: Table, recent_within_seconds: float) -> No
     # What was changed since a dump was made is told from drift only where it counts as changed lately.
     server_time = client.list_leases(limit=1).server_time
     age_seconds = table.age_seconds(server_time)
+    if age_seconds is not None and age_seconds < -_CLOCKS_APART_SECONDS:
+        raise MisconfiguredError(f"`taken_at` is {-age_seconds:.0f} s ahead of the server's clock: say when the dump was made")
     if age_seconds is not None and age_seconds > recent_within_seconds:
         raise MisconfiguredError(
             f"the dump is {age_seconds:.0f} s old, and what was changed since would be undone: make a new one, or raise "

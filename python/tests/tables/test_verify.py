@@ -168,6 +168,7 @@ def test_a_dump_that_is_older_than_what_counts_as_recent_is_not_corrected_by(cli
     for taken_at, word in [
         (None, "`taken_at`"),
         (datetime.now(timezone.utc) - timedelta(hours=2), "`recent_within_seconds`"),
+        (datetime.now(timezone.utc) + timedelta(hours=2), "`taken_at`"),
         (datetime(2026, 1, 1), "time zone"),  # noqa: DTZ001 - that is the mistake
     ]:
         table = arrow_table(data, COLUMNS, taken_at=taken_at)

@@ -12,7 +12,7 @@ from leasehold.simulation.types import Entry
 
 _TOLD = "the user is told: "
 _REFUSED = "refused: "
-_LOST = "its claims are lost"
+_LOST = "rolled_back_under_rows"
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class Outcomes:
     leases, committed, rolled_back : int
         Leases that were begun, and how they were settled.
     lost : int
-        Leases that were rolled back though their rows were committed: their claims are gone until verification.
+        Leases that were rolled back though their rows were committed: their claims are gone until verification. A world
+        ends with the first.
     recoveries : tuple of float
         For each lease that a reconciler settled, the seconds from its begin.
     violations : tuple of str
@@ -55,7 +56,7 @@ class Outcomes:
 
 
 def outcomes(run: Simulation) -> Outcomes:
-    """Count what befell the whole run."""
+    """Count what befell the whole run, which is at its end: a lost lease is a broken promise, and ends it."""
     entries = run.entries()
     senders = {arrow["id"]: arrow["from"] for arrow in run.arrows()}
     settled = Counter(fired["event"] for entry in entries for fired in entry["fired"] if fired["machine"] == "lease")
@@ -67,7 +68,7 @@ def outcomes(run: Simulation) -> Outcomes:
         leases=settled["Begin"],
         committed=settled["Commit"],
         rolled_back=settled["Rollback"],
-        lost=sum(_LOST in entry["says"] for entry in entries),
+        lost=sum(isinstance(one, dict) and _LOST in one for one in run.view().get("violation", [])),
         recoveries=tuple(_recoveries(entries, senders)),
         violations=tuple(entry["violation"] for entry in entries if "violation" in entry),
     )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import metadata, requires
 from pathlib import Path
 
 import pytest
 
+NAME = re.compile(r"[\w.-]+")
 BENCH = Path(__file__).parents[1] / "bench/verify.py"
 PROGRAM = """
 import leasehold
@@ -36,6 +39,15 @@ def test_the_wheel_has_types_and_no_tests(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {"leasehold/py.typed", "leasehold/_native.pyi", "leasehold/_native.abi3.so"} <= set(names)
     assert not [name for name in names if name.startswith(("tests", "bench")) or name.endswith((".rs", ".pyc"))]
+
+
+def test_extras_are_what_the_readme_names_and_bring_nothing_that_is_there_anyway() -> None:
+    wanted = [line.partition(";") for line in requires("leasehold") or []]
+    plain = {NAME.match(one)[0] for one, _, marker in wanted if "extra" not in marker}  # type: ignore[index]
+    extra = {NAME.match(one)[0] for one, _, marker in wanted if "extra" in marker}  # type: ignore[index]
+    assert (len(plain) > 1, extra, plain & extra) == (True, {"matplotlib"}, set())
+    named = set(re.findall(r"leasehold\[(\w+)\]", (BENCH.parents[1] / "README.md").read_text(encoding="utf-8")))
+    assert named == set(metadata("leasehold").get_all("Provides-Extra") or [])
 
 
 def test_the_wheel_runs_in_a_fresh_environment(wheel: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -21,6 +21,9 @@ from leasehold.cli._worlds import Outcomes, outcomes
 from leasehold.errors import MisconfiguredError
 from leasehold.simulation import Simulation
 from leasehold.simulation.types import Rates, Thresholds
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _SAVE, _STEP, _DELIVER = 60, 480, 300
 _DAY_SECONDS = 86_400
@@ -101,6 +104,7 @@ def sweep(
             _whole("crash-rate", crash_rate),
         )
     ]
+    _check_places(parquet, plot)
     found = _play(points, range(seed, seed + worlds), world_seconds, threads or os.cpu_count() or 1)
     if parquet is not None:
         pyarrow.parquet.write_table(pa.Table.from_pylist([asdict(one) for one in found]), parquet)
@@ -111,6 +115,15 @@ def sweep(
             show_json(asdict(one))
     else:
         _show(found)
+
+
+def _check_places(parquet: Path | None, plot: Path | None) -> None:
+    # Worlds take long: what is missing is told before.
+    for path in (parquet, plot):
+        if path is not None and not path.parent.is_dir():
+            raise MisconfiguredError(f"`{path.parent}` is no directory: make it, or write elsewhere")
+    if plot is not None:
+        _figure_class()
 
 
 def play(point: Point, seed: int, world_seconds: float) -> Outcomes:
@@ -214,11 +227,7 @@ def draw(found: Iterable[Swept], path: Path) -> None:
     MisconfiguredError
         matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MisconfiguredError("matplotlib is not installed: `pip install leasehold[plot]`, or leave `--plot` out") from None
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    figure = _figure_class()(figsize=(11, 4.5), layout="constrained")
     lines: dict[tuple[float, int], list[Swept]] = {}
     for one in found:
         lines.setdefault((one.step_ms, one.crash_rate), []).append(one)
@@ -233,6 +242,14 @@ def draw(found: Iterable[Swept], path: Path) -> None:
     right.set(xlabel="stale after (s)", ylabel="time to recover, median (s)", ylim=(0, None))
     right.legend(fontsize="small")
     figure.savefig(path, format="png")
+
+
+def _figure_class() -> type[Figure]:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MisconfiguredError("matplotlib is not installed: `pip install matplotlib`, or leave `--plot` out") from None
+    return Figure
 
 
 def _show(found: Sequence[Swept]) -> None:

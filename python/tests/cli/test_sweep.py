@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pyarrow.parquet
+import pytest
 from support.command import answer, run
+
+from leasehold.cli._sweep import sweep
+from leasehold.errors import MisconfiguredError
 
 SMALL = ["sweep", "--worlds", "4", "--world-seconds", "400", "--latency-ms", "100", "--crash-rate", "8"]
 
@@ -36,6 +41,17 @@ def test_the_plot_is_a_picture(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert "conflicts" in ended.stdout
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_a_plot_or_a_file_lacks_is_told_before_worlds_are_played(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # Worlds for years: nobody waits for these.
+    endless = ["sweep", "--worlds", "100000", "--world-seconds", "100000000"]
+    for option in ("--plot", "--parquet"):
+        ended = run(*endless, option, str(tmp_path / "absent" / "sweep"))
+        assert (ended.returncode, "absent" in ended.stderr) == (2, True)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MisconfiguredError, match="matplotlib"):
+        sweep(worlds=100_000, world_seconds=1e8, plot=tmp_path / "sweep.png")
 
 
 def test_a_list_that_is_none_is_refused() -> None:

@@ -53,7 +53,15 @@ def known(names: type[BucketType | SubjectType | SourceType], number: int) -> in
 
 
 def uuid(value: str) -> uuid_pb2.UUID:
-    """Write the name of a lease."""
+    """Write the name of a lease.
+
+    Raises
+    ------
+    TypeError
+        It is no text.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"`lease_uuid` is a `{type(value).__name__}`, and no text: pass the `uuid` of a lease, or `str` of it")
     return uuid_pb2.UUID(value=value)
 
 
@@ -211,7 +219,11 @@ def timestamp(at: datetime) -> timestamp_pb2.Timestamp:
     ------
     InvalidError
         It has no time zone.
+    TypeError
+        It is no `datetime`.
     """
+    if not isinstance(at, datetime):
+        raise TypeError(f"`created_after` is a `{type(at).__name__}`: pass a `datetime` with a time zone")
     if at.tzinfo is None:
         raise refusal(_INVALID, f"the time `{at}` has no time zone: say which")
     micros = (at - _EPOCH) // timedelta(microseconds=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from uuid import uuid4
 
 import pytest
 from support.claims import bucket, refusal, username
@@ -148,6 +149,15 @@ def test_what_does_not_fit_into_a_message_is_named_by_position_without_the_value
     assert isinstance(error, errors.InvalidError)
     assert [(one.list, one.position, one.code) for one in error.details] == [("creates", 1, "INVALID_UPDATE")]
     assert str(value) not in str(error)
+
+
+def test_what_is_no_text_or_no_time_is_named(client: Client) -> None:
+    for settle in (client.commit, client.rollback):
+        for value in (uuid4(), None):
+            with pytest.raises(TypeError, match="`lease_uuid`"):
+                settle(value)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="`created_after`"):
+        client.list_leases(created_after="2026-01-01")  # type: ignore[arg-type]
 
 
 def test_b31_pages_through_leases_with_the_servers_cursor(client: Client) -> None:

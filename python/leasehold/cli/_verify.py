@@ -52,6 +52,9 @@ def verify(
         ),
     ] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Correct the claims; without it nothing is changed.")] = False,
+    allow_empty: Annotated[
+        bool, typer.Option("--allow-empty", help="Give up every claim where the table has no rows.")
+    ] = False,
     recent_within_seconds: Annotated[float, typer.Option(help="What was changed lately is left alone.", min=0.0)] = 3600.0,
     rows_per_page: Annotated[int, typer.Option(help="How many rows to compare at a time.", min=1)] = 1000,
     samples: Annotated[int, typer.Option(help="How many findings of each kind to show.", min=0)] = 10,
@@ -85,6 +88,7 @@ def verify(
             rows,
             source_type=source_type,
             apply=apply,
+            allow_empty=allow_empty,
             recent_within_seconds=recent_within_seconds,
             rows_per_page=rows_per_page,
             samples_per_outcome=samples,

@@ -95,6 +95,7 @@ def verify_table(
     *,
     source_type: int,
     apply: bool = False,
+    allow_empty: bool = False,
     recent_within_seconds: float = 3600.0,
     rows_per_page: int = 1000,
     samples_per_outcome: int = 10,
@@ -118,6 +119,8 @@ def verify_table(
         Which table it is to the server: a `SourceType`.
     apply : bool, optional
         Whether to correct the claims, by updates of 2,000 claims at most, each under an idempotency key of its own.
+    allow_empty : bool, optional
+        Whether a table without a row is believed, so that every claim made for it is given up.
     recent_within_seconds : float, optional
         What was changed within this time is left alone, on both sides. A dump that is corrected by may not be older.
     rows_per_page : int, optional
@@ -143,7 +146,8 @@ def verify_table(
     ColumnError
         A column is missing, of another type, null, without a time zone, or not in order. Nothing was applied.
     MisconfiguredError
-        The dump is too old to correct by, or nobody has said how old it is, or that is ahead. Nothing was applied.
+        The dump is too old to correct by, or nobody has said how old it is, or that is ahead, or there are no rows.
+        Nothing was applied.
     DeniedError, UnauthenticatedError
         The client's certificate may not do this for its cell.
     LeaseholdError
@@ -173,7 +177,11 @@ def verify_table(
     )
     if apply:
         _check_age(client, table, recent_within_seconds)
-        table.check()
+        if table.check() == 0 and not allow_empty:
+            raise MisconfiguredError(
+                "the table has no rows, so that every claim made for it would be given up: see that it is the right one, "
+                "and say `allow_empty` if so"
+            )
     with table.reader() as rows:
         host = _Host(client, table.columns, rows, run, source_type, samples_per_outcome)
         host.follow(time_budget_seconds, progress)

@@ -106,6 +106,18 @@ def test_v01_v05_what_is_applied_leaves_nothing_to_find(client: Client, make: Ma
     assert again.samples == ()
 
 
+def test_a_table_without_rows_gives_up_its_claims_only_where_that_is_said(client: Client, make: Make) -> None:
+    claim(client, CLAIMED)
+    before = claimed(client)
+    table = make([])
+    with pytest.raises(errors.MisconfiguredError, match="no rows"):
+        verify(client, table, apply=True)
+    assert claimed(client) == before
+    assert verify(client, table).report.extra == len(before)
+    assert verify(client, table, apply=True, allow_empty=True).report.destroyed == len(before)
+    assert claimed(client) == set()
+
+
 def test_v05_v08_many_pages_and_updates_and_names_that_move_between_rows(client: Client, make: Make) -> None:
     rows = [User(key, f"user{key}", f"user{key}@example.com") for key in range(1, 2501)]
     pages: list[int] = []

@@ -5,7 +5,7 @@ is extra. Same pages, same run, turn by turn, best of three. The time is the pro
 included; rows and records are made outside of it: rows as an Arrow table and as tuples, records as the server sends them
 and as objects, which plain Python gets for nothing here, and a cell would pay for.
 
-    python bench/verify.py [--json] [--rows N] [--threads]
+    python bench/verify.py [--json] [--rows N] [plain|threads|memory]
 """
 
 from __future__ import annotations

@@ -20,10 +20,9 @@ const MAX_GROUP_CLAIMS: usize = 8_000;
 /// How long a group waits at the most for the callers of the last one to come back: about what a save takes anyway.
 const MAX_GATHER: Duration = Duration::from_millis(1);
 
-/// A group that is taken while another is being written has at least as many commands, or waits until that one is written:
-/// two small groups at once take a database longer than one after the other. Waiting for more than these leaves the
-/// database idle while callers come back: with 64 clients, 16 gave a fifth more saves a second than the last group's size.
-const MIN_JOBS_BESIDE: usize = 16;
+/// Commands that a group of a shared store waits for at the most. With fewer beside another group, or after one, the database
+/// does more for each; waiting for more leaves it idle while callers come back. Measured in ARCHITECTURE, "Few groups at once".
+const ENOUGH_JOBS: usize = 8;
 /// How long it waits for that at the most.
 const MAX_WAIT_BESIDE: Duration = Duration::from_millis(10);
 
@@ -79,8 +78,9 @@ impl Gather {
     pub(super) const NOBODY: Self = Self { jobs: 1, at_most: Duration::ZERO, beside: Duration::ZERO };
 
     /// After a group of `jobs` that took `save` to keep.
-    pub(super) fn after(jobs: usize, save: Duration) -> Self {
-        Self { jobs: jobs.min(MAX_GROUP_COMMANDS), at_most: save.min(MAX_GATHER), beside: save.min(MAX_WAIT_BESIDE) }
+    pub(super) fn after(jobs: usize, save: Duration, is_shared: bool) -> Self {
+        let enough = if is_shared { ENOUGH_JOBS } else { MAX_GROUP_COMMANDS };
+        Self { jobs: jobs.min(enough), at_most: save.min(MAX_GATHER), beside: save.min(MAX_WAIT_BESIDE) }
     }
 }
 
@@ -133,7 +133,7 @@ impl Queue {
         waiting.wanted = 1;
         let idle = |waiting: &mut Waiting| waiting.len() == 0 && !waiting.closed;
         waiting = self.arrived.wait_while(waiting, idle).unwrap_or_else(PoisonError::into_inner);
-        waiting = self.wait_for(MIN_JOBS_BESIDE, gather.beside, waiting, |waiting| waiting.under_way > 0);
+        waiting = self.wait_for(ENOUGH_JOBS, gather.beside, waiting, |waiting| waiting.under_way > 0);
         if waiting.under_way > 0 {
             return waiting;
         }

@@ -233,7 +233,7 @@ impl<S: Writable> Writer<S> {
         let saving = Instant::now();
         let fences = self.store.save(&changes).map_err(|error| told(error, true))?;
         let took = saving.elapsed();
-        self.gather = Gather::after(group.len(), took);
+        self.gather = Gather::after(group.len(), took, self.store.is_shared());
         self.shared.metrics.saved(took);
         let decisions = decisions.into_iter().map(|decision| decision.map(|decision| numbered(decision, &fences)));
         Ok(Kept { decisions: decisions.collect(), claims: changes.claims })

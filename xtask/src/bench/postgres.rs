@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use leasehold_tests::postgres::Cluster;
 use tokio::sync::Mutex;
 
-use super::ours::{CELL_ID, Client, Ours};
+use super::ours::{Client, Ours};
 use super::server::Contender;
 
 /// What a database that is worth measuring has: memory for its pages, and room for its log. The rest is as it comes: each
@@ -69,24 +69,7 @@ async fn on(database: &str) -> Result<Ours> {
     Ours::start_on(|_| ["--store".into(), url.into()]).await
 }
 
-/// One of several servers on a database.
-async fn beside_others(database: &str, write_connections: usize) -> Result<Ours> {
-    let url = cluster().await?.url(database);
-    let settings = format!(
-        "[postgres]\nurl = \"{url}\"\nwrite_connections = {write_connections}\n\n\
-         [[cells]]\nid = {CELL_ID}\nname = \"cell\"\naddress = \"http://127.0.0.1:3001\"\n"
-    );
-    let directory = tempfile::tempdir()?;
-    let file = directory.path().join("leasehold.toml");
-    tokio::fs::write(&file, settings).await?;
-    // Read once it listens.
-    Ours::start_on(|_| ["--config".into(), file.into()]).await
-}
-
-/// What a server has by itself.
-const WRITE_CONNECTIONS: usize = 2;
-
-/// Servers of ours on one new database, which share the connections for writing that one has. Clients are spread over them.
+/// Servers of ours on one new database, as they come. Clients are spread over them.
 pub(crate) struct OnPostgres<const SERVERS: usize> {
     servers: Vec<Ours>,
     next: std::sync::atomic::AtomicUsize,
@@ -100,7 +83,7 @@ impl<const SERVERS: usize> Contender for OnPostgres<SERVERS> {
         let database = database().await?;
         let mut servers = Vec::new();
         for _ in 0..SERVERS {
-            servers.push(beside_others(&database, WRITE_CONNECTIONS / SERVERS).await?);
+            servers.push(on(&database).await?);
         }
         Ok(Self { servers, next: std::sync::atomic::AtomicUsize::new(0) })
     }

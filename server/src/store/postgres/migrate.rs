@@ -7,10 +7,14 @@ use tokio_postgres::{Client, IsolationLevel, Transaction};
 use crate::store::Trouble;
 
 /// Each version's statements. What has been released is never changed.
-const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_claims.sql"), include_str!("migrations/0002_comments.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/0001_claims.sql"),
+    include_str!("migrations/0002_comments.sql"),
+    include_str!("migrations/0003_write_group.sql"),
+];
 
 /// The version of tables that this program reads and writes.
-pub(super) const VERSION: i32 = 2;
+pub(super) const VERSION: i32 = 3;
 
 const TABLE: &str = "
     CREATE TABLE leasehold_migrations (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())";

@@ -23,6 +23,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let mut config = tonic_prost_build::Config::new();
     config.enable_type_names().type_name_domain(["."], "type.googleapis.com");
-    tonic_prost_build::configure().compile_fds_with_config(compiler.file_descriptor_set(), config)?;
+    let has_network = std::env::var("CARGO_CFG_TARGET_FAMILY")? != "wasm";
+    let generator = tonic_prost_build::configure().build_client(has_network).build_server(has_network);
+    generator.compile_fds_with_config(compiler.file_descriptor_set(), config)?;
     Ok(())
 }

@@ -46,6 +46,7 @@ fn beyond_ascii(_value: &str, _fold_case: bool) -> Result<Cow<'_, str>, &'static
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+    use crate::properties::config;
     use proptest::prelude::*;
 
     #[test]
@@ -63,6 +64,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(config())]
+
         #[test]
         fn b12_canonical_forms_are_their_own_canonical_form(value in "\\PC{1,40}", fold_case: bool) {
             let once = canonical(&value, fold_case).unwrap().into_owned();

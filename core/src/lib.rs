@@ -38,6 +38,8 @@ pub mod invariant;
 pub mod lease;
 pub mod memory;
 mod order;
+#[cfg(test)]
+mod properties;
 pub mod query;
 pub mod reconcile;
 pub mod rejection;

@@ -27,9 +27,12 @@ fn order(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::properties::config;
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(config())]
+
         #[test]
         fn it_sorts_as_the_standard_library_does(items: Vec<(u8, u8)>) {
             let mut expected = items.clone();

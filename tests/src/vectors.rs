@@ -44,15 +44,19 @@
 
 mod core_host;
 mod file;
+mod golden;
 mod host;
 mod machines;
 mod notation;
 mod player;
+#[cfg(not(target_family = "wasm"))]
 mod server_host;
 mod step;
 
 pub use core_host::CoreHost;
 pub use file::{Mismatch, Played, VectorFile};
+pub use golden::golden_files;
 pub use host::{Answer, Begun, BucketName, Held, Host, RecordsQuery, Refusal, Since};
 pub use player::Player;
+#[cfg(not(target_family = "wasm"))]
 pub use server_host::ServerHost;

@@ -25,6 +25,9 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, TestRunner};
 
+#[path = "../../core/src/properties.rs"]
+mod properties;
+
 const SECOND: u64 = 1_000_000;
 const UNKNOWN_LEASE: u128 = 0xdead_0000_0000_7000_8000_0000_0000_0000;
 
@@ -604,7 +607,7 @@ const KINDS: [&str; 30] = [
 fn b01_b02_b03_b04_b05_b06_b07_b09_b10_b13_b14_b15_b20_b21_b22_b23_b24_b25_random_long_sequences() {
     let seen = RefCell::new(BTreeSet::new());
     let sequences = prop::collection::vec((op(), prop::bool::weighted(0.25)), 1..=60);
-    let config = Config { cases: 2000, failure_persistence: None, ..Config::default() };
+    let config = Config { cases: 2000, failure_persistence: None, ..properties::config() };
     let ran = TestRunner::new(config).run(&sequences, |ops| {
         let mut play = Play::new();
         for (op, ends_group) in ops {

@@ -1,12 +1,11 @@
-//! The golden vectors, played on the core and on the running server, and the checks that keep them honest.
+//! The golden vectors, played on the core, and the checks that keep them honest.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Once;
 
-use leasehold_tests::postgres::{Bouncer, Cluster};
-use leasehold_tests::vectors::{CoreHost, Host, Mismatch, ServerHost, VectorFile};
+use leasehold_tests::vectors::{CoreHost, Played, VectorFile, golden_files};
 
 const UPDATE: &str = "UPDATE_VECTORS";
 
@@ -16,81 +15,47 @@ const ROWS: [&str; 29] = [
     "B21", "B22", "B23", "B24", "B25", "B30", "B31", "B32", "R01", "V01", "V04", "V05", "V06",
 ];
 
-/// The files, rewritten first where that is asked for: once, before any test reads one.
-fn paths() -> Vec<PathBuf> {
+/// The name and the text of every file, rewritten first where that is asked for: once, before any test reads one.
+fn files() -> Vec<(String, String)> {
     static REWRITTEN: Once = Once::new();
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors");
-    let mut paths: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
     if std::env::var_os(UPDATE).is_some() {
-        REWRITTEN.call_once(|| paths.iter().for_each(|path| rewrite(path)));
+        REWRITTEN.call_once(|| golden_files().unwrap().iter().for_each(|(name, text)| rewrite(name, text)));
     }
-    paths
+    golden_files().unwrap()
 }
 
-fn rewrite(path: &Path) {
-    let played = VectorFile::read(path).unwrap().play(|| Ok(CoreHost::default())).unwrap();
-    std::fs::write(path, played.text).unwrap();
+fn rewrite(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors").join(name);
+    std::fs::write(path, play(name, text).text).unwrap();
 }
 
-/// Plays the files side by side: a server spends most of its time waiting for the disk.
-fn play_all<H: Host>(open: impl Fn() -> anyhow::Result<H> + Sync) -> Vec<Mismatch> {
-    let play = &|path: PathBuf| {
-        let file = VectorFile::read(&path).unwrap();
-        file.play(&open).unwrap_or_else(|error| panic!("{}: {error:#}", path.display())).mismatches
-    };
-    std::thread::scope(|scope| {
-        let running: Vec<_> = paths().into_iter().map(|path| scope.spawn(move || play(path))).collect();
-        running.into_iter().flat_map(|file| file.join().unwrap()).collect()
-    })
-}
-
-fn assert_none(mismatches: &[Mismatch]) {
-    let texts: Vec<_> = mismatches.iter().map(ToString::to_string).collect();
-    assert!(texts.is_empty(), "{} steps went otherwise:\n\n{}", texts.len(), texts.join("\n"));
+fn play(name: &str, text: &str) -> Played {
+    VectorFile::parse(name, text).unwrap().play(|| Ok(CoreHost::default())).unwrap()
 }
 
 #[test]
 fn core_plays_every_vector() {
-    assert_none(&play_all(|| Ok(CoreHost::default())));
-}
-
-#[test]
-fn server_plays_every_vector() {
-    assert_none(&play_all(ServerHost::start));
-}
-
-/// Enough for a server a file, and for those that are just going.
-const CONNECTIONS: &[&str] = &["max_connections=400", "fsync=off"];
-
-#[test]
-fn server_on_postgres_plays_every_vector() {
-    let cluster = Cluster::start(CONNECTIONS).unwrap();
-    assert_none(&play_all(|| ServerHost::on(&cluster.url(&cluster.database()?))));
-}
-
-#[test]
-fn server_on_postgres_behind_pgbouncer_plays_every_vector() {
-    let cluster = Cluster::start(CONNECTIONS).unwrap();
-    let bouncer = Bouncer::start(&cluster, 3).unwrap();
-    assert_none(&play_all(|| ServerHost::on(&bouncer.url(&cluster.database()?))));
+    for (name, text) in files() {
+        let texts: Vec<_> = play(&name, &text).mismatches.iter().map(ToString::to_string).collect();
+        assert!(texts.is_empty(), "{} steps went otherwise:\n\n{}", texts.len(), texts.join("\n"));
+    }
 }
 
 /// A playing writes a file back byte for byte, so that rewriting changes what differs and nothing else.
 #[test]
 fn playing_keeps_the_rest_of_a_file() {
-    for path in paths() {
-        let played = VectorFile::read(&path).unwrap().play(|| Ok(CoreHost::default())).unwrap();
-        assert!(played.scenarios > 0, "{} has no scenario", path.display());
+    for (name, text) in files() {
+        let played = play(&name, &text);
+        assert!(played.scenarios > 0, "{name} has no scenario");
         if played.mismatches.is_empty() {
-            assert_eq!(played.text, std::fs::read_to_string(&path).unwrap(), "{}", path.display());
+            assert_eq!(played.text, text, "{name}");
         }
     }
 }
 
 #[test]
 fn every_row_has_a_vector() {
-    let files: Vec<_> = paths().iter().map(|path| VectorFile::read(path).unwrap()).collect();
+    let files: Vec<_> = files().iter().map(|(name, text)| VectorFile::parse(name, text).unwrap()).collect();
     let headings: Vec<_> = files.iter().flat_map(VectorFile::headings).collect();
     let missing: Vec<_> = ROWS
         .iter()
@@ -111,7 +76,7 @@ fn a_wrong_expectation_is_caught() {
     let state = "cell 1: L1\n  USERNAMES \"Alice\" LEASE_CREATING USER:7 from USERS:7 under L1\n";
     let right = format!("{begin}{reply}{state}");
     let mismatches = |text: &str| {
-        let played = VectorFile::parse("inline.txt", text).unwrap().play(|| Ok(CoreHost::default())).unwrap();
+        let played = play("inline.txt", text);
         assert_eq!(played.text, right);
         played.mismatches.len()
     };

@@ -18,6 +18,6 @@ try {
     const panics = [...memory.matchAll(/panicked at [\w./-]+:\d+:\d+:\n[^\0]{0,2000}/gu)].map(([text]) => text);
     // There are pieces of it as well.
     panics.sort((one, other) => other.length - one.length);
-    console.error(panics[0] ?? error.stack);
+    console.error(panics[0] === undefined ? error.stack : Buffer.from(panics[0], "latin1").toString());
     process.exitCode = 1;
 }

@@ -38,7 +38,7 @@ enum Command {
     Fix,
     /// Build the npm package, with the engine compiled to WebAssembly
     Web,
-    /// Run the simulation's tests, with the engine inside, as WebAssembly in Node
+    /// Run the tests of the engine and of the simulation as WebAssembly in Node
     WebTest,
     /// Build the Python package and install it into an environment of its own
     Python,

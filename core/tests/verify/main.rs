@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod model;
+#[path = "../../src/properties.rs"]
+mod properties;
 mod world;
 
 use leasehold_core::batch::UpdateRequest;

@@ -9,6 +9,7 @@ use leasehold_core::lease::Outcome as Settled;
 use leasehold_core::verify::{Step, Verification};
 use proptest::prelude::*;
 
+use crate::properties::config;
 use crate::world::{LONG_AGO, OTHER, OTHER_TABLE, OWN, RECENT, Row, START, TABLE, Wish, World, request, wish};
 
 /// What a bucket's claim may be after a run.
@@ -211,7 +212,7 @@ fn claims_of(world: &World, rows: &BTreeSet<u64>) -> BTreeMap<BucketKey, SourceI
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 3000, ..config() })]
 
     #[test]
     fn v01_to_v06_one_run_corrects_all_that_may_be_corrected_and_touches_nothing_else(world in any_world()) {

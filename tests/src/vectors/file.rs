@@ -1,7 +1,6 @@
 //! A file of vectors: text around steps, played and, in rewrite mode, written again.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
@@ -15,7 +14,7 @@ const ONLY_ON: &str = "hosts: ";
 /// A file of vectors.
 #[derive(Clone, Debug)]
 pub struct VectorFile {
-    name: PathBuf,
+    name: String,
     preamble: Vec<String>,
     scenarios: Vec<Scenario>,
 }
@@ -43,7 +42,7 @@ struct Lines {
 /// A step whose expectation is not met.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    file: PathBuf,
+    file: String,
     line: usize,
     heading: String,
     input: Vec<String>,
@@ -53,7 +52,7 @@ pub struct Mismatch {
 
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}:{}: {}", self.file.display(), self.line, self.heading)?;
+        writeln!(f, "{}:{}: {}", self.file, self.line, self.heading)?;
         writeln!(f, "{}", self.input.join("\n"))?;
         writeln!(f, "expected:\n{}\nactual:\n{}", self.expected.join("\n"), self.actual.join("\n"))
     }
@@ -71,20 +70,11 @@ pub struct Played {
 }
 
 impl VectorFile {
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// It cannot be read, or a step in it has no `----`.
-    pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("`{}` cannot be read", path.display()))?;
-        Self::parse(path.file_name().map(PathBuf::from).unwrap_or_default(), &text)
-    }
-
     /// Reads the text of a file.
     ///
     /// # Errors
     /// A step has no `----`, or stands before the first heading.
-    pub fn parse(name: impl Into<PathBuf>, text: &str) -> Result<Self> {
+    pub fn parse(name: impl Into<String>, text: &str) -> Result<Self> {
         let mut file = Self { name: name.into(), preamble: Vec::new(), scenarios: Vec::new() };
         let mut lines = text.lines().zip(1..).peekable();
         while let Some((first, line)) = lines.next() {
@@ -108,7 +98,7 @@ impl VectorFile {
     }
 
     fn place(&self, line: usize) -> String {
-        format!("{}:{line}", self.name.display())
+        format!("{}:{line}", self.name)
     }
 
     /// The headings of its scenarios.

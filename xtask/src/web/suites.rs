@@ -1,5 +1,4 @@
-//! `cargo xtask web-test`: the suites of the simulation, and with it of the engine inside, compiled to WebAssembly and
-//! run in Node.
+//! `cargo xtask web-test`: the suites of the engine and of the simulation, compiled to WebAssembly and run in Node.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,6 +11,37 @@ use super::build_directory;
 use super::toolchain::{TARGET, Toolchain};
 use crate::check::as_a_person;
 use crate::process::run;
+
+/// Packages whose suites run, each with the features that it has alone.
+const PACKAGES: &[Package] = &[
+    Package { directory: "core", natively: CORE, compiled: CORE },
+    Package { directory: "simulation", natively: SIMULATION, compiled: SIMULATION },
+    Package { directory: "tests", natively: MODEL_AND_VECTORS, compiled: MODEL_AND_VECTORS_ALONE },
+];
+
+const CORE: &[&str] = &["--package", "leasehold-core", "--lib", "--tests", "--features", "conformance"];
+
+const SIMULATION: &[&str] = &["--package", "leasehold-simulation", "--lib", "--tests"];
+
+/// As `cargo xtask test` has built them.
+const MODEL_AND_VECTORS: &[&str] = &["--workspace", "--test", "model", "--test", "vectors"];
+
+/// The independent model and the golden vectors, without the server; vectors have values beyond ASCII.
+const MODEL_AND_VECTORS_ALONE: &[&str] =
+    &["--package", "leasehold-tests", "--test", "model", "--test", "vectors", "--features", "leasehold-core/unicode"];
+
+/// Where something asks for randomness all the same, it is told that there is none.
+const NO_RANDOMNESS: &str = r#"--cfg=getrandom_backend="unsupported""#;
+
+/// A package with suites.
+struct Package {
+    /// From the project's root.
+    directory: &'static str,
+    /// How cargo is told of the suites.
+    natively: &'static [&'static str],
+    /// How it is told of them as WebAssembly.
+    compiled: &'static [&'static str],
+}
 
 /// One line of what cargo says of a build.
 #[derive(Deserialize)]
@@ -38,11 +68,19 @@ struct Suite {
 /// When a test fails, or is missing on one side.
 pub(crate) async fn test() -> Result<()> {
     let toolchain = Toolchain::find().await?;
-    let native = suites(&mut cargo("cargo")).await?;
-    let mut cargo = cargo(toolchain.cargo());
+    for package in PACKAGES {
+        test_package(&toolchain, package).await?;
+    }
+    Ok(())
+}
+
+async fn test_package(toolchain: &Toolchain, package: &Package) -> Result<()> {
+    let native = suites(&mut cargo("cargo", package.natively), package).await?;
+    let mut cargo = cargo(toolchain.cargo(), package.compiled);
+    cargo.args(["--config", &format!("target.{TARGET}.rustflags = ['{NO_RANDOMNESS}']")]);
     cargo.args(["--target", TARGET, "--target-dir"]).arg(build_directory(root()));
     toolchain.configure_tests(&mut cargo);
-    let compiled = suites(&mut cargo).await?;
+    let compiled = suites(&mut cargo, package).await?;
     let names = |suites: &[Suite]| suites.iter().map(|suite| suite.name.clone()).collect::<Vec<_>>();
     ensure!(names(&native) == names(&compiled), "natively there are other suites: {:?}", names(&native));
     for (native, compiled) in native.iter().zip(&compiled) {
@@ -62,27 +100,26 @@ fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-fn cargo(program: &str) -> Command {
+fn cargo(program: &str, suites: &[&str]) -> Command {
     let mut cargo = as_a_person(program);
-    cargo.args(["test", "--lib", "--tests", "--locked", "--no-run", "--message-format", "json-render-diagnostics"]);
-    cargo.args(["--package", "leasehold-simulation"]);
+    cargo.args(["test", "--locked", "--no-run", "--message-format", "json-render-diagnostics"]).args(suites);
     cargo.current_dir(root()).stdin(Stdio::null()).stderr(Stdio::inherit());
     cargo
 }
 
-/// The simulation's suites that a build makes, by name.
-async fn suites(cargo: &mut Command) -> Result<Vec<Suite>> {
+/// A package's suites that a build makes, by name.
+async fn suites(cargo: &mut Command, package: &Package) -> Result<Vec<Suite>> {
     let output = cargo.output().await.context("cannot start `cargo`")?;
     ensure!(output.status.success(), "the suites can't be built");
     let messages = output.stdout.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
-    let mut suites: Vec<_> = messages.filter_map(suite).collect();
+    let mut suites: Vec<_> = messages.filter_map(|message| suite(message, package)).collect();
     suites.sort_by(|one, other| one.name.cmp(&other.name));
     ensure!(!suites.is_empty(), "there is no suite");
     Ok(suites)
 }
 
-fn suite(message: Message) -> Option<Suite> {
-    let is_ours = message.manifest_path?.ends_with("simulation/Cargo.toml");
+fn suite(message: Message, package: &Package) -> Option<Suite> {
+    let is_ours = message.manifest_path?.ends_with(Path::new(package.directory).join("Cargo.toml"));
     is_ours.then_some(Suite { name: message.target?.name, program: message.executable? })
 }
 
@@ -111,7 +148,7 @@ mod tests {
             let text = format!(
                 r#"{{"manifest_path":"{manifest}","executable":{executable},"target":{{"name":"view","kind":["test"]}}}}"#
             );
-            suite(serde_json::from_str(&text).unwrap()).map(|suite| suite.name)
+            suite(serde_json::from_str(&text).unwrap(), &PACKAGES[1]).map(|suite| suite.name)
         };
         assert_eq!(read("/x/simulation/Cargo.toml", r#""/x/view.wasm""#).as_deref(), Some("view"));
         assert_eq!(read("/x/simulation/Cargo.toml", "null"), None);

@@ -1,0 +1,42 @@
+//! The golden vectors, played on running servers.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use leasehold_tests::postgres::{Bouncer, Cluster};
+use leasehold_tests::vectors::{Mismatch, ServerHost, VectorFile, golden_files};
+
+/// Plays the files side by side: a server spends most of its time waiting for the disk.
+fn play_all(open: impl Fn() -> anyhow::Result<ServerHost> + Sync) {
+    let play = &|(name, text): (String, String)| {
+        let file = VectorFile::parse(&name, &text).unwrap();
+        file.play(&open).unwrap_or_else(|error| panic!("{name}: {error:#}")).mismatches
+    };
+    let mismatches: Vec<_> = std::thread::scope(|scope| {
+        let files = golden_files().unwrap().into_iter();
+        let running: Vec<_> = files.map(|file| scope.spawn(move || play(file))).collect();
+        running.into_iter().flat_map(|file| file.join().unwrap()).collect()
+    });
+    let texts: Vec<_> = mismatches.iter().map(Mismatch::to_string).collect();
+    assert!(texts.is_empty(), "{} steps went otherwise:\n\n{}", texts.len(), texts.join("\n"));
+}
+
+#[test]
+fn server_plays_every_vector() {
+    play_all(ServerHost::start);
+}
+
+/// Enough for a server a file, and for those that are just going.
+const CONNECTIONS: &[&str] = &["max_connections=400", "fsync=off"];
+
+#[test]
+fn server_on_postgres_plays_every_vector() {
+    let cluster = Cluster::start(CONNECTIONS).unwrap();
+    play_all(|| ServerHost::on(&cluster.url(&cluster.database()?)));
+}
+
+#[test]
+fn server_on_postgres_behind_pgbouncer_plays_every_vector() {
+    let cluster = Cluster::start(CONNECTIONS).unwrap();
+    let bouncer = Bouncer::start(&cluster, 3).unwrap();
+    play_all(|| ServerHost::on(&bouncer.url(&cluster.database()?)));
+}

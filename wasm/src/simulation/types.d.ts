@@ -1,3 +1,8 @@
+import type { ReconciliationSummary as ReconcilerSummary, VerificationReport as VerifierReport } from "./leasehold.js";
+
+/** What the last runs did, as the engine's own sessions say it. */
+export type { ReconcilerSummary, VerifierReport };
+
 /** A process of a cell: workers save for users, reconcilers settle leases that were left, the verifier compares tables. */
 export type Process = { worker: number } | { reconciler: number } | "verifier";
 
@@ -254,52 +259,11 @@ export type ReconcilerStep =
     | { step: "delete_row"; lease: string; fate: "committed" | "lost" | "forgotten" }
     | { step: "done" };
 
-/** What a run of reconciliation did, in counts; `lost` are leases whose claims are gone though their rows are there. */
-export interface ReconcilerSummary {
-    leases_seen: number;
-    committed: number;
-    rolled_back: number;
-    settled_meanwhile: number;
-    looked_up: number;
-    forgotten: number;
-    lost: string[];
-    rows_deleted: number;
-    failed: number;
-    incomplete: boolean;
-}
-
 /** A reconciler: what it does next, where it is at a run, and what its last run did. */
 export interface ReconcilerView {
     step?: ReconcilerStep | undefined;
     is_waiting: boolean;
     last?: ReconcilerSummary | undefined;
-}
-
-/** What a run of verification saw and did, in counts. */
-export interface VerifierReport {
-    dry_run: boolean;
-    pages: number;
-    rows: number;
-    claims: number;
-    records: number;
-    updates: number;
-    rows_recent: number;
-    records_recent: number;
-    records_held: number;
-    missing: number;
-    different: number;
-    extra: number;
-    created: number;
-    replaced: number;
-    destroyed: number;
-    gone: number;
-    invalid: number;
-    other_cell: number;
-    other_row: number;
-    busy: number;
-    changed: number;
-    recent: number;
-    failed: number;
 }
 
 /** A verifier: what it does next, where it is at a run, and what its last run did. */

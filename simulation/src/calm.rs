@@ -5,6 +5,7 @@ use leasehold_core::claim::{CellId, ClaimState};
 
 use crate::event::{Event, Process};
 use crate::names::row_of;
+use crate::network::MessageId;
 use crate::world::World;
 
 /// More events than any small world needs to come to rest.
@@ -76,55 +77,67 @@ impl Calm<'_> {
     }
 
     fn make_peace(&mut self) {
-        self.happen(Event::StartService);
-        for cell in 1..=self.world.settings().cells {
-            self.happen(Event::Heal { cell });
+        while let Some(event) = peace(self.world) {
+            self.happen(event);
         }
     }
 
     /// Lets everybody finish what they are at.
     fn drain(&mut self) -> Result<(), Unrest> {
-        while let Some(event) = self.next() {
+        while let Some(event) = next(self.world, None) {
             self.left = self.left.checked_sub(1).ok_or(Unrest::Endless)?;
             self.happen(event);
         }
         Ok(())
     }
+}
 
-    fn next(&self) -> Option<Event> {
-        let message = self.world.network().messages().first().map(|message| Event::Deliver(message.id));
-        message.or_else(|| self.finish_commit()).or_else(|| self.step()).or_else(|| self.time_out())
-    }
+/// What happens next when nothing more goes wrong, until nobody is at anything: messages arrive, everybody goes on with
+/// what they are at, whoever waits in vain gives up, and what is down or cut off comes back. `except` is a message that
+/// is to wait.
+pub fn next(world: &World, except: Option<MessageId>) -> Option<Event> {
+    let messages = world.network().messages().iter().filter(|message| Some(message.id) != except);
+    let message = messages.map(|message| Event::Deliver(message.id)).find(|event| world.is_possible(*event));
+    message
+        .or_else(|| finish_commit(world))
+        .or_else(|| step(world))
+        .or_else(|| time_out(world))
+        .or_else(|| peace(world))
+}
 
-    fn finish_commit(&self) -> Option<Event> {
-        let cells = (1..).zip(self.world.cells());
-        cells.into_iter().find_map(|(cell, at)| {
-            let transactions = at.database.transactions().iter();
-            let mut workers = transactions.map(|tx| tx.worker).filter(|worker| at.database.is_committing(*worker));
-            workers.next().map(|worker| Event::FinishCommit { cell, worker })
-        })
-    }
+fn finish_commit(world: &World) -> Option<Event> {
+    let cells = (1..).zip(world.cells());
+    cells.into_iter().find_map(|(cell, at)| {
+        let transactions = at.database.transactions().iter();
+        let mut workers = transactions.map(|tx| tx.worker).filter(|worker| at.database.is_committing(*worker));
+        workers.next().map(|worker| Event::FinishCommit { cell, worker })
+    })
+}
 
-    fn step(&self) -> Option<Event> {
-        let mut busy = self.processes().filter(|(cell, process)| self.world.is_busy(*cell, *process));
-        let (cell, process) = busy.find(|(cell, process)| self.world.is_ready(*cell, *process))?;
-        Some(Event::Step { cell, process })
-    }
+fn step(world: &World) -> Option<Event> {
+    let mut busy = processes(world).filter(|(cell, process)| world.is_busy(*cell, *process));
+    let (cell, process) = busy.find(|(cell, process)| world.is_ready(*cell, *process))?;
+    Some(Event::Step { cell, process })
+}
 
-    fn time_out(&self) -> Option<Event> {
-        let events = self.processes().map(|(cell, process)| Event::TimeOut { cell, process });
-        events.into_iter().find(|event| self.world.is_possible(*event))
-    }
+fn time_out(world: &World) -> Option<Event> {
+    let mut events = processes(world).map(|(cell, process)| Event::TimeOut { cell, process });
+    events.find(|event| world.is_possible(*event))
+}
 
-    fn processes(&self) -> impl Iterator<Item = (u8, Process)> {
-        let settings = self.world.settings();
-        let (workers, reconcilers) = (settings.workers, settings.reconcilers);
-        (1..=settings.cells).flat_map(move |cell| {
-            let workers = (0..workers).map(Process::Worker);
-            let rest = (0..reconcilers).map(Process::Reconciler).chain([Process::Verifier]);
-            workers.chain(rest).map(move |process| (cell, process))
-        })
-    }
+fn peace(world: &World) -> Option<Event> {
+    let heal = (1..=world.settings().cells).map(|cell| Event::Heal { cell });
+    std::iter::once(Event::StartService).chain(heal).find(|event| world.is_possible(*event))
+}
+
+fn processes(world: &World) -> impl Iterator<Item = (u8, Process)> {
+    let settings = world.settings();
+    let (workers, reconcilers) = (settings.workers, settings.reconcilers);
+    (1..=settings.cells).flat_map(move |cell| {
+        let workers = (0..workers).map(Process::Worker);
+        let rest = (0..reconcilers).map(Process::Reconciler).chain([Process::Verifier]);
+        workers.chain(rest).map(move |process| (cell, process))
+    })
 }
 
 /// Checks that nothing is under way, and that rows and claims agree.

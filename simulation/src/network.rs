@@ -26,6 +26,12 @@ const CELL_BITS: u32 = 4;
 const FIRST_RECONCILER: u32 = 8;
 const VERIFIER: u32 = 15;
 
+impl From<u32> for MessageId {
+    fn from(number: u32) -> Self {
+        Self(number)
+    }
+}
+
 impl MessageId {
     /// The request of a process's call.
     pub fn request(cell: u8, process: Process, call: u32) -> Self {

@@ -157,3 +157,19 @@ fn a_world_with_something_left_is_not_at_rest() {
     assert_eq!(renamed, Err(Unrest::Extra { name: "alice".to_owned() }));
     assert_eq!(drifted(&[drift(Drift::Delete(1))]), Err(Unrest::Extra { name: "alice".to_owned() }));
 }
+
+#[test]
+fn what_is_down_or_cut_off_comes_back_last_and_a_message_can_be_kept_waiting() {
+    let mut script = Script::new(Settings::default()).unwrap();
+    script.ask(1, 0, Change::Create(0)).until(1, 0, Phase::AwaitBegin);
+    let message = script.world().network().messages()[0].id;
+    let waits = Event::TimeOut { cell: 1, process: Process::Worker(0) };
+    assert_eq!(calm::next(script.world(), None), Some(Event::Deliver(message)));
+    assert_eq!(calm::next(script.world(), Some(message)), Some(waits));
+    script.event(Event::Partition { cell: 1 }).event(Event::StopService);
+    assert_eq!(calm::next(script.world(), None), Some(waits));
+    script.event(Event::Crash { cell: 1, process: Process::Worker(0) });
+    assert_eq!(calm::next(script.world(), None), Some(Event::StartService));
+    script.event(Event::StartService);
+    assert_eq!(calm::next(script.world(), None), Some(Event::Heal { cell: 1 }));
+}

@@ -1,6 +1,7 @@
 //! `Simulation`: a run that is played, stepped back, scrubbed and bent.
 
-use leasehold_simulation::calm::Unrest;
+use leasehold_simulation::calm::{self, Unrest};
+use leasehold_simulation::network::MessageId;
 use leasehold_simulation::player::Player;
 use leasehold_simulation::settings::{self, BadSettings};
 use leasehold_simulation::trace::{BadTrace, Trace};
@@ -125,6 +126,14 @@ impl Simulation {
     /// What can happen at the position, beside what somebody has to make up: saves, changes past the claims, and time.
     pub fn possible(&self) -> Result<Events, Thrown> {
         json::write(&possible::events(self.0.world()))
+    }
+
+    /// What happens next where nothing more goes wrong, until nobody is at anything; `except` is a message that is to
+    /// wait.
+    #[wasm_bindgen(js_name = nextCalm)]
+    pub fn next_calm(&self, except: Option<u32>) -> Result<Option<Event>, Thrown> {
+        let event = calm::next(self.0.world(), except.map(MessageId::from));
+        event.as_ref().map(json::write).transpose()
     }
 
     /// What would happen at the position, in words.

@@ -176,8 +176,7 @@ export class Session {
         const isFree = this.origin.peek().kind === "free";
         if (isFree && except === undefined) return this.playByChance(simulation, 1) > 0;
         if (!this.isBent.peek() && except === undefined) return false;
-        const settings = simulation.settings();
-        const event = this.autopilot.next(simulation.view(), simulation.possible(), settings, except);
+        const event = this.autopilot.next(simulation, except);
         if (event === undefined) return false;
         simulation.apply(event);
         this.moved();
@@ -314,7 +313,7 @@ export class Session {
         if (simulation === undefined || simulation.view().violation) return false;
         if (this.origin.peek().kind === "free") return true;
         if (!this.isBent.peek()) return false;
-        return this.autopilot.hasNext(simulation.view(), simulation.possible(), simulation.settings());
+        return this.autopilot.hasNext(simulation);
     }
 
     /** Tells a person something. */

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::check::Violation;
 use crate::event::{Change, Drift, Event, Process};
 use crate::fingerprint;
+use crate::numbers::{Numbers, from_numbers};
 use crate::possible;
 use crate::settings::{BadSettings, Settings};
 use crate::trace::Trace;
@@ -32,7 +33,7 @@ pub struct Wish {
 
 /// How much trouble there is at the most, and how much of everything that can be started at any time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(try_from = "Numbers")]
 pub struct Allowance {
     /// Messages lost.
     pub drops: u8,
@@ -53,6 +54,11 @@ pub struct Allowance {
     /// Runs of verification.
     pub verifications: u8,
 }
+
+from_numbers!(
+    Allowance { drops, duplicates, time_outs, crashes, disconnects, stops, waits, reconciliations, verifications },
+    Some(Self::default())
+);
 
 /// A small world to explore.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

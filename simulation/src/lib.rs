@@ -33,6 +33,7 @@ mod fingerprint;
 pub mod ghost;
 pub mod names;
 pub mod network;
+mod numbers;
 mod outside;
 pub mod plans;
 pub mod player;

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::numbers::{Numbers, from_numbers};
+
 /// The most cells, workers of a cell, and reconcilers of a cell: a message names its caller in four bits.
 pub const MAX_CELLS: u8 = 8;
 /// See [`MAX_CELLS`].
@@ -103,7 +105,7 @@ impl<'de> Deserialize<'de> for RulesOff {
 
 /// The spans of time that the protocol goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "Numbers")]
 pub struct Thresholds {
     /// From this age on a lease is given up by its cell.
     pub stale_after_seconds: u32,
@@ -120,6 +122,18 @@ pub struct Thresholds {
     pub replica_lag_seconds: u32,
 }
 
+from_numbers!(
+    Thresholds {
+        stale_after_seconds,
+        commit_within_seconds,
+        transaction_within_seconds,
+        recent_within_seconds,
+        remember_within_seconds,
+        replica_lag_seconds
+    },
+    None
+);
+
 impl Default for Thresholds {
     fn default() -> Self {
         Self {
@@ -135,7 +149,7 @@ impl Default for Thresholds {
 
 /// How the clock of a cell's database differs from the service's, which is the world's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "Numbers")]
 pub struct Clock {
     /// By so much it is ahead at the start.
     pub ahead_seconds: i32,
@@ -143,9 +157,11 @@ pub struct Clock {
     pub fast_ppm: i32,
 }
 
+from_numbers!(Clock { ahead_seconds, fast_ppm }, None);
+
 /// How often a random world meets with what; weights of the scheduler's draw. A weight of 0 is never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "Numbers")]
 pub struct Rates {
     /// A user asks for a save.
     pub save: u16,
@@ -172,6 +188,11 @@ pub struct Rates {
     /// A row is changed past the claims, by plain SQL.
     pub drift: u16,
 }
+
+from_numbers!(
+    Rates { save, step, deliver, drop, duplicate, time_out, crash, disconnect, partition, restart, wait, drift },
+    None
+);
 
 impl Default for Rates {
     fn default() -> Self {

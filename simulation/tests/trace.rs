@@ -96,6 +96,12 @@ fn what_is_no_trace_of_this_version_is_refused_by_name() {
     assert!(told("{}").contains("missing field `version`"));
     assert!(told(&json.replace(r#""cells":2"#, r#""cells":99"#)).contains("`cells` is 99: say 1 to 8"));
     assert!(told(&json.replace(r#""names":3"#, r#""names":3,"beyond":1"#)).contains("unknown field `beyond`"));
+    assert!(
+        told(&json.replace(r#""save":60"#, r#""save":70000"#)).contains("`save` is 70000, which is out of its range")
+    );
+    assert!(told(&json.replace(r#""save":60,"#, "")).contains("missing field `save`"));
+    assert!(told(&json.replace(r#""save":60"#, r#""save":60,"safe":1"#)).contains("unknown field `safe`"));
+    assert!(told(&json.replace(r#""save":60"#, r#""save":60,"save":60"#)).contains("`save`, or there twice"));
     let impossible = Trace::new(Settings::default(), vec![Event::StopService, Event::StopService]);
     assert!(impossible.replay().unwrap_err().to_string().starts_with("event 1 of the trace can't be replayed"));
 }

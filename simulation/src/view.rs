@@ -462,10 +462,14 @@ pub(crate) fn says(payload: &Payload) -> String {
         Payload::Answer(Answer::Begun { fence, .. }) => format!("begun, fence {}", fence.0),
         Payload::Answer(Answer::Refused { reason, .. }) => format!("refused: {}", reason.summary()),
         Payload::Answer(Answer::Settled(settled)) => settled_words(*settled).into(),
-        Payload::Answer(Answer::Leases { leases, .. }) => format!("{} leases", leases.len()),
-        Payload::Answer(Answer::Records { records, .. }) => format!("{} claims", records.len()),
+        Payload::Answer(Answer::Leases { leases, .. }) => counted(leases.len(), "lease"),
+        Payload::Answer(Answer::Records { records, .. }) => counted(records.len(), "claim"),
         Payload::Answer(Answer::Unavailable) => "unavailable".into(),
     }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 pub(crate) fn fired(world: &World, fired: &Fired) -> FiredView {

@@ -39,19 +39,19 @@ const FAULTS: Record<string, string> = {
 function aboutLoss(message: Arrow): Note {
     if (message.says === "commit" || message.says === "roll back") {
         return {
-            text: "The service never learns of it: the lease stays outstanding, and its names stay held. Whoever asked waits in vain and asks again, or reconciliation does once the lease is old. Play on to see.",
+            text: "The service never learns of it: the lease stays outstanding, and its names stay held. Whoever asked waits in vain and asks again, or reconciliation does once the lease is old.",
             isOfRequest: true,
         };
     }
     if (message.from === "service" && ANSWERS_TO_SETTLE.test(message.says)) {
         return {
-            text: "The lease is settled, but the cell does not know. When it asks again it must hear how the lease ended, though the lease is no longer outstanding: that is why settled leases are remembered. Play on to see.",
+            text: "The lease is settled, but the cell does not know. When it asks again it must hear how the lease ended, though the lease is no longer outstanding: that is why settled leases are remembered.",
             rule: "settled_lease_memory",
         };
     }
     if (message.from === "service" && message.says.startsWith("begun")) {
         return {
-            text: "The names are held, but the cell does not know. It will ask again under the same key, and get the same lease. Play on to see.",
+            text: "The names are held, but the cell does not know. It will ask again under the same key, and get the same lease.",
             rule: "replay_keys",
         };
     }

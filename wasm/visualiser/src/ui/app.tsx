@@ -103,7 +103,7 @@ function headline(): { title: string; watch: string } {
         };
     }
     const scenario = session.scenario.value;
-    if (scenario) return { title: scenario.title + (session.isBent.value ? ", bent" : ""), watch: scenario.watch };
+    if (scenario) return { title: scenario.title + (session.isBent.value ? ", changed" : ""), watch: scenario.watch };
     if (origin.kind === "free") {
         return { title: `Free play, seed ${origin.settings.seed}`, watch: "Chance decides what happens next. Play, stop anywhere, and meddle." };
     }

@@ -104,7 +104,8 @@ module Cells
       #
       # @return [Array<String>]
       def cells_claims_columns
-        [primary_key, cells_claims_subject_key, *cells_claims_attributes.each_value.map(&:name)].uniq & column_names
+        claimed = [cells_claims_subject_key, *cells_claims_attributes.each_value.map(&:name)] if cells_claims_attributes.any?
+        [primary_key, *claimed].uniq & column_names
       end
 
       # Whether the attribute is claimed now.
@@ -245,44 +246,41 @@ module Cells
     end
 
     def _update_row(attribute_names, *)
-      touched = cells_claims_enabled.select { |attribute| attribute.touched_by?(self, attribute_names) }
       # Optimistic locking adds to the names.
-      written = attribute_names.dup
-      stored = Leasehold::StoredRow.read(self, Leasehold::StoredRow::UPDATE) if touched.any?
-      stored&.original if touched.any? { |attribute| attribute.depends_on_row?(self, written) }
-      super.tap do |rows|
-        touched.each { |one| cells_claims_keep(one, *one.updated(self, stored, written)) } if stored && rows.positive?
-      end
+      update = Leasehold::RowUpdate.read(self, attribute_names.dup, Leasehold::StoredRow::UPDATE)
+      return super unless update
+
+      cells_claims_whole(claimed: true) { super }.tap { |rows| cells_claims_keep(update.changes) if rows.positive? }
     end
 
     def destroy_row
-      enabled = cells_claims_enabled
-      stored = Leasehold::StoredRow.read(self, Leasehold::StoredRow::DELETE) if enabled.any?
-      # Where the row is gone already, the instance alone knows what it claimed.
-      given_up = enabled.map { |attribute| [attribute, attribute.destroyed(self, stored)] }
-      cells_claims_whole { super }.tap { given_up.each { |attribute, claim| cells_claims_keep(attribute, claim, nil) } }
+      given_up = Leasehold::RowUpdate.deletion(self, Leasehold::StoredRow::DELETE)
+      cells_claims_whole(claimed: given_up.any?) { super }.tap { cells_claims_keep(given_up) }
     end
 
     # Nothing of what is thrown out of may be committed: a row would be written without its claims.
     #
+    # @param claimed [Boolean] whether the row claims anything, or may
     # @yieldparam connection the one that the row is written over, since to ask for it is dear
-    def cells_claims_whole
+    def cells_claims_whole(claimed: self.class.cells_claims_attributes.any?)
       connection = self.class.connection
-      return yield connection if self.class.cells_claims_attributes.empty?
+      return yield connection unless claimed
 
       Leasehold::Transactions::Interrupted.refused_if_thrown_out(connection) { yield connection }
     end
 
     def cells_claims_keep_created(connection)
-      claims = cells_claims_enabled.filter_map { |attribute| (claim = attribute.created(self)) && [attribute, nil, claim] }
-      Leasehold::Transactions::Change.keep(self, claims, connection) if claims.any?
+      cells_claims_keep(Leasehold::RowUpdate.insertion(self), connection)
     end
 
     # A row that gets another primary key is, for claims, one that goes and one that comes.
-    def cells_claims_keep(attribute, before, after)
-      moved = before && after && before.source_id != after.source_id
-      changes = moved ? [[attribute, before, nil], [attribute, nil, after]] : [[attribute, before, after]]
-      Leasehold::Transactions::Change.keep(self, changes) if before || after
+    def cells_claims_keep(changes, connection = self.class.connection)
+      changes = changes.flat_map do |attribute, before, after|
+        moved = before && after && before.source_id != after.source_id
+        moved ? [[attribute, before, nil], [attribute, nil, after]] : [[attribute, before, after]]
+      end
+      changes = changes.select { |_, before, after| before || after }
+      Leasehold::Transactions::Change.keep(self, changes, connection) if changes.any?
     end
   end
 end

@@ -56,15 +56,8 @@ module Leasehold
       false
     end
 
-    # Whether what is claimed depends on more of the row than the claim is made of, once these columns are written.
-    #
-    # @param written [Array<String>] columns
-    def depends_on_row?(record, written)
-      conditional? || reclassified_by?(record, written)
-    end
-
-    # Whether writing these columns can change what is claimed: the value, its subject or its row; or which class the row
-    # is of, or whatever `if:` looks at.
+    # Whether writing these columns can change what is claimed: the value, its subject or its row; or whatever `if:` looks
+    # at.
     #
     # @param written [Array<String>] columns
     def touched_by?(record, written)
@@ -88,7 +81,7 @@ module Leasehold
       return reconsidered(record, stored, written) unless moved_by?(record, written)
 
       claimed = conditional? && partial?(record) ? claims?(stored.instance(written)) : claims?(record)
-      [held_by_class(record, stored, written), (new_claim(record, stored.written(written)) if claimed)]
+      [held_claim(record, stored), (new_claim(record, stored.written(written)) if claimed)]
     end
 
     # What a DELETE of the record gives up. `if:` is asked about the row: what was assigned since was never claimed.
@@ -131,21 +124,19 @@ module Leasehold
       )
     end
 
+    # The claim that may be held for the record in one of its states: none was ever made for a key that has no bytes.
+    #
+    # @return [Claim, nil]
+    def held_claim(record, state = PRESENT)
+      claim(record, state)
+    rescue Error::Invalid
+      nil
+    end
+
     private
 
     def moved_by?(record, written)
-      reclassified_by?(record, written) || columns(record).any? { |column| written.include?(column) }
-    end
-
-    # What the row claimed before it became one of another class (STI), which may claim less.
-    def held_by_class(record, stored, written)
-      return held_claim(record, stored) unless reclassified_by?(record, written)
-
-      held_claim(record, stored) if stored.original.class.try(:cells_claims_attributes)&.value?(self)
-    end
-
-    def reclassified_by?(record, written)
-      written.include?(record.class.inheritance_column)
+      columns(record).any? { |column| written.include?(column) }
     end
 
     # What comes of an `if:` that says something else than before, where nothing that is claimed has changed.
@@ -154,13 +145,6 @@ module Leasehold
       return [nil, nil] if was == is
 
       was ? [held_claim(record, stored), nil] : [nil, new_claim(record, stored.written(written))]
-    end
-
-    # No claim was ever made for a key that has no bytes.
-    def held_claim(record, state)
-      claim(record, state)
-    rescue Error::Invalid
-      nil
     end
 
     def subject_id(record, state, table)

@@ -74,23 +74,17 @@ module Leasehold
     def changes(record)
       return [] unless record.class.respond_to?(:cells_claims_attributes)
 
-      attributes = record.class.cells_claims_enabled
-      stored = StoredRow.read(record) if record.persisted? && attributes.any?
-      attributes.filter_map do |attribute|
-        before, after = pending(attribute, record, stored)
-        next if before == after
-
-        Transactions::Change.new(connection, record, attribute, before, after)
+      pending(record).filter_map do |attribute, before, after|
+        Transactions::Change.new(connection, record, attribute, before, after) unless before == after
       end
     end
 
-    # The claim before and after.
-    def pending(attribute, record, stored)
-      return [attribute.destroyed(record, stored), nil] if @destroyed.include?(record)
-      return [nil, attribute.created(record)] if record.new_record?
+    # Attributes, with their claims before and after.
+    def pending(record)
+      return RowUpdate.deletion(record) if @destroyed.include?(record)
+      return RowUpdate.insertion(record) if record.new_record?
 
-      written = StoredRow.to_write(record)
-      attribute.updated(record, stored, written) if stored && attribute.touched_by?(record, written)
+      RowUpdate.read(record, StoredRow.to_write(record))&.changes.to_a
     end
 
     # Claims name rows, so new ones need their keys before they are inserted. They lose them again where that fails.

@@ -13,10 +13,26 @@ module Leasehold
     # @return [StoredRow, nil] nil where the row is gone
     def self.read(record, lock = false)
       model = record.class
-      columns = model.cells_claims_columns
+      columns = model.cells_claims_columns | ([model.inheritance_column] & model.column_names)
       # Of whichever class (STI) it is, which may be about to change.
       row = model.base_class.unscoped.where(model.primary_key => record.id_in_database).lock(lock).pluck(*columns).first
       row && new(record, columns.zip(Array.wrap(row)).to_h)
+    end
+
+    # The record as one of the class that its row is of (STI), by what a column of its table says.
+    #
+    # @param model [Class] what it is otherwise
+    def self.as_class(record, model)
+      column = model.inheritance_column
+      return record unless record.has_attribute?(column) && model.columns_hash.key?(column)
+
+      named = class_of(model, record[column])
+      record.instance_of?(named) ? record : record.becomes(named)
+    end
+
+    # The class that a value of the inheritance column stands for.
+    def self.class_of(model, value)
+      value.blank? ? model.base_class : model.base_class.sti_class_for(value)
     end
 
     # The columns that saving a record will write.
@@ -42,6 +58,19 @@ module Leasehold
       @original ||= instance
     end
 
+    # Whether the row is of another class (STI) than the instance, or will be.
+    #
+    # @param written [Array<String>] columns that the instance is about to write
+    def other_class?(written = [])
+      model = @record.class
+      column = model.inheritance_column
+      return false unless @values.key?(column)
+
+      types = [@values[column]]
+      types << @record[column] if written.include?(column)
+      types.any? { |value| self.class.class_of(model, value) != model }
+    end
+
     # An instance that says what the row says, with values of the other one's for what that is about to write.
     #
     # @param written [Array<String>] columns
@@ -50,7 +79,7 @@ module Leasehold
       model = @record.class.base_class
       row = model.uncached { model.unscoped.find_by!(model.primary_key => @record.id_in_database) }
       written.each { |column| row[column] = @record[column] }
-      row
+      written.include?(model.inheritance_column) ? self.class.as_class(row, model) : row
     end
 
     # Reads a column, as one of a record's states does; see {ClaimedAttribute#claim}.

@@ -1,0 +1,133 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+
+# Rows of several classes in one table (STI), of which each claims something else.
+RSpec.describe "rows of several classes", :rails do
+  before do
+    ActiveRecord::Base.connection.execute(<<~SQL)
+      CREATE TABLE snippets (id bigserial PRIMARY KEY, type text, name text, owner_id bigint DEFAULT 7, hidden boolean DEFAULT false)
+    SQL
+    stub_const("Place", Class.new(ApplicationRecord) do
+      self.table_name = "snippets"
+      include Cells::Claimable
+    end)
+    place("Group", :PAGES_UNIQUE_DOMAINS)
+    place("Project", :USERNAMES)
+    stub_const("Nowhere", Class.new(Place))
+  end
+
+  after { ActiveRecord::Base.connection.execute("DROP TABLE snippets") }
+
+  def place(name, type)
+    stub_const(name, Class.new(Place) do
+      cells_claims_attribute :name, type: type, feature_flag: :places, if: ->(place) { !place.hidden }
+      cells_claims_metadata subject_type: :PROJECT, subject_key: :owner_id, source_type: :RAILS_TABLE_PROJECTS
+    end)
+  end
+
+  # The names that groups have claimed, and those of projects.
+  def names
+    [claimed(Group, :name), claimed(Project, :name)]
+  end
+
+  let!(:group) { Group.create!(name: "one") }
+
+  {
+    "`becomes!`" => ->(group, model) { group.becomes!(model).save! },
+    "their type" => ->(group, model) { group.update!(type: model.name) },
+    "their type, of an instance with some of the columns" => lambda { |group, model|
+      Place.select(:id, :type).find(group.id).update!(type: model.name)
+    },
+    "their type and their name at once" => ->(group, model) { group.update!(type: model.name, name: "two") }
+  }.each do |how, change|
+    it "give up what the class claimed that they were of, and claim what the new one does, in one update: by #{how}" do
+      begun = calls { change.call(group, Project) }.select { |call| call[:call] == :begin_update }
+
+      expect(begun.map { |call| call.slice(:creates, :destroys) }).to eq([{ creates: 1, destroys: 1 }])
+      expect(names).to eq([[], [Place.find(group.id).name]])
+    end
+
+    it "give it up where the new class claims nothing, and claim it once they are back: by #{how}" do
+      change.call(group, Nowhere)
+      expect(names).to eq([[], []])
+      change.call(Place.find(group.id), Group)
+      expect(names).to eq([[Place.find(group.id).name], []])
+
+      Place.find(group.id).destroy!
+      expect(names).to eq([[], []])
+    end
+  end
+
+  it "change nothing where they come back within one transaction" do
+    seen = calls do
+      Place.transaction do
+        group.becomes!(Project).save!
+        Project.find(group.id).becomes!(Group).save!
+      end
+    end
+
+    expect(seen).to be_empty
+    expect(names).to eq([["one"], []])
+  end
+
+  it "keep their claims where the change of class is refused, which is said on the attribute" do
+    as_cell(2) do
+      claim = { bucket_type: 4, bucket_value: "one", subject_type: 4, subject_id: 7, source_type: 1, source_id: [9].pack("Q>") }
+      Leasehold.client.commit_update(Leasehold.client.begin_update(creates: [claim]).uuid)
+    end
+    expect(group.update(type: "Project")).to be(false)
+
+    expect(group.errors).to be_of_kind(:name, :taken)
+    expect(names).to eq([["one"], []])
+  end
+
+  it "change their claims before BEGIN too" do
+    group.type = "Project"
+    seen = calls { expect(Leasehold.claiming { |claims| claims.save(group) }).to be(true) }
+
+    expect(seen.map { |call| call[:call] }).to eq(%i[begin_update commit_update])
+    expect(names).to eq([[], ["one"]])
+  end
+
+  it "claim by the class that they are inserted as" do
+    Group.new(name: "two").tap { |place| place.type = "Project" }.save!
+
+    expect(names).to eq([["one"], ["two"]])
+  end
+
+  describe "that an instance of another class writes" do
+    it "are claimed as what they are" do
+      group.becomes(Nowhere).update!(name: "two")
+      expect(names).to eq([["two"], []])
+      group.reload.becomes(Project).update!(name: "three")
+      expect(names).to eq([["three"], []])
+    end
+
+    it "give up what they are, where they are destroyed" do
+      others = [Group.create!(name: "two"), Group.create!(name: "three")]
+      stale = Group.find(group.id)
+      group.update!(type: "Project")
+      stale.destroy!
+      others.first.becomes(Nowhere).destroy!
+      Leasehold.claiming! { |claims| claims.destroy(others.last.becomes(Project)) }
+
+      expect(names).to eq([[], []])
+    end
+  end
+
+  it "are claimed where `if:` says so of the new class, as it did not of the old one" do
+    group.update!(hidden: true)
+    expect(names).to eq([[], []])
+    group.update!(type: "Project", hidden: false)
+    group.update!(type: "Group")
+
+    expect(names).to eq([["one"], []])
+  end
+
+  it "are left alone by saves of what no class claims" do
+    nowhere = Nowhere.create!(name: "nowhere")
+
+    expect(calls { nowhere.update!(owner_id: 8) && group.update!(hidden: false) && nowhere.destroy! }).to be_empty
+  end
+end

@@ -41,14 +41,11 @@ RSpec.describe "a save that is interrupted while the server hangs", :rails do
     thread.report_on_exception = false
     wait_for("a begin") { @sent_before.any? && proxy.client_bytes > @sent_before.first }
     yield thread
-    expect(thread.join(Support::Waiting::DEADLINE_SECONDS)).to be(thread)
     left
   end
 
   def rename_over(connection)
     User.find(user.id).update!(username: "bob")
-  rescue Interrupt
-    # As the thread was told; or it was killed.
   ensure
     yield state(connection)
   end
@@ -75,14 +72,21 @@ RSpec.describe "a save that is interrupted while the server hangs", :rails do
   end
 
   it "is rolled back by what another thread raises in it" do
-    left = hanging { |proxy| renaming_in_thread(proxy) { |thread| thread.raise(Interrupt) } }
+    left = hanging do |proxy|
+      renaming_in_thread(proxy) do |thread|
+        thread.raise(Interrupt)
+        expect { thread.join(Support::Waiting::DEADLINE_SECONDS) }.to raise_error(Interrupt)
+      end
+    end
 
     expect(left).to eq([0, PG::PQTRANS_IDLE])
     expect_nothing_changed
   end
 
-  it "is rolled back where its thread is killed" do
-    left = hanging { |proxy| renaming_in_thread(proxy, &:kill) }
+  it "is rolled back where its thread is killed, which ends without an error as any other" do
+    left = hanging do |proxy|
+      renaming_in_thread(proxy) { |thread| expect(thread.kill.join(Support::Waiting::DEADLINE_SECONDS)).to be(thread) }
+    end
 
     expect(left).to eq([0, PG::PQTRANS_IDLE])
     expect_nothing_changed
@@ -143,14 +147,13 @@ end
 # What comes over a thread while the database works, before anything was begun.
 RSpec.describe "a save that is interrupted while its row is written", :rails do
   # The database takes its time over every statement that writes a user.
-  around do |example|
+  before do
     execute <<~SQL
       CREATE FUNCTION take_time() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1); RETURN COALESCE(NEW, OLD); END';
     SQL
-    example.run
-  ensure
-    execute "DROP FUNCTION take_time CASCADE"
   end
+
+  after { execute "DROP FUNCTION take_time CASCADE" }
 
   def execute(sql)
     User.connection.execute(sql)

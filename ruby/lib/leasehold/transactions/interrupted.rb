@@ -30,9 +30,27 @@ module Leasehold
           otherwise.call unless ended
         end
 
-        # What to raise. No `rescue` may keep a thread alive that was killed.
+        # Has the transaction rolled back that is on its way to COMMIT, where ActiveRecord rolls back only for what is raised,
+        # and would leave it open. A thread that was killed ends without an error, so nothing is raised in it.
+        def roll_back(connection)
+          raise error, MESSAGE unless killed?
+
+          # ActiveRecord takes the last transaction off its stack yet. With one around, that has to be this one still.
+          present = connection.current_transaction if connection.open_transactions > 1
+          connection.rollback_transaction(present)
+        rescue ActiveRecord::ActiveRecordError
+          connection.throw_away!
+        end
+
+        # What to raise, or to tell of.
         def error
-          Thread.current.status == "aborting" ? Interrupt : Timeout::Error
+          killed? ? Interrupt : Timeout::Error
+        end
+
+        private
+
+        def killed?
+          Thread.current.status == "aborting"
         end
       end
 

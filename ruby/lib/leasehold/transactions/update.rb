@@ -14,8 +14,7 @@ module Leasehold
         #
         # @raise [ClaimsRejected] a claim was refused, or nobody answered; the transaction is to be rolled back
         def begin(connection)
-          # ActiveRecord, on its way to COMMIT, rolls back only for what is raised, and would leave the transaction open.
-          Interrupted.unless_thrown_out(-> { raise Interrupted.error, Interrupted::MESSAGE }) { begin_rest(connection) }
+          Interrupted.unless_thrown_out(-> { Interrupted.roll_back(connection) }) { begin_rest(connection) }
         end
 
         # Whether that transaction's update has been begun.

@@ -5,7 +5,14 @@ module Leasehold
   # a claim, a Hash with the same keys will do; a destroy may leave out subject and source.
   Claim = Struct.new(
     :bucket_type, :bucket_value, :subject_type, :subject_id, :source_type, :source_id, keyword_init: true
-  )
+  ) do
+    # @return [Array(Integer, String)] the bucket, whatever the spelling of its value; as it is, where no rule allows that
+    def bucket
+      [bucket_type, Native.canonical_form(bucket_type, bucket_value)]
+    rescue Error::Invalid, EncodingError
+      [bucket_type, bucket_value]
+    end
+  end
 
   # A begun update: `uuid` settles it, `fence` is larger than that of every lease before.
   Lease = Struct.new(:uuid, :fence, keyword_init: true)

@@ -37,6 +37,22 @@ RSpec.describe "claims for what bypasses callbacks", :rails do
     expect(claimed(User, :username)).to be_empty
   end
 
+  it "gives up nothing that a row claims again, however it is spelled there, and what it claims no more" do
+    user = User.create!(username: "Alice")
+    metadata = [user.build_destroy_metadata_for_worker(:username)]
+    User.delete_all
+    User.insert_all([{ id: user.id, username: "alice", **times }])
+    schedule(User, :username, "destroy_metadata" => metadata)
+    expect(claimed(User, :username)).to eq(["Alice"])
+
+    schedule(User, :username, "destroy_metadata" => metadata, "create_record_ids" => [user.id])
+    expect(claimed(User, :username)).to eq(["alice"])
+
+    User.update_all(username: "bob")
+    schedule(User, :username, "destroy_metadata" => metadata)
+    expect(claimed(User, :username)).to be_empty
+  end
+
   it "claims what it can where others are taken, never claimed or moved on" do
     as_cell(2) { User.create!(username: "theirs") }
     gone = User.find(insert("never-claimed").first).build_destroy_metadata_for_worker(:username)

@@ -19,10 +19,10 @@ module Leasehold
       return if Models.of_table(model).none? { |one| one.cells_claims_enabled_for_attribute?(name) }
 
       payload = payload.stringify_keys
+      creates = creates(model, name, payload.fetch("create_record_ids", []))
+      destroys = payload.fetch("destroy_metadata", []).map { |claim| destroy(claim) }
       BulkUpdate.new(
-        connection: model.connection, key: job_id,
-        creates: creates(model, name, payload.fetch("create_record_ids", [])),
-        destroys: payload.fetch("destroy_metadata", []).map { |claim| destroy(claim) }
+        connection: model.connection, key: job_id, creates: creates, destroys: due(model, destroys, creates)
       ).run
     end
 
@@ -34,6 +34,25 @@ module Leasehold
         attribute = record.class.cells_claims_attributes[name]
         attribute.claim(record) if attribute&.enabled? && attribute.claims?(record)
       end
+    end
+
+    # What rows still claim, or claim again, is not given up; but what is to be claimed anew replaces what is there.
+    def due(model, destroys, creates)
+      kept = claimed_now(model, destroys) - creates.map { |claim| place(claim) }.to_set
+      destroys.reject { |claim| kept.include?(place(claim)) }
+    end
+
+    # Where the rows that claims came from have claims now.
+    def claimed_now(model, claims)
+      key = SourceKey.new(model)
+      ids = claims.select { |claim| claim.source_type == model.cells_claims_source_type }.map { |claim| key.decode(claim.source_id) }
+      rows = model.base_class.unscoped.where(model.primary_key => ids.uniq).select { |row| row.is_a?(Cells::Claimable) }
+      rows.flat_map(&:cells_claims_metadata).to_set { |claim| place(claim) }
+    end
+
+    # The bucket, however its value is spelled, and the row that it belongs to.
+    def place(claim)
+      [*claim.bucket, claim.source_type, claim.source_id]
     end
 
     def destroy(metadata)

@@ -47,7 +47,7 @@ module Leasehold
       def repeated?(rejected)
         return false unless rejected.list == :create
 
-        *earlier, claim = creates.first(rejected.position + 1).map { |one| bucket(one) }
+        *earlier, claim = creates.first(rejected.position + 1).map(&:bucket)
         earlier.include?(claim)
       end
 
@@ -99,12 +99,6 @@ module Leasehold
         true
       rescue Error::Invalid, EncodingError
         false
-      end
-
-      def bucket(claim)
-        [claim.bucket_type, Native.canonical_form(claim.bucket_type, claim.bucket_value)]
-      rescue Error::Invalid
-        [claim.bucket_type, claim.bucket_value]
       end
 
       def list(name)

@@ -53,6 +53,19 @@ RSpec.describe "claims for what bypasses callbacks", :rails do
     expect(claimed(User, :username)).to be_empty
   end
 
+  it "logs none of the values that it is given" do
+    log = StringIO.new
+    before = ActiveJob::Base.logger
+    ActiveJob::Base.logger = Logger.new(log)
+    users = %w[alice bob].map { |name| User.create!(username: name) }
+    schedule(User, :username, "destroy_metadata" => users.map { |user| user.build_destroy_metadata_for_worker(:username) })
+
+    expect(log.string).to include("BulkClaimsJob").and include("Performed")
+    expect(log.string).not_to match(/alice|bob/)
+  ensure
+    ActiveJob::Base.logger = before
+  end
+
   it "claims what it can where others are taken, never claimed or moved on" do
     as_cell(2) { User.create!(username: "theirs") }
     gone = User.find(insert("never-claimed").first).build_destroy_metadata_for_worker(:username)

@@ -8,6 +8,8 @@ module Leasehold
   # Claims for rows that were written past ActiveRecord's callbacks, outside of any transaction.
   class BulkClaimsJob < ActiveJob::Base
     queue_as { Leasehold.configuration.queue }
+    # They hold what is claimed: names, addresses.
+    self.log_arguments = false
     retry_on Error::Unavailable, Error::DeadlineExceeded, Error::Overloaded, Error::Busy, wait: RETRY_WAIT
 
     # @param model_name [String]

@@ -5,6 +5,9 @@ require "leasehold/rails"
 module Leasehold
   # Jobs run by hand: what they do, on a terminal.
   class Console
+    # Some models could not be verified.
+    Failed = Class.new(StandardError)
+
     # Whether a variable of the environment asks for something.
     def self.asked?(name)
       !ENV[name].to_s.match?(/\A(|0|false)\z/)
@@ -24,19 +27,37 @@ module Leasehold
       tell(summary)
     end
 
-    # Verifies models one after the other.
+    # Verifies models one after the other; of several, those too that come after one that can't be.
+    #
+    # @raise [Failed] naming those that couldn't be
     def verify(names)
-      names.each do |name|
+      failed = names.reject do |name|
         @output.puts "#{name}#{' (dry run)' if @dry_run}"
         findings { report(name) }
+        true
+      rescue StandardError => error
+        raise if names.one?
+
+        tell_failure(error)
       end
+      raise Failed, "not verified: #{failed.map { |name| "`#{name}`" }.join(', ')}; see above why" if failed.any?
     end
 
     private
 
+    def tell_failure(error)
+      clear_line
+      @output.puts "  #{error.class}: #{error.message}"
+    end
+
+    # Of progress, on a terminal.
+    def clear_line
+      @output.print "\r\e[K" if @output.tty?
+    end
+
     def report(name)
       report = Verifier.new(Models.fetch(name), dry_run: @dry_run, resume: @resume) { |so_far| progress(so_far) }.run
-      @output.print "\r\e[K" if @output.tty?
+      clear_line
       report ? tell(report) : @output.puts("  another run is under way")
     end
 
@@ -49,7 +70,7 @@ module Leasehold
 
     def findings(&work)
       tell = lambda do |*, payload|
-        @output.print "\r\e[K" if @output.tty?
+        clear_line
         @output.puts "  #{payload.except(:model).map { |name, value| "#{name}=#{value}" }.join(' ')}"
       end
       ActiveSupport::Notifications.subscribed(tell, "finding.leasehold", &work)

@@ -81,7 +81,14 @@ module Leasehold
         return false if [one, other].map { |model| [model.connection_pool, model.table_name] }.uniq.one?
 
         types = [one, other].map { |model| model.cells_claims_attributes.each_value.map(&:type) }
-        one.cells_claims_source_type == other.cells_claims_source_type && types.inject(:&).any?
+        types.inject(:&).any? && source_type(one) == other.cells_claims_source_type
+      end
+
+      # None where the model does not say: it claims nothing then, and is told so itself.
+      def source_type(model)
+        model.cells_claims_source_type
+      rescue Error::Misconfigured
+        nil
       end
 
       def load_all

@@ -11,5 +11,7 @@ namespace :leasehold do
   task :verify, [:model] => :environment do |_task, arguments|
     names = arguments[:model] ? [arguments[:model]] : Leasehold::Models.names
     Leasehold::Console.new.verify(names)
+  rescue Leasehold::Console::Failed => error
+    abort error.message
   end
 end

@@ -75,6 +75,20 @@ RSpec.describe "jobs", :rails do
       expect(claimed(User, :username)).to eq(%w[alice bob])
     end
 
+    it "verify the other models too where some can't be, and say so at the end" do
+      stub_const("Misnamed", Class.new(ApplicationRecord) do
+        self.table_name = "emails"
+        include Cells::Claimable
+        cells_claims_attribute :email, type: :USERNAMES, feature_flag: :cells_claims_emails
+      end)
+      allow(Leasehold::Models).to receive(:names).and_return(%w[Misnamed User])
+
+      expect { Leasehold::Console.new(output: output, dry_run: false).verify(%w[Misnamed User]) }
+        .to raise_error(Leasehold::Console::Failed, "not verified: `Misnamed`; see above why")
+      expect(output.string).to match(/\AMisnamed\n  Leasehold::Error::Misconfigured: .*cells_claims_metadata.*\nUser\n/)
+      expect(claimed(User, :username)).to eq(%w[alice bob])
+    end
+
     it "show progress on a terminal" do
       Leasehold::Console.new(output: terminal, dry_run: false).verify(["User"])
 

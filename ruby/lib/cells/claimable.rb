@@ -120,14 +120,19 @@ module Cells
       def cells_claims_enabled
         attributes = cells_claims_attributes
         enabled = Leasehold::ClaimedAttribute.enabled(attributes)
-        return enabled if enabled.empty? || @cells_claims_checked.equal?(attributes)
+        return enabled if enabled.empty? || cells_claims_checked?(attributes, columns_hash)
 
         attributes.each_value { |attribute| cells_claims_check(attribute) }
-        @cells_claims_checked = attributes
+        @cells_claims_checked = [attributes, columns_hash]
         enabled
       end
 
       private
+
+      # Whether it is this that was checked: columns may be renamed while a process runs.
+      def cells_claims_checked?(attributes, columns)
+        @cells_claims_checked && @cells_claims_checked[0].equal?(attributes) && @cells_claims_checked[1].equal?(columns)
+      end
 
       # Claims name rows by their keys, and are read off columns.
       def cells_claims_check(attribute)

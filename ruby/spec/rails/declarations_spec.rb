@@ -132,6 +132,17 @@ RSpec.describe "what a model says of its claims", :rails do
     expect { model.create!(nick: "alice", owner_id: 7) }.to raise_error(Leasehold::Error::Misconfigured, /claim a column/)
   end
 
+  it "is refused where the column has been renamed since it was checked" do
+    model = for_owner
+    model.create!(name: "alice", owner_id: 7)
+    alter("RENAME name TO title")
+    model.reset_column_information
+
+    expect { model.create!(title: "bob", owner_id: 7) }
+      .to raise_error(Leasehold::Error::Misconfigured, /`Snippet#name` is no column of `snippets`/)
+    expect(model.count).to eq(1)
+  end
+
   describe "where values are encrypted" do
     # As `encrypts` of Rails 7 does it: a type, whose values are in the clear to the model alone.
     let(:encrypted) do

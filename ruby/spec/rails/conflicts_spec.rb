@@ -261,6 +261,37 @@ RSpec.describe "claims that are refused", :rails do
     expect(User.find(-5).destroy).to be_destroyed
   end
 
+  describe "of a row that was written past its callbacks" do
+    let!(:user) { User.create!(username: "alice") }
+
+    before { User.update_all(username: "bob") }
+
+    it "are none where the name is still its own" do
+      expect(user.reload.update(username: "Alice")).to be(true)
+      expect(claimed(User, :username)).to eq(["Alice"])
+
+      User.update_all(username: "carol")
+      user.reload.username = "alice"
+      expect(Leasehold.claiming { |claims| claims.save(user) }).to be(true)
+      expect(claimed(User, :username)).to eq(["alice"])
+      expect(outstanding_leases + lease_rows).to be_empty
+    end
+
+    it "are told where it is another row's, or another cell's, and of new rows at once" do
+      User.insert({ username: "dave", created_at: Time.now, updated_at: Time.now })
+      as_cell(2) { User.create!(username: "theirs") }
+      other = User.find_by!(username: "dave")
+      %w[alice theirs].each do |name|
+        expect(other.reload.update(username: name)).to be(false)
+        expect(other.errors.details[:username]).to eq([{ error: :taken, value: name }])
+      end
+      begun = calls { expect(User.new(username: "alice").save).to be(false) }
+
+      expect(begun.map { |call| call[:call] }).to eq([:begin_update])
+      expect(claimed(User, :username)).to eq(["alice"])
+    end
+  end
+
   it "need no call where the value's form is not allowed" do
     user = User.new(username: "a\u0000b")
     seen = calls { expect(user).not_to be_valid }

@@ -58,6 +58,19 @@ module Leasehold
         dup.tap { |rest| rest.drop_destroys(positions) }
       end
 
+      # The same, where names are taken that the rows may hold themselves which are to have them: a row was written past its
+      # callbacks, and gets its old name back. What is given up and claimed at once is a replace, which is refused where the
+      # name is another's (B05, B06).
+      #
+      # @return [NetEffect, nil] nil where something else is in the way
+      def retaken(error)
+        gone, taken = error.rejected.partition { |claim| Update.gone?(claim) }
+        return unless taken.any? && taken.all? { |claim| retakable?(claim) }
+
+        parts = taken.map { |claim| @creates.fetch(claim.position) }
+        without_destroys(gone.map(&:position)).tap { |rest| rest.add_destroys(parts) }
+      end
+
       # What is left to begin, where a lease has been begun for a part.
       #
       # @param begun [NetEffect]
@@ -80,6 +93,10 @@ module Leasehold
         @destroys = @destroys.reject { |part| begun.destroys.include?(part.claim) }
       end
 
+      def add_destroys(parts)
+        @destroys += parts
+      end
+
       def drop_destroys(positions)
         @destroys = @destroys.reject.with_index { |_, position| positions.include?(position) }
       end
@@ -91,6 +108,14 @@ module Leasehold
 
         @destroys << Part.new(before, last) if before && claimable?(before)
         @creates << Part.new(last.after, last) if last.after
+      end
+
+      # Whether the name is taken, maybe by the very row: not by one that was just inserted.
+      def retakable?(rejected)
+        return false unless rejected.list == :create && rejected.code == "CLAIM_TAKEN"
+
+        change = change(rejected)
+        change.before || (change.record.persisted? && !change.record.previously_new_record?)
       end
 
       # What the engine would not claim was never claimed, so there is nothing to give up: a row that came past the rules.

@@ -22,6 +22,13 @@ module Leasehold
           @begun.key?(transaction)
         end
 
+        # Whether a refused claim is one to destroy that is not there any more.
+        #
+        # @param rejected [RejectedClaim]
+        def gone?(rejected)
+          rejected.list == :destroy && GONE.include?(rejected.code)
+        end
+
         private
 
         def begin_rest(connection)
@@ -73,7 +80,8 @@ module Leasehold
         LeaseTable.new(@connection).insert(@lease.uuid, @begun_at)
       end
 
-      def begin_lease
+      # @param first [Array(Error, NetEffect), nil] what a first try was refused for, of what
+      def begin_lease(first = nil)
         key = SecureRandom.hex
         answered = false
         lease = @client.begin_update(creates: @rest.creates, destroys: @rest.destroys, idempotency_key: key)
@@ -81,13 +89,22 @@ module Leasehold
         lease
       rescue Error => error
         answered = !Unanswered.covers?(error)
-        raise ClaimsRejected.or_same(error, @rest) unless only_gone?(error)
-
-        @rest = @rest.without_destroys(error.destroy_positions)
-        @rest.empty? ? nil : retry
+        begin_instead(first, error)
       ensure
         # Also where a timeout, or whatever else came over this thread, has interrupted the call.
         give_up_later(key) unless answered
+      end
+
+      # Begins what is left, where that is all right.
+      def begin_instead(first, error)
+        raise ClaimsRejected.or_same(*(error.temporary? ? [error, @rest] : first)) if first
+
+        refused = [error, @rest]
+        rest = only_gone?(error) ? @rest.without_destroys(error.destroy_positions) : @rest.retaken(error)
+        raise ClaimsRejected.or_same(*refused) unless rest
+
+        @rest = rest
+        begin_lease(only_gone?(error) ? nil : refused) unless rest.empty?
       end
 
       # Out of the transaction, which is to be rolled back now.
@@ -99,7 +116,7 @@ module Leasehold
       end
 
       def only_gone?(error)
-        error.rejected.any? && error.rejected.all? { |claim| claim.list == :destroy && GONE.include?(claim.code) }
+        error.rejected.any? && error.rejected.all? { |claim| Update.gone?(claim) }
       end
     end
   end

@@ -37,11 +37,23 @@ RSpec.describe "a save that is interrupted while the server hangs", :rails do
   # @return [Array] what became of the thread's connection
   def renaming_in_thread(proxy)
     left = nil
-    thread = Thread.new { User.connection_pool.with_connection { |connection| rename_over(connection) { |state| left = state } } }
+    thread = Thread.new { over_a_connection { |connection| rename_over(connection) { |state| left = state } } }
     thread.report_on_exception = false
     wait_for("a begin") { @sent_before.any? && proxy.client_bytes > @sent_before.first }
     yield thread
     left
+  end
+
+  # Within a transaction that is never committed, where tests run in one.
+  def over_a_connection(&block)
+    User.connection_pool.with_connection do |connection|
+      next block.call(connection) unless Leasehold.configuration.transactional_tests
+
+      connection.begin_transaction(joinable: false, _lazy: false)
+      block.call(connection)
+    ensure
+      connection.rollback_transaction if Leasehold.configuration.transactional_tests
+    end
   end
 
   def rename_over(connection)
@@ -89,6 +101,14 @@ RSpec.describe "a save that is interrupted while the server hangs", :rails do
     end
 
     expect(left).to eq([0, PG::PQTRANS_IDLE])
+    expect_nothing_changed
+  end
+
+  it "leaves the transaction open that a test runs in, where its thread is killed" do
+    Leasehold.configuration.transactional_tests = true
+    left = hanging { |proxy| renaming_in_thread(proxy) { |thread| thread.kill.join(Support::Waiting::DEADLINE_SECONDS) } }
+
+    expect(left).to eq([1, PG::PQTRANS_INTRANS])
     expect_nothing_changed
   end
 end

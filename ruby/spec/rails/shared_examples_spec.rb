@@ -86,6 +86,23 @@ RSpec.describe "shared examples", :rails do
     end
   end
 
+  describe "without a server, and as often as one likes" do
+    subject { User.new(username: "alice") }
+
+    before do
+      stub_claims_server
+      server.kill
+    end
+
+    2.times do
+      it_behaves_like "creating new claims"
+      it_behaves_like "deleting existing claims"
+      it_behaves_like "updating existing claims" do
+        let(:transform_attributes) { { username: "bob" } }
+      end
+    end
+  end
+
   it "run without a server too" do
     stub_claims_server
     server.kill

@@ -25,10 +25,11 @@ print(leasehold.__file__)
 
 @pytest.fixture(scope="session")
 def wheel() -> Path:
-    """Find the wheel that `cargo xtask python` has built."""
-    directory = Path(os.environ.get("LEASEHOLD_WHEELS", Path(__file__).parents[2] / "target/python/wheels"))
-    (found,) = directory.glob("leasehold-*.whl")
-    return found
+    """Find the wheel that was built last."""
+    named = os.environ.get("LEASEHOLD_WHEELS")
+    built = Path(__file__).parents[2] / "target/python"
+    found = Path(named).glob("leasehold-*.whl") if named else built.glob("wheels*/leasehold-*.whl")
+    return max(found, key=lambda path: path.stat().st_mtime)
 
 
 def test_one_wheel_serves_every_version_of_python(wheel: Path) -> None:

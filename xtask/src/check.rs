@@ -35,7 +35,6 @@ const TEST: &[Step] = &[
     Step::cargo("test", &["test", "--workspace", "--no-fail-fast"]),
     // After the tests: its server is the one that they have built.
     Step { name: "gem", program: "rake", directory: "ruby", arguments: &["spec"] },
-    Step::cargo("python", &["xtask", "python"]),
     // Likewise after the tests.
     Step::cargo("python package", &["xtask", "python-test"]),
     Step::cargo("web", &["xtask", "web"]),

@@ -40,10 +40,14 @@ enum Command {
     Web,
     /// Run the tests of the engine and of the simulation as WebAssembly in Node
     WebTest,
-    /// Build the Python package and install it into an environment of its own
+    /// Build the Python package as people get it, and install it into an environment of its own
     Python,
-    /// Check and test the Python package that was installed
-    PythonTest,
+    /// Build the Python package quickly, install it there, and check and test it
+    PythonTest {
+        /// Test the wheel that people get, which takes longer to build
+        #[arg(long)]
+        release: bool,
+    },
     /// Measure, and print a table: ours, the peer, their ratio, the machine
     Bench(bench::Arguments),
 }
@@ -90,7 +94,11 @@ async fn run(command: Command) -> Result<()> {
             needs::install(needs::FOR_VENV)?;
             python::build().await
         }
-        Command::PythonTest => python::test().await,
+        Command::PythonTest { release } => {
+            needs::install(needs::FOR_PYTHON)?;
+            needs::install(needs::FOR_VENV)?;
+            python::test(release).await
+        }
         Command::Bench(arguments) => bench::run(arguments).await,
     }
 }

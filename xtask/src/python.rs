@@ -11,6 +11,18 @@ use crate::process::run;
 /// What builds, checks and tests the package.
 const REQUIREMENTS: &str = "requirements-dev.txt";
 
+/// How the wheel is built that people get. The benchmark measures that one.
+const RELEASE: Profile = Profile { name: "release", wheels: "wheels" };
+/// How the one is built that tests look at, unless they are told otherwise: quickly.
+const DEV: Profile = Profile { name: "dev", wheels: "wheels-dev" };
+
+/// A profile of cargo's, and the directory of the wheel that it makes.
+#[derive(Clone, Copy)]
+struct Profile {
+    name: &'static str,
+    wheels: &'static str,
+}
+
 /// What holds the package to its promises: a program of the environment, where it runs, and its arguments. All of them
 /// look at the installed wheel: none runs where the sources of the package, which lack the extension, would be found.
 const CHECKS: &[(&str, &str, &[&str])] = &[
@@ -49,7 +61,7 @@ impl Environment {
         // What these keep for the next time stays in the build's directory, too.
         command.env("PIP_CACHE_DIR", self.home.join("pip")).env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
         command.env("HYPOTHESIS_STORAGE_DIRECTORY", self.home.join("hypothesis"));
-        command.env("PYTHONDONTWRITEBYTECODE", "1").env("LEASEHOLD_WHEELS", self.wheels());
+        command.env("PYTHONDONTWRITEBYTECODE", "1");
         command
     }
 
@@ -70,51 +82,61 @@ impl Environment {
         std::fs::write(&installed, wanted).context("cannot note what was installed")
     }
 
-    /// Builds the wheel, the only one in its directory, and installs it.
+    /// Builds the wheel that people get, and installs it.
     ///
     /// # Errors
     /// It can't be built or installed.
-    pub(crate) async fn install(&self, profile: &str) -> Result<()> {
-        if self.wheels().exists() {
-            std::fs::remove_dir_all(self.wheels())?;
+    pub(crate) async fn install_release(&self) -> Result<()> {
+        self.install(RELEASE).await
+    }
+
+    /// Builds a wheel, the only one in its directory, and installs it.
+    async fn install(&self, profile: Profile) -> Result<()> {
+        let wheels = self.wheels(profile);
+        if wheels.exists() {
+            std::fs::remove_dir_all(&wheels)?;
         }
         let mut maturin = self.program("maturin");
-        maturin.args(["build", "--quiet", "--locked", "--profile", profile]);
+        maturin.args(["build", "--quiet", "--locked", "--profile", profile.name]);
         // A directory of its own: what Python's extensions are linked with differs, and would be built anew each time.
-        maturin.arg("--target-dir").arg(self.home.join("build")).arg("--out").arg(self.wheels());
+        maturin.arg("--target-dir").arg(self.home.join("build")).arg("--out").arg(&wheels);
         maturin.arg("--interpreter").arg(self.home.join("venv/bin/python"));
         run(&mut maturin).await?;
-        let wheels = std::fs::read_dir(self.wheels())?.collect::<Result<Vec<_>, _>>()?;
+        let wheels = std::fs::read_dir(&wheels)?.collect::<Result<Vec<_>, _>>()?;
         let [wheel] = wheels.as_slice() else { anyhow::bail!("maturin has built {} wheels, not one", wheels.len()) };
         run(self.program("pip").args(["uninstall", "--quiet", "--yes", "leasehold"])).await?;
         run(self.program("pip").args(["install", "--quiet"]).arg(wheel.path())).await
     }
 
-    fn wheels(&self) -> PathBuf {
-        self.home.join("wheels")
+    fn wheels(&self, profile: Profile) -> PathBuf {
+        self.home.join(profile.wheels)
     }
 }
 
-/// Builds the package and installs it.
+/// Builds the package as people get it, and installs it.
 ///
 /// # Errors
-/// See [`Environment::prepare`] and [`Environment::install`].
+/// See [`Environment::prepare`] and [`Environment::install_release`].
 pub(crate) async fn build() -> Result<()> {
     let environment = Environment::new();
     environment.prepare().await?;
-    environment.install("dev").await
+    environment.install_release().await
 }
 
-/// Checks and tests the package that was installed.
+/// Builds the package, quickly or as people get it, installs it, and checks and tests what was installed.
 ///
 /// # Errors
-/// A check failed, after all of them ran.
-pub(crate) async fn test() -> Result<()> {
+/// It can't be built, or a check failed, after all of them ran.
+pub(crate) async fn test(is_release: bool) -> Result<()> {
     let environment = Environment::new();
+    let profile = if is_release { RELEASE } else { DEV };
+    environment.prepare().await?;
+    environment.install(profile).await?;
     let mut failed = Vec::new();
     for (program, directory, arguments) in CHECKS {
         let mut command = environment.program(program);
         command.args(*arguments).current_dir(environment.package.join(directory));
+        command.env("LEASEHOLD_WHEELS", environment.wheels(profile));
         if run(&mut command).await.is_err() {
             failed.push(format!("{program} {}", arguments.join(" ")));
         }

@@ -44,7 +44,7 @@ async fn measure(what: &str) -> Result<Measured> {
     needs::install(needs::FOR_VENV)?;
     let environment = Environment::new();
     environment.prepare().await?;
-    environment.install("release").await?;
+    environment.install_release().await?;
     let measured = output("python", environment.path("python"), &["bench/verify.py", "--json", what]).await?;
     serde_json::from_str(&measured).context("the script says something else")
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timezone
 from uuid import UUID
@@ -56,6 +56,10 @@ class Table(ABC):
     @abstractmethod
     def reader(self) -> AbstractContextManager[RowReader]:
         """Open the table for one run."""
+
+    @abstractmethod
+    def origin(self) -> Mapping[str, str]:
+        """Tell which table it is, and of which kind its keys are: a checkpoint is for that one alone."""
 
     def age_seconds(self, now: datetime) -> float | None:
         """Tell how old the rows are; None where they are read as they are, 0 seconds old.

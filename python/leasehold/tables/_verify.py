@@ -19,6 +19,7 @@ from leasehold.errors import (
     UnauthenticatedError,
 )
 from leasehold.tables._table import RowReader, Table
+from leasehold.tables._checkpoint import Origin
 from leasehold.verification import (
     FindBound,
     Finding,
@@ -130,7 +131,7 @@ def verify_table(
     show_values : bool, optional
         Whether samples show values: names of people, perhaps. Else they are hashed, under a seed of the run.
     checkpoint : str, optional
-        Where another run has stopped.
+        Where another run for the same cell, table, columns and claims has stopped, which corrected, or not, as this one.
     time_budget_seconds : float, optional
         After how long to stop, at the end of a page.
     progress : callable, optional
@@ -155,6 +156,8 @@ def verify_table(
 
     Examples
     --------
+    InvalidError
+        The checkpoint is none, or one of another run. Nothing was applied.
     >>> import pyarrow as pa
     >>> from leasehold.tables import verify_table
     >>> from leasehold.tables.files import arrow_table
@@ -173,7 +176,8 @@ def verify_table(
         recent_within_seconds=recent_within_seconds,
         rows_per_page=rows_per_page,
         dry_run=not apply,
-        checkpoint=checkpoint,
+        checkpoint=origin.unpack(checkpoint),
+    origin = Origin(client, table, source_type=source_type, apply=apply)
     )
     if apply:
         _check_age(client, table, recent_within_seconds)
@@ -186,7 +190,7 @@ def verify_table(
         host = _Host(client, table.columns, rows, run, source_type, samples_per_outcome)
         host.follow(time_budget_seconds, progress)
         samples = tuple(host.shown() if show_values else (Sample(finding) for finding in host.findings()))
-    return Verified(run.report(), samples, run.checkpoint())
+    return Verified(run.report(), samples, origin.pack(run.checkpoint()))
 
 
 def _check_age(client: Client, table: Table, recent_within_seconds: float) -> None:

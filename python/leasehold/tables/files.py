@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime, timezone
 from os import PathLike
@@ -127,6 +127,12 @@ class DumpedTable(Table):
             yield _DumpReader(self, ArrowRows(stream, self.columns), self._taken_at or datetime.now(timezone.utc))
 
     def age_seconds(self, now: datetime) -> float:
+    def origin(self) -> Mapping[str, str]:
+        """Tell the kind of keys: a newer dump of a table may go on where one stopped."""
+        with self.scan() as stream:
+            keys = stream.schema.get_field_index(self.columns.key)
+            return {"table": "a dump", "keys": _kind(stream.schema.field(keys).type) if keys >= 0 else ""}
+
         """Tell how old the dump is.
 
         Raises
@@ -186,7 +192,7 @@ def _mask(keys: pa.Array, ids: Sequence[bytes]) -> pa.Array:
     if pa.types.is_integer(keys.type):
         integers = pa.array([int.from_bytes(one, "big") for one in ids], pa.uint64())
         return pc.is_in(keys.cast(pa.uint64(), safe=False), integers)
-    if pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type) or pa.types.is_string_view(keys.type):
+    if _is_text(keys.type):
         texts, uuids = texts_of(ids)
         large = keys.cast(pa.large_string())
         same = pc.is_in(large, pa.array(texts, pa.large_string()))
@@ -199,6 +205,18 @@ def _readable(path: str | PathLike[str]) -> Path:
         with Path(path).open("rb"):
             return Path(path)
     except OSError as error:
+def _kind(keys: pa.DataType) -> str:
+    if pa.types.is_dictionary(keys):
+        keys = keys.value_type
+    if pa.types.is_integer(keys):
+        return "integers"
+    return "texts" if _is_text(keys) else "bytes"
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
         raise MisconfiguredError(f"cannot read `{path}`: {error.strerror}") from None
 
 

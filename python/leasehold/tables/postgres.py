@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -32,6 +32,11 @@ FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
 """
 
+# A table's name as queries are to have it, its full name, and its database.
+_NAMES = """
+SELECT c.oid::regclass::text, format('%%I.%%I', n.nspname, c.relname), current_database()
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)
+"""
 
 _Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
@@ -81,10 +86,15 @@ class PostgresTable(Table):
         self._conninfo = conninfo
         with self._connect() as connection:
             types = {name: rest for name, *rest in connection.execute(_COLUMNS, [table])}
-            name = connection.execute("SELECT to_regclass(%s)::text", [table]).fetchone()
-        if name is None or name[0] is None:
+            name = connection.execute(_NAMES, [table]).fetchone()
+        if name is None:
             raise MisconfiguredError(f"there is no table `{table}`, or it may not be seen: name its schema as well")
         self._selected = _Selection(sql.SQL(name[0]), _columns(columns, types), where)
+        self._origin = {"table": f"{name[2]}.{name[1]}", "where": where or "", "keys": self._selected.keys}
+
+    def origin(self) -> Mapping[str, str]:
+        """Tell the table by its database and schema, which rows of it are in scope, and the kind of keys."""
+        return self._origin
 
     @contextmanager
     def scan(self) -> Iterator[pa.RecordBatchReader]:
@@ -146,6 +156,13 @@ class _Selection:
         self._ordered = order.format(sql.Identifier(self._key.name))
         # It is the caller's, who may read the table anyway.
         self._where = sql.SQL(f"({where})" if where else "TRUE")
+
+    @property
+    def keys(self) -> str:
+        """Of which kind keys are."""
+        if self._key.encoded is None:
+            return "integers"
+        return "UUIDs" if self._key.encoded is _uuid else "texts"
 
     def range(self, after: bytes, upto: bytes) -> sql.Composed:
         """Select the rows of a range of encoded keys."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import psycopg
+import pyarrow as pa
 import pytest
 from support import users as sources
 from support.claims import refusal
@@ -19,7 +21,7 @@ from leasehold.client import Client
 from leasehold.tables import Table, Verified, verify_table
 from leasehold.tables.files import arrow_table
 from leasehold.tables.postgres import PostgresTable
-from leasehold.verification import Report
+from leasehold.verification import ClaimColumns, Report, TableColumns
 
 Make = Callable[[Sequence[User]], Table]
 TYPES = [BucketType.USERNAMES, BucketType.EMAILS]
@@ -195,6 +197,46 @@ def test_rows_out_of_scope_claim_nothing_and_lose_what_they_claimed(client: Clie
     claim(client, [User(1, "ann"), User(2, "ghost")])
     table = PostgresTable(url, "users", COLUMNS, where="username NOT LIKE 'gh%'")
     assert verify(client, table, apply=True).report.destroyed == 1
+def test_v07_a_checkpoint_of_another_run_is_refused(client: Client, embedded: ClaimsServer, make: Make) -> None:
+    table = make([User(key, f"user{key}") for key in range(1, 11)])
+    options = {"apply": True, "rows_per_page": 3}
+    checkpoint = verify(client, table, time_budget_seconds=0.0, **options).checkpoint
+
+    def refused(**other: object) -> str:
+        error = refusal(lambda: verify(client, table, **{**options, "checkpoint": checkpoint, **other}))
+        assert (type(error), error.code) == (errors.InvalidError, "INVALID_CHECKPOINT")
+        assert "user" not in str(error)
+        return str(error)
+
+    assert "`source type`" in refused(source_type=SourceType.EMAILS)
+    assert "`apply`" in refused(apply=False)
+    for wrong in ("{}", "[]", '{"of": {}, "at": ""}', '{"of": 1, "at": 2}'):
+        refused(checkpoint=wrong)
+    with Client(embedded.url, cell_id=2) as other:
+        assert "`cell`" in str(refusal(lambda: verify(other, table, checkpoint=checkpoint, **options)))
+    assert len(claimed(client)) == 3
+    verify(client, table, checkpoint=checkpoint, **options)
+    assert len(claimed(client)) == 10
+
+
+def test_v07_a_checkpoint_of_another_table_is_refused(client: Client, cluster: PostgresCluster) -> None:
+    url = in_postgres(cluster.create_database(), [User(key, f"user{key}") for key in range(1, 11)])
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE people AS SELECT gen_random_uuid() AS id, id AS number, username FROM users")
+    options = {"apply": True, "rows_per_page": 3}
+    names = [ClaimColumns(BucketType.USERNAMES, "username", SubjectType.USER, "id")]
+    users = PostgresTable(url, "users", TableColumns("id", names))
+    checkpoint = verify(client, users, time_budget_seconds=0.0, **options).checkpoint
+    people = TableColumns("id", [replace(names[0], subject="number")])
+    for table, words in [
+        (PostgresTable(url, "people", people), ["`table`", "`keys`", "`claims`"]),
+        (PostgresTable(url, "users", TableColumns("id", names), where="id > 5"), ["`where`"]),
+    ]:
+        message = str(refusal(lambda table=table: verify(client, table, checkpoint=checkpoint, **options)))  # type: ignore[misc]
+        assert all(word in message for word in words)
+    assert len(claimed(client)) == 3
+
+
     assert claimed(client) == {"ann"}
 
 

@@ -31,9 +31,12 @@ Exit codes:
 
 4  try again: busy, overloaded, no answer in time
 
+STOPPED = 7
 5  the server or the database cannot be reached
 
-6  not allowed"""
+6  not allowed
+
+7  stopped before the end, as `--time-budget-seconds` says: go on with the same `--checkpoint`"""
 
 _NOT_ALLOWED = (database.InvalidAuthorizationSpecification, database.InvalidPassword, database.InsufficientPrivilege)
 

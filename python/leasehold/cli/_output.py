@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+from leasehold.errors import MisconfiguredError
 
 ERRORS = Console(stderr=True)
 
@@ -27,6 +30,26 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
     for row in rows:
         table.add_row(*row)
     console.print(table)
+
+
+def show_line(text: str) -> None:
+    """Print a line for people, as it is."""
+    sys.stdout.write(text + "\n")
+
+
+def check_places(*paths: Path | None) -> None:
+    """See that files can be written where they are to be, before what takes long.
+
+    Raises
+    ------
+    MisconfiguredError
+        There is no such directory.
+    """
+    for path in paths:
+        if path is not None and not path.parent.is_dir():
+            raise MisconfiguredError(f"`{path.parent}` is no directory: make it, or write elsewhere")
+        if path is not None and path.is_dir():
+            raise MisconfiguredError(f"`{path}` is a directory: name a file in it")
 
 
 def progress_bar() -> Progress:

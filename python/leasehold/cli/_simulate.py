@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from leasehold.cli import _options as options
-from leasehold.cli._output import show_json, show_table
+from leasehold.cli._output import check_places, show_json, show_table
 from leasehold.cli._worlds import Outcomes, outcomes
 from leasehold.errors import MisconfiguredError
 from leasehold.simulation import Simulation, rules
@@ -35,6 +35,7 @@ def simulate(
 
     The exit code is 1 where a promise of the protocol was broken.
     """
+    check_places(trace)
     run = Simulation(
         seed=seed, cells=cells, workers=workers, reconcilers=reconcilers, names=names, rules_off=_rules(rule_off or [])
     )

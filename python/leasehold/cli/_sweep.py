@@ -16,7 +16,7 @@ import pyarrow.parquet
 import typer
 
 from leasehold.cli import _options as options
-from leasehold.cli._output import progress_bar, show_json, show_table
+from leasehold.cli._output import check_places, progress_bar, show_json, show_table
 from leasehold.cli._worlds import Outcomes, outcomes
 from leasehold.errors import MisconfiguredError
 from leasehold.simulation import Simulation
@@ -104,7 +104,10 @@ def sweep(
             _whole("crash-rate", crash_rate),
         )
     ]
-    _check_places(parquet, plot)
+    # Worlds take long: what is missing is told before.
+    check_places(parquet, plot)
+    if plot is not None:
+        _figure_class()
     found = _play(points, range(seed, seed + worlds), world_seconds, threads or os.cpu_count() or 1)
     if parquet is not None:
         pyarrow.parquet.write_table(pa.Table.from_pylist([asdict(one) for one in found]), parquet)
@@ -115,15 +118,6 @@ def sweep(
             show_json(asdict(one))
     else:
         _show(found)
-
-
-def _check_places(parquet: Path | None, plot: Path | None) -> None:
-    # Worlds take long: what is missing is told before.
-    for path in (parquet, plot):
-        if path is not None and not path.parent.is_dir():
-            raise MisconfiguredError(f"`{path.parent}` is no directory: make it, or write elsewhere")
-    if plot is not None:
-        _figure_class()
 
 
 def play(point: Point, seed: int, world_seconds: float) -> Outcomes:

@@ -11,7 +11,8 @@ import typer
 
 from leasehold.claims import BucketType, SourceType, SubjectType
 from leasehold.cli import _options as options
-from leasehold.cli._output import progress_bar, show_json, show_table
+from leasehold.cli._exit import STOPPED
+from leasehold.cli._output import check_places, progress_bar, show_json, show_line, show_table
 from leasehold.client import Client
 from leasehold.errors import MisconfiguredError
 from leasehold.tables import Table, Verified, verify_table
@@ -77,8 +78,11 @@ def verify(
 ) -> None:
     """Compare a table with the claims of its cell: in PostgreSQL, or a CSV or Parquet dump in the order of its keys.
 
-    A dry run unless --apply is given. The exit code is 1 where something is left to correct.
+    A dry run unless --apply is given. The exit code is 1 where something is left to correct, and 7 where the run has stopped
+    before the end, as --time-budget-seconds says. A dump that was cut short gives up the claims of the rows that it lacks: see
+    in a dry run that "rows" is what the table has, and "extra" is no surprise.
     """
+    check_places(checkpoint)
     source_type = _number(SourceType, source)
     columns = TableColumns(key, [_claim(text) for text in claim], updated_at, assume_utc)
     rows = _table(where, table or source.lower(), columns, text_keys=text_keys, taken_at=taken_at, where_sql=row_filter)
@@ -95,11 +99,22 @@ def verify(
             show_values=show_values,
             time_budget_seconds=time_budget_seconds,
             checkpoint=checkpoint.read_text() if checkpoint and checkpoint.exists() else None,
+            failed=lambda found: _tell(found, checkpoint, "the run has failed before the end", json=json),
         )
-    _note(found, checkpoint)
-    _show(found, json=json)
+    _tell(found, checkpoint, "stopped before the end", json=json)
+    if not found.is_finished:
+        raise typer.Exit(STOPPED)
     if _is_left(found):
         raise typer.Exit(1)
+
+
+def _tell(found: Verified, checkpoint: Path | None, end: str, *, json: bool) -> None:
+    _note(found, checkpoint)
+    _show(found, json=json)
+    if found.is_finished or json:
+        return
+    again = "run it again with the same" if checkpoint else "to go on from there instead of from the beginning, name a"
+    show_line(f"{end}: {again} --checkpoint")
 
 
 def _run(client: Client, table: Table, **settings: object) -> Verified:
@@ -185,5 +200,3 @@ def _show(found: Verified, *, json: bool) -> None:
             for one in found.samples
         ]
         show_table("samples", ("outcome", "type", "row", "value's hash", "in the table", "in the service"), rows)
-    if not found.is_finished:
-        show_table("stopped before the end: run it again with the same --checkpoint", (), ())

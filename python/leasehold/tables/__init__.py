@@ -4,6 +4,6 @@
 """
 
 from leasehold.tables._table import RowReader, Table
-from leasehold.tables._verify import Progress, Sample, Verified, verify_table
+from leasehold.tables._verify import Failed, Progress, Sample, Verified, verify_table
 
-__all__ = ["Progress", "RowReader", "Sample", "Table", "Verified", "verify_table"]
+__all__ = ["Failed", "Progress", "RowReader", "Sample", "Table", "Verified", "verify_table"]

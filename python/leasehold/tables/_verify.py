@@ -35,6 +35,9 @@ from leasehold.verification import (
 )
 
 Progress = Callable[[Report], None]
+Failed = Callable[["Verified"], None]
+"""Told what was done by a run that fails before its end."""
+
 """Told after each page what was seen and done so far."""
 
 # No row of any table would get through after these.
@@ -105,6 +108,7 @@ def verify_table(
     time_budget_seconds: float | None = None,
     progress: Progress | None = None,
 ) -> Verified:
+    failed: Failed | None = None,
     """Compare a table with the claims of its cell; correct the claims only where that is asked for.
 
     Before anything is corrected, all rows are read once, so that a column that can't be read is told of before. One run at
@@ -137,6 +141,8 @@ def verify_table(
     progress : callable, optional
         Told after each page.
 
+    failed : callable, optional
+        Told what was done where the run fails after it has begun: the server has gone, for example. Then that is raised.
     Returns
     -------
     Verified
@@ -188,7 +194,14 @@ def verify_table(
             )
     with table.reader() as rows:
         host = _Host(client, table.columns, rows, run, source_type, samples_per_outcome)
-        host.follow(time_budget_seconds, progress)
+        try:
+            host.follow(time_budget_seconds, progress)
+        except BaseException:
+            if failed is not None and (run.report().pages or run.report().updates):
+                host.keep(None)
+                found = tuple(Sample(finding) for finding in host.findings())
+                failed(Verified(run.report(), found, origin.pack(run.checkpoint())))
+            raise
         samples = tuple(host.shown() if show_values else (Sample(finding) for finding in host.findings()))
     return Verified(run.report(), samples, origin.pack(run.checkpoint()))
 
@@ -234,13 +247,13 @@ class _Host:
             if not isinstance(step, PageDone):
                 self._take(step)
                 continue
-            self._keep(progress)
+            self.keep(progress)
             is_over = time_budget_seconds is not None and time.monotonic() - start > time_budget_seconds
             if is_over:
                 self._run.stop()
             else:
                 self._run.proceed()
-        self._keep(progress)
+        self.keep(progress)
 
     def findings(self) -> Iterator[Finding]:
         """Give the first findings of each outcome."""
@@ -298,7 +311,8 @@ class _Host:
             return False
         return False
 
-    def _keep(self, progress: Progress | None) -> None:
+    def keep(self, progress: Progress | None) -> None:
+        """Take what was found since, and tell how far it is."""
         for finding in self._run.take_findings():
             some = self._kept.setdefault(finding.outcome, [])
             if len(some) < self._limit:

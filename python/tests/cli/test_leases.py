@@ -45,3 +45,4 @@ def test_scripts_go_by_the_exit_code(cli_server: ClaimsServer) -> None:
 def test_help_says_what_exit_codes_mean() -> None:
     assert "nothing" not in run("--help").stderr
     assert "try again" in run("--help").stdout
+    assert "stopped before the end" in run("--help").stdout

@@ -96,6 +96,35 @@ def test_v09_samples_hash_values_unless_they_are_asked_for(client: Client, make:
     }
 
 
+def test_values_of_rows_whose_keys_are_uuids(client: Client) -> None:
+    keys = pa.array([bytes([number]) * 16 for number in (1, 2)], pa.uuid())
+    data = pa.table({"id": keys, "number": [1, 2], "username": ["ann", "bob"]})
+    columns = TableColumns("id", [ClaimColumns(BucketType.USERNAMES, "username", SubjectType.USER, "number")])
+    found = verify(client, arrow_table(data, columns), show_values=True)
+    assert [(sample.finding.source_id, *sample.in_table) for sample in found.samples] == [
+        ("01" * 16, "ann"),
+        ("02" * 16, "bob"),
+    ]
+
+
+def test_v07_a_run_that_fails_tells_what_it_did_and_where_to_go_on(client: Client, embedded: ClaimsServer, make: Make) -> None:
+    table = make([User(key, f"user{key}") for key in range(1, 3001)])
+    told: list[Verified] = []
+
+    def kill(report: Report) -> None:
+        if report.updates == 1:
+            embedded.kill()
+
+    hasty = Client(embedded.url, cell_id=1, timeout_seconds=0.5)
+    error = refusal(lambda: verify(hasty, table, apply=True, progress=kill, failed=told.append))
+    assert isinstance(error, errors.UnavailableError | errors.DeadlineExceededError)
+    (found,) = told
+    assert (found.report.created, found.is_finished) == (2000, False)
+    embedded.start()
+    assert verify(client, table, apply=True, checkpoint=found.checkpoint).is_finished
+    assert len(claimed(client)) == 3000
+
+
 def test_v01_v05_what_is_applied_leaves_nothing_to_find(client: Client, make: Make) -> None:
     claim(client, CLAIMED)
     table = make(ROWS)

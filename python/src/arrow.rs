@@ -2,9 +2,10 @@
 #![allow(unsafe_code, reason = "an Arrow stream crosses from one library to another as a bare pointer")]
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use arrow_array::RecordBatchReader;
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
+use arrow_array::{RecordBatch, RecordBatchReader};
 use leasehold_bindings::verify::{Rows, Step};
 use leasehold_bindings::{DetailedError, SourceId, Timestamp, Verification};
 use pyo3::exceptions::PyTypeError;
@@ -217,12 +218,11 @@ impl Stream {
     /// Reads a batch that has rows. False at the end.
     fn pull(&mut self) -> Result<bool, Failure> {
         while !self.is_over {
-            let Some(batch) = self.reader.next() else {
+            let Some(batch) = self.next()? else {
                 self.is_over = true;
                 break;
             };
-            let unreadable = |error| DetailedError::new("INVALID_ROWS", format!("the stream can't be read: {error}"));
-            let columns = self.layout.columns(&batch.map_err(unreadable)?, self.read)?;
+            let columns = self.layout.columns(&batch, self.read)?;
             if columns.len() > 0 {
                 self.last = columns.last_in_order(&self.last)?;
                 self.read += columns.len();
@@ -232,6 +232,15 @@ impl Stream {
             }
         }
         Ok(false)
+    }
+
+    /// Reads a batch.
+    fn next(&mut self) -> Result<Option<RecordBatch>, Failure> {
+        let unreadable = |what: &str| DetailedError::new("INVALID_ROWS", format!("the stream can't be read: {what}"));
+        // Arrow asserts that a batch is such as the schema says, which is for its producer to keep.
+        let next = catch_unwind(AssertUnwindSafe(|| self.reader.next()));
+        let next = next.map_err(|_| unreadable("a batch has other columns than the stream's schema"))?;
+        Ok(next.transpose().map_err(|error| unreadable(&error.to_string()))?)
     }
 
     fn take(&mut self, mut rows: usize) {

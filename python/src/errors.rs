@@ -1,6 +1,8 @@
 //! `leasehold.errors`: from the engine's refusals. The classes are written in Python; which of them a reason has is said here,
 //! so that a new reason asks for one.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use leasehold_bindings::{Detail, DetailedError, Reason, reason};
 use pyo3::prelude::*;
 
@@ -53,6 +55,17 @@ pub(crate) fn column(py: Python<'_>, bad: &BadColumn) -> PyErr {
 /// The exception for a session that another thread is in.
 pub(crate) fn in_use(py: Python<'_>) -> PyErr {
     misuse(py, "SESSION_IN_USE", "another thread is in this session, or a defect has ended it: make one a thread")
+}
+
+/// Has a panic, which would be a defect, become an exception of ours: what pyo3 makes of one passes by `except Exception`.
+///
+/// # Errors
+/// Those of `work`.
+pub(crate) fn caught<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    // A session that it leaves half done has its lock poisoned by then.
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        Err(misuse(py, "INTERNAL", "a defect has ended this: please report it, with what stands on standard error"))
+    })
 }
 
 /// The exception for a mistake of whoever calls, or of ours.

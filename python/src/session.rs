@@ -22,10 +22,10 @@ impl<T: Send> Session<T> {
     /// # Errors
     /// Another thread is in it; and those of `body`.
     pub(crate) fn with<R>(&self, py: Python<'_>, body: impl FnOnce(&mut T) -> PyResult<R>) -> PyResult<R> {
-        match self.0.try_lock() {
+        errors::caught(py, || match self.0.try_lock() {
             Ok(mut machine) => body(&mut machine),
             Err(_) => Err(errors::in_use(py)),
-        }
+        })
     }
 
     /// Lets the machine work while other threads of Python run.

@@ -75,7 +75,7 @@ impl Verification {
 
     fn arrow(&self, py: Python<'_>, data: &Bound<'_, PyAny>, columns: Layout, now: i64) -> PyResult<()> {
         let stream = Stream::new(py, data, columns)?;
-        let rows = py.detach(|| stream.all(time(now))).map_err(|failure| failure.raise(py))?;
+        let rows = errors::caught(py, || py.detach(|| stream.all(time(now))).map_err(|failure| failure.raise(py)))?;
         self.0.work(py, |run| run.rows(rows))
     }
 

@@ -213,7 +213,11 @@ BAD_SCHEMAS: dict[str, tuple[Any, str, str]] = {
     "a key that is a decimal": (replaced("id", pa.array([decimal.Decimal(1)] * 3)), "id", "COLUMN_TYPE"),
     "a value that is bytes": (replaced("name", pa.array([b"a", b"b", b"c"])), "name", "COLUMN_TYPE"),
     "a value that is a list": (replaced("name", pa.array([["a"]] * 3)), "name", "COLUMN_TYPE"),
-    "a value that is a category": (replaced("name", pa.array(["a"] * 3).dictionary_encode()), "name", "COLUMN_TYPE"),
+    "a value that is a category of dates": (
+        replaced("name", pa.array([OLD.date()] * 3).dictionary_encode()),
+        "name",
+        "COLUMN_TYPE",
+    ),
     "a time that is a date": (replaced("at", pa.array([OLD.date()] * 3)), "at", "COLUMN_TYPE"),
     "a time that is a text": (replaced("at", pa.array(["2026-01-01"] * 3)), "at", "COLUMN_TYPE"),
     "a time without a zone": (replaced("at", NAIVE), "at", "COLUMN_TIME_ZONE"),
@@ -315,3 +319,14 @@ def test_a_stream_answers_only_what_is_read_once() -> None:
     with pytest.raises(leasehold.OutOfTurnError, match="read once"):
         run.arrow_rows(rows, now=NOW)
     assert isinstance(run.step(), verification.FindBound)
+
+
+def test_a_batch_that_is_not_of_its_schema_is_an_exception_of_ours() -> None:
+    batch = table().to_batches()[0]
+    narrow = batch.select(["id", "name", "at"])
+    rows = ArrowRows(pa.RecordBatchReader.from_batches(narrow.schema, iter([batch])), COLUMNS)
+    with pytest.raises(leasehold.RowsError, match="other columns"):
+        rows.bound(b"", 10)
+    reader = pa.RecordBatchReader.from_batches(narrow.schema, iter([batch]))
+    with pytest.raises(leasehold.RowsError, match="other columns"):
+        to_rows(session()).arrow(reader, COLUMNS, now=NOW)

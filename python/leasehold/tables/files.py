@@ -231,15 +231,21 @@ class _Parquet:
         except pa.ArrowInvalid:
             raise MisconfiguredError(f"`{self._path}` is no Parquet file") from None
         schema = file.schema_arrow
-        there = [name for name in self._wanted if name in schema.names]
-        batches = file.iter_batches(_BATCH_ROWS, columns=there)
-        fields = [field for field in schema if field.name in there]
-        return pa.RecordBatchReader.from_batches(pa.schema(fields), _closing(file, batches))
+        # Of what is nested, Parquet takes `a.b` for the member `b` of `a`, too, and brings both.
+        batches = file.iter_batches(_BATCH_ROWS, columns=[name for name in self._wanted if name in schema.names])
+        fields = [schema.field(at) for at in _places(schema, self._wanted)]
+        return pa.RecordBatchReader.from_batches(pa.schema(fields), _closing(file, self._wanted, batches))
 
 
-def _closing(file: pq.ParquetFile, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _closing(file: pq.ParquetFile, names: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     with file:
-        yield from batches
+        for batch in batches:
+            yield batch.select(_places(batch.schema, names))
+
+
+def _places(schema: pa.Schema, names: Sequence[str]) -> list[int]:
+    """Find columns, those that are there twice, too: that is told of where columns are read."""
+    return [at for name in names for at in schema.get_all_field_indices(name)]
 
 
 class _Csv:

@@ -254,6 +254,12 @@ def _columns(columns: TableColumns, types: dict[str, list[Any]]) -> list[_Column
     return [replace(column, is_value=column.name in values and column.name != columns.key) for column in found]
 
 
+def _bounded(time: sql.Composable) -> sql.Composed:
+    """Have times that Python can't say be some that it can: of long ago, and of far ahead, which count as lately."""
+    case = "CASE WHEN {0} < '1970-01-01' THEN '1970-01-01' WHEN {0} > '9999-12-30' THEN '9999-12-30' ELSE {0} END"
+    return sql.SQL(case).format(time)
+
+
 def _column(name: str, oid: int, category: str, type_name: str, *, is_key: bool) -> _Column:
     selected = sql.Identifier(name)
     as_text = sql.SQL("{}::text").format(selected)
@@ -264,8 +270,8 @@ def _column(name: str, oid: int, category: str, type_name: str, *, is_key: bool)
     if category == "S":
         return _Column(name, as_text, pa.binary(), _text) if is_key else _Column(name, as_text, pa.string())
     if oid == _TIMESTAMP_WITH_TIME_ZONE:
-        return _Column(name, selected, pa.timestamp("us", tz="UTC"))
+        return _Column(name, _bounded(selected), pa.timestamp("us", tz="UTC"))
     if oid == _TIMESTAMP:
-        return _Column(name, selected, pa.timestamp("us"))
+        return _Column(name, _bounded(selected), pa.timestamp("us"))
     message = f"the column `{name}` has the type `{type_name}`: integers, texts, UUIDs and times can be read"
     raise column_error("COLUMN_TYPE", name, message)

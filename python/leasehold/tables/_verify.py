@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -324,6 +325,8 @@ class _Host:
         found: dict[tuple[bytes, int], list[str]] = {}
         for row in rows.to_pylist():
             key = row[self._columns.key]
+            if isinstance(key, UUID):
+                key = str(key)
             source_id = key if isinstance(key, bytes) else encode_source_id(key)
             for claim in self._columns.claims:
                 if row[claim.value] is not None:

@@ -190,6 +190,10 @@ def _among(batch: pa.RecordBatch, key: str, ids: Sequence[bytes]) -> pa.RecordBa
 
 def _mask(keys: pa.Array, ids: Sequence[bytes]) -> pa.Array:
     if pa.types.is_integer(keys.type):
+    if isinstance(keys, pa.ExtensionArray):
+        keys = keys.storage
+    if isinstance(keys, pa.DictionaryArray):
+        keys = keys.cast(keys.type.value_type)
         integers = pa.array([int.from_bytes(one, "big") for one in ids], pa.uint64())
         return pc.is_in(keys.cast(pa.uint64(), safe=False), integers)
     if _is_text(keys.type):

@@ -24,6 +24,7 @@ from leasehold.verification import ArrowRows, ArrowStream, ReadRows, TableColumn
 
 _BATCH_ROWS = 32_768
 _CSV_BLOCK_BYTES = 1 << 20
+_PARQUET_BUFFER_BYTES = 1 << 16
 _PLAIN = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 _CSV_COLUMN = re.compile(r"In CSV column #(\d+)")
 
@@ -231,7 +232,8 @@ class _Parquet:
 
     def __call__(self, _: list[Exception]) -> pa.RecordBatchReader:
         try:
-            file = pq.ParquetFile(self._path, memory_map=False)
+            # By the page: a row group's column may be as large as the table.
+            file = pq.ParquetFile(self._path, memory_map=False, buffer_size=_PARQUET_BUFFER_BYTES, pre_buffer=False)
         except pa.ArrowInvalid:
             raise MisconfiguredError(f"`{self._path}` is no Parquet file") from None
         schema = file.schema_arrow

@@ -1,0 +1,38 @@
+"""How much memory it takes to read what is large."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from leasehold import BucketType, SubjectType
+from leasehold.tables.files import parquet_table
+from leasehold.verification import ClaimColumns, TableColumns
+
+columns = TableColumns("id", [ClaimColumns(BucketType.USERNAMES, "username", SubjectType.USER, "id")])
+parquet_table(sys.argv[1], columns).check()
+status = Path("/proc/self/status").read_text(encoding="ascii")
+print(next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")))
+"""
+
+
+def peak_megabytes(path: Path, rows: int) -> float:
+    """Read a table of one row group, as large in the file as in memory: what that took at its peak."""
+    names = pa.array([f"user-{key:0200}" for key in range(rows)])
+    pyarrow.parquet.write_table(
+        pa.table({"id": range(rows), "username": names}), path, row_group_size=rows, compression="none", use_dictionary=False
+    )
+    ended = subprocess.run([sys.executable, "-I", "-c", PROGRAM, path], capture_output=True, text=True, check=True)
+    return int(ended.stdout) / 1024
+
+
+def test_a_row_group_of_parquet_may_be_as_large_as_the_table(tmp_path: Path) -> None:
+    few, many = (peak_megabytes(tmp_path / "users.parquet", rows) for rows in (100_000, 600_000))
+    assert many < few + 40

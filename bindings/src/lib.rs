@@ -15,7 +15,7 @@ pub mod wire;
 
 pub use call::{Answer, Call, Claim, SourceKey, call};
 pub use error::{Detail, DetailedError, reason};
-pub use leasehold_core::batch::{ClaimRequest, UpdateRequest};
+pub use leasehold_core::batch::{ClaimRequest, MAX_SOURCE_ID_BYTES, UpdateRequest};
 pub use leasehold_core::bucket::BucketType;
 pub use leasehold_core::catalogue::Catalogue;
 pub use leasehold_core::claim::{Source, SourceId, SourceType, Subject};

@@ -8,11 +8,12 @@ use arrow_array::types::{
     TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow_array::{
-    Array, BinaryArray, BinaryViewArray, FixedSizeBinaryArray, Int64Array, LargeBinaryArray, RecordBatch,
+    AnyDictionaryArray, Array, BinaryArray, BinaryViewArray, FixedSizeBinaryArray, Int64Array, LargeBinaryArray,
+    RecordBatch,
 };
 use arrow_schema::{DataType, SchemaRef, TimeUnit};
 use leasehold_bindings::verify::Rows;
-use leasehold_bindings::{SourceId, Timestamp};
+use leasehold_bindings::{MAX_SOURCE_ID_BYTES, SourceId, Timestamp};
 use pyo3::FromPyObject;
 
 /// What is wrong with a column.
@@ -110,13 +111,18 @@ impl Columns {
     /// # Errors
     /// It is negative, empty or no text.
     pub(crate) fn id(&self, row: usize) -> Result<SourceId, BadColumn> {
-        let wrong = |what| BadColumn::new("COLUMN_VALUE", &self.key, format!("{what} in row {}", self.first + row));
+        let wrong =
+            |what: &str| BadColumn::new("COLUMN_VALUE", &self.key, format!("{what} in row {}", self.first + row));
         let id = match &self.keys {
             Column::Integers(keys) => SourceId::from_integer(keys.value(row)).ok_or_else(|| wrong("is negative"))?,
             Column::Texts(keys) => SourceId::from_text(keys.text(row).ok_or_else(|| wrong("is not valid UTF-8"))?),
             Column::Encoded(keys) => SourceId::from_bytes(keys.get(row)),
         };
-        if id.is_empty() { Err(wrong("is empty")) } else { Ok(id) }
+        match id.as_bytes().len() {
+            0 => Err(wrong("is empty")),
+            1..=MAX_SOURCE_ID_BYTES => Ok(id),
+            _ => Err(wrong(&format!("is longer than the {MAX_SOURCE_ID_BYTES} bytes that a key may have"))),
+        }
     }
 
     /// The last row's key, where all come after `before` and in their order.
@@ -234,6 +240,13 @@ impl Column {
         if let Some(integers) = integers(array, column)? {
             return Ok(Self::Integers(integers));
         }
+        if let Some(dictionary) = array.as_any_dictionary_opt() {
+            return Ok(match Self::new(dictionary.values(), column)? {
+                Self::Integers(_) => return Err(BadColumn::of_type(column, "integers or texts", array.data_type())),
+                Self::Texts(values) => Self::Texts(Strings::Large(rows_of(dictionary, |at| values.get(at)))),
+                Self::Encoded(values) => Self::Encoded(Strings::Large(rows_of(dictionary, |at| values.get(at)))),
+            });
+        }
         Ok(match array.data_type() {
             // As bytes: nobody has promised that they are texts.
             DataType::Utf8 => Self::Texts(Strings::Small(array.as_string::<i32>().clone().into())),
@@ -299,6 +312,17 @@ fn named<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a dyn Array, BadCol
     Ok(batch.column(position).as_ref())
 }
 
+/// The value of each row of a dictionary, which has each value once.
+fn rows_of<T, A: FromIterator<Option<T>>>(dictionary: &dyn AnyDictionaryArray, value: impl Fn(usize) -> T) -> A {
+    if dictionary.values().is_empty() {
+        return (0..dictionary.len()).map(|_| None).collect();
+    }
+    let nulls = dictionary.logical_nulls();
+    let is_valid = |row| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
+    let places = dictionary.normalized_keys();
+    places.into_iter().enumerate().map(|(row, at)| is_valid(row).then(|| value(at))).collect()
+}
+
 /// Integers of any size; none where the column holds something else.
 fn integers(array: &dyn Array, column: &str) -> Result<Option<Int64Array>, BadColumn> {
     fn widened<T: ArrowPrimitiveType>(array: &dyn Array) -> Int64Array
@@ -306,6 +330,10 @@ fn integers(array: &dyn Array, column: &str) -> Result<Option<Int64Array>, BadCo
         i64: From<T::Native>,
     {
         array.as_primitive::<T>().unary(i64::from)
+    }
+    if let Some(dictionary) = array.as_any_dictionary_opt() {
+        let values = integers(dictionary.values(), column)?;
+        return Ok(values.map(|values| rows_of(dictionary, |at| values.value(at))));
     }
     Ok(Some(match array.data_type() {
         DataType::Int8 => widened::<Int8Type>(array),

@@ -19,8 +19,8 @@ from leasehold.errors import (
     MisconfiguredError,
     UnauthenticatedError,
 )
-from leasehold.tables._table import RowReader, Table
 from leasehold.tables._checkpoint import Origin
+from leasehold.tables._table import RowReader, Table
 from leasehold.verification import (
     FindBound,
     Finding,
@@ -35,10 +35,10 @@ from leasehold.verification import (
     Verification,
 )
 
-Progress = Callable[[Report], None]
 Failed = Callable[["Verified"], None]
 """Told what was done by a run that fails before its end."""
 
+Progress = Callable[[Report], None]
 """Told after each page what was seen and done so far."""
 
 # No row of any table would get through after these.
@@ -108,8 +108,8 @@ def verify_table(
     checkpoint: str | None = None,
     time_budget_seconds: float | None = None,
     progress: Progress | None = None,
-) -> Verified:
     failed: Failed | None = None,
+) -> Verified:
     """Compare a table with the claims of its cell; correct the claims only where that is asked for.
 
     Before anything is corrected, all rows are read once, so that a column that can't be read is told of before. One run at
@@ -141,9 +141,9 @@ def verify_table(
         After how long to stop, at the end of a page.
     progress : callable, optional
         Told after each page.
-
     failed : callable, optional
         Told what was done where the run fails after it has begun: the server has gone, for example. Then that is raised.
+
     Returns
     -------
     Verified
@@ -156,6 +156,8 @@ def verify_table(
     MisconfiguredError
         The dump is too old to correct by, or nobody has said how old it is, or that is ahead, or there are no rows.
         Nothing was applied.
+    InvalidError
+        The checkpoint is none, or one of another run. Nothing was applied.
     DeniedError, UnauthenticatedError
         The client's certificate may not do this for its cell.
     LeaseholdError
@@ -163,8 +165,6 @@ def verify_table(
 
     Examples
     --------
-    InvalidError
-        The checkpoint is none, or one of another run. Nothing was applied.
     >>> import pyarrow as pa
     >>> from leasehold.tables import verify_table
     >>> from leasehold.tables.files import arrow_table
@@ -177,6 +177,7 @@ def verify_table(
     >>> found.report.missing, found.report.dry_run, found.samples[0].finding.outcome
     (2, True, 'created')
     """
+    origin = Origin(client, table, source_type=source_type, apply=apply)
     run = Verification(
         source_type=source_type,
         bucket_types={claim.bucket_type for claim in table.columns.claims},
@@ -184,7 +185,6 @@ def verify_table(
         rows_per_page=rows_per_page,
         dry_run=not apply,
         checkpoint=origin.unpack(checkpoint),
-    origin = Origin(client, table, source_type=source_type, apply=apply)
     )
     if apply:
         _check_age(client, table, recent_within_seconds)

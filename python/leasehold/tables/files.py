@@ -127,13 +127,13 @@ class DumpedTable(Table):
         with self.scan() as stream:
             yield _DumpReader(self, ArrowRows(stream, self.columns), self._taken_at or datetime.now(timezone.utc))
 
-    def age_seconds(self, now: datetime) -> float:
     def origin(self) -> Mapping[str, str]:
         """Tell the kind of keys: a newer dump of a table may go on where one stopped."""
         with self.scan() as stream:
             keys = stream.schema.get_field_index(self.columns.key)
             return {"table": "a dump", "keys": _kind(stream.schema.field(keys).type) if keys >= 0 else ""}
 
+    def age_seconds(self, now: datetime) -> float:
         """Tell how old the dump is.
 
         Raises
@@ -190,11 +190,11 @@ def _among(batch: pa.RecordBatch, key: str, ids: Sequence[bytes]) -> pa.RecordBa
 
 
 def _mask(keys: pa.Array, ids: Sequence[bytes]) -> pa.Array:
-    if pa.types.is_integer(keys.type):
     if isinstance(keys, pa.ExtensionArray):
         keys = keys.storage
     if isinstance(keys, pa.DictionaryArray):
         keys = keys.cast(keys.type.value_type)
+    if pa.types.is_integer(keys.type):
         integers = pa.array([int.from_bytes(one, "big") for one in ids], pa.uint64())
         return pc.is_in(keys.cast(pa.uint64(), safe=False), integers)
     if _is_text(keys.type):
@@ -205,11 +205,6 @@ def _mask(keys: pa.Array, ids: Sequence[bytes]) -> pa.Array:
     return pc.is_in(keys.cast(pa.large_binary()), pa.array(ids, pa.large_binary()))
 
 
-def _readable(path: str | PathLike[str]) -> Path:
-    try:
-        with Path(path).open("rb"):
-            return Path(path)
-    except OSError as error:
 def _kind(keys: pa.DataType) -> str:
     if pa.types.is_dictionary(keys):
         keys = keys.value_type
@@ -222,6 +217,11 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
+def _readable(path: str | PathLike[str]) -> Path:
+    try:
+        with Path(path).open("rb"):
+            return Path(path)
+    except OSError as error:
         raise MisconfiguredError(f"cannot read `{path}`: {error.strerror}") from None
 
 
@@ -306,6 +306,9 @@ class _Csv:
     def _failure(self, header: list[str], message: str) -> RowsError | ColumnError:
         # Its own words quote the value.
         found = _CSV_COLUMN.search(message)
+        if found is None and "straddl" in message:
+            what = f"a row longer than {_CSV_BLOCK_BYTES:,} bytes, or a quote that is not closed"
+            return RowsError(f"`{self._path}` has {what}: leave out columns that are not needed", code="INVALID_ROWS")
         if found is None:
             return self._unreadable()
         name = header[int(found[1])]

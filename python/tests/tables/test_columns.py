@@ -197,6 +197,74 @@ def test_a_column_of_postgres(
     assert (type(error).__name__, error.column) == (f"Column{expected}Error", column)
 
 
+@pytest.mark.parametrize("kind", ["timestamptz", "timestamp"])
+@pytest.mark.parametrize(("time", "is_recent"), [("infinity", 1), ("12000-01-01", 1), ("-infinity", 0), ("0044-03-15 BC", 0)])
+def test_v02_times_that_python_cannot_say(
+    client: Client, cluster: PostgresCluster, kind: LiteralString, time: str, is_recent: int
+) -> None:
+    url = cluster.create_database()
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            psycopg.sql.SQL("CREATE TABLE users (id int, username text, owner int, updated_at {})").format(
+                psycopg.sql.SQL(kind)
+            )
+        )
+        connection.execute("INSERT INTO users VALUES (1, 'ann', 1, %s), (2, 'bob', 2, NULL)", [time])
+    table = PostgresTable(url, "users", replace(OWNED, assume_utc=True))
+    report = verify_table(client, table, source_type=SourceType.USERS).report
+    assert (report.rows, report.rows_recent, report.missing) == (2, is_recent, 2 - is_recent)
+
+
+def test_a_member_of_a_struct_is_not_taken_for_a_column_of_its_name(client: Client, tmp_path: Path) -> None:
+    path = tmp_path / "users.parquet"
+    columns = TableColumns("a.b", [ClaimColumns(BucketType.USERNAMES, "username", SubjectType.USER, "a.b")])
+    pyarrow.parquet.write_table(pa.table({"a": [{"b": 7}, {"b": 8}], "username": ["ann", "bob"], "a.b": [1, 2]}), path)
+    found = verify_table(client, parquet_table(path, columns), source_type=SourceType.USERS, show_values=True)
+    assert [(int(sample.finding.source_id, 16), *sample.in_table) for sample in found.samples] == [(1, "ann"), (2, "bob")]
+
+
+def test_columns_of_a_parquet_file_come_in_any_order(client: Client, tmp_path: Path) -> None:
+    path = tmp_path / "users.parquet"
+    pyarrow.parquet.write_table(owned().select(["updated_at", "owner", "username", "id"]), path)
+    found = verify_table(client, parquet_table(path, OWNED), source_type=SourceType.USERS, show_values=True)
+    assert [sample.in_table for sample in found.samples] == [("ann",), ("bob",)]
+
+
+def test_categories_are_as_good_as_their_values(client: Client) -> None:
+    plain = owned(id=["a", "b"], username=["ann", "ann"])
+    data = pa.table(
+        {name: plain[name].dictionary_encode() if name != "updated_at" else plain[name] for name in plain.schema.names}
+    )
+    found = verify_table(client, arrow_table(data, OWNED), source_type=SourceType.USERS, show_values=True)
+    assert [sample.in_table for sample in found.samples][:1] == [("ann",)]
+    nothing = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array([None, "bob"]))
+    report = verify_table(client, arrow_table(owned(username=nothing), OWNED), source_type=SourceType.USERS).report
+    assert (report.claims, report.missing) == (1, 1)
+    for empty in (pa.array([None, None], pa.dictionary(pa.int32(), pa.string())), pa.array([None, None], pa.string())):
+        assert verify_table(client, arrow_table(owned(username=empty), OWNED), source_type=SourceType.USERS).report.claims == 0
+    error = applying(
+        client, lambda: arrow_table(owned(owner=plain["username"].dictionary_encode()), OWNED, taken_at=just_now())
+    )
+    assert (type(error), error.column) == (errors.ColumnTypeError, "owner")
+
+
+def test_a_key_that_is_too_long_is_told_by_its_column(client: Client) -> None:
+    error = applying(client, lambda: arrow_table(owned(id=["a", "secret" * 30]), OWNED, taken_at=just_now()))
+    assert (type(error), error.column) == (errors.ColumnValueError, "id")
+    assert "128" in str(error)
+
+
+def test_a_row_of_a_csv_file_that_is_too_long_is_told_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "users.csv"
+    path.write_text(
+        "id,username,owner,updated_at,note\n1,ann,1,2026-01-01T00:00:00Z,"
+        + "x" * 3_000_000
+        + "\n2,bob,2,2026-01-01T00:00:00Z,\n"
+    )
+    with pytest.raises(errors.RowsError, match="longer than"):
+        csv_table(path, OWNED).check()
+
+
 def test_a_table_of_postgres_that_is_none_is_named(cluster: PostgresCluster) -> None:
     url = cluster.create_database()
     assert "`userz`" in str(refusal(lambda: PostgresTable(url, "userz", OWNED)))

@@ -197,35 +197,6 @@ def test_v07_a_run_stops_when_its_time_is_over_and_goes_on_from_its_checkpoint(c
     assert isinstance(refusal(lambda: verify(client, table, checkpoint="nonsense")), errors.InvalidError)
 
 
-def test_a_cell_that_may_not_is_told_so_and_nothing_is_applied(client: Client, embedded: ClaimsServer, make: Make) -> None:
-    with Client(embedded.url, cell_id=99) as unknown:
-        assert isinstance(
-            refusal(lambda: verify(unknown, make(ROWS), apply=True, recent_within_seconds=60)), errors.InvalidError
-        )
-    assert claimed(client) == set()
-
-
-def test_a_dump_that_is_older_than_what_counts_as_recent_is_not_corrected_by(client: Client) -> None:
-    data = as_arrow(ROWS)
-    claim(client, CLAIMED)
-    for taken_at, word in [
-        (None, "`taken_at`"),
-        (datetime.now(timezone.utc) - timedelta(hours=2), "`recent_within_seconds`"),
-        (datetime.now(timezone.utc) + timedelta(hours=2), "`taken_at`"),
-        (datetime(2026, 1, 1), "time zone"),  # noqa: DTZ001 - that is the mistake
-    ]:
-        table = arrow_table(data, COLUMNS, taken_at=taken_at)
-        error = refusal(lambda table=table: verify(client, table, apply=True, recent_within_seconds=3600))  # type: ignore[misc]
-        assert isinstance(error, errors.MisconfiguredError)
-        assert word in str(error)
-    assert "frank" in claimed(client)
-
-
-def test_rows_out_of_scope_claim_nothing_and_lose_what_they_claimed(client: Client, cluster: PostgresCluster) -> None:
-    url = in_postgres(cluster.create_database(), [User(1, "ann"), User(2, "ghost")])
-    claim(client, [User(1, "ann"), User(2, "ghost")])
-    table = PostgresTable(url, "users", COLUMNS, where="username NOT LIKE 'gh%'")
-    assert verify(client, table, apply=True).report.destroyed == 1
 def test_v07_a_checkpoint_of_another_run_is_refused(client: Client, embedded: ClaimsServer, make: Make) -> None:
     table = make([User(key, f"user{key}") for key in range(1, 11)])
     options = {"apply": True, "rows_per_page": 3}
@@ -266,6 +237,35 @@ def test_v07_a_checkpoint_of_another_table_is_refused(client: Client, cluster: P
     assert len(claimed(client)) == 3
 
 
+def test_a_cell_that_may_not_is_told_so_and_nothing_is_applied(client: Client, embedded: ClaimsServer, make: Make) -> None:
+    with Client(embedded.url, cell_id=99) as unknown:
+        assert isinstance(
+            refusal(lambda: verify(unknown, make(ROWS), apply=True, recent_within_seconds=60)), errors.InvalidError
+        )
+    assert claimed(client) == set()
+
+
+def test_a_dump_that_is_older_than_what_counts_as_recent_is_not_corrected_by(client: Client) -> None:
+    data = as_arrow(ROWS)
+    claim(client, CLAIMED)
+    for taken_at, word in [
+        (None, "`taken_at`"),
+        (datetime.now(timezone.utc) - timedelta(hours=2), "`recent_within_seconds`"),
+        (datetime.now(timezone.utc) + timedelta(hours=2), "`taken_at`"),
+        (datetime(2026, 1, 1), "time zone"),  # noqa: DTZ001 - that is the mistake
+    ]:
+        table = arrow_table(data, COLUMNS, taken_at=taken_at)
+        error = refusal(lambda table=table: verify(client, table, apply=True, recent_within_seconds=3600))  # type: ignore[misc]
+        assert isinstance(error, errors.MisconfiguredError)
+        assert word in str(error)
+    assert "frank" in claimed(client)
+
+
+def test_rows_out_of_scope_claim_nothing_and_lose_what_they_claimed(client: Client, cluster: PostgresCluster) -> None:
+    url = in_postgres(cluster.create_database(), [User(1, "ann"), User(2, "ghost")])
+    claim(client, [User(1, "ann"), User(2, "ghost")])
+    table = PostgresTable(url, "users", COLUMNS, where="username NOT LIKE 'gh%'")
+    assert verify(client, table, apply=True).report.destroyed == 1
     assert claimed(client) == {"ann"}
 
 

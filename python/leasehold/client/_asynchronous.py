@@ -15,7 +15,7 @@ from leasehold.claims import Bucket, Claim, Lease, LeasePage, OutstandingLease, 
 from leasehold.client import _calls as calls
 from leasehold.client._calls import Call, T
 from leasehold.client._endpoint import CHANNEL_OPTIONS
-from leasehold.client._fate import Fate, Held, may_have_begun, note_unsettled
+from leasehold.client._fate import Fate, Held, given_up, may_have_begun, note_unsettled
 from leasehold.client._messages import ReceivedPage
 from leasehold.client._retry import ONCE, Course, Retry
 from leasehold.client._settings import Settings, failure, new_key, read
@@ -60,6 +60,7 @@ class AsyncClient(Settings):
 
     async def close(self) -> None:
         """End the connection; calls under way fail."""
+        self._is_closed = True
         channel, self._opened = self._opened, None
         if channel is not None:
             await channel.close()
@@ -208,6 +209,7 @@ class AsyncClient(Settings):
         return await self._run(calls.begin(self.cell_id, creates, destroys, key), timeout_seconds, retry)
 
     async def _run(self, call: Call[T], timeout_seconds: float | None, retry: Retry | None = None) -> T:
+        self._check_open()
         course = Course(retry or self._retry, self._timeout_seconds if timeout_seconds is None else timeout_seconds)
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(call.path)
         while True:
@@ -225,7 +227,8 @@ class AsyncClient(Settings):
 class AsyncUpdate(Held):
     """A lease for an `async with` block; `AsyncClient.update` makes it. It is settled as an `Update` is.
 
-    A block that is cancelled is left by an exception, too: the lease is rolled back, unless `local_commit` says more.
+    A block that is cancelled is left by an exception, too: the lease is rolled back, unless `local_commit` says more. Where
+    the commit or the rollback itself is cancelled, it is given the time of one try, before the cancellation goes on.
     """
 
     def __init__(
@@ -253,12 +256,27 @@ class AsyncUpdate(Held):
         if fate is Fate.LEAVE:
             return
         settle = self._client.commit if fate is Fate.COMMIT else self._client.rollback
+        settling = asyncio.ensure_future(settle(self.uuid, timeout_seconds=self._timeout_seconds))
         try:
-            await settle(self.uuid, timeout_seconds=self._timeout_seconds)
+            await asyncio.shield(settling)
         except LeaseholdError as failed:
             if error is None:
                 raise
             note_unsettled(error, failed)
+        except asyncio.CancelledError as cancelled:
+            await self._finish(settling, cancelled)
+            raise
+
+    async def _finish(self, settling: asyncio.Future[None], cancelled: BaseException) -> None:
+        # Who cancels waits for one try, unless it is done twice: else the claims would wait for reconciliation.
+        try:
+            await asyncio.wait([settling], timeout=self._client._retry.attempt_timeout_seconds)  # noqa: SLF001
+        finally:
+            if not settling.done():
+                settling.cancel()
+                note_unsettled(cancelled, given_up(self.uuid))
+            elif not settling.cancelled() and isinstance(failed := settling.exception(), LeaseholdError):
+                note_unsettled(cancelled, failed)
 
     async def _take_back(self, error: BaseException) -> None:
         # Under its key it is the same begin; what is begun only now is begun to be taken back.

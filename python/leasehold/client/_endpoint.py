@@ -26,7 +26,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
-    ("grpc.max_reconnect_backoff_ms", 3_000),
+    ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
     # No proxy that the environment names stands between a cell and its claims.
     ("grpc.enable_http_proxy", 0),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from leasehold.claims import Claim, Lease
-from leasehold.errors import LeaseholdError
+from leasehold.errors import LeaseholdError, UnavailableError
 
 _LOG = logging.getLogger("leasehold")
 
@@ -66,6 +66,14 @@ def may_have_begun(error: BaseException) -> bool:
     if isinstance(error, LeaseholdError):
         return error.outcome_is_unknown
     return not isinstance(error, Exception)
+
+
+def given_up(lease_uuid: str) -> LeaseholdError:
+    """Make the error for a lease whose settling nobody waited for to its end."""
+    error = UnavailableError("nobody waited for the answer", code="CANCELLED")
+    error.lease_uuid = lease_uuid
+    error.outcome_is_unknown = True
+    return error
 
 
 def note_unsettled(error: BaseException, failed: LeaseholdError) -> None:

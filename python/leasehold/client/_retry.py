@@ -30,7 +30,7 @@ class Retry:
     Attributes
     ----------
     attempts
-        How often a call is tried, at the most.
+        How often a call is tried, at the most; unless told, more often than the usual time of a call has room for.
     attempt_timeout_seconds
         The time for one try; the time for all of them is the call's own.
     backoff_seconds
@@ -39,7 +39,7 @@ class Retry:
         What it grows to.
     """
 
-    attempts: int = 3
+    attempts: int = 20
     attempt_timeout_seconds: float = 3.0
     backoff_seconds: float = 0.1
     max_backoff_seconds: float = 2.0

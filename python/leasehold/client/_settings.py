@@ -35,10 +35,15 @@ class Settings:
         retry: Retry | None = None,
     ) -> None:
         self._endpoint = endpoint(server, tls, allow_plaintext=allow_plaintext)
-        self._cell_id = cell_id
+        self._cell_id = None if cell_id is None else _check_cell(cell_id)
         self._timeout_seconds = check_seconds("timeout_seconds", timeout_seconds)
         self._retry = retry or Retry()
+        self._is_closed = False
         self._open()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise MisconfiguredError("the client is closed: make a new one", code="CLOSED")
 
     def _open(self) -> None:
         """Make what the client calls through."""
@@ -80,6 +85,12 @@ class Settings:
         if self._cell_id is None:
             raise MisconfiguredError("which cell is this for: name it in `cell_id` when the client is made")
         return self._cell_id
+
+
+def _check_cell(cell_id: object) -> int:
+    if not (isinstance(cell_id, int) and 0 < cell_id < 2**63):
+        raise MisconfiguredError(f"`cell_id` is {cell_id!r}: name the cell by its number, from 1")
+    return cell_id
 
 
 def new_key() -> str:

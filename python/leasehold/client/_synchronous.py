@@ -74,6 +74,7 @@ class Client(Settings):
 
     def close(self) -> None:
         """End the connection; calls under way fail."""
+        self._is_closed = True
         self._channel.close()
 
     def update(
@@ -300,6 +301,7 @@ class Client(Settings):
         return self._run(calls.begin(self.cell_id, creates, destroys, key), timeout_seconds, retry)
 
     def _run(self, call: Call[T], timeout_seconds: float | None, retry: Retry | None = None) -> T:
+        self._check_open()
         course = Course(retry or self._retry, self._timeout_seconds if timeout_seconds is None else timeout_seconds)
         method: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(call.path)
         while True:

@@ -122,6 +122,49 @@ def test_a_block_that_is_cancelled_is_rolled_back(server: ClaimsServer) -> None:
     run(server.url, play)
 
 
+def test_a_commit_that_is_cancelled_is_made_first(server: ClaimsServer) -> None:
+    async def play(client: AsyncClient) -> None:
+        async def save(name: str) -> None:
+            async with client.update(creates=[username(name)]):
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+
+        for name in ("alice", "bob", "carol"):
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.create_task(save(name))
+        assert await outstanding(client) == []
+        assert len([record async for record in client.records(*USERS)]) == 3
+
+    run(server.url, play)
+
+
+def test_a_commit_that_is_cancelled_and_not_answered_is_told(embedded: ClaimsServer, caplog: pytest.LogCaptureFixture) -> None:
+    async def play(client: AsyncClient) -> None:
+        async def save() -> None:
+            async with client.update(creates=[username("alice")]):
+                embedded.kill()
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.create_task(save())
+
+    run(embedded.url, play, Retry(attempt_timeout_seconds=0.3))
+    assert "reconciliation" in caplog.text
+
+
+def test_a_client_that_is_closed_says_so(embedded: ClaimsServer) -> None:
+    async def play(client: AsyncClient) -> None:
+        await client.cells()
+        await client.close()
+        error = await refusal(client.cells())
+        assert (type(error), error.code) == (errors.MisconfiguredError, "CLOSED")
+
+    run(embedded.url, play)
+
+
 def test_a_begin_that_is_cancelled_is_taken_back(embedded: ClaimsServer, proxy: TcpProxy) -> None:
     async def play(client: AsyncClient) -> None:
         await client.cells()

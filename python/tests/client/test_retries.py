@@ -120,6 +120,30 @@ def test_a_try_that_finds_no_server_is_followed_by_one_that_does(server: ClaimsS
         assert begun(client) == [lease.uuid for lease in leases]
 
 
+def test_a_server_that_comes_back_is_found_within_the_time_of_a_call(embedded: ClaimsServer) -> None:
+    with Client(embedded.url, cell_id=1) as client:
+        client.cells()
+        embedded.kill()
+        # Long enough for the connection to wait as long between its own tries as it ever does.
+        assert isinstance(refusal(lambda: client.cells(timeout_seconds=3)), errors.UnavailableError)
+        embedded.start()
+        start = time.monotonic()
+        client.cells()
+        assert time.monotonic() - start < 3
+
+
+def test_a_client_that_is_closed_says_so(embedded: ClaimsServer) -> None:
+    client = Client(embedded.url, cell_id=1)
+    client.close()
+    error = refusal(client.cells)
+    assert (type(error), error.code) == (errors.MisconfiguredError, "CLOSED")
+
+
+@pytest.mark.parametrize("cell", [0, -1, 2**63, "1"])
+def test_a_cell_that_is_no_number_is_refused(cell: int) -> None:
+    assert "`cell_id`" in str(refusal(lambda: Client(cell_id=cell)))
+
+
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
 def test_a_time_that_cannot_be_waited_for_is_refused(seconds: float) -> None:
     with Client() as client:

@@ -15,7 +15,23 @@ from leasehold.errors import (
     UnavailableError,
 )
 
+# What the package's own messages call by its parameters.
+_OPTIONS = {
+    "`tls`, or say `allow_plaintext=True` where the network is trusted": "`--ca`, `--cert` and `--key`",
+    "name those of the authority and of the caller in `tls`": "name them by `--ca`, `--cert` and `--key`",
+    "`tls.ca`": "`--ca`",
+    "`tls.certificate`": "`--cert`",
+    "`tls.key`": "`--key`",
+    "`taken_at`": "`--taken-at`",
+    "`recent_within_seconds`": "`--recent-within-seconds`",
+    "`allow_empty`": "`--allow-empty`",
+    "`assume_utc=True`": "`--assume-utc`",
+    "`assume_utc`": "`--assume-utc`",
+    "`text_keys=True`": "`--text-keys`",
+}
+
 USAGE = 2
+STOPPED = 7
 
 # A blank line after each, since this is Markdown.
 EXIT_CODES = """\
@@ -31,7 +47,6 @@ Exit codes:
 
 4  try again: busy, overloaded, no answer in time
 
-STOPPED = 7
 5  the server or the database cannot be reached
 
 6  not allowed
@@ -71,4 +86,7 @@ def _of_database(error: psycopg.Error) -> int:
 def message_of(error: Exception) -> str:
     """Return what to tell people, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return "; ".join(lines) or type(error).__name__
+    told = "; ".join(lines) or type(error).__name__
+    for parameter, option in _OPTIONS.items():
+        told = told.replace(parameter, option)
+    return told

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -16,11 +19,13 @@ from rich.progress import Progress
 from leasehold.claims import BucketType, Claim, Source, SourceType, Subject, SubjectType
 from leasehold.cli import _options as options
 from leasehold.cli._output import ERRORS, progress_bar, show_json, show_table
-from leasehold.client import AsyncClient
+from leasehold.client import AsyncClient, Retry
 from leasehold.errors import LeaseholdError
 
 _TICK_SECONDS = 0.2
 _PERCENTILES = (50, 90, 99)
+# A server that has gone is not waited for by every save.
+_RETRY = Retry(attempts=3)
 
 
 @dataclass
@@ -72,13 +77,30 @@ def load(
     """
 
     async def measure() -> _Measured:
-        async with options.open_async_client(server, cell, ca, cert, key, timeout_seconds) as client:
+        async with options.open_async_client(server, cell, ca, cert, key, timeout_seconds, _RETRY) as client:
             return await _Run(client, saves, claims).go(concurrency, duration_seconds)
 
-    measured = asyncio.run(measure())
+    with _counted() as unsettled:
+        measured = asyncio.run(measure())
     _show(measured, json=json)
+    if unsettled:
+        ERRORS.print(f"{len(unsettled):,} times: {unsettled[0]}", markup=False, highlight=False, soft_wrap=True)
     if measured.errors:
         raise typer.Exit(1)
+
+
+@contextmanager
+def _counted() -> Iterator[list[str]]:
+    """Keep what the client warns of, which a server that has gone makes it do for every save."""
+    told: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    log = logging.getLogger("leasehold")
+    log.addHandler(handler)
+    try:
+        yield told
+    finally:
+        log.removeHandler(handler)
 
 
 class _Run:

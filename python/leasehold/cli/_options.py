@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from leasehold.client import DEFAULT_SERVER, AsyncClient, Client, Tls
+from leasehold.client import DEFAULT_SERVER, AsyncClient, Client, Retry, Tls
 from leasehold.errors import MisconfiguredError
 
 _PANEL = "Connection"
@@ -30,7 +30,7 @@ Key: TypeAlias = Annotated[
 TimeoutSeconds: TypeAlias = Annotated[
     float, typer.Option(help="How long to wait for each answer, with all tries.", min=0.001, rich_help_panel=_PANEL)
 ]
-CellId: TypeAlias = Annotated[int, typer.Option("--cell", help="The cell.", min=1)]
+CellId: TypeAlias = Annotated[int, typer.Option("--cell", help="The cell.", min=1, max=2**63 - 1)]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
 
 SERVER = DEFAULT_SERVER
@@ -60,7 +60,7 @@ def open_client(
 
 
 def open_async_client(
-    server: str, cell_id: int, ca: Path | None, cert: Path | None, key: Path | None, timeout_seconds: float
+    server: str, cell_id: int, ca: Path | None, cert: Path | None, key: Path | None, timeout_seconds: float, retry: Retry
 ) -> AsyncClient:
     """Make its twin for asyncio."""
-    return AsyncClient(server, cell_id=cell_id, tls=tls_of(ca, cert, key), timeout_seconds=timeout_seconds)
+    return AsyncClient(server, cell_id=cell_id, tls=tls_of(ca, cert, key), timeout_seconds=timeout_seconds, retry=retry)

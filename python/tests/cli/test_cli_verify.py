@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from support.claims_server import ClaimsServer
-from support.command import answer, run
+from support.command import COMMAND, answer, environment, run
 from support.postgres_cluster import PostgresCluster
 from support.users import User, as_arrow, claim, in_postgres
+from support.waiting import wait_for
 
 from leasehold import BucketType, SourceType
 from leasehold.client import Client
 
 ROWS = [User(1, "ann", "ann@example.com"), User(2, "bob"), User(3, "Carol")]
 CLAIMED = [User(1, "ann", "ann@example.com"), User(3, "carol"), User(4, "dan")]
+NAIVE = pa.schema([("id", pa.int64()), ("username", pa.string()), ("email", pa.string()), ("updated_at", pa.timestamp("us"))])
 CLAIMS = ["--claim", "USERNAMES=username,USER=id", "--claim", "EMAILS=email,USER=id", "--source", "users"]
 
 
@@ -82,11 +86,18 @@ def test_v07_a_run_goes_on_from_its_checkpoint(
 ) -> None:
     path = tmp_path / "checkpoint"
     sliced = ["--apply", "--rows-per-page", "1", "--time-budget-seconds", "0", "--checkpoint", str(path)]
-    (first,) = answer(*options(cli_server, database), *sliced)
+    (first,) = answer(*options(cli_server, database), *sliced, code=7)
     assert (first["is_finished"], path.stat().st_mode & 0o777) == (False, 0o600)
-    runs = 1
+    shown = run(*options(cli_server, database), *sliced)
+    assert (shown.returncode, shown.stdout.splitlines()[-1]) == (
+        7,
+        "stopped before the end: run it again with the same --checkpoint",
+    )
+    other = run(*options(cli_server, database), *sliced, "--source", "EMAILS", "--table", "users")
+    assert (other.returncode, "`source type`" in other.stderr) == (3, True)
+    runs = 2
     while path.exists():
-        answer(*options(cli_server, database), *sliced)
+        assert run(*options(cli_server, database), *sliced).returncode in (0, 7)
         runs += 1
     assert runs > 2
     assert claimed(cli_client) == {"ann", "ann@example.com", "bob", "Carol"}
@@ -97,6 +108,44 @@ def test_b02_what_another_cell_holds_is_left_and_told(cli_server: ClaimsServer, 
         claim(other, [User(1, "ann")])
     (told,) = answer(*options(cli_server, database), "--apply", code=1)
     assert told["report"]["other_cell"] == 1
+
+
+def test_messages_name_the_options_of_the_command(cli_server: ClaimsServer, tmp_path: Path) -> None:
+    path = tmp_path / "users.csv"
+    path.write_text("id,username,email,updated_at\n1,ann,,2026-01-01 00:00:00\n")
+    parquet = tmp_path / "users.parquet"
+    pyarrow.parquet.write_table(as_arrow([User(1, "ann")]).cast(NAIVE), parquet)
+    wanted = ["--server", cli_server.url, "--cell", "1", *CLAIMS, "--updated-at-column", "updated_at"]
+    for place in (path, parquet):
+        assert "`--assume-utc`" in run("verify", str(place), *wanted).stderr or place == path
+        assert "`--taken-at`" in run("verify", str(place), *wanted, "--assume-utc", "--apply").stderr
+        old = ["--assume-utc", "--apply", "--taken-at", "2026-01-01T00:00:00Z"]
+        assert "`--recent-within-seconds`" in run("verify", str(place), *wanted, *old).stderr
+    path.write_text("id,username,email,updated_at\n")
+    taken_at = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert "`--allow-empty`" in run("verify", str(path), *wanted, "--apply", "--taken-at", taken_at).stderr
+    far = ["--cell", "1", "--server"]
+    assert "allow_plaintext" not in run("leases", *far, "http://example.com").stderr
+    assert "`--cert`" in run("leases", *far, "http://example.com").stderr
+    assert "`--cert`" in run("leases", *far, "https://example.com").stderr
+    files = [f"--{name}={path}" for name in ("ca", "cert", "key")]
+    assert "`--ca`" in run("leases", *far, "https://example.com", *files).stderr
+
+
+def test_a_run_that_fails_tells_what_it_did(cli_server: ClaimsServer, tmp_path: Path) -> None:
+    path, checkpoint = tmp_path / "users.csv", tmp_path / "checkpoint"
+    pyarrow.csv.write_csv(as_arrow([User(key, f"user{key}") for key in range(1, 100_001)]), path)
+    more = ["--apply", "--checkpoint", str(checkpoint), "--timeout-seconds", "0.5"]
+    with Client(cli_server.url, cell_id=1) as client:
+        command = [*COMMAND, *options(cli_server, str(path)), *more]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as ended:
+            wait_for("claims", lambda: client.list_records(SourceType.USERS, [BucketType.USERNAMES]).records)
+            cli_server.kill()
+            shown, said = ended.communicate()
+    assert ended.returncode in (4, 5)
+    assert "what was done" in shown
+    assert shown.splitlines()[-1] == "the run has failed before the end: run it again with the same --checkpoint"
+    assert (len(said.splitlines()), checkpoint.stat().st_mode & 0o777) == (1, 0o600)
 
 
 def test_what_is_wrong_is_told_in_one_line(cli_server: ClaimsServer, database: str, tmp_path: Path) -> None:
@@ -113,4 +162,8 @@ def test_what_is_wrong_is_told_in_one_line(cli_server: ClaimsServer, database: s
         "error: `USERNAMES` says no claim: write it as USERNAMES=username,USER=id\n",
     )
     assert ended(*wanted, "--claim", "ROUTES=path,USER=id") == (3, "error: the column `path` is missing\n")
+    missing = str(tmp_path / "missing/file")
+    assert ended(*wanted, "--checkpoint", missing)[0] == 2
+    assert ended("simulate", "--trace", missing)[0] == 2
+    assert ended("sweep", "--parquet", missing)[0] == 2
     assert ended(*options(cli_server, "postgres://127.0.0.1:1/nothing"))[0] == 5

@@ -36,6 +36,8 @@ def test_scripts_go_by_the_exit_code(cli_server: ClaimsServer) -> None:
     assert (unknown_cell.returncode, unknown_cell.stdout) == (3, "")
     assert unknown_cell.stderr.startswith("error: ")
     assert run("leases").returncode == 2
+    huge = run("leases", "--cell", "99999999999999999999")
+    assert (huge.returncode, "Traceback" in huge.stderr) == (2, False)
     assert run("leases", "--cell", "1", "--ca", "ca.pem").returncode == 2
     cli_server.kill()
     options = ["--server", cli_server.url, "--cell", "1", "--timeout-seconds", "1"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+
 from support.claims_server import ClaimsServer
-from support.command import answer, interrupted, run
+from support.command import COMMAND, answer, environment, interrupted, run
+from support.waiting import wait_for
 
 from leasehold import BucketType, SourceType
 from leasehold.client import Client
@@ -39,3 +42,13 @@ def test_ctrl_c_settles_what_was_begun_and_tells(cli_server: ClaimsServer, cli_c
 def test_failures_are_counted_by_their_code(cli_server: ClaimsServer) -> None:
     (found,) = answer("load", "--server", cli_server.url, "--cell", "99", "--saves", "5", code=1)
     assert (found["saves"], sum(found["errors"].values())) == (0, 5)
+
+
+def test_a_server_that_has_gone_is_told_once(cli_server: ClaimsServer, cli_client: Client) -> None:
+    command = [*COMMAND, "load", "--server", cli_server.url, "--cell", "1", "--saves", "100000", "--duration-seconds", "4"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as ended:
+        wait_for("saves", lambda: owned(cli_client) > 100)
+        cli_server.kill()
+        shown, said = ended.communicate()
+    assert (ended.returncode, "failed: UNAVAILABLE" in shown) == (1, True)
+    assert len(said.splitlines()) <= 2

@@ -177,7 +177,8 @@ pub struct Verification {
     safe: Scan,
     is_scanned: bool,
     is_stopped: bool,
-    missing_in_page: usize,
+    /// How many takes of the page joined those that are to be sent.
+    takes_of_page: usize,
     /// Whether takes wait for others to fill an update (V08).
     is_filling: bool,
     plan: Plan,
@@ -203,7 +204,7 @@ impl Verification {
             is_scanned: safe == Scan::Finished,
             safe,
             is_stopped: false,
-            missing_in_page: 0,
+            takes_of_page: 0,
             is_filling: false,
             plan: Plan::resume(checkpoint),
             report: Report::default(),
@@ -372,11 +373,12 @@ impl Verification {
         // was read of its row would be old.
         let is_last = self.range.bound.is_empty() && !self.range.is_cut;
         self.is_filling = !is_last && found.missing.len() * 2 > rows.claims_len();
-        self.missing_in_page = found.missing.len();
         found.invalid.iter().for_each(|claim| self.plan.note(Outcome::Invalid, &claim.key, &claim.source_id));
         found.extra.into_iter().for_each(|free| self.plan.free(free));
         found.different.into_iter().for_each(|take| self.plan.replace(take));
+        let unsent = self.plan.unsent_takes();
         found.missing.into_iter().for_each(|take| self.plan.take(take));
+        self.takes_of_page = self.plan.unsent_takes() - unsent;
     }
 
     fn refused(&mut self, claims: &[(Place, Reason)]) {
@@ -419,7 +421,7 @@ impl Verification {
             0 if self.range.upto.is_empty() => self.safe = Scan::Finished,
             0 => self.safe = Scan::After(self.range.upto.clone()),
             // The oldest are sent first: those that are left are of this page.
-            unsent if unsent <= self.missing_in_page => self.safe = Scan::After(self.range.after.clone()),
+            unsent if unsent <= self.takes_of_page => self.safe = Scan::After(self.range.after.clone()),
             _ => {}
         }
     }

@@ -268,6 +268,21 @@ fn v07_a_run_in_pieces_does_what_a_whole_one_does() {
 }
 
 #[test]
+fn v07_a_run_that_is_dropped_leaves_nothing_out() {
+    for pages in 1..=8 {
+        let mut world = World { rows_per_page: 3, ..World::new() };
+        for row in 0..20 {
+            world.row(row, &[wish(4, &format!("name{}", (row + 1) % 20), 1)]);
+            world.claim(OWN, TABLE, row, &wish(4, &format!("name{row}"), 1));
+        }
+        world.now = START;
+        world.verify_dropped(pages);
+        let holders: Vec<_> = (0..20_u64).map(|row| world.holder(4, &format!("name{}", (row + 1) % 20))).collect();
+        assert_eq!(holders, (0..20).map(|row| Some((OWN, row))).collect::<Vec<_>>(), "dropped after page {pages}");
+    }
+}
+
+#[test]
 fn v08_a_backfill_fills_its_updates() {
     let mut world = World { rows_per_page: 300, ..World::new() };
     for row in 1..=5000 {

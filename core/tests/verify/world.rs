@@ -239,6 +239,18 @@ impl World {
         Verified { report: run.report().clone(), findings: run.take_findings(), checkpoint: run.checkpoint() }
     }
 
+    /// A run that dies after so many pages, and another one that goes on from the last checkpoint.
+    pub(crate) fn verify_dropped(&mut self, pages: u64) {
+        let settings = self.settings();
+        let mut run = Verification::new(settings.clone(), self.catalogue().clone(), None);
+        while *run.step() != Step::PageDone || run.report().pages < pages {
+            if !self.take(&mut run, &settings, &mut |_| {}) {
+                return;
+            }
+        }
+        self.verify_with(&settings, Some(run.checkpoint()));
+    }
+
     /// A whole run in pieces: each stops after so many pages, and the next goes on from its checkpoint.
     pub(crate) fn verify_in_pieces(&mut self, pages: u64) {
         let settings = self.settings();

@@ -218,6 +218,30 @@ mod tests {
     }
 
     #[test]
+    fn v07_checkpoints_of_versions_without_a_second_look_are_read_and_written() {
+        let text = r#"{"scan":{"after":"0000000000000007"},"takes":[],"frees":[]}"#;
+        let run = session(Some(text)).unwrap();
+        assert_eq!(run.step(), &Step::FindBound { after: SourceId::from(7), rows: 10 });
+        assert_eq!(run.checkpoint().unwrap().as_deref(), Some(text));
+    }
+
+    #[test]
+    fn v05_v07_a_checkpoint_carries_what_is_to_be_looked_at_again() {
+        let span = r#""again":[{"after":"0000000000000003","upto":"0000000000000007"}]"#;
+        let text = format!(r#"{{"scan":"finished","takes":[],"frees":[],{span}}}"#);
+        let mut run = session(Some(&text)).unwrap();
+        assert_eq!(run.step(), &Step::FindBound { after: SourceId::from(3), rows: 10 });
+        run.bound(None).unwrap();
+        assert_eq!(run.step(), &Step::ListRecords { after: SourceId::from(3), upto: SourceId::from(7) });
+        assert_eq!(run.checkpoint().unwrap().as_deref(), Some(&*text));
+        run.records(Records::new(Timestamp::MAX), false).unwrap();
+        run.rows(Rows::new(Timestamp::MAX)).unwrap();
+        assert_eq!((run.step(), run.checkpoint()), (&Step::PageDone, Ok(None)));
+        run.proceed().unwrap();
+        assert_eq!(run.step(), &Step::Done);
+    }
+
+    #[test]
     fn codes_become_reasons_and_unknown_ones_a_failure() {
         assert_eq!(refused(&["CLAIM_TAKEN", "NOT_OWNER"]).report().other_cell, 1);
         assert_eq!(refused(&["VALUE_NOT_ALLOWED"]).report().invalid, 1);

@@ -23,12 +23,18 @@
 //! `NOT_OWNER` is another cell, which is reported and left in peace (V06); `CLAIM_CHANGED` is another row of this cell,
 //! which the take waits for, up to a bound. What still waits at the end of the scan has its last try there.
 //!
-//! **Memory.** One page of rows and records, one update that fills up, and what waits: bounds, whatever the table's size.
+//! **The second look.** Where more takes wait than the bound allows, those of the page are forgotten and the page is
+//! looked at again after the scan, when all that was extra is freed. So a host has to be able to go back once: then from
+//! span to span, onwards again.
+//!
+//! **Memory.** One page of rows and records, one update that fills up, what waits, and the spans to look at again:
+//! bounds, whatever the table's size.
 
 mod columns;
 mod diff;
 mod plan;
 mod report;
+mod scan;
 
 use std::collections::BTreeSet;
 
@@ -45,6 +51,7 @@ pub use columns::{RecordRef, Records, Rows};
 use diff::{Comparison, Free, Take};
 use plan::{Plan, Want};
 pub use report::{Finding, Outcome, Report};
+use scan::{Progress, Scan, Span};
 
 /// What a run goes by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -130,27 +137,23 @@ pub enum Misuse {
     ForeignBucketType,
 }
 
-/// How far a scan has come.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Scan {
-    After(SourceId),
-    Finished,
-}
-
-/// Where a run can go on: how far the scan has come, and what waits. Holds values of claims: keep it as user data.
+/// Where a run can go on: how far the scan has come, what waits, and what is to be looked at again. Holds values of
+/// claims: keep it as user data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
     scan: Scan,
     takes: Vec<Take>,
     frees: Vec<Free>,
+    /// Left out where there is none, as versions without a second look have it and want it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    again: Vec<Span>,
 }
 
 impl Checkpoint {
     /// Whether nothing is left to do: a run from here would end at once.
     pub fn is_done(&self) -> bool {
-        self.scan == Scan::Finished && self.takes.is_empty() && self.frees.is_empty()
+        self.scan == Scan::Finished && self.takes.is_empty() && self.frees.is_empty() && self.again.is_empty()
     }
 }
 
@@ -163,6 +166,15 @@ struct Range {
     /// Where the page of local rows ends; empty on the last one, which is open-ended (V04).
     bound: SourceId,
     is_cut: bool,
+    /// Where the span ends that is scanned: the whole table's is empty.
+    end: SourceId,
+}
+
+impl Range {
+    /// Whether nothing of the span is left behind it.
+    fn is_last(&self) -> bool {
+        !self.is_cut && self.bound == self.end
+    }
 }
 
 /// A run of verification.
@@ -173,8 +185,7 @@ pub struct Verification {
     step: Step,
     range: Range,
     records: Records,
-    /// How far the scan has come with nothing unsent.
-    safe: Scan,
+    progress: Progress,
     is_scanned: bool,
     is_stopped: bool,
     /// How many takes of the page joined those that are to be sent.
@@ -193,16 +204,17 @@ impl Verification {
             scan: Scan::After(SourceId::default()),
             takes: Vec::new(),
             frees: Vec::new(),
+            again: Vec::new(),
         });
-        let safe = checkpoint.scan.clone();
+        let progress = Progress::new(checkpoint.scan.clone(), checkpoint.again.clone());
         let mut run = Self {
             settings: Settings { rows_per_page: settings.rows_per_page.max(1), ..settings },
             catalogue,
             step: Step::Done,
             range: Range::default(),
             records: Records::new(crate::time::Timestamp::MIN),
-            is_scanned: safe == Scan::Finished,
-            safe,
+            is_scanned: progress.first_look().is_none(),
+            progress,
             is_stopped: false,
             takes_of_page: 0,
             is_filling: false,
@@ -211,9 +223,10 @@ impl Verification {
             findings: Vec::new(),
         };
         run.report.dry_run = run.settings.dry_run;
-        match run.safe.clone() {
-            Scan::After(after) => run.find_bound(after),
-            Scan::Finished => run.go_on(),
+        if run.is_scanned {
+            run.go_on();
+        } else {
+            run.scan();
         }
         run
     }
@@ -234,7 +247,9 @@ impl Verification {
             return Err(Misuse::OutOfOrder);
         }
         let after = after.clone();
-        self.range.bound = bound;
+        let end = &self.range.end;
+        let is_within = end.is_empty() || (!bound.is_empty() && bound < *end);
+        self.range.bound = if is_within { bound } else { end.clone() };
         self.list_records(after);
         Ok(())
     }
@@ -249,7 +264,7 @@ impl Verification {
             return Err(Misuse::OutOfOrder);
         }
         let upto = if truncated { records.last_id() } else { upto.clone() };
-        self.range = Range { after: after.clone(), upto, bound: self.range.bound.clone(), is_cut: truncated };
+        (self.range.after, self.range.upto, self.range.is_cut) = (after.clone(), upto, truncated);
         self.records = records;
         self.step = Step::ReadRows { after: self.range.after.clone(), upto: self.range.upto.clone() };
         Ok(())
@@ -310,9 +325,8 @@ impl Verification {
         let upto = self.range.upto.clone();
         if self.range.is_cut {
             self.list_records(upto);
-        } else if self.range.bound.is_empty() {
+        } else if self.range.is_last() {
             self.is_scanned = true;
-            self.safe = Scan::Finished;
             self.go_on();
         } else {
             self.find_bound(upto);
@@ -336,7 +350,9 @@ impl Verification {
 
     /// Where a run could go on if this one stopped here, which is at [`Step::PageDone`] or [`Step::Done`].
     pub fn checkpoint(&self) -> Checkpoint {
-        self.plan.checkpoint(self.safe.clone())
+        let (takes, frees) = self.plan.waiting();
+        let (scan, again) = self.progress.parts();
+        Checkpoint { scan, takes, frees, again }
     }
 
     /// What was seen and done so far.
@@ -348,6 +364,15 @@ impl Verification {
     /// run is dry. At the most 10,000 at a time: take them after each page.
     pub fn take_findings(&mut self) -> Vec<Finding> {
         std::mem::take(&mut self.findings)
+    }
+
+    /// Begins the span that comes next, where there is one.
+    fn scan(&mut self) -> bool {
+        let Some(span) = self.progress.span() else { return false };
+        self.is_scanned = false;
+        self.range.end = span.upto;
+        self.find_bound(span.after);
+        true
     }
 
     fn find_bound(&mut self, after: SourceId) {
@@ -371,8 +396,7 @@ impl Verification {
         self.report.extra += found.extra.len() as u64;
         // A page that is mostly missing is one of a backfill; else a take would wait long for its update to fill, and what
         // was read of its row would be old.
-        let is_last = self.range.bound.is_empty() && !self.range.is_cut;
-        self.is_filling = !is_last && found.missing.len() * 2 > rows.claims_len();
+        self.is_filling = !self.range.is_last() && found.missing.len() * 2 > rows.claims_len();
         found.invalid.iter().for_each(|claim| self.plan.note(Outcome::Invalid, &claim.key, &claim.source_id));
         found.extra.into_iter().for_each(|free| self.plan.free(free));
         found.different.into_iter().for_each(|take| self.plan.replace(take));
@@ -409,6 +433,10 @@ impl Verification {
                     self.note_progress();
                     if self.is_stopped { Step::Done } else { Step::PageDone }
                 }
+                Want::Nothing if self.scan() => {
+                    self.plan.waits_no_more();
+                    return;
+                }
                 Want::Nothing if self.plan.release() => continue,
                 Want::Nothing => Step::Done,
             };
@@ -417,11 +445,17 @@ impl Verification {
     }
 
     fn note_progress(&mut self) {
+        if let Some(sent) = self.progress.first_look()
+            && let Some(forgotten) = self.plan.forget_beyond(sent)
+        {
+            self.progress.look_again(&self.range.upto);
+            // They will be found once more.
+            self.report.missing = self.report.missing.saturating_sub(forgotten);
+        }
         match self.plan.unsent_takes() {
-            0 if self.range.upto.is_empty() => self.safe = Scan::Finished,
-            0 => self.safe = Scan::After(self.range.upto.clone()),
+            0 => self.progress.sent_upto(&self.range.upto),
             // The oldest are sent first: those that are left are of this page.
-            unsent if unsent <= self.takes_of_page => self.safe = Scan::After(self.range.after.clone()),
+            unsent if unsent <= self.takes_of_page => self.progress.sent_before(self.range.after.clone()),
             _ => {}
         }
     }

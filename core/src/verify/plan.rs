@@ -5,9 +5,9 @@ use std::hash::{Hash, Hasher};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::Checkpoint;
 use super::diff::{Free, Take, takes};
 use super::report::Outcome;
-use super::{Checkpoint, Scan};
 use crate::batch::{ClaimRequest, MAX_CLAIMS, UpdateRequest};
 use crate::bucket::BucketKey;
 use crate::catalogue::Catalogue;
@@ -18,7 +18,8 @@ use crate::verify::columns::Rows;
 
 /// Frees that wait for a take of the same bucket, at the most: then they are destroyed, which makes one full update.
 const MAX_WAITING_FREES: usize = MAX_CLAIMS;
-/// Takes that wait for another row of this cell to let go, at the most: then they are left for the next run.
+/// Takes that wait for another row of this cell to let go, beside those of one page, at the most: then the page is looked
+/// at again. One takes some 300 bytes.
 const MAX_WAITING_TAKES: usize = 10_000;
 /// How often one correction is tried: more often something else is at it.
 const MAX_TRIES: u8 = 6;
@@ -131,8 +132,8 @@ pub(super) struct Plan {
     probes: VecDeque<Planned>,
     waiting_takes: FxHashMap<BucketKey, Take>,
     waiting_frees: FxHashMap<BucketKey, Free>,
-    /// Whether what waits has its last try. What is refused once more is left to the next run, which scans anew: kept for it, it
-    /// would keep that run from the rows that have come since (V07).
+    /// Whether takes have their last try. What is refused once more is left to the next run, which scans anew: kept for it,
+    /// it would keep that run from the rows that have come since (V07).
     is_last_pass: bool,
     /// The batch that is read again or sent.
     under_way: Vec<Planned>,
@@ -163,13 +164,32 @@ impl Plan {
         plan
     }
 
-    /// What is deferred, as a checkpoint; takes that have not been sent are not in it.
-    pub(super) fn checkpoint(&self, scan: Scan) -> Checkpoint {
-        Checkpoint { scan, takes: in_order(&self.waiting_takes), frees: in_order(&self.waiting_frees) }
+    /// What is deferred; takes that have not been sent are not in it.
+    pub(super) fn waiting(&self) -> (Vec<Take>, Vec<Free>) {
+        (in_order(&self.waiting_takes), in_order(&self.waiting_frees))
+    }
+
+    /// Forgets the takes that wait of rows beyond this one, where more wait than may; how many. Those are the new ones.
+    pub(super) fn forget_beyond(&mut self, source_id: &SourceId) -> Option<u64> {
+        let waiting = self.waiting_takes.len();
+        if waiting <= MAX_WAITING_TAKES {
+            return None;
+        }
+        self.waiting_takes.retain(|_, take| take.source_id <= *source_id);
+        Some((waiting - self.waiting_takes.len()) as u64)
+    }
+
+    /// From here on, all that was extra is freed: whoever is refused now has nothing to wait for.
+    pub(super) fn waits_no_more(&mut self) {
+        self.is_last_pass = true;
     }
 
     /// A claim that is missing. Where another row is to let go of the bucket, both in one.
     pub(super) fn take(&mut self, take: Take) {
+        if self.waiting_takes.get(&take.key).is_some_and(|waiting| waiting.source_id == take.source_id) {
+            // Its row is looked at again.
+            self.waiting_takes.remove(&take.key);
+        }
         match self.waiting_frees.remove(&take.key) {
             Some(free) => self.check(Correction::Replace(free, take)),
             None => self.takes.push_back(planned(Correction::Take(take))),
@@ -237,7 +257,7 @@ impl Plan {
             self.release_frees();
             return true;
         }
-        if self.is_last_pass || self.waiting_takes.is_empty() {
+        if self.waiting_takes.is_empty() {
             return false;
         }
         self.is_last_pass = true;
@@ -329,17 +349,13 @@ impl Plan {
 
     /// A take waits for another row of this cell to let go of its bucket.
     fn wait(&mut self, take: Take, outcome: Outcome) {
-        if self.is_last_pass {
-            return self.note(outcome, &take.key, &take.source_id);
-        }
         if let Some(free) = self.waiting_frees.remove(&take.key) {
             return self.check(Correction::Replace(free, take));
         }
-        let is_full = self.waiting_takes.len() >= MAX_WAITING_TAKES;
         match self.waiting_takes.get(&take.key) {
-            None if !is_full => _ = self.waiting_takes.insert(take.key.clone(), take),
+            None if !self.is_last_pass => _ = self.waiting_takes.insert(take.key.clone(), take),
             // Found again, after a run was resumed.
-            Some(waiting) if waiting.source_id == take.source_id => {}
+            Some(waiting) if !self.is_last_pass && waiting.source_id == take.source_id => {}
             // Of two rows that want one bucket the first waits.
             _ => self.note(outcome, &take.key, &take.source_id),
         }

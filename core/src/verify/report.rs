@@ -60,23 +60,23 @@ impl Finding {
 pub struct Report {
     /// Whether nothing was changed.
     pub dry_run: bool,
-    /// Ranges that were compared.
+    /// Ranges that were compared; those that were looked at again, twice.
     pub pages: u64,
-    /// Rows that were read.
+    /// Rows that were read, page by page: likewise.
     pub rows: u64,
-    /// Claims that those rows call for.
+    /// Claims that those rows call for: likewise.
     pub claims: u64,
-    /// Records that the server listed.
+    /// Records that the server listed: likewise.
     pub records: u64,
     /// Updates that were sent.
     pub updates: u64,
-    /// Rows left alone because they were changed within the threshold (V02).
+    /// Rows left alone because they were changed within the threshold (V02): likewise.
     pub rows_recent: u64,
-    /// Records left alone because they were changed within the threshold (V02).
+    /// Records left alone because they were changed within the threshold (V02): likewise.
     pub records_recent: u64,
-    /// Records left alone because a lease holds them.
+    /// Records left alone because a lease holds them: likewise.
     pub records_held: u64,
-    /// Claims found missing.
+    /// Claims found missing; where their rows are looked at again, those found then.
     pub missing: u64,
     /// Claims found with another subject or spelling.
     pub different: u64,

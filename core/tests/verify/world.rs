@@ -1,6 +1,7 @@
 //! A cell's table, a claims server, and a host between them that drives a verification.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use leasehold_core::batch::{ClaimRequest, UpdateRequest};
 use leasehold_core::bucket::BucketType;
@@ -129,8 +130,7 @@ impl World {
     pub(crate) fn holder(&self, bucket_type: i32, value: &str) -> Option<(CellId, u64)> {
         let key = self.rules.catalogue.bucket(BucketType(bucket_type), value.into()).unwrap().key;
         let claim: Claim = Store::claim(&self.store, &key).unwrap()?;
-        let id = claim.record().source.id.as_bytes().try_into().unwrap();
-        Some((claim.owner, u64::from_be_bytes(id)))
+        Some((claim.owner, number(&claim.record().source.id).unwrap()))
     }
 
     pub(crate) fn settings(&self) -> Settings {
@@ -182,6 +182,13 @@ impl World {
         page
     }
 
+    /// The rows in scope beyond one source id and up to another.
+    fn listed(&self, after: &SourceId, upto: &SourceId) -> impl Iterator<Item = (&u64, &Row)> {
+        let after = number(after).map_or(Bound::Unbounded, Bound::Excluded);
+        let upto = number(upto).map_or(Bound::Unbounded, Bound::Included);
+        self.table.range((after, upto)).filter(|(_, row)| row.in_scope)
+    }
+
     /// Takes one step of a run; `meanwhile` happens between the begin and the commit of an update.
     pub(crate) fn take(
         &mut self,
@@ -191,23 +198,19 @@ impl World {
     ) -> bool {
         match run.step().clone() {
             Step::FindBound { after, rows } => {
-                let mut ids = self.table.iter().filter(|(_, row)| row.in_scope).map(|(id, _)| SourceId::from(*id));
-                run.bound(ids.by_ref().filter(|id| *id > after).nth(rows - 1)).unwrap();
+                let listed = self.listed(&after, &SourceId::default()).nth(rows - 1);
+                run.bound(listed.map(|(id, _)| SourceId::from(*id))).unwrap();
             }
             Step::ListRecords { after, upto } => {
                 let (records, truncated) = self.records(&after, &upto, settings);
                 run.records(records, truncated).unwrap();
             }
             Step::ReadRows { after, upto } => {
-                let covers = |id: &u64| {
-                    let id = SourceId::from(*id);
-                    id > after && (upto.is_empty() || id <= upto)
-                };
-                let rows = self.rows(self.table.iter().filter(|(id, row)| covers(id) && row.in_scope));
+                let rows = self.rows(self.listed(&after, &upto));
                 run.rows(rows).unwrap();
             }
             Step::ReadAgain { ids } => {
-                let rows = self.rows(self.table.iter().filter(|(id, _)| ids.contains(&SourceId::from(**id))));
+                let rows = self.rows(ids.iter().filter_map(|id| self.table.get_key_value(&number(id)?)));
                 run.rows(rows).unwrap();
             }
             Step::Update(update) => {
@@ -278,6 +281,11 @@ pub(crate) struct Verified {
     pub(crate) report: Report,
     pub(crate) findings: Vec<Finding>,
     pub(crate) checkpoint: Checkpoint,
+}
+
+/// A row's key; none is that of the empty source id.
+fn number(id: &SourceId) -> Option<u64> {
+    id.as_bytes().try_into().ok().map(u64::from_be_bytes)
 }
 
 /// Cuts a page where a source id ends, as a server may.

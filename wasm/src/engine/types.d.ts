@@ -103,7 +103,8 @@ export interface VerificationSettings {
  * - `read_again`: read these rows once more, those that are out of the model's scope too, which claim nothing; hand those
  *   that are there to `rows`.
  * - `update`: begin an update and commit it; call `applied`, `refused` or `failed`.
- * - `page_done`: a page is compared; call `proceed` or `stop`.
+ * - `page_done`: a page is compared; call `proceed` or `stop`. After the last page a run may begin at an earlier row once
+ *   more, where more than 10,000 names have moved and wait for each other.
  * - `done`: the run is over, or has stopped.
  */
 export type VerificationStep =

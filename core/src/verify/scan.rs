@@ -1,0 +1,177 @@
+//! How far a run has come: the scan of the whole table, then the spans of it that are to be looked at again (V05).
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use crate::claim::SourceId;
+
+/// Spans to look at again, at the most: then the last one grows over the rows in between.
+const MAX_SPANS: usize = 1000;
+
+/// How far the scan of the whole table has come.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Scan {
+    After(SourceId),
+    Finished,
+}
+
+/// The rows beyond one source id and up to another one; where that is empty, to the end of the table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Span {
+    pub(super) after: SourceId,
+    pub(super) upto: SourceId,
+}
+
+impl Span {
+    /// Whether it has no gap to what begins there, or overlaps with it.
+    fn reaches(&self, after: &SourceId) -> bool {
+        self.upto.is_empty() || self.upto >= *after
+    }
+
+    fn grow(&mut self, upto: &SourceId) {
+        if !self.upto.is_empty() && (upto.is_empty() || *upto > self.upto) {
+            self.upto = upto.clone();
+        }
+    }
+}
+
+/// How far a run has come with nothing unsent, and what it is to look at again.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Progress {
+    scan: Scan,
+    /// In order, without overlaps.
+    again: VecDeque<Span>,
+}
+
+impl Progress {
+    pub(super) fn new(scan: Scan, again: Vec<Span>) -> Self {
+        Self { scan, again: again.into() }
+    }
+
+    /// As a checkpoint has it.
+    pub(super) fn parts(&self) -> (Scan, Vec<Span>) {
+        (self.scan.clone(), self.again.iter().cloned().collect())
+    }
+
+    /// What is to be compared now; none once all is.
+    pub(super) fn span(&self) -> Option<Span> {
+        match &self.scan {
+            Scan::After(after) => Some(Span { after: after.clone(), upto: SourceId::default() }),
+            Scan::Finished => self.again.front().cloned(),
+        }
+    }
+
+    /// Up to where all is compared and sent, while rows are looked at for the first time.
+    pub(super) fn first_look(&self) -> Option<&SourceId> {
+        match &self.scan {
+            Scan::After(after) => Some(after),
+            Scan::Finished => None,
+        }
+    }
+
+    /// What comes before the rows beyond a source id is compared and sent.
+    pub(super) fn sent_before(&mut self, rest: SourceId) {
+        match (&mut self.scan, self.again.front_mut()) {
+            (Scan::After(after), _) => *after = rest,
+            (Scan::Finished, Some(span)) => span.after = rest,
+            (Scan::Finished, None) => {}
+        }
+    }
+
+    /// All rows up to this one, the last of a range, are compared and sent.
+    pub(super) fn sent_upto(&mut self, upto: &SourceId) {
+        if self.span().is_none_or(|span| span.upto != *upto) {
+            self.sent_before(upto.clone());
+        } else if self.first_look().is_some() {
+            self.scan = Scan::Finished;
+        } else {
+            self.again.pop_front();
+        }
+    }
+
+    /// In the first look: the rows beyond what was sent, up to this one, are to be looked at again.
+    pub(super) fn look_again(&mut self, upto: &SourceId) {
+        let Scan::After(after) = &self.scan else { return };
+        let is_full = self.again.len() >= MAX_SPANS;
+        match self.again.back_mut() {
+            Some(last) if is_full || last.reaches(after) => last.grow(upto),
+            _ => self.again.push_back(Span { after: after.clone(), upto: upto.clone() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    fn scanned(again: &[(u64, u64)]) -> (Scan, Vec<Span>) {
+        (Scan::Finished, again.iter().map(|(after, upto)| span(*after, *upto)).collect())
+    }
+
+    /// 0 bounds nothing.
+    fn id(id: u64) -> SourceId {
+        if id == 0 { SourceId::default() } else { id.into() }
+    }
+
+    fn span(after: u64, upto: u64) -> Span {
+        Span { after: id(after), upto: id(upto) }
+    }
+
+    /// Scans pages that end at these ids, the last one open-ended; those that are marked are to be looked at again.
+    fn scan(pages: &[(u64, bool)]) -> Progress {
+        let mut progress = Progress::new(Scan::After(id(0)), Vec::new());
+        for (upto, again) in pages {
+            if *again {
+                progress.look_again(&id(*upto));
+            }
+            progress.sent_upto(&id(*upto));
+        }
+        progress
+    }
+
+    #[test]
+    fn pages_side_by_side_make_one_span() {
+        let pages = [(10, true), (20, true), (30, false), (40, true), (0, true)];
+        assert_eq!(scan(&pages).parts(), scanned(&[(0, 20), (30, 0)]));
+        assert_eq!(scan(&[(10, false), (0, false)]).span(), None);
+    }
+
+    #[test]
+    fn a_page_whose_takes_are_unsent_is_marked_with_those_after_it() {
+        let mut progress = Progress::new(Scan::After(id(10)), Vec::new());
+        progress.look_again(&id(20));
+        progress.sent_before(id(15));
+        progress.look_again(&id(30));
+        assert_eq!(progress.parts(), (Scan::After(id(15)), vec![span(10, 30)]));
+        // Resumed there, its pages end elsewhere.
+        progress.look_again(&id(25));
+        assert_eq!(progress.parts().1, [span(10, 30)]);
+    }
+
+    #[test]
+    fn the_second_look_goes_from_span_to_span() {
+        let mut progress = scan(&[(10, true), (20, false), (30, true), (0, false)]);
+        assert_eq!(progress.first_look(), None);
+        progress.sent_upto(&id(5));
+        assert_eq!(progress.span(), Some(span(5, 10)));
+        progress.sent_upto(&id(10));
+        assert_eq!(progress.span(), Some(span(20, 30)));
+        progress.sent_before(id(25));
+        assert_eq!(progress.span(), Some(span(25, 30)));
+        progress.sent_upto(&id(30));
+        assert_eq!(progress.span(), None);
+    }
+
+    #[test]
+    fn spans_are_bounded_and_leave_no_marked_page_out() {
+        let pages = (1..=3000).map(|page| (page * 10, page % 2 == 0));
+        let (_, again) = scan(&pages.collect::<Vec<_>>()).parts();
+        assert_eq!((again.len(), again.first()), (MAX_SPANS, Some(&span(10, 20))));
+        assert_eq!(again.last(), Some(&span(19_990, 30_000)));
+    }
+}

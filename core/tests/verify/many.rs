@@ -1,0 +1,116 @@
+//! More names that moved than may wait: one run still corrects them all (V05).
+
+use leasehold_core::batch::UpdateRequest;
+use leasehold_core::verify::{Outcome, Verification};
+
+use crate::world::{OTHER, OWN, RECENT, START, TABLE, Wish, World, request, wish};
+
+/// More than twice what waits.
+const ROWS: u64 = 25_000;
+/// A row that comes to call for another name when, reversed, others fill what may wait.
+const FORGOTTEN: u64 = 11_500;
+
+fn name(number: u64) -> Wish {
+    wish(4, &format!("name{number}"), 1)
+}
+
+/// Rows from 1 on that hold their own names and call for those of others.
+fn moved(rows: u64, wanted_by: impl Fn(u64) -> u64) -> World {
+    let mut world = World { rows_per_page: 1000, ..World::new() };
+    let numbers: Vec<u64> = (1..=rows).collect();
+    for some in numbers.chunks(2000) {
+        let creates = some.iter().map(|row| request(&name(*row), TABLE, *row)).collect();
+        world.update(OWN, UpdateRequest { creates, destroys: vec![] }).unwrap();
+    }
+    for row in numbers {
+        world.row(wanted_by(row), &[name(row)]);
+    }
+    world.now = START;
+    world
+}
+
+/// The rows of which the service does not have what they call for.
+fn uncorrected(world: &World) -> Vec<u64> {
+    let holds = |row: u64, wish: &Wish| world.holder(4, &wish.value) == Some((OWN, row));
+    let rows = world.table.iter().filter(|(id, row)| !row.wishes.iter().all(|wish| holds(**id, wish)));
+    rows.map(|(id, _)| *id).collect()
+}
+
+#[test]
+fn v05_one_run_corrects_more_names_than_can_wait() {
+    let mut world = moved(ROWS, |row| ROWS + 1 - row);
+    let verified = world.verify();
+    assert_eq!(uncorrected(&world), Vec::<u64>::new());
+    let report = verified.report;
+    // The row in the middle keeps its name.
+    assert_eq!((report.missing, report.extra, report.other_row, report.failed), (ROWS, ROWS, 0, 0));
+    assert_eq!(report.created + report.replaced, ROWS);
+    assert!(verified.checkpoint.is_done());
+}
+
+#[test]
+fn v05_names_that_moved_around_a_ring_change_hands_without_a_gap() {
+    for step in [1, ROWS - 1] {
+        let mut world = moved(ROWS, |row| (row - 1 + step) % ROWS + 1);
+        let report = world.verify().report;
+        assert_eq!(uncorrected(&world), Vec::<u64>::new(), "{step}");
+        assert_eq!(report.rows, ROWS, "none is looked at again");
+        assert!(report.replaced >= ROWS - 1, "{report:?}");
+    }
+}
+
+#[test]
+fn v05_v07_more_names_than_can_wait_are_corrected_in_pieces() {
+    for pages in [1, 7] {
+        let mut world = moved(ROWS, |row| ROWS + 1 - row);
+        world.verify_in_pieces(pages);
+        assert_eq!(uncorrected(&world), Vec::<u64>::new());
+    }
+}
+
+#[test]
+fn v07_a_run_that_is_dropped_among_many_leaves_nothing_out() {
+    // While names wait, when no more may, and in the second look.
+    for pages in [5, 12, 27] {
+        let mut world = moved(ROWS, |row| ROWS + 1 - row);
+        world.verify_dropped(pages);
+        assert_eq!(uncorrected(&world), Vec::<u64>::new(), "dropped after page {pages}");
+    }
+}
+
+#[test]
+fn v06_a_name_that_another_cell_takes_before_the_second_look_is_left_and_reported() {
+    let mut world = moved(ROWS, |row| ROWS + 1 - row);
+    let settings = world.settings();
+    let mut run = Verification::new(settings.clone(), world.catalogue().clone(), None);
+    let lost = name(ROWS + 1 - FORGOTTEN);
+    while world.holder(4, &lost.value).is_some() {
+        assert!(world.take(&mut run, &settings, &mut |_| {}));
+    }
+    world.claim(OTHER, TABLE, 7, &lost);
+    let mut other_cell = 0;
+    while world.take(&mut run, &settings, &mut |_| {}) {
+        other_cell += run.take_findings().iter().filter(|finding| finding.outcome == Outcome::OtherCell).count();
+    }
+    assert_eq!((other_cell, run.report().other_cell), (1, 1));
+    assert_eq!(uncorrected(&world), [FORGOTTEN]);
+    assert_eq!(world.holder(4, &lost.value), Some((OTHER, 7)));
+}
+
+#[test]
+fn v02_a_row_that_is_changed_before_the_second_look_is_left_alone() {
+    let mut world = moved(ROWS, |row| ROWS + 1 - row);
+    let settings = world.settings();
+    let mut run = Verification::new(settings.clone(), world.catalogue().clone(), None);
+    while run.report().pages < 25 {
+        assert!(world.take(&mut run, &settings, &mut |_| {}));
+    }
+    world.table.get_mut(&FORGOTTEN).unwrap().updated_at = START;
+    let before = run.report().rows_recent;
+    while world.take(&mut run, &settings, &mut |_| {}) {}
+    assert_eq!((before, run.report().rows_recent), (0, 1));
+    assert_eq!(uncorrected(&world), [FORGOTTEN]);
+    world.now += RECENT;
+    world.verify();
+    assert_eq!(uncorrected(&world), Vec::<u64>::new());
+}

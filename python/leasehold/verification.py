@@ -191,7 +191,7 @@ class Report:
         Whether nothing was changed.
     pages, rows, claims, records, updates : int
         Ranges that were compared, rows that were read, claims that they call for, records that the service listed, and
-        updates that were sent.
+        updates that were sent. What had to be looked at again counts twice.
     rows_recent, records_recent, records_held : int
         What was left alone: changed lately, or under a lease.
     missing, different, extra : int
@@ -228,10 +228,11 @@ class Report:
 
 
 class ArrowRows:
-    """The rows of a table as an Arrow stream brings them: read once, from first to last.
+    """The rows of a table as an Arrow stream brings them, from first to last.
 
     Memory is that of a page, and of what the stream brings at a time. Columns go into the engine without an object a row,
-    while other threads run.
+    while other threads run. Where so many names have moved that a run looks at rows again, the data is asked for its stream
+    once more.
 
     Parameters
     ----------
@@ -271,7 +272,7 @@ class ArrowRows:
         ColumnError
             A value can't be read, or rows are not in order.
         RowsError
-            The stream fails.
+            The stream fails, or rows are to be read again and the data gives its stream only once.
         """
         return self._rows.bound(after, rows)
 

@@ -59,7 +59,8 @@ impl ArrowRows {
 
     /// Answers `find_bound`.
     fn bound<'py>(&self, py: Python<'py>, after: &[u8], rows: usize) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let found = self.work(py, |stream| stream.bound(&SourceId::from_bytes(after), rows))?;
+        let after = SourceId::from_bytes(after);
+        let found = self.work(py, Some(&after), |stream| stream.bound(&after, rows))?;
         Ok(found.map(|id| PyBytes::new(py, id.as_bytes())))
     }
 }
@@ -67,21 +68,30 @@ impl ArrowRows {
 impl ArrowRows {
     /// Feeds a run that asks for rows the next ones.
     pub(crate) fn feed(&self, py: Python<'_>, run: &mut Verification, now: Timestamp) -> PyResult<()> {
-        self.work(py, |stream| stream.feed(run, now))
+        let after = if let Step::ReadRows { after, .. } = run.step() { Some(after.clone()) } else { None };
+        self.work(py, after.as_ref(), |stream| stream.feed(run, now))
     }
 
-    /// Works on the stream while other threads run.
+    /// Works on the stream, at the rows beyond a source id, while other threads run.
     fn work<T: Send>(
         &self,
         py: Python<'_>,
+        after: Option<&SourceId>,
         work: impl FnOnce(&mut Stream) -> Result<T, Failure> + Send,
     ) -> PyResult<T> {
-        self.0.with(py, |stream| py.detach(|| work(stream)).map_err(|failure| failure.raise(py)))
+        self.0.with(py, |stream| {
+            if after.is_some_and(|after| *after < stream.passed) {
+                *stream = stream.again(py)?;
+            }
+            py.detach(|| work(stream)).map_err(|failure| failure.raise(py))
+        })
     }
 }
 
-/// Rows that are read once, from first to last.
+/// Rows that are read from first to last; and from the first one again, where a run looks at some of them again.
 pub(crate) struct Stream {
+    /// Whose rows they are.
+    data: Py<PyAny>,
     reader: RecordBatchStreamReader,
     layout: Layout,
     /// What was read and not yet taken.
@@ -92,8 +102,8 @@ pub(crate) struct Stream {
     read: usize,
     /// The last row that was read.
     last: SourceId,
-    /// Whether some row was taken: what came before a resumed run's place is passed over.
-    has_begun: bool,
+    /// Up to where rows were taken or passed over: they are gone.
+    passed: SourceId,
     is_over: bool,
 }
 
@@ -129,15 +139,30 @@ impl Stream {
         let reader = reader(data)?;
         layout.check(&reader.schema()).map_err(|bad| errors::column(py, &bad))?;
         Ok(Self {
+            data: data.clone().unbind(),
             reader,
             layout,
             parts: VecDeque::new(),
             waiting: 0,
             read: 0,
             last: SourceId::default(),
-            has_begun: false,
+            passed: SourceId::default(),
             is_over: false,
         })
+    }
+
+    /// The rows from the first one on.
+    ///
+    /// # Errors
+    /// They can be read only once: nothing comes where rows were.
+    fn again(&self, py: Python<'_>) -> PyResult<Self> {
+        let mut again = Self::new(py, self.data.bind(py), self.layout.clone())?;
+        let once = "the run looks at rows again, and these can be read only once: hand in a table, or what gives a new stream each time that it is asked";
+        match py.detach(|| again.pull()) {
+            Ok(true) => Ok(again),
+            Ok(false) => Err(errors::refusal(py, &DetailedError::new("INVALID_ROWS", once))),
+            Err(failure) => Err(failure.raise(py)),
+        }
     }
 
     /// The key of the row that is so many rows on, none where fewer are left.
@@ -178,6 +203,9 @@ impl Stream {
         }
         run.rows(rows)?;
         self.take(taken);
+        if taken > 0 {
+            self.passed = if upto.is_empty() { self.last.clone() } else { upto };
+        }
         Ok(())
     }
 
@@ -197,21 +225,19 @@ impl Stream {
         Ok(rows)
     }
 
-    /// Drops what comes before the place where a run goes on. Later there is nothing to drop: every row was asked for.
+    /// Drops the rows that nobody asks for: those before the place where a run goes on, and between what it looks at again.
     fn pass_over(&mut self, after: &SourceId) -> Result<(), Failure> {
-        if self.has_begun || after.is_empty() {
-            return Ok(());
-        }
-        while !self.parts.is_empty() || self.pull()? {
+        while !after.is_empty() && (!self.parts.is_empty() || self.pull()?) {
             let Some(part) = self.parts.front() else { break };
-            let end = part.end(after)?;
-            let is_whole = end == part.columns.len();
-            self.take(end - part.from);
-            if !is_whole {
+            let (dropped, left) = (part.end(after)? - part.from, part.len());
+            if dropped > 0 {
+                self.take(dropped);
+                self.passed = after.clone();
+            }
+            if dropped < left {
                 break;
             }
         }
-        self.has_begun = true;
         Ok(())
     }
 
@@ -244,7 +270,6 @@ impl Stream {
     }
 
     fn take(&mut self, mut rows: usize) {
-        self.has_begun |= rows > 0;
         self.waiting -= rows;
         while let Some(part) = self.parts.front_mut() {
             if rows < part.len() {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import json
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
@@ -136,8 +137,43 @@ def test_pages_of_the_service_may_end_before_those_of_the_rows() -> None:
     assert (report.rows, report.records, report.updates) == (count, 2 * count, 0)
 
 
+def ten() -> pa.Table:
+    return table([*range(1, 11)], [f"name{at}" for at in range(1, 11)])
+
+
+def to_second_look(rows: ArrowRows) -> verification.Verification:
+    """Drive a run over rows 1 to 10 to their end, then one that is to look at 3 to 4 and 8 to 9 again."""
+    assert len(created(rows, session(rows_per_page=4))) == 10
+    spans = [{"after": leasehold.encode_source_id(at).hex(), "upto": leasehold.encode_source_id(at + 2).hex()} for at in (2, 7)]
+    return verification.Verification(
+        source_type=SourceType.USERS,
+        bucket_types=[BucketType.USERNAMES],
+        recent_within_seconds=3600,
+        checkpoint=json.dumps({"scan": "finished", "takes": [], "frees": [], "again": spans}),
+    )
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 100])
+def test_v05_rows_are_read_again_where_a_run_looks_at_them_again(chunk: int) -> None:
+    whole = pa.Table.from_batches(ten().to_batches(max_chunksize=chunk))
+    rows = ArrowRows(whole, TableColumns("id", [USERNAME]))
+    assert values(created(rows, to_second_look(rows))) == ["name3", "name4", "name8", "name9"]
+
+
+def test_v05_rows_that_can_be_read_only_once_are_not_taken_for_none() -> None:
+    rows = ArrowRows(ten().to_reader(max_chunksize=3), TableColumns("id", [USERNAME]))
+    run = to_second_look(rows)
+    for _ in range(2):
+        with pytest.raises(leasehold.RowsError, match="only once"):
+            rows.bound(leasehold.encode_source_id(2), 1000)
+    to_rows(run)
+    with pytest.raises(leasehold.RowsError, match="only once"):
+        run.arrow_rows(rows, now=NOW)
+    assert isinstance(run.step(), verification.ReadRows)
+
+
 def test_v07_a_stream_is_passed_over_up_to_the_checkpoint() -> None:
-    whole = table([*range(1, 11)], [f"name{at}" for at in range(1, 11)])
+    whole = ten()
     first, rows = session(rows_per_page=4), ArrowRows(whole, COLUMNS)
     first.bound(rows.bound(b"", 4))
     first.records(leasehold.RecordPage((), False, NOW))

@@ -124,8 +124,9 @@ class DumpedTable(Table):
     @contextmanager
     def reader(self) -> Iterator[RowReader]:
         """Open the dump for one run."""
-        with self.scan() as stream:
-            yield _DumpReader(self, ArrowRows(stream, self.columns), self._taken_at or datetime.now(timezone.utc))
+        failures: list[Exception] = []
+        with told(failures), closing(_Streams(self._open, failures)) as streams:
+            yield _DumpReader(self, ArrowRows(streams, self.columns), self._taken_at or datetime.now(timezone.utc))
 
     def origin(self) -> Mapping[str, str]:
         """Tell the kind of keys: a newer dump of a table may go on where one stopped."""
@@ -159,6 +160,24 @@ class DumpedTable(Table):
                 if left <= 0:
                     break
         return pa.Table.from_batches(found, schema)
+
+
+class _Streams:
+    """A dump that can be read from its first row on as often as it is asked."""
+
+    def __init__(self, open_stream: Callable[[list[Exception]], pa.RecordBatchReader], failures: list[Exception]) -> None:
+        self._open = open_stream
+        self._failures = failures
+        self._opened: list[pa.RecordBatchReader] = []
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None, /) -> object:
+        stream = self._open(self._failures)
+        self._opened.append(stream)
+        return stream.__arrow_c_stream__(requested_schema)
+
+    def close(self) -> None:
+        for stream in self._opened:
+            stream.close()
 
 
 class _DumpReader(RowReader):

@@ -403,6 +403,7 @@ impl Verification {
         let unsent = self.plan.unsent_takes();
         found.missing.into_iter().for_each(|take| self.plan.take(take));
         self.takes_of_page = self.plan.unsent_takes() - unsent;
+        self.plan.bound_frees();
     }
 
     fn refused(&mut self, claims: &[(Place, Reason)]) {

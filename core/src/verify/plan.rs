@@ -16,7 +16,8 @@ use crate::order::sorted_by;
 use crate::rejection::Reason;
 use crate::verify::columns::Rows;
 
-/// Frees that wait for a take of the same bucket, at the most: then they are destroyed, which makes one full update.
+/// Frees that wait for a take of the same bucket, beside those of one page, at the most: then they are destroyed, which
+/// makes a full update.
 const MAX_WAITING_FREES: usize = MAX_CLAIMS;
 /// Takes that wait for another row of this cell to let go, beside those of one page, at the most: then the page is looked
 /// at again. One takes some 300 bytes.
@@ -203,6 +204,10 @@ impl Plan {
             return self.check(Correction::Replace(free, take));
         }
         self.waiting_frees.insert(free.key.clone(), free);
+    }
+
+    /// After a page, all of whose rows have had their say: where too many frees wait, they go.
+    pub(super) fn bound_frees(&mut self) {
         if self.waiting_frees.len() >= MAX_WAITING_FREES {
             self.release_frees();
         }

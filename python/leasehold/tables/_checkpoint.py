@@ -15,16 +15,7 @@ _CODE = "INVALID_CHECKPOINT"
 class Origin:
     """What a run is of, as its checkpoint says it.
 
-    Parameters
-    ----------
-    client : Client
-        The way to the server, with the cell.
-    table : Table
-        The rows.
-    source_type : int
-        Which table it is to the server.
-    apply : bool
-        Whether the run corrects: one that does would pass over what one that does not has only looked at.
+    Whether it corrects belongs to it: a run that does would pass over what one that does not has only looked at.
     """
 
     def __init__(self, client: Client, table: Table, *, source_type: int, apply: bool) -> None:

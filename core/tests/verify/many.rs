@@ -62,7 +62,7 @@ fn v05_names_that_moved_around_a_ring_change_hands_without_a_gap() {
 #[test]
 fn v05_names_that_were_swapped_on_a_page_change_hands_without_a_gap_whatever_waits() {
     let (extra, swapped) = (1500, 1000);
-    let mut world = moved(extra + swapped, |row| if row <= extra { row } else { (row - extra - 1 ^ 1) + extra + 1 });
+    let mut world = moved(extra + swapped, |row| if row <= extra { row } else { ((row - extra - 1) ^ 1) + extra + 1 });
     (1..=extra).for_each(|row| world.row(row, &[]));
     let report = world.verify().report;
     assert_eq!((report.destroyed, report.replaced, report.created), (extra, swapped, 0));

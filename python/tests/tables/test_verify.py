@@ -16,7 +16,7 @@ from support.claims_server import ClaimsServer
 from support.postgres_cluster import PostgresCluster
 from support.users import COLUMNS, User, as_arrow, claim, in_postgres
 
-from leasehold import BucketType, SourceType, Subject, SubjectType, errors
+from leasehold import BucketType, Source, SourceType, Subject, SubjectType, errors
 from leasehold.client import Client
 from leasehold.tables import Table, Verified, verify_table
 from leasehold.tables.files import arrow_table
@@ -137,15 +137,15 @@ def test_v01_v05_what_is_applied_leaves_nothing_to_find(client: Client, make: Ma
     assert again.samples == ()
 
 
+@pytest.mark.parametrize("make", ["postgres", "csv", "parquet", "pyarrow_table", "polars_frame"], indirect=True)
 def test_v05_one_run_corrects_more_names_than_can_wait(client: Client, make: Make) -> None:
-    count = 22_000
+    count = 26_000
     claim(client, [User(at, f"name{at}") for at in range(1, count + 1)])
     done = verify(client, make([User(at, f"name{count + 1 - at}") for at in range(1, count + 1)]), apply=True)
     assert (done.report.missing, done.report.other_row, done.report.failed) == (count, 0, 0)
     assert done.report.rows > count, "none was looked at again"
-    records = client.records(SourceType.USERS, TYPES)
-    held = {record.claim.bucket_value: int.from_bytes(record.claim.source.id, "big") for record in records if record.claim.source}
-    assert held == {f"name{count + 1 - at}": at for at in range(1, count + 1)}
+    held = [(record.claim.bucket_value, record.claim.source) for record in client.records(SourceType.USERS, TYPES)]
+    assert dict(held) == {f"name{count + 1 - at}": Source.of(SourceType.USERS, at) for at in range(1, count + 1)}
 
 
 def test_a_table_without_rows_gives_up_its_claims_only_where_that_is_said(client: Client, make: Make) -> None:

@@ -275,6 +275,23 @@ RSpec.describe "verification", :rails do
     expect(outstanding_leases).to be_empty
   end
 
+  it "corrects 100,000 rows whose names were all reversed, in one run (V05)" do
+    insert_users(1..100_000)
+    verify
+    # Each to a name that nobody has, first: the index is unique.
+    ["'on-its-way-' || id", "'user-' || 100001 - id"].each do |name|
+      ActiveRecord::Base.connection.execute("UPDATE users SET username = #{name}")
+    end
+    started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    report = verify
+    seconds = Process.clock_gettime(Process::CLOCK_MONOTONIC) - started
+    RSpec.configuration.reporter.message("reversed: #{(100_000 / seconds).round} rows/s")
+
+    expect(report).to include(finished: true, missing: 100_000, other_row: 0, failed: 0)
+    expect(all_claims).to eq((1..100_000).to_h { |id| [id, ["user-#{100_001 - id}", id]] })
+    expect(outstanding_leases).to be_empty
+  end
+
   it "only tells in a dry run" do
     insert_users(1..3)
     User.where(id: 1).delete_all

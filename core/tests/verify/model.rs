@@ -322,7 +322,7 @@ fn names(range: std::ops::Range<u64>) -> Vec<u64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 8, max_shrink_iters: 100, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 8, max_shrink_iters: 100, ..config() })]
 
     #[test]
     fn v05_one_run_corrects_more_than_can_wait_whatever_moved_where(world in any_world_of_many()) {

@@ -1,8 +1,9 @@
 //! What can befall a world: every effect that a crash could fall before or after is an event of its own.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::network::MessageId;
+use crate::numbers;
 use crate::written::Written;
 
 /// A process of a cell.
@@ -28,6 +29,7 @@ pub enum Change {
     /// Two new rows in one transaction.
     CreateTwo([u8; 2]),
     /// Another name for a row.
+    #[serde(deserialize_with = "row_and_name")]
     Rename {
         /// The row.
         row: u32,
@@ -39,6 +41,7 @@ pub enum Change {
     /// Two rows trade their names.
     Swap([u32; 2]),
     /// A row goes, and its name becomes another row's.
+    #[serde(deserialize_with = "from_and_to")]
     Transfer {
         /// The row that goes.
         from: u32,
@@ -54,6 +57,7 @@ pub enum Drift {
     /// A new row that claims nothing.
     Insert(u8),
     /// Another name for a row, which keeps the claim of its old one.
+    #[serde(deserialize_with = "row_and_name")]
     Rename {
         /// The row.
         row: u32,
@@ -62,6 +66,14 @@ pub enum Drift {
     },
     /// A row goes, and leaves its claim behind.
     Delete(u32),
+}
+
+fn row_and_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(u32, u8), D::Error> {
+    numbers::pair(deserializer, ["row", "name"])
+}
+
+fn from_and_to<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(u32, u32), D::Error> {
+    numbers::pair(deserializer, ["from", "to"])
 }
 
 /// One thing that happens. Cells are numbered from 1, as on the wire.

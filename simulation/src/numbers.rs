@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use serde::de::{MapAccess, Visitor};
+use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 /// What was read and is not taken yet.
@@ -26,9 +26,10 @@ impl Numbers {
     /// # Errors
     /// It is not there and nothing stands for it, or it is too small or too large.
     pub(crate) fn take<T: TryFrom<i64>>(&mut self, name: &'static str, usual: Option<T>) -> Result<T, BadNumber> {
-        match self.find(name) {
-            Some(number) => T::try_from(number).map_err(|_| BadNumber::OutOfRange(name, number)),
-            None => usual.ok_or(BadNumber::Missing(name)),
+        match (self.find(name), usual) {
+            (Some(number), _) => T::try_from(number).map_err(|_| BadNumber::OutOfRange(name, number)),
+            (None, Some(usual)) => Ok(usual),
+            (None, None) => Err(BadNumber::Missing(name)),
         }
     }
 
@@ -68,6 +69,21 @@ impl<'de> Visitor<'de> for Reader {
         }
         Ok(Numbers(numbers))
     }
+}
+
+/// Reads two numbers, and nothing else.
+///
+/// # Errors
+/// One is missing or out of its range, or there is more.
+pub(crate) fn pair<'de, D: Deserializer<'de>, A: TryFrom<i64>, B: TryFrom<i64>>(
+    deserializer: D,
+    [one, other]: [&'static str; 2],
+) -> Result<(A, B), D::Error> {
+    let mut numbers = Numbers::deserialize(deserializer)?;
+    let mut taken = || Ok((numbers.take(one, None)?, numbers.take(other, None)?));
+    let pair = taken().map_err(|error: BadNumber| D::Error::custom(error))?;
+    numbers.end().map_err(D::Error::custom)?;
+    Ok(pair)
 }
 
 /// Has a struct read from [`Numbers`]: `usual` is what stands for those that are not there, an `Option` of the struct.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::{Change, Drift, Event, Process};
 use crate::network::MessageId;
+use crate::numbers::{Numbers, from_numbers};
 
 /// An [`Event`].
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -47,17 +48,21 @@ pub(crate) struct AtProcess {
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "Numbers")]
 pub(crate) struct AtWorker {
     cell: u8,
     worker: u8,
 }
 
+from_numbers!(AtWorker { cell, worker }, None);
+
 #[derive(Clone, Copy, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "Numbers")]
 pub(crate) struct AtCell {
     cell: u8,
 }
+
+from_numbers!(AtCell { cell }, None);
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -67,10 +72,12 @@ pub(crate) struct AtRow {
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "Numbers")]
 pub(crate) struct Span {
     seconds: u32,
 }
+
+from_numbers!(Span { seconds }, None);
 
 impl From<Written> for Event {
     fn from(written: Written) -> Self {

@@ -102,6 +102,12 @@ fn what_is_no_trace_of_this_version_is_refused_by_name() {
     assert!(told(&json.replace(r#""save":60,"#, "")).contains("missing field `save`"));
     assert!(told(&json.replace(r#""save":60"#, r#""save":60,"safe":1"#)).contains("unknown field `safe`"));
     assert!(told(&json.replace(r#""save":60"#, r#""save":60,"save":60"#)).contains("`save`, or there twice"));
+    let with = |event: &str| told(&json.replace(r#""events":[]"#, &format!(r#""events":[{event}]"#)));
+    assert!(with(r#"{"finish_commit":{"cell":1}}"#).contains("missing field `worker`"));
+    let drift = |drift: &str| with(&format!(r#"{{"drift":{{"cell":1,"drift":{{"rename":{drift}}}}}}}"#));
+    assert!(drift(r#"{"row":1}"#).contains("missing field `name`"));
+    assert!(drift(r#"{"row":1,"name":256}"#).contains("`name` is 256, which is out of its range"));
+    assert!(drift(r#"{"row":1,"name":0,"what":1}"#).contains("unknown field `what`"));
     let impossible = Trace::new(Settings::default(), vec![Event::StopService, Event::StopService]);
     assert!(impossible.replay().unwrap_err().to_string().starts_with("event 1 of the trace can't be replayed"));
 }

@@ -188,7 +188,7 @@ fn a_migration_tells_machines_what_it_has_done() {
         let output = Runtime::new().unwrap().block_on(leasehold(["migrate", "--json", "--store", &url])).unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
         let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(told, json!({ "done": "migrated", "database": shown, "from": from, "to": 2 }));
+        assert_eq!(told, json!({ "done": "migrated", "database": shown, "from": from, "to": 3 }));
     }
 }
 
@@ -247,7 +247,7 @@ fn another_migration_is_waited_for_but_not_for_ever() {
         ask(&format!("SELECT pg_advisory_unlock({MIGRATION_LOCK})"));
         let said = migrating.join().unwrap();
         assert_eq!(said.code, 0, "{}", said.stderr);
-        assert!(said.stderr.contains("from version 0 to 2"), "{}", said.stderr);
+        assert!(said.stderr.contains("from version 0 to 3"), "{}", said.stderr);
     });
     // What is done already needs no lock.
     ask(&format!("SELECT pg_advisory_lock({MIGRATION_LOCK})"));

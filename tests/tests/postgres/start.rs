@@ -184,7 +184,7 @@ fn a_migration_tells_machines_what_it_has_done() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let url = cluster.url(&cluster.database().unwrap());
     let shown = url.replace("leasehold@", "");
-    for from in [0, 2] {
+    for from in [0, 3] {
         let output = Runtime::new().unwrap().block_on(leasehold(["migrate", "--json", "--store", &url])).unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
         let told: Value = serde_json::from_slice(&output.stdout).unwrap();

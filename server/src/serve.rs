@@ -42,6 +42,8 @@ use crate::tls::{Certificates, TlsError};
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often settled leases are looked through, and the health is.
 const TICK: Duration = Duration::from_secs(5);
+/// The same while the store is away: whoever goes by the health is to hear of its return soon.
+const TICK_AWAY: Duration = Duration::from_millis(500);
 /// Leases forgotten at a time.
 const FORGET_BATCH: usize = 500;
 
@@ -390,11 +392,11 @@ async fn tend(
 ) {
     health.set_serving::<ClaimServiceServer<Claims>>().await;
     health.set_serving::<ClassifyServiceServer<Classify>>().await;
-    let mut ticks = tokio::time::interval(TICK);
     let mut was_serving = true;
+    let mut pause = Duration::ZERO;
     loop {
         tokio::select! {
-            _ = ticks.tick() => {}
+            () = tokio::time::sleep(pause) => {}
             _ = stopping.wait_for(|stop| *stop) => return,
         }
         let settled_before = now().minus_micros(retention_seconds.saturating_mul(1_000_000));
@@ -405,6 +407,7 @@ async fn tend(
             }
             Reader::Postgres(store) => tend_database(&service, store, settled_before).await,
         };
+        pause = if is_there { TICK } else { TICK_AWAY };
         let serves = is_there && !service.has_failed();
         if serves != was_serving {
             was_serving = serves;
@@ -438,8 +441,13 @@ async fn tend_database(service: &Service, store: &PostgresStore, settled_before:
             }
             service.committer().recount(occupancy.held_claims);
         }
-        Err(error) => {
+        // Said once: it is looked at often while it is away.
+        Err(error) if was_there => {
             tracing::error!(%error, "the database can't be tended");
+            return false;
+        }
+        Err(error) => {
+            tracing::debug!(%error, "the database still can't be tended");
             return false;
         }
     }

@@ -183,6 +183,21 @@ describe("files and links", () => {
 });
 
 describe("without a mouse", () => {
+    test("a fault's slider takes the keys itself", async () => {
+        const page = await stage.page("#scenario=happy-path&at=5");
+        await reach(page, 5);
+        await page.getByRole("tab", { name: "Free play" }).click();
+        await page.getByText("How often what happens").click();
+        const slider = page.getByLabel("messages are lost");
+        const before = Number(await slider.inputValue());
+        await slider.press("ArrowRight");
+        expect(Number(await slider.inputValue())).toBe(before + 1);
+        await slider.press("End");
+        expect(await slider.inputValue()).toBe("100");
+        expect((await position(page)).at).toBe(5);
+        await page.context().close();
+    });
+
     test("everything is done by keys, and each step is said", async () => {
         const page = await stage.page("#scenario=happy-path");
         await page.keyboard.press("ArrowRight");

@@ -38,7 +38,8 @@ export function onKey(event: KeyboardEvent): void {
 function wantsKey(event: KeyboardEvent): boolean {
     const target = event.target;
     if (!(target instanceof HTMLElement)) return false;
-    if (target.matches("input:not([type=range]):not([type=checkbox]), select, textarea")) return true;
+    // The position in the run moves by the run's own keys.
+    if (target.matches("input:not([type=checkbox]), select, textarea")) return target.closest(".scrubber") === null;
     if (target.matches("button, summary, input[type=checkbox], a")) return event.key === " ";
     return false;
 }

@@ -20,10 +20,14 @@ const MAX_GROUP_CLAIMS: usize = 8_000;
 /// How long a group waits at the most for the callers of the last one to come back: about what a save takes anyway.
 const MAX_GATHER: Duration = Duration::from_millis(1);
 
-/// Commands that a group of a shared store waits for at the most. With fewer beside another group, or after one, the database
-/// does more for each; waiting for more leaves it idle while callers come back. Measured in ARCHITECTURE, "Few groups at once".
-const ENOUGH_JOBS: usize = 8;
-/// How long it waits for that at the most.
+/// Commands that a group of a shared store waits for: the fewest, since the database does more for each in a smaller group.
+const MIN_ENOUGH: usize = 8;
+/// The most: waiting for more leaves it idle while callers come back.
+const MAX_ENOUGH: usize = 16;
+/// One command of a group, where the database is not busy. Where it is, a group takes longer, and the next one waits for more
+/// commands to spare it work. Measured in ARCHITECTURE, "Few groups at once".
+const UNHURRIED_JOB: Duration = Duration::from_micros(150);
+/// How long a group waits for them beside another one at the most.
 const MAX_WAIT_BESIDE: Duration = Duration::from_millis(10);
 
 /// A command that waits for its answer.
@@ -71,17 +75,26 @@ pub(super) struct Gather {
     jobs: usize,
     at_most: Duration,
     // While another group is being written.
-    beside: Duration,
+    jobs_beside: usize,
+    at_most_beside: Duration,
 }
 
 impl Gather {
-    pub(super) const NOBODY: Self = Self { jobs: 1, at_most: Duration::ZERO, beside: Duration::ZERO };
+    pub(super) const NOBODY: Self =
+        Self { jobs: 1, at_most: Duration::ZERO, jobs_beside: 1, at_most_beside: Duration::ZERO };
 
     /// After a group of `jobs` that took `save` to keep.
     pub(super) fn after(jobs: usize, save: Duration, is_shared: bool) -> Self {
-        let enough = if is_shared { ENOUGH_JOBS } else { MAX_GROUP_COMMANDS };
-        Self { jobs: jobs.min(enough), at_most: save.min(MAX_GATHER), beside: save.min(MAX_WAIT_BESIDE) }
+        let jobs_beside = enough_after(save);
+        let jobs = if is_shared { jobs.min(jobs_beside) } else { jobs };
+        Self { jobs, at_most: save.min(MAX_GATHER), jobs_beside, at_most_beside: save.min(MAX_WAIT_BESIDE) }
     }
+}
+
+/// As many commands as would have taken that long to save in a database that is not busy, within bounds.
+fn enough_after(save: Duration) -> usize {
+    let unhurried = save.as_micros() / UNHURRIED_JOB.as_micros();
+    usize::try_from(unhurried).unwrap_or(MAX_ENOUGH).clamp(MIN_ENOUGH, MAX_ENOUGH)
 }
 
 /// What waits to be decided. Any number of callers fill it; one writer at a time takes a group.
@@ -133,7 +146,7 @@ impl Queue {
         waiting.wanted = 1;
         let idle = |waiting: &mut Waiting| waiting.len() == 0 && !waiting.closed;
         waiting = self.arrived.wait_while(waiting, idle).unwrap_or_else(PoisonError::into_inner);
-        waiting = self.wait_for(ENOUGH_JOBS, gather.beside, waiting, |waiting| waiting.under_way > 0);
+        waiting = self.wait_for(gather.jobs_beside, gather.at_most_beside, waiting, |waiting| waiting.under_way > 0);
         if waiting.under_way > 0 {
             return waiting;
         }
@@ -247,5 +260,22 @@ fn claims_of(command: &Command) -> usize {
     match command {
         Command::Begin(begin) => begin.batch.entries().len(),
         Command::Settle(_) | Command::Forget(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longer_a_shared_store_takes_the_more_a_group_waits_for() {
+        let jobs = |jobs, micros| Gather::after(jobs, Duration::from_micros(micros), true).jobs;
+        assert_eq!([jobs(64, 900), jobs(64, 1_800), jobs(64, 2_800), jobs(64, 60_000_000)], [8, 12, 16, 16]);
+        assert_eq!(jobs(3, 2_800), 3, "more than came last time may never come");
+    }
+
+    #[test]
+    fn an_embedded_store_waits_for_all_that_came_last_time() {
+        assert_eq!(Gather::after(64, Duration::from_micros(100), false).jobs, 64);
     }
 }

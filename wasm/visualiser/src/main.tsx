@@ -4,16 +4,17 @@ import "./styles/panels.css";
 
 import { render } from "preact";
 
-import { keepAddress, openAddress } from "./session/address";
+import { keepAddress, openAddress, takeUpAddress } from "./session/address";
 import { session } from "./session/app";
 import { startPlaying } from "./session/playing";
-import { findServer } from "./session/served";
+
 import { App } from "./ui/app";
 
+takeUpAddress();
 await openAddress(session);
 startPlaying(session);
 keepAddress(session);
 const root = document.getElementById("app");
 if (root) render(<App />, root);
 performance.mark("interactive");
-void findServer();
+

@@ -1,7 +1,7 @@
 import { scenarios, Simulation } from "leasehold/simulation";
 import { describe, expect, test } from "vitest";
 
-import { decodeLink, DEFAULT_VIEW, encodeLink, LinkError, type LinkState } from "../src/model/link";
+import { DAMAGED, decodeLink, DEFAULT_VIEW, encodeLink, LinkError, type LinkState, LinkWriter } from "../src/model/link";
 import type { Happening, Trace } from "../src/model/protocol";
 import { bendsOf } from "../src/model/run";
 
@@ -62,13 +62,55 @@ describe("a link", () => {
 
     test.each([
         ["cut short", "#trace=1&at=3", "cut short"],
-        ["damaged", "#trace=1&at=3&z=AAAA", "damaged"],
+        ["cut within its run", "#trace=1&at=3&z=AAAA", "damaged"],
+        ["cut before it says of what", "#at=3&kept=2", "damaged"],
+        ["of two runs", "#scenario=3b&free=10&at=3", "damaged"],
         ["not base64", "#free=10&at=3&z=%25%25", "damaged"],
         ["with no number", "#scenario=3b&at=much", "`at=much`"],
         ["with a negative one", "#scenario=3b&kept=-1", "`kept=-1`"],
+        ["with a place twice", "#scenario=3b&at=3&at=4", "`at` twice"],
+        ["with an unknown rule", "#scenario=3b&off=gravity", "`gravity`"],
     ])("that is %s is refused in words", async (_, hash, words) => {
         await expect(decodeLink(hash)).rejects.toThrow(LinkError);
         await expect(decodeLink(hash)).rejects.toThrow(words);
+    });
+
+    test.each([
+        ["no JSON", '{"settings": {'],
+        ["no object", "7"],
+        ["no list of events", '{"settings": {}, "events": 3}'],
+        ["no settings", '{"settings": 1, "events": []}'],
+    ])("that packs %s is refused as damaged, without a parser's words", async (_, json) => {
+        await expect(decodeLink(`#trace=1&z=${await packed(json)}`)).rejects.toThrow(DAMAGED);
+    });
+});
+
+/** What `z` says of a text. */
+async function packed(text: string): Promise<string> {
+    const stream = new Blob([text]).stream().pipeThrough(new CompressionStream("deflate-raw"));
+    return Buffer.from(await new Response(stream).arrayBuffer()).toString("base64url");
+}
+
+describe("a link that is written in a hurry", () => {
+    test.each(STATES)("to %s says the same", async (_, state) => {
+        expect(await decodeLink(`#${new LinkWriter().writeNow(state)}`)).toEqual(state);
+    });
+
+    test("is as short as any once its run was packed", async () => {
+        const writer = new LinkWriter();
+        const [, trace] = STATES[3]!;
+        const first = await writer.write(trace);
+        expect(first).toBe(await encodeLink(trace));
+        expect(writer.writeNow({ ...trace, position: 9 })).toBe(first.replace("at=1&", "at=9&"));
+    });
+
+    test("says a run of more than one block", async () => {
+        const simulation = new Simulation({ seed: 3 });
+        simulation.play(4000);
+        const { settings, events } = JSON.parse(simulation.trace()) as Trace;
+        const state: LinkState = { origin: { kind: "trace", settings, title: "" }, rulesOff: [], bends: { kept: 0, events }, position: 0, view: DEFAULT_VIEW };
+        expect(JSON.stringify(events).length).toBeGreaterThan(2 * 0xffff);
+        expect(await decodeLink(`#${new LinkWriter().writeNow(state)}`)).toEqual(state);
     });
 });
 

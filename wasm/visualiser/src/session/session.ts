@@ -1,7 +1,7 @@
 // What is watched: a run, the position in it, and all that a person can do with it. The simulation is the only state;
 // the signals say when something of it has changed.
 import { batch, computed, signal } from "@preact/signals";
-import { rules, scenarios, Simulation } from "leasehold/simulation";
+import { rules, Simulation } from "leasehold/simulation";
 
 import { looksLikeAudit, parseAudit, Recording } from "../model/audit";
 import { Autopilot } from "../model/autopilot";
@@ -9,20 +9,22 @@ import { about } from "../model/happening";
 import { DEFAULT_VIEW, type LinkState } from "../model/link";
 import type { Happening, MessageId, Rule, Scenario, Settings, Timeline, View } from "../model/protocol";
 import { bendsOf, type Origin } from "../model/run";
+import { FIRST, scenarioOf } from "../model/scenarios";
+import { openedBy, openedFile, replay } from "./opening";
 
 /** Speeds to choose from, in events a second. */
 export const SPEEDS = [0.5, 1, 2, 5, 10, 50, 200, 1000];
 
-export const SCENARIOS: readonly Scenario[] = scenarios();
 export const RULES = rules();
-
-const FIRST = "happy-path";
 
 /** What a person is told, in passing. */
 export interface Notice {
     text: string;
     isError: boolean;
 }
+
+/** What is open, to be brought back after something else was opened: a run by its link, or a recording. */
+export type Kept = { link: LinkState } | { recording: Recording; isOfServer: boolean; position: number };
 
 /** The one run that the page shows. */
 export class Session {
@@ -56,13 +58,16 @@ export class Session {
     readonly settings = computed<Settings | undefined>(() => this.simulation.value?.settings());
     readonly scenario = computed<Scenario | undefined>(() => {
         const origin = this.origin.value;
-        return origin.kind === "scenario" ? SCENARIOS.find(({ id }) => id === origin.id) : undefined;
+        return origin.kind === "scenario" ? scenarioOf(origin.id) : undefined;
     });
     readonly marks = computed(() => {
         this.revision.value;
         return this.timeline.value?.marks() ?? { faults: [] };
     });
     readonly atEnd = computed(() => this.position.value >= this.length.value);
+
+    /** Called with what was open before, when another run has been opened in its place. */
+    replaced: ((before: Kept) => void) | undefined;
 
     /** How many events chance has played before anybody meddled. */
     private chance = 0;
@@ -71,34 +76,37 @@ export class Session {
     private awaited: string | undefined;
 
     /** Opens a scenario at its start. */
-    openScenario(id: string): boolean {
-        const scenario = SCENARIOS.find((one) => one.id === id);
-        if (scenario === undefined) {
-            this.tell(`there is no scenario \`${id}\`: choose one of the list`, true);
-            return false;
-        }
-        this.show(Simulation.load(JSON.stringify(scenario.trace)), { kind: "scenario", id });
-        return true;
+    openScenario(id: string): void {
+        const scenario = scenarioOf(id);
+        if (scenario === undefined) return this.tell(`there is no scenario \`${id}\`: choose one of the list`, true);
+        this.replace(() => this.show(Simulation.load(JSON.stringify(scenario.trace)), { kind: "scenario", id }));
     }
 
-    /** A world in which nothing has happened yet, for chance to play. */
+    /** A world in which nothing has happened yet, for chance to play. Throws where no world can be made of the settings. */
     openFree(settings: Partial<Settings>): void {
         const simulation = new Simulation(settings);
-        this.show(simulation, { kind: "free", settings: simulation.settings(), chance: 0 });
+        this.replace(() => this.show(simulation, { kind: "free", settings: simulation.settings(), chance: 0 }));
     }
 
-    /** A run that somebody recorded, as JSON. */
+    /** A run that somebody recorded, as JSON, at a position. */
     openTrace(json: string, title: string, position = 0): void {
-        const simulation = Simulation.load(json);
-        this.show(simulation, { kind: "trace", settings: simulation.settings(), title });
-        this.seek(position);
+        this.openRun(Simulation.load(json), title, position);
+    }
+
+    private openRun(simulation: Simulation, title: string, position: number): void {
+        this.replace(() => {
+            this.show(simulation, { kind: "trace", settings: simulation.settings(), title });
+            this.seek(position);
+        });
     }
 
     /** A file: a trace, or the log of a live server. */
     openFile(text: string, name: string): void {
         this.attempt(() => {
-            if (looksLikeAudit(text)) this.openRecording(parseAudit(text));
-            else this.openTrace(text, name);
+            if (looksLikeAudit(text)) {
+                const recording = parseAudit(text);
+                this.replace(() => this.openRecording({ recording, isOfServer: false, position: 0 }));
+            } else this.openRun(openedFile(text, name), name, 0);
             this.tell(`\`${name}\` is open`, false);
         });
     }
@@ -106,18 +114,39 @@ export class Session {
     /** The log of the server that offers the page, at its end: what is latest is of interest. */
     openServed(text: string): void {
         this.attempt(() => {
-            this.openRecording(parseAudit(text), true);
-            this.seek(this.length.peek());
+            const recording = parseAudit(text);
+            this.replace(() => this.openRecording({ recording, isOfServer: true, position: recording.length }));
         });
     }
 
-    private openRecording(recording: Recording, isOfServer = false): void {
+    private openRecording({ recording, isOfServer, position }: Extract<Kept, { recording: Recording }>): void {
         const settings = new Simulation().settings();
         batch(() => {
             this.show(undefined, { kind: "trace", settings, title: "a live server's log" });
             this.recording.value = recording;
             this.isOfServer.value = isOfServer;
         });
+        this.seek(position);
+    }
+
+    /** What is open now; nothing before anything is. */
+    keep(): Kept | undefined {
+        const recording = this.recording.peek();
+        if (recording) return { recording, isOfServer: this.isOfServer.peek(), position: this.position.peek() };
+        const link = this.linkState();
+        return link && { link };
+    }
+
+    /** Brings back what was kept. */
+    bringBack(kept: Kept): void {
+        if ("link" in kept) this.openLink(kept.link);
+        else this.openRecording(kept);
+    }
+
+    private replace(open: () => void): void {
+        const before = this.keep();
+        open();
+        if (before) this.replaced?.(before);
     }
 
     private show(simulation: Simulation | undefined, origin: Origin): void {
@@ -271,7 +300,8 @@ export class Session {
         const trace = JSON.parse(simulation.trace()) as { settings: Settings; events: Happening[] };
         const others = this.rulesOff.peek().filter((one) => one !== rule);
         const settings = { ...trace.settings, rules_off: isOff ? [...others, rule] : others };
-        const again = replay(settings, trace.events, position);
+        const again = replay(new Simulation(settings), trace.events);
+        again.simulation.seek(position);
         const origin = this.origin.peek();
         const isBent = this.isBent.peek();
         batch(() => {
@@ -358,49 +388,19 @@ export class Session {
         return { ...state, origin: settled, bends: { kept: 0, events } };
     }
 
-    /** Opens what a link says. */
+    /** Opens what a link says. Throws where it is damaged; what is open stays then. */
     openLink(link: LinkState): void {
-        const { origin, bends, rulesOff } = link;
-        if (origin.kind === "free") {
-            this.openFree(origin.settings);
-            const simulation = this.simulation.peek();
-            if (origin.chance > 0 && simulation) this.playByChance(simulation, origin.chance);
-        } else if (origin.kind === "scenario") {
-            if (!this.openScenario(origin.id)) return;
-        }
-        const trace = this.scenario.peek()?.trace;
-        const base = origin.kind === "scenario" && trace ? trace : { settings: originSettings(origin), events: [] };
-        const isOtherwise = rulesOff.length > 0 || bends !== undefined;
-        if (origin.kind === "trace" || isOtherwise) {
-            const settings = origin.kind === "scenario" ? { ...base.settings, rules_off: rulesOff } : base.settings;
-            const events = bends ? [...base.events.slice(0, bends.kept), ...bends.events] : base.events;
-            const again = replay(settings, events, link.position);
-            this.show(again.simulation, origin);
-            this.isBent.value = bends !== undefined && origin.kind !== "trace";
-            if (again.isCut && bends) this.tell("the link's run cannot be replayed to its end: it comes from another version of this page", true);
-        }
-        this.speed.value = SPEEDS.includes(link.view.speed) ? link.view.speed : DEFAULT_VIEW.speed;
-        this.allLanes.value = link.view.allLanes;
-        this.seek(link.position);
+        const { simulation, origin, isBent, doubts } = openedBy(link);
+        const isKnown = SPEEDS.includes(link.view.speed);
+        batch(() => {
+            this.show(simulation, origin);
+            this.isBent.value = isBent;
+            if (origin.kind === "free" && !link.bends) this.chance = simulation.length;
+            this.speed.value = isKnown ? link.view.speed : DEFAULT_VIEW.speed;
+            this.allLanes.value = link.view.allLanes;
+            this.seek(link.position);
+        });
+        if (!isKnown) doubts.push(`the link's speed is none of the page's, so it plays ${DEFAULT_VIEW.speed} events a second`);
+        if (doubts.length > 0) this.tell(doubts.join("; "), true);
     }
-}
-
-function originSettings(origin: Origin): Settings {
-    return origin.kind === "scenario" ? new Simulation().settings() : origin.settings;
-}
-
-/** Lets the same events happen in another world, until one is impossible there. */
-function replay(settings: Settings, events: readonly Happening[], position: number): { simulation: Simulation; isCut: boolean } {
-    const simulation = new Simulation(settings);
-    let isCut = false;
-    for (const event of events) {
-        try {
-            simulation.apply(event);
-        } catch {
-            isCut = true;
-            break;
-        }
-    }
-    simulation.seek(position);
-    return { simulation, isCut };
 }

@@ -1,6 +1,7 @@
+import { SCENARIOS } from "../model/scenarios";
 import { readable, RULE_NAMES } from "../model/words";
 import { search, session } from "../session/app";
-import { RULES, SCENARIOS } from "../session/session";
+import { RULES } from "../session/session";
 import { findViolation } from "./find";
 import { FreePlay } from "./free_play";
 import { pane, type Tab, tab } from "./places";

@@ -1,0 +1,123 @@
+// Back, forward and reload: what was open is not lost.
+import { fileURLToPath } from "node:url";
+
+import type { Page } from "playwright-core";
+import { describe, expect, test } from "vitest";
+
+import { position, quietStage, reach, shown } from "./page";
+
+const stage = quietStage();
+
+const LOG = fileURLToPath(new URL("../tests/audit.jsonl", import.meta.url));
+
+/** Drops the message under way, and returns what is shown then. */
+async function dropFirst(page: Page): ReturnType<typeof shown> {
+    await page.locator(".bubble").first().click();
+    await page.getByRole("menuitem", { name: "Drop it" }).click();
+    return shown(page);
+}
+
+async function openScenario(page: Page, title: string): Promise<void> {
+    await page.getByRole("button", { name: title, exact: true }).click();
+    await page.getByRole("heading", { name: title }).waitFor();
+}
+
+const SCENARIO = "4A: the process dies before it commits the lease";
+
+describe("the browser's back", () => {
+    test("brings a run back whose place another scenario took, as it was bent, and forward that one", async () => {
+        const page = await stage.page("#scenario=3b&at=21");
+        const before = await dropFirst(page);
+        await openScenario(page, SCENARIO);
+        await page.keyboard.press("ArrowRight");
+        await page.keyboard.press("ArrowRight");
+        await page.goBack();
+        await reach(page, before.position.at);
+        expect(await shown(page)).toEqual(before);
+        await page.goForward();
+        await page.getByRole("heading", { name: SCENARIO }).waitFor();
+        await reach(page, 2);
+        await page.context().close();
+    });
+
+    test("brings it back after the page was loaded again, too", async () => {
+        const page = await stage.page("#scenario=3b&at=21");
+        const before = await dropFirst(page);
+        await openScenario(page, SCENARIO);
+        await page.reload();
+        await page.getByRole("heading", { name: SCENARIO }).waitFor();
+        await page.goBack();
+        await reach(page, before.position.at);
+        expect(await shown(page)).toEqual(before);
+        await page.context().close();
+    });
+
+    test("takes back a seed that was played, and a log that was opened", async () => {
+        const page = await stage.page("#scenario=happy-path&at=3");
+        await page.getByRole("tab", { name: "Free play" }).click();
+        await page.getByRole("button", { name: "10,000 events at once" }).click();
+        await reach(page, 10_000);
+        await page.getByLabel("Open a saved run, or a live server's log").setInputFiles(LOG);
+        await page.getByRole("heading", { name: "A live server's log" }).waitFor();
+        await page.goBack();
+        await reach(page, 10_000);
+        await page.goBack();
+        await page.getByRole("heading", { name: "Happy path" }).waitFor();
+        await reach(page, 3);
+        await page.goForward();
+        await reach(page, 10_000);
+        await page.goForward();
+        await page.getByRole("heading", { name: "A live server's log" }).waitFor();
+        await page.context().close();
+    });
+
+    test("leaves the page where nothing took the place of anything", async () => {
+        const page = await stage.page("#scenario=3b&at=21");
+        const entries = await page.evaluate(() => history.length);
+        await dropFirst(page);
+        await page.keyboard.press("Home");
+        await page.keyboard.press("End");
+        await expect.poll(() => page.evaluate(() => location.hash)).toContain("kept=");
+        expect(await page.evaluate(() => history.length)).toBe(entries);
+        await page.context().close();
+    });
+});
+
+describe("a page that is loaded again at once", () => {
+    test.each([
+        ["after it went to the end", (page: Page) => page.keyboard.press("End")],
+        ["after a message was dropped", dropFirst],
+    ])("%s, is where it was", async (_, act) => {
+        const page = await stage.page("#scenario=3b&at=21");
+        await reach(page, 21);
+        await act(page);
+        await page.reload();
+        const [at, of] = [await position(page), await page.getByRole("heading", { level: 2 }).first().innerText()];
+        expect([at, of.includes("changed")]).toEqual(act === dropFirst ? [{ at: 22, of: 22 }, true] : [{ at: 25, of: 25 }, false]);
+        await page.context().close();
+    });
+});
+
+describe("a link that leads nowhere", () => {
+    test.each([
+        ["to an unknown scenario", "#scenario=9z&at=3", "`9z`"],
+        ["that was cut short", "#scenario=3b&kept=25&at=30&z=q1YqLU4tUrJSSs5ILErO", "damaged or was cut short"],
+    ])("%s opens the happy path, and says so", async (_, hash, words) => {
+        const page = await stage.page(hash);
+        const said = await page.getByRole("alert").innerText();
+        expect(said).toContain(words);
+        expect(said).toContain("this is the happy path instead");
+        await page.keyboard.press("End");
+        await reach(page, 14);
+        await page.context().close();
+    });
+
+    test("leaves open what was, when it is put into the address", async () => {
+        const page = await stage.page("#scenario=4a&at=7");
+        await page.evaluate(() => (location.hash = "scenario=9z"));
+        expect(await page.getByRole("alert").innerText()).toContain("what was open stays");
+        expect(await position(page)).toEqual({ at: 7, of: 22 });
+        await expect.poll(() => page.evaluate(() => location.hash)).toBe("#scenario=4a&at=7");
+        await page.context().close();
+    });
+});

@@ -1,36 +1,26 @@
-// What the server that offers this page has begun and settled lately. A page from elsewhere has no such server.
-import { signal } from "@preact/signals";
-
+// What the server that offers this page has begun and settled lately. A page from elsewhere has no such server: that is
+// only asked when a person wants to know, since a server that does not know the question complains of it.
 import { session } from "./app";
 
 const PATH = "audit";
 const FORM = "application/jsonl";
 
-/** Whether the page comes from a server that tells its leases. */
-export const isServed = signal(false);
-
-/** Asks whether there is such a server. */
-export async function findServer(): Promise<void> {
-    try {
-        const answer = await fetch(PATH, { method: "HEAD" });
-        isServed.value = answer.ok && isLines(answer);
-    } catch {
-        // A page that was loaded from a disk, or whose server is gone, works without.
-        isServed.value = false;
-    }
-}
-
 /** Opens the server's leases as they are now. */
 export async function openServed(): Promise<void> {
     try {
         const answer = await fetch(PATH);
-        if (!answer.ok || !isLines(answer)) throw new Error(`the server does not tell its leases: it answered ${answer.status}`);
+        if (!answer.ok || !isLines(answer)) return session.tell(whyNone(answer), true);
         const text = await answer.text();
-        if (text.trim() === "") return session.tell("this server has begun no lease since it started", false);
+        if (text.trim() === "") return session.tell("this server has begun no lease since it started: begin one, then open this again", false);
         session.openServed(text);
-    } catch (error) {
-        session.tell(error instanceof TypeError ? "the server cannot be reached: is it still running?" : String((error as Error).message), true);
+    } catch {
+        session.tell("the server cannot be reached: is it still running?", true);
     }
+}
+
+function whyNone({ status }: Response): string {
+    if (status >= 500) return `the server does not tell its leases, it answered ${status}: try again`;
+    return "this page does not come from a claims server, so there are no leases to show: open the address that `leasehold serve` tells as `page`, or a server's log as a file";
 }
 
 function isLines(answer: Response): boolean {

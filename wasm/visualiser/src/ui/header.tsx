@@ -1,7 +1,7 @@
 import { useRef } from "preact/hooks";
 
 import icon from "../icon.svg";
-import { isServed, openServed } from "../session/served";
+import { openServed } from "../session/served";
 import { copyLink, openFile, saveTrace } from "./files";
 import { isHelpOpen } from "./help";
 import { openMenu } from "./menu";
@@ -29,7 +29,7 @@ export function Header() {
     );
 }
 
-/** Opens a file; where a server offers the page, what that server has begun and settled, too. */
+/** Opens a file, or what the server has begun and settled that offers the page. */
 function Open() {
     const input = useRef<HTMLInputElement>(null);
     const chosen = (event: Event) => {
@@ -41,18 +41,18 @@ function Open() {
     const choose = () => input.current?.click();
     const offer = (anchor: HTMLElement) => {
         const extras = [
-            { label: "This server's leases", act: () => void openServed() },
             { label: "A file…", act: choose },
+            { label: "This server's leases", act: () => void openServed() },
         ];
-        openMenu({ title: "Open", about: "A saved run, or a live server's log.", groups: [], extras, anchor });
+        openMenu({ title: "Open", about: "A saved run, a live server's log, or what the server holds that offers this page.", groups: [], extras, anchor });
     };
     return (
         <>
             <button
                 type="button"
-                aria-haspopup={isServed.value ? "menu" : undefined}
+                aria-haspopup="menu"
                 title="Open a saved run, or a live server's log"
-                onClick={(event) => (isServed.value ? offer(event.currentTarget) : choose())}
+                onClick={(event) => offer(event.currentTarget)}
             >
                 Open…
             </button>

@@ -1,5 +1,5 @@
 // Somebody who has read nothing: every next thing is what the page itself has just offered.
-import type { Page } from "playwright-core";
+import type { Locator, Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 
 import { CLIPBOARD, copiedLink, keepPicture, PHONE, playToEnd, position, quietStage, shown, table } from "./page";
@@ -68,7 +68,9 @@ describe("a newcomer who turns off elsewhere", () => {
         await page.getByRole("switch", { name: "Settled leases are remembered" }).click();
         await playToEnd(page, "50");
         await page.getByText("Nothing broke this time without the rule “settled leases are remembered”.").filter({ visible: true }).waitFor();
-        await page.getByRole("button", { name: "Find a run in which something does" }).click();
+        await page.getByText("lost at event 37, before the service knew of it").waitFor();
+        await page.getByText("after a lost answer, not after a lost request").waitFor();
+        await page.getByRole("button", { name: "Find a run in which something breaks without" }).click();
         await page.getByRole("heading", { name: "Without the rule “settled leases are remembered”" }).waitFor({ timeout: 60_000 });
         await playToEnd(page, "50");
         await page.getByRole("heading", { name: "A promise is broken" }).waitFor();
@@ -88,3 +90,46 @@ describe("a newcomer who turns off elsewhere", () => {
         await page.context().close();
     });
 });
+
+/** What a colleague sees of a link before doing anything. */
+describe.each([
+    ["laptop", {}],
+    ["phone", { viewport: PHONE, hasTouch: true }],
+] as const)("a colleague at a %s", (name, options) => {
+    test("sees at once what broke, wherever the link leads, and goes there", async () => {
+        const page = await stage.page("#scenario=2b&off=replay_keys&at=2", options);
+        await keepPicture(page, `colleague-${name}-broken`);
+        await expectInSight(page.locator(".verdict").getByText("A promise is broken at event 11: a save is refused because of the lease that its own first try has begun"));
+        await page.getByText("Played without the rule “repeated calls are recognised”").waitFor();
+        if (name === "laptop") expect(await page.locator('[data-rule="replay_keys"]').isChecked()).toBe(false);
+        await page.getByRole("button", { name: "Go there, and see why" }).click();
+        expect(await position(page)).toEqual({ at: 11, of: 12 });
+        await page.getByText("The second try must be known as the same call").filter({ visible: true }).waitFor();
+        await page.context().close();
+    });
+
+    test("sees at once that nothing broke after a commit was dropped, and why", async () => {
+        const sender = await stage.page("", { ...options, ...CLIPBOARD });
+        await play3b(sender, name === "phone");
+        await dropCommit(sender);
+        await playToEnd(sender, "50");
+        const page = await stage.page(new URL(await copiedLink(sender)).hash, options);
+        await keepPicture(page, `colleague-${name}-held`);
+        await expectInSight(page.locator(".verdict").getByText("Nothing broke. The commit of lease #2 was lost at event 37"));
+        await page.getByText("After the scenario's 25 events it goes on: a user of cell 1 asks worker 0 to create alice; at event 37 the network loses").waitFor();
+        await page.getByRole("button", { name: "Lose the answer in place of the request, and see the difference" }).filter({ visible: true }).click();
+        await page.getByText("that is why settled leases are remembered").filter({ visible: true }).waitFor();
+        await Promise.all([sender.context().close(), page.context().close()]);
+    });
+});
+
+/** Nothing covers it, and it is within the window. */
+async function expectInSight(what: Locator): Promise<void> {
+    await what.waitFor();
+    const isOnTop = await what.evaluate((element) => {
+        const { left, top, width, height } = element.getBoundingClientRect();
+        const found = document.elementFromPoint(left + width / 2, top + height / 2);
+        return found !== null && (element.contains(found) || found.contains(element));
+    });
+    expect(isOnTop).toBe(true);
+}

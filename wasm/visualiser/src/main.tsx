@@ -9,11 +9,13 @@ import { session } from "./session/app";
 import { startPlaying } from "./session/playing";
 
 import { App } from "./ui/app";
+import { showTab } from "./ui/places";
 
 takeUpAddress();
 await openAddress(session);
 startPlaying(session);
 keepAddress(session);
+showTab(session);
 const root = document.getElementById("app");
 if (root) render(<App />, root);
 performance.mark("interactive");

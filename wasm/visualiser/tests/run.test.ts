@@ -9,7 +9,7 @@ import { placeLanes } from "../src/model/lanes";
 import type { Happening, MessageView } from "../src/model/protocol";
 import { aboutEnvelope, askedInVain } from "../src/model/tries";
 import { explain } from "../src/model/why";
-import { duration, leaseNumber, readable, RULE_NAMES, stateName, WHY_RULE, WITHOUT_RULE } from "../src/model/words";
+import { duration, leaseNumber, NEEDED_WHEN, readable, RULE_NAMES, stateName, wholeNumber, WHY_RULE, WITHOUT_RULE } from "../src/model/words";
 
 function open(id: string): Simulation {
     const scenario = scenarios().find((one) => one.id === id);
@@ -149,8 +149,14 @@ describe("words", () => {
             expect(RULE_NAMES[rule]).toBeTruthy();
             expect(WITHOUT_RULE[rule]).toBeTruthy();
             expect(WHY_RULE[rule]).toBeTruthy();
+            expect(NEEDED_WHEN[rule]).toBeTruthy();
             expect(ruleWorld(rule).depth).toBeGreaterThan(0);
         }
+    });
+
+    test("are numbers where they say a whole one within the bounds", () => {
+        expect(["1", "8", " 3 ", "1e0"].map((text) => wholeNumber(text, 1, 8))).toEqual([1, 8, 3, 1]);
+        expect(["", " ", "0", "9", "1.5", "-1", "many", "9007199254740993"].map((text) => wholeNumber(text, 1, 8))).toEqual(Array(8).fill(undefined));
     });
 
     test("are short for spans of time, states and leases", () => {

@@ -1,6 +1,6 @@
 // What to try next, for people who see the page for the first time.
 import { kindOf } from "./happening";
-import type { Happening, MessageView, View } from "./protocol";
+import type { Entry, Happening, MessageView, View } from "./protocol";
 
 /** What the page is about, in as many words as somebody reads before pressing play. */
 export const BEGINNING =
@@ -16,6 +16,16 @@ export function aboutEnvelope(messages: readonly MessageView[]): string | undefi
 export function askedInVain(events: readonly Happening[], view: View): Happening | undefined {
     return [...events].reverse().find((event) => kindOf(event) === "save" && isInVain(event, view));
 }
+
+/** Where a request to settle a lease was lost last, whose answer might as well have been lost. */
+export function lostRequest(entries: readonly Entry[]): number | undefined {
+    const sent = new Map(entries.flatMap((entry) => entry.sent.map((arrow) => [arrow.id, arrow.says])));
+    const lost = entries.filter((entry) => kindOf(entry.event) === "drop" && entry.lost.some((id) => SETTLES.includes(sent.get(id) ?? "")));
+    return lost.at(-1)?.position;
+}
+
+/** What the requests say that settle a lease. */
+export const SETTLES = ["commit", "roll back"];
 
 const IN_VAIN: readonly unknown[] = ["unknown", "unavailable", "too_late"];
 

@@ -25,6 +25,12 @@ function round(value: number): string {
     return String(Number(value.toFixed(value < 10 ? 1 : 0)));
 }
 
+/** The whole number that a person has typed; undefined where it is none within the bounds. */
+export function wholeNumber(text: string, min: number, max: number): number | undefined {
+    const number = Number(text);
+    return text.trim() !== "" && Number.isSafeInteger(number) && number >= min && number <= max ? number : undefined;
+}
+
 /** A process, within its cell. */
 export function processName(process: Process): string {
     const { kind, number } = processOf(process);
@@ -145,6 +151,17 @@ export const WHY_RULE: Record<Rule, string> = {
     local_fence: "Reconciliation gives up a lease that nobody finished. A COMMIT that comes after that would leave a row without its claim, so the database refuses it.",
     skip_recent_rows: "A row that has just been changed may still be under a lease. Whoever corrects its claim now corrects what is not finished.",
     skip_recent_claims: "Verification may read a copy that lags behind. A claim that was just made has its row, though the copy does not show it yet.",
+};
+
+/** When a rule is needed, for people who have seen nothing break without it. */
+export const NEEDED_WHEN: Record<Rule, string> = {
+    lease_exclusivity: "The rule is needed when two saves want one name at the same time.",
+    ownership: "The rule is needed when a cell asks to free a name that another cell owns.",
+    settled_lease_memory: "The memory is needed when somebody asks about a lease that is settled already: after a lost answer, not after a lost request.",
+    replay_keys: "The rule is needed when the answer to a begin is lost, and the begin is tried again.",
+    local_fence: "The rule is needed when a COMMIT comes after reconciliation has given its lease up.",
+    skip_recent_rows: "The rule is needed when verification meets a row that is just being changed.",
+    skip_recent_claims: "The rule is needed when verification reads a copy that lags behind the claims.",
 };
 
 /** The fault rates, in words. */

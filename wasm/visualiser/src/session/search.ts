@@ -10,7 +10,7 @@ export type SearchState =
     | { kind: "running"; rule: Rule; progress: Progress | undefined }
     | { kind: "found"; rule: Rule; violation: string; trace: string; progress: Progress }
     | { kind: "none"; rule: Rule; progress: Progress }
-    | { kind: "failed"; text: string };
+    | { kind: "failed"; rule: Rule; text: string };
 
 /** A search for a violation. */
 export class Search {
@@ -24,7 +24,7 @@ export class Search {
         this.ask({ kind: "search", rule, isOff }, (told) => {
             if (told.kind === "progress") this.state.value = { kind: "running", rule, progress: told.progress };
             else if (told.kind === "none") this.end({ kind: "none", rule, progress: told.progress });
-            else if (told.kind === "failed") this.end(told);
+            else if (told.kind === "failed") this.end({ ...told, rule });
             else if (told.kind === "found") {
                 this.end({ ...told, rule });
                 found(told.trace);
@@ -33,18 +33,19 @@ export class Search {
     }
 
     /** Takes out of a run what its violation does not need; undefined where nothing is violated. */
-    shorten(trace: string, done: (trace: string | undefined) => void): void {
+    shorten(trace: string, done: (trace: string | undefined) => void, failed: (text: string) => void): void {
         this.cancel();
         this.ask({ kind: "shorten", trace }, (told) => {
-            this.end(told.kind === "failed" ? told : { kind: "idle" });
+            this.end({ kind: "idle" });
             if (told.kind === "shortened") done(told.trace);
+            if (told.kind === "failed") failed(told.text);
         });
     }
 
     private ask(request: SearchRequest, told: (message: SearchMessage) => void): void {
         const worker = new Worker(new URL("./explorer.worker.ts", import.meta.url), { type: "module" });
         this.worker = worker;
-        worker.onerror = (event) => this.end({ kind: "failed", text: event.message || "the search could not be started" });
+        worker.onerror = (event) => told({ kind: "failed", text: event.message || "the search could not be started" });
         worker.onmessage = ({ data }: MessageEvent<SearchMessage>) => {
             if (data.kind === "ready") worker.postMessage(request);
             else told(data);

@@ -8,6 +8,7 @@ import { Autopilot } from "../model/autopilot";
 import { about } from "../model/happening";
 import { DEFAULT_VIEW, type LinkState } from "../model/link";
 import type { Happening, MessageId, Rule, Scenario, Settings, Timeline, View } from "../model/protocol";
+import { verdictOf, type Verdict } from "../model/outcome";
 import { bendsOf, type Origin } from "../model/run";
 import { FIRST, scenarioOf } from "../model/scenarios";
 import { openedBy, openedFile, replay } from "./opening";
@@ -16,6 +17,9 @@ import { openedBy, openedFile, replay } from "./opening";
 export const SPEEDS = [0.5, 1, 2, 5, 10, 50, 200, 1000];
 
 export const RULES = rules();
+
+/** A longer run is not looked through for what became of it. */
+const LOOKED_THROUGH = 1500;
 
 /** What a person is told, in passing. */
 export interface Notice {
@@ -64,6 +68,13 @@ export class Session {
         this.revision.value;
         return this.timeline.value?.marks() ?? { faults: [] };
     });
+    /** How the run ends; none where nobody has changed anything, or it is too long to be looked through. */
+    readonly verdict = computed<Verdict | undefined>(() => {
+        this.revision.value;
+        const simulation = this.simulation.value;
+        const isChanged = this.isBent.value || this.rulesOff.value.length > 0 || this.origin.value.kind === "trace";
+        return simulation && isChanged ? this.judge(simulation) : undefined;
+    });
     readonly atEnd = computed(() => this.position.value >= this.length.value);
 
     /** Called with what was open before, when another run has been opened in its place. */
@@ -74,6 +85,20 @@ export class Session {
     private autopilot = new Autopilot();
     /** The request for which playing stops, so that something can be done to it. */
     private awaited: string | undefined;
+
+    /** What broke, or, where chance does not go on playing, why nothing did. */
+    private judge(simulation: Simulation): Verdict | undefined {
+        const { violation } = this.marks.value;
+        const isFree = this.origin.value.kind === "free";
+        const isLong = simulation.length > LOOKED_THROUGH;
+        if ((isFree || isLong) && violation === undefined) return undefined;
+        const entries = isLong && violation !== undefined ? simulation.entries(violation, violation + 1) : simulation.entries(0, simulation.length);
+        const position = simulation.position;
+        simulation.seek(simulation.length);
+        const ended = { entries, view: simulation.view(), rulesOff: this.rulesOff.value, isOpen: this.canGoOn() };
+        simulation.seek(position);
+        return verdictOf(ended);
+    }
 
     /** Opens a scenario at its start. */
     openScenario(id: string): void {
@@ -264,10 +289,9 @@ export class Session {
         this.awaited = "commit";
     }
 
-    /** Takes the loss of a request back: it arrives, and its answer is lost. */
-    loseAnswerInstead(): void {
+    /** Takes the loss of a request back, the last event's or another's: it arrives, and its answer is lost. */
+    loseAnswerInstead(before = this.position.peek() - 1): void {
         const simulation = this.simulation.peek();
-        const before = this.position.peek() - 1;
         const message = simulation && about(simulation.entries(before, before + 1)[0]?.event ?? "forget").message;
         if (message === undefined) return;
         this.seek(before);

@@ -1,7 +1,7 @@
 import { computed } from "@preact/signals";
 
 import type { Arrow, Rule } from "../model/protocol";
-import { aboutEnvelope, askedInVain, BEGINNING } from "../model/tries";
+import { aboutEnvelope, askedInVain, BEGINNING, lostRequest } from "../model/tries";
 import { explain } from "../model/why";
 import { RULE_NAMES, WHY_RULE, WITHOUT_RULE } from "../model/words";
 import { session } from "../session/app";
@@ -24,6 +24,7 @@ const inVain = computed(() => {
     const view = reading.value.view;
     return isEnd.value && view && session.scenario.value && !session.canGoOn() ? askedInVain(session.events(), view) : undefined;
 });
+const lost = computed(() => (isEnd.value && session.verdict.value?.kind === "held" ? lostRequest(session.timeline.value?.entries(0, session.length.value) ?? []) : undefined));
 const isBeginning = computed(() => reading.value.position === 0 && isResting.value && session.scenario.value !== undefined);
 
 /** Whether there is anything to say. */
@@ -88,11 +89,17 @@ function AtEnd() {
                     </button>
                 </p>
             )}
+            {isCalm && lost.value !== undefined && (
+                <p class="what-if">
+                    <button type="button" class="link" onClick={() => session.loseAnswerInstead(lost.value)}>
+                        Lose the answer in place of the request, and see the difference
+                    </button>
+                </p>
+            )}
             {off.map((rule) => (
                 <p class="what-if" key={rule}>
-                    <span>Nothing broke this time without the rule “{RULE_NAMES[rule].toLowerCase()}”.</span>{" "}
                     <button type="button" class="link" onClick={() => findViolation(rule, true)}>
-                        Find a run in which something does
+                        Find a run in which something breaks without “{RULE_NAMES[rule].toLowerCase()}”
                     </button>
                 </p>
             ))}

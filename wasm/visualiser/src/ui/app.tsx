@@ -1,7 +1,5 @@
 import { useEffect } from "preact/hooks";
 
-import { session } from "../session/app";
-import { openServed } from "../session/served";
 import { openDropped } from "./files";
 import { Header } from "./header";
 import { Help, isHelpOpen } from "./help";
@@ -14,6 +12,7 @@ import { type Pane, pane } from "./places";
 import { Sidebar } from "./sidebar";
 import { State } from "./state";
 import { Transport } from "./transport";
+import { Watch } from "./watch";
 
 const PANES: [Pane, string][] = [
     ["choose", "Choose"],
@@ -69,45 +68,4 @@ function Side() {
             <State />
         </aside>
     );
-}
-
-function Watch() {
-    const { title, watch } = headline();
-    return (
-        <div class="watch">
-            <h2>{title}</h2>
-            <p>{watch}</p>
-            {session.recording.value && session.isOfServer.value && (
-                <button type="button" onClick={() => void openServed()}>
-                    Refresh
-                </button>
-            )}
-        </div>
-    );
-}
-
-/** A moment of a log, to the second. */
-function moment(timestamp: string): string {
-    return timestamp.replace("T", " ").replace(/\.\d+Z$/, " UTC");
-}
-
-function headline(): { title: string; watch: string } {
-    const origin = session.origin.value;
-    const recording = session.recording.value;
-    if (recording) {
-        const rest = recording.ignored > 0 ? ` ${recording.ignored} other lines are left out.` : "";
-        const times = recording.length === 1 ? "once" : `${recording.length} times`;
-        return {
-            title: session.isOfServer.value ? "This server's leases" : "A live server's log",
-            watch: `Leases were begun or settled ${times}, from ${moment(recording.startedAt)} on.${rest} Nothing is known of what went on within a cell.`,
-        };
-    }
-    const scenario = session.scenario.value;
-    if (scenario) return { title: scenario.title + (session.isBent.value ? ", changed" : ""), watch: scenario.watch };
-    if (origin.kind === "free") {
-        return { title: `Free play, seed ${origin.settings.seed}`, watch: "Chance decides what happens next. Play, stop anywhere, and meddle." };
-    }
-    const violation = session.marks.value.violation;
-    const found = violation === undefined ? "" : ` A promise is broken by event ${violation + 1}: play it to see how it comes to that.`;
-    return { title: origin.kind === "trace" ? origin.title : "", watch: `A recorded run. Step through it, or bend it at any place.${found}` };
 }

@@ -44,13 +44,16 @@ function shorten(): void {
     if (trace === undefined) return;
     const before = session.length.peek();
     session.tell("looking for what the violation does not need…", false);
-    search.shorten(trace, (shorter) => {
-        if (shorter === undefined) return session.tell("nothing is violated in this run any more", false);
-        session.attempt(() => {
-            session.openTrace(shorter, "The same violation, shortened");
-            session.seek(session.length.peek());
-            session.tell(`of ${before} events ${session.length.peek()} are needed`, false);
-        });
+    const failed = (text: string) => session.tell(`the run could not be shortened: ${text}`, true);
+    search.shorten(trace, (shorter) => showShorter(shorter, before), failed);
+}
+
+function showShorter(shorter: string | undefined, before: number): void {
+    if (shorter === undefined) return session.tell("nothing is violated in this run any more", false);
+    session.attempt(() => {
+        session.openTrace(shorter, "The same violation, shortened");
+        session.seek(session.length.peek());
+        session.tell(`of ${before} events ${session.length.peek()} are needed`, false);
     });
 }
 

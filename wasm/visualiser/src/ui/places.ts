@@ -1,5 +1,7 @@
 import { signal } from "@preact/signals";
 
+import type { Session } from "../session/session";
+
 /** On a phone one of these is in sight at a time. */
 export type Pane = "run" | "state" | "choose";
 export const pane = signal<Pane>("run");
@@ -7,3 +9,9 @@ export const pane = signal<Pane>("run");
 /** What the choices show. */
 export type Tab = "scenarios" | "free" | "rules";
 export const tab = signal<Tab>("scenarios");
+
+/** Shows the choices that a run was made by: whoever opens a link sees which rule is off. */
+export function showTab(session: Session): void {
+    if (session.rulesOff.peek().length > 0) tab.value = "rules";
+    else if (session.origin.peek().kind === "free") tab.value = "free";
+}

@@ -1,3 +1,5 @@
+import { useLayoutEffect, useRef } from "preact/hooks";
+
 import { SCENARIOS } from "../model/scenarios";
 import { readable, RULE_NAMES } from "../model/words";
 import { search, session } from "../session/app";
@@ -73,6 +75,8 @@ function Scenarios() {
 
 function Rules() {
     const isRecording = session.recording.value !== undefined;
+    const state = search.state.value;
+    const searched = state.kind === "idle" ? undefined : state.rule;
     return (
         <div class="rules">
             <p>Switch a rule off: the same events happen again without it, as far as they can.</p>
@@ -94,18 +98,21 @@ function Rules() {
                     <button type="button" class="link" data-search={rule} onClick={() => findViolation(rule, true)}>
                         Find a violation without it
                     </button>
+                    {searched === rule && <SearchState />}
                 </div>
             ))}
-            <SearchState />
         </div>
     );
 }
 
+/** How the search stands, below the rule that it is about. */
 function SearchState() {
+    const box = useRef<HTMLDivElement>(null);
     const state = search.state.value;
+    useLayoutEffect(() => box.current?.scrollIntoView({ block: "nearest" }), [state.kind]);
     if (state.kind === "idle") return null;
     return (
-        <div class="search" role="status" aria-live="polite" data-search-state={state.kind}>
+        <div class="search" ref={box} role="status" aria-live="polite" data-search-state={state.kind}>
             {state.kind === "running" && (
                 <>
                     <p>

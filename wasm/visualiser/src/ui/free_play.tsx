@@ -1,7 +1,8 @@
-import { signal } from "@preact/signals";
+import { signal, useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 
 import type { Mode, Rates, Settings } from "../model/protocol";
-import { RATE_NAMES } from "../model/words";
+import { RATE_NAMES, wholeNumber } from "../model/words";
 import { session } from "../session/app";
 import { Simulation } from "leasehold/simulation";
 
@@ -31,7 +32,12 @@ function set(change: Partial<Settings>): void {
     draft.value = { ...draft.value, ...change };
 }
 
-function start(events: number): void {
+/** Number fields as a person has left them, where they say no number that is allowed. */
+const wrong = signal<ReadonlySet<string>>(new Set());
+
+/** Plays the world that the fields say; where one says none, what is open stays, and that field has the focus. */
+function start(form: HTMLFormElement | null, events: number): void {
+    if (wrong.peek().size > 0) return form?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
     session.attempt(() => {
         session.openFree({ ...draft.value, rules_off: session.rulesOff.peek() });
         if (events > 0) session.playMany(events);
@@ -46,9 +52,10 @@ export function FreePlay() {
     return (
         <form
             class="free"
+            noValidate
             onSubmit={(event) => {
                 event.preventDefault();
-                start(0);
+                start(event.currentTarget, 0);
             }}
         >
             <p>Chance decides what happens next. The same seed gives the same run, everywhere.</p>
@@ -71,7 +78,7 @@ export function FreePlay() {
                 <button type="submit" class="primary">
                     Play this world
                 </button>
-                <button type="button" onClick={() => start(MANY)}>
+                <button type="button" onClick={(event) => start(event.currentTarget.form, MANY)}>
                     {MANY.toLocaleString("en")} events at once
                 </button>
             </div>
@@ -114,11 +121,40 @@ interface FieldProps {
     set: (value: number) => void;
 }
 
+/** A number. What is not allowed is marked and said, and changes nothing. */
 function Field({ label, value, min, max, set }: FieldProps) {
+    const typed = useSignal<string | undefined>(undefined);
+    const text = typed.value ?? String(value);
+    const isWrong = wholeNumber(text, min, max) === undefined;
+    const note = `allowed-${label.replaceAll(" ", "-")}`;
+    const change = (now: string) => {
+        const number = wholeNumber(now, min, max);
+        typed.value = number === undefined ? now : undefined;
+        const others = [...wrong.peek()].filter((one) => one !== label);
+        wrong.value = new Set(number === undefined ? [...others, label] : others);
+        if (number !== undefined) set(number);
+    };
+    // Fields that are gone, with their tab, say nothing any more.
+    useEffect(() => () => void (wrong.value = new Set([...wrong.peek()].filter((one) => one !== label))), [label]);
     return (
-        <label class="field">
-            <span>{label}</span>
-            <input type="number" value={value} min={min} max={max} required onChange={(event) => set(Number(event.currentTarget.value))} />
-        </label>
+        <div class="number-field">
+            <label class="field">
+                <span>{label}</span>
+                <input
+                    type="number"
+                    value={text}
+                    min={min}
+                    max={max}
+                    aria-invalid={isWrong}
+                    aria-describedby={isWrong ? note : undefined}
+                    onInput={(event) => change(event.currentTarget.value)}
+                />
+            </label>
+            {isWrong && (
+                <small class="wrong" id={note} role="alert">
+                    say a whole number from {min} to {max}
+                </small>
+            )}
+        </div>
     );
 }

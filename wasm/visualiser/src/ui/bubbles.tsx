@@ -1,6 +1,8 @@
+import { useLayoutEffect, useRef } from "preact/hooks";
+
 import { messageActions } from "../model/actions";
 import { isUnderWay, lineOf, pointAt } from "../model/geometry";
-import type { Arrow, MessageView } from "../model/protocol";
+import type { Arrow, MessageId, MessageView } from "../model/protocol";
 import { processName } from "../model/words";
 import { session } from "../session/app";
 import { lanesLeft, layout, rowHeight } from "./lanes";
@@ -18,13 +20,27 @@ interface Bubble {
 export function Bubbles() {
     const position = session.position.value;
     const top = position * rowHeight.value;
+    const bubbles = placed(position);
+    const focused = useRef<MessageId | undefined>(undefined);
+    useLayoutEffect(() => {
+        if (focused.current === undefined || bubbles.some(({ message }) => message.id === focused.current)) return;
+        focused.current = undefined;
+        if (document.activeElement === document.body) successor(position)?.focus({ preventScroll: true });
+    });
     return (
         <>
-            {placed(position).map(({ message, x }) => (
-                <BubbleButton key={message.id} message={message} x={x + lanesLeft.value} y={top} />
+            {bubbles.map(({ message, x }) => (
+                <BubbleButton key={message.id} message={message} x={x + lanesLeft.value} y={top} focused={focused} />
             ))}
         </>
     );
+}
+
+/** What has the focus after a message that had it is gone: what was sent in its place, any other message, or the lanes. */
+function successor(position: number): HTMLElement | null {
+    const [sent] = session.simulation.peek()?.entries(Math.max(0, position - 1), position)[0]?.sent ?? [];
+    const next = sent && document.querySelector<HTMLElement>(`.bubble[data-id="${sent.id}"]`);
+    return next ?? document.querySelector<HTMLElement>(".bubble") ?? document.querySelector<HTMLElement>(".lanes");
 }
 
 function placed(position: number): Bubble[] {
@@ -53,7 +69,15 @@ function nameOf(message: MessageView): string {
     return message.is_answer ? `answer to ${caller}` : `request of ${caller}`;
 }
 
-function BubbleButton({ message, x, y }: { message: MessageView; x: number; y: number }) {
+interface BubbleProps {
+    message: MessageView;
+    x: number;
+    y: number;
+    /** Which message has the focus. */
+    focused: { current: MessageId | undefined };
+}
+
+function BubbleButton({ message, x, y, focused }: BubbleProps) {
     const name = nameOf(message);
     return (
         <button
@@ -64,6 +88,12 @@ function BubbleButton({ message, x, y }: { message: MessageView; x: number; y: n
             aria-label={`${name}, under way: ${message.says}. Choose what happens to it`}
             title={`${name}: ${message.says}`}
             data-message={message.says}
+            data-id={message.id}
+            onFocus={() => (focused.current = message.id)}
+            onBlur={(event) => {
+                // Also said of a message that is gone, which leaves the focus to its successor; and of one whose menu opens.
+                if (event.relatedTarget !== null && !isInMenu(event.relatedTarget)) focused.current = undefined;
+            }}
             onClick={(event) => open(message, event.currentTarget)}
         >
             <svg viewBox="0 0 20 14" width="20" height="14" aria-hidden="true">
@@ -72,6 +102,10 @@ function BubbleButton({ message, x, y }: { message: MessageView; x: number; y: n
             </svg>
         </button>
     );
+}
+
+function isInMenu(target: EventTarget): boolean {
+    return target instanceof Element && target.closest(".menu") !== null;
 }
 
 function open(message: MessageView, anchor: HTMLElement): void {

@@ -110,13 +110,28 @@ function move(event: KeyboardEvent): void {
     }
 }
 
-/** Beside the anchor, within the window. */
+/** Room around a menu. */
+const MARGIN = 8;
+
+/** Beside the anchor, above or below it, where there is more room; neither over the buttons of playing nor, if it fits, over what is said of the run. */
 function place(box: HTMLElement, anchor: HTMLElement): void {
     const at = anchor.getBoundingClientRect();
-    const { offsetWidth: width, offsetHeight: height } = box;
-    const left = Math.max(8, Math.min(at.left, innerWidth - width - 8));
-    const below = at.bottom + 6;
-    const top = below + height > innerHeight - 8 ? Math.max(8, at.top - height - 6) : below;
-    box.style.left = `${left}px`;
-    box.style.top = `${top}px`;
+    const floor = Math.min(topOf(".transport"), innerHeight);
+    const lowest = [Math.min(topOf(".aside"), floor), floor].find((low) => fits(box, at, low)) ?? floor;
+    const [above, below] = [at.top - 2 * MARGIN, lowest - at.bottom - 2 * MARGIN];
+    const isBelow = box.offsetHeight <= below || below >= above;
+    box.style.maxHeight = `${Math.max(above, below)}px`;
+    const top = isBelow ? at.bottom + MARGIN : at.top - MARGIN - box.offsetHeight;
+    box.style.left = `${Math.max(MARGIN, Math.min(at.left, innerWidth - box.offsetWidth - MARGIN))}px`;
+    box.style.top = `${Math.max(MARGIN, top)}px`;
+}
+
+function fits(box: HTMLElement, at: DOMRect, lowest: number): boolean {
+    return box.offsetHeight <= Math.max(at.top, lowest - at.bottom) - 2 * MARGIN;
+}
+
+/** Where something begins that is on the screen; below everything where it is not. */
+function topOf(selector: string): number {
+    const box = document.querySelector(selector)?.getBoundingClientRect();
+    return box && box.height > 0 ? box.top : Number.POSITIVE_INFINITY;
 }

@@ -182,7 +182,97 @@ describe("files and links", () => {
     });
 });
 
+describe("a field that says no number that is allowed", () => {
+    test.each([
+        ["seed", "", "from 0 to 9007199254740991"],
+        ["seed", "-1", "from 0 to 9007199254740991"],
+        ["cells", "99", "from 1 to 8"],
+        ["names to claim", "1.5", "from 1 to 32"],
+    ])("%s “%s” is marked, and what is open stays", async (label, text, words) => {
+        const page = await stage.page("#scenario=3b&at=4");
+        await page.getByRole("tab", { name: "Free play" }).click();
+        const field = page.getByLabel(label, { exact: true });
+        await field.fill(text);
+        await page.getByRole("alert").getByText(`say a whole number ${words}`).waitFor();
+        for (const name of ["Play this world", "10,000 events at once"]) {
+            await page.getByRole("button", { name }).click();
+            expect(await field.evaluate((one) => [one === document.activeElement, one.getAttribute("aria-invalid")])).toEqual([true, "true"]);
+            expect(await position(page)).toEqual({ at: 4, of: 25 });
+        }
+        await field.fill("2");
+        await page.getByRole("alert").waitFor({ state: "detached" });
+        await page.getByRole("button", { name: "10,000 events at once" }).click();
+        await reach(page, 10_000);
+        await page.context().close();
+    });
+});
+
+describe("a page that no claims server offers", () => {
+    test("asks for nothing by itself, and says why there are no leases when it is asked", async () => {
+        const asked: string[] = [];
+        const page = await stage.page();
+        page.on("request", (request) => asked.push(new URL(request.url()).pathname));
+        await page.reload();
+        await page.locator(".transport").waitFor();
+        expect(asked.filter((path) => path.endsWith("/audit"))).toEqual([]);
+        await page.getByRole("button", { name: "Open…", exact: true }).click();
+        await page.getByRole("menuitem", { name: "This server's leases" }).click();
+        await page.getByRole("alert").getByText("this page does not come from a claims server").waitFor();
+        expect(asked.filter((path) => path.endsWith("/audit"))).toHaveLength(1);
+        await page.context().close();
+    });
+});
+
+describe("a finger", () => {
+    test.each([["Run"], ["State"], ["Choose"], ["Free play"], ["Rules"]])("hits everything on a phone: %s", async (where) => {
+        const page = await stage.page("#scenario=3b&at=21", { viewport: PHONE, hasTouch: true });
+        const isPane = ["Run", "State", "Choose"].includes(where);
+        await page.getByRole("button", { name: isPane ? where : "Choose", exact: true }).click();
+        if (!isPane) await page.getByRole("tab", { name: where }).click();
+        const small = await page.locator("button, select, summary, input:not([hidden])").evaluateAll((all) =>
+            all.flatMap((one) => {
+                // What belongs to a label is hit by it.
+                const { width, height } = (one.closest("label") ?? one).getBoundingClientRect();
+                return width > 0 && (width < 24 || height < 24) ? [`${one.outerHTML.slice(0, 90)} ${width}×${height}`] : [];
+            }),
+        );
+        expect(small).toEqual([]);
+        const heights = await page.locator(".transport button, .transport input, .transport select, .tools button").evaluateAll((all) => all.map((one) => one.getBoundingClientRect().height));
+        expect(Math.min(...heights)).toBeGreaterThanOrEqual(44);
+        await page.context().close();
+    });
+
+    test("opens a message's menu, which covers neither the hint nor the buttons of playing", async () => {
+        const page = await stage.page("#scenario=3b&at=21", { viewport: PHONE, hasTouch: true });
+        await page.locator('.bubble[data-message="roll back"]').click();
+        const menu = await page.getByRole("menu").boundingBox();
+        for (const other of [".aside", ".transport", '.bubble[data-message="roll back"]']) {
+            const box = await page.locator(other).boundingBox();
+            const isApart = menu && box && (menu.y + menu.height <= box.y || box.y + box.height <= menu.y);
+            expect([other, isApart]).toEqual([other, true]);
+        }
+        await keepPicture(page, "phone-menu");
+        await page.context().close();
+    });
+});
+
 describe("without a mouse", () => {
+    test.each([
+        ["Drop it", "lanes"],
+        ["Duplicate it", "bubble"],
+        ["Deliver it", "bubble answer"],
+    ])("the focus stays with a message, or what comes of it: %s", async (choice, where) => {
+        const page = await stage.page("#scenario=3b&at=21");
+        await page.locator(".bubble").focus();
+        await page.keyboard.press("Enter");
+        while ((await page.evaluate(() => document.activeElement?.textContent))?.startsWith(choice) === false) await page.keyboard.press("ArrowDown");
+        await page.keyboard.press("Enter");
+        await reach(page, 22);
+        const focused = () => page.evaluate(() => document.activeElement?.className ?? "");
+        await expect.poll(focused).toBe(where);
+        await page.context().close();
+    });
+
     test("a fault's slider takes the keys itself", async () => {
         const page = await stage.page("#scenario=happy-path&at=5");
         await reach(page, 5);

@@ -15,6 +15,8 @@ const PLACES: [string, string, object, string?][] = [
     ["a scenario", "#scenario=concurrent-creation&at=12", {}],
     ["a scenario in the dark", "#scenario=2b&at=7", { colorScheme: "dark" }],
     ["a broken promise", "#scenario=2b&off=replay_keys&at=10", {}],
+    ["what did not break", "#scenario=3b&off=ownership&at=3", { colorScheme: "dark" }],
+    ["a link that leads nowhere", "#scenario=9z", { viewport: PHONE }],
     ["a phone", "#scenario=3b&at=12", { viewport: PHONE }],
 ];
 

@@ -273,6 +273,15 @@ describe("without a mouse", () => {
         await page.context().close();
     });
 
+    test("the focus goes on with playing from an advice that was taken", async () => {
+        const page = await stage.page("#scenario=2b&off=replay_keys&at=2");
+        await page.getByRole("button", { name: "Go there, and see why" }).focus();
+        await page.keyboard.press("Enter");
+        await reach(page, 11);
+        await expect.poll(() => page.evaluate(() => document.activeElement?.getAttribute("aria-label"))).toBe("Play");
+        await page.context().close();
+    });
+
     test("a fault's slider takes the keys itself", async () => {
         const page = await stage.page("#scenario=happy-path&at=5");
         await reach(page, 5);

@@ -3,7 +3,7 @@ import { useEffect } from "preact/hooks";
 import { openDropped } from "./files";
 import { Header } from "./header";
 import { Help, isHelpOpen } from "./help";
-import { onKey } from "./keys";
+import { keepFocus, onKey } from "./keys";
 import { Lanes } from "./lanes";
 import { MenuLayer } from "./menu";
 import { LiveRegion, NoticeBar, reading } from "./notice";
@@ -25,10 +25,12 @@ export function App() {
     useEffect(() => {
         const overIt = (event: DragEvent) => event.preventDefault();
         addEventListener("keydown", onKey);
+        addEventListener("click", keepFocus);
         addEventListener("dragover", overIt);
         addEventListener("drop", openDropped);
         return () => {
             removeEventListener("keydown", onKey);
+            removeEventListener("click", keepFocus);
             removeEventListener("dragover", overIt);
             removeEventListener("drop", openDropped);
         };

@@ -34,6 +34,16 @@ export function onKey(event: KeyboardEvent): void {
     act();
 }
 
+/** Who has pressed a button that is gone then goes on with that of playing; a menu's has its own way. */
+export function keepFocus(event: MouseEvent): void {
+    const pressed = event.target instanceof Element ? event.target.closest("button:not([role=menuitem], .bubble)") : null;
+    if (pressed === null) return;
+    requestAnimationFrame(() => {
+        if (pressed.isConnected || document.activeElement !== document.body) return;
+        document.querySelector<HTMLElement>(".main-button")?.focus({ preventScroll: true });
+    });
+}
+
 /** Whether what has the focus has a use of its own for a key. */
 function wantsKey(event: KeyboardEvent): boolean {
     const target = event.target;

@@ -166,16 +166,28 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
         return Err(run_optimised()).context("the release build of this command cannot be run");
     }
     let context = Context::new(arguments.load);
-    let mut rows = Vec::new();
-    for name in names {
-        rows.push(measure(name, &context).await?);
-    }
-    if arguments.json {
-        rows.iter().try_for_each(print_json)
-    } else {
+    let tell = |row: &Row| if arguments.json { print_json(row) } else { Ok(()) };
+    let rows = each(names, async |name| measure(name, &context).await, tell).await?;
+    if !arguments.json {
         println!("{}\n{}", row::table(&rows), Machine::here(directory::new()?.path())?);
-        Ok(())
     }
+    Ok(())
+}
+
+/// Measures one after the other, and tells of each as soon as it is measured: all of them take an hour, and one that fails
+/// is to cost none of those before it.
+async fn each(
+    names: Vec<Name>,
+    measure: impl AsyncFn(Name) -> Result<Row>,
+    tell: impl Fn(&Row) -> Result<()>,
+) -> Result<Vec<Row>> {
+    let mut rows = Vec::with_capacity(names.len());
+    for name in names {
+        let row = measure(name).await?;
+        tell(&row)?;
+        rows.push(row);
+    }
+    Ok(rows)
 }
 
 /// Becomes the release build of this very command: the clients share the machine with the servers, so they must be fast
@@ -210,4 +222,34 @@ async fn measure(name: Name, context: &Context) -> Result<Row> {
 fn print_json(row: &Row) -> Result<()> {
     println!("{}", serde_json::to_string(row)?);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::cell::RefCell;
+
+    use super::row::{Better, Heading};
+    use super::*;
+
+    const HEADING: Heading = Heading { name: "rate", unit: "saves/s", better: Better::Higher, target: 1.0 };
+
+    #[tokio::test]
+    async fn a_row_is_told_before_the_next_one_is_measured() {
+        let told = RefCell::new(0);
+        let measure = async |name| match name {
+            Name::SavesVsEtcd => Ok(HEADING.row(2.0, 1.0)),
+            _ => {
+                assert_eq!(*told.borrow(), 1);
+                anyhow::bail!("it can't be measured")
+            }
+        };
+        let tell = |_: &Row| {
+            *told.borrow_mut() += 1;
+            Ok(())
+        };
+        let failed = each(vec![Name::SavesVsEtcd, Name::EngineSaves], measure, tell).await;
+        assert!(failed.is_err() && *told.borrow() == 1);
+    }
 }

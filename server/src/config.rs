@@ -182,7 +182,9 @@ impl Postgres {
         let parsed = parsed.or_else(|| without_options()?.0.parse().ok());
         // Nor is it known where a password with `@` and `/` in it ends.
         let is_clear = |config: &tokio_postgres::Config| config.get_dbname().is_none_or(|name| !name.contains('@'));
-        let Some(config) = parsed.filter(is_clear) else { return "postgres://…".into() };
+        let Some(config) = parsed.filter(is_clear) else {
+            return format!("{}://…", foreign_scheme(&self.url).unwrap_or("postgres"));
+        };
         // In a password whose `@` is not written as `%40` the rest is taken for a host.
         let public = |name: &str| name.rsplit_once('@').map_or(name, |(_, host)| host).to_owned();
         let host = |host: &Host| match host {
@@ -200,6 +202,13 @@ impl Postgres {
         let hosts: Vec<_> = hosts.iter().enumerate().map(|(at, host)| format!("{host}:{}", port(at))).collect();
         format!("postgres://{}/{}", hosts.join(","), config.get_dbname().unwrap_or_default())
     }
+}
+
+/// What a URL begins with, where that is another kind of store.
+pub(crate) fn foreign_scheme(url: &str) -> Option<&str> {
+    let (scheme, _) = url.split_once("://")?;
+    let is_one = !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    (is_one && !matches!(scheme, "postgres" | "postgresql")).then_some(scheme)
 }
 
 impl std::fmt::Debug for Postgres {
@@ -570,7 +579,7 @@ mod tests {
             ("host=db port=5433 user=me password=secret dbname=claims", "postgres://db:5433/claims"),
             ("host=/run/postgresql dbname=claims", "postgres://%2Frun%2Fpostgresql:5432/claims"),
             ("host=a,b port=5433 password='it''s secret'", "postgres://…"),
-            ("mysql://me:secret@db/claims", "postgres://…"),
+            ("mysql://me:secret@db/claims", "mysql://…"),
             ("postgres://me:se@cr/et@db/claims", "postgres://…"),
             ("postgres://me:secret@db/claims?sslmode=verify-full", "postgres://db:5432/claims"),
             ("postgres://me:12?34@db:bad/claims", "postgres://…"),

@@ -84,7 +84,8 @@ impl ServeError {
     /// The process's exit code, of those that [`EXIT_CODES`](crate::client::EXIT_CODES) lists.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::CommandLine(_) | Self::Config(ConfigError::NoDatabase) => USAGE,
+            Self::CommandLine(_) | Self::Config(_) | Self::Tls(_) => USAGE,
+            Self::Store(error) if error.is_of_settings() => USAGE,
             _ => self.code().map_or(1, exit_code_of),
         }
     }

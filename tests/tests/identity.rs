@@ -317,7 +317,7 @@ async fn refuses_to_start(files: &Files, data: &Path, what: &str, named: &str) {
     std::fs::write(files.path("config.toml"), files.config() + DEVELOPMENT_CELLS).unwrap();
     let output = serve(&files.path("config.toml"), data).await;
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(1), "{what}: {stderr}");
+    assert_eq!(output.status.code(), Some(2), "{what}: {stderr}");
     assert_eq!(stdout, "", "{what}");
     let named = files.path(named).display().to_string();
     assert!(stderr.starts_with("error: ") && stderr.contains(&named), "{what}: {stderr}");
@@ -331,7 +331,7 @@ async fn beyond_loopback_plain_text_has_to_be_asked_for() {
     for address in ["0.0.0.0:0", "[::]:0"] {
         let output = leasehold(["serve", "--listen", address, "--data", data]).await.unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
         assert!(output.stdout.is_empty());
         assert!(stderr.contains(address) && stderr.contains("--insecure-plaintext"), "{stderr}");
     }

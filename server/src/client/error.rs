@@ -24,13 +24,13 @@ pub const EXIT_CODES: &str = "\
 Exit codes:
   0  done
   1  anything else went wrong
-  2  the command line is wrong
+  2  the command line or the configuration is wrong
   3  refused for good: taken, not found, not the owner, changed, rolled back, not valid
   4  try again: busy, overloaded, no answer in time
   5  the server cannot be reached, or its store is down
   6  not allowed: no identity, one that may not do this, or one that the server or its database does not accept";
 
-/// The exit code of a wrong command line.
+/// The exit code of a wrong command line or configuration.
 pub const USAGE: u8 = 2;
 
 /// Why a command of the client failed.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use tonic::Code;
 
-use super::Unusable;
+use super::{Trouble, Unusable};
 
 /// Why a store could not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +59,11 @@ impl StoreError {
             Self::Unusable(unusable) => unusable.code(),
             _ => None,
         }
+    }
+
+    /// Whether it is the settings that are wrong.
+    pub fn is_of_settings(&self) -> bool {
+        matches!(self, Self::Unusable(unusable) if matches!(unusable.trouble, Trouble::Settings(_)))
     }
 
     /// What to do, where the message does not say.

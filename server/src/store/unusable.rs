@@ -39,6 +39,16 @@ pub enum Trouble {
     /// The user or the password is wrong, or nobody may come from here.
     #[error("does not let this server in: {0}")]
     NotLetIn(String),
+    /// The role may not connect to it.
+    #[error("does not let the role `{role}` connect: {cause}")]
+    NoConnect {
+        /// The role.
+        role: String,
+        /// The database, by its own name.
+        name: String,
+        /// What the database says.
+        cause: String,
+    },
     /// The server of databases has none of that name.
     #[error("is not there: {0}")]
     Missing(String),
@@ -88,13 +98,14 @@ impl Unusable {
     /// What the trouble comes to in the terms of calls, which decide on exit codes; none where only a person can mend it.
     pub fn code(&self) -> Option<Code> {
         use Trouble::{
-            BeingMigrated, Crowded, NotAccepted, NotLetIn, ReadOnly, Refused, Rights, Standby, Unreachable, Untrusted,
+            BeingMigrated, Crowded, NoConnect, NotAccepted, NotLetIn, ReadOnly, Refused, Rights, Standby, Unreachable,
+            Untrusted,
         };
         match self.trouble {
             Unreachable(_) | Untrusted(_) | Crowded(_) | Standby | ReadOnly => Some(Code::Unavailable),
             BeingMigrated { .. } => Some(Code::DeadlineExceeded),
             NotLetIn(_) | NotAccepted(_) => Some(Code::Unauthenticated),
-            Rights { .. } | Refused(_) => Some(Code::PermissionDenied),
+            Rights { .. } | NoConnect { .. } | Refused(_) => Some(Code::PermissionDenied),
             _ => None,
         }
     }
@@ -122,6 +133,9 @@ impl Unusable {
                  `… RESET default_transaction_read_only`, whichever has set it"
                 .into(),
             Trouble::NotLetIn(_) => "see user and password in the URL, and the database's `pg_hba.conf`".into(),
+            Trouble::NoConnect { role, name, .. } => {
+                format!("let its owner say: GRANT CONNECT ON DATABASE {} TO {};", quoted(name), quoted(role))
+            }
             Trouble::Missing(_) => format!("see its name, or make it: {CREATE_DATABASE}"),
             Trouble::Encoding(_) => format!("make another one: {CREATE_DATABASE}"),
             Trouble::Occupied(_) => format!("give the claims a database of their own: {CREATE_DATABASE}"),
@@ -140,6 +154,11 @@ impl Unusable {
                 .into(),
         })
     }
+}
+
+/// A name as statements write it, whatever is in it.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 const CREATE_DATABASE: &str = "`CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0`";

@@ -220,13 +220,13 @@ async fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
     ] {
         std::fs::write(&file, &text).unwrap();
         let (output, stderr) = serve(&["--config", file.to_str().unwrap(), "--data", data.to_str().unwrap()]).await;
-        assert_eq!(output.status.code(), Some(1), "{text}: {stderr}");
+        assert_eq!(output.status.code(), Some(2), "{text}: {stderr}");
         assert!(output.stdout.is_empty(), "{text}");
         assert!(stderr.starts_with("error: ") && stderr.contains(named), "{text}: {stderr}");
         assert!(!data.exists(), "{text}: data were made");
     }
     let (output, stderr) = serve(&["--config", "/nowhere/leasehold.toml"]).await;
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(stderr.contains("`/nowhere/leasehold.toml`"), "{stderr}");
 }
 

@@ -42,7 +42,8 @@ fn expect(url: &str, code: i32, name: Option<&str>, words: &[&str]) {
     for verb in [&["migrate"][..], &["serve", "--listen", "127.0.0.1:0"]] {
         let said = run(&[verb, &["--store", url]].concat());
         assert_eq!(said.code, code, "{verb:?} {url}: {}", said.stderr);
-        assert!(said.stderr.starts_with("error: the database `postgres://"), "{}", said.stderr);
+        let scheme = url.split_once("://").map_or("postgres", |(scheme, _)| scheme);
+        assert!(said.stderr.starts_with(&format!("error: the database `{scheme}://")), "{}", said.stderr);
         for word in words {
             assert!(said.stderr.contains(word), "no `{word}` in: {}", said.stderr);
         }
@@ -62,6 +63,8 @@ fn each_trouble_has_an_exit_code_and_says_what_to_do() {
     ask("CREATE DATABASE frozen");
     ask("ALTER DATABASE frozen SET default_transaction_read_only = on");
     ask("CREATE ROLE me LOGIN PASSWORD 'known'");
+    ask("CREATE DATABASE \"closed\"\"one\"");
+    ask("REVOKE CONNECT ON DATABASE \"closed\"\"one\" FROM PUBLIC");
     let port = cluster.port();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = |database: &str| format!("postgres://leasehold:secret@127.0.0.1:{port}/{database}");
@@ -86,6 +89,9 @@ fn each_trouble_has_an_exit_code_and_says_what_to_do() {
     expect(&stranger, 6, Some("UNAUTHENTICATED"), &refused);
     let no_password = format!("postgres://me@127.0.0.1:{port}/frozen");
     expect(&no_password, 6, Some("UNAUTHENTICATED"), &[&shown("frozen"), "password missing", "hint: "]);
+    let closed = format!("postgres://me:known@127.0.0.1:{port}/closed%22one");
+    let grant = r#"hint: let its owner say: GRANT CONNECT ON DATABASE "closed""one" TO "me";"#;
+    expect(&closed, 6, Some("PERMISSION_DENIED"), &["does not let the role `me` connect", grant]);
 
     ask("ALTER ROLE me CONNECTION LIMIT 0");
     let crowded = format!("postgres://me:known@127.0.0.1:{port}/frozen");
@@ -136,7 +142,10 @@ fn tables_that_are_in_the_way_or_missing_are_named() {
 #[test]
 fn urls_that_are_not_understood_are_refused_with_what_to_write() {
     for (url, words) in [
-        ("mysql://me:secret@db/claims", "`mysql://` is no PostgreSQL: write `postgres://USER"),
+        (
+            "mysql://me:secret@db/claims",
+            "`mysql://…` can't be used: `mysql://` is no PostgreSQL: write `postgres://USER",
+        ),
         ("claims", "write `postgres://USER"),
         ("postgres://me:my@secret@db/claims", "more than one `@`: write `@` in a password as `%40`"),
         ("postgres://me:secret@/claims", "no host is named: write `postgres://USER"),
@@ -145,14 +154,30 @@ fn urls_that_are_not_understood_are_refused_with_what_to_write() {
         ("postgres://me:secret@db:port/claims", "write `postgres://USER"),
     ] {
         expect(url, 2, None, &["can't be used: ", words]);
-        // In the file it is no fault of the command line.
+        // In the file it is the same.
         let directory = TempDir::new().unwrap();
         let said = run(&["migrate", "--config", &config(&directory, &format!("url = {url:?}"))]);
-        assert_eq!(said.code, 1, "{}", said.stderr);
+        assert_eq!(said.code, 2, "{}", said.stderr);
         assert!(said.stderr.contains(words), "{}", said.stderr);
     }
-    // What lacks here may be said in the file.
-    expect("postgres://me:secret@db/claims", 1, None, &["can't be used: ", "`postgres.ca`"]);
+}
+
+/// Wherever it stands, and whichever setting it is, it is the configuration that is wrong.
+#[test]
+fn settings_of_tls_that_cannot_work_end_as_a_url_does() {
+    let directory = TempDir::new().unwrap();
+    expect("postgres://me:secret@db/claims", 2, None, &["can't be used: ", "`postgres.ca`"]);
+    for (settings, words) in [
+        ("certificate = \"a.pem\"", "`postgres.certificate` and `postgres.key` belong together"),
+        ("ca = \"/nowhere/ca.pem\"", "`/nowhere/ca.pem`"),
+    ] {
+        let config = config(&directory, &format!("url = \"postgres://127.0.0.1:1/claims\"\n{settings}"));
+        for verb in [&["migrate"][..], &["serve", "--listen", "127.0.0.1:0"]] {
+            let said = run(&[verb, &["--config", &config]].concat());
+            assert_eq!(said.code, 2, "{}", said.stderr);
+            assert!(said.stderr.contains(words), "{}", said.stderr);
+        }
+    }
 }
 
 #[test]
@@ -210,7 +235,7 @@ fn settings_that_serve_refuses_are_refused_by_migrate() {
         let config = config(&directory, &format!("url = \"postgres://127.0.0.1:1/claims\"\n{setting}"));
         for verb in ["migrate", "serve"] {
             let said = run(&[verb, "--config", &config]);
-            assert_eq!(said.code, 1, "{}", said.stderr);
+            assert_eq!(said.code, 2, "{}", said.stderr);
             assert!(said.stderr.starts_with("error: ") && said.stderr.contains(words), "{}", said.stderr);
         }
     }
@@ -341,7 +366,7 @@ fn two_stores_are_one_too_many() {
     let directory = TempDir::new().unwrap();
     let config = config(&directory, "url = \"postgres://me:secret@127.0.0.1:1/claims\"");
     let said = run(&["serve", "--config", &config, "--data", "elsewhere"]);
-    assert_eq!(said.code, 1, "{}", said.stderr);
+    assert_eq!(said.code, 2, "{}", said.stderr);
     for words in ["`elsewhere`", "`postgres://127.0.0.1:1/claims`", "leave one of them out"] {
         assert!(said.stderr.contains(words), "{}", said.stderr);
     }

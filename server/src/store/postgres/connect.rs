@@ -15,7 +15,7 @@ use tokio_postgres::{Client, Config, Error};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::failure::{failed, text};
-use crate::config::Postgres;
+use crate::config::{Postgres, foreign_scheme};
 use crate::store::{StoreError, Trouble};
 
 /// A checked way to the database.
@@ -59,7 +59,19 @@ impl Way {
     /// The database can't be reached, or does not let us in.
     pub(super) async fn reach(&self) -> Result<Client, Trouble> {
         let late = || Trouble::Unreachable(self.no_answer());
-        self.open().await.map_or_else(|| Err(late()), |client| client.map_err(Trouble::from))
+        let opened = self.open().await.ok_or_else(late)?;
+        opened.map_err(|error| match Trouble::from(error) {
+            // At the door it is one right alone that lacks.
+            Trouble::Refused(cause) => self.no_connect(cause),
+            trouble => trouble,
+        })
+    }
+
+    fn no_connect(&self, cause: String) -> Trouble {
+        let role = self.config.get_user().unwrap_or("ROLE").to_owned();
+        // As the database does where none is named.
+        let name = self.config.get_dbname().unwrap_or(&role).to_owned();
+        Trouble::NoConnect { role, name, cause }
     }
 
     fn no_answer(&self) -> String {
@@ -96,10 +108,7 @@ const EXAMPLE: &str = "postgres://USER:PASSWORD@HOST:PORT/DATABASE";
 
 /// Reads the URL, or the words `host=… dbname=…`.
 pub(super) fn parse(url: &str) -> Result<Config, String> {
-    if let Some((scheme, _)) = url.split_once("://")
-        && !matches!(scheme, "postgres" | "postgresql")
-        && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric())
-    {
+    if let Some(scheme) = foreign_scheme(url) {
         return Err(format!("`{scheme}://` is no PostgreSQL: write `{EXAMPLE}`"));
     }
     // Taken for the end of the password, it would make a host of the rest.

@@ -92,6 +92,8 @@ pub struct Refusal {
     pub(super) rejected: RejectedClaims,
     /// The limit that was passed, where one was.
     pub(super) limit: Option<String>,
+    /// Whether another session of the server's database keeps the rows locked.
+    pub(super) is_locked: bool,
     /// Whose certificate allows the call.
     pub(super) allowed: &'static str,
     /// The certificate that was shown, where one was.
@@ -124,6 +126,9 @@ impl From<Status> for ClientError {
         let lost = std::error::Error::source(&status).map(root_cause);
         Self::from(Refusal {
             limit: info.as_ref().and_then(|info| info.metadata.get("limit").cloned()),
+            is_locked: info
+                .as_ref()
+                .is_some_and(|info| info.metadata.get("cause").is_some_and(|cause| cause == "locked")),
             reason: info.map(|info| info.reason).filter(|reason| !reason.is_empty()),
             broken: lost.is_some(),
             message: lost
@@ -259,6 +264,7 @@ impl Refusal {
             idempotency_key: None,
             rejected: RejectedClaims::default(),
             limit: None,
+            is_locked: false,
             allowed: "of that cell, or of an administrator",
             cert: None,
             broken: false,
@@ -329,6 +335,11 @@ impl Refusal {
             Some(key) => format!("repeat it with `--idempotency-key {key}`, it begins only once"),
             None => "repeating it is safe".to_owned(),
         };
+        if self.is_locked {
+            return format!(
+                "when that session has ended its transaction, {again}; the server's log says how to find it"
+            );
+        }
         format!("when the store is back, {again}; the server's log says what is wrong")
     }
 

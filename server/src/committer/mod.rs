@@ -48,6 +48,9 @@ pub enum Refusal {
         /// How many may be held.
         max: usize,
     },
+    /// Somebody who is no server keeps the rows locked.
+    #[error("{0}")]
+    Locked(Arc<str>),
     /// The store failed, or is about to.
     #[error("{0}")]
     StoreUnavailable(Arc<str>),
@@ -78,6 +81,8 @@ pub enum Failure {
     Mistaken,
     /// The store is away. Whether anything was written is found when it is back.
     Away,
+    /// Somebody who is no server keeps rows locked; other commands may fare better.
+    Blocked,
     /// Something can't be read or written; other commands may fare better.
     Row,
     /// Nothing may be written any more.

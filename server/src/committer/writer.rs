@@ -25,6 +25,12 @@ const LONE_PAUSE: Duration = Duration::from_secs(1);
 /// How often a group may lose to others before its commands are tried one by one; each time another group has won.
 const MAX_LOSSES: u32 = 100;
 
+/// For operators to find who keeps servers from their rows: these lock theirs for milliseconds.
+const BLOCKERS: &str = "SELECT pid, usename, application_name, client_addr, xact_start, query FROM pg_stat_activity \
+    WHERE datname = current_database() AND xact_start < now() - interval '0.5 s' AND pid IN \
+    (SELECT pid FROM pg_locks WHERE granted AND mode <> 'AccessShareLock' AND relation IN \
+    ('claims'::regclass, 'claim_leases'::regclass, 'idempotency_keys'::regclass)) ORDER BY xact_start";
+
 /// What the writers of one queue share.
 pub(super) struct Shared {
     pub(super) queue: Queue,
@@ -212,13 +218,17 @@ impl<S: Writable> Writer<S> {
                 }
                 Failure::Final => return self.fail(&error, group),
                 // What can't be read must fail only the commands that read it.
-                Failure::Row | Failure::Changed if group.len() > 1 => {
+                Failure::Row | Failure::Blocked | Failure::Changed if group.len() > 1 => {
                     resume(&mut group);
                     return group.into_iter().for_each(|job| self.commit(vec![job]));
                 }
                 Failure::Row | Failure::Changed => {
                     tracing::error!(error, "a row could not be read or written");
                     return self.refuse(group, &Refusal::StoreUnavailable(error.into()));
+                }
+                Failure::Blocked => {
+                    tracing::warn!(error, "rows are locked by another session; who it is: `{BLOCKERS}`");
+                    return self.refuse(group, &Refusal::Locked(error.into()));
                 }
             }
             resume(&mut group);

@@ -50,6 +50,10 @@ pub(super) fn refused(refusal: &Refusal) -> Status {
             status(Code::ResourceExhausted, refusal.to_string(), details)
         }
         Refusal::TooLarge { claims, max } => over_limit("held_claims", *max, Some(*claims)),
+        Refusal::Locked(_) => {
+            let cause = HashMap::from([("cause".to_owned(), "locked".to_owned())]);
+            status(Code::Unavailable, refusal.to_string(), vec![error_info("STORE_UNAVAILABLE", cause)])
+        }
         Refusal::StoreUnavailable(_) | Refusal::Stopping => {
             status(Code::Unavailable, refusal.to_string(), vec![error_info("STORE_UNAVAILABLE", HashMap::new())])
         }

@@ -10,6 +10,7 @@ use leasehold_proto::gitlab::cells::topology_service::claims::v1 as wire;
 use leasehold_tests::client::{Begun, Client, Update, reason, user};
 use leasehold_tests::postgres::{Bouncer, Cluster};
 use leasehold_tests::server::Server;
+use leasehold_tests::wire::leasehold;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
@@ -110,6 +111,7 @@ fn rows_that_a_foreign_session_locks_fail_only_those_who_want_them() {
     runtime.block_on(client.settle(&lease, Outcome::Committed)).unwrap();
     let foreign = connect(&runtime, &cluster.url(&database));
     runtime.block_on(foreign.batch_execute("BEGIN; SELECT 1 FROM claims FOR UPDATE")).unwrap();
+    let foreign_pid: i32 = runtime.block_on(foreign.query_one("SELECT pg_backend_pid()", &[])).unwrap().get(0);
 
     // More of them than the server has connections for writing.
     let destroys = || locked().map(|name| Update { destroys: create([name]).creates, ..Update::default() });
@@ -128,10 +130,25 @@ fn rows_that_a_foreign_session_locks_fail_only_those_who_want_them() {
             answer => panic!("{number}: {answer:?}"),
         }
     }
+    let at = format!("http://{}", server.address());
+    let begin = ["begin", "--server", &at, "--cell", "1", "--destroy", "USERNAMES:locked-0"];
+    let of = ["--subject", "USER:7", "--source", "USERS:7"];
+    let said = runtime.block_on(leasehold([&begin[..], &of].concat())).unwrap();
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(said.contains("hint: when that session has ended its transaction, repeat it with "), "{said}");
+    assert_eq!(blockers(&runtime, &server.stderr(), &cluster.url(&database)), [foreign_pid]);
 
     runtime.block_on(foreign.batch_execute("COMMIT")).unwrap();
     let again = destroys().map(|update| (client.clone(), update)).collect();
     assert!(runtime.block_on(begin_all(again)).iter().all(Result::is_ok));
+}
+
+/// The sessions that the statement in a server's log finds.
+fn blockers(runtime: &Runtime, log: &str, url: &str) -> Vec<i32> {
+    let line = log.lines().find(|line| line.contains("rows are locked by another session")).expect("it is logged");
+    let statement = line.split('`').find(|words| words.starts_with("SELECT ")).expect("it says how to find out");
+    let rows = runtime.block_on(connect(runtime, url).query(statement, &[])).unwrap();
+    rows.iter().map(|row| row.get("pid")).collect()
 }
 
 #[test]

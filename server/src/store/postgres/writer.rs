@@ -297,6 +297,7 @@ impl Writable for PostgresWriter {
             _ => Failure::Row,
         }
     }
+            StoreError::Blocked(_) => Failure::Blocked,
 
     fn may_presume(&mut self) {
         self.presumption.get_mut().allow();

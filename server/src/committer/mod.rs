@@ -97,6 +97,9 @@ pub trait Writable: Store<Error: std::fmt::Display> + Send + 'static {
     /// Lets the store presume rows instead of reading them; a save may then fail as [`Failure::Mistaken`].
     fn may_presume(&mut self) {}
 
+    /// Has time for itself: nothing has waited to be written for a while.
+    fn rest(&mut self) {}
+
     /// Looks whether it is there.
     fn is_reachable(&mut self) -> bool {
         true

@@ -30,6 +30,9 @@ const UNHURRIED_JOB: Duration = Duration::from_micros(150);
 /// How long a group waits for them beside another one at the most.
 const MAX_WAIT_BESIDE: Duration = Duration::from_millis(10);
 
+/// How long nothing may wait before a writer is given time for itself.
+const REST: Duration = Duration::from_secs(1);
+
 /// A command that waits for its answer.
 pub(super) struct Job {
     pub(super) caller: Caller,
@@ -140,12 +143,16 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits until something waits, then until enough do or the time is up; nothing comes once the queue is closed and empty.
+    /// Waits until something waits, then until enough do or the time is up; nothing comes where nothing has for a while, or
+    /// once the queue is closed.
     fn wait(&self, gather: Gather) -> MutexGuard<'_, Waiting> {
         let mut waiting = self.lock();
         waiting.wanted = 1;
         let idle = |waiting: &mut Waiting| waiting.len() == 0 && !waiting.closed;
-        waiting = self.arrived.wait_while(waiting, idle).unwrap_or_else(PoisonError::into_inner);
+        waiting = self.arrived.wait_timeout_while(waiting, REST, idle).unwrap_or_else(PoisonError::into_inner).0;
+        if waiting.len() == 0 {
+            return waiting;
+        }
         waiting = self.wait_for(gather.jobs_beside, gather.at_most_beside, waiting, |waiting| waiting.under_way > 0);
         if waiting.under_way > 0 {
             return waiting;
@@ -175,12 +182,13 @@ impl Queue {
         self.arrived.notify_one();
     }
 
-    /// Waits for work and takes a group of it; none once the queue is closed and empty.
+    /// Waits for work and takes a group of it, an empty one where nothing comes for a while; none once the queue is closed and
+    /// empty.
     pub(super) fn take(&self, gather: Gather) -> Option<Vec<Job>> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let mut waiting = self.wait(gather);
         if waiting.len() == 0 {
-            return None;
+            return (!waiting.closed).then(Vec::new);
         }
         let settles = waiting.settles.len().min(MAX_GROUP_COMMANDS);
         let mut group: Vec<_> = waiting.settles.drain(..settles).collect();

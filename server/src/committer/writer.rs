@@ -124,6 +124,10 @@ impl<S: Writable> Writer<S> {
 
     pub(super) fn run(mut self) {
         while let Some(group) = self.take() {
+            if group.is_empty() {
+                self.store.rest();
+                continue;
+            }
             let group = self.turn_away(group);
             if !group.is_empty() {
                 self.commit(group);
@@ -132,7 +136,7 @@ impl<S: Writable> Writer<S> {
         }
     }
 
-    /// A group to commit; one that alone can't reach the store leaves them to others until it can.
+    /// A group to commit, an empty one after a while without any; a writer that alone can't reach the store leaves them to others until it can.
     fn take(&mut self) -> Option<Vec<Job>> {
         while self.away.is_some() && self.shared.has_writers_at_work() {
             if self.store.is_reachable() {
@@ -222,13 +226,13 @@ impl<S: Writable> Writer<S> {
                     resume(&mut group);
                     return group.into_iter().for_each(|job| self.commit(vec![job]));
                 }
-                Failure::Row | Failure::Changed => {
-                    tracing::error!(error, "a row could not be read or written");
-                    return self.refuse(group, &Refusal::StoreUnavailable(error.into()));
-                }
                 Failure::Blocked => {
                     tracing::warn!(error, "rows are locked by another session; who it is: `{BLOCKERS}`");
                     return self.refuse(group, &Refusal::Locked(error.into()));
+                }
+                Failure::Row | Failure::Changed => {
+                    tracing::error!(error, "a row could not be read or written");
+                    return self.refuse(group, &Refusal::StoreUnavailable(error.into()));
                 }
             }
             resume(&mut group);

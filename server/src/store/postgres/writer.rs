@@ -55,6 +55,9 @@ use crate::store::StoreError;
 /// longer is a person's, or gone, and is not to hold up commands that have nothing to do with its rows.
 const LOCK_PATIENCE_MS: u64 = 500;
 
+/// How long a writer that has nothing to do listens whether its connection still stands.
+const LISTEN: Duration = Duration::from_millis(1);
+
 type Result<T> = std::result::Result<T, StoreError>;
 
 /// A connection for groups of commands. Its methods block: each writer has a thread of its own.
@@ -294,13 +297,22 @@ impl Writable for PostgresWriter {
             StoreError::Changed(_) => Failure::Changed,
             StoreError::Mistaken(_) => Failure::Mistaken,
             StoreError::Away(_) => Failure::Away,
+            StoreError::Blocked(_) => Failure::Blocked,
             _ => Failure::Row,
         }
     }
-            StoreError::Blocked(_) => Failure::Blocked,
 
     fn may_presume(&mut self) {
         self.presumption.get_mut().allow();
+    }
+
+    fn rest(&mut self) {
+        let client = self.client.get_mut();
+        if client.is_some() {
+            // What drives the connection runs only while this thread waits for it: it is to hear that the other end is closed.
+            self.runtime.block_on(tokio::time::sleep(LISTEN));
+            client.take_if(|client| client.is_closed());
+        }
     }
 
     fn is_reachable(&mut self) -> bool {

@@ -14,6 +14,7 @@ pub mod metrics;
 mod page;
 pub mod serve;
 pub mod store;
+mod tend;
 pub mod tls;
 pub mod trace;
 pub mod transfer;

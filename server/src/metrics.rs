@@ -37,7 +37,7 @@ struct Cause {
 }
 
 /// Why a group of commands was tried again.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
     /// Another server, or another writer, changed the same rows first.
     Changed,
@@ -45,6 +45,20 @@ pub enum Retry {
     Mistaken,
     /// The store was away.
     Away,
+}
+
+impl Retry {
+    const ALL: [Self; 3] = [Self::Changed, Self::Mistaken, Self::Away];
+
+    /// As its label.
+    fn cause(self) -> Cause {
+        let cause = match self {
+            Self::Changed => "changed",
+            Self::Mistaken => "mistaken",
+            Self::Away => "away",
+        };
+        Cause { cause }
+    }
 }
 
 /// A code's name, as its label.
@@ -92,6 +106,8 @@ pub struct Metrics {
     store_failed: Gauge,
     // What was last seen of a database, whether anybody writes or not.
     is_database_away: AtomicBool,
+    // Whether it refuses what servers do from time to time, such as when its disk is full.
+    is_database_refusing: AtomicBool,
 }
 
 /// What is read off the server at the moment of a scrape.
@@ -140,8 +156,13 @@ impl Default for Metrics {
             disk_bytes: Gauge::default(),
             store_failed: Gauge::default(),
             is_database_away: AtomicBool::default(),
+            is_database_refusing: AtomicBool::default(),
         };
         metrics.register();
+        // There from the start: a rate over a counter that begins with 1 misses its first event.
+        for why in Retry::ALL {
+            drop(metrics.retries.get_or_create(&why.cause()));
+        }
         metrics
     }
 }
@@ -191,12 +212,7 @@ impl Metrics {
 
     /// Counts a group that is tried again.
     pub fn retried(&self, why: Retry) {
-        let cause = match why {
-            Retry::Changed => "changed",
-            Retry::Mistaken => "mistaken",
-            Retry::Away => "away",
-        };
-        self.retries.get_or_create(&Cause { cause }).inc();
+        self.retries.get_or_create(&why.cause()).inc();
     }
 
     /// Notes the size of a group.
@@ -219,6 +235,16 @@ impl Metrics {
         !self.is_database_away.swap(!is_there, Ordering::Relaxed)
     }
 
+    /// Notes whether a database does what servers ask of it from time to time; whether it did the last time.
+    pub fn asked_database(&self, does_it: bool) -> bool {
+        !self.is_database_refusing.swap(!does_it, Ordering::Relaxed)
+    }
+
+    /// Whether a database was away, or refused, when it was last looked for.
+    pub fn is_database_lost(&self) -> bool {
+        self.is_database_away.load(Ordering::Relaxed) || self.is_database_refusing.load(Ordering::Relaxed)
+    }
+
     /// Every metric as text.
     ///
     /// # Errors
@@ -232,8 +258,7 @@ impl Metrics {
         gauge(&self.oldest_lease_seconds, reading.oldest_lease.as_secs());
         gauge(&self.waiting, reading.waiting as u64);
         gauge(&self.disk_bytes, reading.disk_bytes);
-        let is_away = self.is_database_away.load(Ordering::Relaxed);
-        gauge(&self.store_failed, u64::from(reading.store_failed || is_away));
+        gauge(&self.store_failed, u64::from(reading.store_failed || self.is_database_lost()));
         gauge(&self.pool_connections, reading.pool.open as u64);
         gauge(&self.pool_idle, reading.pool.idle as u64);
         gauge(&self.pool_waiting, reading.pool.waiting as u64);

@@ -13,9 +13,6 @@ use leasehold_core::batch::MAX_REQUEST_BYTES;
 use leasehold_core::bucket::BucketType;
 use leasehold_core::catalogue::Difference;
 use leasehold_core::claim::CellId;
-use leasehold_core::store::Store;
-use leasehold_core::time::Timestamp;
-use leasehold_core::update::{Command, Forget};
 use leasehold_proto::AccessRules;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimServiceServer;
 use leasehold_proto::gitlab::cells::topology_service::classify_service_server::ClassifyServiceServer;
@@ -33,19 +30,13 @@ use crate::config::{Config, ConfigError, Postgres};
 use crate::connection::Connections;
 use crate::greeting::{self, Greeting};
 use crate::grpc::{Claims, Classify, GuardLayer, Service, http_router};
-use crate::identity::Caller;
 use crate::metrics::{Metrics, Reading};
 use crate::store::{EmbeddedStore, PostgresStore, Reader, StoreError};
+use crate::tend::Tending;
 use crate::tls::{Certificates, TlsError};
 
 /// How long requests under way may take to finish at a stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often settled leases are looked through, and the health is.
-const TICK: Duration = Duration::from_secs(5);
-/// The same while the store is away: whoever goes by the health is to hear of its return soon.
-const TICK_AWAY: Duration = Duration::from_millis(500);
-/// Leases forgotten at a time.
-const FORGET_BATCH: usize = 500;
 
 /// Why the server can't start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -150,7 +141,8 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
 
     let (stop, stopping) = watch::channel(false);
     let (health, health_service) = tonic_health::server::health_reporter();
-    tokio::spawn(tend(service.clone(), health.clone(), config.settled_retention_seconds, stopping.clone()));
+    let tending = Tending::new(service.clone(), health.clone(), config.settled_retention_seconds);
+    tokio::spawn(tending.run(stopping.clone()));
     if let Some(listener) = metrics_listener {
         let service = Routes::from(web_router(service.clone())).prepare();
         let connections =
@@ -382,99 +374,4 @@ fn render_metrics(service: &Service) -> Result<String, http::StatusCode> {
         pool: service.store().pool().unwrap_or_default(),
     };
     service.metrics.render(reading).map_err(|_| http::StatusCode::INTERNAL_SERVER_ERROR)
-}
-
-/// Forgets what was settled long ago (B22, B24), and says when the store has failed.
-async fn tend(
-    service: Arc<Service>,
-    health: HealthReporter,
-    retention_seconds: u64,
-    mut stopping: watch::Receiver<bool>,
-) {
-    health.set_serving::<ClaimServiceServer<Claims>>().await;
-    health.set_serving::<ClassifyServiceServer<Classify>>().await;
-    let mut was_serving = true;
-    let mut pause = Duration::ZERO;
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            _ = stopping.wait_for(|stop| *stop) => return,
-        }
-        let settled_before = now().minus_micros(retention_seconds.saturating_mul(1_000_000));
-        let is_there = match service.store() {
-            Reader::Embedded(store) => {
-                while !service.has_failed() && forget_some(&service, store, settled_before).await {}
-                true
-            }
-            Reader::Postgres(store) => tend_database(&service, store, settled_before).await,
-        };
-        pause = if is_there { TICK } else { TICK_AWAY };
-        let serves = is_there && !service.has_failed();
-        if serves != was_serving {
-            was_serving = serves;
-            tell_health(&health, serves).await;
-        }
-    }
-}
-
-async fn tell_health(health: &HealthReporter, serves: bool) {
-    let status = if serves { tonic_health::ServingStatus::Serving } else { tonic_health::ServingStatus::NotServing };
-    for name in ["", ClaimServiceServer::<Claims>::NAME] {
-        health.set_service_status(name, status).await;
-    }
-}
-
-/// Forgets, frees what was left behind, and counts anew what is held; whether the database is there.
-async fn tend_database(service: &Service, store: &PostgresStore, settled_before: Timestamp) -> bool {
-    let tended = async {
-        while store.forget(settled_before).await? {}
-        store.forget_abandoned().await?;
-        store.vacuum().await?;
-        store.occupancy().await
-    };
-    let tended = tended.await;
-    let was_there = service.metrics.looked_for_database(tended.is_ok());
-    match tended {
-        Ok(occupancy) => {
-            // Where the writers have found it away, they say so themselves.
-            if !was_there && !service.committer().is_away() {
-                tracing::info!("the store is back");
-            }
-            service.committer().recount(occupancy.held_claims);
-        }
-        // Said once: it is looked at often while it is away.
-        Err(error) if was_there => {
-            tracing::error!(%error, "the database can't be tended");
-            return false;
-        }
-        Err(error) => {
-            tracing::debug!(%error, "the database still can't be tended");
-            return false;
-        }
-    }
-    true
-}
-
-/// Forgets a batch of leases; true where there may be more.
-async fn forget_some(service: &Arc<Service>, store: &EmbeddedStore, settled_before: Timestamp) -> bool {
-    let store = store.clone();
-    let found = tokio::task::spawn_blocking(move || store.settled(settled_before, FORGET_BATCH)).await;
-    let leases = match found {
-        Ok(Ok(leases)) => leases,
-        Ok(Err(error)) => {
-            tracing::error!(%error, "settled leases can't be read");
-            return false;
-        }
-        Err(_) => return false,
-    };
-    let found = leases.len();
-    let mut forgets = tokio::task::JoinSet::new();
-    for lease in leases {
-        let service = service.clone();
-        let forget = Command::Forget(Forget { lease, settled_before });
-        // The server itself asks.
-        forgets.spawn(async move { service.committer().submit(Caller::Trusted, forget).await });
-    }
-    let decisions = forgets.join_all().await;
-    found == FORGET_BATCH && decisions.iter().all(Result::is_ok)
 }

@@ -218,11 +218,27 @@ impl Cluster {
     /// # Errors
     /// It does not run.
     pub fn crash(&mut self) -> Result<()> {
-        let pid = std::fs::read_to_string(self.data().join("postmaster.pid")).context("it does not run")?;
-        let pid: i32 = pid.lines().next().context("no process id")?.parse()?;
-        kill(Pid::from_raw(pid), Signal::SIGQUIT).context("it cannot be killed")?;
+        kill(Pid::from_raw(self.pid()?), Signal::SIGQUIT).context("it cannot be killed")?;
         self.process = None;
         Ok(())
+    }
+
+    /// Stops the processes of all sessions, without a word to anybody, until the guard is dropped.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn freeze(&self) -> Result<Frozen> {
+        let pid = self.pid()?;
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+        let children = children.split_whitespace().map(|pid| Ok(Pid::from_raw(pid.parse()?)));
+        let frozen = Frozen(children.collect::<Result<_>>()?);
+        frozen.0.iter().try_for_each(|pid| kill(*pid, Signal::SIGSTOP)).context("it cannot be stopped")?;
+        Ok(frozen)
+    }
+
+    fn pid(&self) -> Result<i32> {
+        let pid = std::fs::read_to_string(self.data().join("postmaster.pid")).context("it does not run")?;
+        Ok(pid.lines().next().context("no process id")?.parse()?)
     }
 
     /// Starts it again on its data, after [`crash`](Self::crash).
@@ -232,6 +248,17 @@ impl Cluster {
     pub fn start_again(&mut self) -> Result<()> {
         self.process = None;
         self.run()
+    }
+}
+
+/// Processes of a cluster that are stopped; dropped, they go on.
+#[derive(Debug)]
+pub struct Frozen(Vec<Pid>);
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        // One that is gone meanwhile needs nothing.
+        self.0.iter().for_each(|pid| drop(kill(*pid, Signal::SIGCONT)));
     }
 }
 

@@ -19,7 +19,7 @@ use leasehold_core::store::Store;
 
 pub use embedded::{EmbeddedStore, Occupancy, Row};
 pub use error::StoreError;
-pub use postgres::{PoolState, PostgresStore, PostgresWriter};
+pub use postgres::{PoolState, PostgresStore, PostgresWriter, Probe};
 pub use unusable::{Trouble, Unusable};
 
 type Result<T> = std::result::Result<T, StoreError>;

@@ -338,8 +338,8 @@ fn a_writer_that_alone_cannot_connect_holds_nobody_up() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();
     let ask = |sql: &str| cluster.execute(&database, sql).unwrap();
-    // One for the reads, one for a writer.
-    ask("CREATE ROLE served LOGIN CONNECTION LIMIT 2");
+    // One for the reads, one to look whether the database is there, one for a writer.
+    ask("CREATE ROLE served LOGIN CONNECTION LIMIT 3");
     ask(&format!("ALTER DATABASE {database} OWNER TO served"));
     let url = cluster.url(&database).replace("leasehold@", "served@");
     let server = server(&url, "read_connections = 1\nwrite_connections = 2\npatience_seconds = 1");
@@ -357,9 +357,9 @@ fn a_writer_that_alone_cannot_connect_holds_nobody_up() {
         answers.into_iter().for_each(|answer| drop(answer.unwrap()));
     }
     let connected = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'served'";
-    assert_eq!(ask(connected), ["2"]);
+    assert_eq!(ask(connected), ["3"]);
     ask("ALTER ROLE served CONNECTION LIMIT 10");
-    await_condition("it is back at work", || ask(connected) == ["3"]);
+    await_condition("it is back at work", || ask(connected) == ["4"]);
 }
 
 #[test]

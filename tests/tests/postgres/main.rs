@@ -22,6 +22,7 @@ mod readme;
 mod start;
 mod store;
 mod tls;
+mod watch;
 
 use std::fmt::Write;
 

@@ -164,10 +164,14 @@ fn of_pooler(text: String) -> Trouble {
     }
 }
 
+/// Whether a database that says so has no room for another connection.
+pub(super) fn is_crowded(cause: &str) -> bool {
+    cause.ends_with(&format!("({})", SqlState::TOO_MANY_CONNECTIONS.code()))
+}
+
 /// A database that was there a moment ago, and is away now.
 pub(super) fn of_away(cause: String) -> Trouble {
-    let is_crowded = cause.ends_with(&format!("({})", SqlState::TOO_MANY_CONNECTIONS.code()));
-    if is_crowded { Trouble::Crowded(cause) } else { Trouble::Unreachable(cause) }
+    if is_crowded(&cause) { Trouble::Crowded(cause) } else { Trouble::Unreachable(cause) }
 }
 
 /// What TLS calls the troubles of a certificate that was shown.

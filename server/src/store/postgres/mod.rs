@@ -13,6 +13,7 @@ mod failure;
 mod fitness;
 mod migrate;
 mod presumption;
+mod probe;
 mod reads;
 mod recent;
 mod writer;
@@ -36,6 +37,7 @@ use self::recent::Recent;
 use crate::config::Postgres;
 use crate::store::{Occupancy, StoreError, Trouble, Unusable};
 
+pub use probe::Probe;
 pub use writer::PostgresWriter;
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -132,6 +134,11 @@ impl PostgresStore {
         let recent = Recent::default();
         let writer = |_| PostgresWriter::new(self.inner.way.clone(), recent.clone(), &self.inner.settings);
         (0..self.inner.settings.write_connections).map(writer).collect()
+    }
+
+    /// A way to look whether the database is there, which does not wait for reads or writes.
+    pub fn probe(&self) -> Probe {
+        Probe::new(self.inner.way.clone(), Duration::from_secs(self.inner.settings.statement_timeout_seconds))
     }
 
     /// A bucket's claim (B30).

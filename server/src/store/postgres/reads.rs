@@ -89,11 +89,11 @@ pub(super) async fn settled(client: &Client, before: Timestamp, limit: usize) ->
 }
 
 /// Forgets leases settled before a time, and their keys, at most `limit` (B22, B24); how many they were. Several servers
-/// may do so at once: each takes others.
+/// may do so at once: each takes others. Of somebody else's session it does not wait for long.
 pub(super) async fn forget(client: &Client, before: Timestamp, limit: i64) -> Result<u64> {
     let sql = "WITH old AS (
-                   SELECT uuid FROM settled_leases WHERE settled_at < $1
-                   ORDER BY settled_at, uuid LIMIT $2 FOR UPDATE SKIP LOCKED
+                   SELECT uuid FROM settled_leases, set_config('lock_timeout', '500ms', true) WHERE settled_at < $1
+                   ORDER BY settled_at, uuid LIMIT $2 FOR UPDATE OF settled_leases SKIP LOCKED
                ), gone AS (
                    DELETE FROM settled_leases WHERE uuid IN (SELECT uuid FROM old)
                    RETURNING creator_id, idempotency_key

@@ -258,7 +258,9 @@ pub struct Frozen(Vec<Pid>);
 impl Drop for Frozen {
     fn drop(&mut self) {
         // One that is gone meanwhile needs nothing.
-        self.0.iter().for_each(|pid| drop(kill(*pid, Signal::SIGCONT)));
+        for pid in &self.0 {
+            let _ = kill(*pid, Signal::SIGCONT);
+        }
     }
 }
 

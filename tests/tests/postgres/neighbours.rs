@@ -169,6 +169,8 @@ fn of_two_begins_at_once_on_two_servers_one_wins() {
         *winners.entry(winner).or_default() += 1;
     }
     println!("{winners:?}");
+    let log = pair.cluster.log().unwrap();
+    assert!(!log.contains("ERROR"), "the loser of a race is no error:\n{log}");
     let (cluster, database) = pair.stop();
     let state = final_state(&cluster, &database);
     invariant::check(&state).unwrap();

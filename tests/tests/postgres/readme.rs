@@ -56,7 +56,7 @@ fn its_database_over_tls_is_reached() {
     let host = format!("localhost:{}", cluster.port());
     let config = with(example("toml", "db-ca.pem"), &[("leasehold:", "app:"), ("db.example.com:5432", &host)]);
     let said = migrate(&directory, &config);
-    assert!(said.contains(&format!("migrated the tables in `postgres://{host}/claims` from version 0 to 3")), "{said}");
+    assert!(said.contains(&format!("migrated the tables in `postgres://{host}/claims` from version 0 to 4")), "{said}");
 }
 
 #[test]
@@ -72,5 +72,5 @@ fn its_pgbouncer_stands_between() {
     let host = format!("127.0.0.1:{}", bouncer.port());
     let config = with(example("toml", "127.0.0.1:5432"), &[("leasehold:", "app:"), ("127.0.0.1:5432", &host)]);
     let said = migrate(&TempDir::new().unwrap(), &config);
-    assert!(said.contains(&format!("migrated the tables in `postgres://{host}/claims` from version 0 to 3")), "{said}");
+    assert!(said.contains(&format!("migrated the tables in `postgres://{host}/claims` from version 0 to 4")), "{said}");
 }

@@ -209,11 +209,11 @@ fn a_migration_tells_machines_what_it_has_done() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let url = cluster.url(&cluster.database().unwrap());
     let shown = url.replace("leasehold@", "");
-    for from in [0, 3] {
+    for from in [0, 4] {
         let output = Runtime::new().unwrap().block_on(leasehold(["migrate", "--json", "--store", &url])).unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
         let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(told, json!({ "done": "migrated", "database": shown, "from": from, "to": 3 }));
+        assert_eq!(told, json!({ "done": "migrated", "database": shown, "from": from, "to": 4 }));
     }
 }
 
@@ -272,7 +272,7 @@ fn another_migration_is_waited_for_but_not_for_ever() {
         ask(&format!("SELECT pg_advisory_unlock({MIGRATION_LOCK})"));
         let said = migrating.join().unwrap();
         assert_eq!(said.code, 0, "{}", said.stderr);
-        assert!(said.stderr.contains("from version 0 to 3"), "{}", said.stderr);
+        assert!(said.stderr.contains("from version 0 to 4"), "{}", said.stderr);
     });
     // What is done already needs no lock.
     ask(&format!("SELECT pg_advisory_lock({MIGRATION_LOCK})"));
@@ -303,7 +303,7 @@ fn a_role_without_rights_is_told_which_grants_are_missing() {
     for grant in [
         "GRANT INSERT, UPDATE, DELETE ON claims TO \"App\";",
         "GRANT USAGE ON SEQUENCE lease_fences TO \"App\";",
-        "GRANT EXECUTE ON FUNCTION write_group TO \"App\";",
+        "GRANT EXECUTE ON FUNCTION keep_group TO \"App\";",
     ] {
         assert!(hint.contains(grant), "{grant}: {hint}");
     }

@@ -246,10 +246,18 @@ impl PostgresWriter {
     }
 }
 
+/// What `keep_group` numbers the row without a lease where it has waited too long for a lock.
+const LOST_TO_A_LOCK: i64 = 2;
+
+/// The fences of new leases; an error where the group has come second, which is a row without a lease.
 fn numbered(rows: &[Row]) -> Result<Vec<(LeaseId, Fence)>> {
     let fence = |row: &Row| {
-        let (lease, fence): (Uuid, i64) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
-        Ok((LeaseId(lease), Fence(fence.cast_unsigned())))
+        let (lease, number): (Option<Uuid>, i64) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
+        match lease {
+            Some(lease) => Ok((LeaseId(lease), Fence(number.cast_unsigned()))),
+            None if number == LOST_TO_A_LOCK => Err(StoreError::Blocked("the lock was waited for too long".into())),
+            None => Err(StoreError::Changed("another transaction was first".into())),
+        }
     };
     rows.iter().map(fence).collect()
 }

@@ -64,15 +64,19 @@ struct KeyedArrays<'a> {
     fingerprints: Vec<Vec<u8>>,
 }
 
-/// Within a transaction. Its columns are those of the arrays of a group.
-static WRITE_GROUP: LazyLock<String> = LazyLock::new(|| write_group("NULL"));
+/// Beside other statements of a transaction: it fails where another transaction was first, so that they are undone with it.
+static WRITE_BESIDE: LazyLock<String> = LazyLock::new(|| call("write_group", "NULL"));
+
+/// As all that a transaction does: one that comes second has nothing to undo, and tells so without an error.
+static KEEP: LazyLock<String> = LazyLock::new(|| call("keep_group", "NULL"));
 
 /// As a transaction of its own, with a lock for others to wait for.
-static WRITE_ALONE: LazyLock<String> = LazyLock::new(|| write_group("$33"));
+static KEEP_ALONE: LazyLock<String> = LazyLock::new(|| call("keep_group", "$33"));
 
-fn write_group(lock: &str) -> String {
+/// The parameters are the arrays of a group.
+fn call(function: &str, lock: &str) -> String {
     let arrays: Vec<_> = (1..=32).map(|n| format!("${n}")).collect();
-    format!("SELECT * FROM write_group({lock}, {})", arrays.join(", "))
+    format!("SELECT * FROM {function}({lock}, {})", arrays.join(", "))
 }
 
 const LOCK_CLAIMS: &str = "SELECT lock_claims($1, $2)";
@@ -180,7 +184,7 @@ impl<'a> Writes<'a> {
     /// Writes what one statement can, as a transaction of its own, and returns the fences of new leases.
     pub(super) async fn alone(&self, client: &Client, lock: i64) -> Written {
         let parameters = [self.group_parameters(), vec![(&lock as _, Type::INT8)]];
-        client.query_typed(&WRITE_ALONE, &parameters.concat()).await
+        client.query_typed(&KEEP_ALONE, &parameters.concat()).await
     }
 
     /// Sends every statement that has something to do, in order; the last one returns the fences of new leases.
@@ -200,8 +204,8 @@ impl<'a> Writes<'a> {
         push(REMOVE_KEYS, unkeyed, self.unkeyed.0.is_empty());
         let is_empty = self.rested.1.is_empty() && self.inserted.is_empty() && self.settled.uuids.is_empty();
         if !(is_empty && self.begun.uuids.is_empty()) {
-            let parameters = self.group_parameters();
-            flights.push(async move { client.query_typed(&WRITE_GROUP, &parameters).await }.boxed_local());
+            let (sql, parameters) = (if flights.is_empty() { &KEEP } else { &WRITE_BESIDE }, self.group_parameters());
+            flights.push(async move { client.query_typed(sql, &parameters).await }.boxed_local());
         }
         flights
     }

@@ -212,7 +212,7 @@ fn completions(shell: clap_complete::Shell) -> Result<(), ClientError> {
 
 fn run_server(args: ServeArgs) -> Result<(), ServeError> {
     let config = args.config()?;
-    trace::start(&config.log).map_err(io::Error::other)?;
+    trace::start(&config.log)?;
     tokio::runtime::Builder::new_multi_thread().worker_threads(workers()).enable_all().build()?.block_on(serve(config))
 }
 
@@ -284,7 +284,7 @@ fn migrate(args: MigrateArgs, json: bool) -> Result<(), ServeError> {
         config.log.format = LogFormat::Json;
     }
     let settings = config.database()?;
-    trace::start(&config.log).map_err(io::Error::other)?;
+    trace::start(&config.log)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (found, now) = runtime.block_on(PostgresStore::migrate(settings))?;
     let database = settings.shown_url();

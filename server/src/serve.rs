@@ -34,6 +34,7 @@ use crate::metrics::{Metrics, Reading};
 use crate::store::{EmbeddedStore, PostgresStore, Reader, StoreError};
 use crate::tend::Tending;
 use crate::tls::{Certificates, TlsError};
+use crate::trace::TraceError;
 
 /// How long requests under way may take to finish at a stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,6 +51,9 @@ pub enum ServeError {
     /// What is wrong stands on the command line, or in the environment.
     #[error(transparent)]
     CommandLine(Box<Self>),
+    /// What to log.
+    #[error(transparent)]
+    Log(#[from] TraceError),
     /// A certificate.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -75,7 +79,7 @@ impl ServeError {
     /// The process's exit code, of those that [`EXIT_CODES`](crate::client::EXIT_CODES) lists.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::CommandLine(_) | Self::Config(_) | Self::Tls(_) => USAGE,
+            Self::CommandLine(_) | Self::Config(_) | Self::Log(_) | Self::Tls(_) => USAGE,
             Self::Store(error) if error.is_of_settings() => USAGE,
             _ => self.code().map_or(1, exit_code_of),
         }

@@ -78,7 +78,7 @@ module Leasehold
     # @param written [Array<String>] columns
     # @return [Array(Claim, Claim)] before and after; nil where there is none
     def updated(record, stored, written)
-      return reconsidered(record, stored, written) unless moved_by?(record, written)
+      return reconsidered(record, stored, written) if conditional? && !moved?(record, stored, written)
 
       claimed = conditional? && partial?(record) ? claims?(stored.instance(written)) : claims?(record)
       [held_claim(record, stored), (new_claim(record, stored.written(written)) if claimed)]
@@ -137,6 +137,12 @@ module Leasehold
 
     def moved_by?(record, written)
       columns(record).any? { |column| written.include?(column) }
+    end
+
+    # Whether what is claimed differs; that it is written says little where models write all columns.
+    def moved?(record, stored, written)
+      after = stored.written(written)
+      columns(record).any? { |column| stored(record, stored, column) != stored(record, after, column) }
     end
 
     # What comes of an `if:` that says something else than before, where nothing that is claimed has changed.

@@ -129,6 +129,24 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
     expect(claimed(model, :username)).to eq(["alice"])
   end
 
+  it "follow what `if:` says where models write all columns and nothing else changes" do
+    stub_const("Signpost", Class.new(ApplicationRecord) do
+      self.table_name = "routes"
+      self.partial_writes = false
+      include Cells::Claimable
+      cells_claims_attribute :path, type: :ROUTES, feature_flag: :cells_claims_routes, if: ->(route) { route.created_at.year < 2000 }
+      cells_claims_metadata subject_type: :USER, subject_key: :user_id
+    end)
+    post = Signpost.create!(path: "top", user_id: 7, created_at: Time.utc(2020))
+    seen = [1990, 1991, 2021, 2022].map do |year|
+      made = calls { post.update!(created_at: Time.utc(year)) }
+      [claimed(Signpost, :path), made.size]
+    end
+
+    # Claimed, left, given up, left: a begin and a commit where it changes, no call where it does not.
+    expect(seen).to eq([[["top"], 2], [["top"], 0], [[], 2], [[], 0]])
+  end
+
   describe "from instances with other values" do
     let(:owner) { User.create!(username: "alice") }
 

@@ -10,6 +10,7 @@ require_relative "client/call"
 require_relative "client/circuit_breaker"
 require_relative "client/connection"
 require_relative "client/credentials"
+require_relative "client/handshake"
 require_relative "client/instrumentation"
 require_relative "client/messages"
 require_relative "client/received_page"
@@ -151,13 +152,11 @@ module Leasehold
     end
 
     def call(method, request, payload, deadline_seconds, metadata = {})
-      call = Call.new(
-        method,
-        metadata: metadata,
-        tries: @configuration.tries,
-        deadline_seconds: deadline_seconds || @configuration.request_deadline_seconds
-      )
+      seconds = deadline_seconds || @configuration.request_deadline_seconds
+      call = Call.new(method, metadata: metadata, tries: @configuration.tries, deadline_seconds: seconds)
       call.run(connection.stub, request)
+    rescue Error::Unavailable => error
+      raise @credentials.explain(error, @configuration.address, seconds)
     ensure
       payload[:tries] = call.made if call
     end

@@ -50,6 +50,20 @@ module Leasehold
         Credentials.refuse("`tls.key` is not the key of `tls.certificate`") unless certificate.check_private_key(key)
       end
 
+      # Why a server that could not be reached may be none that is away: it may refuse the certificate.
+      #
+      # @param error [Error::Unavailable]
+      # @return [Error]
+      def explain(error, address, seconds)
+        alert = Handshake.new(address, @pems, seconds).alert if @pems && Handshake::DROPPED.match?(error.message)
+        return error unless alert
+
+        Error::Misconfigured.new(
+          "the server does not accept `tls.certificate` (#{alert}): check that the authority that the server trusts, its " \
+          "`client_ca`, has signed it, and that it has not expired", code: "TLS_REFUSED"
+        )
+      end
+
       # What a channel takes.
       def for_channel
         return :this_channel_is_insecure unless @pems

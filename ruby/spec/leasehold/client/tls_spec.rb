@@ -47,6 +47,31 @@ RSpec.describe Leasehold::Client, "over TLS" do
     with_server(tls: nil) { |address| expect { client_of(address, tls: cell).list_leases }.to refuse_the_handshake }
   end
 
+  # gRPC's core tells nothing of it.
+  it "says that the server refuses the cell's certificate, and what to check" do
+    with_server do |address|
+      Support::Certificates.run do |others|
+        client = client_of(address, tls: others.cell(1).merge(ca: cell[:ca]))
+        calls = [-> { client.list_leases }, -> { client.begin_update(creates: [username("alice")]) }]
+        calls.each do |call|
+          expect(&call).to raise_error(Leasehold::Error::Misconfigured, /not accept `tls.certificate` \(.*`client_ca`/) { |error|
+            expect(error).to have_attributes(code: "TLS_REFUSED", temporary?: false)
+          }
+        end
+      end
+    end
+  end
+
+  it "takes a server that lets go of its connections for one that comes back" do
+    TCPServer.open("localhost", 0) do |server|
+      closing = Thread.new { loop { server.accept.close } }
+      client = client_of("localhost:#{server.addr[1]}", tls: cell, request_deadline_seconds: 1)
+      expect { client.list_leases }.to raise_error(Leasehold::Error::Unavailable)
+    ensure
+      closing.kill
+    end
+  end
+
   it "takes a server that is away for one that comes back" do
     address = with_server { |some| some }
     expect { client_of(address, tls: cell, request_deadline_seconds: 1).list_leases }.to raise_error(Leasehold::Error::Unavailable)

@@ -1,14 +1,75 @@
-//! The server's answer to ListRecords as it comes off the wire. A language's objects for it cost many times what comparing
-//! them does, so none is made; and nothing is copied but into the engine's columns.
+//! What verification exchanges with the server, as it goes over the wire: the answers to ListRecords and the updates. A
+//! language's objects for either cost many times what the engine's work does, so none is made.
 
+use leasehold_core::batch::{ClaimRequest, UpdateRequest};
 use leasehold_core::time::Timestamp;
 use leasehold_core::verify::{RecordRef, Records};
-use prost::encoding::{DecodeContext, WireType, decode_varint, skip_field};
+use prost::encoding::{DecodeContext, WireType, decode_varint, encode_key, encode_varint, skip_field};
 
 use crate::error::DetailedError;
 
 /// `Record.Status.ACTIVE`.
 const ACTIVE: u64 = 1;
+
+/// An update as a BeginUpdateRequest, but for its cell: messages that are written side by side are one.
+pub fn update(update: &UpdateRequest) -> Vec<u8> {
+    let mut request = Vec::new();
+    for (number, claims) in [(1, &update.creates), (2, &update.destroys)] {
+        claims.iter().for_each(|claim| message(&mut request, number, |to| claim_request(to, claim)));
+    }
+    request
+}
+
+/// `Metadata`: 1 bucket (1 type, 2 value), 2 subject (1 type, 2 id), 3 source (1 type, 2 the row's key), 4 user data (1 type,
+/// 2 value).
+fn claim_request(to: &mut Vec<u8>, claim: &ClaimRequest) {
+    message(to, 1, |to| {
+        number(to, 1, claim.bucket_type.0.into());
+        bytes(to, 2, claim.value.as_bytes());
+    });
+    if let Some(subject) = &claim.subject {
+        message(to, 2, |to| {
+            number(to, 1, subject.subject_type.into());
+            number(to, 2, subject.id);
+        });
+    }
+    if let Some(source) = &claim.source {
+        message(to, 3, |to| {
+            number(to, 1, source.source_type.0.into());
+            bytes(to, 2, source.id.as_bytes());
+        });
+    }
+    if let Some(data) = &claim.user_data {
+        message(to, 4, |to| {
+            bytes(to, 1, data.type_url.as_bytes());
+            bytes(to, 2, &data.value);
+        });
+    }
+}
+
+/// A message within another one. Its length comes first and is known last, so it is moved there: messages are short.
+fn message(to: &mut Vec<u8>, field: u32, body: impl FnOnce(&mut Vec<u8>)) {
+    encode_key(field, WireType::LengthDelimited, to);
+    let start = to.len();
+    body(to);
+    let end = to.len();
+    encode_varint((end - start) as u64, to);
+    let length = to.len() - end;
+    if let Some(message) = to.get_mut(start..) {
+        message.rotate_right(length);
+    }
+}
+
+fn number(to: &mut Vec<u8>, field: u32, value: i64) {
+    encode_key(field, WireType::Varint, to);
+    encode_varint(value as u64, to);
+}
+
+fn bytes(to: &mut Vec<u8>, field: u32, value: &[u8]) {
+    encode_key(field, WireType::LengthDelimited, to);
+    encode_varint(value.len() as u64, to);
+    to.extend_from_slice(value);
+}
 
 /// The records of an answer, and whether more remain.
 ///

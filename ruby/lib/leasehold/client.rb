@@ -53,6 +53,16 @@ module Leasehold
       take_lease(creates, destroys, key, deadline_seconds) { |send| connection.breaker.run(&send) }
     end
 
+    # Does what {#begin_update} does, for an update of {Verification}, which comes in the form of the wire.
+    #
+    # @param update [Verification::Update]
+    # @return [Lease]
+    def begin_encoded(update, deadline_seconds: nil)
+      request = @messages.begin_encoded(update.encoded)
+      counts = { creates: update.create_count, destroys: update.destroy_count }
+      send_begin(:begin_encoded, request, counts, SecureRandom.uuid, deadline_seconds) { |send| connection.breaker.run(&send) }
+    end
+
     # The lease of a begin that nobody answered, to be rolled back: whatever is begun once more here is only begun to be
     # taken back. That frees what others wait for, so no breaker limits it, and none counts it.
     #
@@ -135,11 +145,16 @@ module Leasehold
     private
 
     # The block makes the call that it is given, if it may be made.
-    def take_lease(creates, destroys, key, deadline_seconds)
+    def take_lease(creates, destroys, key, deadline_seconds, &made)
       request = @messages.begin_update(creates, destroys)
-      Instrumentation.measure(:begin_update, creates: creates.size, destroys: destroys.size) do |payload|
+      counts = { creates: creates.size, destroys: destroys.size }
+      send_begin(:begin_update, request, counts, key, deadline_seconds, &made)
+    end
+
+    def send_begin(method, request, counts, key, deadline_seconds)
+      Instrumentation.measure(:begin_update, **counts) do |payload|
         yield lambda {
-          response, headers = call(:begin_update, request, payload, deadline_seconds, { IDEMPOTENCY_KEY => key })
+          response, headers = call(method, request, payload, deadline_seconds, { IDEMPOTENCY_KEY => key })
           Lease.new(uuid: response.lease_uuid.value, fence: headers[FENCE]&.to_i)
         }
       end

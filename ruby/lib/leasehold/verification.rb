@@ -17,16 +17,27 @@ module Leasehold
     ReadRows = Struct.new(:after, :upto)
     # Read these rows once more, without the model's scope; feed {#rows} or {#attributes}.
     ReadAgain = Struct.new(:ids)
-    # Begin an update and commit it; feed {#updated}.
-    Update = Struct.new(:creates, :destroys)
+    # Begin an update and commit it; feed {#updated}. `encoded` is what {Client#begin_encoded} sends; objects are made of the
+    # claims for those who look at them.
+    Update = Struct.new(:encoded, :create_count, :destroy_count) do
+      # @return [Array<Claim>]
+      def creates
+        Client::Messages.claims(encoded).first
+      end
+
+      # @return [Array<Claim>]
+      def destroys
+        Client::Messages.claims(encoded).last
+      end
+    end
     # A page is compared: {#proceed}, or {#stop} and keep the {#checkpoint} of the end.
     PageDone = Class.new
     # The run is over.
     Done = Class.new
 
     STEPS = {
-      find_bound: FindBound, list_records: ListRecords, read_rows: ReadRows, read_again: ReadAgain, page_done: PageDone,
-      done: Done
+      find_bound: FindBound, list_records: ListRecords, read_rows: ReadRows, read_again: ReadAgain, update: Update,
+      page_done: PageDone, done: Done
     }.freeze
     private_constant :STEPS
 
@@ -48,8 +59,6 @@ module Leasehold
     # @return [Struct] what to do next; the same until it is fed
     def next
       name, *members = @session.step
-      return Update.new(*members.map { |claims| claims.map { |claim| to_claim(claim) } }) if name == :update
-
       STEPS.fetch(name).new(*members)
     end
 
@@ -129,10 +138,6 @@ module Leasehold
       return @session.failed if error.rejected.empty?
 
       @session.refused(error.rejected.map { |claim| [claim.list.to_s, claim.position, claim.code] })
-    end
-
-    def to_claim(members)
-      Claim.new(Claim.members.zip(members).to_h)
     end
   end
 end

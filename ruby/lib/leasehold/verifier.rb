@@ -3,6 +3,7 @@
 require "leasehold/rails"
 require_relative "verification"
 require_relative "verifier/rows"
+require_relative "verifier/pages"
 require_relative "verifier/progress"
 
 module Leasehold
@@ -13,6 +14,11 @@ module Leasehold
     PLANNED = { created: :to_create, replaced: :to_replace, destroyed: :to_destroy }.freeze
     # No row of any model would get through after these.
     FATAL = [Error::Misconfigured, Error::Unauthenticated, Error::Denied].freeze
+
+    # Seconds of a clock that nobody sets.
+    def self.now
+      Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
 
     # @param model [Class] that claims
     # @param dry_run [Boolean] tell what differs, and correct nothing
@@ -28,6 +34,7 @@ module Leasehold
       @time_budget_seconds = time_budget_seconds
       @progress = progress
       @rows = Rows.new(model)
+      @pages = Pages.new(@rows) { |step| list(step) }
     end
 
     # Goes to the end, or as far as the budget goes. Two at once for one model are not allowed (V10): the second does nothing.
@@ -56,13 +63,13 @@ module Leasehold
 
     # Whether it got to the end.
     def follow(kept)
-      deadline = now + @time_budget_seconds if @time_budget_seconds
+      deadline = Verifier.now + @time_budget_seconds if @time_budget_seconds
       stopped = false
       until (step = @session.next).is_a?(Verification::Done)
         next perform(step) unless step.is_a?(Verification::PageDone)
 
         keep(kept)
-        stopped = deadline && now > deadline
+        stopped = deadline && Verifier.now > deadline
         stopped ? @session.stop : @session.proceed
       end
       keep(kept)
@@ -87,12 +94,37 @@ module Leasehold
 
     def perform(step)
       case step
-      when Verification::FindBound then @session.bound(@rows.bound(step.after, step.rows))
-      when Verification::ListRecords then @session.records(list(step))
-      when Verification::ReadRows then @rows.feed(@session, step.after, step.upto)
+      when Verification::FindBound then @session.bound(@pages.answer(step))
+      when Verification::ListRecords then @session.records(@pages.answer(step))
+      when Verification::ReadRows then @rows.feed(@session, @pages.answer(step))
       when Verification::ReadAgain then @rows.feed_again(@session, step.ids)
-      when Verification::Update then @session.updated(update(step))
+      when Verification::Update then @session.updated(update_reading_ahead(step))
       end
+    end
+
+    # The thread makes two calls and nothing else: no row is read there, so it takes no connection to the database, and
+    # Rails' executor, in which this one runs, goes on around it.
+    def update_reading_ahead(step)
+      sending = Thread.new { quietly { update(step) } }
+      read_ahead_of(sending)
+      sending.value
+    ensure
+      # Whoever interrupts this thread means that one, too.
+      sending&.kill
+    end
+
+    def read_ahead_of(sending)
+      @pages.read_ahead { sending.alive? }
+    rescue StandardError
+      # The update comes to its end before the error is told.
+      sending.join
+      raise
+    end
+
+    # An error is told where the thread's value is asked for.
+    def quietly
+      Thread.current.report_on_exception = false
+      yield
     end
 
     def list(step)
@@ -105,17 +137,13 @@ module Leasehold
     # A lease that stands but is not committed is rolled back by reconciliation: no row proves it.
     def update(step)
       seconds = @configuration.verification_deadline_seconds
-      lease = @client.begin_update(creates: step.creates, destroys: step.destroys, deadline_seconds: seconds)
+      lease = @client.begin_encoded(step, deadline_seconds: seconds)
       @client.commit_update(lease.uuid, deadline_seconds: seconds)
       :applied
     rescue *FATAL
       raise
     rescue Error => error
       error.rejected.any? ? error : :failed
-    end
-
-    def now
-      Process.clock_gettime(Process::CLOCK_MONOTONIC)
     end
   end
 end

@@ -73,6 +73,18 @@ RSpec.describe "sessions" do
       expect(destroyed.destroys.map(&:bucket_value)).to eq(%w[bob gone])
     end
 
+    it "writes updates for the wire as the client writes them" do
+      run = run([record(2, "bob"), record(9, "gone")]) { |session| session.rows([row(1, "é" * 500), row(2, "bobby")], now: now) }
+      messages = Leasehold::Client::Messages.new(7)
+      updates = updates_of(run)
+      expect(updates.map(&:creates).flatten).to contain_exactly(username("é" * 500, id: 1), username("bobby", id: 2))
+      updates.each do |update|
+        sent = Leasehold::Client::Messages::V1::BeginUpdateRequest.decode(messages.begin_encoded(update.encoded))
+        expect(sent).to eq(messages.begin_update(update.creates, update.destroys))
+        expect([update.create_count, update.destroy_count]).to eq([update.creates.size, update.destroys.size])
+      end
+    end
+
     it "claims integers in decimal and nothing for nil, and leaves recent rows alone (V02)" do
       run = run([], bucket_types: [4, 10]) do |session|
         claims = [[4, 1, 4, 0], [10, 0, 4, 0]]

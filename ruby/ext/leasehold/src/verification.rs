@@ -4,9 +4,7 @@
 use std::sync::Mutex;
 
 use leasehold_bindings::verify::Step;
-use leasehold_bindings::{
-    Catalogue, ClaimRequest, DetailedError, List, Refused, SourceId, Updated, Verification, wire,
-};
+use leasehold_bindings::{Catalogue, DetailedError, List, Refused, SourceId, Updated, Verification, wire};
 use magnus::{Error, IntoValue, RArray, RModule, RString, Ruby, Value, function, method, prelude::*};
 
 use crate::columns;
@@ -156,25 +154,10 @@ fn step(ruby: &Ruby, step: &Step) -> Value {
             (name("read_again"), ids).into_value_with(ruby)
         }
         Step::Update(update) => {
-            let (creates, destroys) = (claims(ruby, &update.creates), claims(ruby, &update.destroys));
-            (name("update"), creates, destroys).into_value_with(ruby)
+            let encoded = ruby.str_from_slice(&wire::update(update));
+            (name("update"), encoded, update.creates.len(), update.destroys.len()).into_value_with(ruby)
         }
         Step::PageDone => (name("page_done"),).into_value_with(ruby),
         Step::Done => (name("done"),).into_value_with(ruby),
     }
-}
-
-/// Claims as Arrays, in the order of the members of `Leasehold::Claim`.
-fn claims(ruby: &Ruby, claims: &[ClaimRequest]) -> RArray {
-    ruby.ary_from_iter(claims.iter().map(|claim| {
-        let source = claim.source.as_ref();
-        (
-            claim.bucket_type.0,
-            &*claim.value,
-            claim.subject.map(|subject| subject.subject_type),
-            claim.subject.map(|subject| subject.id),
-            source.map(|source| source.source_type.0),
-            source.map(|source| ruby.str_from_slice(source.id.as_bytes())),
-        )
-    }))
 }

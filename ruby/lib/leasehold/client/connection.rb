@@ -4,14 +4,21 @@ module Leasehold
   class Client
     # What belongs to one process: its channel, and the breaker that counts its begins.
     class Connection
-      # The contract's stub, but for records, which stay as they came off the wire: they are many, and objects dear.
+      # The contract's stub, but for records, which stay as they came off the wire, and updates that are ready for it: they
+      # are many, and objects dear.
       class Stub < Gitlab::Cells::TopologyService::Claims::V1::ClaimService::Stub
         SERVICE = Gitlab::Cells::TopologyService::Claims::V1::ClaimService::Service
         LIST_RECORDS = "/#{SERVICE.service_name}/ListRecords"
-        private_constant :SERVICE, :LIST_RECORDS
+        BEGIN_UPDATE = "/#{SERVICE.service_name}/BeginUpdate"
+        private_constant :SERVICE, :LIST_RECORDS, :BEGIN_UPDATE
 
         def list_records(request, **options)
           request_response(LIST_RECORDS, request, SERVICE.rpc_descs[:ListRecords].marshal_proc, :itself.to_proc, **options)
+        end
+
+        def begin_encoded(request, **options)
+          answer = SERVICE.rpc_descs[:BeginUpdate].unmarshal_proc(:output)
+          request_response(BEGIN_UPDATE, request, :itself.to_proc, answer, **options)
         end
       end
 

@@ -10,6 +10,12 @@ module Leasehold
       MISFITS = [ArgumentError, TypeError, RangeError, EncodingError].freeze
       private_constant :MISFITS
 
+      # @param encoded [String] a BeginUpdateRequest
+      # @return [Array(Array<Claim>, Array<Claim>)] what it creates and what it destroys
+      def self.claims(encoded)
+        new(nil).claims(encoded)
+      end
+
       def initialize(cell_id)
         @cell_id = cell_id
       end
@@ -24,6 +30,18 @@ module Leasehold
         refuse_misfit(:create, creates)
         refuse_misfit(:destroy, destroys)
         raise e
+      end
+
+      # @param claims [String] a BeginUpdateRequest without its cell
+      # @return [String] one with it: messages that are written side by side are one
+      def begin_encoded(claims)
+        V1::BeginUpdateRequest.encode(V1::BeginUpdateRequest.new(cell_id: @cell_id)) + claims
+      end
+
+      # @see .claims
+      def claims(encoded)
+        request = V1::BeginUpdateRequest.decode(encoded)
+        [request.create_records, request.destroy_records].map { |list| list.map { |metadata| claim(metadata) } }
       end
 
       def commit_update(uuid)
@@ -117,8 +135,8 @@ module Leasehold
         Claim.new(
           bucket_type: number(V1::Bucket::Type, bucket.type),
           bucket_value: bucket.value,
-          subject_type: number(V1::Subject::Type, subject.type),
-          subject_id: subject.id,
+          subject_type: subject && number(V1::Subject::Type, subject.type),
+          subject_id: subject&.id,
           source_type: number(V1::Source::Type, source.type),
           source_id: source.rails_primary_key_id
         )

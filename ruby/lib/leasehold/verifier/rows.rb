@@ -10,6 +10,8 @@ module Leasehold
         ActiveRecord::ConnectionAdapters::PostgreSQL::OID::Uuid
         ActiveRecord::ConnectionAdapters::PostgreSQL::OID::SpecializedString
       ].freeze
+      # Rows, when they were read by the database's clock, and where their claims are among the columns, unless they are said.
+      Read = Struct.new(:rows, :now, :layout)
       # The id of a subject that a row does not have: there is no such claim, and the report says so.
       NOBODY = 0
 
@@ -33,13 +35,20 @@ module Leasehold
         key && @key.encode(key)
       end
 
-      # Hands the rows of a range to the session.
-      def feed(session, after, upto)
+      # The rows of a range, for {#feed}.
+      #
+      # @return [Read]
+      def read(after, upto)
         relation = @key.range(@model.cells_claims_scope, after, upto)
         now = clock
-        return session.rows(relation.map { |record| row(record) }, now: now) unless plain?
+        plain? ? Read.new(columns(relation), now, layout) : Read.new(relation.map { |record| row(record) }, now)
+      end
 
-        session.attributes(columns(relation), key: 0, updated_at: names.index(@updated_at), claims: layout, now: now)
+      # Hands rows that were read to the session.
+      def feed(session, read)
+        return session.rows(read.rows, now: read.now) unless read.layout
+
+        session.attributes(read.rows, key: 0, updated_at: names.index(@updated_at), claims: read.layout, now: read.now)
       end
 
       # Hands single rows to the session, those outside of the model's scope without claims.

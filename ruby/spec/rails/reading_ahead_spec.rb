@@ -1,0 +1,121 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+
+RSpec.describe "what verification reads ahead", :rails do
+  let(:listed) { [] }
+  let(:rows) { Leasehold::Verifier::Rows.new(User) }
+  let(:pages) { Leasehold::Verifier::Pages.new(rows) { |step| list(step) } }
+
+  before { insert_users(1..9) }
+
+  def insert_users(ids)
+    ActiveRecord::Base.connection.execute(<<~SQL)
+      INSERT INTO users (id, username, created_at, updated_at)
+      SELECT id, 'user-' || id, now() - interval '1 day', now() - interval '1 day' FROM generate_series(#{ids.first}, #{ids.last}) AS id
+    SQL
+  end
+
+  def list(step)
+    listed << step
+    Leasehold.client.list_records(source_type: 1, bucket_types: [4, 10], after: step.after, upto: step.upto)
+  end
+
+  def id(number)
+    number && [number].pack("Q>")
+  end
+
+  # The ids of a page's rows, asked for as a session does.
+  def page(after, upto, rows: 2)
+    expect(pages.answer(Leasehold::Verification::FindBound.new(id(after), rows))).to eq(id(upto))
+    pages.answer(Leasehold::Verification::ListRecords.new(id(after), id(upto)))
+    keys = pages.answer(Leasehold::Verification::ReadRows.new(id(after), id(upto))).rows.map(&:first)
+    # Encoded already where other examples have left classes below the model.
+    keys.map { |key| key.is_a?(String) ? key.unpack1("Q>") : key }
+  end
+
+  def statements
+    seen = 0
+    ActiveSupport::Notifications.subscribed(->(*) { seen += 1 }, "sql.active_record") { yield }
+    seen
+  end
+
+  it "are two pages at the most, each with the server's records before its rows" do
+    page(nil, 2)
+    pages.read_ahead { true }
+    expect(listed.map(&:after)).to eq([nil, id(2), id(4)])
+
+    expect(statements { expect([page(2, 4), page(4, 6)]).to eq([[3, 4], [5, 6]]) }).to eq(0)
+    expect(statements { expect(page(6, 8)).to eq([7, 8]) }).to be > 0
+    pages.read_ahead { true }
+    expect(statements { expect(page(8, nil)).to eq([9]) }).to eq(0)
+    expect { pages.read_ahead { true } }.not_to(change { listed.size })
+  end
+
+  it "is nothing once nobody waits any more" do
+    page(nil, 2)
+    pages.read_ahead { listed.size < 2 }
+
+    expect(listed.size).to eq(2)
+  end
+
+  it "is read anew once it is old" do
+    page(nil, 2)
+    pages.read_ahead { true }
+    User.where(id: 3).delete_all
+    stub_const("Leasehold::Verifier::Pages::MAX_AGE_SECONDS", -1)
+
+    expect(page(2, 5)).to eq([4, 5])
+  end
+
+  it "serves no other question, and nothing that was read after it does" do
+    page(nil, 2)
+    pages.read_ahead { true }
+
+    expect(page(3, 6, rows: 3)).to eq([4, 5, 6])
+    expect(statements { page(2, 4) }).to be > 0
+  end
+
+  it "is nothing where the server cuts a page short" do
+    pages.answer(Leasehold::Verification::FindBound.new(nil, 4))
+    pages.answer(Leasehold::Verification::ListRecords.new(nil, id(4)))
+    pages.answer(Leasehold::Verification::ReadRows.new(nil, id(3)))
+
+    expect { pages.read_ahead { true } }.not_to(change { listed.size })
+  end
+
+  describe "of a run" do
+    # More than one update. gRPC's own threads come with the first call.
+    before do
+      insert_users(10..2500)
+      Leasehold.client.warm_up
+      @threads = Thread.list
+    end
+
+    def others
+      Thread.list - @threads
+    end
+
+    it "is told of where it fails once the update under way has come to its end" do
+      reads = 0
+      stub_const("Failing", Class.new(User))
+      Failing.cells_claims_scope { (reads += 1) > 3 ? raise(ActiveRecord::StatementInvalid, "of the next page") : User.all }
+
+      expect { Leasehold::Verifier.new(Failing).run }.to raise_error(ActiveRecord::StatementInvalid, "of the next page")
+      expect(claimed(User, :username).size).to be > 0
+      expect(outstanding_leases).to be_empty
+      expect(others).to be_empty
+    end
+
+    it "ends with the update under way where the run is interrupted" do
+      lists = 0
+      stop = ->(*) { Process.kill("STOP", server.pid) if (lists += 1) == 2 }
+      ActiveSupport::Notifications.subscribed(stop, "list_records.leasehold") do
+        expect { Timeout.timeout(2) { Leasehold::Verifier.new(User).run } }.to raise_error(Timeout::Error)
+      end
+      Support::Waiting.wait_for("the thread") { others.empty? }
+    ensure
+      Process.kill("CONT", server.pid)
+    end
+  end
+end

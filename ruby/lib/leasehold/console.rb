@@ -15,10 +15,13 @@ module Leasehold
 
     # @param dry_run [Boolean] only tell
     # @param resume [Boolean] verify from where a job has stopped, not from the beginning
-    def initialize(output: $stdout, dry_run: Console.asked?("DRY_RUN"), resume: Console.asked?("RESUME"))
+    # @param allow_empty [Boolean] give up the claims of tables without rows
+    def initialize(output: $stdout, dry_run: Console.asked?("DRY_RUN"), resume: Console.asked?("RESUME"),
+                   allow_empty: Console.asked?("ALLOW_EMPTY"))
       @output = output
       @dry_run = dry_run
       @resume = resume
+      @allow_empty = allow_empty
     end
 
     # Settles what was left unsettled.
@@ -56,7 +59,8 @@ module Leasehold
     end
 
     def report(name)
-      report = Verifier.new(Models.fetch(name), dry_run: @dry_run, resume: @resume) { |so_far| progress(so_far) }.run
+      options = { dry_run: @dry_run, resume: @resume, allow_empty: @allow_empty }
+      report = Verifier.new(Models.fetch(name), **options) { |so_far| progress(so_far) }.run
       clear_line
       report ? tell(report) : @output.puts("  another run is under way")
     end

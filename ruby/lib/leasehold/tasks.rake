@@ -7,7 +7,7 @@ namespace :leasehold do
   end
 
   desc "Compare a model's claims with its rows, and correct them: leasehold:verify[User]; DRY_RUN=1 only tells, " \
-       "RESUME=1 goes on where a job has stopped"
+       "RESUME=1 goes on where a job has stopped, ALLOW_EMPTY=1 gives up the claims of a table without rows"
   task :verify, [:model] => :environment do |_task, arguments|
     names = arguments[:model] ? [arguments[:model]] : Leasehold::Models.names
     Leasehold::Console.new.verify(names)

@@ -24,14 +24,18 @@ module Leasehold
     # @param dry_run [Boolean] tell what differs, and correct nothing
     # @param resume [Boolean] go on where the last run stopped, if it did
     # @param time_budget_seconds [Numeric, nil] stop after the page at which this has passed
+    # @param allow_empty [Boolean] believe a table without rows, and give up every claim that was made for it
     # @yieldparam report [Hash{Symbol => Integer}] after each page
-    def initialize(model, client: Leasehold.client, dry_run: false, resume: true, time_budget_seconds: nil, &progress)
+    def initialize(
+      model, client: Leasehold.client, dry_run: false, resume: true, time_budget_seconds: nil, allow_empty: false, &progress
+    )
       @model = model
       @client = client
       @configuration = Leasehold.configuration
       @dry_run = dry_run
       @resume = resume
       @time_budget_seconds = time_budget_seconds
+      @allow_empty = allow_empty
       @progress = progress
       @rows = Rows.new(model)
       @pages = Pages.new(@rows) { |step| list(step) }
@@ -39,9 +43,11 @@ module Leasehold
 
     # Goes to the end, or as far as the budget goes. Two at once for one model are not allowed (V10): the second does nothing.
     #
+    # @raise [Error::Misconfigured] the table has no rows, but claims. Nothing was corrected
     # @return [Hash{Symbol => Object}, nil] the report, with `finished`; nil where another run is under way
     def run
       Models.check_apart(@model)
+      check_emptied unless @dry_run || @allow_empty
       kept = Progress.new(@model, dry_run: @dry_run)
       kept.exclusively do
         Events.measure(:verify, model: @model.name, dry_run: @dry_run) do |event|
@@ -52,6 +58,14 @@ module Leasehold
     end
 
     private
+
+    # A table that was truncated, or is another than is meant, would give up all claims at once.
+    def check_emptied
+      return if @rows.bucket_types.empty? || @rows.bound(nil, 1) || list(Verification::ListRecords.new).records.empty?
+
+      raise Error::Misconfigured, "`#{@model.name}` has no rows, so that every claim made for it would be given up: see that " \
+                                  "its table is the right one, and say `allow_empty` if so (by hand, `ALLOW_EMPTY=1`)"
+    end
 
     def session_from(checkpoint)
       @session = Verification.new(

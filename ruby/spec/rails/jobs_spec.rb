@@ -89,6 +89,17 @@ RSpec.describe "jobs", :rails do
       expect(claimed(User, :username)).to eq(%w[alice bob])
     end
 
+    it "give up the claims of a table without rows where they are asked to" do
+      Leasehold::Console.new(output: output, dry_run: false).verify(["User"])
+      claimed_at = Leasehold.client.list_leases.server_time
+      wait_for("the server's clock") { Leasehold.client.list_leases.server_time > claimed_at + 0.01 }
+      User.delete_all
+
+      expect { Leasehold::Console.new(output: output, dry_run: false).verify(["User"]) }.to raise_error(/ALLOW_EMPTY=1/)
+      Leasehold::Console.new(output: output, dry_run: false, allow_empty: true).verify(["User"])
+      expect(claimed(User, :username)).to be_empty
+    end
+
     it "show progress on a terminal" do
       Leasehold::Console.new(output: terminal, dry_run: false).verify(["User"])
 

@@ -305,6 +305,31 @@ RSpec.describe "verification", :rails do
     expect(all_claims.values).to eq([["gone", 1]])
   end
 
+  describe "of a table that was emptied" do
+    before do
+      insert_users(1..3)
+      verify
+      User.delete_all
+    end
+
+    it "refuses to give up all of its claims, unless that is allowed" do
+      expect { verify }.to raise_error(Leasehold::Error::Misconfigured, /`User` has no rows.*`allow_empty`.*`ALLOW_EMPTY=1`/)
+      expect(all_claims.size).to eq(3)
+      expect(verify(dry_run: true)).to include(to_destroy: 6)
+
+      expect(verify(allow_empty: true)).to include(destroyed: 6)
+      expect(verify).to include(finished: true)
+    end
+
+    it "passes on to jobs that it is allowed" do
+      let_it_settle
+      expect { Leasehold::VerifyJob.perform_now("User") }.to raise_error(Leasehold::Error::Misconfigured)
+      Leasehold::VerifyJob.perform_now("User", allow_empty: true)
+
+      expect(all_claims).to be_empty
+    end
+  end
+
   it "stops at the end of its time budget, and goes on where it stopped (V07)" do
     Leasehold.configuration.verification_page_rows = 100
     insert_users(1..1000)

@@ -16,12 +16,14 @@ module Leasehold
     end
 
     # @param model_name [String]
-    def perform(model_name)
+    # @param allow_empty [Boolean] see {Verifier}
+    def perform(model_name, allow_empty: false)
       model = Models.fetch(model_name)
       return unless Leasehold.configuration.feature_enabled?(self.class.flag(model))
 
-      report = Verifier.new(model, time_budget_seconds: Leasehold.configuration.verification_time_budget_seconds).run
-      self.class.perform_later(model_name) if report && !report[:finished]
+      budget = Leasehold.configuration.verification_time_budget_seconds
+      report = Verifier.new(model, time_budget_seconds: budget, allow_empty: allow_empty).run
+      self.class.perform_later(model_name, **{ allow_empty: true }.keep_if { allow_empty }) if report && !report[:finished]
     end
   end
 end

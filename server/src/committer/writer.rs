@@ -136,7 +136,8 @@ impl<S: Writable> Writer<S> {
         }
     }
 
-    /// A group to commit, an empty one after a while without any; a writer that alone can't reach the store leaves them to others until it can.
+    /// A group to commit, an empty one after a while without any; a writer that alone can't reach the store leaves them to
+    /// others until it can.
     fn take(&mut self) -> Option<Vec<Job>> {
         while self.away.is_some() && self.shared.has_writers_at_work() {
             if self.store.is_reachable() {

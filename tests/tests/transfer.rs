@@ -71,8 +71,16 @@ fn rows(expected: &[(&str, Status, bool)]) -> Vec<(String, Status, bool)> {
 }
 
 fn refused(output: &Output, message: &str) {
+    failed(output, 1, message);
+}
+
+fn misconfigured(output: &Output, message: &str) {
+    failed(output, 2, message);
+}
+
+fn failed(output: &Output, code: i32, message: &str) {
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
     assert!(stderr.lines().any(|line| line.starts_with("error: ") && line.contains(message)), "{stderr}");
 }
 
@@ -413,16 +421,16 @@ async fn an_import_knows_what_the_configuration_has() {
         ("types and the cell", format!("{}{rule}", cell(1)), None),
         // It is served with a flag, so for an import it need not say all.
         ("types and an address", format!("listen = \"0.0.0.0:7171\"\n{rule}"), None),
-        ("no types", cell(1), Some(format!("line {line} can't be imported: bucket type 100 is neither"))),
-        ("another cell", format!("{}{rule}", cell(2)), Some("cell 1 is not among the `[[cells]]`".to_owned())),
-        ("no configuration", "limit = 1".to_owned(), Some("is not valid".to_owned())),
-        ("a bad one", format!("{}{}", cell(1), cell(1)), Some("cell id 1 is given twice".to_owned())),
+        ("no types", cell(1), Some((1, format!("line {line} can't be imported: bucket type 100 is neither")))),
+        ("another cell", format!("{}{rule}", cell(2)), Some((1, "cell 1 is not among the `[[cells]]`".to_owned()))),
+        ("no configuration", "limit = 1".to_owned(), Some((2, "is not valid".to_owned()))),
+        ("a bad one", format!("{}{}", cell(1), cell(1)), Some((2, "cell id 1 is given twice".to_owned()))),
     ] {
         std::fs::write(path("config"), config).unwrap();
         let [config, lines] = ["config", "custom"].map(|name| path(name).to_str().unwrap().to_owned());
         let output = run("import", &path(name), &["--config", &config, "--input", &lines]).unwrap();
         match message {
-            Some(message) => refused(&output, &message),
+            Some((code, message)) => failed(&output, code, &message),
             None => assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr)),
         }
         assert_eq!(path(name).exists(), output.status.success(), "{name}");
@@ -573,7 +581,7 @@ fn claims_in_a_database_are_not_taken_for_those_in_a_directory() {
     for verb in ["export", "import"] {
         for variable in [("LEASEHOLD_STORE", url), ("LEASEHOLD_CONFIG", &config)] {
             let output = run(&[verb], variable);
-            refused(&output, "the claims are in the database `postgres://127.0.0.1:1/claims`: ");
+            misconfigured(&output, "the claims are in the database `postgres://127.0.0.1:1/claims`: ");
             assert!(String::from_utf8_lossy(&output.stderr).contains("use `pg_dump`"));
             assert!(!state.exists());
         }

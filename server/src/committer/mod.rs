@@ -160,8 +160,13 @@ impl Committer {
     /// The engine was not asked, or its decision could not be kept.
     pub async fn submit(&self, caller: Caller, command: Command) -> Decision {
         let (answer, decision) = oneshot::channel();
-        self.shared.queue.push(Job { caller, command, tried: false, answer })?;
-        decision.await.unwrap_or(Err(Refusal::Stopping))
+        // Nobody takes it, or answers it, where the server is stopping or a writer has.
+        let gone = || self.shared.failure().unwrap_or(Refusal::Stopping);
+        match self.shared.queue.push(Job { caller, command, tried: false, answer }) {
+            Ok(()) => decision.await.unwrap_or_else(|_| Err(gone())),
+            Err(Refusal::Stopping) => Err(gone()),
+            Err(refusal) => Err(refusal),
+        }
     }
 
     /// Whether the store has failed, so that nothing is written until a restart.
@@ -205,4 +210,81 @@ impl Drop for Committer {
 pub fn now() -> Timestamp {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_micros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use leasehold_core::bucket::BucketKey;
+    use leasehold_core::claim::Claim;
+    use leasehold_core::invariant::State;
+    use leasehold_core::lease::LeaseId;
+    use leasehold_core::memory::MemoryStore;
+    use leasehold_core::query::{LeaseRow, LeaseScan, RecordRow, RecordScan};
+    use leasehold_core::store::Fences;
+    use leasehold_core::transaction::{Keys, NetChanges, Workspace};
+    use leasehold_core::update::Forget;
+    use uuid::Uuid;
+
+    use super::*;
+
+    /// Panics where a group begins; what it is not asked is as in memory.
+    struct Faulty(MemoryStore);
+
+    impl Store for Faulty {
+        type Error = <MemoryStore as Store>::Error;
+
+        fn workspace(&self) -> Result<Workspace, Self::Error> {
+            panic!("a fault of the store")
+        }
+
+        fn load(&self, keys: Keys, into: &mut Workspace) -> Result<(), Self::Error> {
+            self.0.load(keys, into)
+        }
+
+        fn save(&mut self, changes: &NetChanges) -> Result<Fences, Self::Error> {
+            self.0.save(changes)
+        }
+
+        fn claim(&self, key: &BucketKey) -> Result<Option<Claim>, Self::Error> {
+            self.0.claim(key)
+        }
+
+        fn leases(&self, scan: &LeaseScan) -> Result<Vec<LeaseRow>, Self::Error> {
+            self.0.leases(scan)
+        }
+
+        fn records(&self, scan: &RecordScan) -> Result<Vec<RecordRow>, Self::Error> {
+            self.0.records(scan)
+        }
+
+        fn settled(&self, before: Timestamp, limit: usize) -> Result<Vec<LeaseId>, Self::Error> {
+            self.0.settled(before, limit)
+        }
+
+        fn state(&self) -> Result<State, Self::Error> {
+            self.0.state()
+        }
+    }
+
+    impl Writable for Faulty {
+        fn failure(_: &Self::Error, _: bool) -> Failure {
+            Failure::Final
+        }
+    }
+
+    #[tokio::test]
+    async fn a_writer_that_panics_leaves_nobody_waiting_and_fails_the_store() {
+        let room = Room { queued_begins: 8, held_claims: 8 };
+        let settings = Settings { room, held_claims: 0, patience: Duration::ZERO, guard: Box::new(|| None) };
+        let stores = vec![Faulty(MemoryStore::default()), Faulty(MemoryStore::default())];
+        let committer = Committer::start(stores, settings, Arc::default()).unwrap();
+        let forget = || Command::Forget(Forget { lease: LeaseId(Uuid::nil()), settled_before: now() });
+        for _ in 0..4 {
+            let refusal = committer.submit(Caller::Trusted, forget()).await.unwrap_err();
+            assert!(matches!(refusal, Refusal::StoreUnavailable(_)), "{refusal}");
+        }
+        assert!(committer.has_failed());
+    }
 }

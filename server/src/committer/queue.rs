@@ -246,6 +246,16 @@ impl Queue {
         self.lock().closed
     }
 
+    /// Takes nothing in any more and drops what waits, whose callers hear of it at once.
+    pub(super) fn abandon(&self) {
+        let mut waiting = self.lock();
+        waiting.closed = true;
+        let dropped = (std::mem::take(&mut waiting.settles), std::mem::take(&mut waiting.begins));
+        drop(waiting);
+        drop(dropped);
+        self.arrived.notify_all();
+    }
+
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.arrived.notify_all();

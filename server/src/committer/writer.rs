@@ -67,6 +67,17 @@ impl Shared {
         })
     }
 
+    /// Has every command refused from now on, as it is after a failure of the store.
+    fn fail(&self, error: &str) {
+        tracing::error!(error, "the store failed: nothing is written any more; mend the cause and restart the server");
+        *lock(&self.failed) = Some(Refusal::StoreUnavailable(error.into()));
+    }
+
+    /// Why nothing is written any more, where nothing is.
+    pub(super) fn failure(&self) -> Option<Refusal> {
+        lock(&self.failed).clone()
+    }
+
     /// Whether there is a writer that can do what another can't, and will.
     fn has_writers_at_work(&self) -> bool {
         self.at_work.load(Ordering::Relaxed) > 0 && !self.queue.is_closed()
@@ -168,7 +179,7 @@ impl<S: Writable> Writer<S> {
 
     /// Answers what must not be tried: anything after a failure, begins while the guard warns.
     fn turn_away(&mut self, mut group: Vec<Job>) -> Vec<Job> {
-        let failed = lock(&self.shared.failed).clone();
+        let failed = self.shared.failure();
         let has_failed = failed.is_some();
         let refusal = failed.or_else(|| lock(&self.shared.watch).warning());
         let Some(refusal) = refusal else { return group };
@@ -300,9 +311,18 @@ impl<S: Writable> Writer<S> {
     }
 
     fn fail(&mut self, error: &str, group: Vec<Job>) {
-        tracing::error!(error, "the store failed: nothing is written any more; mend the cause and restart the server");
-        *lock(&self.shared.failed) = Some(Refusal::StoreUnavailable(error.into()));
+        self.shared.fail(error);
         self.refuse(group, &Refusal::StoreUnavailable(unknown(error, "a restart")));
+    }
+}
+
+/// A writer that panics must not leave its callers waiting for an answer that nobody gives.
+impl<S> Drop for Writer<S> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.fail("a writer has stopped by a fault of its own, which the log shows above");
+            self.shared.queue.abandon();
+        }
     }
 }
 

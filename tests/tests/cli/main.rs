@@ -676,7 +676,7 @@ async fn every_error_is_json_where_json_is_asked_for() {
     let nowhere = directory.path().join("nowhere");
     let nowhere = nowhere.to_str().unwrap();
     for (line, code) in [
-        (format!("serve --json --config {nowhere}"), 1),
+        (format!("serve --json --config {nowhere}"), 2),
         (format!("--json export --data {nowhere}"), 1),
         (format!("import --data {nowhere} --input {nowhere} --json"), 1),
         (format!("begin --file {nowhere} --json"), 2),
@@ -762,7 +762,7 @@ async fn export_and_import_are_not_taken_for_the_databases() {
     std::fs::write(&config, "[postgres]\nurl = \"postgres://me:secret@db/claims\"").unwrap();
     for verb in ["export", "import"] {
         let said = run([verb, "--config", config.to_str().unwrap()]).await;
-        said.failed(1, &["postgres://db:5432/claims", "pg_dump"]);
+        said.failed(2, &["postgres://db:5432/claims", "pg_dump"]);
     }
 }
 

@@ -45,6 +45,12 @@ type Result<T> = std::result::Result<T, StoreError>;
 /// How many settled leases one statement forgets.
 const FORGET_ROWS: i64 = 5_000;
 
+/// A row for each session that vacuums the table, or makes ready to.
+const VACUUMING: &str = "
+    SELECT FROM pg_locks WHERE locktype = 'relation' AND mode = 'ShareUpdateExclusiveLock'
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND relation = 'claim_leases'::regclass";
+
 /// The database, for reading. Clones share its pool.
 #[derive(Clone)]
 pub struct PostgresStore {
@@ -200,6 +206,11 @@ impl PostgresStore {
             return Ok(());
         }
         let client = self.connection().await?;
+        // Where another server does it just now there is no need to, and the database would log that it was skipped.
+        let others = client.query_typed(VACUUMING, &[]).await.map_err(failed)?;
+        if !others.is_empty() {
+            return Ok(());
+        }
         client.batch_execute("VACUUM (SKIP_LOCKED) claim_leases").await.map_err(failed)
     }
 

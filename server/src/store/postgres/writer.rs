@@ -318,7 +318,8 @@ impl Writable for PostgresWriter {
         let client = self.client.get_mut();
         if client.is_some() {
             // What drives the connection runs only while this thread waits for it: it is to hear that the other end is closed.
-            self.runtime.block_on(tokio::time::sleep(LISTEN));
+            // Made within it: a timer needs the runtime it waits in.
+            self.runtime.block_on(async { tokio::time::sleep(LISTEN).await });
             client.take_if(|client| client.is_closed());
         }
     }

@@ -8,7 +8,7 @@ import { about, kindOf } from "../src/model/happening";
 import { placeLanes } from "../src/model/lanes";
 import type { Happening, MessageView } from "../src/model/protocol";
 import { aboutEnvelope, askedInVain } from "../src/model/tries";
-import { explain } from "../src/model/why";
+import { explain, requestOf } from "../src/model/why";
 import { duration, leaseNumber, NEEDED_WHEN, readable, RULE_NAMES, stateName, wholeNumber, WHY_RULE, WITHOUT_RULE } from "../src/model/words";
 
 function open(id: string): Simulation {
@@ -64,6 +64,20 @@ describe("when nothing more goes wrong", () => {
         const again = entries.find((entry) => entry.arrived !== undefined && entry.fired.length === 0 && entry.says.includes("commit of lease"));
         const arrow = simulation.arrows(again?.position ?? 0, (again?.position ?? 0) + 1).find(({ id }) => id === again?.arrived);
         expect(again && explain(again, arrow)).toMatchObject({ rule: "settled_lease_memory" });
+    });
+
+    test.each([
+        ["3a", 26, "has left no row"],
+        ["2b-twice", 17, "has left no row"],
+        ["staleness-race", 23, "has left no row"],
+        ["3a", 13, "to prove that the local transaction was committed"],
+        ["4a", 19, "to prove that the local transaction was committed"],
+    ])("what an answer means depends on what was asked: scenario %s, event %i", (id, event, words) => {
+        const simulation = open(id);
+        const [entry] = simulation.entries(event - 1, event);
+        const answer = simulation.arrows(event - 1, event).find((arrow) => arrow.id === entry?.arrived);
+        expect(entry && answer && explain(entry, answer, requestOf(answer, simulation)?.says)?.text).toContain(words);
+        simulation.free();
     });
 
     test("a world of random trouble comes to rest", () => {

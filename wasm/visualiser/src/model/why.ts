@@ -1,6 +1,6 @@
 // Why something happened as it did, for people who see the protocol for the first time.
 import { about, processOf } from "./happening";
-import type { Arrow, Entry, Rule } from "./protocol";
+import type { Arrow, Entry, Rule, Timeline } from "./protocol";
 
 /** A remark about one event. */
 export interface Note {
@@ -11,10 +11,19 @@ export interface Note {
     isOfRequest?: boolean;
 }
 
-/** A remark about what has just happened, where there is something to say. `message` is the one that arrived, or was lost. */
-export function explain(entry: Entry, message: Arrow | undefined): Note | undefined {
+/** The request that a message answers; undefined where it is none's answer. */
+export function requestOf(answer: Arrow, timeline: Timeline): Arrow | undefined {
+    const asked = timeline.entries(answer.sent, answer.sent + 1)[0]?.arrived;
+    return asked === undefined ? undefined : timeline.arrows(answer.sent, answer.sent + 1).find(({ id }) => id === asked);
+}
+
+/**
+ * A remark about what has just happened, where there is something to say. `message` is the one that arrived, or was
+ * lost; `asked` is what the request said that it answers.
+ */
+export function explain(entry: Entry, message: Arrow | undefined, asked?: string): Note | undefined {
     const { kind } = about(entry.event);
-    if (kind === "deliver") return message && aboutArrival(entry, message);
+    if (kind === "deliver") return message && aboutArrival(entry, message, asked);
     if (kind === "drop" && message) return aboutLoss(message);
     if (kind === "finish_commit") return aboutCommit(entry);
     const text = FAULTS[kind];
@@ -60,14 +69,19 @@ function aboutLoss(message: Arrow): Note {
 
 const ANSWERS_TO_SETTLE = /^(done|it was )/;
 
-function aboutArrival(entry: Entry, arrived: Arrow): Note | undefined {
+function aboutArrival(entry: Entry, arrived: Arrow, asked: string | undefined): Note | undefined {
     const answer = entry.sent[0]?.says;
     const lease = entry.fired.find((fired) => fired.machine === "lease");
     if (arrived.says === "commit" || arrived.says === "roll back") {
         return lease ? aboutSettled(arrived, lease.to) : aboutAsked(answer);
     }
     if (arrived.says.startsWith("begin:")) return aboutBegin(answer, lease !== undefined);
-    if (arrived.says === "done") return { text: "Now the lease's row is needed no more: it was only there to prove that the local transaction was committed." };
+    return arrived.says === "done" ? aboutDone(asked) : undefined;
+}
+
+function aboutDone(asked: string | undefined): Note | undefined {
+    if (asked === "commit") return { text: "Now the lease's row is needed no more: it was only there to prove that the local transaction was committed." };
+    if (asked === "roll back") return { text: "Nothing came of this save: the names are as they were before it, and the lease has left no row in the cell's database that anybody would have to delete." };
     return undefined;
 }
 

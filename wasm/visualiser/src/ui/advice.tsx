@@ -2,7 +2,7 @@ import { computed } from "@preact/signals";
 
 import type { Arrow, Rule } from "../model/protocol";
 import { aboutEnvelope, askedInVain, BEGINNING, lostRequest } from "../model/tries";
-import { explain } from "../model/why";
+import { explain, requestOf } from "../model/why";
 import { RULE_NAMES, WHY_RULE, WITHOUT_RULE } from "../model/words";
 import { session } from "../session/app";
 import { findViolation } from "./find";
@@ -10,11 +10,12 @@ import { reading } from "./notice";
 
 const note = computed(() => {
     const { entry } = reading.value;
-    if (!entry || session.recording.value) return undefined;
+    const timeline = session.simulation.value;
+    if (!entry || !timeline) return undefined;
     const id = entry.arrived ?? entry.lost[0];
-    const arrows = id === undefined ? [] : (session.timeline.value?.arrows(entry.position, entry.position + 1) ?? []);
+    const arrows = id === undefined ? [] : timeline.arrows(entry.position, entry.position + 1);
     const message: Arrow | undefined = arrows.find((arrow) => arrow.id === id);
-    return explain(entry, message);
+    return explain(entry, message, message && requestOf(message, timeline)?.says);
 });
 
 const isResting = computed(() => !session.isPlaying.value && session.recording.value === undefined);

@@ -6,10 +6,10 @@ import { Autopilot, PATIENCE } from "../src/model/autopilot";
 import { layOut } from "../src/model/diagram";
 import { about, kindOf } from "../src/model/happening";
 import { placeLanes } from "../src/model/lanes";
-import type { Happening, MessageView } from "../src/model/protocol";
+import type { Happening, MessageView, Phase } from "../src/model/protocol";
 import { aboutEnvelope, askedInVain } from "../src/model/tries";
 import { explain, requestOf } from "../src/model/why";
-import { duration, leaseNumber, NEEDED_WHEN, readable, RULE_NAMES, stateName, wholeNumber, WHY_RULE, WITHOUT_RULE } from "../src/model/words";
+import { duration, leaseNumber, NEEDED_WHEN, phaseInWords, readable, RULE_NAMES, stateName, wholeNumber, WHY_RULE, WITHOUT_RULE } from "../src/model/words";
 
 function open(id: string): Simulation {
     const scenario = scenarios().find((one) => one.id === id);
@@ -166,6 +166,19 @@ describe("words", () => {
             expect(NEEDED_WHEN[rule]).toBeTruthy();
             expect(ruleWorld(rule).depth).toBeGreaterThan(0);
         }
+    });
+
+    test("for what a worker does go on within a sentence", () => {
+        const phases = new Set<Phase>();
+        for (const scenario of scenarios()) {
+            const simulation = open(scenario.id);
+            do {
+                for (const { phase } of simulation.view().cells.flatMap(({ workers }) => workers)) if (phase) phases.add(phase);
+            } while (simulation.step());
+            simulation.free();
+        }
+        expect([...phases]).toContain("await_commit");
+        expect([...phases].map(phaseInWords).filter((words) => /[.:?!]/.test(words))).toEqual([]);
     });
 
     test("are numbers where they say a whole one within the bounds", () => {

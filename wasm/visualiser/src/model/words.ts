@@ -69,18 +69,18 @@ const PHASES: Record<Phase, string> = {
     open: "opens a local transaction",
     write: "writes its rows",
     begin: "begins a lease",
-    await_begin: "waits: is the lease begun?",
+    await_begin: "waits to hear whether the lease is begun",
     write_lease: "writes the lease's row",
     commit: "sends COMMIT to its database",
     await_database: "waits for its database",
     commit_lease: "commits the lease",
-    await_commit: "waits: is the lease committed?",
+    await_commit: "waits to hear whether the lease is committed",
     delete_row: "deletes the lease's row",
     abort: "rolls its local transaction back",
     find_lease: "asks which lease its lost call began",
-    await_found: "waits: which lease was it?",
+    await_found: "waits to hear which lease it was",
     roll_back_lease: "rolls the lease back",
-    await_rollback: "waits: is the lease rolled back?",
+    await_rollback: "waits to hear whether the lease is rolled back",
 };
 
 /** What a worker does next. */
@@ -146,7 +146,7 @@ export const WHY_RULE: Record<Rule, string> = {
     lease_exclusivity: "Until a lease is settled nobody knows how its save ends. Could another save begin with the same name meanwhile, both might be committed.",
     ownership: "Only the cell that has claimed a name knows whether its row is still there. Any other would free a name that is in use.",
     settled_lease_memory:
-        "An answer can be lost after its lease was settled. Whoever asks again must hear how it ended: without the memory, a lease that was committed looks like one that never was.",
+        "An answer can be lost after its lease was settled. Whoever asks again must hear how it ended: without the memory, a lease that was committed or rolled back looks like one that never was.",
     replay_keys: "The answer to a begin can be lost. The second try must be known as the same call, or it is refused because of the lease that the first one got.",
     local_fence: "Reconciliation gives up a lease that nobody finished. A COMMIT that comes after that would leave a row without its claim, so the database refuses it.",
     skip_recent_rows: "A row that has just been changed may still be under a lease. Whoever corrects its claim now corrects what is not finished.",

@@ -65,7 +65,7 @@ function Broken({ text }: { text: string }) {
             <p>{capital(readable(text))}.</p>
             <WhyRules />
             <p class="actions">
-                {at !== undefined && (
+                {at !== undefined && session.position.value !== at + 1 && (
                     <button type="button" onClick={() => session.seek(at + 1)}>
                         Go to where it broke
                     </button>

@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
+import { Simulation } from "leasehold/simulation";
 import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 
@@ -13,6 +14,13 @@ const LOG = fileURLToPath(new URL("../tests/audit.jsonl", import.meta.url));
 async function hashSays(page: Page, words: string): Promise<string> {
     await expect.poll(() => page.evaluate(() => location.hash)).toContain(words);
     return page.evaluate(() => location.hash);
+}
+
+/** Saves what is open, and returns where the file lies. */
+async function saved(page: Page, name: string): Promise<string> {
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Save", exact: true }).click()]);
+    expect(download.suggestedFilename()).toBe(name);
+    return download.path();
 }
 
 describe("a newcomer", () => {
@@ -120,6 +128,21 @@ describe("rules", () => {
         await page.context().close();
     });
 
+    test("what is found holds no event that is not needed, and is not offered to be shortened", async () => {
+        const page = await stage.page();
+        await page.getByRole("tab", { name: "Rules" }).click();
+        await page.locator('[data-search="skip_recent_claims"]').click();
+        await page.locator('[data-search-state="found"]').waitFor({ timeout: 60_000 });
+        const path = await saved(page, "leasehold-run.json");
+        const found = Simulation.load(readFileSync(path, "utf8"));
+        const shortest = Simulation.load(found.minimise() ?? "");
+        expect((await position(page)).of).toBe(shortest.length);
+        await playToEnd(page);
+        await page.getByRole("heading", { name: "A promise is broken" }).waitFor();
+        expect(await page.getByRole("button", { name: "Shorten the run" }).count()).toBe(0);
+        await page.context().close();
+    });
+
     test("a scenario plays again without a rule, and the link says so", async () => {
         const page = await stage.page("#scenario=2b&at=8");
         await page.getByRole("tab", { name: "Rules" }).click();
@@ -133,6 +156,8 @@ describe("rules", () => {
         await other.getByRole("heading", { name: "The same violation, shortened" }).waitFor();
         expect((await position(other)).of).toBeLessThanOrEqual(of);
         await other.getByRole("heading", { name: "A promise is broken" }).waitFor();
+        await other.getByRole("button", { name: "Shorten the run" }).waitFor({ state: "detached" });
+        expect(await other.getByRole("button", { name: "Go to where it broke" }).count()).toBe(0);
         await Promise.all([page.context().close(), other.context().close()]);
     });
 });
@@ -140,9 +165,7 @@ describe("rules", () => {
 describe("files and links", () => {
     test("a saved run is opened again; so is a live server's log", async () => {
         const page = await stage.page("#scenario=4b");
-        const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Save", exact: true }).click()]);
-        expect(download.suggestedFilename()).toBe("leasehold-4b.json");
-        const path = await download.path();
+        const path = await saved(page, "leasehold-4b.json");
         const { events } = JSON.parse(readFileSync(path, "utf8")) as { events: unknown[] };
         const open = page.getByLabel("Open a saved run, or a live server's log");
         await open.setInputFiles(path);

@@ -10,6 +10,7 @@ export type SearchMessage =
     /** What was sent before this is lost: the module awaits its wasm file before it listens. */
     | { kind: "ready" }
     | { kind: "progress"; progress: Progress }
+    /** A run of which nothing can be left out. */
     | { kind: "found"; violation: string; trace: string; progress: Progress }
     | { kind: "none"; progress: Progress }
     | { kind: "shortened"; trace: string | undefined }
@@ -40,5 +41,15 @@ function search(rule: Rule, isOff: boolean): void {
     while (explorer.explore(SLICE)) tell({ kind: "progress", progress: explorer.progress() });
     const [found, progress] = [explorer.found(), explorer.progress()];
     explorer.free();
-    tell(found ? { kind: "found", ...found, progress } : { kind: "none", progress });
+    tell(found ? { kind: "found", ...shortened(found.trace), progress } : { kind: "none", progress });
+}
+
+/** The run without what its violation does not need: the world's beginning is given, whether that is needed or not. */
+function shortened(found: string): { trace: string; violation: string } {
+    const trace = Simulation.load(found).minimise() ?? found;
+    const run = Simulation.load(trace);
+    run.seek(run.length);
+    const { violation } = run.view();
+    if (violation === undefined) throw new Error("what was found violates nothing when it is played again");
+    return { trace, violation: violation[1] };
 }

@@ -48,6 +48,10 @@ export class Session {
     readonly notice = signal<Notice | undefined>(undefined);
     /** Whether somebody has let something happen that was not to happen. */
     readonly isBent = signal(false);
+    /** Whether the run was opened without anything that its violation does not need. */
+    readonly isShortest = signal(false);
+    /** Whether events of the run may turn out not to be needed. */
+    readonly canShorten = computed(() => !this.isShortest.value || this.isBent.value);
 
     readonly timeline = computed<Timeline | undefined>(() => this.recording.value ?? this.simulation.value);
     readonly length = computed(() => {
@@ -182,6 +186,7 @@ export class Session {
             this.simulation.value = simulation;
             this.origin.value = origin;
             this.isBent.value = false;
+            this.isShortest.value = false;
             this.rulesOff.value = simulation?.settings().rules_off ?? [];
             this.chance = origin.kind === "free" ? origin.chance : 0;
             this.autopilot = new Autopilot();

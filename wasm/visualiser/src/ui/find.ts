@@ -9,6 +9,7 @@ export function findViolation(rule: Rule, isOff: boolean): void {
     pane.value = "choose";
     search.start(rule, isOff, (trace) => {
         session.openTrace(trace, `Without the rule “${RULE_NAMES[rule].toLowerCase()}”`);
+        session.isShortest.value = true;
         pane.value = "run";
     });
 }

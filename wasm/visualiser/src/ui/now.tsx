@@ -52,6 +52,7 @@ function showShorter(shorter: string | undefined, before: number): void {
     if (shorter === undefined) return session.tell("nothing is violated in this run any more", false);
     session.attempt(() => {
         session.openTrace(shorter, "The same violation, shortened");
+        session.isShortest.value = true;
         session.seek(session.length.peek());
         session.tell(`of ${before} events ${session.length.peek()} are needed`, false);
     });
@@ -59,21 +60,26 @@ function showShorter(shorter: string | undefined, before: number): void {
 
 function Broken({ text }: { text: string }) {
     const at = session.marks.value.violation;
+    const isElsewhere = at !== undefined && session.position.value !== at + 1;
     return (
         <div class="broken" role="alert">
             <h3>A promise is broken</h3>
             <p>{capital(readable(text))}.</p>
             <WhyRules />
-            <p class="actions">
-                {at !== undefined && session.position.value !== at + 1 && (
-                    <button type="button" onClick={() => session.seek(at + 1)}>
-                        Go to where it broke
-                    </button>
-                )}
-                <button type="button" onClick={shorten}>
-                    Shorten the run
-                </button>
-            </p>
+            {(isElsewhere || session.canShorten.value) && (
+                <p class="actions">
+                    {isElsewhere && (
+                        <button type="button" onClick={() => session.seek(at + 1)}>
+                            Go to where it broke
+                        </button>
+                    )}
+                    {session.canShorten.value && (
+                        <button type="button" onClick={shorten}>
+                            Shorten the run
+                        </button>
+                    )}
+                </p>
+            )}
         </div>
     );
 }

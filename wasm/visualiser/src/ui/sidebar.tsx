@@ -127,7 +127,7 @@ function SearchState() {
             {state.kind === "found" && (
                 <>
                     <p>
-                        Found after {state.progress.states.toLocaleString("en")} states: {readable(state.violation)}. The run that is open now is the shortest way to it.
+                        Found after {state.progress.states.toLocaleString("en")} states: {readable(state.violation)}. The run that is open now leads there, without any event that is not needed.
                     </p>
                     <button type="button" onClick={() => findViolation(state.rule, false)}>
                         Search the same world with the rule on

@@ -49,7 +49,21 @@ pub(crate) async fn build() -> Result<()> {
     }
     let page = directory.join("visualiser");
     npm(&page, &["ci", "--no-audit", "--no-fund"]).await?;
-    npm(&page, &["run", "build"]).await
+    npm(&page, &["run", "build"]).await?;
+    println!("{}", how_to_see(&page.join("dist").canonicalize()?));
+    Ok(())
+}
+
+/// Where the page lies, and two ways to see it.
+fn how_to_see(page: &Path) -> String {
+    let page = page.display();
+    format!(
+        "the page lies in {page}; to see it, serve that directory:
+    python3 -m http.server --bind 127.0.0.1 --directory '{page}' 8000
+or build it into the claims server, which tells the page's address when it starts:
+    cargo build --release -p leasehold-server --features page
+    target/release/leasehold serve"
+    )
 }
 
 async fn npm(directory: &Path, arguments: &[&str]) -> Result<()> {

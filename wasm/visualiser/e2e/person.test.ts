@@ -180,6 +180,25 @@ describe("files and links", () => {
         await page.context().close();
     });
 
+    test("a live server's log is saved as lines that are opened again; a link says to send that file", async () => {
+        const page = await stage.page();
+        await page.getByLabel("Open a saved run, or a live server's log").setInputFiles(LOG);
+        await page.getByRole("heading", { name: "A live server's log" }).waitFor();
+        await page.getByRole("button", { name: "Copy link", exact: true }).click();
+        await page.getByRole("alert").getByText("save it, and send the file").waitFor();
+        const path = await saved(page, "leasehold-leases.jsonl");
+        await page.keyboard.press("End");
+        await reach(page, 8);
+        const before = await table(page, "The service's leases", "Leases");
+        const other = await stage.page();
+        await other.getByLabel("Open a saved run, or a live server's log").setInputFiles(path);
+        await other.getByRole("heading", { name: "A live server's log" }).waitFor();
+        await other.keyboard.press("End");
+        await reach(other, 8);
+        expect(await table(other, "The service's leases", "Leases")).toEqual(before);
+        await Promise.all([page.context().close(), other.context().close()]);
+    });
+
     test("what is no trace is refused in words", async () => {
         const page = await stage.page();
         const file = { name: "holiday.json", mimeType: "application/json", buffer: Buffer.from('{"version":99}') };

@@ -42,6 +42,12 @@ describe("a live server's log", () => {
         expect([mixed.length, mixed.ignored]).toEqual([8, 3]);
     });
 
+    test("is saved as lines that are read again", () => {
+        const again = parseAudit(parseAudit(`starting\n${LOG}`).text());
+        expect(again.entries(0, 9)).toEqual(recording.entries(0, 9));
+        expect([again.leases(8), again.ignored]).toEqual([recording.leases(8), 0]);
+    });
+
     test("that tells of no lease is refused in words", () => {
         expect(() => parseAudit("listening on 127.0.0.1:7171\n{}")).toThrow(AuditError);
         expect(() => parseAudit("")).toThrow("--log-format json");

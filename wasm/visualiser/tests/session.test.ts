@@ -87,6 +87,7 @@ describe("a file that is no run", () => {
     const good = JSON.stringify({ version: 1, settings: new Simulation().settings(), events: ["stop_service"] });
     test.each([
         ["prose", "sun and sea", "neither a saved run nor a server's log"],
+        ["a server's log for people", "leasehold 0.1.0 listening on 127.0.0.1:7171\n2026-11-22T18:05:47.218379Z  INFO audit: lease begun caller=trusted cell=1 fence=1", "write it with `leasehold serve --log-format json`"],
         ["cut short", good.slice(0, 200), "damaged or was cut short"],
         ["another thing", '{"photos": 12}', "holds no run"],
         ["of a later version", '{"version":99}', "version 99"],

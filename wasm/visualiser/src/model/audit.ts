@@ -44,6 +44,11 @@ export class Recording implements Timeline {
         return this.lines[0]?.timestamp ?? "";
     }
 
+    /** The lines that are shown, as a log that can be read again. */
+    text(): string {
+        return this.lines.map((line) => `${JSON.stringify(line)}\n`).join("");
+    }
+
     entries(from: number, to: number): Entry[] {
         return this.list.slice(from, to);
     }
@@ -152,4 +157,12 @@ function isLine(value: unknown): value is Line {
 export function looksLikeAudit(text: string): boolean {
     const first = text.trimStart().split("\n", 1)[0] ?? "";
     return first.includes('"timestamp"') || (!first.startsWith("{") && text.includes('"target":"audit"'));
+}
+
+/** A line of the log that a server writes unless it is told otherwise: a time, a level, and what wrote it. */
+const PROSE_LINE = /^\d{4}-\d\d-\d\dT[\d:.]+Z\s+(?:ERROR|WARN|INFO|DEBUG|TRACE)\s+[\w:]+:/m;
+
+/** Whether a text is a server's log for people, which says too little in too many ways to be read. */
+export function looksLikeProse(text: string): boolean {
+    return PROSE_LINE.test(text);
 }

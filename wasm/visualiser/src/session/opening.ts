@@ -1,6 +1,7 @@
 // Runs from outside, out of links and files: made before anything is shown, so that what is damaged replaces nothing.
 import { Simulation } from "leasehold/simulation";
 
+import { looksLikeProse } from "../model/audit";
 import { DAMAGED, LinkError, type LinkState } from "../model/link";
 import type { Happening, Settings } from "../model/protocol";
 import type { Origin } from "../model/run";
@@ -98,6 +99,9 @@ export function openedFile(text: string, name: string): Simulation {
 
 function refuseNoTrace(text: string, name: string): void {
     const isObject = text.trimStart().startsWith("{");
+    if (!isObject && looksLikeProse(text)) {
+        throw new FileError(`\`${name}\` is a server's log as text, which this page does not read: write it with \`leasehold serve --log-format json\``);
+    }
     if (!isObject) throw new FileError(`\`${name}\` is neither a saved run nor a server's log: open a file that “Save” has written`);
     try {
         JSON.parse(text);

@@ -2,16 +2,25 @@ import { LONG_LINK } from "../model/link";
 import { presentLink } from "../session/address";
 import { session } from "../session/app";
 
-/** Saves the run as a file. */
-export function saveTrace(): void {
-    const text = session.traceText();
-    if (text === undefined) return session.tell("a live server's log is a file already: there is nothing to save", true);
+/** Saves the run, or the live server's log that is open, as a file that “Open” reads. */
+export function saveFile(): void {
+    const recording = session.recording.peek();
+    if (recording) return download("leases.jsonl", "application/jsonl", recording.text());
+    const trace = session.traceText();
+    if (trace !== undefined) download(`${runName()}.json`, "application/json", trace);
+}
+
+function runName(): string {
     const origin = session.origin.peek();
-    const name = origin.kind === "scenario" ? origin.id : origin.kind === "free" ? `seed-${origin.settings.seed}` : "run";
-    const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+    if (origin.kind === "trace") return "run";
+    return origin.kind === "scenario" ? origin.id : `seed-${origin.settings.seed}`;
+}
+
+function download(name: string, type: string, text: string): void {
+    const url = URL.createObjectURL(new Blob([text], { type }));
     const link = document.createElement("a");
     link.href = url;
-    link.download = `leasehold-${name}.json`;
+    link.download = `leasehold-${name}`;
     link.click();
     URL.revokeObjectURL(url);
 }
@@ -31,7 +40,7 @@ export function openDropped(event: DragEvent): void {
 /** Puts the link to what is shown on the clipboard. */
 export async function copyLink(): Promise<void> {
     const link = await presentLink(session);
-    if (link === undefined) return session.tell("a live server's log is not put into a link: send the file", true);
+    if (link === undefined) return session.tell("a live server's log is not put into a link: save it, and send the file", true);
     try {
         await navigator.clipboard.writeText(link);
         const isLong = link.length > LONG_LINK;

@@ -2,7 +2,7 @@ import { useRef } from "preact/hooks";
 
 import icon from "../icon.svg";
 import { openServed } from "../session/served";
-import { copyLink, openFile, saveTrace } from "./files";
+import { copyLink, openFile, saveFile } from "./files";
 import { isHelpOpen } from "./help";
 import { openMenu } from "./menu";
 
@@ -17,7 +17,7 @@ export function Header() {
                 <button type="button" onClick={() => void copyLink()}>
                     Copy link
                 </button>
-                <button type="button" onClick={saveTrace}>
+                <button type="button" onClick={saveFile}>
                     Save
                 </button>
                 <Open />

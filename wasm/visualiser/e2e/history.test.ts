@@ -83,6 +83,29 @@ describe("the browser's back", () => {
     });
 });
 
+describe("the address", () => {
+    test("follows while a run is played", async () => {
+        const page = await stage.page("#scenario=3b&at=0&speed=5");
+        await page.getByRole("button", { name: "Play", exact: true }).click();
+        const whilePlaying = () => page.evaluate(() => (document.querySelector(".main-button[aria-label=Pause]") ? location.hash : "at rest"));
+        await expect.poll(whilePlaying, { interval: 50, timeout: 4000 }).toMatch(/at=[1-9]/);
+        await page.context().close();
+    });
+
+    test("says at once that a message was dropped, and waits for no timer", async () => {
+        const page = await stage.page("#scenario=3b&at=21");
+        await page.evaluate(() => {
+            const start = window.setTimeout.bind(window);
+            const never = (act: TimerHandler, ms?: number) => (ms !== undefined && ms > 100 ? 0 : start(act, ms));
+            window.setTimeout = never as typeof setTimeout;
+        });
+        await page.locator(".bubble").first().click();
+        await page.getByRole("menuitem", { name: "Drop it" }).click();
+        await expect.poll(() => page.evaluate(() => location.hash)).toContain("kept=21");
+        await page.context().close();
+    });
+});
+
 describe("a page that is loaded again at once", () => {
     test.each([
         ["after it went to the end", (page: Page) => page.keyboard.press("End")],

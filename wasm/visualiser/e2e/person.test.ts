@@ -62,8 +62,12 @@ describe("a newcomer", () => {
         await answer.click();
         await page.getByRole("menuitem", { name: "Drop it" }).click();
         await playToEnd(page, "50");
+        const { at } = await position(page);
+        // While the run was played the address was at this place and that, with as many events as had happened by then.
+        await hashSays(page, `&at=${at}&`);
         await page.keyboard.press("ArrowLeft");
-        const hash = await hashSays(page, "kept=");
+        const hash = await hashSays(page, `&at=${at - 1}&`);
+        expect(hash).toContain("kept=");
         const before = await shown(page);
         const other = await stage.page(hash);
         expect(await shown(other)).toEqual(before);
@@ -149,8 +153,10 @@ describe("rules", () => {
         await page.locator('[data-rule="replay_keys"]').click();
         await playToEnd(page);
         await page.getByRole("heading", { name: "A promise is broken" }).waitFor();
-        const { of } = await position(page);
-        const other = await stage.page(await hashSays(page, "off=replay_keys"));
+        const { at, of } = await position(page);
+        const hash = await hashSays(page, `&at=${at}&`);
+        expect(hash).toContain("off=replay_keys");
+        const other = await stage.page(hash);
         expect(await shown(other)).toEqual(await shown(page));
         await other.getByRole("button", { name: "Shorten the run" }).click();
         await other.getByRole("heading", { name: "The same violation, shortened" }).waitFor();

@@ -7,6 +7,10 @@ import type { Kept, Session } from "./session";
 
 /** Browsers allow only so many changes of the address a second. */
 const PAUSE_MS = 350;
+/** While a run is played it does not pause: then the address is at most so old. */
+const OLDEST_MS = 900;
+/** Playing a long run, whose link takes a while, gives no more than this part of its time to the address. */
+const SHARE = 0.05;
 /** A link longer than this is not written in a hurry: what was written last stays. */
 const LONGEST_NOW = 500_000;
 
@@ -90,6 +94,7 @@ export function keepAddress(session: Session): void {
         address.writeSoon();
     });
     session.replaced = (before) => address.leave(before);
+    session.meddled = () => address.writeAtOnce();
     addEventListener("popstate", () => void address.follow());
     addEventListener("pagehide", () => address.writeNow());
     addEventListener("beforeunload", () => address.writeNow());
@@ -104,6 +109,10 @@ class Address {
     private entry = marked()?.entry ?? newEntry();
     private written = location.hash;
     private timer: ReturnType<typeof setTimeout> | undefined;
+    /** When the first change was that the address does not say. */
+    private staleSince: number | undefined;
+    /** How long the last writing took, in milliseconds. */
+    private took = 0;
     /** How many writings have begun: a later one is not undone by an earlier that took longer. */
     private writings = 0;
 
@@ -118,14 +127,26 @@ class Address {
     }
 
     writeSoon(): void {
+        const now = performance.now();
+        this.staleSince ??= now;
+        const latest = this.staleSince + Math.max(OLDEST_MS, this.took / SHARE);
         clearTimeout(this.timer);
-        this.timer = setTimeout(() => void this.write(), PAUSE_MS);
+        this.timer = setTimeout(() => this.writeAtOnce(), Math.min(PAUSE_MS, latest - now));
+    }
+
+    /** What a person has done is in the address before anything else is. */
+    writeAtOnce(): void {
+        clearTimeout(this.timer);
+        this.staleSince = undefined;
+        void this.write();
     }
 
     private async write(): Promise<void> {
         const writing = ++this.writings;
+        const began = performance.now();
         const state = this.session.linkState();
         const hash = state ? `#${await this.writer.write(state)}` : "";
+        this.took = performance.now() - began;
         if (writing === this.writings && hash !== this.written) this.put(hash);
     }
 
@@ -140,6 +161,7 @@ class Address {
 
     private stopWriting(): void {
         clearTimeout(this.timer);
+        this.staleSince = undefined;
         this.writings += 1;
     }
 

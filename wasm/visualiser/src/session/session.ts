@@ -84,6 +84,9 @@ export class Session {
     /** Called with what was open before, when another run has been opened in its place. */
     replaced: ((before: Kept) => void) | undefined;
 
+    /** Called when a person has let something happen that was not to happen. */
+    meddled: (() => void) | undefined;
+
     /** How many events chance has played before anybody meddled. */
     private chance = 0;
     private autopilot = new Autopilot();
@@ -272,6 +275,7 @@ export class Session {
                 this.autopilot = new Autopilot();
                 this.moved();
             });
+            this.meddled?.();
         });
     }
 

@@ -19,13 +19,15 @@ pub struct Refused {
     pub code: String,
 }
 
-/// What came of an update.
+/// What came of a step of an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Updated {
-    /// It was begun and committed.
-    Applied,
+    /// It is begun.
+    Begun,
     /// Its begin was refused, because of these claims.
     Refused(Vec<Refused>),
+    /// It is committed, or rolled back, as was asked for.
+    Settled,
     /// It failed otherwise, or nobody knows what came of it.
     Failed,
 }
@@ -33,7 +35,8 @@ pub enum Updated {
 impl From<Updated> for UpdateResult {
     fn from(updated: Updated) -> Self {
         match updated {
-            Updated::Applied => Self::Applied,
+            Updated::Begun => Self::Begun,
+            Updated::Settled => Self::Settled,
             Updated::Failed => Self::Failed,
             Updated::Refused(claims) => {
                 let known = |claim: &Refused| {
@@ -94,7 +97,15 @@ impl Verification {
         Ok(self.0.rows(rows)?)
     }
 
-    /// Answers [`Step::Update`].
+    /// Answers [`Step::ReadAgain`] under a lease: the rows are those of a dump, which nobody changes.
+    ///
+    /// # Errors
+    /// Out of turn.
+    pub fn unchanged(&mut self) -> Result<(), DetailedError> {
+        Ok(self.0.unchanged()?)
+    }
+
+    /// Answers [`Step::Begin`], [`Step::Commit`] and [`Step::RollBack`].
     ///
     /// # Errors
     /// Out of turn.
@@ -194,7 +205,7 @@ mod tests {
         run.records(Records::new(Timestamp::MAX), false).unwrap();
         run.rows(rows("Alice")).unwrap();
         for code in codes {
-            let Step::Update(update) = run.step() else { unreachable!("{:?}", run.step()) };
+            let Step::Begin(update) = run.step() else { unreachable!("{:?}", run.step()) };
             let list = if update.destroys.is_empty() { List::Creates } else { List::Destroys };
             let claim = Refused { list, position: 0, code: (*code).into() };
             run.updated(Updated::Refused(vec![claim])).unwrap();
@@ -210,9 +221,12 @@ mod tests {
         let mut again = session(Some(&text)).unwrap();
         assert!(matches!(again.step(), Step::ReadAgain { .. }), "nothing is left to scan, but one take waits");
         again.rows(rows("alice")).unwrap();
-        let Step::Update(update) = again.step() else { unreachable!() };
+        let Step::Begin(update) = again.step() else { unreachable!() };
         assert_eq!(update.creates.first().map(|claim| &*claim.value), Some("alice"), "as the row is now");
-        again.updated(Updated::Applied).unwrap();
+        again.updated(Updated::Begun).unwrap();
+        again.rows(rows("alice")).unwrap();
+        assert_eq!(again.step(), &Step::Commit);
+        again.updated(Updated::Settled).unwrap();
         assert_eq!((again.step(), again.checkpoint()), (&Step::Done, Ok(None)));
         assert_eq!(again.report().created, 1);
     }

@@ -83,8 +83,16 @@ impl Verification {
         self.0.with(py, |run| rows.feed(py, run, time(now)))
     }
 
-    fn applied(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.work(py, |run| run.updated(Updated::Applied))
+    fn unchanged(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.work(py, leasehold_bindings::Verification::unchanged)
+    }
+
+    fn begun(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.work(py, |run| run.updated(Updated::Begun))
+    }
+
+    fn settled(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.work(py, |run| run.updated(Updated::Settled))
     }
 
     fn failed(&self, py: Python<'_>) -> PyResult<()> {
@@ -157,10 +165,12 @@ fn step<'py>(py: Python<'py>, step: &Step) -> PyResult<Bound<'py, PyAny>> {
         Step::ReadAgain { ids } => {
             ("read_again", ids.iter().map(bytes).collect::<Vec<_>>()).into_pyobject(py)?.into_any()
         }
-        Step::Update(update) => {
+        Step::Begin(update) => {
             let claims = |claims: &[ClaimRequest]| claims.iter().map(|one| members(py, one)).collect::<Vec<_>>();
-            ("update", claims(&update.creates), claims(&update.destroys)).into_pyobject(py)?.into_any()
+            ("begin", claims(&update.creates), claims(&update.destroys)).into_pyobject(py)?.into_any()
         }
+        Step::Commit => ("commit",).into_pyobject(py)?.into_any(),
+        Step::RollBack => ("roll_back",).into_pyobject(py)?.into_any(),
         Step::PageDone => ("page_done",).into_pyobject(py)?.into_any(),
         Step::Done => ("done",).into_pyobject(py)?.into_any(),
     };

@@ -44,10 +44,6 @@ impl Verifier {
     /// Takes the next step; starts a run where there is none.
     pub fn step(&mut self, outside: &mut Outside<'_>) {
         let run = self.run.get_or_insert_with(|| Box::new(Run { machine: start(outside), lease: None }));
-        if let Some(lease) = run.lease {
-            let request = Request::Settle { lease, outcome: Outcome::Committed };
-            return outside.call(Process::Verifier, &mut self.line, request);
-        }
         let now = outside.database_now;
         let sight =
             Sight { names: outside.names, now, tells_age: outside.settings.rules_off.keep(Rule::SkipRecentRows) };
@@ -68,19 +64,27 @@ impl Verifier {
                 let table = outside.database.read(now, outside.settings);
                 run.machine.rows(sight.rows(table, |id| *id > after && (upto.is_empty() || *id <= upto)))
             }
-            Step::ReadAgain { ids } => {
-                let table = outside.database.read(now, outside.settings);
-                run.machine.rows(sight.rows(table, |id| ids.contains(id)))
-            }
-            Step::Update(update) => {
+            // Nothing may lag behind what is read under a lease.
+            Step::ReadAgain { ids } => run.machine.rows(sight.rows(outside.database.rows(), |id| ids.contains(id))),
+            Step::Begin(update) => {
                 let key = outside.settings.rules_off.keep(Rule::ReplayKeys);
                 let key = key.then(|| Arc::from(format!("verify-{}", self.line.made)));
                 let request = Request::Begin { update: Arc::new(update), key, purpose: Purpose::Correction };
                 return outside.call(Process::Verifier, &mut self.line, request);
             }
+            Step::Commit => return self.settle(Outcome::Committed, outside),
+            Step::RollBack => return self.settle(Outcome::RolledBack, outside),
             Step::PageDone => run.machine.proceed(),
         };
         debug_assert_eq!(fed, Ok(()), "a host answers the step that it was asked for");
+    }
+
+    fn settle(&mut self, outcome: Outcome, outside: &mut Outside<'_>) {
+        let lease = self.run.as_mut().and_then(|run| run.lease.take());
+        debug_assert!(lease.is_some(), "what is settled was begun");
+        if let Some(lease) = lease {
+            outside.call(Process::Verifier, &mut self.line, Request::Settle { lease, outcome });
+        }
     }
 
     /// The service has answered.
@@ -90,14 +94,16 @@ impl Verifier {
         let fed = match answer {
             Answer::Begun { lease, .. } => {
                 run.lease = Some(*lease);
-                return;
+                run.machine.updated(UpdateResult::Begun)
             }
             Answer::Records { records, now, truncated } => {
                 let as_of = if settings.rules_off.keep(Rule::SkipRecentClaims) { None } else { Some(Timestamp::MIN) };
                 run.machine.records(columns(records, *now, as_of), *truncated)
             }
-            Answer::Settled(Settled::Done) => run.updated(UpdateResult::Applied),
-            Answer::Refused { claims, .. } if !claims.is_empty() => run.updated(UpdateResult::Refused(claims.to_vec())),
+            Answer::Settled(Settled::Done) => run.machine.updated(UpdateResult::Settled),
+            Answer::Refused { claims, .. } if !claims.is_empty() => {
+                run.machine.updated(UpdateResult::Refused(claims.to_vec()))
+            }
             _ => return self.time_out(),
         };
         debug_assert_eq!(fed, Ok(()), "a host answers the step that it was asked for");
@@ -108,7 +114,7 @@ impl Verifier {
     pub fn time_out(&mut self) {
         self.line.is_waiting = false;
         let Some(run) = &mut self.run else { return };
-        if run.updated(UpdateResult::Failed).is_err() {
+        if run.machine.updated(UpdateResult::Failed).is_err() {
             self.run = None;
         }
     }
@@ -124,11 +130,6 @@ impl Run {
     /// Whether a correction is begun and to be committed.
     pub fn lease(&self) -> Option<LeaseId> {
         self.lease
-    }
-
-    fn updated(&mut self, result: UpdateResult) -> Result<(), leasehold_core::verify::Misuse> {
-        self.lease = None;
-        self.machine.updated(result)
     }
 }
 

@@ -419,12 +419,13 @@ fn reconcilers(cell: &Cell) -> Vec<ReconcilerView> {
 
 pub(crate) fn verifier_step(run: &Run) -> &'static str {
     match run.machine.step() {
-        _ if run.lease().is_some() => "commit",
         verify::Step::FindBound { .. } => "find_bound",
         verify::Step::ListRecords { .. } => "list_records",
         verify::Step::ReadRows { .. } => "read_rows",
         verify::Step::ReadAgain { .. } => "read_again",
-        verify::Step::Update(_) => "update",
+        verify::Step::Begin(_) => "begin",
+        verify::Step::Commit => "commit",
+        verify::Step::RollBack => "roll_back",
         verify::Step::PageDone => "page_done",
         verify::Step::Done => "done",
     }

@@ -82,7 +82,9 @@ impl Comparison<'_> {
     ) {
         if rows.is_recent(row, self.recent_within_micros) {
             report.rows_recent += 1;
-        } else if !are_same(rows.claims_of(row), records.claims(of_row.clone())) {
+        } else if are_same(rows.claims_of(row), records.claims(of_row.clone())) {
+            report.records_held += of_row.filter(|at| records.is_held(*at)).count() as u64;
+        } else {
             let source_id = SourceId::from_bytes(rows.id(row));
             let (takes, invalid) = takes(self.catalogue, &source_id, rows.claims_of(row));
             found.invalid.extend(invalid);
@@ -107,7 +109,11 @@ impl Comparison<'_> {
             };
             let called_for = takes.iter().position(|take| take.key == bucket.key).map(|at| takes.swap_remove(at));
             let is_same = called_for.as_ref().is_some_and(|take| is_called_for(take, claim));
-            if is_same || self.is_left_alone(records, at, report) {
+            if is_same {
+                report.records_held += u64::from(records.is_held(at));
+                continue;
+            }
+            if self.is_left_alone(records, at, report) {
                 continue;
             }
             match called_for {

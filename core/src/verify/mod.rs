@@ -7,8 +7,10 @@
 //! FindBound   → bound      where the next page of local rows ends
 //! ListRecords → records    the server's records of that range, as many as it gives
 //! ReadRows    → rows       the local rows of the range that those records cover
-//! ReadAgain   → rows       before a destroy (V03)
-//! Update      → updated    corrections, at most 2000 claims
+//! ReadAgain   → rows       what waited, before it is begun; and all that is begun, before it is committed (V03)
+//! Begin       → updated    corrections, at most 2000 claims
+//! Commit      → updated    the rows still bear them out
+//! RollBack    → updated    they don't: what is left of them is begun anew
 //! PageDone    → proceed    or stop, and go on from the checkpoint later (V07)
 //! Done                     the run is over, or stopped: keep the checkpoint
 //! ```
@@ -16,6 +18,10 @@
 //! **The server is read before the rows.** Whoever deletes a row meanwhile leaves a claim that looks extra, and rows are
 //! read again before a destroy. In the other order the claim would look missing and be created for a row that is gone.
 //! Who inserts or changes a row meanwhile leaves a row that was changed lately, which is left alone on both sides (V02).
+//!
+//! **The rows are read again under the lease.** A row may have been renamed or destroyed since it was read, seconds ago or,
+//! where its page had little to correct, minutes. Who changes it before the lease is begun is seen when it is read again;
+//! who changes it later finds its claim under the lease, and is told to try again (B03).
 //!
 //! **Buckets that move.** A claim that is extra waits, up to a bound, until a row is found that was refused its bucket or
 //! calls for it later in the scan; then one update replaces the record, and no other cell can step in between (B06). A
@@ -33,6 +39,7 @@
 mod columns;
 mod diff;
 mod plan;
+mod recheck;
 mod report;
 mod scan;
 
@@ -98,27 +105,33 @@ pub enum Step {
         /// Only up to this one.
         upto: SourceId,
     },
-    /// Read these rows once more, those that are out of the model's scope too, without claims: hand them to
-    /// [`Verification::rows`].
+    /// Read these rows once more, from where nothing lags behind, those that are out of the model's scope too, without
+    /// claims: hand them to [`Verification::rows`]. A row that is being written counts as changed just now.
     ReadAgain {
         /// The rows, in order.
         ids: Vec<SourceId>,
     },
-    /// Begin an update and commit it: hand what came of it to [`Verification::updated`].
-    Update(UpdateRequest),
+    /// Begin an update: hand what came of it to [`Verification::updated`].
+    Begin(UpdateRequest),
+    /// Commit what was begun: hand what came of it to [`Verification::updated`].
+    Commit,
+    /// Roll back what was begun: hand what came of it to [`Verification::updated`].
+    RollBack,
     /// A page is compared: [`Verification::proceed`] or [`Verification::stop`].
     PageDone,
     /// The run is over, or has stopped.
     Done,
 }
 
-/// What came of an update.
+/// What came of a step of an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpdateResult {
-    /// It was begun and committed.
-    Applied,
+    /// It is begun.
+    Begun,
     /// Its begin was refused, because of these claims.
     Refused(Vec<(Place, Reason)>),
+    /// It is committed, or rolled back, as was asked for.
+    Settled,
     /// It failed otherwise, or nobody knows what came of it.
     Failed,
 }
@@ -296,20 +309,34 @@ impl Verification {
         Ok(())
     }
 
-    /// What came of the update.
+    /// What was begun is borne out by rows that nobody can have changed since, those of a dump: instead of
+    /// [`Verification::rows`], under a lease only.
+    ///
+    /// # Errors
+    /// Not asked for, or nothing is begun.
+    pub fn unchanged(&mut self) -> Result<(), Misuse> {
+        if !self.plan.is_begun() {
+            return Err(Misuse::OutOfTurn);
+        }
+        self.plan.borne_out();
+        self.go_on();
+        Ok(())
+    }
+
+    /// What came of the update's begin, commit or rollback.
     ///
     /// # Errors
     /// Not asked for.
     pub fn updated(&mut self, result: UpdateResult) -> Result<(), Misuse> {
-        if !matches!(self.step, Step::Update(_)) {
-            return Err(Misuse::OutOfTurn);
+        match (&self.step, result) {
+            (Step::Begin(_), UpdateResult::Begun) => self.plan.begun(),
+            (Step::Begin(_), UpdateResult::Refused(claims)) => self.refused(&claims),
+            (Step::Commit, UpdateResult::Settled) => self.plan.applied(),
+            (Step::RollBack, UpdateResult::Settled) => self.plan.rolled_back(),
+            (Step::Begin(_) | Step::Commit | Step::RollBack, UpdateResult::Failed) => self.plan.failed(),
+            _ => return Err(Misuse::OutOfTurn),
         }
-        self.report.updates += 1;
-        match result {
-            UpdateResult::Applied => self.plan.applied(),
-            UpdateResult::Failed => self.plan.failed(),
-            UpdateResult::Refused(claims) => self.refused(&claims),
-        }
+        self.report.updates += u64::from(matches!(self.step, Step::Begin(_)));
         self.go_on();
         Ok(())
     }
@@ -425,11 +452,13 @@ impl Verification {
             }
             self.step = match want {
                 Want::ReadAgain(ids) => Step::ReadAgain { ids },
-                Want::Update if self.settings.dry_run => {
+                Want::Begin if self.settings.dry_run => {
                     self.plan.applied();
                     continue;
                 }
-                Want::Update => Step::Update(self.plan.request(self.settings.source_type)),
+                Want::Begin => Step::Begin(self.plan.request(self.settings.source_type)),
+                Want::Commit => Step::Commit,
+                Want::RollBack => Step::RollBack,
                 Want::Nothing if !self.is_scanned => {
                     self.note_progress();
                     if self.is_stopped { Step::Done } else { Step::PageDone }

@@ -6,7 +6,8 @@ use std::hash::{Hash, Hasher};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Checkpoint;
-use super::diff::{Free, Take, takes};
+use super::diff::{Free, Take};
+use super::recheck::Sight;
 use super::report::Outcome;
 use crate::batch::{ClaimRequest, MAX_CLAIMS, UpdateRequest};
 use crate::bucket::BucketKey;
@@ -122,6 +123,20 @@ struct Planned {
     tries: u8,
 }
 
+/// Where the batch under way stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Stage {
+    /// It is to be begun, perhaps after its rows were read again.
+    #[default]
+    Planned,
+    /// It is begun, and its rows are to be read again under its lease.
+    Begun,
+    /// Its rows bear it out, as they stood then.
+    BorneOut,
+    /// Some don't.
+    Overtaken,
+}
+
 /// Everything that is to be corrected and is not yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Plan {
@@ -138,14 +153,16 @@ pub(super) struct Plan {
     is_last_pass: bool,
     /// The batch that is read again or sent.
     under_way: Vec<Planned>,
+    stage: Stage,
     /// What became of corrections since this was last drained.
     outcomes: Vec<(Outcome, BucketKey, SourceId)>,
 }
 
 impl Hash for Plan {
     fn hash<H: Hasher>(&self, to: &mut H) {
-        let Self { checked, takes, probes, waiting_takes, waiting_frees, is_last_pass, under_way, outcomes } = self;
-        (checked, takes, probes, is_last_pass, under_way, outcomes).hash(to);
+        let Self { checked, takes, probes, waiting_takes, waiting_frees, is_last_pass, under_way, stage, outcomes } =
+            self;
+        (checked, takes, probes, is_last_pass, under_way, stage, outcomes).hash(to);
         (in_order(waiting_takes), in_order(waiting_frees)).hash(to);
     }
 }
@@ -153,7 +170,9 @@ impl Hash for Plan {
 /// What the plan wants next.
 pub(super) enum Want {
     ReadAgain(Vec<SourceId>),
-    Update,
+    Begin,
+    Commit,
+    RollBack,
     Nothing,
 }
 
@@ -235,15 +254,16 @@ impl Plan {
 
     /// What to do next: frees and replaces before takes (V05). Takes fill whole updates unless `all` are to go (V08).
     pub(super) fn want(&mut self, all: bool) -> Want {
-        if !self.under_way.is_empty() {
-            return Want::Update;
+        match self.stage {
+            Stage::Begun => return Want::ReadAgain(self.rows_under_way()),
+            Stage::BorneOut => return Want::Commit,
+            Stage::Overtaken => return Want::RollBack,
+            Stage::Planned if !self.under_way.is_empty() => return Want::Begin,
+            Stage::Planned => {}
         }
         if !self.checked.is_empty() {
             self.under_way = batch(&mut self.checked);
-            let ids = self.under_way.iter().flat_map(|planned| planned.correction.source_ids()).collect();
-            let mut ids: Vec<SourceId> = sorted_by(ids, Ord::cmp);
-            ids.dedup();
-            return Want::ReadAgain(ids);
+            return Want::ReadAgain(self.rows_under_way());
         }
         let queue = if !self.probes.is_empty() {
             &mut self.probes
@@ -253,7 +273,15 @@ impl Plan {
             return Want::Nothing;
         };
         self.under_way = batch(queue);
-        Want::Update
+        Want::Begin
+    }
+
+    /// The rows that the batch under way is about.
+    fn rows_under_way(&self) -> Vec<SourceId> {
+        let ids = self.under_way.iter().flat_map(|planned| planned.correction.source_ids()).collect();
+        let mut ids: Vec<SourceId> = sorted_by(ids, Ord::cmp);
+        ids.dedup();
+        ids
     }
 
     /// At the end of the scan: what waited for rows to come goes on. Whether there was anything.
@@ -296,8 +324,29 @@ impl Plan {
         }
     }
 
+    /// The batch under way is begun: other updates of its claims are refused from here on.
+    pub(super) fn begun(&mut self) {
+        self.stage = Stage::Begun;
+    }
+
+    /// Whether rows are to be read again under the lease.
+    pub(super) fn is_begun(&self) -> bool {
+        self.stage == Stage::Begun
+    }
+
+    /// The rows of the batch under way are as they were.
+    pub(super) fn borne_out(&mut self) {
+        self.stage = Stage::BorneOut;
+    }
+
+    /// The batch under way is rolled back: what its rows still bear out is begun anew.
+    pub(super) fn rolled_back(&mut self) {
+        self.stage = Stage::Planned;
+    }
+
     /// The batch under way is done.
     pub(super) fn applied(&mut self) {
+        self.stage = Stage::Planned;
         for planned in std::mem::take(&mut self.under_way) {
             let correction = &planned.correction;
             self.note(correction.outcome(), correction.key(), correction.source_id());
@@ -306,6 +355,7 @@ impl Plan {
 
     /// The batch under way failed; the next run finds what is left.
     pub(super) fn failed(&mut self) {
+        self.stage = Stage::Planned;
         for planned in std::mem::take(&mut self.under_way) {
             self.note(Outcome::Failed, planned.correction.key(), planned.correction.source_id());
         }
@@ -375,15 +425,31 @@ impl Plan {
         frees.into_iter().for_each(|free| self.check(Correction::Free(free)));
     }
 
-    /// The rows of the batch under way as they stand now (V03): what they no longer bear out is dropped.
+    /// The rows of the batch under way as they stand now (V03): what they no longer bear out is dropped. Where that is
+    /// known only under the lease, it is rolled back.
     pub(super) fn read_again(&mut self, rows: &Rows, catalogue: &Catalogue, recent_within_micros: u64) {
         let sight = Sight { rows, catalogue, recent_within_micros };
+        let mut is_borne_out = true;
         for planned in std::mem::take(&mut self.under_way) {
-            let (key, source_id) = (planned.correction.key().clone(), planned.correction.source_id().clone());
-            match sight.recheck(planned.correction) {
-                Ok(correction) => self.under_way.push(Planned { correction, tries: planned.tries }),
-                Err(outcome) => self.note(outcome, &key, &source_id),
+            let Planned { correction, tries } = planned;
+            match sight.recheck(&correction) {
+                Ok(None) => self.under_way.push(Planned { correction, tries }),
+                Ok(Some(other)) if tries + 1 < MAX_TRIES => {
+                    is_borne_out = false;
+                    self.under_way.push(Planned { correction: other, tries: tries + 1 });
+                }
+                Ok(Some(_)) => {
+                    is_borne_out = false;
+                    self.note(Outcome::Changed, correction.key(), correction.source_id());
+                }
+                Err(outcome) => {
+                    is_borne_out = false;
+                    self.note(outcome, correction.key(), correction.source_id());
+                }
             }
+        }
+        if self.is_begun() {
+            self.stage = if is_borne_out { Stage::BorneOut } else { Stage::Overtaken };
         }
     }
 }
@@ -415,60 +481,4 @@ fn batch(queue: &mut VecDeque<Planned>) -> Vec<Planned> {
     again.append(queue);
     *queue = again;
     batch
-}
-
-/// How a row stands to a bucket when it is read again.
-enum Standing {
-    /// It calls for it, in this way.
-    CallsFor(Take),
-    /// It does not, or is gone.
-    DoesNot,
-    /// It was changed within the threshold.
-    Recent,
-}
-
-/// Rows that were read again.
-struct Sight<'a> {
-    rows: &'a Rows,
-    catalogue: &'a Catalogue,
-    recent_within_micros: u64,
-}
-
-impl Sight<'_> {
-    fn standing(&self, source_id: &SourceId, key: &BucketKey) -> Standing {
-        let Some(row) = self.rows.find(source_id) else { return Standing::DoesNot };
-        if self.rows.is_recent(row, self.recent_within_micros) {
-            return Standing::Recent;
-        }
-        let (takes, _) = takes(self.catalogue, source_id, self.rows.claims_of(row));
-        takes.into_iter().find(|take| take.key == *key).map_or(Standing::DoesNot, Standing::CallsFor)
-    }
-
-    /// The correction as the rows now bear it out, or why it is dropped.
-    fn recheck(&self, correction: Correction) -> Result<Correction, Outcome> {
-        use Standing::{CallsFor, DoesNot, Recent};
-        match correction {
-            Correction::Take(take) | Correction::Probe(take) => match self.standing(&take.source_id, &take.key) {
-                CallsFor(take) => Ok(Correction::Take(take)),
-                DoesNot => Err(Outcome::Changed),
-                Recent => Err(Outcome::Recent),
-            },
-            Correction::Free(free) => match self.standing(&free.source_id, &free.key) {
-                DoesNot => Ok(Correction::Free(free)),
-                CallsFor(_) => Err(Outcome::Changed),
-                Recent => Err(Outcome::Recent),
-            },
-            Correction::Replace(free, take) => {
-                let taker = self.standing(&take.source_id, &take.key);
-                let is_own = free.source_id == take.source_id;
-                let freer = if is_own { DoesNot } else { self.standing(&free.source_id, &free.key) };
-                match (taker, freer) {
-                    (Recent, _) | (_, Recent) => Err(Outcome::Recent),
-                    (_, CallsFor(_)) => Err(Outcome::Changed),
-                    (CallsFor(take), DoesNot) => Ok(Correction::Replace(free, take)),
-                    (DoesNot, DoesNot) => Ok(Correction::Free(free)),
-                }
-            }
-        }
-    }
 }

@@ -74,7 +74,8 @@ pub struct Report {
     pub rows_recent: u64,
     /// Records left alone because they were changed within the threshold (V02): likewise.
     pub records_recent: u64,
-    /// Records left alone because a lease holds them: likewise.
+    /// Records that a lease holds: likewise. What they differ in is left alone, and where they are as they should be, they
+    /// may still go with the lease.
     pub records_held: u64,
     /// Claims found missing; where their rows are looked at again, those found then.
     pub missing: u64,

@@ -94,11 +94,11 @@ fn v06_a_name_that_another_cell_takes_before_the_second_look_is_left_and_reporte
     let mut run = Verification::new(settings.clone(), world.catalogue().clone(), None);
     let lost = name(ROWS + 1 - FORGOTTEN);
     while world.holder(4, &lost.value).is_some() {
-        assert!(world.take(&mut run, &settings, &mut |_| {}));
+        assert!(world.take(&mut run, &settings));
     }
     world.claim(OTHER, TABLE, 7, &lost);
     let mut other_cell = 0;
-    while world.take(&mut run, &settings, &mut |_| {}) {
+    while world.take(&mut run, &settings) {
         other_cell += run.take_findings().iter().filter(|finding| finding.outcome == Outcome::OtherCell).count();
     }
     assert_eq!((other_cell, run.report().other_cell), (1, 1));
@@ -112,11 +112,11 @@ fn v02_a_row_that_is_changed_before_the_second_look_is_left_alone() {
     let settings = world.settings();
     let mut run = Verification::new(settings.clone(), world.catalogue().clone(), None);
     while run.report().pages < 25 {
-        assert!(world.take(&mut run, &settings, &mut |_| {}));
+        assert!(world.take(&mut run, &settings));
     }
     world.table.get_mut(&FORGOTTEN).unwrap().updated_at = START;
     let before = run.report().rows_recent;
-    while world.take(&mut run, &settings, &mut |_| {}) {}
+    while world.take(&mut run, &settings) {}
     assert_eq!((before, run.report().rows_recent), (0, 1));
     assert_eq!(uncorrected(&world), [FORGOTTEN]);
     world.now += RECENT;

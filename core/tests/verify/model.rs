@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::batch::UpdateRequest;
 use leasehold_core::bucket::{BucketKey, BucketType};
-use leasehold_core::claim::{CellId, Claim, SourceId, Subject};
+use leasehold_core::claim::{CellId, Claim, ClaimState, Record, SourceId, Subject};
 use leasehold_core::lease::Outcome as Settled;
-use leasehold_core::verify::{Step, Verification};
+use leasehold_core::rejection::{List, Reason, Rejection};
+use leasehold_core::verify::Verification;
 use proptest::prelude::*;
 
 use crate::properties::config;
-use crate::world::{LONG_AGO, OTHER, OTHER_TABLE, OWN, RECENT, Row, START, TABLE, Wish, World, request, wish};
+use crate::world::{LONG_AGO, OTHER, OTHER_TABLE, OWN, RECENT, Row, START, TABLE, Wish, World, number, request, wish};
 
 /// What a bucket's claim may be after a run.
 #[derive(Debug)]
@@ -189,7 +190,7 @@ fn any_save() -> impl Strategy<Value = Save> {
     (0..25_usize, 1..8_u64, wishes).prop_map(|(at_step, row, wishes)| Save { at_step, row, wishes })
 }
 
-/// A save as the concern makes it; refused, it changes nothing.
+/// A save as the concern makes it, which gives up no claim that the row does not have; refused, it changes nothing.
 fn save(world: &mut World, save: &Save) -> bool {
     let old = world.table.get(&save.row).map(|row| row.wishes.clone()).unwrap_or_default();
     let new = save.wishes.clone().unwrap_or_default();
@@ -197,9 +198,11 @@ fn save(world: &mut World, save: &Save) -> bool {
         let changed = wishes.iter().filter(|wish| !other.contains(wish));
         changed.map(|wish| request(wish, TABLE, save.row)).collect::<Vec<_>>()
     };
-    let update = UpdateRequest { creates: requests(&new, &old), destroys: requests(&old, &new) };
-    if (!update.creates.is_empty() || !update.destroys.is_empty()) && world.update(OWN, update).is_err() {
-        return false;
+    let mut update = UpdateRequest { creates: requests(&new, &old), destroys: requests(&old, &new) };
+    while !update.creates.is_empty() || !update.destroys.is_empty() {
+        let Err(rejection) = world.update(OWN, update.clone()) else { break };
+        let Some(gone) = gone(&rejection) else { return false };
+        update.destroys.remove(gone);
     }
     match &save.wishes {
         Some(wishes) => {
@@ -211,18 +214,34 @@ fn save(world: &mut World, save: &Save) -> bool {
     true
 }
 
+/// The position of a destroy that was refused since its row has no such claim.
+fn gone(rejection: &Rejection) -> Option<usize> {
+    let is_gone = |reason| matches!(reason, Reason::ClaimNotFound | Reason::ClaimChanged | Reason::NotOwner);
+    let mut offences = rejection.offences().iter().filter(|offence| is_gone(offence.reason));
+    let places = offences.find_map(|offence| offence.place.filter(|place| place.list == List::Destroys));
+    places.map(|place| place.position as usize)
+}
+
+/// What a claim is if its lease is rolled back.
+fn at_rest(claim: &Claim) -> Option<&Record> {
+    match &claim.state {
+        ClaimState::Active(record) | ClaimState::Destroying(_, record) => Some(record),
+        ClaimState::Replacing(_, both) => Some(&both.old),
+        ClaimState::Creating(..) => None,
+    }
+}
+
 /// The claims that rows call for which were saved during a run, and have.
 fn claims_of(world: &World, rows: &BTreeSet<u64>) -> BTreeMap<BucketKey, SourceId> {
-    let is_called_for = |key: &BucketKey, claim: &Claim| {
-        let source = &claim.record().source;
-        let mut rows = rows.iter().filter(|row| source.id == SourceId::from(**row));
-        let row = rows.next().and_then(|row| world.table.get(row));
-        claim.owner == OWN
-            && source.source_type == TABLE
-            && row.is_some_and(|row| called_for(world, row, key).is_some())
+    let is_called_for = |key: &BucketKey, record: &Record| {
+        let row = rows.iter().find(|row| record.source.id == SourceId::from(**row));
+        let row = row.and_then(|row| world.table.get(row));
+        record.source.source_type == TABLE && row.is_some_and(|row| called_for(world, row, key).is_some())
     };
-    let claims = world.state().claims.into_iter().filter(|(key, claim)| is_called_for(key, claim));
-    claims.map(|(key, claim)| (key, claim.record().source.id.clone())).collect()
+    let claims = world.state().claims.into_iter().filter(|(_, claim)| claim.owner == OWN);
+    let records = claims.filter_map(|(key, claim)| at_rest(&claim).cloned().map(|record| (key, record)));
+    let called_for = records.filter(|(key, record)| is_called_for(key, record));
+    called_for.map(|(key, record)| (key, record.source.id)).collect()
 }
 
 proptest! {
@@ -254,27 +273,26 @@ proptest! {
         let mut world = world;
         let settings = world.settings();
         let mut run = Verification::new(settings.clone(), world.catalogue().clone(), None);
-        let mut saved = BTreeSet::new();
+        let (initial, mut saved) = (world.state().claims, BTreeSet::new());
         let (mut step, mut goes_on) = (0, true);
         while goes_on {
             world.now += 1;
             for at in saves.iter().filter(|at| at.at_step == step) {
-                // Right before a commit, where one comes now, else right before the step.
-                let mut done = false;
-                if matches!(run.step(), Step::Update(_)) {
-                    assert!(world.take(&mut run, &settings, &mut |world| done = save(world, at)));
-                } else {
-                    done = save(&mut world, at);
-                }
-                saved.extend(done.then_some(at.row));
+                let is_done = save(&mut world, at);
+                saved.extend(is_done.then_some(at.row));
             }
             let before = claims_of(&world, &saved);
-            goes_on = world.take(&mut run, &settings, &mut |_| {});
+            goes_on = world.take(&mut run, &settings);
             let after = claims_of(&world, &saved);
             for (key, row) in before {
                 prop_assert_eq!(after.get(&key), Some(&row), "a step took {} from a row that was saved", key);
             }
             step += 1;
+        }
+        for (key, claim) in &world.state().claims {
+            let is_new = initial.get(key) != Some(claim) && claim.record().source.source_type == TABLE;
+            let calls = || Some(called_for(&world, world.table.get(&number(&claim.record().source.id)?)?, key).is_some());
+            prop_assert!(!is_new || calls() == Some(true), "{} was made for a row that does not call for it", key);
         }
         // And what the run could not see any more, the next one does.
         world.now += 2 * RECENT;

@@ -58,6 +58,8 @@ pub(crate) struct World {
     /// The server cuts pages after this many records.
     pub(crate) records_per_page: usize,
     pub(crate) rows_per_page: usize,
+    /// Of the update that a run has begun.
+    pub(crate) lease: Option<LeaseId>,
 }
 
 pub(crate) fn wish(bucket_type: i32, value: &str, subject_id: i64) -> Wish {
@@ -84,6 +86,7 @@ impl World {
             leases: 0,
             records_per_page: 1000,
             rows_per_page: 1000,
+            lease: None,
         }
     }
 
@@ -189,13 +192,8 @@ impl World {
         self.table.range((after, upto)).filter(|(_, row)| row.in_scope)
     }
 
-    /// Takes one step of a run; `meanwhile` happens between the begin and the commit of an update.
-    pub(crate) fn take(
-        &mut self,
-        run: &mut Verification,
-        settings: &Settings,
-        meanwhile: &mut dyn FnMut(&mut Self),
-    ) -> bool {
+    /// Takes one step of a run; whether there was one.
+    pub(crate) fn take(&mut self, run: &mut Verification, settings: &Settings) -> bool {
         match run.step().clone() {
             Step::FindBound { after, rows } => {
                 let listed = self.listed(&after, &SourceId::default()).nth(rows - 1);
@@ -213,22 +211,25 @@ impl World {
                 let rows = self.rows(ids.iter().filter_map(|id| self.table.get_key_value(&number(id)?)));
                 run.rows(rows).unwrap();
             }
-            Step::Update(update) => {
+            Step::Begin(update) => {
                 assert!(!settings.dry_run, "a dry run sends nothing");
-                let result = match self.begin(OWN, update) {
-                    Err(rejection) => UpdateResult::Refused(offences(&rejection)),
-                    Ok(lease) => {
-                        meanwhile(self);
-                        self.settle(OWN, lease, Outcome::Committed);
-                        UpdateResult::Applied
-                    }
-                };
-                run.updated(result).unwrap();
+                let begun = self.begin(OWN, update);
+                self.lease = begun.as_ref().ok().copied();
+                let refused = |rejection| UpdateResult::Refused(offences(&rejection));
+                run.updated(begun.map_or_else(refused, |_| UpdateResult::Begun)).unwrap();
             }
+            Step::Commit => self.settle_begun(run, Outcome::Committed),
+            Step::RollBack => self.settle_begun(run, Outcome::RolledBack),
             Step::PageDone => run.proceed().unwrap(),
             Step::Done => return false,
         }
         true
+    }
+
+    fn settle_begun(&mut self, run: &mut Verification, outcome: Outcome) {
+        let lease = self.lease.take().unwrap();
+        self.settle(OWN, lease, outcome);
+        run.updated(UpdateResult::Settled).unwrap();
     }
 
     /// A whole run.
@@ -238,7 +239,7 @@ impl World {
 
     pub(crate) fn verify_with(&mut self, settings: &Settings, checkpoint: Option<Checkpoint>) -> Verified {
         let mut run = Verification::new(settings.clone(), self.catalogue().clone(), checkpoint);
-        while self.take(&mut run, settings, &mut |_| {}) {}
+        while self.take(&mut run, settings) {}
         Verified { report: run.report().clone(), findings: run.take_findings(), checkpoint: run.checkpoint() }
     }
 
@@ -247,7 +248,7 @@ impl World {
         let settings = self.settings();
         let mut run = Verification::new(settings.clone(), self.catalogue().clone(), None);
         while *run.step() != Step::PageDone || run.report().pages < pages {
-            if !self.take(&mut run, &settings, &mut |_| {}) {
+            if !self.take(&mut run, &settings) {
                 return;
             }
         }
@@ -265,7 +266,7 @@ impl World {
                 if *run.step() == Step::PageDone && run.report().pages >= pages {
                     run.stop().unwrap();
                     is_stopped = true;
-                } else if !self.take(&mut run, &settings, &mut |_| {}) {
+                } else if !self.take(&mut run, &settings) {
                     break;
                 }
             }
@@ -284,7 +285,7 @@ pub(crate) struct Verified {
 }
 
 /// A row's key; none is that of the empty source id.
-fn number(id: &SourceId) -> Option<u64> {
+pub(crate) fn number(id: &SourceId) -> Option<u64> {
     id.as_bytes().try_into().ok().map(u64::from_be_bytes)
 }
 

@@ -59,7 +59,8 @@ pub(super) fn verify<H: Host>(host: &mut H, step: &VerifyStep) -> Result<Vec<Str
         hash_seed: 0,
     };
     let mut run = Verification::new(settings.clone(), Catalogue::default(), None);
-    while verify_step(host, step, &settings, &mut run)? {}
+    let mut lease = None;
+    while verify_step(host, step, &settings, &mut run, &mut lease)? {}
     let report = serde_json::to_value(run.report())?;
     let counts = report.as_object().context("a report has members")?.iter();
     let counts = counts.filter(|(name, count)| count.as_u64().is_some_and(|count| count > 0) && *name != "records");
@@ -72,6 +73,7 @@ fn verify_step<H: Host>(
     world: &VerifyStep,
     settings: &verify::Settings,
     run: &mut Verification,
+    lease: &mut Option<Uuid>,
 ) -> Result<bool> {
     match run.step().clone() {
         verify::Step::FindBound { after, rows } => {
@@ -87,17 +89,20 @@ fn verify_step<H: Host>(
             run.rows(rows(world, covers))?;
         }
         verify::Step::ReadAgain { ids } => run.rows(rows(world, |id| ids.contains(&SourceId::from_bytes(id))))?,
-        verify::Step::Update(update) => {
-            let result = match host.begin(world.cell, update, None)? {
-                Err(refusal) => refused(&refusal)?,
-                Ok(begun) => {
-                    let settled = host.settle(world.cell, &begun.lease.to_string(), Outcome::Committed)?;
-                    ensure!(settled.is_ok(), "a lease just begun can't be committed");
-                    UpdateResult::Applied
-                }
-            };
-            run.updated(result)?;
+        verify::Step::Begin(update) => match host.begin(world.cell, update, None)? {
+            Err(refusal) => run.updated(refused(&refusal)?)?,
+            Ok(begun) => {
+                *lease = Some(begun.lease);
+                run.updated(UpdateResult::Begun)?;
+            }
+        },
+        verify::Step::Commit => {
+            let lease = lease.take().context("nothing is begun")?;
+            let settled = host.settle(world.cell, &lease.to_string(), Outcome::Committed)?;
+            ensure!(settled.is_ok(), "a lease just begun can't be committed");
+            run.updated(UpdateResult::Settled)?;
         }
+        verify::Step::RollBack => bail!("nobody changes the rows"),
         verify::Step::PageDone => run.proceed()?,
         verify::Step::Done => return Ok(false),
     }

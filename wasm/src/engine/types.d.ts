@@ -100,9 +100,10 @@ export interface VerificationSettings {
  * - `find_bound`: find the source id of the row that is so many rows on; hand it to `bound`.
  * - `list_records`: list a page of the server's records beyond one source id and up to another; hand it to `records`.
  * - `read_rows`: read the local rows of a range, by encoded source id; hand them to `rows`.
- * - `read_again`: read these rows once more, those that are out of the model's scope too, which claim nothing; hand those
- *   that are there to `rows`.
- * - `update`: begin an update and commit it; call `applied`, `refused` or `failed`.
+ * - `read_again`: read these rows once more, from where nothing lags behind, those that are out of the model's scope too,
+ *   which claim nothing; hand those that are there to `rows`. A row that is being written counts as changed just now.
+ * - `begin`: begin an update; call `begun`, `refused` or `failed`.
+ * - `commit`, `roll_back`: settle the update so; call `settled` or `failed`.
  * - `page_done`: a page is compared; call `proceed` or `stop`. After the last page a run may begin at an earlier row once
  *   more, where more than 10,000 names have moved and wait for each other.
  * - `done`: the run is over, or has stopped.
@@ -112,7 +113,9 @@ export type VerificationStep =
     | { step: "list_records"; after: Uint8Array; upto: Uint8Array }
     | { step: "read_rows"; after: Uint8Array; upto: Uint8Array }
     | { step: "read_again"; ids: Uint8Array[] }
-    | { step: "update"; creates: Claim[]; destroys: Claim[] }
+    | { step: "begin"; creates: Claim[]; destroys: Claim[] }
+    | { step: "commit" }
+    | { step: "roll_back" }
     | { step: "page_done" }
     | { step: "done" };
 

@@ -72,18 +72,28 @@ impl Verification {
         Ok(self.0.rows(columns::rows(&rows, now)?)?)
     }
 
-    /// Answers `update`: it was begun and committed.
-    pub fn applied(&mut self) -> Result<(), Thrown> {
-        Ok(self.0.updated(Updated::Applied)?)
+    /// Answers `read_again` under a lease: the rows are those of a dump, which nobody changes.
+    pub fn unchanged(&mut self) -> Result<(), Thrown> {
+        Ok(self.0.unchanged()?)
     }
 
-    /// Answers `update`: its begin was refused, because of these claims.
+    /// Answers `begin`: it is begun.
+    pub fn begun(&mut self) -> Result<(), Thrown> {
+        Ok(self.0.updated(Updated::Begun)?)
+    }
+
+    /// Answers `commit` and `roll_back`: that is done.
+    pub fn settled(&mut self) -> Result<(), Thrown> {
+        Ok(self.0.updated(Updated::Settled)?)
+    }
+
+    /// Answers `begin`: it was refused, because of these claims.
     pub fn refused(&mut self, claims: RefusedClaims) -> Result<(), Thrown> {
         let claims: Vec<RefusedObject> = value::read(claims.unchecked_into())?;
         Ok(self.0.updated(Updated::Refused(claims.into_iter().map(Refused::from).collect()))?)
     }
 
-    /// Answers `update`: it failed otherwise, or nobody knows what came of it.
+    /// Answers `begin`, `commit` and `roll_back`: it failed otherwise, or nobody knows what came of it.
     pub fn failed(&mut self) -> Result<(), Thrown> {
         Ok(self.0.updated(Updated::Failed)?)
     }
@@ -124,7 +134,9 @@ enum StepObject {
     ListRecords { after: ByteBuf, upto: ByteBuf },
     ReadRows { after: ByteBuf, upto: ByteBuf },
     ReadAgain { ids: Vec<ByteBuf> },
-    Update { creates: Vec<ClaimObject>, destroys: Vec<ClaimObject> },
+    Begin { creates: Vec<ClaimObject>, destroys: Vec<ClaimObject> },
+    Commit,
+    RollBack,
     PageDone,
     Done,
 }
@@ -141,9 +153,9 @@ impl From<&Step> for StepObject {
             }
             Step::ReadRows { after, upto } => Self::ReadRows { after: source_bytes(after), upto: source_bytes(upto) },
             Step::ReadAgain { ids } => Self::ReadAgain { ids: ids.iter().map(source_bytes).collect() },
-            Step::Update(update) => {
-                Self::Update { creates: claims(&update.creates), destroys: claims(&update.destroys) }
-            }
+            Step::Begin(update) => Self::Begin { creates: claims(&update.creates), destroys: claims(&update.destroys) },
+            Step::Commit => Self::Commit,
+            Step::RollBack => Self::RollBack,
             Step::PageDone => Self::PageDone,
             Step::Done => Self::Done,
         }

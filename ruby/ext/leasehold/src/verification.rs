@@ -25,7 +25,8 @@ pub(crate) fn init(ruby: &Ruby, leasehold: RModule) -> Result<(), Error> {
     class.define_method("encoded_records", method!(Session::encoded_records, 2))?;
     class.define_method("rows", method!(Session::rows, 2))?;
     class.define_method("attributes", method!(Session::attributes, 5))?;
-    class.define_method("applied", method!(Session::applied, 0))?;
+    class.define_method("begun", method!(Session::begun, 0))?;
+    class.define_method("settled", method!(Session::settled, 0))?;
     class.define_method("failed", method!(Session::failed, 0))?;
     class.define_method("refused", method!(Session::refused, 1))?;
     class.define_method("proceed", method!(Session::proceed, 0))?;
@@ -88,8 +89,12 @@ impl Session {
         session.feed(ruby, |run| run.rows(rows))
     }
 
-    fn applied(ruby: &Ruby, session: &Self) -> Result<(), Error> {
-        session.feed(ruby, |run| run.updated(Updated::Applied))
+    fn begun(ruby: &Ruby, session: &Self) -> Result<(), Error> {
+        session.feed(ruby, |run| run.updated(Updated::Begun))
+    }
+
+    fn settled(ruby: &Ruby, session: &Self) -> Result<(), Error> {
+        session.feed(ruby, |run| run.updated(Updated::Settled))
     }
 
     fn failed(ruby: &Ruby, session: &Self) -> Result<(), Error> {
@@ -153,10 +158,12 @@ fn step(ruby: &Ruby, step: &Step) -> Value {
             let ids = ruby.ary_from_iter(ids.iter().map(bytes));
             (name("read_again"), ids).into_value_with(ruby)
         }
-        Step::Update(update) => {
+        Step::Begin(update) => {
             let encoded = ruby.str_from_slice(&wire::update(update));
-            (name("update"), encoded, update.creates.len(), update.destroys.len()).into_value_with(ruby)
+            (name("begin"), encoded, update.creates.len(), update.destroys.len()).into_value_with(ruby)
         }
+        Step::Commit => (name("commit"),).into_value_with(ruby),
+        Step::RollBack => (name("roll_back"),).into_value_with(ruby),
         Step::PageDone => (name("page_done"),).into_value_with(ruby),
         Step::Done => (name("done"),).into_value_with(ruby),
     }

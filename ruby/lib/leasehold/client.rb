@@ -55,7 +55,7 @@ module Leasehold
 
     # Does what {#begin_update} does, for an update of {Verification}, which comes in the form of the wire.
     #
-    # @param update [Verification::Update]
+    # @param update [Verification::Begin]
     # @return [Lease]
     def begin_encoded(update, deadline_seconds: nil)
       request = @messages.begin_encoded(update.encoded)

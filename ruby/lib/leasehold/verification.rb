@@ -15,11 +15,12 @@ module Leasehold
     ListRecords = Struct.new(:after, :upto)
     # Read the rows of a range by source id; feed {#rows} or {#attributes}.
     ReadRows = Struct.new(:after, :upto)
-    # Read these rows once more, without the model's scope; feed {#rows} or {#attributes}.
+    # Read these rows once more, from where nothing lags behind, those out of the model's scope without claims; feed {#rows} or
+    # {#attributes}. A row that is being written counts as changed just now.
     ReadAgain = Struct.new(:ids)
-    # Begin an update and commit it; feed {#updated}. `encoded` is what {Client#begin_encoded} sends; objects are made of the
+    # Begin an update; feed {#updated}. `encoded` is what {Client#begin_encoded} sends; objects are made of the
     # claims for those who look at them.
-    Update = Struct.new(:encoded, :create_count, :destroy_count) do
+    Begin = Struct.new(:encoded, :create_count, :destroy_count) do
       # @return [Array<Claim>]
       def creates
         Client::Messages.claims(encoded).first
@@ -30,14 +31,18 @@ module Leasehold
         Client::Messages.claims(encoded).last
       end
     end
+    # Commit what was begun; feed {#updated}.
+    Commit = Class.new
+    # Roll back what was begun; feed {#updated}.
+    RollBack = Class.new
     # A page is compared: {#proceed}, or {#stop} and keep the {#checkpoint} of the end.
     PageDone = Class.new
     # The run is over.
     Done = Class.new
 
     STEPS = {
-      find_bound: FindBound, list_records: ListRecords, read_rows: ReadRows, read_again: ReadAgain, update: Update,
-      page_done: PageDone, done: Done
+      find_bound: FindBound, list_records: ListRecords, read_rows: ReadRows, read_again: ReadAgain, begin: Begin,
+      commit: Commit, roll_back: RollBack, page_done: PageDone, done: Done
     }.freeze
     private_constant :STEPS
 
@@ -96,10 +101,11 @@ module Leasehold
       @session.attributes(rows, key, updated_at, claims, now)
     end
 
-    # @param outcome [:applied, :failed, Error] the error where the begin was refused because of claims
+    # @param outcome [:begun, :settled, :failed, Error] the error where the begin was refused because of claims
     def updated(outcome)
       case outcome
-      when :applied then @session.applied
+      when :begun then @session.begun
+      when :settled then @session.settled
       when :failed then @session.failed
       else refused(outcome)
       end

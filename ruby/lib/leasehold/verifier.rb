@@ -5,6 +5,7 @@ require_relative "verification"
 require_relative "verifier/rows"
 require_relative "verifier/pages"
 require_relative "verifier/progress"
+require_relative "verifier/updates"
 
 module Leasehold
   # Runs a {Verification} for one model: does what the session asks for, and feeds back what came of it. What differs, and
@@ -12,8 +13,6 @@ module Leasehold
   class Verifier
     # What a dry run calls that which it only plans.
     PLANNED = { created: :to_create, replaced: :to_replace, destroyed: :to_destroy }.freeze
-    # No row of any model would get through after these.
-    FATAL = [Error::Misconfigured, Error::Unauthenticated, Error::Denied].freeze
 
     # Seconds of a clock that nobody sets.
     def self.now
@@ -39,6 +38,7 @@ module Leasehold
       @progress = progress
       @rows = Rows.new(model)
       @pages = Pages.new(@rows) { |step| list(step) }
+      @updates = Updates.new(model, client)
     end
 
     # Goes to the end, or as far as the budget goes. Two at once for one model are not allowed (V10): the second does nothing.
@@ -53,6 +53,8 @@ module Leasehold
         Events.measure(:verify, model: @model.name, dry_run: @dry_run) do |event|
           finished = session_from(@resume ? kept.checkpoint : nil) && follow(kept)
           report.merge(finished: finished).tap { |report| event.merge!(report) }
+        ensure
+          @updates.abandon
         end
       end
     end
@@ -111,34 +113,11 @@ module Leasehold
       when Verification::FindBound then @session.bound(@pages.answer(step))
       when Verification::ListRecords then @session.records(@pages.answer(step))
       when Verification::ReadRows then @rows.feed(@session, @pages.answer(step))
-      when Verification::ReadAgain then @rows.feed_again(@session, step.ids)
-      when Verification::Update then @session.updated(update_reading_ahead(step))
+      when Verification::ReadAgain then @rows.feed_again(@session, step.ids, under_lease: @updates.begun?)
+      when Verification::Begin then @session.updated(@updates.begin(step) { |call| @pages.read_ahead { call.alive? } })
+      when Verification::Commit then @session.updated(@updates.commit)
+      when Verification::RollBack then @session.updated(@updates.roll_back)
       end
-    end
-
-    # The thread makes two calls and nothing else: no row is read there, so it takes no connection to the database, and
-    # Rails' executor, in which this one runs, goes on around it.
-    def update_reading_ahead(step)
-      sending = Thread.new { quietly { update(step) } }
-      read_ahead_of(sending)
-      sending.value
-    ensure
-      # Whoever interrupts this thread means that one, too.
-      sending&.kill
-    end
-
-    def read_ahead_of(sending)
-      @pages.read_ahead { sending.alive? }
-    rescue StandardError
-      # The update comes to its end before the error is told.
-      sending.join
-      raise
-    end
-
-    # An error is told where the thread's value is asked for.
-    def quietly
-      Thread.current.report_on_exception = false
-      yield
     end
 
     def list(step)
@@ -146,18 +125,6 @@ module Leasehold
         source_type: @model.cells_claims_source_type, bucket_types: @rows.bucket_types, after: step.after, upto: step.upto,
         deadline_seconds: @configuration.verification_deadline_seconds
       )
-    end
-
-    # A lease that stands but is not committed is rolled back by reconciliation: no row proves it.
-    def update(step)
-      seconds = @configuration.verification_deadline_seconds
-      lease = @client.begin_encoded(step, deadline_seconds: seconds)
-      @client.commit_update(lease.uuid, deadline_seconds: seconds)
-      :applied
-    rescue *FATAL
-      raise
-    rescue Error => error
-      error.rejected.any? ? error : :failed
     end
   end
 end

@@ -129,7 +129,24 @@ RSpec.describe "sessions" do
       run.updated(Leasehold::Error::Busy.new("busy", code: "CLAIM_BUSY", rejected: [rejected]))
       expect(next_update(run).creates.map(&:bucket_value)).to eq(["bob"])
       run.updated(Leasehold::Error::Unavailable.new("away"))
-      expect(finish(run).report).to include(failed: 1, created: 0)
+      expect(finish(run).report).to include(failed: 1, created: 1)
+    end
+
+    it "reads rows again under the lease, and commits what they still call for (V03)" do
+      run = run([]) { |session| session.rows([row(1, "alice"), row(2, "bob")], now: now) }
+      next_update(run)
+      run.updated(:begun)
+      expect(run.next).to eq(described_class::ReadAgain.new([1, 2].map { |id| [id].pack("Q>") }))
+      run.rows([row(1, "alice"), row(2, "bobby")], now: now)
+      expect(run.next).to be_a(described_class::RollBack)
+      run.updated(:settled)
+      expect(run.next.creates.map(&:bucket_value)).to eq(["alice"])
+      run.updated(:begun)
+      run.rows([row(1, "alice")], now: now)
+      expect(run.next).to be_a(described_class::Commit)
+      expect { run.updated(:begun) }.to raise_error(Leasehold::Error, /no answer to the step/)
+      run.updated(:settled)
+      expect(finish(run).report).to include(created: 1, changed: 1, updates: 2)
     end
 
     it "reads records off the wire as the client does" do

@@ -42,23 +42,25 @@ module Support
     end
 
     # A run that is fed its first page, the rows by the block.
-    def run(records, bound: nil, **settings)
+    def run(records, bound: nil, **settings, &feed)
       session = verification(**settings)
+      feeds[session] = feed
       session.bound(bound)
       session.records(Leasehold::RecordPage.new(records: records, truncated: false, server_time: now))
       yield session
       session
     end
 
-    # Takes all steps to the end; every update is applied.
+    # Takes all steps to the end; every update is applied, and rows that are read again are as they were.
     def finish(run, updates = [])
       until (step = run.next).is_a?(Leasehold::Verification::Done)
         case step
         when Leasehold::Verification::PageDone then run.proceed
-        when Leasehold::Verification::ReadAgain then run.rows([], now: now)
-        when Leasehold::Verification::Update
+        when Leasehold::Verification::ReadAgain then again(run)
+        when Leasehold::Verification::Begin
           updates << step
-          run.updated(:applied)
+          run.updated(:begun)
+        when Leasehold::Verification::Commit then run.updated(:settled)
         end
       end
       run
@@ -78,6 +80,15 @@ module Support
     end
 
     private
+
+    def again(run)
+      feeds.fetch(run) { ->(session) { session.rows([], now: now) } }.call(run)
+    end
+
+    # What feeds a run its rows.
+    def feeds
+      @feeds ||= {}.compare_by_identity
+    end
 
     def encodable(v1, record)
       claim = record.claim

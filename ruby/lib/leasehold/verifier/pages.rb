@@ -2,14 +2,12 @@
 
 module Leasehold
   class Verifier
-    # What a session asks to be read, of the server and of the table: once it asks, or ahead of that, while an update is under
-    # way. Such an update is about claims of pages that are compared already, so it changes nothing of those to come; and
-    # whatever does is told by the server, which makes and ends claims on conditions only.
+    # What a session asks to be read, of the server and of the table: once it asks, or ahead of that, while an update is begun.
+    # Such an update is about claims of pages that are compared already, so it changes nothing of those to come. What others
+    # change meanwhile is seen when the rows are read again under the lease of their own update.
     class Pages
       # So many at the most, since memory is to stay flat.
       AHEAD = 2
-      # What was read earlier is read anew: rows go on changing, and claims should be made for what they are.
-      MAX_AGE_SECONDS = 1
 
       # @param rows [Rows]
       # @yieldparam step [Verification::ListRecords]
@@ -17,7 +15,7 @@ module Leasehold
       def initialize(rows, &list)
         @rows = rows
         @list = list
-        # By step, in the order in which they were read: the answer, and when it was asked for.
+        # By step, in the order in which they were read.
         @ahead = {}
       end
 
@@ -37,6 +35,9 @@ module Leasehold
 
           find = following(find, keep(find).tap { |bound| keep_page(find.after, bound) })
         end
+      rescue StandardError
+        # It is told if it lasts until the page is asked for.
+        nil
       end
 
       private
@@ -44,8 +45,7 @@ module Leasehold
       # What was read ahead. Where it does not serve, neither does what was read after it, lest rows be older than the server's
       # records of them.
       def taken(step)
-        answer, asked_at = @ahead.delete(step)
-        return answer if asked_at && Verifier.now - asked_at <= MAX_AGE_SECONDS
+        return @ahead.delete(step) if @ahead.key?(step)
 
         @ahead.clear
         yield
@@ -69,8 +69,7 @@ module Leasehold
       end
 
       def keep(step)
-        answer, = @ahead[step] ||= [Verifier.now, read(step)].reverse
-        answer
+        @ahead.fetch(step) { @ahead[step] = read(step) }
       end
 
       def read(step)

@@ -52,15 +52,42 @@ module Leasehold
       end
 
       # Hands single rows to the session, those outside of the model's scope without claims.
-      def feed_again(session, source_ids)
+      #
+      # @param under_lease [Boolean] rows that somebody is writing count as changed just now: whoever writes one later finds the
+      #   lease
+      def feed_again(session, source_ids, under_lease: false)
         keys = source_ids.map { |source_id| @key.decode(source_id) }
+        written = under_lease ? being_written(keys) : Set.new
         now = clock
-        scoped = @model.cells_claims_scope.where(@model.primary_key => keys).ids.to_set
-        records = @key.range(@model.base_class.unscoped.where(@model.primary_key => keys), nil, nil)
-        session.rows(records.map { |record| row(record, claims: claims?(record, scoped)) }, now: now)
+        read = again(keys, now) if written.empty? && plain?
+        feed(session, read || Read.new(records_again(keys, written, now), now))
       end
 
       private
+
+      def among(keys)
+        @model.base_class.unscoped.where(@model.primary_key => keys)
+      end
+
+      # The keys of rows that an open transaction has written or locked. Most rows no other has ever touched, and need no lock.
+      def being_written(keys)
+        touched = among(keys).where("#{@model.quoted_table_name}.xmax::text <> '0'").ids
+        touched.empty? ? Set.new : touched.to_set - among(touched).lock("FOR SHARE SKIP LOCKED").ids
+      end
+
+      # The rows off their columns, where all are in the scope.
+      def again(keys, now)
+        rows = columns(@key.range(@model.cells_claims_scope.where(@model.primary_key => keys), nil, nil))
+        Read.new(rows, now, layout) if rows.size == keys.size
+      end
+
+      def records_again(keys, written, now)
+        scoped = @model.cells_claims_scope.where(@model.primary_key => keys).ids.to_set
+        @key.range(among(keys), nil, nil).map do |record|
+          source_id, updated_at, claims = row(record, claims: claims?(record, scoped))
+          [source_id, written.include?(record.id) ? now : updated_at, claims]
+        end
+      end
 
       # Rows of other classes in the same table (STI) keep what those claim.
       def claims?(record, scoped)

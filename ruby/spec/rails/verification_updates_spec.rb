@@ -1,0 +1,164 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+
+# What verification sends while others change the rows, or it is killed.
+RSpec.describe "updates of verification", :rails do
+  let(:cell) { Support::Cell[1] }
+  # Past ActiveRecord, and past the claims.
+  let(:other) { PG.connect(Support::PostgresCluster.instance.url(cell.database)) }
+
+  before do
+    Leasehold.configuration.recent_within_seconds = 0.001
+    insert_users(%w[alice bob carol])
+  end
+
+  after do
+    other.close
+    Leasehold.configuration.recent_within_seconds = 3600
+    Leasehold.configuration.stale_after_seconds = 600
+  end
+
+  def insert_users(names)
+    names.each.with_index(1) do |name, id|
+      other.exec("INSERT INTO users (id, username, created_at, updated_at) VALUES (#{id}, '#{name}', now() - interval '1 day', " \
+                 "now() - interval '1 day')")
+    end
+  end
+
+  def verify
+    changed = Leasehold.client.list_leases.server_time
+    Support::Waiting.wait_for("the server's clock") { Leasehold.client.list_leases.server_time > changed + 0.01 }
+    Leasehold::Verifier.new(User).run
+  end
+
+  # Runs the block where the first of such calls has come to its end, or is about to be made.
+  def once(call, edge = :finish, &block)
+    done = false
+    watch = Object.new
+    %i[start finish].each { |name| watch.define_singleton_method(name) { |*| } }
+    watch.define_singleton_method(edge) { |*| (done = true) && block.call unless done }
+    ActiveSupport::Notifications.subscribe("#{call}.leasehold", watch)
+  end
+
+  def names
+    claimed(User, :username)
+  end
+
+  {
+    "renamed" => [->(*) { User.find(2).update!(username: "robert") }, %w[alice carol robert]],
+    "destroyed" => [->(*) { User.find(2).destroy! }, %w[alice carol]],
+    "renamed past the claims" => [->(*) { User.where(id: 2).update_all(username: "robert", updated_at: 1.day.ago) }, %w[alice carol]]
+  }.each do |how, (change, expected)|
+    it "claim nothing for a row that was #{how} since it was read (V03)" do
+      # In another thread, as the call is made in one that takes no connection.
+      once(:list_records) { once(:begin_update, :start) { Thread.new { User.connection_pool.with_connection(&change) }.join } }
+      report = verify
+
+      expect(report).to include(finished: true)
+      expect(report[:changed] + report[:recent]).to be > 0
+      expect(names).to match_array(expected)
+      expect(outstanding_leases + lease_rows).to be_empty
+    end
+  end
+
+  it "claim nothing for a row that another transaction has written and not committed, and say so" do
+    other.exec("BEGIN; UPDATE users SET username = 'robert', updated_at = now() - interval '1 day' WHERE id = 2")
+    expect(verify).to include(finished: true, recent: 2)
+    expect(names).to match_array(%w[alice carol])
+
+    other.exec("COMMIT")
+    expect(verify).to include(finished: true, recent: 0)
+    expect(names).to match_array(%w[alice carol robert])
+  end
+
+  it "claim for a row that another transaction has only looked at, or written in vain" do
+    other.exec("BEGIN; SELECT * FROM users WHERE id = 1 FOR KEY SHARE; SAVEPOINT s; UPDATE users SET username = 'x' WHERE id = 2")
+    other.exec("ROLLBACK TO s")
+    expect(verify).to include(finished: true, recent: 0)
+    expect(names).to match_array(%w[alice bob carol])
+  end
+
+  it "make whoever saves a row meanwhile try again" do
+    refused = nil
+    once(:begin_update) do
+      user = User.find(2)
+      refused = user.errors.details if user.update(username: "robert") == false
+    end
+    verify
+
+    expect(refused.values.flatten.map { |detail| detail[:error] }).to include(:busy)
+    expect(names).to match_array(%w[alice bob carol])
+  end
+
+  def reconcile
+    Leasehold.configuration.stale_after_seconds = 0.001
+    Support::Waiting.wait_for("nothing outstanding") do
+      Leasehold::ReconcileJob.perform_now
+      (outstanding_leases + lease_rows).empty?
+    end
+  end
+
+  def reachable?
+    Leasehold.client.warm_up
+    true
+  rescue Leasehold::Error::Unavailable
+    false
+  end
+
+  def killed(stop)
+    Support::CellProcess.killed(cell, server.address, "Leasehold.configuration.recent_within_seconds = 0.001; #{stop}; " \
+                                                      "Leasehold::Verifier.new(User).run")
+  end
+
+  it "are rolled back where the process dies before it has read the rows again, and a run says meanwhile what is held" do
+    killed("stop_after(:begin_update)")
+    expect(lease_rows).to be_empty
+    expect(verify).to include(records_held: 6, missing: 0)
+
+    reconcile
+    expect(names).to be_empty
+    expect(verify).to include(created: 6)
+  end
+
+  it "are committed where the process dies before it commits the lease" do
+    killed("stop_before(:commit_update)")
+    expect(lease_rows).to eq(outstanding_leases)
+    expect(lease_rows.size).to eq(1)
+
+    reconcile
+    expect(names).to match_array(%w[alice bob carol])
+    expect(verify).to include(missing: 0, extra: 0, records_held: 0)
+  end
+
+  it "are committed where the server is away when that is to be done" do
+    once(:commit_update, :start) { server.kill }
+    Leasehold.configuration.verification_deadline_seconds = 0.5
+    expect(Leasehold::Verifier.new(User).run).to include(failed: 6)
+
+    server.start
+    Support::Waiting.wait_for("the server") { reachable? }
+    reconcile
+    expect(names).to match_array(%w[alice bob carol])
+  ensure
+    Leasehold.configuration.verification_deadline_seconds = 30
+  end
+
+  it "are rolled back where whoever runs it is interrupted" do
+    once(:begin_update) { Thread.main.raise(Interrupt) }
+    expect { verify }.to raise_error(Interrupt)
+
+    expect(outstanding_leases + lease_rows + names).to be_empty
+  end
+
+  it "are given up where their row comes too late to be committed (R04)" do
+    late = Module.new { def mark = ["2001-01-01", *super.drop(1)] }
+    table = Class.new(Leasehold::LeaseTable) { prepend late }
+    stub_const("Leasehold::LeaseTable", table)
+    expect(verify).to include(failed: 6)
+    expect(lease_rows).to be_empty
+
+    reconcile
+    expect(names).to be_empty
+  end
+end

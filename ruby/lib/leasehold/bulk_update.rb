@@ -48,9 +48,9 @@ module Leasehold
       lease = @client.begin_update(
         creates: batch.creates, destroys: batch.destroys, idempotency_key: key(batch), deadline_seconds: @deadline_seconds
       )
-      @table.while_settled(lease.uuid, begun_at) do
-        @client.commit_update(lease.uuid, deadline_seconds: @deadline_seconds)
-      end
+      @table.insert(lease.uuid, begun_at)
+      @client.commit_update(lease.uuid, deadline_seconds: @deadline_seconds)
+      @table.delete(lease.uuid)
     end
 
     def key(batch)

@@ -56,15 +56,6 @@ module Leasehold
           "ON CONFLICT (uuid) DO NOTHING")
     end
 
-    # Has a row for a lease while the block commits it; where that fails, the row is left to reconciliation.
-    #
-    # @param begun_at [String] as {#insert}
-    def while_settled(uuid, begun_at)
-      insert(uuid, begun_at)
-      yield
-      delete(uuid)
-    end
-
     # Whether the lease is in the table, and which session of the database says so.
     #
     # @return [Array(Boolean, Integer)]

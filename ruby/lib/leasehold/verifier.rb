@@ -52,6 +52,7 @@ module Leasehold
       kept.exclusively do
         Events.measure(:verify, model: @model.name, dry_run: @dry_run) do |event|
           finished = session_from(@resume ? kept.checkpoint : nil) && follow(kept)
+          @updates.finish
           report.merge(finished: finished).tap { |report| event.merge!(report) }
         ensure
           @updates.abandon
@@ -113,7 +114,7 @@ module Leasehold
       when Verification::FindBound then @session.bound(@pages.answer(step))
       when Verification::ListRecords then @session.records(@pages.answer(step))
       when Verification::ReadRows then @rows.feed(@session, @pages.answer(step))
-      when Verification::ReadAgain then @rows.feed_again(@session, step.ids, under_lease: @updates.begun?)
+      when Verification::ReadAgain then @rows.feed_again(@session, step.ids)
       when Verification::Begin then @session.updated(@updates.begin(step) { |call| @pages.read_ahead { call.alive? } })
       when Verification::Commit then @session.updated(@updates.commit)
       when Verification::RollBack then @session.updated(@updates.roll_back)

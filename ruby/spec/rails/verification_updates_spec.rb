@@ -134,7 +134,7 @@ RSpec.describe "updates of verification", :rails do
   it "are committed where the server is away when that is to be done" do
     once(:commit_update, :start) { server.kill }
     Leasehold.configuration.verification_deadline_seconds = 0.5
-    expect(Leasehold::Verifier.new(User).run).to include(failed: 6)
+    expect(Leasehold::Verifier.new(User).run).to include(created: 6)
 
     server.start
     Support::Waiting.wait_for("the server") { reachable? }

@@ -20,6 +20,8 @@ module Leasehold
         @attributes = Models.of_table(model).flat_map(&:cells_claims_enabled).uniq
         @key = SourceKey.new(model)
         @updated_at = "updated_at" if model.column_names.include?("updated_at")
+        # Whether a transaction, at its end or not, has locked the row as it stands, or written over it.
+        @touched = Arel.sql("(#{model.quoted_table_name}.xmax::text <> '0')")
       end
 
       # What the rows claim, by type; what is switched off is left alone.
@@ -51,42 +53,53 @@ module Leasehold
         session.attributes(read.rows, key: 0, updated_at: names.index(@updated_at), claims: read.layout, now: read.now)
       end
 
-      # Hands single rows to the session, those outside of the model's scope without claims.
-      #
-      # @param under_lease [Boolean] rows that somebody is writing count as changed just now: whoever writes one later finds the
-      #   lease
-      def feed_again(session, source_ids, under_lease: false)
+      # Hands single rows to the session, those outside of the model's scope without claims, and those that an open transaction
+      # has written as changed just now.
+      def feed_again(session, source_ids)
         keys = source_ids.map { |source_id| @key.decode(source_id) }
-        written = under_lease ? being_written(keys) : Set.new
         now = clock
-        read = again(keys, now) if written.empty? && plain?
-        feed(session, read || Read.new(records_again(keys, written, now), now))
+        feed(session, (columns_again(keys, now) if plain?) || Read.new(records_again(keys, now), now))
       end
 
       private
 
-      def among(keys)
-        @model.base_class.unscoped.where(@model.primary_key => keys)
+      # The rows from the first of the keys to the last off their columns: as quickly as rows can be read, and most rows were
+      # read so before. Nil where there are many more, where some are not in the scope, and where one is being written.
+      def columns_again(keys, now)
+        span = between(keys, @model.cells_claims_scope).limit(2 * keys.size)
+        rows = columns(span, @touched)
+        return if rows.size == 2 * keys.size || (keys - rows.map(&:first)).any?
+
+        touched = rows.select { |row| row.last == true }.map(&:first) & keys
+        return Read.new(rows, now, layout) if touched.empty?
+
+        Read.new(columns(span), now, layout) if being_written(touched).empty?
       end
 
-      # The keys of rows that an open transaction has written or locked. Most rows no other has ever touched, and need no lock.
-      def being_written(keys)
-        touched = among(keys).where("#{@model.quoted_table_name}.xmax::text <> '0'").ids
-        touched.empty? ? Set.new : touched.to_set - among(touched).lock("FOR SHARE SKIP LOCKED").ids
-      end
-
-      # The rows off their columns, where all are in the scope.
-      def again(keys, now)
-        rows = columns(@key.range(@model.cells_claims_scope.where(@model.primary_key => keys), nil, nil))
-        Read.new(rows, now, layout) if rows.size == keys.size
-      end
-
-      def records_again(keys, written, now)
-        scoped = @model.cells_claims_scope.where(@model.primary_key => keys).ids.to_set
-        @key.range(among(keys), nil, nil).map do |record|
+      def records_again(keys, now)
+        written = being_written(keys)
+        scoped = between(keys, @model.cells_claims_scope.where(@model.primary_key => keys)).ids.to_set
+        among(keys).map do |record|
           source_id, updated_at, claims = row(record, claims: claims?(record, scoped))
           [source_id, written.include?(record.id) ? now : updated_at, claims]
         end
+      end
+
+      # The keys of rows that an open transaction has written, or is about to: most have never been touched since they were
+      # written, and need no lock to be told.
+      def being_written(keys)
+        touched = among(keys).where(@touched).ids
+        touched.empty? ? Set.new : touched.to_set - among(touched).lock("FOR SHARE SKIP LOCKED").ids
+      end
+
+      # Rows of any scope.
+      def among(keys)
+        between(keys, @model.base_class.unscoped.where(@model.primary_key => keys))
+      end
+
+      # Bounds that the database finds without statistics, which a list of many keys are not.
+      def between(keys, relation)
+        @key.range(relation.where("#{@key.column} >= ?", keys.first), nil, @key.encode(keys.last))
       end
 
       # Rows of other classes in the same table (STI) keep what those claim.
@@ -106,8 +119,9 @@ module Leasehold
         @names ||= [@model.primary_key, @updated_at, @model.cells_claims_subject_key, *@attributes.map(&:name)].compact.uniq
       end
 
-      def columns(relation)
-        rows = @model.connection.uncached { @model.connection.select_rows(relation.select(*names).to_sql, "Leasehold") }
+      def columns(relation, *more)
+        sql = relation.select(*names, *more).to_sql
+        rows = @model.connection.uncached { @model.connection.select_rows(sql, "Leasehold") }
         rows.each { |row| row[0] = @key.encode(row[0]) } if @key.text?
         rows
       end

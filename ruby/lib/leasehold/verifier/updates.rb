@@ -2,12 +2,13 @@
 
 module Leasehold
   class Verifier
-    # The updates of a run, one at a time, sent as a cell sends its own: an update's lease has a row in this database before it is
-    # committed, so that what is lost on the way is committed by reconciliation, and what is lost before is rolled back.
+    # The updates of a run, one after the other, sent as a cell sends its own. What is lost before an update's lease has a row
+    # in this database is rolled back by reconciliation; once it has one the update is as good as committed, so the next one is
+    # begun while that is done.
     class Updates
       # No update would get through after these.
       FATAL = [Error::Misconfigured, Error::Unauthenticated, Error::Denied].freeze
-      # How long a begin may take once its run is interrupted: what it has begun is rolled back.
+      # How long calls may take once the run is interrupted.
       GRACE_SECONDS = 1
 
       def initialize(model, client)
@@ -16,7 +17,7 @@ module Leasehold
         @within = { deadline_seconds: Leasehold.configuration.verification_deadline_seconds }
       end
 
-      # Whether one is begun, and neither committed nor rolled back.
+      # Whether one is begun, and neither written nor rolled back.
       def begun?
         !@lease.nil?
       end
@@ -27,6 +28,8 @@ module Leasehold
       # @yieldparam call [Thread] meanwhile; for as long as it lives
       # @return [:begun, :failed, Error] the error where it was refused because of claims
       def begin(step, &meanwhile)
+        # Who holds a claim that is to be given up is known once what was written is committed.
+        finish unless step.destroy_count.zero?
         # Before the call, so that the row is never younger than the lease (R04).
         @begun_at, = @table.mark
         beside(-> { @lease = @client.begin_encoded(step, **@within) }, &meanwhile)
@@ -37,54 +40,73 @@ module Leasehold
         error.rejected.any? ? error : :failed
       end
 
+      # Writes the lease's row, and has it committed.
+      #
       # @return [:settled, :failed]
       def commit
-        settle { |lease| @table.while_settled(lease, @begun_at) { @client.commit_update(lease, **@within) } }
+        finish
+        lease = take_lease
+        @table.insert(lease, @begun_at)
+        @committed = lease
+        @committing = call(-> { @client.commit_update(lease, **@within) })
+        :settled
       rescue ActiveRecord::SerializationFailure
-        # Its row came too late (R04).
+        # Too late (R04).
         :failed
       end
 
       # @return [:settled, :failed]
       def roll_back
-        settle { |lease| @client.rollback_update(lease, **@within) }
+        @client.rollback_update(take_lease, **@within)
+        :settled
+      rescue *FATAL
+        raise
+      rescue Error
+        :failed
+      end
+
+      # Waits until what was written is committed. Where that fails the row stays, for reconciliation.
+      def finish
+        committing = @committing
+        @committing = nil
+        committing&.join
+        @table.delete(@committed) if committing
+      rescue *FATAL
+        raise
+      rescue Error
+        nil
       end
 
       # Rolls back what a run that fails or is interrupted has begun, if that can be done soon.
       def abandon
-        settle { |lease| @client.rollback_update(lease) } if begun?
+        @committing&.join(GRACE_SECONDS) || @committing&.kill
+        @client.rollback_update(take_lease) if begun?
       rescue Error
         nil
       end
 
       private
 
-      # Makes the call in a thread. It does nothing else, so it takes no connection to the database, and Rails' executor, in
-      # which this thread runs, goes on around it.
-      def beside(call)
-        calling = Thread.new { quietly(&call) }
+      # What fails from here on is left to reconciliation.
+      def take_lease
+        @lease.uuid.tap { @lease = nil }
+      end
+
+      def beside(request)
+        calling = call(request)
         yield calling
         calling.join
       ensure
         calling&.join(GRACE_SECONDS) || calling&.kill
       end
 
-      # An error is told where the thread is waited for.
-      def quietly
-        Thread.current.report_on_exception = false
-        yield
-      end
-
-      # What fails from here on is left to reconciliation.
-      def settle
-        lease = @lease.uuid
-        @lease = nil
-        yield lease
-        :settled
-      rescue *FATAL
-        raise
-      rescue Error
-        :failed
+      # Calls in a thread. It does nothing else, so it takes no connection to the database, and Rails' executor, in which this
+      # one runs, goes on around it. An error is told where it is waited for.
+      def call(request)
+        Thread.new do
+          Thread.current.report_on_exception = false
+          request.call
+        end
       end
     end
   end

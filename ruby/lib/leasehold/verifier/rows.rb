@@ -66,18 +66,20 @@ module Leasehold
       # The rows from the first of the keys to the last off their columns: as quickly as rows can be read, and most rows were
       # read so before. Nil where there are many more, where some are not in the scope, and where one is being written.
       def columns_again(keys, now)
-        span = between(keys, @model.cells_claims_scope).limit(2 * keys.size)
+        many = 2 * keys.size
+        span = between(keys, @model.cells_claims_scope).limit(many)
         rows = columns(span, @touched)
-        return if rows.size == 2 * keys.size || (keys - rows.map(&:first)).any?
+        return if rows.size == many || (keys - rows.map(&:first)).any?
 
         touched = rows.select { |row| row.last == true }.map(&:first) & keys
         return Read.new(rows, now, layout) if touched.empty?
 
-        Read.new(columns(span), now, layout) if being_written(touched).empty?
+        Read.new(columns(span), now, layout) if being_written(touched, between(touched, unscoped).limit(many)).empty?
       end
 
       def records_again(keys, now)
-        written = being_written(keys)
+        touched = among(keys).where(@touched).ids
+        written = being_written(touched, among(touched))
         scoped = between(keys, @model.cells_claims_scope.where(@model.primary_key => keys)).ids.to_set
         among(keys).map do |record|
           source_id, updated_at, claims = row(record, claims: claims?(record, scoped))
@@ -85,20 +87,26 @@ module Leasehold
         end
       end
 
-      # The keys of rows that an open transaction has written, or is about to: most have never been touched since they were
-      # written, and need no lock to be told.
-      def being_written(keys)
-        touched = among(keys).where(@touched).ids
-        touched.empty? ? Set.new : touched.to_set - among(touched).lock("FOR SHARE SKIP LOCKED").ids
+      # Those of touched rows that can't be locked, since an open transaction has written them, or is about to. Most rows have
+      # never been touched since they were written, and no lock is needed to tell.
+      #
+      # @param relation [ActiveRecord::Relation] in which the rows are
+      def being_written(touched, relation)
+        touched.empty? ? Set.new : touched.to_set - relation.where(@touched).lock("FOR SHARE SKIP LOCKED").ids
       end
 
-      # Rows of any scope.
       def among(keys)
-        between(keys, @model.base_class.unscoped.where(@model.primary_key => keys))
+        between(keys, unscoped.where(@model.primary_key => keys))
+      end
+
+      def unscoped
+        @model.base_class.unscoped
       end
 
       # Bounds that the database finds without statistics, which a list of many keys are not.
       def between(keys, relation)
+        return relation.none if keys.empty?
+
         @key.range(relation.where("#{@key.column} >= ?", keys.first), nil, @key.encode(keys.last))
       end
 

@@ -79,8 +79,8 @@ module Leasehold
 
       # Rolls back what a run that fails or is interrupted has begun, if that can be done soon.
       def abandon
-        @committing&.join(GRACE_SECONDS) || @committing&.kill
         @client.rollback_update(take_lease) if begun?
+        @committing&.join(GRACE_SECONDS) || @committing&.kill
       rescue Error
         nil
       end

@@ -53,6 +53,18 @@ module RailsSpecs
     base.connection.uncached { base.connection.select_values("SELECT uuid FROM cells_outstanding_leases") }
   end
 
+  # Reconciles until nothing is left to settle, with leases going stale at once.
+  def reconcile
+    before = Leasehold.configuration.stale_after_seconds
+    Leasehold.configuration.stale_after_seconds = 0.001
+    Support::Waiting.wait_for("nothing outstanding") do
+      Leasehold::ReconcileJob.perform_now
+      (outstanding_leases + lease_rows).empty?
+    end
+  ensure
+    Leasehold.configuration.stale_after_seconds = before
+  end
+
   # The calls to the server that the block makes.
   def calls
     seen = []

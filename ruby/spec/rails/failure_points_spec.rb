@@ -6,17 +6,6 @@ require "rails_helper"
 RSpec.describe "failure points", :rails do
   let(:cell) { Support::Cell[1] }
 
-  after { Leasehold.configuration.stale_after_seconds = 600 }
-
-  # Reconciles until nothing is left to settle, with leases going stale at once.
-  def reconcile
-    Leasehold.configuration.stale_after_seconds = 0.001
-    Support::Waiting.wait_for("nothing outstanding") do
-      Leasehold::ReconcileJob.perform_now
-      (outstanding_leases + lease_rows).empty?
-    end
-  end
-
   def expect_same_on_both_sides(usernames)
     expect(User.order(:username).pluck(:username)).to eq(usernames)
     expect(claimed(User, :username)).to eq(usernames)

@@ -16,7 +16,6 @@ RSpec.describe "updates of verification", :rails do
   after do
     other.close
     Leasehold.configuration.recent_within_seconds = 3600
-    Leasehold.configuration.stale_after_seconds = 600
   end
 
   def insert_users(names)
@@ -89,14 +88,6 @@ RSpec.describe "updates of verification", :rails do
 
     expect(refused.values.flatten.map { |detail| detail[:error] }).to include(:busy)
     expect(names).to match_array(%w[alice bob carol])
-  end
-
-  def reconcile
-    Leasehold.configuration.stale_after_seconds = 0.001
-    Support::Waiting.wait_for("nothing outstanding") do
-      Leasehold::ReconcileJob.perform_now
-      (outstanding_leases + lease_rows).empty?
-    end
   end
 
   def reachable?

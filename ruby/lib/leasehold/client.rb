@@ -142,6 +142,13 @@ module Leasehold
       old.close if old&.current?
     end
 
+    # Whose it is and where it leads: what it holds beside that are keys.
+    #
+    # @return [String]
+    def inspect
+      "#<#{self.class} of cell #{@configuration.cell_id} at #{@configuration.address}>"
+    end
+
     private
 
     # The block makes the call that it is given, if it may be made.

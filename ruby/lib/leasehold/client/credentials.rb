@@ -64,6 +64,11 @@ module Leasehold
         )
       end
 
+      # Without the key.
+      def inspect
+        "#<#{self.class}#{" insecure" unless @pems}>"
+      end
+
       # What a channel takes.
       def for_channel
         return :this_channel_is_insecure unless @pems

@@ -34,6 +34,11 @@ module Leasehold
         nil
       end
 
+      # Without the key.
+      def inspect
+        "#<#{self.class} with #{@host}:#{@port}>"
+      end
+
       private
 
       def context

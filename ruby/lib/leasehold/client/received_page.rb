@@ -26,6 +26,11 @@ module Leasehold
       end
       alias_method :truncated?, :truncated
 
+      # How long it is, not what it says; without looking at it.
+      def inspect
+        "#<#{self.class} of #{@encoded.bytesize} bytes, server_time=#{server_time.inspect}>"
+      end
+
       private
 
       def decode

@@ -1,0 +1,53 @@
+# frozen_string_literal: true
+
+require "pp"
+
+require "leasehold/client"
+
+# What Ruby puts into messages of errors, and people into logs (V09).
+RSpec.describe "what the client's objects show of themselves" do
+  include Support::VerificationRuns
+
+  # Every way in which an object gets into a text, an error of Ruby's own among them.
+  def shown(object)
+    error = begin
+      object.no_such_method
+    rescue NoMethodError => e
+      e.message
+    end
+    [object.inspect, object.to_s, "#{object}", PP.pp(object, +""), error].join("\n")
+  end
+
+  it "has no value of a claim" do
+    claim = username("alice")
+    record = record(7, "alice")
+    page = Leasehold::RecordPage.new(records: [record], truncated: false, server_time: now)
+    looked_at = received([record]).tap(&:records)
+    all = [claim, [claim], { claim: claim }, record, page, received([record]), looked_at].map { |object| shown(object) }
+
+    expect(all.join).not_to include("alice")
+    expect(claim.inspect).to start_with("#<struct Leasehold::Claim bucket_type=4, bucket_value=[FILTERED], subject_type=4")
+    expect(claim.bucket_value).to eq("alice")
+  end
+
+  it "tells a page in one line, without looking at what came off the wire" do
+    page = received([record(7, "alice")])
+
+    expect(page.inspect).to match(/\A#<Leasehold::Client::ReceivedPage of \d+ bytes, server_time=.{,40}>\z/)
+    expect(page[:records]).to be_nil
+    page = Leasehold::RecordPage.new(records: [record(7, "alice")] * 2, truncated: true, server_time: nil)
+    expect(page.inspect).to eq("#<Leasehold::RecordPage of 2 records, truncated=true, server_time=nil>")
+  end
+
+  it "has no private key" do
+    Support::Certificates.run do |certificates|
+      tls = certificates.cell(1)
+      client = client_of("127.0.0.1:1", tls: tls)
+      pems = tls.transform_values { |path| File.read(path) }
+      parts = [client, Leasehold::Client::Credentials.load(tls), Leasehold::Client::Handshake.new("127.0.0.1:1", pems, 1)]
+
+      expect(parts.map { |part| shown(part) }.join).not_to include("PRIVATE KEY")
+      expect(client.inspect).to eq("#<Leasehold::Client of cell 1 at 127.0.0.1:1>")
+    end
+  end
+end

@@ -5,64 +5,136 @@ require "leasehold/rails"
 module Leasehold
   # Jobs run by hand: what they do, on a terminal.
   class Console
-    # Some models could not be verified.
-    Failed = Class.new(StandardError)
+    # So many findings of each outcome are shown, unless `SAMPLES` says otherwise: the first filling of a large table has one
+    # of each claim.
+    SAMPLES = 10
 
-    # Whether a variable of the environment asks for something.
-    def self.asked?(name)
-      !ENV[name].to_s.match?(/\A(|0|false)\z/)
+    # Something could not be done: the message says what, why and what to do.
+    class Failed < StandardError
+      # @return [Integer] the exit code
+      attr_reader :status
+
+      # @param statuses [Array<Integer>] of all that has failed; what has no code in common ends with that of other reasons
+      def initialize(message, statuses)
+        super(message)
+        @status = statuses.uniq.one? ? statuses.first : Remedy::OTHER
+      end
+    end
+
+    # Somebody else verifies the model (V10).
+    UnderWay = Class.new(StandardError)
+    # The run got to the end, but calls failed on the way.
+    Left = Class.new(StandardError)
+
+    autoload :Findings, "leasehold/console/findings"
+    autoload :Remedy, "leasehold/console/remedy"
+
+    class << self
+      # Whether a variable of the environment asks for something.
+      def asked?(name)
+        !ENV[name].to_s.match?(/\A(|0|false)\z/)
+      end
+
+      # Runs the block for a command of a shell: what fails is told on standard error, and by the exit code.
+      #
+      # @yieldparam console [Console]
+      def run
+        yield new
+      rescue Failed => error
+        warn error.message
+        exit error.status
+      end
+
+      # How many findings of each outcome to show.
+      def samples
+        ENV.fetch("SAMPLES", SAMPLES).to_i
+      end
     end
 
     # @param dry_run [Boolean] only tell
     # @param resume [Boolean] verify from where a job has stopped, not from the beginning
     # @param allow_empty [Boolean] give up the claims of tables without rows
+    # @param samples [Integer] findings of each outcome that are shown
     def initialize(output: $stdout, dry_run: Console.asked?("DRY_RUN"), resume: Console.asked?("RESUME"),
-                   allow_empty: Console.asked?("ALLOW_EMPTY"))
+                   allow_empty: Console.asked?("ALLOW_EMPTY"), samples: Console.samples)
       @output = output
       @dry_run = dry_run
       @resume = resume
       @allow_empty = allow_empty
+      @samples = samples
     end
 
     # Settles what was left unsettled.
+    #
+    # @raise [Failed] something is left to the next run
     def reconcile
-      summary = Reconciler.new(dry_run: @dry_run) { |step| tell_plan(step) if @dry_run }.run
-      tell(summary)
+      failures = expecting { settle }.uniq { |failure| [failure.step, failure.error.class, failure.error.message] }
+      return if failures.empty?
+
+      remedies = failures.map { |failure| Remedy.of(failure.error) }
+      lines = failures.zip(remedies).map { |failure, remedy| "  #{failure.what}: #{remedy}" }
+      raise Failed.new("not all is reconciled, the next run tries again:\n#{lines.join("\n")}", remedies.map(&:status))
     end
 
     # Verifies models one after the other; of several, those too that come after one that can't be.
     #
     # @raise [Failed] naming those that couldn't be
     def verify(names)
-      failed = names.reject do |name|
-        @output.puts "#{name}#{' (dry run)' if @dry_run}"
-        findings { report(name) }
-        true
-      rescue StandardError => error
-        raise if names.one?
+      return expecting("not verified: ") { verify_one(names.first) } if names.one?
 
-        tell_failure(error)
-      end
-      raise Failed, "not verified: #{failed.map { |name| "`#{name}`" }.join(', ')}; see above why" if failed.any?
+      failed = names.index_with { |name| failure(name) }.compact
+      return if failed.empty?
+
+      models = failed.keys.map { |name| "`#{name}`" }.join(", ")
+      raise Failed.new("not verified: #{models}; see above why", failed.values)
     end
 
     private
 
-    def tell_failure(error)
+    # The step of each that has failed is told, too.
+    def settle
+      reconciler = Reconciler.new(dry_run: @dry_run) { |step| tell_plan(step) if @dry_run }
+      tell(reconciler.run)
+      reconciler.failures
+    end
+
+    # Errors that nobody has expected come with their backtrace.
+    def expecting(what = "")
+      yield
+    rescue StandardError => error
+      remedy = Remedy.of(error) or raise
       clear_line
-      @output.puts "  #{error.class}: #{error.message}"
+      raise Failed.new("#{what}#{remedy}", [remedy.status])
+    end
+
+    # What there is to say of a model among others, told; nil where it is verified.
+    #
+    # @return [Integer, nil] the exit code
+    def failure(name)
+      verify_one(name)
+      nil
+    rescue StandardError => error
+      remedy = Remedy.of(error)
+      clear_line
+      @output.puts "  #{remedy || "#{error.class}: #{error.message}"}"
+      remedy ? remedy.status : Remedy::OTHER
+    end
+
+    def verify_one(name)
+      @output.puts "#{name}#{' (dry run)' if @dry_run}"
+      model = Models.fetch(name)
+      options = { dry_run: @dry_run, resume: @resume, allow_empty: @allow_empty }
+      report = findings { Verifier.new(model, **options) { |so_far| progress(so_far) }.run }
+      clear_line
+      raise UnderWay, "another run for `#{name}` is under way" unless report
+
+      tell(report)
+      raise Left, "calls failed for #{report[:failed]} corrections of `#{name}`" if report[:failed].positive?
     end
 
     # Of progress, on a terminal.
     def clear_line
       @output.print "\r\e[K" if @output.tty?
-    end
-
-    def report(name)
-      options = { dry_run: @dry_run, resume: @resume, allow_empty: @allow_empty }
-      report = Verifier.new(Models.fetch(name), **options) { |so_far| progress(so_far) }.run
-      clear_line
-      report ? tell(report) : @output.puts("  another run is under way")
     end
 
     def progress(report)
@@ -72,12 +144,15 @@ module Leasehold
       @output.print "\r\e[K  #{counts.map { |name, count| "#{name} #{count}" }.join(', ')}"
     end
 
+    # Tells the first findings of each outcome while the block runs, and how many more there were after it.
     def findings(&work)
-      tell = lambda do |*, payload|
+      found = Findings.new(@samples) do |line|
         clear_line
-        @output.puts "  #{payload.except(:model).map { |name, value| "#{name}=#{value}" }.join(' ')}"
+        @output.puts "  #{line}"
       end
-      ActiveSupport::Notifications.subscribed(tell, "finding.leasehold", &work)
+      ActiveSupport::Notifications.subscribed(->(*, payload) { found.add(payload) }, "finding.leasehold", &work)
+    ensure
+      found.tell_rest
     end
 
     def tell_plan(step)

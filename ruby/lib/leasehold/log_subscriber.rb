@@ -18,6 +18,12 @@ module Leasehold
       define_method(name) { |event| write(level, name, event) }
     end
 
+    # What a dry run would do has a finding for each claim of a table that is yet to be filled.
+    def finding(event)
+      planned = event.payload.fetch(:outcome).start_with?("to_")
+      write(planned ? :debug : LEVELS.fetch(:finding), :finding, event)
+    end
+
     # Not Rails' own, where another is configured.
     def logger
       Leasehold.configuration.logger

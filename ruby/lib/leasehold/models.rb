@@ -3,6 +3,9 @@
 module Leasehold
   # The models that claim attributes, by name, so that a class that is loaded anew takes its own place.
   module Models
+    # No model of that name claims anything.
+    class Unknown < ArgumentError; end
+
     @names = Set.new
     @lock = Mutex.new
 
@@ -22,14 +25,14 @@ module Leasehold
 
       # The model of that name.
       #
-      # @raise [ArgumentError] it claims nothing
+      # @raise [Unknown] it claims nothing; the message names those that do, and first the one that is meant
       def fetch(name)
         # Classes below it (STI) may claim more.
         load_all
         model = name.to_s.safe_constantize
         return model if claims?(model)
 
-        raise ArgumentError, "`#{name}` claims nothing: name one of #{names.join(', ')}"
+        raise Unknown, "`#{name}` #{model ? "claims nothing" : "is no model"}: #{suggestion(name)}"
       end
 
       # A model and the classes below it whose rows are in its table (STI): one with a table of its own has nothing to do with it.
@@ -71,6 +74,20 @@ module Leasehold
       end
 
       private
+
+      def suggestion(name)
+        return "no model includes `Cells::Claimable` and says `cells_claims_attribute`" if names.empty?
+
+        meant = similar(name)
+        "#{"did you mean `#{meant}`? " if meant}those that claim: #{names.join(', ')}"
+      end
+
+      # Ruby can be run without what knows.
+      def similar(name)
+        return names.find { |one| one.casecmp?(name.to_s) } unless defined?(DidYouMean::SpellChecker)
+
+        DidYouMean::SpellChecker.new(dictionary: names).correct(name.to_s).first
+      end
 
       def claims?(model)
         model.respond_to?(:cells_claims_attributes) && model.cells_claims_attributes.any?

@@ -12,6 +12,20 @@ module Leasehold
     # What a session is told of as a failure of its step.
     FAILURES = [Error, ActiveRecord::ActiveRecordError].freeze
 
+    # So many failures are kept to be told; all are counted.
+    FAILURES_KEPT = 100
+
+    # A step that failed, the lease that it was about, if any, and why.
+    Failure = Struct.new(:step, :lease, :error) do
+      # In words for people.
+      def what
+        [step.titleize.downcase, lease].compact.join(" ")
+      end
+    end
+
+    # @return [Array<Failure>] what the run could not do, and left to the next: the first ones
+    attr_reader :failures
+
     # @param dry_run [Boolean] tell what would be settled and deleted, and do nothing
     # @yieldparam step [Struct] of {Reconciliation}, before it is done
     def initialize(tables: LeaseTables.of_cell, client: Leasehold.client, dry_run: false, &progress)
@@ -21,10 +35,12 @@ module Leasehold
       @session = Reconciliation.new(stale_after_seconds: Leasehold.configuration.stale_after_seconds)
       @dry_run = dry_run
       @planned = 0
+      @failures = []
       @progress = progress
     end
 
-    # Looks at every outstanding lease and at every local row once.
+    # Looks at every outstanding lease and at every local row once. One step that fails stops no other (R05): {#failures}
+    # has them.
     #
     # @return [Hash{Symbol => Object}] the session's summary; of a dry run also how much it would do, as `planned`
     def run
@@ -46,9 +62,14 @@ module Leasehold
       @progress&.call(step)
       @dry_run && changes?(step) ? plan : perform(step)
     rescue *FAILURES => error
-      Events.publish(:reconcile_failed, step: step.class.name.demodulize, lease: step.to_h[:lease], error: error.class.name,
-                                        message: error.message)
+      note(Failure.new(step.class.name.demodulize, step.to_h[:lease], error))
       @session.failed
+    end
+
+    def note(failure)
+      @failures << failure if @failures.size < FAILURES_KEPT
+      error = failure.error
+      Events.publish(:reconcile_failed, step: failure.step, lease: failure.lease, error: error.class.name, message: error.message)
     end
 
     # What was not done is left for the next run, as what has failed is.

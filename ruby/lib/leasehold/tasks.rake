@@ -3,15 +3,13 @@
 namespace :leasehold do
   desc "Settle what was left unsettled; DRY_RUN=1 only tells"
   task reconcile: :environment do
-    Leasehold::Console.new.reconcile
+    Leasehold::Console.run(&:reconcile)
   end
 
   desc "Compare a model's claims with its rows, and correct them: leasehold:verify[User]; DRY_RUN=1 only tells, " \
-       "RESUME=1 goes on where a job has stopped, ALLOW_EMPTY=1 gives up the claims of a table without rows"
+       "RESUME=1 goes on where a job has stopped, ALLOW_EMPTY=1 gives up the claims of a table without rows, " \
+       "SAMPLES=100 shows so many findings of each outcome"
   task :verify, [:model] => :environment do |_task, arguments|
-    names = arguments[:model] ? [arguments[:model]] : Leasehold::Models.names
-    Leasehold::Console.new.verify(names)
-  rescue Leasehold::Console::Failed => error
-    abort error.message
+    Leasehold::Console.run { |console| console.verify(arguments[:model] ? [arguments[:model]] : Leasehold::Models.names) }
   end
 end

@@ -52,6 +52,18 @@ RSpec.describe "jobs", :rails do
     expect(waits).to match([a_value_within(2).of(3), a_value_within(3).of(19), a_value_within(4).of(84)])
   end
 
+  it "tell whoever runs them what could not be reconciled, once the rest is done" do
+    adapter = ActiveJob::Base.queue_adapter = ActiveJob::QueueAdapters::TestAdapter.new
+    server.kill
+    told = []
+    ActiveSupport::Notifications.subscribed(->(*, payload) { told << payload[:step] }, "reconcile_failed.leasehold") do
+      expect { Leasehold::ReconcileJob.perform_now }.to raise_error(Leasehold::Error::Unavailable)
+    end
+
+    expect(told).to eq(["ListLeases"])
+    expect(adapter.enqueued_jobs).to be_empty
+  end
+
   describe "by hand" do
     let(:output) { StringIO.new }
 
@@ -95,9 +107,20 @@ RSpec.describe "jobs", :rails do
       wait_for("the server's clock") { Leasehold.client.list_leases.server_time > claimed_at + 0.01 }
       User.delete_all
 
-      expect { Leasehold::Console.new(output: output, dry_run: false).verify(["User"]) }.to raise_error(/ALLOW_EMPTY=1/)
+      expect { Leasehold::Console.new(output: output, dry_run: false).verify(["User"]) }
+        .to raise_error(Leasehold::Console::Failed, /ALLOW_EMPTY=1/)
       Leasehold::Console.new(output: output, dry_run: false, allow_empty: true).verify(["User"])
       expect(claimed(User, :username)).to be_empty
+    end
+
+    it "say that calls failed on the way" do
+      allow(Leasehold.client).to receive(:begin_encoded).and_raise(Leasehold::Error::Unavailable)
+
+      expect { Leasehold::Console.new(output: output, dry_run: false).verify(["User"]) }
+        .to raise_error(Leasehold::Console::Failed, /\Anot verified: calls failed for 4 corrections of `User`\n/) { |error|
+          expect(error.status).to eq(4)
+        }
+      expect(output.string).to match(/^  failed +4$/)
     end
 
     it "show progress on a terminal" do
@@ -139,6 +162,22 @@ RSpec.describe "jobs", :rails do
         expect(claimed(User, :username)).to eq(%w[bob])
       end
     end
+  end
+
+  it "log what a dry run would do for debugging only, since that may be as much as the table" do
+    User.insert({ username: "alice", created_at: 1.day.ago, updated_at: 1.day.ago })
+    before = Leasehold.configuration.logger
+    lines = %i[info debug].map do |level|
+      log = StringIO.new
+      Leasehold.configuration.logger = Logger.new(log, level: level, formatter: ->(*, message) { "#{message}\n" })
+      Leasehold::Verifier.new(User, dry_run: true).run
+      log.string.lines.map { |line| JSON.parse(line) }.select { |line| line["event"] == "leasehold.finding" }
+    end
+
+    expect(lines.first).to be_empty
+    expect(lines.last.map { |line| line["outcome"] }).to eq(%w[to_create to_create])
+  ensure
+    Leasehold.configuration.logger = before
   end
 
   it "log one JSON object a line, without values that are claimed (V09)" do

@@ -3,5 +3,9 @@
 Leasehold.configure do |config|
   config.address = ENV.fetch("LEASEHOLD_ADDRESS", "127.0.0.1:7171")
   config.cell_id = Integer(ENV.fetch("LEASEHOLD_CELL_ID", "1"))
-  config.tls = { insecure: true }
+  config.tls = if ENV["LEASEHOLD_CA"]
+                 { ca: ENV["LEASEHOLD_CA"], certificate: ENV["LEASEHOLD_CERT"], key: ENV["LEASEHOLD_KEY"] }
+               else
+                 { insecure: true }
+               end
 end

@@ -73,6 +73,14 @@ module Leasehold
                                     "say another `source_type:` in the `cells_claims_metadata` of one of them"
       end
 
+      # Refuses a model that no verification will ever get through, since it says what its table can't have.
+      #
+      # @raise [Error::Misconfigured]
+      def check(model)
+        check_apart(model)
+        model.cells_claims_table if model.cells_claims_enabled.any?
+      end
+
       private
 
       def suggestion(name)

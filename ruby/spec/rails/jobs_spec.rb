@@ -64,6 +64,36 @@ RSpec.describe "jobs", :rails do
     expect(adapter.enqueued_jobs).to be_empty
   end
 
+  describe "that schedule" do
+    let(:adapter) { ActiveJob::QueueAdapters::TestAdapter.new }
+
+    before do
+      ActiveJob::Base.queue_adapter = adapter
+      ActiveRecord::Base.connection.execute("CREATE TABLE pairs (one_id bigint, name text, PRIMARY KEY (one_id, name))")
+    end
+
+    after { ActiveRecord::Base.connection.execute("DROP TABLE pairs") }
+
+    it "leave out, and tell, a model that can never be verified" do
+      stub_const("Pair", Class.new(ApplicationRecord) do
+        self.table_name = "pairs"
+        include Cells::Claimable
+        cells_claims_attribute :name, type: :PAGES_UNIQUE_DOMAINS, feature_flag: :cells_claims_pairs
+        cells_claims_metadata subject_type: :PROJECT, subject_key: :one_id, source_type: :RAILS_TABLE_SNIPPETS
+      end)
+      allow(Leasehold::Models).to receive(:names).and_return(%w[Email Pair User])
+      told = []
+      ActiveSupport::Notifications.subscribed(->(*, payload) { told << payload }, "unverifiable.leasehold") do
+        expect { Leasehold::ScheduleVerificationJob.perform_now }.to output(/composite primary key/).to_stderr_from_any_process
+      end
+
+      expect(adapter.enqueued_jobs.map { |job| job["arguments"] }).to eq([["Email"], ["User"]])
+      expect(told).to contain_exactly(
+        include(model: "Pair", message: "`Pair` has a primary key of `one_id`, `name`: claims need one of one column")
+      )
+    end
+  end
+
   describe "by hand" do
     let(:output) { StringIO.new }
 

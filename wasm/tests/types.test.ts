@@ -19,7 +19,9 @@ function needs(step: ReconciliationStep | VerificationStep): "server" | "databas
         case "list_leases":
         case "list_records":
         case "settle":
-        case "update":
+        case "begin":
+        case "commit":
+        case "roll_back":
             return "server";
         case "find_rows":
         case "list_rows":

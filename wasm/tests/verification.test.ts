@@ -63,13 +63,20 @@ function withRecords(names: Names, settings: Partial<VerificationSettings> = {})
     return run;
 }
 
-/** The updates that a run asks for, all of which are applied; what is read again is there no more. */
+/** The updates that a run asks for, all of which are committed; what waited and is read again is there no more. */
 function updatesOf(run: Verification): [Claim[], Claim[]][] {
     const updates: [Claim[], Claim[]][] = [];
+    let isBegun = false;
     for (let step = run.step(); step.step !== "done"; step = run.step()) {
-        if (step.step === "update") {
+        if (step.step === "begin") {
             updates.push([step.creates, step.destroys]);
-            run.applied();
+            run.begun();
+            isBegun = true;
+        } else if (step.step === "commit" || step.step === "roll_back") {
+            run.settled();
+            isBegun = false;
+        } else if (step.step === "read_again" && isBegun) {
+            run.unchanged();
         } else if (step.step === "read_again") {
             run.rows({ keys: [], claims: [] }, NOW);
         } else {
@@ -77,6 +84,15 @@ function updatesOf(run: Verification): [Claim[], Claim[]][] {
         }
     }
     return updates;
+}
+
+/** Begins what the run asks for and commits it; meanwhile its rows are these. */
+function applyOver(run: Verification, names: Names): void {
+    run.begun();
+    assert.deepEqual(run.step(), { step: "read_again", ids: Object.keys(names).map(BigInt).map(sourceId) });
+    run.rows(rowsOf(names), NOW);
+    assert.deepEqual(run.step(), { step: "commit" });
+    run.settled();
 }
 
 describe("a verification", () => {
@@ -92,10 +108,10 @@ describe("a verification", () => {
         expectStep({ step: "read_again", ids: [sourceId(1n)] });
         run.rows(rowsOf({ 1: "Alice" }), NOW);
         const [created, destroyed] = [username("Alice", 1n), { ...username("alice", 1n), subject: undefined }];
-        expectStep({ step: "update", creates: [created], destroys: [destroyed] });
-        run.applied();
-        expectStep({ step: "update", creates: [username("carol", 3n)], destroys: [] });
-        run.applied();
+        expectStep({ step: "begin", creates: [created], destroys: [destroyed] });
+        applyOver(run, { 1: "Alice" });
+        expectStep({ step: "begin", creates: [username("carol", 3n)], destroys: [] });
+        applyOver(run, { 3: "carol" });
         expectStep({ step: "page_done" });
         run.proceed();
         expectStep({ step: "find_bound", after: sourceId(3n), rows: 10 });
@@ -107,13 +123,31 @@ describe("a verification", () => {
         run.proceed();
         expectStep({ step: "read_again", ids: [sourceId(2n)] });
         run.rows({ keys: [], claims: [] }, NOW);
-        expectStep({ step: "update", creates: [], destroys: [{ ...username("bob", 2n), subject: undefined }] });
-        run.applied();
+        expectStep({ step: "begin", creates: [], destroys: [{ ...username("bob", 2n), subject: undefined }] });
+        run.begun();
+        expectStep({ step: "read_again", ids: [sourceId(2n)] });
+        run.rows({ keys: [], claims: [] }, NOW);
+        expectStep({ step: "commit" });
+        run.settled();
         expectStep({ step: "done" });
         assert.deepEqual(run.report(), {
             ...NOTHING, pages: 2, rows: 2, claims: 2, records: 2, updates: 3, missing: 1, different: 1, extra: 1,
             created: 1, replaced: 1, destroyed: 1,
         });
+    });
+
+    it("rolls back what rows no longer bear out that are read under the lease, and begins the rest anew", () => {
+        const run = withRecords({});
+        run.rows(rowsOf({ 1: "alice", 2: "bob", 3: "carol" }), NOW);
+        run.begun();
+        assert.deepEqual(run.step(), { step: "read_again", ids: [1n, 2n, 3n].map(sourceId) });
+        const { keys, claims } = rowsOf({ 2: "bobby", 3: "carol" });
+        run.rows({ keys, updated_at: BigInt64Array.of(LONG_AGO, NOW), claims }, NOW);
+        assert.deepEqual(run.step(), { step: "roll_back" });
+        run.settled();
+        updatesOf(run);
+        const { updates, created, changed, recent } = run.report();
+        assert.deepEqual({ updates, created, changed, recent }, { updates: 1, created: 0, changed: 2, recent: 1 });
     });
 
     it("takes keys in whichever form they come", () => {
@@ -158,7 +192,7 @@ describe("a verification", () => {
         run.rows(rowsOf({ 1: "alice", 2: "bob" }), NOW);
         const creates = (): string[] => {
             const step = run.step();
-            return step.step === "update" ? step.creates.map((claim) => claim.bucket_value) : [step.step];
+            return step.step === "begin" ? step.creates.map((claim) => claim.bucket_value) : [step.step];
         };
         assert.deepEqual(creates(), ["alice", "bob"]);
         run.refused([{ list: "creates", position: 0, code: "CLAIM_BUSY" }]);
@@ -199,7 +233,11 @@ describe("a verification", () => {
 
     it("refuses an answer to another step", () => {
         const run = new Verification(SETTINGS);
-        for (const answer of [() => run.applied(), () => run.proceed(), () => run.rows(rowsOf({}), NOW)]) {
+        const answers = [
+            () => run.begun(), () => run.settled(), () => run.failed(), () => run.unchanged(), () => run.proceed(),
+            () => run.rows(rowsOf({}), NOW),
+        ];
+        for (const answer of answers) {
             assert.equal(thrownBy(answer).code, "OUT_OF_TURN");
         }
     });

@@ -10,9 +10,9 @@ use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::reconcile::Settled;
 use serde::{Serialize, Serializer};
 
-use crate::database::{Row, micros};
+use crate::database::{Row, find, micros};
+use crate::ghost::Ghost;
 use crate::names::{TABLE, row_of};
-use crate::network::Purpose;
 use crate::settings::Rule;
 use crate::touched::Answered;
 use crate::words::settled_words;
@@ -41,6 +41,17 @@ pub enum Violation {
         /// The row.
         row: u32,
         /// Its name.
+        name: String,
+    },
+    /// Verification corrects a name's claim against a row that nobody has changed past the claims: gives up a claim that
+    /// the row calls for, or makes one that it does not.
+    #[error("verification corrects the claim of `{name}` against row {row} of cell {cell}")]
+    Miscorrected {
+        /// The cell.
+        cell: u8,
+        /// The row.
+        row: u32,
+        /// The name.
         name: String,
     },
     /// A lease was committed, and its local transaction was not.
@@ -132,40 +143,51 @@ fn bucket(world: &World, name: u8) -> Result<(), Violation> {
             return Err(Violation::OwnedTwice { name, cells: [first, cell] });
         }
         if !claim.is_some_and(|claim| covers(world, claim, cell, row)) {
-            let name = world.names().spelling(name).to_owned();
-            return Err(Violation::Unclaimed { cell, row: row.id, name });
+            let (row, name) = (row.id, world.names().spelling(name).to_owned());
+            let is_correction = claim.and_then(|claim| world.ghosts().correction(claim)).is_some();
+            return Err(match is_correction {
+                true => Violation::Miscorrected { cell, row, name },
+                false => Violation::Unclaimed { cell, row, name },
+            });
         }
     }
-    Ok(())
+    claim.map_or(Ok(()), |claim| called_for(world, name, claim))
+}
+
+/// What a correction takes is called for by its row from when the lease's row is written until the lease is committed.
+fn called_for(world: &World, name: u8, claim: &Claim) -> Result<(), Violation> {
+    let ghost = world.ghosts().correction(claim).filter(|ghost| !ghost.is_overtaken);
+    let (Some(&Ghost { cell, .. }), Some(row)) = (ghost, world.ghosts().promised(claim)) else { return Ok(()) };
+    let is_called_for =
+        world.cell(cell).and_then(|at| find(at.database.rows(), row)).is_some_and(|row| row.name == name);
+    if is_called_for {
+        return Ok(());
+    }
+    Err(Violation::Miscorrected { cell, row, name: world.names().spelling(name).to_owned() })
 }
 
 /// Whether a claim is the row's, once its lease is settled as its local transaction has ended by now. A correction by
-/// verification has no local transaction: it may be settled either way, so neither may take the name from its row.
+/// verification is not to touch it at all before its lease's row is written: its cell's users would be told to wait.
 fn covers(world: &World, claim: &Claim, cell: u8, row: &Row) -> bool {
     let comes_from = |record: &Record| record.source.source_type == TABLE && row_of(&record.source.id) == Some(row.id);
-    let ghost = claim.hold().and_then(|hold| world.ghosts().lease(hold.lease));
-    let is_correction = ghost.is_some_and(|ghost| ghost.purpose == Purpose::Correction);
-    let is_committed = ghost.is_some_and(|ghost| ghost.is_committed);
+    let is_committed = claim.hold().and_then(|hold| world.ghosts().lease(hold.lease)).is_some_and(|it| it.is_committed);
+    let is_correction = world.ghosts().correction(claim).is_some();
     claim.owner == CellId(cell.into())
         && match &claim.state {
             ClaimState::Active(record) => comes_from(record),
             ClaimState::Creating(_, record) => is_committed && comes_from(record),
             ClaimState::Destroying(_, record) => !is_committed && !is_correction && comes_from(record),
-            ClaimState::Replacing(_, both) if is_correction => comes_from(&both.old) && comes_from(&both.new),
-            ClaimState::Replacing(_, both) => comes_from(if is_committed { &both.new } else { &both.old }),
+            ClaimState::Replacing(_, both) if is_committed => comes_from(&both.new),
+            ClaimState::Replacing(_, both) => comes_from(&both.old) && (!is_correction || comes_from(&both.new)),
         }
 }
 
 /// A settled lease and its local transaction have ended alike.
 fn settled_lease(world: &World, lease: LeaseId) -> Result<(), Violation> {
     let Some(ghost) = world.ghosts().lease(lease) else { return Ok(()) };
-    match (ghost.purpose, ghost.settled) {
-        (Purpose::Save(_), Some((Outcome::Committed, _))) if !ghost.is_committed => {
-            Err(Violation::CommittedWithoutRows { lease })
-        }
-        (Purpose::Save(_), Some((Outcome::RolledBack, _))) if ghost.is_committed => {
-            Err(Violation::RolledBackUnderRows { lease })
-        }
+    match ghost.settled {
+        Some((Outcome::Committed, _)) if !ghost.is_committed => Err(Violation::CommittedWithoutRows { lease }),
+        Some((Outcome::RolledBack, _)) if ghost.is_committed => Err(Violation::RolledBackUnderRows { lease }),
         _ => Ok(()),
     }
 }
@@ -201,7 +223,7 @@ fn answer(world: &World, answered: &Answered) -> Result<(), Violation> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Change;
+    use crate::event::{Change, Drift, Event};
     use crate::names::lease_id;
     use crate::script::Script;
     use crate::settings::Settings;
@@ -225,6 +247,41 @@ mod tests {
         let mut world = world();
         world.tamper(tampering);
         (touched(&world), everything(&world))
+    }
+
+    /// A world in which a row's name is corrected under the lease whose row was just written.
+    fn correction() -> World {
+        let mut script = Script::new(Settings::default()).unwrap();
+        script.event(Event::Drift { cell: 1, drift: Drift::Insert(0) }).wait(3700);
+        script.until_step(1, "commit");
+        assert_eq!(everything(script.world()), Ok(()));
+        script.world().clone()
+    }
+
+    #[test]
+    fn a_correction_that_its_row_does_not_call_for_is_found() {
+        let mut world = correction();
+        world.tamper(Tampering::DropRow(1, 1));
+        for found in [touched(&world), everything(&world)] {
+            assert!(matches!(found, Err(Violation::Miscorrected { cell: 1, row: 1, .. })), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_correction_that_ended_otherwise_than_its_row_says_is_found() {
+        for (tampering, is_committed) in [
+            (Tampering::Settle(lease_id(1), Outcome::RolledBack), true),
+            (Tampering::Settle(lease_id(1), Outcome::Committed), false),
+        ] {
+            let mut world = correction();
+            (!is_committed).then(|| world.tamper(Tampering::Uncommit(lease_id(1))));
+            world.tamper(tampering);
+            let expected = match is_committed {
+                true => Violation::RolledBackUnderRows { lease: lease_id(1) },
+                false => Violation::CommittedWithoutRows { lease: lease_id(1) },
+            };
+            assert_eq!(touched(&world), Err(expected));
+        }
     }
 
     fn both_find(tampering: Tampering, is_expected: fn(&Violation) -> bool) {

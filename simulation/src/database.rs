@@ -237,6 +237,11 @@ impl Database {
         })
     }
 
+    /// Whether some transaction has written a row, and is not at its end.
+    pub fn is_being_written(&self, id: u32) -> bool {
+        self.transactions.iter().flat_map(|tx| &tx.writes).any(|write| write.row == id)
+    }
+
     /// Writes rows in a worker's open transaction.
     pub fn write(&mut self, worker: u8, writes: &Writes, now: Timestamp) -> Written {
         if !self.is_free(worker, writes) {
@@ -315,6 +320,18 @@ impl Database {
         self.rows.iter_mut().filter(|row| row.id == id && row.name == name).for_each(|row| row.is_stray = false);
     }
 
+    /// Writes the row of a lease in a transaction of its own, or refuses it as too late.
+    ///
+    /// # Errors
+    /// The lease is older than its safe age.
+    pub fn write_lease_row(&mut self, row: LocalRow, now: Timestamp, by: &Settings) -> Result<(), TooLate> {
+        if by.rules_off.keep(Rule::LocalFence) && is_too_old(row, now, &by.thresholds) {
+            return Err(TooLate::Lease);
+        }
+        self.lease_rows.push(row);
+        Ok(())
+    }
+
     /// Deletes the row of a lease.
     pub fn delete_lease_row(&mut self, lease: LeaseId) {
         self.lease_rows.retain(|row| row.lease != lease);
@@ -351,13 +368,20 @@ pub fn micros(seconds: u32) -> u64 {
     u64::from(seconds) * 1_000_000
 }
 
+fn is_older(since: Timestamp, now: Timestamp, seconds: u32) -> bool {
+    now.micros_since(since) > micros(seconds)
+}
+
+fn is_too_old(lease: LocalRow, now: Timestamp, by: &Thresholds) -> bool {
+    is_older(lease.created_at, now, by.commit_within_seconds)
+}
+
 /// What the database's own guards say of a COMMIT.
 fn in_time(tx: &Transaction, now: Timestamp, by: &Thresholds, is_fenced: bool) -> Result<(), TooLate> {
-    let is_older = |since: Timestamp, seconds: u32| now.micros_since(since) > micros(seconds);
-    if is_fenced && tx.lease.is_some_and(|lease| is_older(lease.created_at, by.commit_within_seconds)) {
+    if is_fenced && tx.lease.is_some_and(|lease| is_too_old(lease, now, by)) {
         return Err(TooLate::Lease);
     }
-    if is_older(tx.begun_at, by.transaction_within_seconds) {
+    if is_older(tx.begun_at, now, by.transaction_within_seconds) {
         return Err(TooLate::Transaction);
     }
     Ok(())

@@ -1,10 +1,11 @@
 //! What the world knows and no participant does: why each lease was begun, and what became of it and of its local
 //! transaction. The checks compare what participants believe with this.
 
+use leasehold_core::claim::{Claim, ClaimState};
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::time::Timestamp;
 
-use crate::names::lease_number;
+use crate::names::{lease_number, row_of};
 use crate::network::Purpose;
 
 /// The truth about one lease.
@@ -14,8 +15,11 @@ pub struct Ghost {
     pub cell: u8,
     /// Why it was begun.
     pub purpose: Purpose,
-    /// Whether a local transaction was committed under it.
+    /// Whether a local transaction was committed under it; of a correction, that which writes the lease's row.
     pub is_committed: bool,
+    /// Whether rows of its cell have changed while it was outstanding by what heeds no lease: past the claims, or where a
+    /// lease that came first has found that a row's name was not claimed.
+    pub is_overtaken: bool,
     /// How and when the service settled it.
     pub settled: Option<(Outcome, Timestamp)>,
 }
@@ -42,6 +46,18 @@ impl Ghosts {
         self.leases.get(Self::at(lease)?)
     }
 
+    /// The truth about the correction under which a claim is.
+    pub fn correction(&self, claim: &Claim) -> Option<&Ghost> {
+        self.lease(claim.hold()?.lease).filter(|ghost| ghost.purpose == Purpose::Correction)
+    }
+
+    /// The row to which a correction has promised a claim: its lease has its row, so it will be committed.
+    pub fn promised(&self, claim: &Claim) -> Option<u32> {
+        let is_taken = !matches!(claim.state, ClaimState::Destroying(_, _));
+        self.correction(claim).filter(|ghost| ghost.is_committed && is_taken)?;
+        row_of(&claim.record().source.id)
+    }
+
     /// Likewise, to be changed.
     pub fn lease_mut(&mut self, lease: LeaseId) -> Option<&mut Ghost> {
         self.leases.get_mut(Self::at(lease)?)
@@ -49,7 +65,13 @@ impl Ghosts {
 
     /// A lease was begun.
     pub fn begun(&mut self, cell: u8, purpose: Purpose) {
-        self.leases.push(Ghost { cell, purpose, is_committed: false, settled: None });
+        self.leases.push(Ghost { cell, purpose, is_committed: false, is_overtaken: false, settled: None });
+    }
+
+    /// Rows of a cell are changed by what heeds no lease.
+    pub fn overtake(&mut self, cell: u8) {
+        let open = self.leases.iter_mut().filter(|ghost| ghost.cell == cell && ghost.settled.is_none());
+        open.for_each(|ghost| ghost.is_overtaken = true);
     }
 
     fn at(lease: LeaseId) -> Option<usize> {

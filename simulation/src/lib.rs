@@ -13,8 +13,8 @@
 //!
 //! **Checks.** After every event what it has touched is held to the engine's invariants and to those that span the
 //! databases ([`check`]): no name belongs to rows of two cells, every committed row is claimed or will be, every
-//! settled lease agrees with its local transaction, every answer is true. When all trouble ends everything comes to
-//! rest ([`calm`]).
+//! settled lease agrees with its local transaction, every answer is true, no correction by verification contradicts the
+//! row that it is about. When all trouble ends everything comes to rest ([`calm`]).
 //!
 //! **Rules can be switched off** ([`settings::Rule`]), one by one, to see what each is there for. It is done around the
 //! engine, which has no switch: the service is shown claims without their leases or owners, or forgets at once what is

@@ -50,6 +50,6 @@ impl Outside<'_> {
         line.is_waiting = true;
         let id = MessageId::request(self.cell, process, line.made);
         self.network.send(id, Payload::Request(request), self.now);
-        self.touched.sent.push(id);
+        self.touched.sent = Some(id);
     }
 }

@@ -49,6 +49,14 @@ pub fn one_name(mode: Mode) -> Plan {
     plan(settings(2, mode), vec![wish(1, Change::Create(ALICE)), wish(2, Change::Create(ALICE))], allowance)
 }
 
+/// A row that was written past the claims and is renamed while verification claims its name, with a crash, and time for
+/// reconciliation.
+pub fn one_correction(mode: Mode) -> Plan {
+    let allowance = Allowance { crashes: 1, waits: 1, reconciliations: 1, verifications: 1, ..Allowance::default() };
+    let before = vec![Event::Drift { cell: 1, drift: Drift::Insert(ALICE) }, Event::Wait { seconds: OLD_SECONDS }];
+    Plan { before, ..plan(settings(1, mode), vec![wish(1, Change::Rename { row: 1, name: BOB })], allowance) }
+}
+
 /// A world that breaks without a rule, and not with it. The rule is on: see [`without`].
 ///
 /// # Errors

@@ -4,6 +4,7 @@ use crate::event::{Change, Event, Process};
 use crate::network::MessageId;
 use crate::settings::{BadSettings, Settings};
 use crate::trace::Trace;
+use crate::view::verifier_step;
 use crate::worker::Phase;
 use crate::world::World;
 
@@ -62,6 +63,23 @@ impl Script {
                 break;
             }
             self.go_on(cell, process);
+        }
+        self
+    }
+
+    /// A cell's verifier goes on until it is to do something, as views call it; one that is idle starts.
+    pub fn until_step(&mut self, cell: u8, step: &str) -> &mut Self {
+        let is_there = |world: &World| {
+            let verifier = world.cell(cell).map(|cell| &cell.verifier);
+            let run =
+                verifier.filter(|verifier| !verifier.line.is_waiting).and_then(|verifier| verifier.run.as_deref());
+            run.is_some_and(|run| verifier_step(run) == step)
+        };
+        for _ in 0..PATIENCE {
+            if is_there(&self.world) {
+                break;
+            }
+            self.go_on(cell, Process::Verifier);
         }
         self
     }

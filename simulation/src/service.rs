@@ -170,7 +170,7 @@ impl Service {
             Err(Reason::LeaseCommitted) => Settled::Committed,
             Err(_) => Settled::NotFound,
         };
-        call.touched.answered.push(Answered { lease, wanted: outcome, told: settled });
+        call.touched.answered = Some(Answered { lease, wanted: outcome, told: settled });
         Ok(Answer::Settled(settled))
     }
 

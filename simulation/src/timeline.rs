@@ -238,7 +238,7 @@ impl Timeline {
 
     /// Starts the way of every message that is under way now and was not before.
     fn send(&mut self, world: &World, event: Event) {
-        for message in world.touched().sent.iter().filter_map(|id| find(world, *id)) {
+        for message in world.touched().sent.into_iter().filter_map(|id| find(world, id)) {
             if self.open(message.id).is_none() {
                 let lease = lease(&message.payload).or_else(|| self.lease_of_request(event));
                 self.under_way.push(self.arrows.len());

@@ -67,13 +67,13 @@ pub struct Touched {
     /// Edges that have fired.
     pub fired: SmallVec<[Fired; 4]>,
     /// How the service answered a settle.
-    pub answered: SmallVec<[Answered; 1]>,
+    pub answered: Option<Answered>,
     /// Whether a save was refused because of its own first try.
     pub is_own_obstacle: bool,
     /// Why a database has refused a COMMIT.
     pub refused: Option<TooLate>,
-    /// Messages sent.
-    pub sent: SmallVec<[MessageId; 2]>,
+    /// The message that was sent.
+    pub sent: Option<MessageId>,
 }
 
 impl Touched {
@@ -82,10 +82,10 @@ impl Touched {
         self.names.clear();
         self.leases.clear();
         self.fired.clear();
-        self.answered.clear();
+        self.answered = None;
         self.is_own_obstacle = false;
         self.refused = None;
-        self.sent.clear();
+        self.sent = None;
     }
 
     /// A name's rows have changed.

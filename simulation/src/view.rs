@@ -17,7 +17,7 @@ use crate::names::{lease_id, row_of};
 use crate::network::{Answer, Message, MessageId, Payload, Request};
 use crate::settings::Mode;
 use crate::touched::Fired;
-use crate::verifier::Run;
+use crate::verifier::{Run, Stage};
 use crate::words::settled_words;
 use crate::worker::{Phase, Told};
 use crate::world::{Cell, START, World};
@@ -304,7 +304,7 @@ impl View {
             changed: Changed {
                 names: touched.names.iter().map(|touched| name(*touched)).collect(),
                 leases: touched.leases.to_vec(),
-                sent: touched.sent.to_vec(),
+                sent: touched.sent.into_iter().collect(),
             },
             violation: world.violation().map(|violation| (violation.clone(), violation.to_string())),
         }
@@ -424,7 +424,11 @@ pub(crate) fn verifier_step(run: &Run) -> &'static str {
         verify::Step::ReadRows { .. } => "read_rows",
         verify::Step::ReadAgain { .. } => "read_again",
         verify::Step::Begin(_) => "begin",
-        verify::Step::Commit => "commit",
+        verify::Step::Commit => match run.stage() {
+            Some(Stage::Written) => "commit",
+            Some(Stage::Committed) => "delete_row",
+            Some(Stage::Begun) | None => "write_lease",
+        },
         verify::Step::RollBack => "roll_back",
         verify::Step::PageDone => "page_done",
         verify::Step::Done => "done",

@@ -45,6 +45,9 @@ impl Story {
     pub(crate) fn end(self, world: &World) -> String {
         let mut words = self.words;
         match self.event {
+            Event::Step { .. } if world.touched().refused.is_some() => {
+                words.push_str(", which is refused: it is too late")
+            }
             Event::Step { .. } => words.push_str(&sent(world)),
             Event::Deliver(id) if id.is_answer() && !self.is_awaited => words.push_str(", and waits for it no more"),
             Event::Deliver(id) if !id.is_answer() => {
@@ -172,6 +175,8 @@ fn step(world: &World, cell: u8, process: Process) -> String {
         Process::Verifier => match at.verifier.run.as_deref().map(verifier_step) {
             Some("read_rows") => " reads a page of rows",
             Some("read_again") => " reads some rows once more",
+            Some("write_lease") => " writes the row of its lease",
+            Some("delete_row") => " deletes the row of its lease",
             Some("page_done") => " has compared a page",
             Some("done") => " ends its run",
             None | Some("find_bound") => " looks where a page of rows ends",
@@ -219,7 +224,7 @@ fn lease_words(lease: LeaseId) -> String {
 
 /// The request that was sent by a step.
 fn sent(world: &World) -> String {
-    match world.touched().sent.first().and_then(|id| message(world, *id)) {
+    match world.touched().sent.and_then(|id| message(world, id)) {
         Some(Message { payload: Payload::Request(Request::ListLeases { .. }), .. }) => {
             " asks for its outstanding leases".to_owned()
         }

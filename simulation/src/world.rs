@@ -4,16 +4,14 @@
 use std::sync::Arc;
 
 use leasehold_core::claim::CellId;
-use leasehold_core::lease::{LeaseId, Outcome};
-use leasehold_core::reconcile::Settled;
 use leasehold_core::time::Timestamp;
 
 use crate::check::{self, Violation};
 use crate::database::{Database, Row, Transaction, TransactionState, Write, find, micros};
 use crate::event::{Change, Drift, Event, Process};
 use crate::ghost::Ghosts;
-use crate::names::{Names, row_of};
-use crate::network::{Answer, MessageId, Network, Payload, Purpose};
+use crate::names::Names;
+use crate::network::{Answer, MessageId, Network, Payload};
 use crate::outside::{Line, Outside};
 use crate::reconciler::Reconciler;
 use crate::service::{Call, Service};
@@ -302,7 +300,7 @@ impl World {
             }
             Event::Deliver(id) => self.deliver(id),
             Event::Drop(id) => _ = self.network.take(id),
-            Event::Duplicate(id) => self.touched.sent.extend(self.network.double(id)),
+            Event::Duplicate(id) => self.touched.sent = self.network.double(id),
             Event::TimeOut { cell, process } => self.time_out(cell, process),
             Event::Crash { cell, process } => self.crash(cell, process),
             Event::Disconnect { cell, worker } => self.disconnect(cell, worker),
@@ -356,7 +354,10 @@ impl World {
                 let reconciler = reconcilers.get_mut(usize::from(number)).into_iter();
                 reconciler.for_each(|reconciler| reconciler.step(number, &mut outside));
             }
-            Process::Verifier => verifier.step(&mut outside),
+            Process::Verifier => {
+                verifier.step(&mut outside);
+                self.adopt(number);
+            }
         }
     }
 
@@ -374,7 +375,19 @@ impl World {
         {
             ghost.is_committed = true;
         }
+        if result.is_ok() && self.has_let_go_unseen(cell, &tx) {
+            self.ghosts.overtake(cell);
+        }
         self.touch(&tx);
+    }
+
+    /// Whether a transaction whose lease came first has let go of a name that the lease does not hold: nothing had
+    /// claimed it when the lease was begun, so nothing keeps verification from claiming it before the row is locked.
+    fn has_let_go_unseen(&self, cell: u8, tx: &Transaction) -> bool {
+        let holder = |name| self.service.claim(self.names.key(name)?)?.hold().map(|hold| hold.lease);
+        let lease = tx.lease.map(|row| row.lease);
+        self.cell(cell).is_some_and(|cell| cell.mode == Mode::LeaseFirst)
+            && tx.writes.iter().filter_map(|write| write.before).any(|name| lease.is_none() || holder(name) != lease)
     }
 
     /// What a transaction that has ended may have changed.
@@ -398,30 +411,22 @@ impl World {
                     touched: &mut self.touched,
                 };
                 let answer = self.service.answer(&request, &mut call);
-                self.adopt();
                 self.network.send(id.answer(), Payload::Answer(answer), self.now);
-                self.touched.sent.push(id.answer());
+                self.touched.sent = Some(id.answer());
             }
         }
     }
 
-    /// Once verification has claimed for a row what it calls for, the row is as good as any.
-    fn adopt(&mut self) {
-        let is_correction = |lease: LeaseId| self.ghosts.lease(lease).is_some_and(|g| g.purpose == Purpose::Correction);
-        let is_done = self.touched.answered.iter().any(|answered| {
-            answered.wanted == Outcome::Committed && answered.told == Settled::Done && is_correction(answered.lease)
-        });
-        if !is_done {
-            return;
-        }
-        for name in &self.touched.names {
-            let claim = self.names.key(*name).and_then(|key| self.service.claim(key));
-            let row = claim.and_then(|claim| row_of(&claim.record().source.id));
-            let owner = claim.map_or(CellId(0), |claim| claim.owner);
-            let cell = usize::try_from(owner.0 - 1).ok().and_then(|at| self.cells.get_mut(at));
-            if let (Some(cell), Some(row)) = (cell, row) {
-                cell.database.adopt(row, *name);
-            }
+    /// Once a correction's lease has its row, its lease will be committed: what it claims for a row is promised to the
+    /// row from here on.
+    fn adopt(&mut self, cell: u8) {
+        for name in 0..self.names.len() {
+            let Some(claim) = self.names.key(name).and_then(|key| self.service.claim(key)) else { continue };
+            let Some(row) = self.ghosts.promised(claim).filter(|_| claim.owner == CellId(cell.into())) else {
+                continue;
+            };
+            self.touched.name(name);
+            self.cell_mut(cell).into_iter().for_each(|cell| cell.database.adopt(row, name));
         }
     }
 
@@ -508,10 +513,10 @@ impl World {
         self.service.forget_settled(now.minus_micros(remember), &mut call);
     }
 
-    fn drift(&mut self, cell: u8, drift: Drift) {
-        let now = self.database_now(cell);
+    fn drift(&mut self, number: u8, drift: Drift) {
+        let now = self.database_now(number);
         let settings = self.settings.clone();
-        let Some(cell) = self.cell_mut(cell) else { return };
+        let Some(cell) = self.cell_mut(number) else { return };
         let (id, after) = match drift {
             Drift::Insert(name) => (cell.database.draw_key(), Some(name)),
             Drift::Rename { row, name } => (row, Some(name)),
@@ -520,6 +525,7 @@ impl World {
         let before = find(cell.database.rows(), id).map(|row| row.name);
         let row = after.map(|name| Row { id, name, updated_at: now, is_stray: true });
         cell.database.apply(id, row, now, &settings);
+        self.ghosts.overtake(number);
         [before, after].into_iter().flatten().for_each(|name| self.touched.name(name));
     }
 
@@ -538,6 +544,9 @@ fn cycled<T: Copy + Default>(list: &[T], at: usize) -> T {
     at.checked_rem(list.len()).and_then(|at| list.get(at)).copied().unwrap_or_default()
 }
 
+#[cfg(test)]
+use leasehold_core::lease::{LeaseId, Outcome};
+
 /// What no event can do: tests break the world with it, to see that the checks bite.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug)]
@@ -550,6 +559,8 @@ pub(crate) enum Tampering {
     CopyClaim(u8, u8),
     /// A cell gets a row of this name.
     AddRow(u8, u8),
+    /// A cell loses a row, as if a save had deleted it.
+    DropRow(u8, u32),
     /// A lease is said to have ended otherwise.
     Settle(LeaseId, Outcome),
     /// A lease's local transaction is said not to have been committed.
@@ -584,6 +595,13 @@ impl World {
                 self.cell_mut(cell).unwrap().database.apply(9, Some(row), Timestamp::MIN, &settings);
                 self.touched.name(name);
             }
+            Tampering::DropRow(cell, row) => {
+                let settings = self.settings.clone();
+                let database = &mut self.cell_mut(cell).unwrap().database;
+                let name = find(database.rows(), row).unwrap().name;
+                database.apply(row, None, Timestamp::MIN, &settings);
+                self.touched.name(name);
+            }
             Tampering::Settle(lease, outcome) => {
                 self.ghosts.lease_mut(lease).unwrap().settled = Some((outcome, Timestamp::MIN));
                 self.touched.leases.push(lease);
@@ -603,7 +621,7 @@ impl World {
                 changes.replays = state.replays.into_iter().map(|(key, used)| (key, Some(renumbered(used)))).collect();
                 self.touched.leases.extend(state.leases.into_keys());
             }
-            Tampering::Answer(answered) => self.touched.answered.push(answered),
+            Tampering::Answer(answered) => self.touched.answered = Some(answered),
         }
         let names: Vec<_> = changes.claims.iter().filter_map(|(key, _)| self.names.name(key)).collect();
         names.into_iter().for_each(|name| self.touched.name(name));

@@ -36,6 +36,12 @@ fn two_cells_that_want_one_name_break_nothing_in_any_order() {
 }
 
 #[test]
+fn a_row_that_is_renamed_while_its_name_is_claimed_for_it_breaks_nothing_in_any_order() {
+    is_sound(plans::one_correction(Mode::BeforeCommit), 200_000);
+    is_sound(plans::one_correction(Mode::LeaseFirst), 200_000);
+}
+
+#[test]
 fn in_slices_it_finds_the_same() {
     let plan = || plans::without(Rule::LocalFence, plans::about(Rule::LocalFence, Mode::BeforeCommit).unwrap());
     let (whole, sliced) = (explore(plan(), u64::MAX), explore(plan(), 1));
@@ -70,11 +76,14 @@ fn a_plan_of_nothing_has_one_state() {
     assert!(matches!(Explorer::new(Plan { wishes: vec![wish; 17], ..plan }), Err(BadPlan::TooLong)));
 }
 
-/// Wherever a save has come to when all trouble ends, it comes to rest.
+/// Wherever a save or a correction has come to when all trouble ends, it comes to rest.
 #[test]
-fn every_state_on_the_way_of_a_save_comes_to_rest() {
-    for mode in [Mode::BeforeCommit, Mode::LeaseFirst] {
-        let mut explorer = Explorer::new(plans::one_save(mode)).unwrap();
+fn every_state_on_the_way_of_a_save_or_a_correction_comes_to_rest() {
+    let allowance = Allowance { crashes: 1, verifications: 1, ..Allowance::default() };
+    let correction = |mode| Plan { allowance, ..plans::one_correction(mode) };
+    let plans = [Mode::BeforeCommit, Mode::LeaseFirst].map(|mode| [plans::one_save(mode), correction(mode)]);
+    for plan in plans.into_iter().flatten() {
+        let mut explorer = Explorer::new(plan).unwrap();
         let mut worlds = 0;
         while explorer.explore(1) {
             let Some(world) = explorer.open().next_back() else { continue };

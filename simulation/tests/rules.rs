@@ -78,11 +78,11 @@ fn r04_without_the_local_fence_a_late_commit_has_no_claim() {
 }
 
 #[test]
-fn v02_without_skipping_recent_rows_a_claim_is_destroyed_under_its_row() {
-    is_needed(Rule::SkipRecentRows, [38, 38], |found| matches!(found, Violation::Unclaimed { .. }));
+fn v02_without_skipping_recent_rows_a_claim_is_corrected_against_its_row() {
+    is_needed(Rule::SkipRecentRows, [38, 38], |found| matches!(found, Violation::Miscorrected { .. }));
 }
 
 #[test]
-fn v02_without_skipping_recent_claims_a_lagging_replica_costs_a_row_its_claim() {
-    is_needed(Rule::SkipRecentClaims, [27, 27], |found| matches!(found, Violation::Unclaimed { .. }));
+fn v02_without_skipping_recent_claims_a_lagging_replica_has_a_claim_corrected_against_its_row() {
+    is_needed(Rule::SkipRecentClaims, [28, 28], |found| matches!(found, Violation::Miscorrected { .. }));
 }

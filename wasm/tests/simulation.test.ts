@@ -242,7 +242,7 @@ describe("scenarios, rules and tables", () => {
     it("the tables are those that fired edges count in", () => {
         const tables = transitionTables();
         assert.deepEqual([tables.claim.length, tables.lease.length], [9, 5]);
-        const fired = played(1, 2000).entries(0, 2000).flatMap((entry) => entry.fired);
+        const fired = played(1, 4000).entries(0, 4000).flatMap((entry) => entry.fired);
         assert.ok(fired.length > 100);
         for (const { machine, edge, from, event, to } of fired) {
             assert.deepEqual(tables[machine][edge ?? NaN], { from, event, to });

@@ -320,7 +320,21 @@ class VerifierReport(TypedDict):
 class VerifierView(TypedDict):
     """A verifier: what it does next, where it is at a run, and what its last run did."""
 
-    step: NotRequired[Literal["commit", "find_bound", "list_records", "read_rows", "read_again", "update", "page_done", "done"]]
+    step: NotRequired[
+        Literal[
+            "find_bound",
+            "list_records",
+            "read_rows",
+            "read_again",
+            "begin",
+            "write_lease",
+            "commit",
+            "delete_row",
+            "roll_back",
+            "page_done",
+            "done",
+        ]
+    ]
     is_waiting: bool
     last: NotRequired[VerifierReport]
 

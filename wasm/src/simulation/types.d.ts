@@ -269,12 +269,15 @@ export interface ReconcilerView {
 /** A verifier: what it does next, where it is at a run, and what its last run did. */
 export interface VerifierView {
     step?:
-        | "commit"
         | "find_bound"
         | "list_records"
         | "read_rows"
         | "read_again"
-        | "update"
+        | "begin"
+        | "write_lease"
+        | "commit"
+        | "delete_row"
+        | "roll_back"
         | "page_done"
         | "done"
         | undefined;
@@ -323,6 +326,7 @@ export type Violation =
     | { engine: string }
     | { owned_twice: { name: string; cells: [number, number] } }
     | { unclaimed: { cell: number; row: number; name: string } }
+    | { miscorrected: { cell: number; row: number; name: string } }
     | { committed_without_rows: { lease: string } }
     | { rolled_back_under_rows: { lease: string } }
     | {

@@ -80,6 +80,26 @@ describe("when nothing more goes wrong", () => {
         simulation.free();
     });
 
+    test.each<[string, Happening, string]>([
+        ["commit", { crash: { cell: 1, process: "verifier" } }, "by reconciliation if the verifier dies"],
+        ["write_lease", { wait: { seconds: 400 } }, "the database itself refuses"],
+        ["read_again", { drift: { cell: 1, drift: { delete: 1 } } }, "some no longer called for what was begun"],
+    ])("what a verifier does under a lease is explained: at %s", (step, meanwhile, words) => {
+        const simulation = new Simulation({ cells: 1, workers: 1 });
+        simulation.apply({ drift: { cell: 1, drift: { insert: 0 } } });
+        simulation.apply({ wait: { seconds: 3700 } });
+        simulation.apply({ step: { cell: 1, process: "verifier" } });
+        while (simulation.view().cells[0]?.verifier.step !== step) simulation.apply(simulation.nextCalm() ?? "stop_service");
+        simulation.apply(meanwhile);
+        goOn(simulation);
+        const notes = simulation.entries(0, simulation.length).map((entry) => {
+            const arrow = simulation.arrows(entry.position, entry.position + 1).find(({ id }) => id === entry.arrived);
+            return explain(entry, arrow, arrow && requestOf(arrow, simulation)?.says)?.text;
+        });
+        expect(notes.join("\n")).toContain(words);
+        simulation.free();
+    });
+
     test("a world of random trouble comes to rest", () => {
         const simulation = new Simulation({ seed: 11, cells: 3 });
         simulation.play(2000);

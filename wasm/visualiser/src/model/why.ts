@@ -26,6 +26,7 @@ export function explain(entry: Entry, message: Arrow | undefined, asked?: string
     if (kind === "deliver") return message && aboutArrival(entry, message, asked);
     if (kind === "drop" && message) return aboutLoss(message);
     if (kind === "finish_commit") return aboutCommit(entry);
+    if (kind === "step") return aboutCorrection(entry);
     const text = FAULTS[kind];
     return text === undefined ? undefined : { text };
 }
@@ -76,18 +77,24 @@ function aboutArrival(entry: Entry, arrived: Arrow, asked: string | undefined): 
         return lease ? aboutSettled(arrived, lease.to) : aboutAsked(answer);
     }
     if (arrived.says.startsWith("begin:")) return aboutBegin(answer, lease !== undefined);
-    return arrived.says === "done" ? aboutDone(asked) : undefined;
+    return arrived.says === "done" ? aboutDone(asked, kindOf(arrived.to)) : undefined;
 }
 
-function aboutDone(asked: string | undefined): Note | undefined {
+function kindOf(lane: Arrow["from"]): string | undefined {
+    return lane !== "service" && "process" in lane ? processOf(lane.process[1]).kind : undefined;
+}
+
+function aboutDone(asked: string | undefined, kind: string | undefined): Note | undefined {
+    if (asked === "roll back" && kind === "verifier") {
+        return { text: "When the rows were read again under the lease, some no longer called for what was begun for them. It is undone, and what the other rows still call for is begun anew." };
+    }
     if (asked === "commit") return { text: "Now the lease's row is needed no more: it was only there to prove that the local transaction was committed." };
     if (asked === "roll back") return { text: "Nothing came of this save: the names are as they were before it, and the lease has left no row in the cell's database that anybody would have to delete." };
     return undefined;
 }
 
 function aboutSettled(arrived: Arrow, to: string): Note | undefined {
-    const isReconciler =
-        arrived.from !== "service" && "process" in arrived.from && processOf(arrived.from.process[1]).kind === "reconciler";
+    const isReconciler = kindOf(arrived.from) === "reconciler";
     if (isReconciler && to === "Committed") {
         return { text: "The lease's row is in the cell's database, so its transaction was committed: the lease is committed, too." };
     }
@@ -131,12 +138,21 @@ function aboutBegin(answer: string | undefined, isNew: boolean): Note | undefine
     return undefined;
 }
 
+/** What a verifier does under the lease of a correction. */
+function aboutCorrection(entry: Entry): Note | undefined {
+    if (!/verifier .*row of its lease/.test(entry.says)) return undefined;
+    if (entry.says.includes("refused")) return TOO_LATE;
+    return entry.says.includes("writes")
+        ? { text: "The rows were read again under the lease, and still call for what was begun. From here on it will be committed, by reconciliation if the verifier dies." }
+        : undefined;
+}
+
+const TOO_LATE: Note = {
+    text: "The lease is older than its cell may rely on: reconciliation may have given it up meanwhile. So the database itself refuses the COMMIT.",
+    rule: "local_fence",
+};
+
 function aboutCommit(entry: Entry): Note | undefined {
-    if (/refuse|too late/i.test(entry.says)) {
-        return {
-            text: "The lease is older than its cell may rely on: reconciliation may have given it up meanwhile. So the database itself refuses the COMMIT.",
-            rule: "local_fence",
-        };
-    }
+    if (/refuse|too late/i.test(entry.says)) return TOO_LATE;
     return { text: "This is the moment that decides: the rows and the row of the lease are committed together, or not at all." };
 }

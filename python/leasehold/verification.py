@@ -117,17 +117,31 @@ class ReadRows:
 
 @dataclass(frozen=True)
 class ReadAgain:
-    """Read these rows once more, those that are out of scope too, which claim nothing; answer `rows` or `arrow`."""
+    """Read these rows once more, from where nothing lags behind, those that are out of scope too, which claim nothing.
+
+    Answer `rows` or `arrow`; once an update is begun, where nobody can have changed them, `unchanged`. A row that is being
+    written counts as changed just now.
+    """
 
     ids: tuple[bytes, ...]
 
 
 @dataclass(frozen=True)
-class Update:
-    """Begin an update and commit it; answer `applied`, `refused` or `failed`."""
+class Begin:
+    """Begin an update; answer `begun`, `refused` or `failed`."""
 
     creates: tuple[Claim, ...]
     destroys: tuple[Claim, ...]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """Commit what was begun; answer `settled` or `failed`."""
+
+
+@dataclass(frozen=True)
+class RollBack:
+    """Roll back what was begun; answer `settled` or `failed`."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +154,7 @@ class Done:
     """The run is over, or has stopped."""
 
 
-Step = FindBound | ListRecords | ReadRows | ReadAgain | Update | PageDone | Done
+Step = FindBound | ListRecords | ReadRows | ReadAgain | Begin | Commit | RollBack | PageDone | Done
 """What a run asks for. An empty source id bounds nothing."""
 
 Outcome = Literal[
@@ -326,9 +340,13 @@ class Verification:
     ...             run.records(RecordPage((), False, now))
     ...         case verification.ReadRows():
     ...             run.arrow_rows(rows, now=now)
-    ...         case verification.Update(creates=creates):
+    ...         case verification.Begin(creates=creates):
     ...             print([claim.bucket_value for claim in creates])
-    ...             run.applied()
+    ...             run.begun()
+    ...         case verification.ReadAgain():
+    ...             run.unchanged()
+    ...         case verification.Commit():
+    ...             run.settled()
     ...         case _:
     ...             run.proceed()
     ['alice', 'bob']
@@ -463,12 +481,20 @@ class Verification:
         """
         self._run.arrow_rows(rows._rows, times.micros(now))  # noqa: SLF001
 
-    def applied(self) -> None:
-        """Answer `Update`: it was begun and committed."""
-        self._run.applied()
+    def unchanged(self) -> None:
+        """Answer `ReadAgain` once an update is begun: nobody can have changed the rows since, as they are those of a dump."""
+        self._run.unchanged()
+
+    def begun(self) -> None:
+        """Answer `Begin`: it is begun."""
+        self._run.begun()
+
+    def settled(self) -> None:
+        """Answer `Commit` or `RollBack`: that is done."""
+        self._run.settled()
 
     def refused(self, error: LeaseholdError) -> None:
-        """Answer `Update`: its begin was refused.
+        """Answer `Begin`: it was refused.
 
         Parameters
         ----------
@@ -481,7 +507,7 @@ class Verification:
             self._run.failed()
 
     def failed(self) -> None:
-        """Answer `Update`: it failed otherwise, or nobody knows what came of it."""
+        """Answer `Begin`, `Commit` or `RollBack`: it failed otherwise, or nobody knows what came of it."""
         self._run.failed()
 
     def proceed(self) -> None:
@@ -519,7 +545,9 @@ _STEPS: dict[str, Any] = {
     "list_records": ListRecords,
     "read_rows": ReadRows,
     "read_again": lambda ids: ReadAgain(tuple(ids)),
-    "update": lambda creates, destroys: Update(_claims(creates), _claims(destroys)),
+    "begin": lambda creates, destroys: Begin(_claims(creates), _claims(destroys)),
+    "commit": Commit,
+    "roll_back": RollBack,
     "page_done": PageDone,
     "done": Done,
 }

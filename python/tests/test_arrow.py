@@ -14,6 +14,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from support.claims import apply
 
 import leasehold
 from leasehold import BucketType, Claim, ColumnError, SourceType, SubjectType, verification
@@ -59,9 +60,13 @@ def created(rows: ArrowRows, run: verification.Verification) -> list[Claim]:
                 run.records(leasehold.RecordPage((), False, NOW))
             case verification.ReadRows():
                 run.arrow_rows(rows, now=NOW)
-            case verification.Update(creates=creates):
+            case verification.Begin(creates=creates):
                 claims += creates
-                run.applied()
+                run.begun()
+            case verification.ReadAgain():
+                run.unchanged()
+            case verification.Commit():
+                run.settled()
             case _:
                 run.proceed()
     return claims
@@ -178,11 +183,11 @@ def test_v07_a_stream_is_passed_over_up_to_the_checkpoint() -> None:
     first.bound(rows.bound(b"", 4))
     first.records(leasehold.RecordPage((), False, NOW))
     first.arrow_rows(rows, now=NOW)
-    while isinstance(first.step(), verification.Update):
-        first.applied()
+    while isinstance(first.step(), verification.Begin):
+        apply(first)
     first.stop()
-    while isinstance(first.step(), verification.Update):
-        first.applied()
+    while isinstance(first.step(), verification.Begin):
+        apply(first)
     checkpoint = first.checkpoint()
     assert checkpoint is not None
     second = verification.Verification(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 
 import pytest
+from support.claims import apply
 
 import leasehold
 from leasehold import (
@@ -126,15 +127,15 @@ def test_v01_missing_different_and_extra_are_corrected() -> None:
     records = [record("alice", 1), record("bob", 2), record("gone", 9)]
     run = compared(records, [row("alice", 1), row("bobby", 2), row("carol", 3)])
     first = run.step()
-    assert first == verification.Update((username("bobby", 2), username("carol", 3)), ())
-    run.applied()
+    assert first == verification.Begin((username("bobby", 2), username("carol", 3)), ())
+    apply(run)
     run.proceed()
     assert run.step() == verification.ReadAgain((encode_source_id(2), encode_source_id(9)))
     run.rows([row("bobby", 2)], now=NOW)
     step = run.step()
-    assert isinstance(step, verification.Update)
+    assert isinstance(step, verification.Begin)
     assert [claim.bucket_value for claim in step.destroys] == ["bob", "gone"]
-    run.applied()
+    apply(run)
     while not isinstance(run.step(), verification.Done):
         run.proceed()
     report = run.report()
@@ -158,7 +159,7 @@ def test_v06_a_refusal_tells_which_claims_were_in_the_way() -> None:
     run = compared([], [row("alice", 1), row("bob", 2)])
     busy = leasehold.BusyError("busy", code="CLAIM_BUSY", details=[leasehold.Detail("creates", 0, 4, "CLAIM_BUSY", 12, "busy")])
     run.refused(busy)
-    assert run.step() == verification.Update((username("bob", 2),), ())
+    assert run.step() == verification.Begin((username("bob", 2),), ())
     run.refused(leasehold.UnavailableError("away", code="STORE_UNAVAILABLE"))
     assert isinstance(run.step(), verification.PageDone)
     assert (run.report().failed, run.report().created) == (1, 0)
@@ -169,11 +170,11 @@ def test_v07_a_run_goes_on_from_its_checkpoint() -> None:
     run.bound(encode_source_id(1))
     run.records(RecordPage((), False, NOW))
     run.rows([row("alice", 1)], now=NOW)
-    if isinstance(run.step(), verification.Update):
-        run.applied()
+    if isinstance(run.step(), verification.Begin):
+        apply(run)
     run.stop()
-    while isinstance(run.step(), verification.Update):
-        run.applied()
+    while isinstance(run.step(), verification.Begin):
+        apply(run)
     assert run.step() == verification.Done()
     checkpoint = run.checkpoint()
     assert session(checkpoint=checkpoint).step() == verification.FindBound(encode_source_id(1), 1000)

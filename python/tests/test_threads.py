@@ -64,4 +64,4 @@ def test_a_run_that_reads_is_closed_to_other_threads() -> None:
         run.step()
     turnstile.may_go.set()
     worker.join(PATIENCE_SECONDS)
-    assert isinstance(run.step(), verification.Update)
+    assert isinstance(run.step(), verification.Begin)

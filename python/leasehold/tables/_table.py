@@ -34,8 +34,8 @@ class RowReader(ABC):
         """Read single rows once more, in the order of their encoded keys; those that are gone are not in it."""
 
     @abstractmethod
-    def now(self) -> datetime:
-        """Tell the table's time: the database's clock, or when a dump was made."""
+    def feed_again(self, run: Verification, ids: Sequence[bytes], *, is_begun: bool) -> None:
+        """Hand single rows to the run once more, under a lease or before one; those that are being written are recent."""
 
 
 class Table(ABC):

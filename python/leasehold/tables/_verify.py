@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from leasehold import verification
 from leasehold.calls import encode_source_id
-from leasehold.client import Client
+from leasehold.client import Client, Update
 from leasehold.errors import (
     CommittedError,
     DeniedError,
@@ -22,6 +22,8 @@ from leasehold.errors import (
 from leasehold.tables._checkpoint import Origin
 from leasehold.tables._table import RowReader, Table
 from leasehold.verification import (
+    Begin,
+    Commit,
     FindBound,
     Finding,
     ListRecords,
@@ -30,8 +32,8 @@ from leasehold.verification import (
     ReadAgain,
     ReadRows,
     Report,
+    RollBack,
     TableColumns,
-    Update,
     Verification,
 )
 
@@ -114,6 +116,10 @@ def verify_table(
 
     Before anything is corrected, all rows are read once, so that a column that can't be read is told of before. One run at
     a time for one table: two would get in each other's way.
+
+    Rows of a database are read again under the lease of each update; it is committed only for those that still bear it out.
+    Nothing is written to the database: a run that is killed between begin and commit leaves a lease, which reconciliation
+    rolls back. Until then its claims count as `records_held`, and a later run corrects them.
 
     Parameters
     ----------
@@ -220,6 +226,10 @@ def _check_age(client: Client, table: Table, recent_within_seconds: float) -> No
         )
 
 
+class _OvertakenError(Exception):
+    """Rows no longer bear out what was begun for them."""
+
+
 class _Host:
     """Does what a run asks for, and feeds back what came of it."""
 
@@ -280,31 +290,53 @@ class _Host:
             case ReadRows():
                 self._rows.feed(self._run, step)
             case ReadAgain(ids):
-                now = self._rows.now()
-                self._run.arrow(self._rows.read_again(ids), self._columns, now=now)
-            case Update():
+                self._rows.feed_again(self._run, ids, is_begun=False)
+            case Begin():
                 self._update(step)
 
-    def _update(self, step: Update) -> None:
+    def _update(self, step: Begin) -> None:
+        update = self._client.update(creates=step.creates, destroys=step.destroys)
         try:
-            with self._client.update(creates=step.creates, destroys=step.destroys):
-                pass
-        except _FATAL:
-            raise
+            with update:
+                self._run.begun()
+                self._bear_out()
+        except _OvertakenError:
+            self._run.settled()
         except LeaseholdError as error:
-            if self._was_committed(error):
-                self._run.applied()
-            else:
-                self._run.refused(error)
+            self._fail(update, error)
+        except BaseException:
+            # The block has rolled back what was not to be committed yet.
+            if isinstance(self._run.step(), Commit):
+                self._was_committed(update)
+            raise
         else:
-            self._run.applied()
+            self._run.settled()
 
-    def _was_committed(self, error: LeaseholdError) -> bool:
+    def _bear_out(self) -> None:
+        # The rows were read before the lease was taken. Who changes one of them from now on finds its claim under it.
+        while isinstance(step := self._run.step(), ReadAgain):
+            self._rows.feed_again(self._run, step.ids, is_begun=True)
+        if isinstance(step, RollBack):
+            raise _OvertakenError
+
+    def _fail(self, update: Update, error: LeaseholdError) -> None:
+        """Tell the run of a begin or a commit that failed; raise what else has."""
+        if isinstance(error, _FATAL):
+            raise error
+        match self._run.step():
+            case Begin():
+                self._run.refused(error)
+            case Commit() if self._was_committed(update):
+                self._run.settled()
+            case Commit():
+                self._run.failed()
+            case _:
+                raise error
+
+    def _was_committed(self, update: Update) -> bool:
         # No row depends on this lease, so that a rollback is right wherever the commit was not done: and it tells.
-        if error.lease_uuid is None or not error.outcome_is_unknown:
-            return False
         try:
-            self._client.rollback(error.lease_uuid)
+            self._client.rollback(update.uuid)
         except CommittedError:
             return True
         except LeaseholdError:

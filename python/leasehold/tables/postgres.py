@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -34,9 +34,30 @@ WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
 
 # A table's name as queries are to have it, its full name, and its database.
 _NAMES = """
-SELECT c.oid::regclass::text, format('%%I.%%I', n.nspname, c.relname), current_database()
+SELECT c.oid::regclass::text, format('%%I.%%I', n.nspname, c.relname), current_database(), c.relkind
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)
 """
+
+# The column that says when a row was changed that is read again.
+_CHANGED = "leasehold changed"
+
+# Whether a row may be being written, or was since the query began, as far as one can tell that writes nothing: its `xmax`
+# is no older than the oldest transaction that was under way. A mere locker, and who has failed since, count as well: such
+# rows are left to the next run. Of rows that several have locked, `xmax` may be a multixact: a number of another kind,
+# which nothing tells from the first. Read as one, too, it has the writer among its members.
+_BEING_WRITTEN = """
+(xmax::text <> '0' AND (
+  age(xmax) <= age(pg_snapshot_xmin(pg_current_snapshot())::xid)
+  OR CASE
+    WHEN mxid_age(xmax) > 0 AND mxid_age(xmax) <= (SELECT mxid_age(relminmxid) FROM pg_class WHERE pg_class.oid = {0}.tableoid)
+    THEN EXISTS (
+      SELECT FROM pg_get_multixact_members(xmax) AS member
+      WHERE member.mode IN ('upd', 'nokeyupd') AND age(member.xid) <= age(pg_snapshot_xmin(pg_current_snapshot())::xid))
+    ELSE FALSE END))
+"""
+
+# Views and foreign tables have no `xmax` that says this; of others it is their storage's.
+_WITH_XMAX = ("r", "p")
 
 _Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
@@ -89,7 +110,9 @@ class PostgresTable(Table):
             name = connection.execute(_NAMES, [table]).fetchone()
         if name is None:
             raise MisconfiguredError(f"there is no table `{table}`, or it may not be seen: name its schema as well")
-        self._selected = _Selection(sql.SQL(name[0]), _columns(columns, types), where)
+        relation = sql.SQL(name[0])
+        changed = _changed(columns, types, relation if name[3] in _WITH_XMAX else None)
+        self._selected = _Selection(relation, _columns(columns, types), where, changed)
         self._origin = {"table": f"{name[2]}.{name[1]}", "where": where or "", "keys": self._selected.keys}
 
     def origin(self) -> Mapping[str, str]:
@@ -127,15 +150,19 @@ class _PostgresReader(RowReader):
         return None if found is None else self._selected.encode(found[0])
 
     def feed(self, run: Verification, step: ReadRows) -> None:
-        now = self.now()
+        now = self._now()
         with self._selected.stream(self._connection, self._selected.range(step.after, step.upto)) as stream:
             run.arrow(stream, self._columns, now=now)
 
     def read_again(self, ids: Sequence[bytes]) -> pa.Table:
-        with self._selected.stream(self._connection, self._selected.among(ids)) as stream:
+        with self._selected.stream_again(self._connection, ids) as stream:
             return stream.read_all()
 
-    def now(self) -> datetime:
+    def feed_again(self, run: Verification, ids: Sequence[bytes], *, is_begun: bool) -> None:  # noqa: ARG002 - rows may change
+        now = self._now()
+        run.arrow(self.read_again(ids), replace(self._columns, updated_at=_CHANGED), now=now)
+
+    def _now(self) -> datetime:
         with self._connection.transaction():
             row = self._connection.execute("SELECT clock_timestamp()").fetchone()
         if row is None:
@@ -147,9 +174,16 @@ class _PostgresReader(RowReader):
 class _Selection:
     """What is selected of a table, by ranges of its key."""
 
-    def __init__(self, table: sql.Composable, columns: Sequence[_Column], where: str | None) -> None:
+    def __init__(
+        self,
+        table: sql.Composable,
+        columns: Sequence[_Column],
+        where: str | None,
+        changed: _Column,
+    ) -> None:
         self._table = table
         self._columns = columns
+        self._again = [*columns, changed]
         self._key = columns[0]
         # Texts are ordered by their bytes, as encoded keys are.
         order = sql.SQL('{} COLLATE "C"') if self._key.encoded is _text else sql.SQL("{}")
@@ -169,14 +203,18 @@ class _Selection:
         columns = [column.selected for column in self._columns]
         return self._select(columns, [*self._between(after, upto), self._where])
 
-    def among(self, ids: Sequence[bytes]) -> sql.Composed:
-        """Select single rows; those that are out of scope claim nothing."""
+    def _among(self, ids: Sequence[bytes]) -> sql.Composed:
+        """Select single rows, and when they were changed; those that are out of scope claim nothing."""
         within = sql.SQL("CASE WHEN {} THEN {} END")
         columns = [
-            within.format(self._where, column.selected) if column.is_value else column.selected for column in self._columns
+            within.format(self._where, column.selected) if column.is_value else column.selected for column in self._again
         ]
-        keys = sql.Literal([self._decode(one) for one in ids])
-        return self._select(columns, [sql.SQL("{} = ANY({})").format(sql.Identifier(self._key.name), keys)])
+        decoded = [self._decode(one) for one in ids]
+        among = sql.SQL("{} = ANY({})").format(sql.Identifier(self._key.name), sql.Literal(decoded))
+        # A list alone has a table without statistics read from end to end.
+        bounds = [sql.SQL("{} >= {}").format(self._ordered, sql.Literal(decoded[0]))] if decoded else []
+        bounds += [sql.SQL("{} <= {}").format(self._ordered, sql.Literal(decoded[-1]))] if decoded else []
+        return self._select(columns, [among, *bounds])
 
     def nth(self, after: bytes, rows: int) -> sql.Composed:
         """Select the key of the row that is so many rows on."""
@@ -184,12 +222,21 @@ class _Selection:
         conditions = sql.SQL(" AND ").join([*self._between(after, b""), self._where])
         return sql.SQL(query).format(self._key.selected, self._table, conditions, self._ordered, sql.Literal(rows - 1))
 
-    @contextmanager
-    def stream(self, connection: _Connection, query: sql.Composed) -> Iterator[pa.RecordBatchReader]:
+    def stream_again(self, connection: _Connection, ids: Sequence[bytes]) -> AbstractContextManager[pa.RecordBatchReader]:
+        """Read single rows once more, with when they were changed."""
+        return self._stream(connection, self._among(ids), self._again)
+
+    def stream(self, connection: _Connection, query: sql.Composed) -> AbstractContextManager[pa.RecordBatchReader]:
         """Read rows through a server-side cursor, some at a time."""
+        return self._stream(connection, query, self._columns)
+
+    @contextmanager
+    def _stream(
+        self, connection: _Connection, query: sql.Composed, columns: Sequence[_Column]
+    ) -> Iterator[pa.RecordBatchReader]:
         failures: list[Exception] = []
-        schema = pa.schema([(column.name, column.arrow) for column in self._columns])
-        batches = self._batches(connection, query, schema, failures)
+        batches = _batches(connection, query, columns, failures)
+        schema = _schema(columns)
         with told(failures), connection.transaction(), closing(batches):
             yield pa.RecordBatchReader.from_batches(schema, batches)
 
@@ -218,18 +265,24 @@ class _Selection:
             sql.SQL(", ").join(columns), self._table, sql.SQL(" AND ").join(conditions), self._ordered
         )
 
-    def _batches(
-        self, connection: _Connection, query: sql.Composed, schema: pa.Schema, failures: list[Exception]
-    ) -> Generator[pa.RecordBatch, None, None]:
-        try:
-            with connection.cursor("leasehold_rows") as cursor:
-                cursor.execute(query, binary=True)
-                while rows := cursor.fetchmany(_BATCH_ROWS):
-                    values = zip(self._columns, zip(*rows, strict=True), strict=True)
-                    yield pa.RecordBatch.from_arrays([column.array(some) for column, some in values], schema=schema)
-        except psycopg.Error as error:
-            failures.append(error)
-            raise
+
+def _schema(columns: Sequence[_Column]) -> pa.Schema:
+    return pa.schema([(column.name, column.arrow) for column in columns])
+
+
+def _batches(
+    connection: _Connection, query: sql.Composed, columns: Sequence[_Column], failures: list[Exception]
+) -> Generator[pa.RecordBatch, None, None]:
+    schema = _schema(columns)
+    try:
+        with connection.cursor("leasehold_rows") as cursor:
+            cursor.execute(query, binary=True)
+            while rows := cursor.fetchmany(_BATCH_ROWS):
+                values = zip(columns, zip(*rows, strict=True), strict=True)
+                yield pa.RecordBatch.from_arrays([column.array(some) for column, some in values], schema=schema)
+    except psycopg.Error as error:
+        failures.append(error)
+        raise
 
 
 def _text(value: str) -> bytes:
@@ -252,6 +305,19 @@ def _columns(columns: TableColumns, types: dict[str, list[Any]]) -> list[_Column
         oid, category, type_name = types[name]
         found.append(_column(name, oid, category, type_name, is_key=name == columns.key))
     return [replace(column, is_value=column.name in values and column.name != columns.key) for column in found]
+
+
+def _changed(columns: TableColumns, types: dict[str, list[Any]], relation: sql.Composable | None) -> _Column:
+    """Say when a row was changed: far ahead, which counts as lately, where it is being written."""
+    changed: sql.Composable = sql.SQL("NULL::timestamptz")
+    if columns.updated_at is not None and columns.updated_at in types:
+        changed = _bounded(sql.Identifier(columns.updated_at))
+        if types[columns.updated_at][0] == _TIMESTAMP:
+            changed = sql.SQL("({} AT TIME ZONE 'UTC')").format(changed)
+    if relation is not None:
+        written = sql.SQL(_BEING_WRITTEN).format(relation)
+        changed = sql.SQL("CASE WHEN {} THEN '9999-12-30' ELSE {} END").format(written, changed)
+    return _Column(_CHANGED, changed, pa.timestamp("us", tz="UTC"))
 
 
 def _bounded(time: sql.Composable) -> sql.Composed:

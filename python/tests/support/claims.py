@@ -7,6 +7,7 @@ from collections.abc import Callable
 from leasehold import BucketType, Claim, Source, SourceType, Subject, SubjectType, encode_source_id
 from leasehold.claims import Bucket
 from leasehold.errors import LeaseholdError
+from leasehold.verification import Verification
 
 
 def username(name: str, key: int = 7) -> Claim:
@@ -18,6 +19,13 @@ def username(name: str, key: int = 7) -> Claim:
 def bucket(name: str) -> Bucket:
     """Name a username's bucket."""
     return Bucket(BucketType.USERNAMES, name)
+
+
+def apply(run: Verification) -> None:
+    """Begin and commit an update for rows that nobody changes."""
+    run.begun()
+    run.unchanged()
+    run.settled()
 
 
 def refusal(call: Callable[[], object]) -> LeaseholdError:

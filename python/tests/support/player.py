@@ -270,6 +270,7 @@ class Verifier:
 
     def __init__(self, service: ClaimsService, cell: int, table: int, rows: list[verification.Row], page: int) -> None:
         self.service, self.cell, self.table, self.rows = service, cell, table, rows
+        self.lease = ""
         self.types = {claim.bucket_type for row in rows for claim in row.claims} | {BucketType.USERNAMES}
         self.session = verification.Verification(
             source_type=table, bucket_types=self.types, recent_within_seconds=0, rows_per_page=page, hash_seed=0
@@ -278,8 +279,8 @@ class Verifier:
     def run(self) -> verification.Report:
         """Go on until it is done."""
         session = self.session
-        while True:
-            match session.step():
+        while not isinstance(step := session.step(), verification.Done):
+            match step:
                 case verification.FindBound(after=after, rows=count):
                     beyond = [row.source_id for row in self.rows if row.source_id > after]
                     session.bound(beyond[count - 1] if count <= len(beyond) else None)
@@ -291,27 +292,30 @@ class Verifier:
                     self.read_rows(after, upto)
                 case verification.ReadAgain(ids=ids):
                     session.rows([row for row in self.rows if row.source_id in ids], now=NOW)
-                case verification.Update(creates=creates, destroys=destroys):
-                    self.update(creates, destroys)
+                case verification.Begin(creates=creates, destroys=destroys):
+                    self.begin(creates, destroys)
+                case verification.Commit():
+                    self.service.commit(self.cell, self.lease)
+                    session.settled()
+                case verification.RollBack():
+                    raise AssertionError("nobody changes the rows")
                 case verification.PageDone():
                     session.proceed()
-                case verification.Done():
-                    return session.report()
+        return session.report()
 
     def read_rows(self, after: bytes, upto: bytes) -> None:
         """Answer with the rows of a range."""
         rows = [row for row in self.rows if row.source_id > after and (not upto or row.source_id <= upto)]
         self.session.rows(rows, now=NOW)
 
-    def update(self, creates: tuple[Claim, ...], destroys: tuple[Claim, ...]) -> None:
-        """Begin and commit."""
+    def begin(self, creates: tuple[Claim, ...], destroys: tuple[Claim, ...]) -> None:
+        """Begin an update."""
         try:
-            lease = self.service.begin(self.cell, creates, destroys)
+            self.lease = self.service.begin(self.cell, creates, destroys).uuid
         except LeaseholdError as error:
             self.session.refused(error)
-            return
-        self.service.commit(self.cell, lease.uuid)
-        self.session.applied()
+        else:
+            self.session.begun()
 
 
 def read_row(words: list[str]) -> verification.Row:

@@ -17,8 +17,7 @@ pub struct Ghost {
     pub purpose: Purpose,
     /// Whether a local transaction was committed under it; of a correction, that which writes the lease's row.
     pub is_committed: bool,
-    /// Whether rows of its cell have changed while it was outstanding by what heeds no lease: past the claims, or where a
-    /// lease that came first has found that a row's name was not claimed.
+    /// Whether rows of its cell have changed past the claims, which heeds no lease, while it was outstanding.
     pub is_overtaken: bool,
     /// How and when the service settled it.
     pub settled: Option<(Outcome, Timestamp)>,
@@ -68,7 +67,7 @@ impl Ghosts {
         self.leases.push(Ghost { cell, purpose, is_committed: false, is_overtaken: false, settled: None });
     }
 
-    /// Rows of a cell are changed by what heeds no lease.
+    /// Rows of a cell are changed past the claims.
     pub fn overtake(&mut self, cell: u8) {
         let open = self.leases.iter_mut().filter(|ghost| ghost.cell == cell && ghost.settled.is_none());
         open.for_each(|ghost| ghost.is_overtaken = true);

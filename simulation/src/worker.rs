@@ -7,6 +7,9 @@
 //! failing         ROLLBACK · roll the lease back
 //! ```
 //!
+//! A lease that was to come first, and finds that a name which it is to give up is not claimed, is begun before commit:
+//! only under the row's lock is it certain that nobody claims that name meanwhile.
+//!
 //! Of a call without an answer there is one more try, under the same idempotency key. A begin that nobody answered may
 //! have taken effect: after the local rollback it is asked for again under its key, and rolled back. What fails after
 //! the local COMMIT is left to reconciliation, and so is a COMMIT of unknown outcome (R02).
@@ -119,6 +122,8 @@ pub struct Save {
     tries: u8,
     /// Which destroys were found to be done already, as bits.
     gone: u8,
+    /// Whether its lease, which was to come first, comes before its commit.
+    begins_late: bool,
     /// Whether a begin went without an answer.
     is_unanswered: bool,
     /// What to tell the user after a rollback.
@@ -150,6 +155,7 @@ impl Worker {
             begun_at: Timestamp::MIN,
             tries: 0,
             gone: 0,
+            begins_late: false,
             is_unanswered: false,
             failure: Told::Invalid,
         });
@@ -313,10 +319,10 @@ impl Save {
             Written::Conflict => self.fail(Told::Conflict, Phase::Abort),
             Written::Done => {
                 self.writes = planned;
-                Next::Phase(match (mode, self.lease) {
-                    (Mode::BeforeCommit, _) => Phase::Begin,
-                    (Mode::LeaseFirst, Some(_)) => Phase::WriteLease,
-                    (Mode::LeaseFirst, None) => Phase::Commit,
+                Next::Phase(match (self.is_lease_first(mode), self.lease) {
+                    (false, _) => Phase::Begin,
+                    (true, Some(_)) => Phase::WriteLease,
+                    (true, None) => Phase::Commit,
                 })
             }
         }
@@ -369,11 +375,15 @@ impl Save {
         }
     }
 
+    fn is_lease_first(&self, mode: Mode) -> bool {
+        mode == Mode::LeaseFirst && !self.begins_late
+    }
+
     fn after_begin(&self, mode: Mode) -> Phase {
-        match (mode, self.lease) {
-            (Mode::LeaseFirst, _) => Phase::Open,
-            (Mode::BeforeCommit, Some(_)) => Phase::WriteLease,
-            (Mode::BeforeCommit, None) => Phase::Commit,
+        match self.lease {
+            _ if self.is_lease_first(mode) => Phase::Open,
+            Some(_) => Phase::WriteLease,
+            None => Phase::Commit,
         }
     }
 
@@ -386,14 +396,16 @@ impl Save {
         self.tries = 0;
         self.is_unanswered = false;
         if self.gone == 0 && claims.iter().all(is_gone) {
+            if self.is_lease_first(mode) {
+                // Nothing keeps others from claiming what is gone before its row is locked: it is asked for under the lock.
+                self.begins_late = true;
+                return Next::Phase(Phase::Open);
+            }
             self.gone = claims.iter().fold(0, |gone, (place, _)| gone | 1 << place.position.min(7));
             return Next::Phase(Phase::Begin);
         }
         let failure = Told::Refused(reason);
-        match mode {
-            Mode::BeforeCommit => self.fail(failure, Phase::Abort),
-            Mode::LeaseFirst => Next::End(failure),
-        }
+        if self.is_lease_first(mode) { Next::End(failure) } else { self.fail(failure, Phase::Abort) }
     }
 
     /// Nobody knows what came of the call: once more, then it is given up.

@@ -375,19 +375,7 @@ impl World {
         {
             ghost.is_committed = true;
         }
-        if result.is_ok() && self.has_let_go_unseen(cell, &tx) {
-            self.ghosts.overtake(cell);
-        }
         self.touch(&tx);
-    }
-
-    /// Whether a transaction whose lease came first has let go of a name that the lease does not hold: nothing had
-    /// claimed it when the lease was begun, so nothing keeps verification from claiming it before the row is locked.
-    fn has_let_go_unseen(&self, cell: u8, tx: &Transaction) -> bool {
-        let holder = |name| self.service.claim(self.names.key(name)?)?.hold().map(|hold| hold.lease);
-        let lease = tx.lease.map(|row| row.lease);
-        self.cell(cell).is_some_and(|cell| cell.mode == Mode::LeaseFirst)
-            && tx.writes.iter().filter_map(|write| write.before).any(|name| lease.is_none() || holder(name) != lease)
     }
 
     /// What a transaction that has ended may have changed.

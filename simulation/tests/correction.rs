@@ -8,7 +8,7 @@ use leasehold_core::verify::Report;
 use leasehold_simulation::calm;
 use leasehold_simulation::event::{Change, Drift, Event, Process};
 use leasehold_simulation::script::Script;
-use leasehold_simulation::settings::Settings;
+use leasehold_simulation::settings::{Mode, Settings};
 use leasehold_simulation::view::View;
 use leasehold_simulation::worker::Phase;
 use leasehold_simulation::world::World;
@@ -20,7 +20,11 @@ const OLD_SECONDS: u32 = 3700;
 
 /// A row that claims nothing, and is old; its verifier has come so far.
 fn before(step: &str) -> Script {
-    let mut script = Script::new(Settings { cells: 1, workers: 1, ..Settings::default() }).unwrap();
+    before_in(Mode::BeforeCommit, step)
+}
+
+fn before_in(mode: Mode, step: &str) -> Script {
+    let mut script = Script::new(Settings { cells: 1, workers: 1, modes: vec![mode], ..Settings::default() }).unwrap();
     script.event(Event::Drift { cell: 1, drift: Drift::Insert(0) }).wait(OLD_SECONDS).until_step(1, step);
     script
 }
@@ -118,4 +122,13 @@ fn a_row_that_is_being_written_is_left_to_the_next_run() {
     reconciled(&mut script);
     script.run(1, Process::Verifier);
     assert_eq!((last_report(script.world()).created, left(&script)), (1, (vec!["alice".to_owned()], 0, 0)));
+}
+
+#[test]
+fn a_name_that_was_not_claimed_when_a_lease_came_first_is_given_up_under_the_lock() {
+    let mut script = before_in(Mode::LeaseFirst, "begin");
+    script.ask(1, 0, Change::Delete(1)).until(1, 0, Phase::Open).run(1, Process::Verifier);
+    assert_eq!(left(&script), (vec!["alice".to_owned()], 0, 0));
+    script.run(1, Process::Worker(0));
+    assert_eq!(left(&script), (vec![], 0, 0));
 }

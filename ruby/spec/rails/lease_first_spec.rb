@@ -60,6 +60,30 @@ RSpec.describe "a lease that is begun before BEGIN", :rails do
     expect(seen).to be_empty
   end
 
+  it "begins under the row's lock where a claim to give up is not there, as verification may make it meanwhile" do
+    insert_users = "INSERT INTO users (id, username, created_at, updated_at) VALUES (1, 'alice', now(), now() - interval '1 day')"
+    ActiveRecord::Base.connection.execute(insert_users)
+    claimed_meanwhile = false
+    user = User.find(1)
+    user.username = "robert"
+    subscriber = lambda do |*, payload|
+      next if claimed_meanwhile || payload[:code] != "CLAIM_NOT_FOUND"
+
+      claimed_meanwhile = true
+      Leasehold::Verifier.new(User).run
+    end
+    Leasehold.configuration.recent_within_seconds = 0.001
+    ActiveSupport::Notifications.subscribed(subscriber, "begin_update.leasehold") do
+      expect(Leasehold.claiming { |claims| claims.save(user) }).to be(true)
+    end
+
+    expect(claimed_meanwhile).to be(true)
+    expect(claimed(User, :username)).to eq(["robert"])
+    expect(outstanding_leases + lease_rows).to be_empty
+  ensure
+    Leasehold.configuration.recent_within_seconds = 3600
+  end
+
   it "is rolled back where the transaction is" do
     failing = Class.new(User) { after_save { raise ActiveRecord::RecordNotSaved, "no" } }
     user = failing.new(username: "alice")

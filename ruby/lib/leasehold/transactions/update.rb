@@ -50,12 +50,28 @@ module Leasehold
 
       # Begins it within the transaction.
       def begin
-        begin_early
+        begin_effect
         join_lease
       end
 
-      # Begins it, unless there is nothing to do, and leaves it to {join} to tell a transaction.
+      # Begins it before there is a transaction, and leaves it to {join} to tell one. Where a row's claim to give up is not there,
+      # nothing is begun before the transaction has locked the row: verification could make that claim in between.
       def begin_early
+        @early = true
+        begin_effect
+      end
+
+      # Makes what was begun early part of the transaction that is open now.
+      def join
+        return if @put_off
+
+        @connection.add_transaction_record(Covered.new(@connection, @effect))
+        join_lease
+      end
+
+      private
+
+      def begin_effect
         @rest = @effect
         return if @rest.empty?
 
@@ -63,14 +79,6 @@ module Leasehold
         @begun_at, @session = LeaseTable.new(@connection).mark
         @lease = begin_lease
       end
-
-      # Makes what was begun early part of the transaction that is open now.
-      def join
-        @connection.add_transaction_record(Covered.new(@connection, @effect))
-        join_lease
-      end
-
-      private
 
       def join_lease
         return unless @lease
@@ -99,12 +107,20 @@ module Leasehold
       def begin_instead(first, error)
         raise ClaimsRejected.or_same(*(error.temporary? ? [error, @rest] : first)) if first
 
+        return put_off if @early && only_gone?(error)
+
         refused = [error, @rest]
         rest = only_gone?(error) ? @rest.without_destroys(error.destroy_positions) : @rest.retaken(error)
         raise ClaimsRejected.or_same(*refused) unless rest
 
         @rest = rest
         begin_lease(only_gone?(error) ? nil : refused) unless rest.empty?
+      end
+
+      # Leaves it all to what begins right before COMMIT.
+      def put_off
+        @put_off = true
+        nil
       end
 
       # Out of the transaction, which is to be rolled back now.

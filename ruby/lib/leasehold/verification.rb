@@ -21,6 +21,13 @@ module Leasehold
     # Begin an update; feed {#updated}. `encoded` is what {Client#begin_encoded} sends; objects are made of the
     # claims for those who look at them.
     Begin = Struct.new(:encoded, :create_count, :destroy_count) do
+      include Discreet
+
+      # How much it claims and gives up, not what.
+      def inspect
+        "#<struct #{self.class} create_count=#{create_count}, destroy_count=#{destroy_count}>"
+      end
+
       # @return [Array<Claim>]
       def creates
         Client::Messages.claims(encoded).first

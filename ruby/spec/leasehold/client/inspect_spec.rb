@@ -39,6 +39,13 @@ RSpec.describe "what the client's objects show of themselves" do
     expect(page.inspect).to eq("#<Leasehold::RecordPage of 2 records, truncated=true, server_time=nil>")
   end
 
+  it "counts the claims of an update of verification" do
+    run = run([]) { |session| session.rows([row(7, "alice")], now: now) }
+
+    expect(shown(next_update(run))).not_to include("alice")
+    expect(next_update(run).inspect).to eq("#<struct Leasehold::Verification::Begin create_count=1, destroy_count=0>")
+  end
+
   it "has no private key" do
     Support::Certificates.run do |certificates|
       tls = certificates.cell(1)

@@ -15,7 +15,8 @@ module Leasehold
       model = record.class
       columns = model.cells_claims_columns | ([model.inheritance_column] & model.column_names)
       # Of whichever class (STI) it is, which may be about to change.
-      row = model.base_class.unscoped.where(model.primary_key => record.id_in_database).lock(lock).pluck(*columns).first
+      rows = model.base_class.unscoped.where(model.primary_key => record.id_in_database).lock(lock)
+      row = model.uncached { rows.pluck(*columns).first }
       row && new(record, columns.zip(Array.wrap(row)).to_h)
     end
 

@@ -43,11 +43,19 @@ module Leasehold
 
     # Goes to the end, or as far as the budget goes. Two at once for one model are not allowed (V10): the second does nothing.
     #
-    # @raise [Error::Misconfigured] the table has no rows, but claims. Nothing was corrected
+    # @raise [Error::Misconfigured] the model can't be verified as it is, or its table has no rows, but claims. Nothing was
+    #   corrected
+    # @raise [ActiveRecord::TransactionIsolationError] a transaction is open
     # @return [Hash{Symbol => Object}, nil] the report, with `finished`; nil where another run is under way
     def run
-      Models.check_apart(@model)
-      check_emptied unless @dry_run || @allow_empty
+      # What is read again is not to be what was read before, as jobs and requests would have it.
+      @model.uncached { run_uncached }
+    end
+
+    private
+
+    def run_uncached
+      check
       kept = Progress.new(@model, dry_run: @dry_run)
       kept.exclusively do
         Events.measure(:verify, model: @model.name, dry_run: @dry_run) do |event|
@@ -60,7 +68,15 @@ module Leasehold
       end
     end
 
-    private
+    def check
+      Models.check_apart(@model)
+      @rows.check
+      return if @dry_run
+
+      @rows.check_lockable
+      @updates.check
+      check_emptied unless @allow_empty
+    end
 
     # A table that was truncated, or is another than is meant, would give up all claims at once.
     def check_emptied

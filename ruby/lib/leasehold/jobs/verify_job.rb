@@ -23,7 +23,11 @@ module Leasehold
 
       budget = Leasehold.configuration.verification_time_budget_seconds
       report = Verifier.new(model, time_budget_seconds: budget, allow_empty: allow_empty).run
-      self.class.perform_later(model_name, **{ allow_empty: true }.keep_if { allow_empty }) if report && !report[:finished]
+      return unless report
+      return self.class.perform_later(model_name, **{ allow_empty: true }.keep_if { allow_empty }) unless report[:finished]
+
+      # The rest is done; what is left is tried again, as where the server can't be reached at all.
+      raise Error::Unavailable, "calls failed for #{report[:failed]} corrections of `#{model_name}`" if report[:failed].positive?
     end
   end
 end

@@ -21,7 +21,7 @@ module Leasehold
         begin
           yield
         ensure
-          value("SELECT pg_advisory_unlock(#{lock})")
+          unlock
         end
       end
 
@@ -42,6 +42,13 @@ module Leasehold
       end
 
       private
+
+      def unlock
+        value("SELECT pg_advisory_unlock(#{lock})")
+      rescue ActiveRecord::ActiveRecordError, PG::Error
+        # The lock has gone with the connection; why that has gone is told already.
+        nil
+      end
 
       def lock
         "hashtextextended(#{quote("leasehold verification of #{@model}")}, 0)"

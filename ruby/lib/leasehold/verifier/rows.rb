@@ -20,8 +20,27 @@ module Leasehold
         @attributes = Models.of_table(model).flat_map(&:cells_claims_enabled).uniq
         @key = SourceKey.new(model)
         @updated_at = "updated_at" if model.column_names.include?("updated_at")
-        # Whether a transaction, at its end or not, has locked the row as it stands, or written over it.
-        @touched = Arel.sql("(#{model.quoted_table_name}.xmax::text <> '0')")
+      end
+
+      # That the scope can be read page by page.
+      #
+      # @raise [Error::Misconfigured]
+      def check
+        scope = @model.cells_claims_scope
+        return unless scope.limit_value || scope.offset_value
+
+        refuse("`cells_claims_scope` of `#{@model.name}` has a limit or an offset, which would hold for each page: leave it out")
+      end
+
+      # That rows can be locked.
+      #
+      # @raise [Error::Misconfigured]
+      def check_lockable
+        return if !stored? || value("SELECT has_any_column_privilege(#{table}, 'UPDATE')")
+
+        name = @model.quoted_table_name
+        refuse("the database's role may not lock rows of #{name}, which tells those that are being written: " \
+               "`GRANT UPDATE ON #{name}` to it")
       end
 
       # What the rows claim, by type; what is switched off is left alone.
@@ -47,10 +66,16 @@ module Leasehold
       end
 
       # Hands rows that were read to the session.
+      #
+      # @raise [Error::Misconfigured] a row comes twice
       def feed(session, read)
         return session.rows(read.rows, now: read.now) unless read.layout
 
         session.attributes(read.rows, key: 0, updated_at: names.index(@updated_at), claims: read.layout, now: read.now)
+      rescue Error::Internal => error
+        raise unless error.code == "INVALID_ROWS" && twice?(read.rows)
+
+        refuse("`cells_claims_scope` of `#{@model.name}` gives a row more than once: add `distinct`")
       end
 
       # Hands single rows to the session, those outside of the model's scope without claims, and those that an open transaction
@@ -63,23 +88,51 @@ module Leasehold
 
       private
 
+      def twice?(rows)
+        rows.map(&:first).uniq.size < rows.size
+      end
+
+      # Whether the rows are in a table of this database, and not behind a view.
+      def stored?
+        return @stored unless @stored.nil?
+
+        @stored = %w[r p].include?(value("SELECT relkind FROM pg_class WHERE oid = to_regclass(#{table})"))
+      end
+
+      # Whether a transaction, at its end or not, has locked the row as it stands, or written over it. Views can't tell.
+      def touched
+        Arel.sql(stored? ? "(#{@model.quoted_table_name}.xmax::text <> '0')" : "false")
+      end
+
+      def table
+        @model.connection.quote(@model.quoted_table_name)
+      end
+
+      def value(sql)
+        @model.connection.uncached { @model.connection.select_value(sql, "Leasehold") }
+      end
+
+      def refuse(message)
+        raise Error::Misconfigured, message
+      end
+
       # The rows from the first of the keys to the last off their columns: as quickly as rows can be read, and most rows were
       # read so before. Nil where there are many more, where some are not in the scope, and where one is being written.
       def columns_again(keys, now)
         many = 2 * keys.size
         span = between(keys, @model.cells_claims_scope).limit(many)
-        rows = columns(span, @touched)
+        rows = columns(span, touched)
         return if rows.size == many || (keys - rows.map(&:first)).any?
 
-        touched = rows.select { |row| row.last == true }.map(&:first) & keys
-        return Read.new(rows, now, layout) if touched.empty?
+        suspects = rows.select { |row| row.last == true }.map(&:first) & keys
+        return Read.new(rows, now, layout) if suspects.empty?
 
-        Read.new(columns(span), now, layout) if being_written(touched, between(touched, unscoped).limit(many)).empty?
+        Read.new(columns(span), now, layout) if being_written(suspects, between(suspects, unscoped).limit(many)).empty?
       end
 
       def records_again(keys, now)
-        touched = among(keys).where(@touched).ids
-        written = being_written(touched, among(touched))
+        suspects = among(keys).where(touched).ids
+        written = being_written(suspects, among(suspects))
         scoped = between(keys, @model.cells_claims_scope.where(@model.primary_key => keys)).ids.to_set
         among(keys).map do |record|
           source_id, updated_at, claims = row(record, claims: claims?(record, scoped))
@@ -91,8 +144,8 @@ module Leasehold
       # never been touched since they were written, and no lock is needed to tell.
       #
       # @param relation [ActiveRecord::Relation] in which the rows are
-      def being_written(touched, relation)
-        touched.empty? ? Set.new : touched.to_set - relation.where(@touched).lock("FOR SHARE SKIP LOCKED").ids
+      def being_written(suspects, relation)
+        suspects.empty? ? Set.new : suspects.to_set - relation.where(touched).lock("FOR SHARE SKIP LOCKED").ids
       end
 
       def among(keys)
@@ -128,7 +181,7 @@ module Leasehold
       end
 
       def columns(relation, *more)
-        sql = relation.select(*names, *more).to_sql
+        sql = relation.reselect(*names, *more).to_sql
         rows = @model.connection.uncached { @model.connection.select_rows(sql, "Leasehold") }
         rows.each { |row| row[0] = @key.encode(row[0]) } if @key.text?
         rows

@@ -12,9 +12,18 @@ module Leasehold
       GRACE_SECONDS = 1
 
       def initialize(model, client)
-        @table = LeaseTable.new(model.connection)
+        @connection = model.connection
+        @table = LeaseTable.new(@connection)
         @client = client
         @within = { deadline_seconds: Leasehold.configuration.verification_deadline_seconds }
+      end
+
+      # That updates can be committed as a cell commits its own.
+      def check
+        raise ActiveRecord::TransactionIsolationError, "a transaction is open: verify outside of it" unless outside?
+        return if @connection.data_source_exists?(LeaseTable::NAME)
+
+        raise Error::Misconfigured, "the database has no table `#{LeaseTable::NAME}`: run the migrations of `leasehold:install` there"
       end
 
       # Whether one is begun, and neither written nor rolled back.
@@ -86,6 +95,10 @@ module Leasehold
       end
 
       private
+
+      def outside?
+        Transactions::Record.outside?(@connection)
+      end
 
       # What fails from here on is left to reconciliation.
       def take_lease

@@ -1,0 +1,134 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+
+# How verification reads rows that scopes, views, roles, caches and transactions make special.
+RSpec.describe "what verification reads", :rails do
+  let(:connection) { ActiveRecord::Base.connection }
+
+  before do
+    Leasehold.configuration.recent_within_seconds = 0.001
+    connection.execute(<<~SQL)
+      CREATE TABLE snippets (id bigint PRIMARY KEY, description text, name text, owner_id bigint DEFAULT 7, updated_at timestamp);
+      INSERT INTO snippets (id, description, name) SELECT id, 'first-' || id, 'name-' || id FROM generate_series(1, 20) AS id
+    SQL
+  end
+
+  after do
+    Leasehold.configuration.recent_within_seconds = 3600
+    connection.execute("DROP TABLE snippets CASCADE")
+  end
+
+  def things(table = "snippets", **options, &scope)
+    stub_const("Thing", Class.new(ApplicationRecord) do
+      self.table_name = table
+      self.primary_key = "id"
+      include Cells::Claimable
+      cells_claims_attribute :name, type: self::CLAIMS_BUCKET_TYPE::PAGES_UNIQUE_DOMAINS, feature_flag: :cells_claims_things, **options
+      cells_claims_metadata subject_type: self::CLAIMS_SUBJECT_TYPE::PROJECT, subject_key: :owner_id,
+                            source_type: self::CLAIMS_SOURCE_TYPE::RAILS_TABLE_SNIPPETS
+      cells_claims_scope(&scope) if scope
+    end)
+  end
+
+  def verify(model)
+    changed = Leasehold.client.list_leases.server_time
+    Support::Waiting.wait_for("the server's clock") { Leasehold.client.list_leases.server_time > changed + 0.01 }
+    Leasehold::Verifier.new(model).run
+  end
+
+  def names(numbers)
+    numbers.map { |number| "name-#{number}" }.sort
+  end
+
+  {
+    "all columns" => ->(*) { select("snippets.*") },
+    "one of them" => ->(*) { select(:id) },
+    "distinct ones of a join" => ->(*) { joins("JOIN snippets others ON true").select("snippets.*").distinct }
+  }.each do |what, scope|
+    it "are the columns that are claimed where the scope selects #{what}" do
+      model = things { instance_exec(&scope) }
+      verify(model)
+      verify(model)
+
+      expect(claimed(model, :name)).to eq(names(1..20))
+    end
+  end
+
+  it "is a view, too" do
+    connection.execute("CREATE VIEW looks AS SELECT * FROM snippets")
+    model = things("looks")
+    verify(model)
+    connection.execute("UPDATE snippets SET name = 'other' WHERE id = 1")
+
+    expect(verify(model)).to include(missing: 1, extra: 1)
+    expect(claimed(model, :name)).to eq(names(2..20) + ["other"])
+  end
+
+  {
+    "has a limit" => [->(*) { limit(10) }, /has a limit/],
+    "gives a row twice" => [->(*) { joins("JOIN snippets others ON others.id < 3") }, /more than once: add `distinct`/]
+  }.each do |what, (scope, message)|
+    it "is nothing where the scope #{what}" do
+      model = things { instance_exec(&scope) }
+
+      expect { verify(model) }.to raise_error(Leasehold::Error::Misconfigured, message)
+      expect(claimed(model, :name)).to be_empty
+    end
+  end
+
+  it "is nothing where the role may not lock rows" do
+    connection.execute("CREATE ROLE onlooker; GRANT SELECT ON snippets TO onlooker; SET ROLE onlooker")
+    expect { Leasehold::Verifier.new(things).run }.to raise_error(Leasehold::Error::Misconfigured, /GRANT UPDATE ON "snippets"/)
+  ensure
+    connection.execute("RESET ROLE; DROP OWNED BY onlooker; DROP ROLE onlooker")
+  end
+
+  it "is nothing in a transaction, whose end nobody knows" do
+    model = things
+    expect { model.transaction { Leasehold::Verifier.new(model).run } }.to raise_error(ActiveRecord::TransactionIsolationError)
+    expect(claimed(model, :name)).to be_empty
+  end
+
+  it "is nothing where leases have no table" do
+    model = things
+    connection.execute("ALTER TABLE cells_outstanding_leases RENAME TO elsewhere")
+    expect { Leasehold::Verifier.new(model).run }.to raise_error(Leasehold::Error::Misconfigured, /`leasehold:install`/)
+    expect(outstanding_leases).to be_empty
+  ensure
+    connection.execute("ALTER TABLE elsewhere RENAME TO cells_outstanding_leases")
+  end
+
+  # Past the cache of queries, which jobs and requests have.
+  it "is read once more right before it is committed (V03)" do
+    model = things(if: ->(*) { true })
+    verify(model)
+    model.where(id: 3).update_all(name: "renamed")
+    changed_back = false
+    back = lambda do |*|
+      next if changed_back
+
+      changed_back = true
+      Thread.new { model.find(3).update!(name: "name-3") }.join
+    end
+    Leasehold.client.singleton_class.prepend(Module.new do
+      define_method(:begin_encoded) do |step, **options|
+        back.call if step.destroy_count.positive?
+        super(step, **options)
+      end
+    end)
+    model.cache { verify(model) }
+
+    expect(changed_back).to be(true)
+    expect(model.find(3).name).to eq("name-3")
+    expect(claimed(model, :name)).to eq(names(1..20))
+  end
+
+  it "is run again as a job where calls failed" do
+    allow(Leasehold.client).to receive(:begin_encoded).and_raise(Leasehold::Error::DeadlineExceeded, "no answer")
+    model = things
+    allow(Leasehold::Models).to receive(:fetch).and_return(model)
+
+    expect { Leasehold::VerifyJob.new("Thing").perform("Thing") }.to raise_error(Leasehold::Error::Unavailable, /20 corrections/)
+  end
+end

@@ -23,7 +23,8 @@ module Leasehold
         raise ActiveRecord::TransactionIsolationError, "a transaction is open: verify outside of it" unless outside?
         return if @connection.data_source_exists?(LeaseTable::NAME)
 
-        raise Error::Misconfigured, "the database has no table `#{LeaseTable::NAME}`: run the migrations of `leasehold:install` there"
+        raise Error::Misconfigured,
+              "the database has no table `#{LeaseTable::NAME}`: run the migrations of `leasehold:install` there"
       end
 
       # Whether one is begun, and neither written nor rolled back.

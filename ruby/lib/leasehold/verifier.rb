@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "leasehold/rails"
+require_relative "uncached"
 require_relative "verification"
 require_relative "verifier/rows"
 require_relative "verifier/pages"
@@ -48,8 +49,7 @@ module Leasehold
     # @raise [ActiveRecord::TransactionIsolationError] a transaction is open
     # @return [Hash{Symbol => Object}, nil] the report, with `finished`; nil where another run is under way
     def run
-      # What is read again is not to be what was read before, as jobs and requests would have it.
-      @model.uncached { run_uncached }
+      Uncached.run { run_uncached }
     end
 
     private

@@ -28,6 +28,17 @@ RSpec.describe "claims for what bypasses callbacks", :rails do
     expect(outstanding_leases + lease_rows).to be_empty
   end
 
+  it "claims what rows say now, whatever a request has cached" do
+    ids = insert("alice")
+    User.cache do
+      User.unscoped.where(id: ids).to_a
+      ActiveRecord::Base.connection.execute("UPDATE users SET username = 'bob'")
+      Leasehold::BulkClaimsJob.perform_now("User", "username", "create_record_ids" => ids)
+    end
+
+    expect(claimed(User, :username)).to eq(["bob"])
+  end
+
   it "gives up what was deleted" do
     users = %w[alice bob].map { |name| User.create!(username: name) }
     metadata = users.filter_map { |user| user.build_destroy_metadata_for_worker(:username) }

@@ -44,15 +44,32 @@ RSpec.describe "what verification reads", :rails do
   {
     "all columns" => ->(*) { select("snippets.*") },
     "one of them" => ->(*) { select(:id) },
-    "distinct ones of a join" => ->(*) { joins("JOIN snippets others ON true").select("snippets.*").distinct }
+    "distinct ones of a join" => ->(*) { joins("JOIN snippets others ON true").select("snippets.*").distinct },
+    "another name for one" => ->(*) { joins("JOIN snippets others ON others.id = snippets.id").select("snippets.*, others.description AS name") },
+    "from a query" => ->(*) { from("(SELECT * FROM snippets) snippets") }
   }.each do |what, scope|
-    it "are the columns that are claimed where the scope selects #{what}" do
-      model = things { instance_exec(&scope) }
-      verify(model)
-      verify(model)
+    [{}, { if: ->(*) { true } }].each do |options|
+      it "are the columns that are claimed where the scope selects #{what}#{' and `if:` asks records' if options.any?}" do
+        model = things(**options) { instance_exec(&scope) }
+        verify(model)
+        connection.execute("UPDATE snippets SET name = 'name-' || id + 1 WHERE id = 20")
+        verify(model)
 
-      expect(claimed(model, :name)).to eq(names(1..20))
+        expect(claimed(model, :name)).to eq(names([*1..19, 21]))
+      end
     end
+  end
+
+  it "says of rows that are being written what it is, whatever the scope loads beside" do
+    stub_const("Owner", Class.new(ApplicationRecord) { self.table_name = "users" })
+    model = things { eager_load(:owner) }
+    model.belongs_to(:owner, class_name: "Owner")
+    other = PG.connect(Support::PostgresCluster.instance.url(Support::Cell[1].database))
+    other.exec("BEGIN; UPDATE snippets SET name = 'other' WHERE id = 7")
+
+    expect(verify(model)).to include(recent: 1, created: 19)
+  ensure
+    other&.close
   end
 
   it "is a view, too" do
@@ -67,6 +84,7 @@ RSpec.describe "what verification reads", :rails do
 
   {
     "has a limit" => [->(*) { limit(10) }, /has a limit/],
+    "has a lock" => [->(*) { lock }, /has a lock/],
     "gives a row twice" => [->(*) { joins("JOIN snippets others ON others.id < 3") }, /more than once: add `distinct`/]
   }.each do |what, (scope, message)|
     it "is nothing where the scope #{what}" do
@@ -99,6 +117,21 @@ RSpec.describe "what verification reads", :rails do
     connection.execute("ALTER TABLE elsewhere RENAME TO cells_outstanding_leases")
   end
 
+  it "is past the caches of all databases" do
+    cached = []
+    subscriber = ->(*, payload) { cached << payload[:cached] if payload[:sql].start_with?("SELECT COUNT") }
+    User.cache do
+      Key.cache do
+        ActiveSupport::Notifications.subscribed(subscriber, "sql.active_record") do
+          Leasehold::Uncached.run { 2.times { [User, Key].each(&:count) } }
+        end
+      end
+    end
+
+    expect(User.connection).not_to be(Key.connection)
+    expect(cached).to eq([nil] * 4)
+  end
+
   # Past the cache of queries, which jobs and requests have.
   it "is read once more right before it is committed (V03)" do
     model = things(if: ->(*) { true })
@@ -117,18 +150,39 @@ RSpec.describe "what verification reads", :rails do
         super(step, **options)
       end
     end)
-    model.cache { verify(model) }
+    ActiveRecord::Base.cache { verify(model) }
 
     expect(changed_back).to be(true)
     expect(model.find(3).name).to eq("name-3")
     expect(claimed(model, :name)).to eq(names(1..20))
   end
 
-  it "is run again as a job where calls failed" do
-    allow(Leasehold.client).to receive(:begin_encoded).and_raise(Leasehold::Error::DeadlineExceeded, "no answer")
-    model = things
-    allow(Leasehold::Models).to receive(:fetch).and_return(model)
+  describe "as a job" do
+    include ActiveJob::TestHelper
 
-    expect { Leasehold::VerifyJob.new("Thing").perform("Thing") }.to raise_error(Leasehold::Error::Unavailable, /20 corrections/)
+    before { ActiveJob::Base.queue_adapter = :test }
+
+    after do
+      Leasehold.configuration.verification_time_budget_seconds = 270
+      Leasehold.configuration.verification_page_rows = 1000
+    end
+
+    it "is read anew where calls failed, in whichever part" do
+      Leasehold.configuration.verification_time_budget_seconds = 1e-9
+      Leasehold.configuration.verification_page_rows = 5
+      model = things
+      allow(Leasehold::Models).to receive(:fetch).and_return(model)
+      failures = 1
+      allow(Leasehold.client).to receive(:begin_encoded).and_wrap_original do |begun, *arguments, **options|
+        raise Leasehold::Error::DeadlineExceeded, "no answer" if (failures -= 1) >= 0
+
+        begun.call(*arguments, **options)
+      end
+      Leasehold::VerifyJob.perform_later("Thing")
+      20.times { perform_enqueued_jobs }
+
+      expect(enqueued_jobs).to be_empty
+      expect(claimed(model, :name)).to eq(names(1..20))
+    end
   end
 end

@@ -2,6 +2,7 @@
 
 require "active_job"
 require "leasehold/rails"
+require "leasehold/uncached"
 require_relative "retry_wait"
 
 module Leasehold
@@ -20,15 +21,18 @@ module Leasehold
       name = Models.attribute(model, attribute_name)
       return if Models.of_table(model).none? { |one| one.cells_claims_enabled_for_attribute?(name) }
 
-      payload = payload.stringify_keys
+      Uncached.run { claim(model, name, payload.stringify_keys) }
+    end
+
+    private
+
+    def claim(model, name, payload)
       creates = creates(model, name, payload.fetch("create_record_ids", []))
       destroys = payload.fetch("destroy_metadata", []).map { |claim| destroy(claim) }
       BulkUpdate.new(
         connection: model.connection, key: job_id, creates: creates, destroys: due(model, destroys, creates)
       ).run
     end
-
-    private
 
     # Each row claims what its own class says (STI).
     def creates(model, name, ids)

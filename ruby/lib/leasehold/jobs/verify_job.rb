@@ -17,17 +17,32 @@ module Leasehold
 
     # @param model_name [String]
     # @param allow_empty [Boolean] see {Verifier}
-    def perform(model_name, allow_empty: false)
+    # @param failed [Integer] corrections of the parts before for which calls failed
+    def perform(model_name, allow_empty: false, failed: 0)
       model = Models.fetch(model_name)
       return unless Leasehold.configuration.feature_enabled?(self.class.flag(model))
 
       budget = Leasehold.configuration.verification_time_budget_seconds
       report = Verifier.new(model, time_budget_seconds: budget, allow_empty: allow_empty).run
-      return unless report
-      return self.class.perform_later(model_name, **{ allow_empty: true }.keep_if { allow_empty }) unless report[:finished]
+      go_on(model_name, allow_empty, failed, report) if report
+    end
 
-      # The rest is done; what is left is tried again, as where the server can't be reached at all.
-      raise Error::Unavailable, "calls failed for #{report[:failed]} corrections of `#{model_name}`" if report[:failed].positive?
+    private
+
+    def go_on(model_name, allow_empty, failed, report)
+      failed += report[:failed]
+      unless report[:finished]
+        options = { allow_empty: allow_empty, failed: failed }.select { |_, value| value && value != 0 }
+        return self.class.perform_later(model_name, **options)
+      end
+      try_again(model_name, failed) if failed.positive?
+    end
+
+    # What calls failed for is left behind, whichever part it was in: another try begins at the beginning, as where the server
+    # can't be reached at all.
+    def try_again(model_name, failed)
+      arguments.grep(Hash).each { |options| options.delete(:failed) }
+      raise Error::Unavailable, "calls failed for #{failed} corrections of `#{model_name}`"
     end
   end
 end

@@ -27,9 +27,9 @@ module Leasehold
       # @raise [Error::Misconfigured]
       def check
         scope = @model.cells_claims_scope
-        return unless scope.limit_value || scope.offset_value
-
-        refuse("`cells_claims_scope` of `#{@model.name}` has a limit or an offset, which would hold for each page: leave it out")
+        what = "a limit or an offset, which would hold for each page" if scope.limit_value || scope.offset_value
+        what ||= "a lock, which whoever writes a row would have to wait for" if scope.lock_value
+        refuse("`cells_claims_scope` of `#{@model.name}` has #{what}: leave it out") if what
       end
 
       # That rows can be locked.
@@ -62,7 +62,10 @@ module Leasehold
       def read(after, upto)
         relation = @key.range(@model.cells_claims_scope, after, upto)
         now = clock
-        plain? ? Read.new(columns(relation), now, layout) : Read.new(relation.map { |record| row(record) }, now)
+        return Read.new(columns(relation), now, layout) if plain?
+
+        # Whatever the scope selects, a row has all of its own columns.
+        Read.new(relation.reselect(@model.arel_table[Arel.star]).map { |record| row(record) }, now)
       end
 
       # Hands rows that were read to the session.
@@ -119,12 +122,16 @@ module Leasehold
       # The rows from the first of the keys to the last off their columns: as quickly as rows can be read, and most rows were
       # read so before. Nil where there are many more, where some are not in the scope, and where one is being written.
       def columns_again(keys, now)
+        # What is read from something else can't be told to be touched.
+        return unless @model.cells_claims_scope.from_clause.empty?
+
         many = 2 * keys.size
         span = between(keys, @model.cells_claims_scope).limit(many)
         rows = columns(span, touched)
         return if rows.size == many || (keys - rows.map(&:first)).any?
 
-        suspects = rows.select { |row| row.last == true }.map(&:first) & keys
+        # Behind it may be columns of what the scope loads beside.
+        suspects = rows.select { |row| row[names.size] == true }.map(&:first) & keys
         return Read.new(rows, now, layout) if suspects.empty?
 
         Read.new(columns(span), now, layout) if being_written(suspects, between(suspects, unscoped).limit(many)).empty?

@@ -40,11 +40,12 @@ module Leasehold
       @connection = connection
     end
 
-    # The database's clock, in its own spelling, which keeps its microseconds; and which session of the database says so.
+    # The database's clock, in its own spelling, which keeps its microseconds; and which session of the database says so. One
+    # without the table refuses, so that no lease is begun that could not be written there.
     #
     # @return [Array(String, Integer)]
     def mark
-      run("SELECT clock_timestamp()::text, pg_backend_pid()") { |result| result.values.first }
+      run("SELECT clock_timestamp()::text, pg_backend_pid(), '#{NAME}'::regclass") { |result| result.values.first.take(2) }
     end
 
     # Adds a lease to the present transaction.

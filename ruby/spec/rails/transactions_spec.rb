@@ -274,6 +274,20 @@ RSpec.describe "claims of a transaction", :rails do
       expect(seen).to be_empty
     end
 
+    it "of a database that has no table of leases call nobody" do
+      connection.execute("ALTER TABLE cells_outstanding_leases RENAME TO elsewhere")
+      seen = calls do
+        [
+          -> { User.create!(username: "alice") },
+          -> { Leasehold.claiming! { |claims| claims.save(User.new(username: "bob")) } }
+        ].each { |save| expect(&save).to raise_error(ActiveRecord::StatementInvalid, /"cells_outstanding_leases" does not exist/) }
+      end
+
+      expect(seen).to be_empty
+    ensure
+      connection.execute("ALTER TABLE elsewhere RENAME TO cells_outstanding_leases")
+    end
+
     it "of an after_commit callback do not keep the lease from being committed" do
       failing = Class.new(User) { after_commit { raise "too late" } }
       expect { failing.create!(username: "alice") }.to raise_error("too late")

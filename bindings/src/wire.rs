@@ -2,6 +2,7 @@
 //! language's objects for either cost many times what the engine's work does, so none is made.
 
 use leasehold_core::batch::{ClaimRequest, UpdateRequest};
+use leasehold_core::rejection::List;
 use leasehold_core::time::Timestamp;
 use leasehold_core::verify::{RecordRef, Records};
 use prost::encoding::{DecodeContext, WireType, decode_varint, encode_key, encode_varint, skip_field};
@@ -13,10 +14,19 @@ const ACTIVE: u64 = 1;
 
 /// An update as a BeginUpdateRequest, but for its cell: messages that are written side by side are one.
 pub fn update(update: &UpdateRequest) -> Vec<u8> {
+    let mut request = list(List::Creates, &update.creates);
+    request.extend(list(List::Destroys, &update.destroys));
+    request
+}
+
+/// One list of an update, likewise.
+pub fn list(list: List, claims: &[ClaimRequest]) -> Vec<u8> {
+    let field = match list {
+        List::Creates => 1,
+        List::Destroys => 2,
+    };
     let mut request = Vec::new();
-    for (number, claims) in [(1, &update.creates), (2, &update.destroys)] {
-        claims.iter().for_each(|claim| message(&mut request, number, |to| claim_request(to, claim)));
-    }
+    claims.iter().for_each(|claim| message(&mut request, field, |to| claim_request(to, claim)));
     request
 }
 

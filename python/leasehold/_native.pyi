@@ -1,13 +1,14 @@
 """The extension, as the rest of the package calls it. It is no part of the public face."""
 
-from typing import Any, final
+from typing import Any, Literal, final
 
-from leasehold._members import RecordMembers
+from leasehold._members import ClaimMembers, RecordMembers
 from leasehold.claims import Claim, Record
 from leasehold.verification import ArrowStream, Row, TableColumns
 
 __all__ = [
     "ArrowRows",
+    "Claims",
     "ClaimsService",
     "Explorer",
     "Reconciliation",
@@ -59,6 +60,12 @@ class ClaimsService:
         self, cell: int, source_type: int, bucket_types: list[int], after: bytes, upto: bytes
     ) -> tuple[list[RecordMembers], bool]: ...
     def settle(self, cell: int, lease: str, commit: bool, now: int) -> bool: ...
+
+@final
+class Claims:
+    def __len__(self) -> int: ...
+    def encoded(self, name: Literal["creates", "destroys"]) -> bytes: ...
+    def members(self) -> list[ClaimMembers]: ...
 
 @final
 class Explorer:

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from leasehold import _native, times
-from leasehold._members import ClaimMembers
-from leasehold.claims import Claim, RecordPage, Source, Subject
+from leasehold._engine_claims import EngineClaims
+from leasehold.claims import Claim, RecordPage
 from leasehold.errors import LeaseholdError
 
 
@@ -130,8 +130,8 @@ class ReadAgain:
 class Begin:
     """Begin an update; answer `begun`, `refused` or `failed`."""
 
-    creates: tuple[Claim, ...]
-    destroys: tuple[Claim, ...]
+    creates: Sequence[Claim]
+    destroys: Sequence[Claim]
 
 
 @dataclass(frozen=True)
@@ -532,20 +532,12 @@ class Verification:
         return [Finding(**members) for members in findings]
 
 
-def _claims(claims: Iterable[ClaimMembers]) -> tuple[Claim, ...]:
-    """Make claims of their members."""
-    return tuple(
-        Claim(bucket_type, value, subject and Subject(*subject), source and Source(*source))
-        for bucket_type, value, subject, source in claims
-    )
-
-
 _STEPS: dict[str, Any] = {
     "find_bound": FindBound,
     "list_records": ListRecords,
     "read_rows": ReadRows,
     "read_again": lambda ids: ReadAgain(tuple(ids)),
-    "begin": lambda creates, destroys: Begin(_claims(creates), _claims(destroys)),
+    "begin": lambda creates, destroys: Begin(EngineClaims(creates), EngineClaims(destroys)),
     "commit": Commit,
     "roll_back": RollBack,
     "page_done": PageDone,

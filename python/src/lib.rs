@@ -27,5 +27,5 @@ mod native {
     #[pymodule_export]
     use crate::simulation::{Explorer, Simulation, rule_world, rules, scenarios, transition_tables};
     #[pymodule_export]
-    use crate::verification::Verification;
+    use crate::verification::{Claims, Verification};
 }

@@ -15,6 +15,25 @@ use crate::session::{Session, read, write};
 #[pyclass(frozen, module = "leasehold._native")]
 pub(crate) struct Verification(Session<leasehold_bindings::Verification>);
 
+/// The claims of one list of an update: as they go over the wire, or by their members.
+#[pyclass(frozen, module = "leasehold._native")]
+pub(crate) struct Claims(Vec<ClaimRequest>);
+
+#[pymethods]
+impl Claims {
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    fn members<'py>(&self, py: Python<'py>) -> Vec<Members<'py>> {
+        self.0.iter().map(|claim| members(py, claim)).collect()
+    }
+
+    fn encoded<'py>(&self, py: Python<'py>, name: &str) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &wire::list(named(name), &self.0))
+    }
+}
+
 /// `leasehold.Record`, as far as it is compared; times are microseconds since 1970.
 #[derive(FromPyObject)]
 struct RecordArgument {
@@ -100,10 +119,7 @@ impl Verification {
     }
 
     fn refused(&self, py: Python<'_>, claims: Vec<(String, u32, String)>) -> PyResult<()> {
-        let refused = |(list, position, code): (String, u32, String)| {
-            let list = if list == "creates" { List::Creates } else { List::Destroys };
-            Refused { list, position, code }
-        };
+        let refused = |(list, position, code): (String, u32, String)| Refused { list: named(&list), position, code };
         let claims = claims.into_iter().map(refused).collect();
         self.0.work(py, |run| run.updated(Updated::Refused(claims)))
     }
@@ -127,6 +143,10 @@ impl Verification {
     fn take_findings(&self, py: Python<'_>) -> PyResult<String> {
         self.0.with(py, |run| write(py, &run.take_findings()))
     }
+}
+
+fn named(list: &str) -> List {
+    if list == "creates" { List::Creates } else { List::Destroys }
 }
 
 fn add_record(record: &RecordArgument, records: &mut Records) {
@@ -166,8 +186,7 @@ fn step<'py>(py: Python<'py>, step: &Step) -> PyResult<Bound<'py, PyAny>> {
             ("read_again", ids.iter().map(bytes).collect::<Vec<_>>()).into_pyobject(py)?.into_any()
         }
         Step::Begin(update) => {
-            let claims = |claims: &[ClaimRequest]| claims.iter().map(|one| members(py, one)).collect::<Vec<_>>();
-            ("begin", claims(&update.creates), claims(&update.destroys)).into_pyobject(py)?.into_any()
+            ("begin", Claims(update.creates.clone()), Claims(update.destroys.clone())).into_pyobject(py)?.into_any()
         }
         Step::Commit => ("commit",).into_pyobject(py)?.into_any(),
         Step::RollBack => ("roll_back",).into_pyobject(py)?.into_any(),

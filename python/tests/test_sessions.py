@@ -25,6 +25,8 @@ from leasehold import (
     reconciliation,
     verification,
 )
+from leasehold._proto.gitlab.cells.topology_service.claims.v1 import claim_service_pb2 as service
+from leasehold.client import _calls as calls
 from leasehold.reconciliation import LocalRow, Reconciliation
 from leasehold.verification import Row, Verification
 
@@ -144,6 +146,15 @@ def test_v01_missing_different_and_extra_are_corrected() -> None:
     assert sorted(one.outcome for one in findings) == ["destroyed", "destroyed"]
     assert run.take_findings() == []
     assert not [one for one in findings if "bob" in json.dumps(vars(one))]
+
+
+def test_claims_of_an_update_go_over_the_wire_as_their_objects_would() -> None:
+    step = compared([], [row("alice", 1), row("Bärbel", 2)]).step()
+    assert isinstance(step, verification.Begin)
+    for creates, destroys in ((step.creates, ()), ((), step.creates), (step.creates[1:], step.creates)):
+        sent, wanted = calls.begin(7, creates, destroys, "key"), calls.begin(7, tuple(creates), tuple(destroys), "key")
+        read = service.BeginUpdateRequest.FromString
+        assert read(sent.request) == read(wanted.request)
 
 
 def test_v02_what_is_recent_or_held_is_left_alone() -> None:

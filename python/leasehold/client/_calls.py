@@ -55,11 +55,9 @@ def _call(rpc: str, request: Message, read: Callable[[bytes, Headers], T], *, of
 
 
 def begin(cell_id: int, creates: Sequence[Claim], destroys: Sequence[Claim], key: str) -> Call[Lease]:
-    request = service.BeginUpdateRequest(
-        cell_id=cell_id,
-        create_records=messages.metadata_of("creates", creates),
-        destroy_records=messages.metadata_of("destroys", destroys),
-    )
+    cell = service.BeginUpdateRequest(cell_id=cell_id).SerializeToString()
+    # Messages that are written side by side are one.
+    request = cell + messages.encoded("creates", creates) + messages.encoded("destroys", destroys)
 
     def read(answer: bytes, headers: Headers) -> Lease:
         response = service.BeginUpdateResponse.FromString(answer)
@@ -67,7 +65,7 @@ def begin(cell_id: int, creates: Sequence[Claim], destroys: Sequence[Claim], key
 
     if not (key.isascii() and key.isprintable() and key):
         raise MisconfiguredError("the idempotency key is not printable ascii: use letters, digits and hyphens")
-    return Call(f"/{CLAIMS}/BeginUpdate", request.SerializeToString(), read, ((IDEMPOTENCY_KEY, key),))
+    return Call(f"/{CLAIMS}/BeginUpdate", request, read, ((IDEMPOTENCY_KEY, key),))
 
 
 def commit(cell_id: int, uuid: str) -> Call[None]:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from google.protobuf import any_pb2, timestamp_pb2
 from google.protobuf.message import DecodeError
 
+from leasehold._engine_claims import EngineClaims
 from leasehold._proto.gitlab.cells.topology_service import cell_info_pb2
 from leasehold._proto.gitlab.cells.topology_service.claims.v1 import claim_service_pb2 as service
 from leasehold._proto.gitlab.cells.topology_service.claims.v1 import record_pb2
@@ -70,14 +71,26 @@ def bucket(value: Bucket) -> record_pb2.Bucket:
     return record_pb2.Bucket(type=enum(value.bucket_type), value=value.value)
 
 
-def metadata_of(name: Literal["creates", "destroys"], claims: Sequence[Claim]) -> Iterable[record_pb2.Metadata]:
-    """Write a list of an update.
+def encoded(name: Literal["creates", "destroys"], claims: Sequence[Claim]) -> bytes:
+    """Write a list of an update, as a `BeginUpdateRequest` of that list alone.
 
     Raises
     ------
     InvalidError
         A member of a claim does not fit into a message; the claim is named by its position.
     """
+    if isinstance(claims, EngineClaims):
+        return claims.encoded(name)
+    metadata = _metadata_of(name, claims)
+    request = (
+        service.BeginUpdateRequest(create_records=metadata)
+        if name == "creates"
+        else service.BeginUpdateRequest(destroy_records=metadata)
+    )
+    return request.SerializeToString()
+
+
+def _metadata_of(name: Literal["creates", "destroys"], claims: Sequence[Claim]) -> Iterable[record_pb2.Metadata]:
     for position, claim in enumerate(claims):
         try:
             yield _metadata(claim)

@@ -94,7 +94,6 @@ class Table(ABC):
                     case ReadRows():
                         run.arrow_rows(rows, now=_START)
                     case _:
-                        run.take_findings()
                         run.proceed()
         return run.report().rows
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 
 from leasehold import (
@@ -308,7 +308,7 @@ class Verifier:
         rows = [row for row in self.rows if row.source_id > after and (not upto or row.source_id <= upto)]
         self.session.rows(rows, now=NOW)
 
-    def begin(self, creates: tuple[Claim, ...], destroys: tuple[Claim, ...]) -> None:
+    def begin(self, creates: Sequence[Claim], destroys: Sequence[Claim]) -> None:
         """Begin an update."""
         try:
             self.lease = self.service.begin(self.cell, creates, destroys).uuid

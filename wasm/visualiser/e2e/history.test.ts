@@ -71,6 +71,25 @@ describe("the browser's back", () => {
         await page.context().close();
     });
 
+    test("switches a rule on again that was switched off, with what happened before, and forward off", async () => {
+        const page = await stage.page("#scenario=2b&at=12");
+        await page.getByRole("tab", { name: "Rules" }).click();
+        const rule = page.locator('[data-rule="replay_keys"]');
+        const before = await shown(page);
+        await rule.click();
+        await page.getByRole("heading", { name: ", changed" }).waitFor();
+        const without = await shown(page);
+        expect(without).not.toEqual(before);
+        await page.goBack();
+        await expect.poll(() => rule.isChecked()).toBe(true);
+        expect(await shown(page)).toEqual(before);
+        expect(await page.evaluate(() => location.hash)).not.toContain("off=");
+        await page.goForward();
+        await expect.poll(() => rule.isChecked()).toBe(false);
+        expect(await shown(page)).toEqual(without);
+        await page.context().close();
+    });
+
     test("leaves the page where nothing took the place of anything", async () => {
         const page = await stage.page("#scenario=3b&at=21");
         const entries = await page.evaluate(() => history.length);

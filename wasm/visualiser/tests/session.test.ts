@@ -121,6 +121,7 @@ describe("a run whose place is taken", () => {
         session.seek(9);
         session.bend(bend);
         session.setRule("ownership", true);
+        left.length = 0;
         const [events, view] = [session.events(), session.view.value];
         open(session);
         expect(left).toHaveLength(1);
@@ -130,5 +131,22 @@ describe("a run whose place is taken", () => {
         expect(session.events()).toEqual(events);
         expect(session.view.value).toEqual(view);
         expect([session.isBent.value, session.position.value, session.rulesOff.value]).toEqual([true, 10, ["ownership"]]);
+    });
+
+    test("by the same events without a rule is handed over as it was with it, and so the other way round", () => {
+        const session = new Session();
+        const left: Kept[] = [];
+        session.replaced = (before) => left.push(before);
+        session.openScenario("2b");
+        session.seek(session.length.value);
+        const [events, view] = [session.events(), session.view.value];
+        session.setRule("replay_keys", true);
+        expect(session.view.value).not.toEqual(view);
+        session.setRule("replay_keys", false);
+        expect(left).toHaveLength(2);
+        session.bringBack(left[1]!);
+        expect(session.rulesOff.value).toEqual(["replay_keys"]);
+        session.bringBack(left[0]!);
+        expect([session.events(), session.view.value, session.rulesOff.value, session.isBent.value]).toEqual([events, view, [], false]);
     });
 });

@@ -11,7 +11,7 @@ import type { Happening, MessageId, Rule, Scenario, Settings, Timeline, View } f
 import { verdictOf, type Verdict } from "../model/outcome";
 import { bendsOf, type Origin } from "../model/run";
 import { FIRST, scenarioOf } from "../model/scenarios";
-import { openedBy, openedFile, replay } from "./opening";
+import { openedBy, openedFile, replay, type Replayed } from "./opening";
 
 /** Speeds to choose from, in events a second. */
 export const SPEEDS = [0.5, 1, 2, 5, 10, 50, 200, 1000];
@@ -325,7 +325,7 @@ export class Session {
         });
     }
 
-    /** Switches a rule off or on, and plays the same events as far as they can still happen. */
+    /** Switches a rule off or on, and plays the same events as far as they can still happen: another run in this one's place. */
     setRule(rule: Rule, isOff: boolean): void {
         const simulation = this.simulation.peek();
         if (simulation === undefined) return;
@@ -335,14 +335,18 @@ export class Session {
         const settings = { ...trace.settings, rules_off: isOff ? [...others, rule] : others };
         const again = replay(new Simulation(settings), trace.events);
         again.simulation.seek(position);
-        const origin = this.origin.peek();
-        const isBent = this.isBent.peek();
-        batch(() => {
-            this.show(again.simulation, origin.kind === "scenario" ? origin : { ...origin, settings });
-            this.chance = 0;
-            this.isBent.value = isBent || again.isCut;
-        });
+        this.replace(() => this.showAgain(again, settings));
         if (again.isCut) this.tell("from here on the run goes another way: play on to see", false);
+    }
+
+    private showAgain({ simulation, isCut }: Replayed, settings: Settings): void {
+        const origin = this.origin.peek();
+        const isBent = this.isBent.peek() || isCut;
+        batch(() => {
+            this.show(simulation, origin.kind === "scenario" ? origin : { ...origin, settings });
+            this.chance = 0;
+            this.isBent.value = isBent;
+        });
     }
 
     /** Starts playing. */

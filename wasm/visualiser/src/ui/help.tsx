@@ -34,7 +34,7 @@ export function Help() {
                 <li>Time runs down. Each column is a participant; click its head to crash it, cut it off, or let it go on.</li>
                 <li>Arrows are messages. One that is under way at the blue line can be clicked: deliver, drop, duplicate or delay it.</li>
                 <li>Whatever you do at a place replaces what came after it. Play on, and everybody reacts to it.</li>
-                <li>Another scenario, seed or file takes the place of the run: the browser's Back brings it back, as you had changed it.</li>
+                <li>Another scenario, seed or file, or a rule that is switched, takes the place of the run: the browser's Back brings it back, as you had changed it.</li>
                 <li>Switch a rule off, let the page find a violation, and see what the rule is there for.</li>
             </ul>
             <h2>Keys</h2>

@@ -128,8 +128,15 @@ describe("rules", () => {
         await page.locator(".row.violated .broken-promise").waitFor();
         await keepPicture(page, "violation");
         await page.getByRole("button", { name: "Search the same world with the rule on" }).click();
-        await page.locator('[data-search-state="none"]').waitFor({ timeout: 60_000 });
-        await page.context().close();
+        const none = page.locator('[data-search-state="none"]');
+        await none.waitFor({ timeout: 60_000 });
+        expect(await none.innerText()).toMatch(/^No violation with the rule: .* [\d,]+ states and [\d,]+ events\./);
+        const other = await stage.page(await hashSays(page, "searched=local_fence.on."));
+        expect(await other.locator('[data-search-state="none"]').innerText()).toBe(await none.innerText());
+        await keepPicture(other, "searched");
+        await other.getByRole("button", { name: "Search again" }).click();
+        await expect.poll(() => other.locator(".search").innerText()).toBe(await none.innerText());
+        await Promise.all([page.context().close(), other.context().close()]);
     });
 
     test("what is found holds no event that is not needed, and is not offered to be shortened", async () => {

@@ -21,6 +21,10 @@ const STATES: [string, LinkState][] = [
         },
     ],
     [
+        "a search that found nothing",
+        { origin: { kind: "scenario", id: "3b" }, rulesOff: [], position: 12, view: DEFAULT_VIEW, searched: { rule: "local_fence", isOff: false, states: 923, events: 1758 } },
+    ],
+    [
         "free play",
         { origin: { kind: "free", settings: new Simulation({ seed: 7 }).settings(), chance: 500 }, rulesOff: [], position: 400, view: DEFAULT_VIEW },
     ],
@@ -69,6 +73,10 @@ describe("a link", () => {
         ["with no number", "#scenario=3b&at=much", "`at=much`"],
         ["with a negative one", "#scenario=3b&kept=-1", "`kept=-1`"],
         ["with a place twice", "#scenario=3b&at=3&at=4", "`at` twice"],
+        ["of a search without saying of which run", "#searched=local_fence.on.1.2", "damaged"],
+        ["of a search of an unknown rule", "#scenario=3b&searched=gravity.on.1.2", "`gravity`"],
+        ["of a search that was cut short", "#scenario=3b&searched=local_fence.on.923", "`searched=`"],
+        ["of a search neither with nor without", "#scenario=3b&searched=local_fence.so.1.2", "damaged"],
         ["with an unknown rule", "#scenario=3b&off=gravity", "`gravity`"],
     ])("that is %s is refused in words", async (_, hash, words) => {
         await expect(decodeLink(hash)).rejects.toThrow(LinkError);
@@ -98,7 +106,7 @@ describe("a link that is written in a hurry", () => {
 
     test("is as short as any once its run was packed", async () => {
         const writer = new LinkWriter();
-        const [, trace] = STATES[3]!;
+        const [, trace] = STATES[4]!;
         const first = await writer.write(trace);
         expect(first).toBe(await encodeLink(trace));
         expect(writer.writeNow({ ...trace, position: 9 })).toBe(first.replace("at=1&", "at=9&"));

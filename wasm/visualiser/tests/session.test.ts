@@ -150,3 +150,18 @@ describe("a run whose place is taken", () => {
         expect([session.events(), session.view.value, session.rulesOff.value, session.isBent.value]).toEqual([events, view, [], false]);
     });
 });
+
+describe("a search that found nothing", () => {
+    test("is in the link to what is shown, and shown by whoever opens it, until another link says nothing of one", () => {
+        const searched = { rule: "local_fence", isOff: false, states: 923, events: 1758 } as const;
+        const [sender, receiver] = [new Session(), new Session()];
+        sender.openScenario("3b");
+        const before = sender.linkState()!;
+        sender.search.show(searched);
+        expect(before.searched).toBeUndefined();
+        receiver.openLink(sender.linkState()!);
+        expect(receiver.search.state.value).toEqual({ kind: "none", searched, rule: "local_fence" });
+        receiver.openLink(before);
+        expect(receiver.search.state.value.kind).toBe("idle");
+    });
+});

@@ -11,6 +11,15 @@ export interface ViewOptions {
     allLanes: boolean;
 }
 
+/** A search for a violation that found nothing: of which small world, and how much of it was looked at, which was all. */
+export interface Searched {
+    rule: Rule;
+    /** Whether the world was without the rule. */
+    isOff: boolean;
+    states: number;
+    events: number;
+}
+
 /** All that a link says. */
 export interface LinkState {
     origin: Origin;
@@ -19,6 +28,7 @@ export interface LinkState {
     bends?: Bends;
     position: number;
     view: ViewOptions;
+    searched?: Searched;
 }
 
 /** What is said of a link that cannot be read. */
@@ -67,7 +77,7 @@ export class LinkWriter {
 }
 
 function linkWords(state: LinkState, z: string | undefined): string {
-    const { origin, bends, view } = state;
+    const { origin, bends, view, searched } = state;
     const words = new URLSearchParams();
     words.set(origin.kind, origin.kind === "scenario" ? origin.id : origin.kind === "free" ? String(origin.chance) : "1");
     if (state.rulesOff.length > 0 && origin.kind === "scenario") words.set("off", state.rulesOff.join("."));
@@ -75,6 +85,7 @@ function linkWords(state: LinkState, z: string | undefined): string {
     words.set("at", String(state.position));
     if (view.speed !== DEFAULT_VIEW.speed) words.set("speed", String(view.speed));
     if (view.allLanes) words.set("lanes", "all");
+    if (searched) words.set("searched", [searched.rule, searched.isOff ? "off" : "on", searched.states, searched.events].join("."));
     if (z !== undefined) words.set("z", z);
     return words.toString();
 }
@@ -91,7 +102,7 @@ function packedOf({ origin, bends }: LinkState): string | undefined {
 
 const KINDS = ["scenario", "free", "trace"] as const;
 /** What no link says without saying of which run. */
-const DETAILS = ["at", "kept", "off", "z"];
+const DETAILS = ["at", "kept", "off", "searched", "z"];
 
 /** Reads the part of a URL after the `#`; undefined where there is none. */
 export async function decodeLink(hash: string): Promise<LinkState | undefined> {
@@ -102,6 +113,7 @@ export async function decodeLink(hash: string): Promise<LinkState | undefined> {
     const packed = z === null ? {} : parsePacked(await decompress(z));
     const kept = words.get("kept");
     const speed = words.get("speed");
+    const searched = words.get("searched");
     const from = origin(kind, words, packed);
     const events = packed.events ?? [];
     const isWhole = kind === "trace" || (kind === "free" && packed.events !== undefined);
@@ -111,7 +123,15 @@ export async function decodeLink(hash: string): Promise<LinkState | undefined> {
         ...(kept === null && !isWhole ? {} : { bends: { kept: count(kept ?? "0", "kept"), events } }),
         position: count(words.get("at") ?? "0", "at"),
         view: { speed: speed === null ? DEFAULT_VIEW.speed : Number(speed), allLanes: words.get("lanes") === "all" },
+        ...(searched === null ? {} : { searched: searchedOf(searched) }),
     };
+}
+
+function searchedOf(text: string): Searched {
+    const [rule, how, states, events, ...rest] = text.split(".");
+    const [known] = rules(rule ?? "");
+    if (known === undefined || (how !== "on" && how !== "off") || rest.length > 0) throw new LinkError(DAMAGED);
+    return { rule: known, isOff: how === "off", states: count(states ?? "", "searched"), events: count(events ?? "", "searched") };
 }
 
 function kindOf(words: URLSearchParams): Origin["kind"] | undefined {

@@ -91,6 +91,7 @@ export function keepAddress(session: Session): void {
         session.speed.value;
         session.allLanes.value;
         session.isBent.value;
+        session.search.searched.value;
         address.writeSoon();
     });
     session.replaced = (before) => address.leave(before);

@@ -1,6 +1,7 @@
 // Looking for a violation, in a worker so that the page stays alive.
-import { signal } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
 
+import type { Searched } from "../model/link";
 import type { Progress, Rule } from "../model/protocol";
 import type { SearchMessage, SearchRequest } from "./explorer.worker";
 
@@ -9,12 +10,14 @@ export type SearchState =
     | { kind: "idle" }
     | { kind: "running"; rule: Rule; progress: Progress | undefined }
     | { kind: "found"; rule: Rule; violation: string; trace: string; progress: Progress }
-    | { kind: "none"; rule: Rule; progress: Progress }
+    | { kind: "none"; searched: Searched; rule: Rule }
     | { kind: "failed"; rule: Rule; text: string };
 
 /** A search for a violation. */
 export class Search {
     readonly state = signal<SearchState>({ kind: "idle" });
+    /** What was looked at and holds no violation, as links say it. */
+    readonly searched = computed(() => (this.state.value.kind === "none" ? this.state.value.searched : undefined));
     private worker: Worker | undefined;
 
     /** Looks at every schedule of the small world about a rule, with the rule off or on. */
@@ -23,13 +26,19 @@ export class Search {
         this.state.value = { kind: "running", rule, progress: undefined };
         this.ask({ kind: "search", rule, isOff }, (told) => {
             if (told.kind === "progress") this.state.value = { kind: "running", rule, progress: told.progress };
-            else if (told.kind === "none") this.end({ kind: "none", rule, progress: told.progress });
+            else if (told.kind === "none") this.show({ rule, isOff, states: told.progress.states, events: told.progress.events });
             else if (told.kind === "failed") this.end({ ...told, rule });
             else if (told.kind === "found") {
                 this.end({ ...told, rule });
                 found(told.trace);
             }
         });
+    }
+
+    /** Shows that a search found nothing; or nothing of one that was shown, which another page state knows nothing of. */
+    show(searched: Searched | undefined): void {
+        if (searched) this.end({ kind: "none", searched, rule: searched.rule });
+        else if (this.state.peek().kind === "none") this.cancel();
     }
 
     /** Takes out of a run what its violation does not need; undefined where nothing is violated. */

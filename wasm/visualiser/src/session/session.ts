@@ -12,6 +12,7 @@ import { verdictOf, type Verdict } from "../model/outcome";
 import { bendsOf, type Origin } from "../model/run";
 import { FIRST, scenarioOf } from "../model/scenarios";
 import { openedBy, openedFile, replay, type Replayed } from "./opening";
+import { Search } from "./search";
 
 /** Speeds to choose from, in events a second. */
 export const SPEEDS = [0.5, 1, 2, 5, 10, 50, 200, 1000];
@@ -86,6 +87,9 @@ export class Session {
 
     /** Called when a person has let something happen that was not to happen. */
     meddled: (() => void) | undefined;
+
+    /** With the search whose outcome is part of what is shown. */
+    constructor(readonly search = new Search()) {}
 
     /** How many events chance has played before anybody meddled. */
     private chance = 0;
@@ -407,7 +411,9 @@ export class Session {
         const simulation = this.simulation.peek();
         if (simulation === undefined) return undefined;
         const origin = this.origin.peek();
+        const searched = this.search.searched.peek();
         const state = {
+            ...(searched ? { searched } : {}),
             rulesOff: this.rulesOff.peek(),
             position: this.position.peek(),
             view: { speed: this.speed.peek(), allLanes: this.allLanes.peek() },
@@ -435,6 +441,7 @@ export class Session {
             if (origin.kind === "free" && !link.bends) this.chance = simulation.length;
             this.speed.value = isKnown ? link.view.speed : DEFAULT_VIEW.speed;
             this.allLanes.value = link.view.allLanes;
+            this.search.show(link.searched);
             this.seek(link.position);
         });
         if (!isKnown) doubts.push(`the link's speed is none of the page's, so it plays ${DEFAULT_VIEW.speed} events a second`);

@@ -136,7 +136,11 @@ function SearchState() {
             )}
             {state.kind === "none" && (
                 <p>
-                    No violation: every schedule of this world was looked at, {state.progress.states.toLocaleString("en")} states and {state.progress.events.toLocaleString("en")} events.
+                    No violation {state.searched.isOff ? "without" : "with"} the rule: every schedule of this world was looked at, {state.searched.states.toLocaleString("en")} states and{" "}
+                    {state.searched.events.toLocaleString("en")} events.{" "}
+                    <button type="button" class="link" onClick={() => findViolation(state.rule, state.searched.isOff)}>
+                        Search again
+                    </button>
                 </p>
             )}
             {state.kind === "failed" && <p>The search failed: {state.text}</p>}

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 
-import { drawnRows, isUnderWay, lineOf, pointAt, scrollTo } from "../src/model/geometry";
+import { drawnRows, isUnderWay, lineOf, pointAt, scrollAcross, scrollTo, stretchOf } from "../src/model/geometry";
 import { cellOf, laneKey, NARROWEST_LANE, placeLanes, type World } from "../src/model/lanes";
-import type { Arrow, Lane } from "../src/model/protocol";
+import type { Arrow, Entry, Lane } from "../src/model/protocol";
 
 const WORLD: World = { cells: [1, 2], workers: 2, reconcilers: 1, hasVerifier: true };
 const worker: Lane = { process: [2, { worker: 1 }] };
@@ -61,6 +61,44 @@ describe("rows", () => {
         const down = scrollTo(100, 600, 600, 40);
         expect(down).toBeGreaterThan(100 * 40 - 600);
         expect(down).toBeLessThan(100 * 40);
+    });
+});
+
+describe("lanes that are wider than the window", () => {
+    test.each([
+        ["stay as they are where all of it is in sight", { at: 900, far: 600 }, 500, 500],
+        ["bring a message into sight with both its ends", { at: 700, far: 300 }, 500, 264],
+        ["bring it into sight on the other side", { at: 900, far: 1100 }, 500, 636],
+        ["bring what has no message into sight", { at: 2000, far: 2000 }, 0, 1536],
+        ["end where a message arrived that does not fit, coming from the left", { at: 1200, far: 100 }, 300, 736],
+        ["begin where one arrived, coming from the right", { at: 100, far: 1200 }, 300, 64],
+        ["never go beyond their beginning", { at: 20, far: 100 }, 300, 0],
+    ])("%s", (_, stretch, scrollLeft, expected) => {
+        expect(scrollAcross(stretch, scrollLeft, 500)).toBe(expected);
+    });
+
+    test("of a window that is narrower than the room beside what is in sight still show it", () => {
+        const left = scrollAcross({ at: 500, far: 500 }, 0, 40);
+        expect([left < 500, left + 40 > 500]).toEqual([true, true]);
+    });
+});
+
+describe("what is to be in sight of an event", () => {
+    const place = placeLanes(WORLD, 900);
+    const [caller, service] = [place.x(worker), place.x("service")];
+    const arrow: Arrow = { id: 1, from: worker, to: "service", says: "commit", sent: 3, ended: 6, how: "arrived" };
+    const nothing: Entry = { position: 6, event: "forget", at_micros: 0, says: "", lane: "service", sent: [], lost: [], fired: [], fault: false };
+    const answer: Arrow = { ...arrow, id: 2, from: "service", to: { user: 1 }, sent: 6, ended: 9 };
+    const lost: Arrow = { ...arrow, how: "lost" };
+    const tellings: [string, Partial<Entry>, Arrow[], ReturnType<typeof stretchOf>][] = [
+        ["a message that arrived, where it did, though another is sent", { event: { deliver: 1 }, arrived: 1, sent: [answer] }, [answer, arrow], { at: service, far: caller }],
+        ["a message that is sent, where it is", { event: { step: { cell: 2, process: { worker: 1 } } }, position: 3, lane: worker, sent: [arrow] }, [arrow], { at: caller, far: service }],
+        ["one that is lost, where its line ends", { event: { drop: 1 }, lost: [1] }, [lost], { at: lineOf(lost, place, 1, 9).x2, far: caller }],
+        ["what has no message, its lane", {}, [arrow], { at: service, far: service }],
+        ["no lane where time passes", { event: { wait: { seconds: 60 } } }, [arrow], undefined],
+    ];
+    test.each(tellings)("is %s", (_, entry, arrows, expected) => {
+        expect(stretchOf({ ...nothing, ...entry }, arrows, place, 9)).toEqual(expected);
     });
 });
 

@@ -1,6 +1,7 @@
 // Rows, the window of them that is drawn, and the lines of messages through them.
+import { about } from "./happening";
 import type { LaneLayout } from "./lanes";
-import type { Arrow } from "./protocol";
+import type { Arrow, Entry } from "./protocol";
 
 /** Rows are drawn in blocks, so that scrolling within one changes nothing. */
 export const BLOCK = 4;
@@ -25,6 +26,38 @@ export function scrollTo(row: number, scrollTop: number, height: number, rowHeig
     if (top < scrollTop + margin) return Math.max(0, top - margin);
     if (top + rowHeight > scrollTop + height - margin) return top + rowHeight - height + margin;
     return scrollTop;
+}
+
+/** Room beside what is scrolled to sideways: half a head, and half an envelope. */
+const BESIDE = 36;
+
+/** What is to be in sight of an event: where it happens, and the far end of its message; the same place without one. */
+export interface Stretch {
+    at: number;
+    far: number;
+}
+
+/** Where to scroll sideways so that a stretch is in sight, or as much of it as fits from where the event is; as it was where all of it is already. */
+export function scrollAcross({ at, far }: Stretch, scrollLeft: number, width: number): number {
+    const beside = Math.min(BESIDE, width / 4);
+    const [left, right] = [Math.min(at, far) - beside, Math.max(at, far) + beside];
+    const isWhole = right - left <= width;
+    if (isWhole ? left < scrollLeft : at <= far) return Math.max(0, left);
+    return !isWhole || right > scrollLeft + width ? Math.max(0, right - width) : scrollLeft;
+}
+
+/** An event's stretch, among the messages of its row. None where time passes: that happens everywhere. */
+export function stretchOf(entry: Entry, arrows: readonly Arrow[], layout: LaneLayout, length: number): Stretch | undefined {
+    const { kind } = about(entry.event);
+    if (kind === "wait") return undefined;
+    const lost = kind === "drop" ? entry.lost[0] : undefined;
+    const id = entry.arrived ?? lost ?? entry.sent[0]?.id;
+    const arrow = arrows.find((one) => one.id === id);
+    const here = layout.x(entry.lane);
+    if (arrow === undefined) return { at: here, far: here };
+    const { x1, x2 } = lineOf(arrow, layout, 1, length);
+    const at = lost === undefined ? here : x2;
+    return { at, far: Math.abs(x1 - at) > Math.abs(x2 - at) ? x1 : x2 };
 }
 
 /** A message's line on the screen. */

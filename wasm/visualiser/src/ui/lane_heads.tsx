@@ -3,7 +3,7 @@ import { type LaneKind, type PlacedLane } from "../model/lanes";
 import type { CellView, View } from "../model/protocol";
 import { laneName, PARTS, phaseInWords, toldInWords } from "../model/words";
 import { session } from "../session/app";
-import { isNarrow, lanesLeft, layout, wordsLeft } from "./lanes";
+import { across, isNarrow, lanesLeft, layout } from "./lanes";
 import { openMenu } from "./menu";
 
 const ICONS: Record<LaneKind, string> = {
@@ -31,9 +31,8 @@ const SHORTER: Record<LaneKind, string> = { user: "user", worker: "w", reconcile
 export function LaneHeads() {
     const { lanes, spans, width } = layout.value;
     const view = session.view.value;
-    const style = isNarrow.value ? {} : { minWidth: `${wordsLeft.value + 200}px` };
     return (
-        <div class="heads" style={style}>
+        <div class="heads" style={{ minWidth: `${across.value}px` }}>
             <div class="heads-lanes" style={{ marginLeft: `${lanesLeft.value}px`, width: `${width}px` }}>
                 {spans.map(({ cell, left, right }) => (
                     <CellHead key={cell} cell={cell} left={left} width={right - left} view={view} />

@@ -1,19 +1,23 @@
-import { computed, effect, signal, useComputed } from "@preact/signals";
+import { batch, computed, effect, signal, useComputed } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
 import { EntryBlocks } from "../model/blocks";
-import { drawnRows, type Range, scrollTo } from "../model/geometry";
+import { drawnRows, type Range, scrollAcross, scrollTo, type Stretch, stretchOf } from "../model/geometry";
 import { laneKey, type LaneLayout, placeLanes, type World } from "../model/lanes";
 import type { Entry } from "../model/protocol";
 import { session } from "../session/app";
+import { deferred } from "../session/deferred";
 import { LaneHeads } from "./lane_heads";
 import { Bubbles } from "./bubbles";
 import { Lines } from "./lines";
+import { lastEntry } from "./notice";
 import { Rows } from "./rows";
 
 /** Below this width words stand above the lanes instead of beside them. */
 const NARROW = 620;
 const GUTTER = 46;
+/** The least room for words beside the lanes. */
+const WORDS = 200;
 /** How high the heads are, as the style sheet says. */
 const HEADS = 66;
 /** Room for messages that are under way at the end. */
@@ -25,11 +29,16 @@ const LOOKED_THROUGH = 1500;
 
 /** The size of what scrolls, and how far it is scrolled. */
 const size = signal({ width: 800, height: 500 });
+/** Of its own: a window that only becomes higher moves no lane. */
+const width = computed(() => size.value.width);
 const scrollTop = signal(0);
+const scrollLeft = signal(0);
 /** Where a person, or this page, has scrolled to last. */
-let byHand = 0;
+let byHand = { top: 0, left: 0 };
+/** Whether a person has scrolled sideways since playing began: then no event that is played is followed. */
+let isHeld = false;
 
-export const isNarrow = computed(() => size.value.width < NARROW);
+export const isNarrow = computed(() => width.value < NARROW);
 export const rowHeight = computed(() => (isNarrow.value ? 52 : 40));
 /** Where the lanes begin, and where the words do. */
 export const lanesLeft = computed(() => (isNarrow.value ? 4 : GUTTER));
@@ -57,12 +66,16 @@ const usedLanes = computed<ReadonlySet<string> | undefined>(() => {
 });
 
 export const layout = computed<LaneLayout>(() => {
-    const { width } = size.value;
-    const room = isNarrow.value ? width - 8 : Math.max(width * 0.5, width - GUTTER - 400);
+    const room = isNarrow.value ? width.value - 8 : Math.max(width.value * 0.5, width.value - GUTTER - 400);
     return placeLanes(world.value, room, usedLanes.value);
 });
 
 export const wordsLeft = computed(() => (isNarrow.value ? 6 : GUTTER + layout.value.width + 14));
+
+/** How wide the lanes are, with the words where those stand beside them. */
+export const across = computed(() => (isNarrow.value ? lanesLeft.value + layout.value.width : wordsLeft.value + WORDS));
+/** How far they can be scrolled sideways. */
+const furthestAcross = computed(() => Math.max(0, across.value - width.value));
 
 const drawn = computed<Range>(() => drawnRows(scrollTop.value, size.value.height, rowHeight.value, session.length.value));
 
@@ -87,7 +100,6 @@ export function Lanes() {
     const entries: Entry[] = timeline ? blocks.read(timeline, revision, from, to) : [];
     const arrows = timeline?.arrows(from, to) ?? [];
     const height = (session.length.value + ROWS_BELOW) * rowHeight.value;
-    const width = isNarrow.value ? undefined : { minWidth: `${wordsLeft.value + 200}px` };
     return (
         <div
             class={isNarrow.value ? "lanes narrow" : "lanes"}
@@ -95,13 +107,10 @@ export function Lanes() {
             tabIndex={0}
             role="region"
             aria-label="Lanes: participants side by side, time running down"
-            onScroll={(event) => {
-                byHand = event.currentTarget.scrollTop;
-                scrollTop.value = byHand;
-            }}
+            onScroll={(event) => scrolled(event.currentTarget)}
         >
             <LaneHeads />
-            <div class="track" style={{ height: `${height}px`, ...width }}>
+            <div class="track" style={{ height: `${height}px`, minWidth: `${across.value}px` }}>
                 <Lines range={range} entries={entries} arrows={arrows} />
                 <Rows entries={entries} />
                 <Playhead />
@@ -122,12 +131,53 @@ effect(() => {
     scrollTop.value = Math.min(furthest, Math.round(target));
 });
 
+/** Nobody's eyes follow lanes that go to and fro more often, and the screen does not, either. */
+const ACROSS_MS = 120;
+
+/** What is to be in sight of the last event, and whether it was played; nothing where no lane ever is out of sight. */
+const stretch = computed<(Stretch & { isPlayed: boolean }) | undefined>(() => {
+    const entry = furthestAcross.value > 0 ? lastEntry.value : undefined;
+    const arrows = entry && session.timeline.value?.arrows(entry.position, entry.position + 1);
+    const found = entry && stretchOf(entry, arrows ?? [], layout.value, session.length.value);
+    return found && { at: found.at + lanesLeft.value, far: found.far + lanesLeft.value, isPlayed: session.isPlaying.peek() };
+});
+const followed = deferred(stretch, ACROSS_MS);
+
+/** Keeps the last event in sight sideways, too. */
+effect(() => {
+    const [target, furthest, room] = [followed.value, furthestAcross.value, width.value];
+    // On a phone the lanes have no size while something else is in sight.
+    if (room === 0 || (isHeld && target?.isPlayed)) return;
+    const left = target ? scrollAcross(target, scrollLeft.peek(), room) : scrollLeft.peek();
+    scrollLeft.value = Math.min(furthest, Math.round(left));
+});
+
+effect(() => {
+    if (session.isPlaying.value) isHeld = false;
+});
+
+function scrolled(box: HTMLElement): void {
+    isHeld ||= box.scrollLeft !== byHand.left;
+    byHand = { top: box.scrollTop, left: box.scrollLeft };
+    batch(() => {
+        scrollTop.value = byHand.top;
+        scrollLeft.value = byHand.left;
+    });
+}
+
 /** Scrolls to where the position is in sight. */
 function Follow({ scroller }: { scroller: { current: HTMLDivElement | null } }) {
-    const target = scrollTop.value;
+    const [top, left] = [scrollTop.value, scrollLeft.value];
     useLayoutEffect(() => {
-        if (scroller.current && byHand !== target) scroller.current.scrollTop = target;
-    }, [target]);
+        if (scroller.current && byHand.top !== top) scroller.current.scrollTop = top;
+    }, [top]);
+    useLayoutEffect(() => {
+        const box = scroller.current;
+        if (!box || byHand.left === left) return;
+        box.scrollLeft = left;
+        // As far as it went: what is scrolled to otherwise is scrolled to by hand.
+        byHand.left = box.scrollLeft;
+    }, [left]);
     return null;
 }
 

@@ -49,8 +49,16 @@ module Leasehold
         creates: batch.creates, destroys: batch.destroys, idempotency_key: key(batch), deadline_seconds: @deadline_seconds
       )
       @table.insert(lease.uuid, begun_at)
-      @client.commit_update(lease.uuid, deadline_seconds: @deadline_seconds)
+      commit(batch, lease.uuid)
       @table.delete(lease.uuid)
+    end
+
+    # Who died after a begin has had its lease rolled back meanwhile: then it is begun anew, under another key.
+    def commit(batch, uuid)
+      @client.commit_update(uuid, deadline_seconds: @deadline_seconds)
+    rescue Error::RolledBack
+      @key = [@key, uuid]
+      @batches.unshift(batch)
     end
 
     def key(batch)

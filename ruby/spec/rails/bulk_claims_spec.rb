@@ -39,6 +39,23 @@ RSpec.describe "claims for what bypasses callbacks", :rails do
     expect(claimed(User, :username)).to eq(["bob"])
   end
 
+  it "begins anew where its lease was rolled back before it was committed" do
+    ids = insert("alice")
+    job = Leasehold::BulkClaimsJob.new("User", "username", "create_record_ids" => ids)
+    died = false
+    subscriber = lambda do |*, payload|
+      next if died || payload[:code] != "OK"
+
+      died = true
+      outstanding_leases.each { |uuid| Leasehold.client.rollback_update(uuid) }
+    end
+    ActiveSupport::Notifications.subscribed(subscriber, "begin_update.leasehold") { 2.times { job.perform_now } }
+
+    expect(died).to be(true)
+    expect(claimed(User, :username)).to eq(["alice"])
+    expect(outstanding_leases + lease_rows).to be_empty
+  end
+
   it "gives up what was deleted" do
     users = %w[alice bob].map { |name| User.create!(username: name) }
     metadata = users.filter_map { |user| user.build_destroy_metadata_for_worker(:username) }

@@ -87,15 +87,17 @@ module Leasehold
       RowUpdate.read(record, StoredRow.to_write(record))&.changes.to_a
     end
 
-    # Claims name rows, so new ones need their keys before they are inserted. They lose them again where that fails.
+    # Claims name rows, so new ones need their keys before they are inserted, and what belongs to them needs them, too. All lose
+    # them again where that fails.
     def with_keys
-      keyed = saved.select { |record| record.new_record? && record.id.nil? }
-      keyed.each { |record| record.id = next_key(record.class) }
-      saved.each { |record| adopt_keys(record) }
+      given = []
+      saved.each { |record| given << [record, record.class.primary_key] if record.new_record? && record.id.nil? }
+      given.each { |record, key| record[key] = next_key(record.class) }
+      given.concat(saved.flat_map { |record| adopt_keys(record) })
       yield
-      keyed = []
+      given = []
     ensure
-      keyed&.each { |record| record.id = nil }
+      given.each { |record, key| record[key] = nil }
     end
 
     def next_key(model)
@@ -105,11 +107,23 @@ module Leasehold
       connection.uncached { connection.select_value(sql, "Leasehold") }
     end
 
+    # As saving it would, before.
+    #
+    # @return [Array<Array(ActiveRecord::Base, String)>] the record, and a column that got a key
     def adopt_keys(record)
-      record.class.reflect_on_all_associations(:belongs_to).each do |reflection|
-        target = record.association(reflection.name).target
-        record[reflection.foreign_key] ||= target.id if target.respond_to?(:id)
+      record.class.reflect_on_all_associations(:belongs_to).filter_map do |reflection|
+        column = reflection.foreign_key.to_s
+        target = assigned(record.association(reflection.name))
+        next if target.nil? || record[column]
+
+        record[column] = target.public_send(reflection.options[:primary_key] || :id)
+        [record, column]
       end
+    end
+
+    # What the record is to belong to, and not what it belonged to before its key was changed.
+    def assigned(association)
+      association.target if association.loaded? && !association.stale_target?
     end
   end
 

@@ -54,6 +54,52 @@ RSpec.describe "a lease that is begun before BEGIN", :rails do
     expect { Leasehold.claiming! { |claims| claims.save(user) } }.to raise_error(Leasehold::ClaimsRejected)
   end
 
+  describe "refused once, and tried again" do
+    def refused
+      lease = as_cell(2) { Leasehold.client.begin_update(creates: [Support::Claims.username("alice")]) }
+      yield
+    ensure
+      as_cell(2) { Leasehold.client.rollback_update(lease.uuid) }
+    end
+
+    {
+      "named by the one that belongs" => ->(user) { Email.new(user: user, email: "a@example.com") },
+      "built by the one that it belongs to" => ->(user) { user.emails.build(email: "a@example.com") }
+    }.each do |how, make|
+      it "saves an email with the key that its user has then, #{how}" do
+        user = User.new(username: "alice")
+        email = make.call(user)
+        refused { expect(Leasehold.claiming { |claims| claims.save(user, email) }).to be(false) }
+        expect([user.id, email.user_id]).to eq([nil, nil])
+
+        expect(Leasehold.claiming { |claims| claims.save(user, email) }).to be(true)
+        expect(Email.find(email.id).user).to eq(user)
+        expect(records(Email, :email).map { |record| record.claim.subject_id }).to eq([user.id])
+      end
+    end
+
+    it "saves the user with the email where that is saved alone" do
+      email = Email.new(user: User.new(username: "alice"), email: "a@example.com")
+      refused { Leasehold.claiming { |claims| claims.save(email.user, email) } }
+
+      expect(email.save).to be(true)
+      expect(Email.find(email.id).user).to eq(User.find_by!(username: "alice"))
+    end
+  end
+
+  it "leaves a key alone that was set to nothing, whatever was loaded by it" do
+    stub_const("OwnedKey", Class.new(Key) do
+      belongs_to :user, optional: true
+      cells_claims_metadata subject_type: :USER, subject_key: :id
+    end)
+    key = OwnedKey.create!(fingerprint: "SHA256:abc", user: User.create!(username: "alice"))
+    key = OwnedKey.find(key.id).tap(&:user)
+    key.user_id = nil
+
+    expect(Leasehold.claiming { |claims| claims.save(key) }).to be(true)
+    expect(Key.find(key.id).user_id).to be_nil
+  end
+
   it "calls nobody for what is not valid" do
     seen = steps { expect(Leasehold.claiming { |claims| claims.save(User.new(username: "")) }).to be(false) }
 

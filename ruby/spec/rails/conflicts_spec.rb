@@ -51,6 +51,25 @@ RSpec.describe "claims that are refused", :rails do
     expect(User.count).to eq(0)
   end
 
+  it "are errors on an attribute that is to say what another one of the row claims (B07)" do
+    ActiveRecord::Base.connection.execute("ALTER TABLE emails ADD COLUMN unconfirmed text")
+    stub_const("Address", Class.new(ApplicationRecord) do
+      self.table_name = "emails"
+      include Cells::Claimable
+      %i[email unconfirmed].each { |name| cells_claims_attribute name, type: :EMAILS, feature_flag: :cells_claims_emails }
+      cells_claims_metadata subject_type: :USER, subject_key: :user_id
+    end)
+    row = Address.create!(user_id: 7, email: "a@example.com")
+
+    expect(row.update(unconfirmed: "A@example.com")).to be(false)
+    expect(row.errors.to_hash).to eq(unconfirmed: ["has already been taken"])
+    row.reload.update!(email: "b@example.com", unconfirmed: "a@example.com")
+    row.update!(email: row.unconfirmed, unconfirmed: nil)
+    expect(claimed(Address, :email)).to eq(["a@example.com"])
+  ensure
+    ActiveRecord::Base.connection.execute("ALTER TABLE emails DROP COLUMN unconfirmed")
+  end
+
   it "have the value in their details, as Rails' own have" do
     hold("alice")
     taken, invalid = ["Alice", "two\nlines"].map { |name| User.new(username: name).tap(&:save) }

@@ -68,6 +68,8 @@ module Leasehold
         return unless taken.any? && taken.all? { |claim| retakable?(claim) }
 
         parts = taken.map { |claim| @creates.fetch(claim.position) }
+        return if parts.any? { |part| said_elsewhere?(part) }
+
         without_destroys(gone.map(&:position)).tap { |rest| rest.add_destroys(parts) }
       end
 
@@ -116,6 +118,15 @@ module Leasehold
 
         change = change(rejected)
         change.before || (change.record.persisted? && !change.record.previously_new_record?)
+      end
+
+      # Whether another attribute of the row says the same, so that what is taken is so by that.
+      def said_elsewhere?(part)
+        record, bucket = part.change.record, part.claim.bucket
+        record.class.cells_claims_enabled.any? do |other|
+          other.name != part.change.attribute.name && other.type == part.claim.bucket_type &&
+            other.claims?(record) && other.claim(record)&.bucket == bucket
+        end
       end
 
       # What the engine would not claim was never claimed, so there is nothing to give up: a row that came past the rules.

@@ -32,7 +32,7 @@ module Leasehold
     class << self
       # Whether a variable of the environment asks for something.
       def asked?(name)
-        !ENV[name].to_s.match?(/\A(|0|false)\z/)
+        !ENV[name].to_s.match?(/\A(|0|f|false|n|no|off)\z/i)
       end
 
       # Runs the block for a command of a shell: what fails is told on standard error, and by the exit code.

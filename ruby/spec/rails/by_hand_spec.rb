@@ -109,6 +109,12 @@ RSpec.describe "a task", :rails do
       expect(code).to eq(5)
     end
 
+    it "takes a no for a no" do
+      User.create!(username: "alice")
+      User.delete_all
+      %w[no OFF].each { |word| expect(rake("leasehold:verify", "User", ALLOW_EMPTY: word).first).to eq(2) }
+    end
+
     it "shows the first findings of each outcome, and how many more there are" do
       insert_users(*Array.new(30) { |number| "user-#{number}" })
       code, output, = rake("leasehold:verify", "User", DRY_RUN: "1")

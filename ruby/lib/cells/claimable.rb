@@ -34,7 +34,7 @@ module Cells
       # @param name [Symbol] a column
       # @param type [Integer, Symbol] of {CLAIMS_BUCKET_TYPE}
       # @param feature_flag [Symbol] claims only while this flag is on
-      # @param if [Proc] given the record, says whether its value is one to claim
+      # @param if [Proc, Symbol] given the record, or a method of it, says whether its value is one to claim
       def cells_claims_attribute(name, type:, feature_flag:, if: nil)
         condition = binding.local_variable_get(:if)
         attribute = Leasehold::ClaimedAttribute.new(

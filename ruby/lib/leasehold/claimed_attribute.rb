@@ -13,12 +13,12 @@ module Leasehold
 
     attr_reader :name, :type, :feature_flag
 
-    # @param condition [Proc, nil] which records' values are claimed; all where there is none
+    # @param condition [Proc, Symbol, nil] which records' values are claimed; all where there is none
     def initialize(name:, type:, feature_flag:, condition: nil)
       @name = name.to_s
       @type = Enumeration.number(Cells::Claimable::CLAIMS_BUCKET_TYPE, type)
       @feature_flag = feature_flag
-      @condition = condition
+      @condition = condition.is_a?(Symbol) ? ->(record) { record.send(condition) } : condition
     end
 
     # Those of some attributes whose own flags are on, unless the global one is off.

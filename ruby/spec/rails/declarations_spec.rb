@@ -41,6 +41,18 @@ RSpec.describe "what a model says of its claims", :rails do
       .to raise_error(Leasehold::Error::Misconfigured, /`:GROUP` is no subject type: name one of .*`:PROJECT`/)
   end
 
+  it "may name a method that says what is claimed" do
+    model = snippet do
+      cells_claims_metadata subject_type: :PROJECT, subject_key: :owner_id, source_type: :RAILS_TABLE_SNIPPETS
+      cells_claims_attribute :name, type: :PAGES_UNIQUE_DOMAINS, feature_flag: :cells_claims_things, if: :plain?
+      define_method(:plain?) { name != "fancy" }
+      private :plain?
+    end
+    %w[plain fancy].each { |name| model.create!(name: name, owner_id: 7) }
+
+    expect(claimed(model, :name)).to eq(["plain"])
+  end
+
   it "is asked for where it was forgotten" do
     model = snippet {}
     expect { model.create!(name: "alice", owner_id: 7) }

@@ -27,5 +27,8 @@ require_relative "transactions/covered"
 require_relative "transactions/interrupted"
 require_relative "transactions/nested_destroys"
 require_relative "transactions/update"
+require_relative "transactions/ending"
 require_relative "lease_first"
 require_relative "../cells/claimable"
+
+ActiveSupport.on_load(:active_record) { include Leasehold::Transactions::Ending }

@@ -309,6 +309,43 @@ RSpec.describe "claims of a transaction", :rails do
     expect(outstanding_leases + lease_rows).to be_empty
   end
 
+  describe "at the end of a transaction in which nothing was claimed before" do
+    # A kind of email whose user is told at the end of the transaction that it was touched.
+    def touching
+      stub_const("TouchingEmail", Class.new(ActiveRecord::Base) do
+        self.table_name = "emails"
+        belongs_to :user, touch: true
+      end)
+    end
+
+    def touched(&after_touch)
+      user = stub_const("TouchedUser", Class.new(User) { after_touch(&after_touch) }).create!(username: "alice")
+      touching.create!(user: user, email: "a@example.com")
+    end
+
+    it "are begun where what is told of a touch makes them" do
+      touched { update!(username: "bob") }
+      expect(claimed(User, :username)).to eq(["bob"])
+      expect(outstanding_leases + lease_rows).to be_empty
+    end
+
+    it "are refused there where another cell has the name, and nothing is written" do
+      as_cell(2) { User.create!(username: "bob") }
+      expect { touched { update!(username: "bob") } }.to raise_error(Leasehold::ClaimsRejected)
+      expect(User.pluck(:username)).to eq(["alice"])
+      expect(Email.count).to eq(0)
+    end
+
+    it "are begun where a `before_commit` of a model without claims makes them" do
+      model = touching.tap { |kind| kind.before_commit { User.create!(username: email) } }
+      user = User.create!(username: "alice")
+      seen = calls { model.create!(user_id: user.id, email: "bob") }
+      expect(begun(seen)).to contain_exactly(include(creates: 2))
+      expect(claimed(User, :username)).to eq(%w[alice bob])
+      expect(outstanding_leases + lease_rows).to be_empty
+    end
+  end
+
   it "are one update for each database" do
     seen = calls do
       User.transaction do

@@ -16,11 +16,12 @@ module Leasehold
       # @param changes [Array<Array(ClaimedAttribute, Claim, Claim)>] an attribute, what the row claimed, and what it
       #   claims now; nil where it claims nothing
       def self.keep(record, changes, connection = record.class.connection)
+        # A callback on its way to COMMIT may change a row after the update was begun, or with none to begin: begin one for it.
+        late = Update.begun?(connection.current_transaction) || Update.late?(connection)
         changes.each do |attribute, before, after|
           connection.add_transaction_record(new(connection, record, attribute, before, after))
         end
-        # A callback on its way to COMMIT has changed a row after the update was begun: begin another for it.
-        Update.begin(connection) if Update.begun?(connection.current_transaction)
+        Update.begin(connection) if late
       end
 
       def initialize(connection, record, attribute, before, after)

@@ -8,6 +8,7 @@ module Leasehold
       GONE = %w[CLAIM_NOT_FOUND CLAIM_CHANGED NOT_OWNER].freeze
 
       @begun = ObjectSpace::WeakMap.new
+      @ending = ObjectSpace::WeakMap.new
 
       class << self
         # Begins an update for the changes that the present transaction has gathered and that are in none yet.
@@ -20,6 +21,20 @@ module Leasehold
         # Whether that transaction's update has been begun.
         def begun?(transaction)
           @begun.key?(transaction)
+        end
+
+        # Notes that the present transaction is at its end: ActiveRecord tells those that it keeps of the COMMIT to come, and
+        # none that is added meanwhile.
+        def end(connection)
+          @ending[connection.current_transaction] = true
+        end
+
+        # Whether nobody will begin an update for what is added to the present transaction now.
+        def late?(connection)
+          transaction = connection.current_transaction
+          return false unless @ending.key?(transaction) && Record.outermost?(connection)
+
+          transaction.records.grep(Change).all?(&:taken?)
         end
 
         # Whether a refused claim is one to destroy that is not there any more.

@@ -90,10 +90,9 @@ export async function position(page: Page): Promise<{ at: number; of: number }> 
     return { at: at ?? Number.NaN, of: of ?? Number.NaN };
 }
 
-/** Waits until what is read beside the lanes is of the position. */
+/** Waits until what is read beside the lanes is of the moment that they show. */
 export async function settled(page: Page): Promise<void> {
-    const { at } = await position(page);
-    await page.locator(`.side[data-position="${at}"]`).waitFor({ state: "attached" });
+    await page.locator('.side[aria-busy="false"]').waitFor({ state: "attached" });
 }
 
 /** Waits until the page is at a position. */

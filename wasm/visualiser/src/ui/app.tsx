@@ -6,7 +6,7 @@ import { Help, isHelpOpen } from "./help";
 import { keepFocus, onKey } from "./keys";
 import { Lanes } from "./lanes";
 import { MenuLayer } from "./menu";
-import { LiveRegion, NoticeBar, reading } from "./notice";
+import { isReadingBehind, LiveRegion, NoticeBar } from "./notice";
 import { Aside, Now } from "./now";
 import { type Pane, pane } from "./places";
 import { Sidebar } from "./sidebar";
@@ -65,7 +65,7 @@ export function App() {
 
 function Side() {
     return (
-        <aside class="side" tabIndex={0} aria-label="What is known where" data-position={reading.value.position}>
+        <aside class="side" tabIndex={0} aria-label="What is known where" aria-busy={isReadingBehind}>
             <Now />
             <State />
         </aside>

@@ -40,9 +40,12 @@ export const lastEntry = computed(() => {
 
 /** What is read rather than watched: renewed a dozen times a second at the most. */
 export const reading = deferred(
-    computed(() => ({ view: session.view.value, entry: lastEntry.value, position: session.position.value })),
+    computed(() => ({ view: session.view.value, entry: lastEntry.value, position: session.position.value, revision: session.revision.value })),
     80,
 );
+
+/** Whether what is read is of an earlier moment than what is watched. */
+export const isReadingBehind = computed(() => reading.value.position !== session.position.value || reading.value.revision !== session.revision.value);
 
 const said = computed(() => {
     if (session.isPlaying.value && session.speed.value > TOLD_UP_TO_SPEED) return "playing";

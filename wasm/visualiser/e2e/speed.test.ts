@@ -10,7 +10,7 @@ beforeAll(async () => {
 afterAll(() => stage.close());
 
 const FRAMES = 180;
-const ROUNDS = 4;
+const ROUNDS = 8;
 /** Sixty pictures a second. */
 const SMOOTH_MS = 17;
 const INTERACTIVE_MS = 1000;

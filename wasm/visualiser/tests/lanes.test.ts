@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import { drawnRows, isUnderWay, lineOf, pointAt, scrollAcross, scrollTo, stretchOf } from "../src/model/geometry";
+import { isUnderWay, lineOf, pointAt, rowsInSight, scrollAcross, scrollTo, stretchOf, withBlocksAround } from "../src/model/geometry";
 import { cellOf, laneKey, NARROWEST_LANE, placeLanes, type World } from "../src/model/lanes";
 import type { Arrow, Entry, Lane } from "../src/model/protocol";
 
@@ -41,18 +41,24 @@ describe("lanes", () => {
 });
 
 describe("rows", () => {
+    test("are in sight as far as any of them is", () => {
+        expect(rowsInSight(40 * 500, 600, 40, 10_000)).toEqual({ from: 500, to: 515 });
+        expect(rowsInSight(40 * 500 + 1, 600, 40, 10_000)).toEqual({ from: 500, to: 516 });
+        expect(rowsInSight(40 * 500, 600, 40, 5)).toEqual({ from: 5, to: 5 });
+    });
+
     test("are drawn in blocks: scrolling by some rows changes nothing", () => {
-        const before = drawnRows(40 * 500, 600, 40, 10_000);
+        const drawn = (row: number) => withBlocksAround(rowsInSight(40 * row, 600, 40, 10_000), 10_000);
+        const before = drawn(500);
         expect(before.from % 4).toBe(0);
         expect(before.from).toBeLessThanOrEqual(500 - 4);
         expect(before.to).toBeGreaterThanOrEqual(515 + 4);
         expect(before.to - before.from).toBeLessThanOrEqual(28);
-        const nearby = Array.from({ length: 4 }, (_, row) => drawnRows(40 * (496 + row), 600, 40, 10_000));
-        expect(new Set(nearby.map(({ from }) => from)).size).toBe(1);
+        expect(new Set([496, 497, 498, 499].map((row) => drawn(row).from)).size).toBe(1);
     });
 
     test("end with the run", () => {
-        expect(drawnRows(0, 600, 40, 5)).toEqual({ from: 0, to: 5 });
+        expect(withBlocksAround(rowsInSight(0, 600, 40, 5), 5)).toEqual({ from: 0, to: 5 });
     });
 
     test("are scrolled to only where they are out of sight", () => {

@@ -8,17 +8,18 @@ export class EntryBlocks {
     private of: Timeline | undefined;
     private revision = -1;
 
-    /** The entries of a range that begins at a block. */
+    /** The entries of a range. */
     read(timeline: Timeline, revision: number, from: number, to: number): Entry[] {
         if (this.of !== timeline || this.revision !== revision) this.blocks.clear();
         this.of = timeline;
         this.revision = revision;
+        const first = Math.floor(from / BLOCK) * BLOCK;
         const entries: Entry[] = [];
-        for (let start = from; start < to; start += BLOCK) {
+        for (let start = first; start < to; start += BLOCK) {
             const block = this.blocks.get(start) ?? timeline.entries(start, Math.min(start + BLOCK, timeline.length));
             this.blocks.set(start, block);
             entries.push(...block);
         }
-        return entries;
+        return entries.slice(from - first, to - first);
     }
 }

@@ -12,11 +12,16 @@ export interface Range {
     to: number;
 }
 
-/** Which rows to draw for a place that is scrolled to: whole blocks, and one more on either side. */
-export function drawnRows(scrollTop: number, height: number, rowHeight: number, length: number): Range {
-    const first = Math.floor(scrollTop / rowHeight / BLOCK) - 1;
-    const last = Math.floor((scrollTop + height) / rowHeight / BLOCK) + 1;
-    return { from: Math.max(0, first * BLOCK), to: Math.min(length, (last + 1) * BLOCK) };
+/** The rows of which anything is in sight at a place that is scrolled to. */
+export function rowsInSight(scrollTop: number, height: number, rowHeight: number, length: number): Range {
+    return { from: Math.min(length, Math.floor(scrollTop / rowHeight)), to: Math.min(length, Math.ceil((scrollTop + height) / rowHeight)) };
+}
+
+/** What to draw so that scrolling finds it there: the blocks of rows that are in sight, and one more on either side. */
+export function withBlocksAround({ from, to }: Range, length: number): Range {
+    const first = Math.floor(from / BLOCK) - 1;
+    const last = Math.ceil(to / BLOCK) + 1;
+    return { from: Math.max(0, first * BLOCK), to: Math.min(length, last * BLOCK) };
 }
 
 /** Where to scroll so that a row is well within sight; as it was where it is already. */

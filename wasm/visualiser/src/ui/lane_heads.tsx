@@ -5,6 +5,7 @@ import { laneName, PARTS, phaseInWords, toldInWords } from "../model/words";
 import { session } from "../session/app";
 import { across, isNarrow, lanesLeft, layout } from "./lanes";
 import { openMenu } from "./menu";
+import { reading } from "./notice";
 
 const ICONS: Record<LaneKind, string> = {
     user: "M12 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM5 21c0-4 3-6 7-6s7 2 7 6",
@@ -30,7 +31,7 @@ const SHORTER: Record<LaneKind, string> = { user: "user", worker: "w", reconcile
 /** The participants, above their lanes. */
 export function LaneHeads() {
     const { lanes, spans, width } = layout.value;
-    const view = session.view.value;
+    const { view } = reading.value;
     return (
         <div class="heads" style={{ minWidth: `${across.value}px` }}>
             <div class="heads-lanes" style={{ marginLeft: `${lanesLeft.value}px`, width: `${width}px` }}>

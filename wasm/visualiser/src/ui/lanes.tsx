@@ -2,7 +2,7 @@ import { batch, computed, effect, signal, useComputed } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
 import { EntryBlocks } from "../model/blocks";
-import { drawnRows, type Range, scrollAcross, scrollTo, type Stretch, stretchOf } from "../model/geometry";
+import { type Range, rowsInSight, scrollAcross, scrollTo, type Stretch, stretchOf, withBlocksAround } from "../model/geometry";
 import { laneKey, type LaneLayout, placeLanes, type World } from "../model/lanes";
 import type { Entry } from "../model/protocol";
 import { session } from "../session/app";
@@ -32,6 +32,10 @@ const size = signal({ width: 800, height: 500 });
 /** Of its own: a window that only becomes higher moves no lane. */
 const width = computed(() => size.value.width);
 const scrollTop = signal(0);
+/** Whether all that was in sight has just been left at once, as a dragged scrubber does: what lies around is drawn once it rests. */
+export const isLeaping = signal(false);
+let landing: ReturnType<typeof setTimeout> | undefined;
+const LANDING_MS = 120;
 const scrollLeft = signal(0);
 /** Where a person, or this page, has scrolled to last. */
 let byHand = { top: 0, left: 0 };
@@ -77,7 +81,11 @@ export const across = computed(() => (isNarrow.value ? lanesLeft.value + layout.
 /** How far they can be scrolled sideways. */
 const furthestAcross = computed(() => Math.max(0, across.value - width.value));
 
-const drawn = computed<Range>(() => drawnRows(scrollTop.value, size.value.height, rowHeight.value, session.length.value));
+const drawn = computed<Range>(() => {
+    const length = session.length.value;
+    const inSight = rowsInSight(scrollTop.value, size.value.height - HEADS, rowHeight.value, length);
+    return isLeaping.value ? inSight : withBlocksAround(inSight, length);
+});
 
 const blocks = new EntryBlocks();
 
@@ -112,7 +120,7 @@ export function Lanes() {
             <LaneHeads />
             <div class="track" style={{ height: `${height}px`, minWidth: `${across.value}px` }}>
                 <Lines range={range} entries={entries} arrows={arrows} />
-                <Rows entries={entries} />
+                <Rows from={from} entries={entries} />
                 <Playhead />
                 <Bubbles />
             </div>
@@ -128,7 +136,7 @@ effect(() => {
     const room = height - HEADS;
     const furthest = Math.max(0, (session.length.value + ROWS_BELOW) * rows - room);
     const target = scrollTo(Math.max(0, session.position.value - 1), scrollTop.peek(), room, rows);
-    scrollTop.value = Math.min(furthest, Math.round(target));
+    moveTo(Math.min(furthest, Math.round(target)));
 });
 
 /** Nobody's eyes follow lanes that go to and fro more often, and the screen does not, either. */
@@ -156,11 +164,22 @@ effect(() => {
     if (session.isPlaying.value) isHeld = false;
 });
 
+function moveTo(top: number): void {
+    batch(() => {
+        if (Math.abs(top - scrollTop.peek()) > size.peek().height) {
+            isLeaping.value = true;
+            clearTimeout(landing);
+            landing = setTimeout(() => (isLeaping.value = false), LANDING_MS);
+        }
+        scrollTop.value = top;
+    });
+}
+
 function scrolled(box: HTMLElement): void {
     isHeld ||= box.scrollLeft !== byHand.left;
     byHand = { top: box.scrollTop, left: box.scrollLeft };
     batch(() => {
-        scrollTop.value = byHand.top;
+        moveTo(byHand.top);
         scrollLeft.value = byHand.left;
     });
 }

@@ -27,14 +27,7 @@ export function Transport() {
                 <Button label="To the end" title="end" act={() => session.seek(session.length.peek())} icon="M18 5v14M5 5l9 7-9 7z" />
             </div>
             <Scrubber />
-            <div class="where">
-                <output data-testid="position">
-                    {session.position.value} / {session.length.value}
-                </output>
-                <span class="clock" title="The world's clock since the start">
-                    {now.value}
-                </span>
-            </div>
+            <Where />
             <label class="speed">
                 <span class="visually-hidden">Speed, in events a second</span>
                 <select value={session.speed.value} onChange={(event) => (session.speed.value = Number(event.currentTarget.value))}>
@@ -49,6 +42,21 @@ export function Transport() {
                 Let it settle
             </button>
         </footer>
+    );
+}
+
+function Where() {
+    const [position, length] = [session.position.value, session.length.value];
+    const letters = 2 * String(length).length + 3;
+    return (
+        <div class="where" style={{ width: `${letters}ch` }}>
+            <output data-testid="position">
+                {position} / {length}
+            </output>
+            <span class="clock" title="The world's clock since the start">
+                {now.value}
+            </span>
+        </div>
     );
 }
 

@@ -66,6 +66,9 @@ pub enum Trouble {
         /// The newest one known.
         known: i32,
     },
+    /// No schema of the role's search path is there, so that tables would have no place.
+    #[error("has no schema for the tables: {0}")]
+    NoSchema(String),
     /// Something else has the names of our tables.
     #[error("has something else under a name that the tables need: {0}")]
     Occupied(String),
@@ -138,6 +141,9 @@ impl Unusable {
             }
             Trouble::Missing(_) => format!("see its name, or make it: {CREATE_DATABASE}"),
             Trouble::Encoding(_) => format!("make another one: {CREATE_DATABASE}"),
+            Trouble::NoSchema(_) => "let `search_path` name a schema that is there: `ALTER ROLE` or `ALTER DATABASE` \
+                 `… SET search_path = public`, or make the schema that it names"
+                .into(),
             Trouble::Occupied(_) => format!("give the claims a database of their own: {CREATE_DATABASE}"),
             Trouble::Incomplete(_) => "see that the role's `search_path` has the schema that they are in; where they \
                  are gone, restore the whole database from a copy"

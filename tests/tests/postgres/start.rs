@@ -140,6 +140,17 @@ fn tables_that_are_in_the_way_or_missing_are_named() {
 }
 
 #[test]
+fn a_search_path_that_leads_nowhere_is_told_as_that() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let database = cluster.database().unwrap();
+    cluster.execute("postgres", &format!("ALTER DATABASE {database} SET search_path = missing")).unwrap();
+    let words = ["has no schema for the tables: ", "hint: let `search_path` name a schema that is there: `ALTER ROLE`"];
+    expect(&cluster.url(&database), 1, None, &words);
+    cluster.execute(&database, "CREATE SCHEMA missing").unwrap();
+    assert_eq!(run(&["migrate", "--store", &cluster.url(&database)]).code, 0);
+}
+
+#[test]
 fn urls_that_are_not_understood_are_refused_with_what_to_write() {
     for (url, words) in [
         (

@@ -131,6 +131,7 @@ impl From<Error> for Trouble {
         let Some(code) = error.code() else { return of_connection(&error, text) };
         match *code {
             SqlState::INVALID_CATALOG_NAME => Self::Missing(text),
+            SqlState::INVALID_SCHEMA_NAME => Self::NoSchema(text),
             SqlState::INSUFFICIENT_PRIVILEGE => Self::Refused(text),
             SqlState::READ_ONLY_SQL_TRANSACTION => Self::ReadOnly,
             SqlState::TOO_MANY_CONNECTIONS => Self::Crowded(text),

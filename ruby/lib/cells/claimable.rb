@@ -146,11 +146,20 @@ module Cells
 
       # Before Rails 7.1 a key of several columns is none to ActiveRecord.
       def cells_claims_check_key
-        return if primary_key.is_a?(String)
+        return cells_claims_check_key_type if primary_key.is_a?(String)
 
         columns = connection.primary_keys(table_name)
         has = columns.many? ? "a primary key of #{columns.map { |column| "`#{column}`" }.join(', ')}" : "no primary key"
         raise Leasehold::Error::Misconfigured, "`#{name}` has #{has}: claims need one of one column"
+      end
+
+      # Verification reads rows in the order of their keys' bytes, which the database has for these types alone.
+      def cells_claims_check_key_type
+        column = columns_hash[primary_key]
+        return if column.nil? || Leasehold::SourceKey::TYPES.include?(column.type)
+
+        raise Leasehold::Error::Misconfigured,
+              "`#{name}##{primary_key}` is a `#{column.sql_type}`: claims need a key that is a whole number, a UUID or a text"
       end
 
       def cells_claims_told_or_missing

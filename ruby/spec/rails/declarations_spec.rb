@@ -115,6 +115,14 @@ RSpec.describe "what a model says of its claims", :rails do
       .to output(/composite primary key/).to_stderr_from_any_process
   end
 
+  it "is refused where rows can't be read in the order of their keys' bytes" do
+    { "citext" => "citext", "numeric" => "numeric(20,0)" }.each do |shown, type|
+      ActiveRecord::Base.connection.execute("CREATE EXTENSION IF NOT EXISTS citext")
+      alter("ALTER id DROP DEFAULT, ALTER id TYPE #{type} USING id::#{type}")
+      expect_refusal(/\A`Snippet#id` is a `#{shown}.*`: claims need a key that is a whole number, a UUID or a text\z/)
+    end
+  end
+
   def alter(how)
     ActiveRecord::Base.connection.execute("ALTER TABLE snippets #{how}")
   end

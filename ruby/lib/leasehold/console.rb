@@ -46,8 +46,13 @@ module Leasehold
       end
 
       # How many findings of each outcome to show.
+      #
+      # @raise [Failed] `SAMPLES` is no number of them
       def samples
-        ENV.fetch("SAMPLES", SAMPLES).to_i
+        asked = ENV["SAMPLES"].presence or return SAMPLES
+        return asked.to_i if asked.match?(/\A\d+\z/)
+
+        raise Failed.new("`SAMPLES` is `#{asked}`: say how many findings to show, such as `100`", [Remedy::WRONG])
       end
     end
 

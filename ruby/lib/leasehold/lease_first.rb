@@ -50,6 +50,9 @@ module Leasehold
     end
 
     def check
+      strangers = @records.grep_v(ActiveRecord::Base)
+      raise ArgumentError, "#{strangers.first.class} is no record: name records, a list as `*list`" unless strangers.empty?
+
       databases = @records.map { |record| record.class.connection_pool }.uniq
       raise ArgumentError, "no records: name them with `save` and `destroy`" if databases.empty?
       raise ArgumentError, "records of several databases: claim for one at a time" if databases.many?

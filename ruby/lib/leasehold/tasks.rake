@@ -6,10 +6,12 @@ namespace :leasehold do
     Leasehold::Console.run(&:reconcile)
   end
 
-  desc "Compare a model's claims with its rows, and correct them: leasehold:verify[User]; DRY_RUN=1 only tells, " \
+  desc "Compare the claims of models with their rows, and correct them: leasehold:verify[User] or leasehold:verify[User,Email], " \
+       "without a name all; DRY_RUN=1 only tells, " \
        "RESUME=1 goes on where a job has stopped, ALLOW_EMPTY=1 gives up the claims of a table without rows, " \
        "SAMPLES=100 shows so many findings of each outcome"
   task :verify, [:model] => :environment do |_task, arguments|
-    Leasehold::Console.run { |console| console.verify(arguments[:model] ? [arguments[:model]] : Leasehold::Models.names) }
+    named = [arguments[:model], *arguments.extras].compact
+    Leasehold::Console.run { |console| console.verify(named.presence || Leasehold::Models.names) }
   end
 end

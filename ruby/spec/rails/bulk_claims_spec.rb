@@ -165,6 +165,12 @@ RSpec.describe "claims for what bypasses callbacks", :rails do
     expect { User.new.build_destroy_metadata_for_worker(:nick) }.to raise_error(ArgumentError, message)
   end
 
+  it "refuses a payload with a key that it does not know" do
+    expect { Leasehold::BulkClaimsJob.perform_now("User", "username", create_ids: [1]) }.to raise_error(
+      ArgumentError, "a payload has no `create_ids`: it has `create_record_ids` and `destroy_metadata`"
+    )
+  end
+
   it "is nothing while the flag is off" do
     Leasehold.configuration.feature_enabled { |flag| flag != :cells_claims_users }
     schedule(User, :username, "create_record_ids" => insert("alice"))

@@ -109,10 +109,25 @@ RSpec.describe "a task", :rails do
       expect(code).to eq(5)
     end
 
+    it "verifies each model that is named" do
+      code, output, = rake("leasehold:verify", "User", "Email", DRY_RUN: "1")
+
+      expect(code).to eq(0)
+      expect(output.scan(/^\S+ \(dry run\)$/)).to eq(["User (dry run)", "Email (dry run)"])
+    end
+
     it "takes a no for a no" do
       User.create!(username: "alice")
       User.delete_all
       %w[no OFF].each { |word| expect(rake("leasehold:verify", "User", ALLOW_EMPTY: word).first).to eq(2) }
+    end
+
+    it "refuses a number of findings that is none" do
+      %w[abc -1 1.5].each do |number|
+        expect(rake("leasehold:verify", "User", SAMPLES: number)).to eq(
+          [2, "", "`SAMPLES` is `#{number}`: say how many findings to show, such as `100`\n"]
+        )
+      end
     end
 
     it "shows the first findings of each outcome, and how many more there are" do

@@ -155,5 +155,7 @@ RSpec.describe "a lease that is begun before BEGIN", :rails do
       .to raise_error(ActiveRecord::TransactionIsolationError)
     expect { Leasehold.claiming { |claims| claims.save(user, Key.new) } }.to raise_error(ArgumentError, /several databases/)
     expect { Leasehold.claiming { |_claims| nil } }.to raise_error(ArgumentError, /no records/)
+    expect { Leasehold.claiming { |claims| claims.save(nil) } }.to raise_error(ArgumentError, /NilClass is no record/)
+    expect { Leasehold.claiming { |claims| claims.save([user]) } }.to raise_error(ArgumentError, /Array is no record: .*`\*list`/)
   end
 end

@@ -13,18 +13,31 @@ module Leasehold
     self.log_arguments = false
     retry_on Error::Unavailable, Error::DeadlineExceeded, Error::Overloaded, Error::Busy, wait: RETRY_WAIT
 
+    # What a payload may have.
+    PAYLOAD = %w[create_record_ids destroy_metadata].freeze
+
     # @param model_name [String]
     # @param attribute_name [String]
     # @param payload [Hash] `"destroy_metadata"`, of `build_destroy_metadata_for_worker`, or `"create_record_ids"`, or both
     def perform(model_name, attribute_name, payload)
+      payload = payload.stringify_keys
+      check(payload)
       model = Models.fetch(model_name)
       name = Models.attribute(model, attribute_name)
       return if Models.of_table(model).none? { |one| one.cells_claims_enabled_for_attribute?(name) }
 
-      Uncached.run { claim(model, name, payload.stringify_keys) }
+      Uncached.run { claim(model, name, payload) }
     end
 
     private
+
+    # A misspelt key would claim nothing, and say nothing.
+    def check(payload)
+      unknown = payload.keys - PAYLOAD
+      return if unknown.empty?
+
+      raise ArgumentError, "a payload has no `#{unknown.first}`: it has #{PAYLOAD.map { |key| "`#{key}`" }.join(' and ')}"
+    end
 
     def claim(model, name, payload)
       creates = creates(model, name, payload.fetch("create_record_ids", []))

@@ -134,6 +134,7 @@ impl<S: Writable> Writer<S> {
     }
 
     pub(super) fn run(mut self) {
+        let _fault = Fault(self.shared.clone());
         while let Some(group) = self.take() {
             if group.is_empty() {
                 self.store.rest();
@@ -195,6 +196,8 @@ impl<S: Writable> Writer<S> {
 
     /// Tries until the group is kept, or there is no sense in it.
     fn commit(&mut self, mut group: Vec<Job>) {
+        // Dropped before the group is: whoever is left without an answer finds why.
+        let _fault = Fault(self.shared.clone());
         self.shared.metrics.group(group.len());
         let (mut pause, mut losses, mut tries) = (Duration::ZERO, 0, 0);
         loop {
@@ -316,12 +319,16 @@ impl<S: Writable> Writer<S> {
     }
 }
 
-/// A writer that panics must not leave its callers waiting for an answer that nobody gives.
-impl<S> Drop for Writer<S> {
+/// A writer that panics must not leave its callers waiting for an answer that nobody gives: everything is refused from then on.
+struct Fault(Arc<Shared>);
+
+impl Drop for Fault {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.shared.fail("a writer has stopped by a fault of its own, which the log shows above");
-            self.shared.queue.abandon();
+            if !self.0.has_failed() {
+                self.0.fail("a writer has stopped by a fault of its own, which the log shows above");
+            }
+            self.0.queue.abandon();
         }
     }
 }

@@ -43,7 +43,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use super::error::StoreError;
 use super::held::Held;
 use super::witness::Witness;
-use super::{journal, keys};
+use super::{journal, keys, manifest};
 use crate::committer::{Failure, Writable};
 
 /// The format that this version reads and writes.
@@ -183,9 +183,32 @@ impl Table {
         postcard::from_bytes(bytes).map_err(|_| self.damaged())
     }
 
+    fn number(&self, name: &str) -> Result<Option<u64>> {
+        let Some(bytes) = self.get(name)? else { return Ok(None) };
+        let bytes = <[u8; 8]>::try_from(&bytes[..]).map_err(|_| self.damaged().of(name))?;
+        Ok(Some(u64::from_be_bytes(bytes)))
+    }
+
     fn damaged(&self) -> StoreError {
         StoreError::Damaged(format!("a row of `{}` can't be read", self.name))
     }
+}
+
+/// Whether all is there that has been acknowledged, as far as numbers tell. Asked before what is missing is made anew.
+fn check_complete(meta: &Table, witness: &Witness, lost_keyspace: Option<&&str>) -> Result<()> {
+    let sequence = meta.number(journal::SEQUENCE)?.unwrap_or(0);
+    if sequence < witness.sequence() {
+        return Err(StoreError::Damaged("what was acknowledged last is missing".into()));
+    }
+    // All are made before the first number is written.
+    if let Some(name) = lost_keyspace.filter(|_| sequence > 0) {
+        return Err(StoreError::Damaged(format!("`{name}` is missing")));
+    }
+    note(witness, sequence)
+}
+
+fn note(witness: &Witness, sequence: u64) -> Result<()> {
+    witness.write(sequence).map_err(|error| StoreError::Failed(error.to_string()))
 }
 
 /// Makes a directory that nobody else may look into; one that is there keeps its mode.
@@ -264,6 +287,8 @@ impl EmbeddedStore {
             let rows = database.keyspace(name, || options(memtable_mib * MIB, bloom));
             rows.map(|rows| Table { name, rows }).map_err(|error| StoreError::from(error).of(name))
         };
+        let meta = table("meta", 1, false)?;
+        check_complete(&meta, &witness, lost)?;
         let inner = Inner {
             claims: table("claims", 16, true)?,
             sources: table("sources", 16, false)?,
@@ -271,18 +296,17 @@ impl EmbeddedStore {
             settled: table("settled", 4, true)?,
             settled_order: table("settled_order", 4, false)?,
             replays: table("replays", 4, true)?,
-            meta: table("meta", 1, false)?,
+            meta,
             witness,
             held: RwLock::default(),
             database,
         };
-        inner.check_complete(lost)?;
         inner.check_format(dir)?;
         inner.read_outstanding()?;
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Looks at the journals while nobody else does.
+    /// Looks at the journals and at the lists of tables while nobody else does.
     fn recover(dir: &Path) -> Result<Witness> {
         let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", dir.display()));
         let database = dir.join("fjall");
@@ -300,6 +324,7 @@ impl EmbeddedStore {
             TryLockError::Error(error) => failed(error),
         })?;
         let witness = Witness::open(dir).map_err(failed)?;
+        manifest::check(&database, witness.sequence() > 0)?;
         journal::recover(&database, witness.sequence())?;
         Ok(witness)
     }
@@ -384,23 +409,6 @@ impl Inner {
         self.held.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether all is there that has been acknowledged, as far as numbers tell.
-    fn check_complete(&self, lost_keyspace: Option<&&str>) -> Result<()> {
-        let sequence = self.number(journal::SEQUENCE)?.unwrap_or(0);
-        if sequence < self.witness.sequence() {
-            return Err(StoreError::Damaged("what was acknowledged last is missing".into()));
-        }
-        // All are made before the first number is written.
-        if let Some(name) = lost_keyspace.filter(|_| sequence > 0) {
-            return Err(StoreError::Damaged(format!("`{name}` is missing")));
-        }
-        self.witness(sequence)
-    }
-
-    fn witness(&self, sequence: u64) -> Result<()> {
-        self.witness.write(sequence).map_err(|error| StoreError::Failed(error.to_string()))
-    }
-
     fn batch(&self) -> OwnedWriteBatch {
         self.database.batch().durability(Some(PersistMode::SyncData))
     }
@@ -410,11 +418,11 @@ impl Inner {
         let sequence = self.witness.sequence() + 1;
         batch.insert(&self.meta.rows, journal::SEQUENCE, sequence.to_be_bytes());
         batch.commit()?;
-        self.witness(sequence)
+        note(&self.witness, sequence)
     }
 
     fn check_format(&self, dir: &Path) -> Result<()> {
-        match self.number("format")? {
+        match self.meta.number("format")? {
             Some(FORMAT) => Ok(()),
             Some(found) => Err(StoreError::Format { dir: dir.to_owned(), found, known: FORMAT }),
             None => {
@@ -425,14 +433,8 @@ impl Inner {
         }
     }
 
-    fn number(&self, name: &str) -> Result<Option<u64>> {
-        let Some(bytes) = self.meta.get(name)? else { return Ok(None) };
-        let bytes = <[u8; 8]>::try_from(&bytes[..]).map_err(|_| self.meta.damaged().of(name))?;
-        Ok(Some(u64::from_be_bytes(bytes)))
-    }
-
     fn fence(&self) -> Result<Fence> {
-        Ok(Fence(self.number("fence")?.unwrap_or(0)))
+        Ok(Fence(self.meta.number("fence")?.unwrap_or(0)))
     }
 
     fn read_outstanding(&self) -> Result<()> {

@@ -5,6 +5,7 @@ mod error;
 mod held;
 mod journal;
 mod keys;
+mod manifest;
 mod postgres;
 mod unusable;
 mod witness;

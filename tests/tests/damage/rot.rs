@@ -136,10 +136,14 @@ impl Copy {
         let dir = TempDir::new().unwrap();
         self.write(dir.path());
         damage.apply(&dir.path().join(path));
-        let mut server = match Server::builder().data(dir.path()).arg("--log").arg("error").start() {
+        let start = || Server::builder().data(dir.path()).arg("--log").arg("error").start();
+        let mut server = match start() {
             Ok(server) => server,
             Err(error) => {
                 refused_well(&format!("{error:#}"), dir.path());
+                // What keeps a service running starts it again: a refusal must not have changed what is found.
+                let again = start().expect_err("it is refused again");
+                refused_well(&format!("{again:#}"), dir.path());
                 return "refused";
             }
         };

@@ -1,0 +1,148 @@
+//! Whether the lists of tables are whole, asked before fjall opens them.
+//!
+//! A keyspace's file `current` names its newest list, `v` and a number, and has that file's checksum, which fjall writes
+//! and does not compare. What a changed list no longer names is deleted at opening, and its rows are gone without a word.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::error::StoreError;
+
+/// The only kind of checksum that there is: XXH3 with 128 bits.
+const XXH3: u8 = 0;
+
+/// Reads the newest list of every keyspace. Once anything was acknowledged, all keyspaces are `finished`.
+///
+/// # Errors
+/// One is missing, or is not what its checksum was made of, or the disk failed.
+pub(super) fn check(database: &Path, finished: bool) -> Result<(), StoreError> {
+    let folder = database.join("keyspaces");
+    let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", folder.display()));
+    let keyspaces = match std::fs::read_dir(&folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound && !finished => return Ok(()),
+        keyspaces => keyspaces.map_err(failed)?,
+    };
+    for entry in keyspaces {
+        let keyspace = entry.map_err(failed)?.path();
+        if keyspace.is_dir() {
+            check_keyspace(&keyspace, finished)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_keyspace(keyspace: &Path, finished: bool) -> Result<(), StoreError> {
+    let path = keyspace.join("current");
+    let Some(current) = read(&path)? else {
+        // fjall deletes a keyspace without one.
+        return if finished { Err(damaged(&path)) } else { Ok(()) };
+    };
+    let (version, checksum) = parse(&current).ok_or_else(|| damaged(&path))?;
+    let path = keyspace.join(format!("v{version}"));
+    let whole = read(&path)?.is_some_and(|list| xxh3_128(&list) == checksum);
+    if whole { Ok(()) } else { Err(damaged(&path)) }
+}
+
+fn parse(current: &[u8]) -> Option<(u64, u128)> {
+    let (version, rest) = current.split_first_chunk()?;
+    let (checksum, rest) = rest.split_first_chunk()?;
+    (rest == [XXH3]).then(|| (u64::from_le_bytes(*version), u128::from_le_bytes(*checksum)))
+}
+
+fn read(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(StoreError::Failed(format!("`{}`: {error}", path.display()))),
+    }
+}
+
+fn damaged(path: &Path) -> StoreError {
+    StoreError::Damaged(format!("`{}` is not what was written, or is missing", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at what it does not expect")]
+
+    use std::path::PathBuf;
+
+    use fjall::{Database, KeyspaceCreateOptions};
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const KEYSPACES: [&str; 2] = ["one", "two"];
+
+    /// A database whose keyspaces have tables, and the files that list them.
+    fn database() -> (TempDir, Vec<PathBuf>) {
+        let dir = TempDir::new().unwrap();
+        let database = Database::builder(dir.path()).open().unwrap();
+        for name in KEYSPACES {
+            let keyspace = database.keyspace(name, KeyspaceCreateOptions::default).unwrap();
+            for row in 0..3 {
+                keyspace.insert(format!("row {row}"), "value").unwrap();
+                keyspace.rotate_memtable_and_wait().unwrap();
+            }
+        }
+        drop(database);
+        let keyspaces = std::fs::read_dir(dir.path().join("keyspaces")).unwrap().map(|entry| entry.unwrap().path());
+        let lists = keyspaces.flat_map(|keyspace| {
+            let current = keyspace.join("current");
+            let (version, _) = parse(&std::fs::read(&current).unwrap()).unwrap();
+            [current, keyspace.join(format!("v{version}"))]
+        });
+        let lists = lists.collect();
+        (dir, lists)
+    }
+
+    fn is_damaged(dir: &TempDir) -> bool {
+        matches!(check(dir.path(), true), Err(StoreError::Damaged(_)))
+    }
+
+    #[test]
+    fn no_bit_of_a_list_can_change() {
+        let (dir, lists) = database();
+        check(dir.path(), true).unwrap();
+        // fjall has a keyspace of its own.
+        assert_eq!(lists.len(), 2 * (KEYSPACES.len() + 1));
+        for path in lists {
+            let whole = std::fs::read(&path).unwrap();
+            for (at, bit) in (0..whole.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+                let flipped = whole.iter().enumerate().map(|(byte, old)| old ^ (u8::from(byte == at) << bit));
+                std::fs::write(&path, flipped.collect::<Vec<_>>()).unwrap();
+                assert!(is_damaged(&dir), "bit {bit} of byte {at} of {}", path.display());
+            }
+            std::fs::write(&path, whole).unwrap();
+        }
+        check(dir.path(), true).unwrap();
+    }
+
+    #[test]
+    fn no_list_can_be_cut_or_grow() {
+        let (dir, lists) = database();
+        for path in lists {
+            let whole = std::fs::read(&path).unwrap();
+            for end in 0..whole.len() {
+                std::fs::write(&path, whole.get(..end).unwrap()).unwrap();
+                assert!(is_damaged(&dir), "{end} bytes of {}", path.display());
+            }
+            std::fs::write(&path, [whole.as_slice(), &[0]].concat()).unwrap();
+            assert!(is_damaged(&dir), "{} is longer", path.display());
+            std::fs::remove_file(&path).unwrap();
+            assert!(is_damaged(&dir), "{} is missing", path.display());
+            std::fs::write(&path, whole).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_was_never_finished_is_left_to_fjall() {
+        let dir = TempDir::new().unwrap();
+        check(dir.path(), false).unwrap();
+        std::fs::create_dir_all(dir.path().join("keyspaces/9")).unwrap();
+        check(dir.path(), false).unwrap();
+        assert!(is_damaged(&dir));
+    }
+}

@@ -137,7 +137,8 @@ module Cells
       # Claims name rows by their keys, and are read off columns.
       def cells_claims_check(attribute)
         cells_claims_check_key
-        return if column_names.include?(attribute.name)
+        column = columns_hash[attribute.name]
+        return cells_claims_check_type(column) if column
 
         meant = attribute_aliases[attribute.name]
         raise Leasehold::Error::Misconfigured,
@@ -156,10 +157,19 @@ module Cells
       # Verification reads rows in the order of their keys' bytes, which the database has for these types alone.
       def cells_claims_check_key_type
         column = columns_hash[primary_key]
-        return if column.nil? || Leasehold::SourceKey::TYPES.include?(column.type)
+        return if column.nil? || Leasehold::ColumnTypes.key?(column)
 
         raise Leasehold::Error::Misconfigured,
               "`#{name}##{primary_key}` is a `#{column.sql_type}`: claims need a key that is a whole number, a UUID or a text"
+      end
+
+      # Saves claim what was written; the next save, and verification, look at what is read.
+      def cells_claims_check_type(column)
+        return if Leasehold::ColumnTypes.value?(column)
+
+        raise Leasehold::Error::Misconfigured,
+              "`#{name}##{column.name}` is a `#{column.sql_type}`, which may not read as it was written: " \
+              "claim a `text` or a `character varying`"
       end
 
       def cells_claims_told_or_missing

@@ -3,9 +3,6 @@
 module Leasehold
   # A row's primary key as the bytes that stand for it in claims, and back.
   class SourceKey
-    # What a column of keys may be.
-    TYPES = %i[integer uuid string text].freeze
-
     # @param model [Class]
     def initialize(model)
       @model = model

@@ -116,10 +116,28 @@ RSpec.describe "what a model says of its claims", :rails do
   end
 
   it "is refused where rows can't be read in the order of their keys' bytes" do
-    { "citext" => "citext", "numeric" => "numeric(20,0)" }.each do |shown, type|
+    { "citext" => "citext", "numeric" => "numeric(20,0)", "character" => "char(20)", "name" => "name" }.each do |shown, type|
       ActiveRecord::Base.connection.execute("CREATE EXTENSION IF NOT EXISTS citext")
       alter("ALTER id DROP DEFAULT, ALTER id TYPE #{type} USING id::#{type}")
       expect_refusal(/\A`Snippet#id` is a `#{shown}.*`: claims need a key that is a whole number, a UUID or a text\z/)
+    end
+  end
+
+  it "is refused where a value would not be read as it was written" do
+    { "character(20)" => "char(20)", "name" => "name", "uuid" => "uuid", "macaddr" => "macaddr", "jsonb" => "jsonb" }.each do |shown, type|
+      alter("ALTER name TYPE #{type} USING NULL")
+      expect_refusal("`Snippet#name` is a `#{shown}`, which may not read as it was written: claim a `text` or a `character varying`")
+    end
+  end
+
+  it "is claimed whatever the database compares it by" do
+    ActiveRecord::Base.connection.execute("CREATE EXTENSION IF NOT EXISTS citext")
+    ["varchar(20)", "citext"].each do |type|
+      alter("ALTER name TYPE #{type}")
+      row = for_owner.tap(&:reset_column_information).create!(name: "Alice", owner_id: 7)
+      row.update!(name: "bob")
+      row.destroy!
+      expect([outstanding_leases, records(Snippet, :name)]).to all(be_empty)
     end
   end
 

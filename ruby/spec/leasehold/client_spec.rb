@@ -163,6 +163,14 @@ RSpec.describe Leasehold::Client do
       expect(lease.fence).to eq(1)
     end
 
+    it "waits a moment before the second try, where nobody is there" do
+      proxied
+      proxy.close
+      seen = events { 3.times { expect { proxied.commit_update(SecureRandom.uuid) }.to raise_error(Leasehold::Error::Unavailable) } }
+      expect(seen.map { |event| event.payload[:tries] }).to all(eq(2))
+      expect(seen.map(&:duration)).to all(be >= 10)
+    end
+
     it "gets the same lease with the second try, where the answer came too late (B09)" do
       proxied
       proxy.hold_answers

@@ -4,6 +4,9 @@ module Leasehold
   class Client
     # One rpc, tried again where no answer came.
     class Call
+      # For as long, up to twice, a connection that is gone may still be given to the next try, which would be lost, too.
+      PAUSE_SECONDS = 0.01
+
       # @return [Integer] tries that were made
       attr_reader :made
 
@@ -23,8 +26,10 @@ module Leasehold
         [operation.execute, operation.metadata]
       rescue GRPC::DeadlineExceeded, GRPC::Unavailable => e
         error = Refusal.error(e)
-        retry if error.temporary? && @made < @tries
-        raise error
+        raise error unless error.temporary? && @made < @tries
+
+        sleep(PAUSE_SECONDS * rand(1.0..2.0)) if e.is_a?(GRPC::Unavailable)
+        retry
       rescue GRPC::BadStatus => e
         raise Refusal.error(e)
       end

@@ -30,6 +30,9 @@ pub enum Trouble {
     /// It has no room for another connection.
     #[error("takes no more connections: {0}")]
     Crowded(String),
+    /// It gives no statement the time that it needs.
+    #[error("does not let a statement come to its end: {0}")]
+    Hasty(String),
     /// It follows another one.
     #[error("is a standby, which can only be read")]
     Standby,
@@ -101,11 +104,11 @@ impl Unusable {
     /// What the trouble comes to in the terms of calls, which decide on exit codes; none where only a person can mend it.
     pub fn code(&self) -> Option<Code> {
         use Trouble::{
-            BeingMigrated, Crowded, NoConnect, NotAccepted, NotLetIn, ReadOnly, Refused, Rights, Standby, Unreachable,
-            Untrusted,
+            BeingMigrated, Crowded, Hasty, NoConnect, NotAccepted, NotLetIn, ReadOnly, Refused, Rights, Standby,
+            Unreachable, Untrusted,
         };
         match self.trouble {
-            Unreachable(_) | Untrusted(_) | Crowded(_) | Standby | ReadOnly => Some(Code::Unavailable),
+            Unreachable(_) | Untrusted(_) | Crowded(_) | Hasty(_) | Standby | ReadOnly => Some(Code::Unavailable),
             BeingMigrated { .. } => Some(Code::DeadlineExceeded),
             NotLetIn(_) | NotAccepted(_) => Some(Code::Unauthenticated),
             Rights { .. } | NoConnect { .. } | Refused(_) => Some(Code::PermissionDenied),
@@ -130,6 +133,9 @@ impl Unusable {
             Trouble::Crowded(_) => "let fewer come: `postgres.write_connections` and `postgres.read_connections` of \
                  every server together; or let the database's `max_connections` be more, and that of a pooler before \
                  it, such as `max_client_conn`"
+                .into(),
+            Trouble::Hasty(_) => "let `statement_timeout` be more, or none: `ALTER ROLE` or `ALTER DATABASE` \
+                 `… SET statement_timeout = 0`, or leave it out of the URL's `options`"
                 .into(),
             Trouble::Standby => "name the primary, or all hosts with `?target_session_attrs=read-write`".into(),
             Trouble::ReadOnly => "have it reset: `ALTER DATABASE`, `ALTER ROLE` or `ALTER SYSTEM` \

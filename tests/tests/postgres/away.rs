@@ -43,6 +43,40 @@ fn key(name: &str) -> IdempotencyKey {
     IdempotencyKey { cell: CellId(1), key: name.into() }
 }
 
+/// Commits that are not waited for stay in memory for as long as that lets them.
+const CARELESS: [&str; 3] = ["synchronous_commit=off", "wal_writer_delay=10s", "wal_writer_flush_after=1GB"];
+
+#[test]
+fn what_was_answered_outlives_a_crash_whatever_commits_do_by_default() {
+    let mut cluster = Cluster::start(&CARELESS).unwrap();
+    let database = cluster.database().unwrap();
+    let runtime = Runtime::new().unwrap();
+    let mut server = server(&cluster.url(&database), "");
+    let mut client = Client::over(runtime.block_on(server.connect(None)).unwrap(), 1);
+    let begun: BTreeMap<_, _> = (0..4)
+        .map(|number| {
+            let name = format!("kept-{number}");
+            let begun = runtime.block_on(client.begin(create(&name, 1 + number, Some(name.clone())))).unwrap();
+            (name, begun)
+        })
+        .collect();
+    let commit = |client: &mut Client, name: &str| {
+        runtime.block_on(client.settle(&begun[name].lease, Outcome::Committed)).unwrap();
+    };
+    commit(&mut client, "kept-0");
+    cluster.crash().unwrap();
+    cluster.start_again().unwrap();
+    check_begun(&final_state(&cluster, &database), &begun, 3);
+    // One that has not begun them reads them first.
+    server.terminate().unwrap();
+    server.restart().unwrap();
+    client = Client::over(runtime.block_on(server.connect(None)).unwrap(), 1);
+    commit(&mut client, "kept-1");
+    cluster.crash().unwrap();
+    cluster.start_again().unwrap();
+    check_begun(&final_state(&cluster, &database), &begun, 2);
+}
+
 /// What the clients of a load have in common.
 #[derive(Default)]
 struct Load {

@@ -151,6 +151,15 @@ fn a_search_path_that_leads_nowhere_is_told_as_that() {
 }
 
 #[test]
+fn a_statement_timeout_that_leaves_no_time_is_told_as_that() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let database = cluster.database().unwrap();
+    cluster.execute("postgres", &format!("ALTER DATABASE {database} SET statement_timeout = '1ms'")).unwrap();
+    let words = ["does not let a statement come to its end: ", "hint: let `statement_timeout` be more, or none: "];
+    expect(&cluster.url(&database), 5, Some("UNAVAILABLE"), &words);
+}
+
+#[test]
 fn urls_that_are_not_understood_are_refused_with_what_to_write() {
     for (url, words) in [
         (

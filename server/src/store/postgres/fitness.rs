@@ -13,7 +13,8 @@ const READ_COMMITTED: [&str; 2] = ["read committed", "read uncommitted"];
 const CONDITIONS: &str = "
     SELECT current_setting('server_encoding'), current_setting('server_version'),
            current_setting('server_version_num')::integer, pg_is_in_recovery(),
-           current_setting('transaction_read_only')::boolean, current_setting('transaction_isolation')";
+           current_setting('transaction_read_only')::boolean, current_setting('transaction_isolation'),
+           array(SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off')";
 
 /// What a server does with each table, sequence and function. What is not there yet will be the role's own.
 const MISSING_GRANTS: &str = "
@@ -32,7 +33,7 @@ const MISSING_GRANTS: &str = "
         SELECT 'EXECUTE', 'FUNCTION ' || f.proname FROM pg_proc f JOIN pg_class t ON t.relnamespace = f.pronamespace
         WHERE t.oid = to_regclass('claims') AND NOT has_function_privilege(f.oid, 'EXECUTE') AND f.proname IN (
             'begin_group', 'begin_presumed_group', 'abandon_group', 'expect_rows', 'read_claims', 'lock_leases',
-            'lock_claims', 'write_group', 'keep_group')
+            'lock_claims', 'write_group', 'keep_group', 'commit_durably')
     )
     SELECT current_user::text, format('GRANT %s ON %s TO %I', privileges, object, current_user) FROM missing
     ORDER BY object";
@@ -64,6 +65,13 @@ pub(super) async fn check(client: &Client) -> Result<(), Trouble> {
              `ALTER ROLE … SET default_transaction_isolation = 'read committed'` of this server's role"
         );
     }
+    let unsafe_settings: Vec<String> = row.try_get(6)?;
+    for setting in unsafe_settings {
+        tracing::warn!(
+            "`{setting}` of the database is `off`: a power cut may lose or damage what was acknowledged; say \
+             `ALTER SYSTEM SET {setting} = on`"
+        );
+    }
     Ok(())
 }
 
@@ -84,7 +92,7 @@ const MISSING_OBJECTS: &str = "
     SELECT name FROM unnest(ARRAY[
         'claims', 'claim_leases', 'settled_leases', 'idempotency_keys', 'abandoned_groups', 'bucket_types',
         'lease_fences', 'begin_group', 'begin_presumed_group', 'abandon_group', 'expect_rows', 'read_claims',
-        'lock_leases', 'lock_claims', 'write_group', 'keep_group'
+        'lock_leases', 'lock_claims', 'write_group', 'keep_group', 'commit_durably'
     ]) AS name WHERE to_regclass(name) IS NULL AND to_regproc(name) IS NULL";
 
 /// Checks that what migrations have made is still there, where the role looks for it.
@@ -135,6 +143,7 @@ impl From<Error> for Trouble {
             SqlState::INSUFFICIENT_PRIVILEGE => Self::Refused(text),
             SqlState::READ_ONLY_SQL_TRANSACTION => Self::ReadOnly,
             SqlState::TOO_MANY_CONNECTIONS => Self::Crowded(text),
+            SqlState::QUERY_CANCELED => Self::Hasty(text),
             SqlState::DUPLICATE_TABLE | SqlState::DUPLICATE_FUNCTION | SqlState::DUPLICATE_OBJECT => {
                 Self::Occupied(text)
             }

@@ -56,13 +56,19 @@ module RailsSpecs
   # Reconciles until nothing is left to settle, with leases going stale at once.
   def reconcile
     before = Leasehold.configuration.stale_after_seconds
-    Leasehold.configuration.stale_after_seconds = 0.001
+    stale_after(0.001)
     Support::Waiting.wait_for("nothing outstanding") do
       reconcile_once
       (outstanding_leases + lease_rows).empty?
     end
   ensure
-    Leasehold.configuration.stale_after_seconds = before
+    stale_after(before)
+  end
+
+  # The configuration says half of it for the guard, which the database was given another one of.
+  def stale_after(seconds)
+    Leasehold.configuration.stale_after_seconds = seconds
+    Leasehold.configuration.commit_within_seconds = seconds / 2
   end
 
   # What fails while a server comes back is left to the next run, as it is where the job runs every minute.

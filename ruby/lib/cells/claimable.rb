@@ -34,7 +34,8 @@ module Cells
       # @param name [Symbol] a column
       # @param type [Integer, Symbol] of {CLAIMS_BUCKET_TYPE}
       # @param feature_flag [Symbol] claims only while this flag is on
-      # @param if [Proc, Symbol] given the record, or a method of it, says whether its value is one to claim
+      # @param if [Proc, Symbol] given the record, or its own, or a method of it, says whether its value is one to claim
+      # @raise [Leasehold::Error::Misconfigured] one of them can't be what it is
       def cells_claims_attribute(name, type:, feature_flag:, if: nil)
         condition = binding.local_variable_get(:if)
         attribute = Leasehold::ClaimedAttribute.new(
@@ -157,7 +158,7 @@ module Cells
       # Verification reads rows in the order of their keys' bytes, which the database has for these types alone.
       def cells_claims_check_key_type
         column = columns_hash[primary_key]
-        return if column.nil? || Leasehold::ColumnTypes.key?(column)
+        return if column.nil? || Leasehold::ColumnTypes.key?(self, column)
 
         raise Leasehold::Error::Misconfigured,
               "`#{name}##{primary_key}` is a `#{column.sql_type}`: claims need a key that is a whole number, a UUID or a text"
@@ -165,7 +166,7 @@ module Cells
 
       # Saves claim what was written; the next save, and verification, look at what is read.
       def cells_claims_check_type(column)
-        return if Leasehold::ColumnTypes.value?(column)
+        return if Leasehold::ColumnTypes.value?(self, column)
 
         raise Leasehold::Error::Misconfigured,
               "`#{name}##{column.name}` is a `#{column.sql_type}`, which may not read as it was written: " \

@@ -14,11 +14,12 @@ module Leasehold
     attr_reader :name, :type, :feature_flag
 
     # @param condition [Proc, Symbol, nil] which records' values are claimed; all where there is none
+    # @raise [Error::Misconfigured] one of them can't be what it is
     def initialize(name:, type:, feature_flag:, condition: nil)
       @name = name.to_s
-      @type = Enumeration.number(Cells::Claimable::CLAIMS_BUCKET_TYPE, type)
-      @feature_flag = feature_flag
-      @condition = condition.is_a?(Symbol) ? ->(record) { record.send(condition) } : condition
+      @type = Enumeration.known_number(Cells::Claimable::CLAIMS_BUCKET_TYPE, type)
+      @feature_flag = feature_flag || raise(Error::Misconfigured, "`feature_flag:` of `#{name}` is `nil`: name a flag by a Symbol")
+      @condition = asking(condition)
     end
 
     # Those of some attributes whose own flags are on, unless the global one is off.
@@ -134,6 +135,16 @@ module Leasehold
     end
 
     private
+
+    # As with Rails' callbacks: a method, or a block that is given the record, or is the record's own.
+    def asking(condition)
+      case condition
+      when nil then nil
+      when Symbol then ->(record) { record.send(condition) }
+      when Proc then condition.arity.zero? ? ->(record) { record.instance_exec(&condition) } : condition
+      else raise Error::Misconfigured, "`if:` of `#{name}` is `#{condition.inspect}`: say a block, or a method by a Symbol"
+      end
+    end
 
     def moved_by?(record, written)
       columns(record).any? { |column| written.include?(column) }

@@ -12,21 +12,37 @@ module Leasehold
     # Texts to ActiveRecord, which the database pads, or cuts off.
     REWRITTEN = /\A(character\(|bpchar|"char"|name\z)/.freeze
 
+    # The number of the first type that is not PostgreSQL's own.
+    FIRST_OWN_OID = 16_384
+
     class << self
-      # Whether rows can be told by such a column.
-      def key?(column)
-        KEYS.include?(column.type) && !rewritten?(column)
+      # Whether the rows of a model can be told by such a column.
+      def key?(model, column)
+        KEYS.include?(column.type) && !rewritten?(model, column)
       end
 
-      # Whether such a column's values can be claimed.
-      def value?(column)
-        VALUES.include?(column.type) && !rewritten?(column)
+      # Whether such a column's values can be claimed for the rows of a model.
+      def value?(model, column)
+        VALUES.include?(column.type) && !rewritten?(model, column)
       end
 
       private
 
-      def rewritten?(column)
-        column.sql_type.match?(REWRITTEN)
+      def rewritten?(model, column)
+        column.sql_type.match?(REWRITTEN) || base_type(model, column)&.match?(REWRITTEN)
+      end
+
+      # What a column is whose type is a domain.
+      def base_type(model, column)
+        return if column.oid < FIRST_OWN_OID
+
+        model.connection.select_value(<<~SQL, "Leasehold")
+          WITH RECURSIVE types AS (
+            SELECT #{Integer(column.oid)}::oid AS type, NULL::integer AS modifier
+            UNION ALL SELECT typbasetype, typtypmod FROM types JOIN pg_type ON oid = type WHERE typtype = 'd'
+          )
+          SELECT format_type(type, modifier) FROM types JOIN pg_type ON oid = type WHERE typtype <> 'd'
+        SQL
       end
     end
   end

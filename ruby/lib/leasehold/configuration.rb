@@ -97,6 +97,7 @@ module Leasehold
         check(name, "1 or more") { |value| value.is_a?(Integer) && value.positive? }
       end
       durations.each { |name| check(name, "more than 0") { |value| value.is_a?(Numeric) && value.positive? } }
+      check(:commit_within_seconds, "less than `stale_after_seconds`, which is #{stale_after_seconds}") { |value| value < stale_after_seconds }
       self
     end
 

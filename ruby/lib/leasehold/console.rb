@@ -9,6 +9,10 @@ module Leasehold
     # of each claim.
     SAMPLES = 10
 
+    # Reconciliation may give up a lease whose transaction is committed after it (R04).
+    UNGUARDED = "warning: a transaction may be committed after its lease was given up, and two cells hold one name then: see that " \
+                "`#{LeaseTable::NAME}` has its trigger, and that the trigger's seconds are less than `stale_after_seconds`"
+
     # Something could not be done: the message says what, why and what to do.
     class Failed < StandardError
       # @return [Integer] the exit code
@@ -99,6 +103,7 @@ module Leasehold
     # The step of each that has failed is told, too.
     def settle
       reconciler = Reconciler.new(dry_run: @dry_run) { |step| tell_plan(step) if @dry_run }
+      warn UNGUARDED unless reconciler.guarded?
       tell(reconciler.run)
       reconciler.failures
     end

@@ -15,6 +15,16 @@ module Leasehold
       )
     end
 
+    # The number of a member that the contract has.
+    #
+    # @raise [Error::Misconfigured] there is no such member
+    # @return [Integer]
+    def self.known_number(enumeration, member)
+      named = member
+      named = member.zero? ? nil : enumeration.lookup(member) if member.is_a?(Integer)
+      number(enumeration, named || member.to_s)
+    end
+
     def self.kind(enumeration)
       enumeration.descriptor.name.split(".").last(2).join(" ").downcase
     end

@@ -43,9 +43,14 @@ module Leasehold
     # The database's clock, in its own spelling, which keeps its microseconds; and which session of the database says so. One
     # without the table refuses, so that no lease is begun that could not be written there.
     #
+    # @raise [Error::Misconfigured] there is no such table
     # @return [Array(String, Integer)]
     def mark
       run("SELECT clock_timestamp()::text, pg_backend_pid(), '#{NAME}'::regclass") { |result| result.values.first.take(2) }
+    rescue ActiveRecord::StatementInvalid => error
+      raise unless error.cause.is_a?(PG::UndefinedTable)
+
+      raise Error::Misconfigured, "the database has no `#{NAME}`: run the migration of `rails generate leasehold:install`"
     end
 
     # Adds a lease to the present transaction.
@@ -94,10 +99,13 @@ module Leasehold
       fresh { @connection.select_value("SELECT #{micros('clock_timestamp()')}", "Leasehold") }
     end
 
-    # Whether the database refuses a COMMIT that comes too late.
-    def guarded?
-      enabled = "SELECT 1 FROM pg_trigger WHERE tgname = #{quote(GUARD)} AND tgenabled <> 'D'"
-      fresh { @connection.select_value("SELECT EXISTS (#{enabled})", "Leasehold") }
+    # Whether the database refuses a COMMIT under a lease that is given up at this age.
+    def guarded?(stale_after_seconds)
+      # Arguments end with a zero byte each.
+      seconds = "SELECT convert_from(substring(tgargs FROM 1 FOR length(tgargs) - 1), 'UTF8')::double precision FROM pg_trigger " \
+                "WHERE tgname = #{quote(GUARD)} AND tgrelid = '#{NAME}'::regclass AND tgenabled <> 'D'"
+      within = fresh { @connection.select_value(seconds, "Leasehold") }
+      !within.nil? && within < stale_after_seconds
     end
 
     private

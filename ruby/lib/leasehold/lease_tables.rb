@@ -34,9 +34,9 @@ module Leasehold
       @tables.each { |table| table.delete(uuid) }
     end
 
-    # Whether every database refuses a COMMIT that comes too late (R04).
-    def guarded?
-      @tables.all?(&:guarded?)
+    # Whether every database refuses a COMMIT under a lease that is given up at this age (R04).
+    def guarded?(stale_after_seconds)
+      @tables.all? { |table| table.guarded?(stale_after_seconds) }
     end
 
     private

@@ -25,6 +25,11 @@ module Leasehold
       write(planned ? :debug : LEVELS.fetch(:finding), :finding, event)
     end
 
+    # Names are not safe where a lease may be given up before its transaction is committed (R04).
+    def reconcile(event)
+      write(event.payload[:guarded] == false ? :warn : LEVELS.fetch(:reconcile), :reconcile, event)
+    end
+
     # Not Rails' own, where another is configured.
     def logger
       Leasehold.configuration.logger

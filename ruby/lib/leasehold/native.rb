@@ -11,5 +11,9 @@ begin
   # A precompiled gem has one extension for each version of Ruby.
   require "leasehold/#{RUBY_VERSION[/\d+\.\d+/]}/leasehold_ruby"
 rescue LoadError
-  require "leasehold/leasehold_ruby"
+  begin
+    require "leasehold/leasehold_ruby"
+  rescue LoadError => error
+    raise error, "#{error.message}: the extension is not there; `rake compile` in the gem's directory builds it", error.backtrace
+  end
 end

@@ -32,7 +32,8 @@ module Leasehold
       @tables = tables
       @client = client
       @deadline_seconds = Leasehold.configuration.reconciliation_deadline_seconds
-      @session = Reconciliation.new(stale_after_seconds: Leasehold.configuration.stale_after_seconds)
+      @stale_after_seconds = Leasehold.configuration.stale_after_seconds
+      @session = Reconciliation.new(stale_after_seconds: @stale_after_seconds)
       @dry_run = dry_run
       @planned = 0
       @failures = []
@@ -45,10 +46,15 @@ module Leasehold
     # @return [Hash{Symbol => Object}] the session's summary; of a dry run also how much it would do, as `planned`
     def run
       Events.measure(:reconcile, dry_run: @dry_run) do |event|
-        event[:guarded] = @tables.guarded?
+        event[:guarded] = guarded?
         step until finished?
         summary.tap { |counts| event.merge!(counts) }
       end
+    end
+
+    # Whether no transaction can be committed under a lease that a run gives up (R04).
+    def guarded?
+      @tables.guarded?(@stale_after_seconds)
     end
 
     private

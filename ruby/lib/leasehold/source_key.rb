@@ -16,8 +16,10 @@ module Leasehold
     def encode(key)
       raise Error::Invalid.new("it has one once it is saved", code: "INVALID_UPDATE") if key.nil?
 
-      # A text stands for itself, even if it reads as a UUID.
-      text? ? key.to_s.b : Native.encode_source_id(key)
+      # A text stands for itself, even if it reads as a UUID. A UUID may be written in more than one way.
+      return key.to_s.b if text?
+
+      Native.encode_source_id(@type == :uuid ? spell_uuid([key.delete("{}-")].pack("H*")) : key)
     rescue Error::Invalid => error
       raise Error::Invalid.new("`#{@model.name}##{@model.primary_key}` is #{key || "nil"}: #{error.message}", code: error.code)
     end
@@ -27,7 +29,7 @@ module Leasehold
     def decode(source_id)
       case @type
       when :integer then source_id.unpack1("Q>")
-      when :uuid then source_id.unpack("H8H4H4H4H12").join("-")
+      when :uuid then spell_uuid(source_id)
       else source_id.dup.force_encoding(Encoding::UTF_8)
       end
     end
@@ -44,6 +46,12 @@ module Leasehold
     def text?
       !%i[integer uuid].include?(@type)
     end
+
+    # @param bytes [String] 16 of them
+    def spell_uuid(bytes)
+      bytes.unpack("H8H4H4H4H12").join("-")
+    end
+    private :spell_uuid
 
     # The rows of a relation in a range of source ids, in their order.
     #

@@ -59,6 +59,19 @@ RSpec.describe "rows of several classes", :rails do
     end
   end
 
+  it "give up by verification what the class claimed that they were of, where their type was written past ActiveRecord" do
+    Leasehold.configuration.recent_within_seconds = 0.001
+    Group.create!(name: "stays")
+    Place.where(id: group.id).update_all(type: "Project")
+
+    expect(Leasehold::Verifier.new(Group).run).to include(destroyed: 1, failed: 0, finished: true)
+    expect(names).to eq([["stays"], []])
+    expect(Leasehold::Verifier.new(Project).run).to include(created: 1, failed: 0, finished: true)
+    expect(names).to eq([["stays"], ["one"]])
+  ensure
+    Leasehold.configuration.recent_within_seconds = 3600
+  end
+
   it "change nothing where they come back within one transaction" do
     seen = calls do
       Place.transaction do

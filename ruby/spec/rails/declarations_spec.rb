@@ -41,6 +41,26 @@ RSpec.describe "what a model says of its claims", :rails do
       .to raise_error(Leasehold::Error::Misconfigured, /`:GROUP` is no subject type: name one of .*`:PROJECT`/)
   end
 
+  it "is refused where it is what can't be, each by its name" do
+    {
+      { type: 99 } => /`"99"` is no bucket type: name one of .*`:EMAILS`/, { type: 0 } => /`"0"` is no bucket type/,
+      { feature_flag: nil } => /`feature_flag:` of `name` is `nil`: name a flag/, { if: 5 } => /`if:` of `name` is `5`: say a block/
+    }.each do |wrong, message|
+      options = { type: :USERNAMES, feature_flag: :cells_claims_things, **wrong }
+      expect { snippet { cells_claims_attribute(:name, **options) } }.to raise_error(Leasehold::Error::Misconfigured, message)
+    end
+  end
+
+  it "may ask the record itself what is claimed" do
+    model = snippet do
+      cells_claims_metadata subject_type: :PROJECT, subject_key: :owner_id, source_type: :RAILS_TABLE_SNIPPETS
+      cells_claims_attribute :name, type: :PAGES_UNIQUE_DOMAINS, feature_flag: :cells_claims_things, if: -> { name != "fancy" }
+    end
+    %w[plain fancy].each { |name| model.create!(name: name, owner_id: 7) }
+
+    expect(claimed(model, :name)).to eq(["plain"])
+  end
+
   it "may name a method that says what is claimed" do
     model = snippet do
       cells_claims_metadata subject_type: :PROJECT, subject_key: :owner_id, source_type: :RAILS_TABLE_SNIPPETS
@@ -124,17 +144,37 @@ RSpec.describe "what a model says of its claims", :rails do
   end
 
   it "is refused where a value would not be read as it was written" do
-    { "character(20)" => "char(20)", "name" => "name", "uuid" => "uuid", "macaddr" => "macaddr", "jsonb" => "jsonb" }.each do |shown, type|
+    ActiveRecord::Base.connection.execute("CREATE DOMAIN code AS char(20); CREATE DOMAIN short_code AS code CHECK (value <> '')")
+    { "character(20)" => "char(20)", "short_code" => "short_code", "name" => "name", "uuid" => "uuid", "macaddr" => "macaddr", "jsonb" => "jsonb" }.each do |shown, type|
       alter("ALTER name TYPE #{type} USING NULL")
       expect_refusal("`Snippet#name` is a `#{shown}`, which may not read as it was written: claim a `text` or a `character varying`")
     end
+  ensure
+    alter("ALTER name TYPE text")
+    ActiveRecord::Base.connection.execute("DROP DOMAIN short_code, code")
   end
 
   it "is claimed whatever the database compares it by" do
     ActiveRecord::Base.connection.execute("CREATE EXTENSION IF NOT EXISTS citext")
-    ["varchar(20)", "citext"].each do |type|
+    ActiveRecord::Base.connection.execute("CREATE DOMAIN nickname AS varchar(30)")
+    %w[varchar(20) citext nickname].each do |type|
       alter("ALTER name TYPE #{type}")
       row = for_owner.tap(&:reset_column_information).create!(name: "Alice", owner_id: 7)
+      row.update!(name: "bob")
+      row.destroy!
+      expect([outstanding_leases, records(Snippet, :name)]).to all(be_empty)
+    end
+  ensure
+    alter("ALTER name TYPE text")
+    ActiveRecord::Base.connection.execute("DROP DOMAIN nickname")
+  end
+
+  it "tells rows by their UUIDs, however these were spelled" do
+    alter("ALTER id DROP DEFAULT, ALTER id TYPE uuid USING NULL, ALTER id SET DEFAULT gen_random_uuid()")
+    id = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
+    ["{#{id}}", id.delete("-"), id.upcase].each do |spelled|
+      row = for_owner.tap(&:reset_column_information).create!(id: spelled, name: "alice", owner_id: 7)
+      expect(records(Snippet, :name).map { |record| record.claim.source_id }).to eq([[id.delete("-")].pack("H*")])
       row.update!(name: "bob")
       row.destroy!
       expect([outstanding_leases, records(Snippet, :name)]).to all(be_empty)

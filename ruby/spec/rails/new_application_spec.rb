@@ -20,12 +20,18 @@ RSpec.describe "a new Rails application", :rails do
   def run(*command, chdir: application)
     environment = {
       "DATABASE_URL" => Support::PostgresCluster.instance.url(database), "LEASEHOLD_ADDRESS" => server.address,
-      "LEASEHOLD_CELL_ID" => "1", "RAILS_ENV" => "development", "SECRET_KEY_BASE" => "x" * 64, "BUNDLE_FROZEN" => nil
+      "LEASEHOLD_CELL_ID" => "1", "RAILS_ENV" => "development", "SECRET_KEY_BASE" => "x" * 64, "BUNDLE_FROZEN" => nil,
+      "BUNDLER_VERSION" => bundler_version
     }
     output, status = Bundler.with_unbundled_env { Open3.capture2e(environment, *command, chdir: chdir) }
     raise "`#{command.join(' ')}` failed:\n#{output}" unless status.success?
 
     output
+  end
+
+  # Debian's own bundler finds the gems that Debian's packages have; a newer one that came with Ruby misses some.
+  def bundler_version
+    Gem::Specification.find_all_by_name("bundler").find { |one| one.full_gem_path.include?("/rubygems-integration/") }&.version&.to_s
   end
 
   # The blocks of one language, in order, without the line that names a file.

@@ -4,8 +4,8 @@ require "rails_helper"
 require "stringio"
 
 RSpec.describe "reconciliation", :rails do
-  before { Leasehold.configuration.stale_after_seconds = 0.001 }
-  after { Leasehold.configuration.stale_after_seconds = 600 }
+  before { stale_after(0.001) }
+  after { stale_after(600) }
 
   # A lease without a row, as a process leaves it that dies before COMMIT.
   def abandon(username)
@@ -75,25 +75,39 @@ RSpec.describe "reconciliation", :rails do
   it "only tells in a dry run" do
     uuid = abandon("alice")
     output = StringIO.new
-    Support::Waiting.wait_for("the lease to be stale") do
-      Leasehold::Console.new(output: output, dry_run: true).reconcile
-      output.string.include?("would settle #{uuid}: rolled_back")
+    told = lambda do
+      Support::Waiting.wait_for("the lease to be stale") do
+        Leasehold::Console.new(output: output, dry_run: true).reconcile
+        output.string.include?("would settle #{uuid}: rolled_back")
+      end
     end
+    expect(&told).to output(/\Awarning: /).to_stderr
 
     expect(output.string).to match(/^  failed +0$/).and match(/^  planned +1$/)
     expect(outstanding_leases).to eq([uuid])
   end
 
   it "tells whether the databases refuse what comes too late (R04)" do
-    guarded = nil
-    ActiveSupport::Notifications.subscribed(->(*, payload) { guarded = payload[:guarded] }, "reconcile.leasehold") do
-      Leasehold::ReconcileJob.perform_now
-      expect(guarded).to be(true)
-      ActiveRecord::Base.connection.execute("ALTER TABLE cells_outstanding_leases DISABLE TRIGGER USER")
-      Leasehold::ReconcileJob.perform_now
-      expect(guarded).to be(false)
-    end
+    expect(reported(stale_after_seconds: 301)).to eq([true, "INFO"])
+    expect(reported(stale_after_seconds: 300)).to eq([false, "WARN"])
+    expect { by_hand }.to output(/\Awarning: .* less than `stale_after_seconds`$/).to_stderr
+    ActiveRecord::Base.connection.execute("ALTER TABLE cells_outstanding_leases DISABLE TRIGGER USER")
+    expect(reported(stale_after_seconds: 301)).to eq([false, "WARN"])
   ensure
     ActiveRecord::Base.connection.execute("ALTER TABLE cells_outstanding_leases ENABLE TRIGGER USER")
+  end
+
+  # What a run says of the databases' guards, and how loudly.
+  def reported(stale_after_seconds:)
+    stale_after(stale_after_seconds)
+    output = StringIO.new
+    allow(Leasehold.configuration).to receive(:logger).and_return(Logger.new(output, formatter: ->(level, *, message) { "#{level} #{message}\n" }))
+    Leasehold::ReconcileJob.perform_now
+    level, line = output.string.lines.grep(/leasehold.reconcile"/).first.split(" ", 2)
+    [JSON.parse(line).fetch("guarded"), level]
+  end
+
+  def by_hand
+    Leasehold::Console.new(output: StringIO.new).reconcile
   end
 end

@@ -280,7 +280,7 @@ RSpec.describe "claims of a transaction", :rails do
         [
           -> { User.create!(username: "alice") },
           -> { Leasehold.claiming! { |claims| claims.save(User.new(username: "bob")) } }
-        ].each { |save| expect(&save).to raise_error(ActiveRecord::StatementInvalid, /"cells_outstanding_leases" does not exist/) }
+        ].each { |save| expect(&save).to raise_error(Leasehold::Error::Misconfigured, /no `cells_outstanding_leases`: run the migration/) }
       end
 
       expect(seen).to be_empty

@@ -47,7 +47,7 @@ module Leasehold
       #
       # @return [Array<Integer>]
       def bucket_types
-        @attributes.map(&:type).uniq
+        @bucket_types ||= @attributes.map(&:type).uniq
       end
 
       # @return [String, nil] the source id so many rows on, nil where there are fewer
@@ -170,7 +170,7 @@ module Leasehold
         @key.range(relation.where("#{@key.column} >= ?", keys.first), nil, @key.encode(keys.last))
       end
 
-      # Rows of other classes in the same table (STI) keep what those claim.
+      # Rows of other classes in the same table (STI) keep what those claim of the types that are looked at.
       def claims?(record, scoped)
         record.is_a?(@model) ? scoped.include?(record.id) : record.is_a?(Cells::Claimable)
       end
@@ -203,9 +203,12 @@ module Leasehold
       end
 
       def row(record, claims: true)
-        claimed = claims ? record.cells_claims_metadata : []
-        [@key.encode(record.id), record[@updated_at]&.to_time,
-         claimed.map { |claim| [claim.bucket_type, claim.bucket_value, claim.subject_type, claim.subject_id || NOBODY] }]
+        [@key.encode(record.id), record[@updated_at]&.to_time, claims ? claims_of(record) : []]
+      end
+
+      def claims_of(record)
+        claims = record.cells_claims_metadata.select { |claim| bucket_types.include?(claim.bucket_type) }
+        claims.map { |claim| [claim.bucket_type, claim.bucket_value, claim.subject_type, claim.subject_id || NOBODY] }
       end
 
       def clock

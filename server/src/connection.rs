@@ -93,7 +93,9 @@ where
             // A client that lives is heard of in time: it answers pings by itself.
             .keep_alive_interval(idle / 3)
             .keep_alive_timeout(idle / 3)
-            .max_concurrent_streams(self.limits.streams_per_connection);
+            .max_concurrent_streams(self.limits.streams_per_connection)
+            // All that one may have open can be given up while this server stands still; that is no attack (RFC 9113, 10.5).
+            .max_pending_accept_reset_streams(usize::try_from(self.limits.streams_per_connection).ok());
         let stream = TokioIo::new(IdleTimeout::new(stream, idle));
         let mut connection = pin!(builder.serve_connection(stream, TowerToHyperService::new(service)));
         let mut stopped = pin!(stopped(&mut self.stopping));

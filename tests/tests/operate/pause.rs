@@ -1,0 +1,36 @@
+//! A server that stands still for a while, as a machine under pressure does.
+
+use std::time::Duration;
+
+use leasehold_tests::client::{Client, Update, user};
+use leasehold_tests::server::Server;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// Calls of one connection, fewer than `limits.streams_per_connection`.
+const CALLS: usize = 100;
+/// What those who give up wait for: their calls have left by then.
+const DEADLINE: Duration = Duration::from_millis(300);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn those_who_wait_are_answered_though_others_of_their_connection_have_given_up() {
+    let server = Server::start().unwrap();
+    let mut client = Client::connect(&server, 1).await.unwrap();
+    assert!(client.leases().await.unwrap().is_empty());
+    let pid = Pid::from_raw(server.pid().try_into().unwrap());
+    kill(pid, Signal::SIGSTOP).unwrap();
+    let mut patient = client.clone();
+    let update = Update { creates: vec![user("alice", 7, Vec::new())], ..Update::default() };
+    let waiting = tokio::spawn(async move { patient.begin(update).await });
+    let mut hasty = JoinSet::new();
+    for _ in 0..CALLS {
+        let mut client = client.clone();
+        hasty.spawn(async move { timeout(DEADLINE, client.get("bob")).await.is_err() });
+    }
+    assert!(hasty.join_all().await.iter().all(|gave_up| *gave_up));
+    kill(pid, Signal::SIGCONT).unwrap();
+    assert!(waiting.await.unwrap().is_ok());
+    assert_eq!(client.leases().await.unwrap().len(), 1);
+}

@@ -36,7 +36,7 @@ fn a_late_group_that_waits_for_its_tombstone_is_turned_away() {
 }
 
 #[test]
-fn a_server_goes_on_under_another_default_and_says_so() {
+fn a_server_goes_on_under_other_defaults_and_says_so() {
     let cluster = Cluster::start(&["fsync=off", "default_transaction_isolation=serializable"]).unwrap();
     let database = cluster.database().unwrap();
     let mut server = Server::builder().config(cells(1)).arg("--store").arg(cluster.url(&database)).start().unwrap();
@@ -50,5 +50,6 @@ fn a_server_goes_on_under_another_default_and_says_so() {
     assert!(server.terminate().unwrap().success());
     let warned = server.stderr().contains("`default_transaction_isolation` of the database is `serializable`");
     assert!(warned, "{}", server.stderr());
+    assert!(server.stderr().contains("`fsync` of the database is `off`: a power cut"), "{}", server.stderr());
     assert_eq!(final_state(&cluster, &database).claims.len(), 20);
 }

@@ -36,6 +36,9 @@ use tokio::runtime::Runtime;
 /// Settings of a cluster: its processes may be killed, its machine is not, so that what they have written is not lost.
 const NO_SYNC: &[&str] = &["fsync=off"];
 
+/// The version of the tables that this program makes.
+const TABLES: i32 = 5;
+
 /// A configuration with the cells from 1 on.
 fn cells(count: i64) -> String {
     (1..=count).fold(String::new(), |mut text, id| {

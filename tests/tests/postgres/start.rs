@@ -10,7 +10,7 @@ use tokio::process::Command;
 use tokio::runtime::Runtime;
 use tokio_postgres::NoTls;
 
-use crate::{NO_SYNC, await_condition, cells};
+use crate::{NO_SYNC, TABLES, await_condition, cells};
 
 /// The lock that whoever migrates holds.
 const MIGRATION_LOCK: i64 = 0x006c_6561_7365_686f;
@@ -139,11 +139,17 @@ fn tables_that_are_in_the_way_or_missing_are_named() {
     expect(&cluster.url(&database), 1, None, &words);
 }
 
-#[test]
-fn a_search_path_that_leads_nowhere_is_told_as_that() {
+/// A cluster with an empty database that somebody has set something of.
+fn with_setting(setting: &str) -> (Cluster, String) {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();
-    cluster.execute("postgres", &format!("ALTER DATABASE {database} SET search_path = missing")).unwrap();
+    cluster.execute("postgres", &format!("ALTER DATABASE {database} SET {setting}")).unwrap();
+    (cluster, database)
+}
+
+#[test]
+fn a_search_path_that_leads_nowhere_is_told_as_that() {
+    let (cluster, database) = with_setting("search_path = missing");
     let words = ["has no schema for the tables: ", "hint: let `search_path` name a schema that is there: `ALTER ROLE`"];
     expect(&cluster.url(&database), 1, None, &words);
     cluster.execute(&database, "CREATE SCHEMA missing").unwrap();
@@ -152,9 +158,7 @@ fn a_search_path_that_leads_nowhere_is_told_as_that() {
 
 #[test]
 fn a_statement_timeout_that_leaves_no_time_is_told_as_that() {
-    let cluster = Cluster::start(NO_SYNC).unwrap();
-    let database = cluster.database().unwrap();
-    cluster.execute("postgres", &format!("ALTER DATABASE {database} SET statement_timeout = '1ms'")).unwrap();
+    let (cluster, database) = with_setting("statement_timeout = '1ms'");
     let words = ["does not let a statement come to its end: ", "hint: let `statement_timeout` be more, or none: "];
     expect(&cluster.url(&database), 5, Some("UNAVAILABLE"), &words);
 }
@@ -229,11 +233,11 @@ fn a_migration_tells_machines_what_it_has_done() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let url = cluster.url(&cluster.database().unwrap());
     let shown = url.replace("leasehold@", "");
-    for from in [0, 4] {
+    for from in [0, TABLES] {
         let output = Runtime::new().unwrap().block_on(leasehold(["migrate", "--json", "--store", &url])).unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
         let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(told, json!({ "done": "migrated", "database": shown, "from": from, "to": 4 }));
+        assert_eq!(told, json!({ "done": "migrated", "database": shown, "from": from, "to": TABLES }));
     }
 }
 
@@ -292,7 +296,7 @@ fn another_migration_is_waited_for_but_not_for_ever() {
         ask(&format!("SELECT pg_advisory_unlock({MIGRATION_LOCK})"));
         let said = migrating.join().unwrap();
         assert_eq!(said.code, 0, "{}", said.stderr);
-        assert!(said.stderr.contains("from version 0 to 4"), "{}", said.stderr);
+        assert!(said.stderr.contains(&format!("from version 0 to {TABLES}")), "{}", said.stderr);
     });
     // What is done already needs no lock.
     ask(&format!("SELECT pg_advisory_lock({MIGRATION_LOCK})"));

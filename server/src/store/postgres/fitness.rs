@@ -13,8 +13,7 @@ const READ_COMMITTED: [&str; 2] = ["read committed", "read uncommitted"];
 const CONDITIONS: &str = "
     SELECT current_setting('server_encoding'), current_setting('server_version'),
            current_setting('server_version_num')::integer, pg_is_in_recovery(),
-           current_setting('transaction_read_only')::boolean, current_setting('transaction_isolation'),
-           array(SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off')";
+           current_setting('transaction_read_only')::boolean, current_setting('transaction_isolation')";
 
 /// What a server does with each table, sequence and function. What is not there yet will be the role's own.
 const MISSING_GRANTS: &str = "
@@ -65,8 +64,19 @@ pub(super) async fn check(client: &Client) -> Result<(), Trouble> {
              `ALTER ROLE … SET default_transaction_isolation = 'read committed'` of this server's role"
         );
     }
-    let unsafe_settings: Vec<String> = row.try_get(6)?;
-    for setting in unsafe_settings {
+    Ok(())
+}
+
+/// What keeps the database whole through a power cut, where it is off.
+const CARELESS: &str = "SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off'";
+
+/// Warns of settings under which a power cut takes back what was acknowledged.
+///
+/// # Errors
+/// The database can't be read.
+pub(super) async fn warn_of_carelessness(client: &Client) -> Result<(), Trouble> {
+    for row in client.query_typed(CARELESS, &[]).await? {
+        let setting: String = row.try_get(0)?;
         tracing::warn!(
             "`{setting}` of the database is `off`: a power cut may lose or damage what was acknowledged; say \
              `ALTER SYSTEM SET {setting} = on`"

@@ -88,6 +88,7 @@ impl PostgresStore {
         fitness::check_rights(&client).await.map_err(unusable)?;
         migrate::migrate(&mut client, settings.migration_wait_seconds).await.map_err(unusable)?;
         fitness::check_objects(&client).await.map_err(unusable)?;
+        fitness::warn_of_carelessness(&client).await.map_err(unusable)?;
         Ok(store)
     }
 

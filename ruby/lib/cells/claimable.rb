@@ -123,6 +123,7 @@ module Cells
         enabled = Leasehold::ClaimedAttribute.enabled(attributes)
         return enabled if enabled.empty? || cells_claims_checked?(attributes, columns_hash)
 
+        cells_claims_check_subject
         attributes.each_value { |attribute| cells_claims_check(attribute) }
         @cells_claims_checked = [attributes, columns_hash]
         enabled
@@ -133,6 +134,14 @@ module Cells
       # Whether it is this that was checked: columns may be renamed while a process runs.
       def cells_claims_checked?(attributes, columns)
         @cells_claims_checked && @cells_claims_checked[0].equal?(attributes) && @cells_claims_checked[1].equal?(columns)
+      end
+
+      def cells_claims_check_subject
+        key = cells_claims_subject_key
+        return if attribute_names.include?(key) || method_defined?(key)
+
+        raise Leasehold::Error::Misconfigured,
+              "`#{name}##{key}` is neither a column nor a method: name a `subject_key` that is one"
       end
 
       # Claims name rows by their keys, and are read off columns.

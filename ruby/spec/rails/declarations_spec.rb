@@ -88,6 +88,13 @@ RSpec.describe "what a model says of its claims", :rails do
     expect { Leasehold::Verifier.new(model).run }.to raise_error(Leasehold::Error::Misconfigured, /Snippet#token/)
   end
 
+  it "is refused where the subject is nothing that a row has" do
+    model = snippet { cells_claims_metadata subject_type: :PROJECT, subject_key: :owner }
+    expect { model.create!(name: "alice", owner_id: 7) }
+      .to raise_error(Leasehold::Error::Misconfigured, /`Snippet#owner` is neither a column nor a method: name a `subject_key`/)
+    expect(model.count).to eq(0)
+  end
+
   it "says whose number is missing, or too small" do
     [nil, 0, -1].each do |owner_id|
       seen = calls do

@@ -61,7 +61,7 @@ export class Stage {
 }
 
 /** A stage for all tests of a file, whose pages must have complained of nothing at the end. */
-export function quietStage(): Pick<Stage, "page"> & { readonly browser: Browser } {
+export function quietStage(): Pick<Stage, "page" | "browser" | "address"> {
     let stage: Stage;
     beforeAll(async () => {
         stage = await Stage.open();
@@ -74,6 +74,9 @@ export function quietStage(): Pick<Stage, "page"> & { readonly browser: Browser 
         page: (hash, options) => stage.page(hash, options),
         get browser() {
             return stage.browser;
+        },
+        get address() {
+            return stage.address;
         },
     };
 }

@@ -1,3 +1,4 @@
+import "./failure";
 import "./styles/base.css";
 import "./styles/lanes.css";
 import "./styles/panels.css";
@@ -17,6 +18,9 @@ startPlaying(session);
 keepAddress(session);
 showTab(session);
 const root = document.getElementById("app");
-if (root) render(<App />, root);
+if (root) {
+    root.replaceChildren();
+    render(<App />, root);
+}
 performance.mark("interactive");
 

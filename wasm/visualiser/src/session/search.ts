@@ -10,7 +10,7 @@ export type SearchState =
     | { kind: "idle" }
     | { kind: "running"; rule: Rule; progress: Progress | undefined }
     | { kind: "found"; rule: Rule; violation: string; trace: string; progress: Progress }
-    | { kind: "none"; searched: Searched; rule: Rule }
+    | { kind: "none"; searched: Searched; rule: Rule; isByLink: boolean }
     | { kind: "failed"; rule: Rule; text: string };
 
 /** A search for a violation. */
@@ -26,7 +26,7 @@ export class Search {
         this.state.value = { kind: "running", rule, progress: undefined };
         this.ask({ kind: "search", rule, isOff }, (told) => {
             if (told.kind === "progress") this.state.value = { kind: "running", rule, progress: told.progress };
-            else if (told.kind === "none") this.show({ rule, isOff, states: told.progress.states, events: told.progress.events });
+            else if (told.kind === "none") this.foundNone({ rule, isOff, states: told.progress.states, events: told.progress.events }, false);
             else if (told.kind === "failed") this.end({ ...told, rule });
             else if (told.kind === "found") {
                 this.end({ ...told, rule });
@@ -35,10 +35,15 @@ export class Search {
         });
     }
 
-    /** Shows that a search found nothing; or nothing of one that was shown, which another page state knows nothing of. */
+    /** Shows what a link says of a search that found nothing; or nothing of one that was shown, which another page state knows nothing of. */
     show(searched: Searched | undefined): void {
-        if (searched) this.end({ kind: "none", searched, rule: searched.rule });
+        if (searched) this.foundNone(searched, true);
         else if (this.state.peek().kind === "none") this.cancel();
+    }
+
+    /** Whether the page has looked itself, or only a link says so: anybody can write a link. */
+    private foundNone(searched: Searched, isByLink: boolean): void {
+        this.end({ kind: "none", searched, rule: searched.rule, isByLink });
     }
 
     /** Takes out of a run what its violation does not need; undefined where nothing is violated. */

@@ -136,7 +136,7 @@ function SearchState() {
             )}
             {state.kind === "none" && (
                 <p>
-                    No violation {state.searched.isOff ? "without" : "with"} the rule: every schedule of this world was looked at, {state.searched.states.toLocaleString("en")} states and{" "}
+                    {state.isByLink && "The link says: "}No violation {state.searched.isOff ? "without" : "with"} the rule: every schedule of this world was looked at, {state.searched.states.toLocaleString("en")} states and{" "}
                     {state.searched.events.toLocaleString("en")} events.{" "}
                     <button type="button" class="link" onClick={() => findViolation(state.rule, state.searched.isOff)}>
                         Search again

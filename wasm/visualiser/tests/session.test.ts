@@ -61,6 +61,18 @@ describe("a link that says what cannot be", () => {
         expect(session.notice.value?.text).toContain(words);
     });
 
+    test("what keeps all of a scenario, and more, is not called changed", async () => {
+        const kept = async (events: number) => (await opened(`#scenario=3b&kept=${events}`)).isBent.value;
+        expect([await kept(24), await kept(25), await kept(500)]).toEqual([true, false, false]);
+    });
+
+    test("what the person was told is not left over another run", async () => {
+        const session = await opened("#scenario=3b&at=9999");
+        expect(session.notice.value).toBeDefined();
+        session.openScenario("4a");
+        expect(session.notice.value).toBeUndefined();
+    });
+
     const base = new Simulation().settings();
     const trace = (events: unknown[], settings: object = base) =>
         ({ origin: { kind: "trace", settings, title: "" }, rulesOff: [], bends: { kept: 0, events }, position: 0, view: DEFAULT_VIEW }) as LinkState;
@@ -160,7 +172,7 @@ describe("a search that found nothing", () => {
         sender.search.show(searched);
         expect(before.searched).toBeUndefined();
         receiver.openLink(sender.linkState()!);
-        expect(receiver.search.state.value).toEqual({ kind: "none", searched, rule: "local_fence" });
+        expect(receiver.search.state.value).toEqual({ kind: "none", searched, rule: "local_fence", isByLink: true });
         receiver.openLink(before);
         expect(receiver.search.state.value.kind).toBe("idle");
     });

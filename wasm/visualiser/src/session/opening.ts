@@ -4,7 +4,7 @@ import { Simulation } from "leasehold/simulation";
 import { looksLikeProse } from "../model/audit";
 import { DAMAGED, LinkError, type LinkState } from "../model/link";
 import type { Happening, Settings } from "../model/protocol";
-import type { Origin } from "../model/run";
+import type { Bends, Origin } from "../model/run";
 import { scenarioOf } from "../model/scenarios";
 
 /** A run that a link says. */
@@ -23,7 +23,13 @@ export function openedBy(link: LinkState): Opened {
     const simulation = origin.kind === "free" && bends === undefined ? playedByChance(origin.settings, origin.chance) : replayed(link, doubts);
     const length = simulation.length;
     if (link.position > length) doubts.push(`the link goes to event ${link.position}, but its run has ${length}: it may have been cut short`);
-    return { simulation, origin, isBent: bends !== undefined && origin.kind !== "trace", doubts };
+    return { simulation, origin, isBent: bends !== undefined && isOther(origin, bends), doubts };
+}
+
+/** Whether they make another run of what is opened. */
+function isOther(origin: Origin, { kept, events }: Bends): boolean {
+    if (origin.kind === "scenario") return events.length > 0 || kept < (scenarioOf(origin.id)?.trace.events.length ?? 0);
+    return origin.kind === "free";
 }
 
 /** More than anybody waits for. */

@@ -189,6 +189,8 @@ export class Session {
         const before = this.simulation.peek();
         batch(() => {
             this.pause();
+            // What was told was about the run that was open.
+            this.notice.value = undefined;
             this.recording.value = undefined;
             this.simulation.value = simulation;
             this.origin.value = origin;

@@ -44,7 +44,7 @@ function Open() {
             { label: "A file…", act: choose },
             { label: "This server's leases", act: () => void openServed() },
         ];
-        openMenu({ title: "Open", about: "A saved run, a live server's log, or what the server holds that offers this page.", groups: [], extras, anchor });
+        openMenu({ title: "Open", about: "A saved run, a live server's log, or what the server that offers this page has begun and settled since it started.", groups: [], extras, anchor });
     };
     return (
         <>

@@ -36,6 +36,12 @@ describe("a live server's log", () => {
         expect(recording.leases(8).map(({ fence }) => fence)).toEqual([1, 2, 3, 4]);
     });
 
+    test("knows how old a lease is whose begin is not in it", () => {
+        const [, settled] = LOG.split("\n");
+        const [lease] = parseAudit(settled!).leases(1);
+        expect(lease).toMatchObject({ status: "Committed", age_micros: 20_000 });
+    });
+
     test("may tell of other things between", () => {
         const others = ['{"timestamp":"2026-01-01T00:00:00Z","level":"WARN","message":"slow","target":"store"}', "thread main panicked", "{}"];
         const mixed = parseAudit([...others, LOG].join("\n"));

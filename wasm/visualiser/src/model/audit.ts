@@ -68,7 +68,7 @@ export class Recording implements Timeline {
         for (const line of this.lines.slice(0, position)) {
             const known = leases.get(line.lease);
             const status = line.message === "lease begun" ? (known?.status ?? "Outstanding") : line.outcome === "committed" ? "Committed" : "RolledBack";
-            const began = known ? known.age_micros : Date.parse(line.timestamp);
+            const began = known ? known.age_micros : begunAt(line);
             const fence = line.fence ?? known?.fence ?? 0;
             leases.set(line.lease, { lease: line.lease, number: fence, cell: Number(line.cell), status, fence, age_micros: began, names: [] });
         }
@@ -91,6 +91,13 @@ export class Recording implements Timeline {
             fault: false,
         };
     }
+}
+
+/** When its lease was begun, in milliseconds: its id says so, a UUID of version 7. The log may have begun later. */
+function begunAt({ timestamp, lease }: Line): number {
+    const told = Date.parse(timestamp);
+    const minted = parseInt(lease.replace("-", "").slice(0, 12), 16);
+    return minted < told ? minted : told;
 }
 
 function shortly(line: Line): string {

@@ -15,7 +15,7 @@ use leasehold_tests::server::Server;
 use uuid::Uuid;
 
 use crate::history::update_request;
-use crate::{await_condition, cells, final_state, writer};
+use crate::{await_condition, await_nobody, cells, final_state, writer};
 
 /// Nobody but the server tidies up.
 const SETTINGS: &[&str] = &["fsync=off", "autovacuum=off"];
@@ -63,8 +63,8 @@ fn begin(writer: &mut PostgresWriter, rules: &Rules, prefix: &str, count: usize)
     leases
 }
 
-fn settle(writer: &mut PostgresWriter, rules: &Rules, leases: &[LeaseId]) {
-    let settle = |lease: &LeaseId| rules.settle(CellId(1), &lease.to_string(), Outcome::RolledBack).unwrap();
+fn settle(writer: &mut PostgresWriter, rules: &Rules, leases: &[LeaseId], outcome: Outcome) {
+    let settle = |lease: &LeaseId| rules.settle(CellId(1), &lease.to_string(), outcome).unwrap();
     run(writer, &leases.iter().map(|lease| Command::Settle(settle(lease))).collect::<Vec<_>>());
 }
 
@@ -74,6 +74,13 @@ fn pages(cluster: &Cluster, database: &str) -> u64 {
     let plan = &plan[0]["Plan"];
     assert_eq!(plan["Actual Rows"], OUTSTANDING, "{plan:#}");
     plan["Shared Hit Blocks"].as_u64().unwrap() + plan["Shared Read Blocks"].as_u64().unwrap()
+}
+
+/// The entries that lookups of leases have read, which sessions tell when they end.
+fn lease_entries_read(cluster: &Cluster, database: &str) -> u64 {
+    await_nobody(cluster, database);
+    let read = "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'claim_leases_pkey'";
+    cluster.execute(database, read).unwrap()[0].parse().unwrap()
 }
 
 fn count(cluster: &Cluster, database: &str, what: &str) -> usize {
@@ -90,7 +97,7 @@ fn settled_leases_leave_lists_as_they_were_and_are_forgotten() {
     let before = pages(&cluster, &database);
     for group in 0..GROUPS {
         let leases = begin(&mut writer, &rules, &format!("settled-{group}"), GROUP);
-        settle(&mut writer, &rules, &leases);
+        settle(&mut writer, &rules, &leases, Outcome::RolledBack);
     }
     let bloated = pages(&cluster, &database);
     assert!(bloated > 10 * before, "{bloated} pages after {before}: there is nothing to tidy up");
@@ -114,4 +121,35 @@ fn settled_leases_leave_lists_as_they_were_and_are_forgotten() {
     assert!(server.terminate().unwrap().success());
     let state = final_state(&cluster, &database);
     assert_eq!((state.leases.len(), state.replays.len(), state.claims.len()), (OUTSTANDING, OUTSTANDING, OUTSTANDING));
+}
+
+/// Leases that have come and gone since the last vacuum.
+const GONE: [&str; 2] = [
+    "INSERT INTO claim_leases SELECT gen_random_uuid(), 1, n, now(), NULL, '{1}', '{gone}' FROM generate_series(1, 20000) n",
+    "DELETE FROM claim_leases WHERE bucket_values = '{gone}'",
+];
+
+/// B33: a session plans once, and what it has planned beside a few leases goes on when there are many.
+#[test]
+fn a_settle_reads_its_own_lease_however_many_are_outstanding() {
+    const FEW: usize = 30;
+    const SETTLES: usize = 20;
+    let cluster = Cluster::start(SETTINGS).unwrap();
+    let database = cluster.database().unwrap();
+    let rules = Rules { catalogue: Catalogue::default(), cells: [CellId(1)].into() };
+    for outcome in [Outcome::Committed, Outcome::RolledBack] {
+        let mut first = writer(&cluster.url(&database));
+        GONE.iter().for_each(|sql| drop(cluster.execute(&database, sql).unwrap()));
+        let few = begin(&mut first, &rules, &format!("few-{outcome:?}"), FEW);
+        cluster.execute(&database, "VACUUM claim_leases").unwrap();
+        drop(first);
+        let before = lease_entries_read(&cluster, &database);
+        let mut session = writer(&cluster.url(&database));
+        settle(&mut session, &rules, &few[..1], outcome);
+        let many = begin(&mut session, &rules, &format!("many-{outcome:?}"), GROUP);
+        many.iter().take(SETTLES).for_each(|lease| settle(&mut session, &rules, &[*lease], outcome));
+        drop(session);
+        let read = lease_entries_read(&cluster, &database) - before;
+        assert!(read <= 3 * (SETTLES as u64 + 1), "{outcome:?}: {SETTLES} settles have read {read} entries of leases");
+    }
 }

@@ -13,10 +13,11 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0003_write_group.sql"),
     include_str!("migrations/0004_keep_group.sql"),
     include_str!("migrations/0005_durable_groups.sql"),
+    include_str!("migrations/0006_key_lookups.sql"),
 ];
 
 /// The version of tables that this program reads and writes.
-pub(super) const VERSION: i32 = 5;
+pub(super) const VERSION: i32 = 6;
 
 const TABLE: &str = "
     CREATE TABLE leasehold_migrations (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())";

@@ -327,7 +327,7 @@ fn a_role_without_rights_is_told_which_grants_are_missing() {
     for grant in [
         "GRANT INSERT, UPDATE, DELETE ON claims TO \"App\";",
         "GRANT USAGE ON SEQUENCE lease_fences TO \"App\";",
-        "GRANT EXECUTE ON FUNCTION keep_group TO \"App\";",
+        "GRANT EXECUTE ON FUNCTION keep_rows TO \"App\";",
     ] {
         assert!(hint.contains(grant), "{grant}: {hint}");
     }

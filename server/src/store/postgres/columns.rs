@@ -1,4 +1,4 @@
-//! Rows of the tables as the engine's values, and back: reading one row, writing many as arrays.
+//! Rows of the tables as the engine's values, and keys of many as arrays.
 
 use std::error::Error;
 
@@ -178,84 +178,5 @@ impl<'a> KeyArrays<'a> {
     }
 }
 
-/// Claims, column by column, in the order of [`CLAIM`].
-#[derive(Default)]
-pub(super) struct ClaimArrays<'a> {
-    keys: KeyArrays<'a>,
-    spellings: Vec<Option<&'a str>>,
-    uuids: Vec<Uuid>,
-    owners: Vec<i64>,
-    subject_types: Vec<i32>,
-    subject_ids: Vec<i64>,
-    source_types: Vec<i32>,
-    source_ids: Vec<&'a [u8]>,
-    user_data: Vec<Option<Vec<u8>>>,
-    statuses: Vec<i16>,
-    leases: Vec<Option<Uuid>>,
-    leased_at: Vec<Option<Micros>>,
-    created_at: Vec<Micros>,
-    updated_at: Vec<Micros>,
-    replaced: Vec<Option<String>>,
-}
-
 /// A statement's parameters.
 pub(super) type Parameters<'a> = Vec<(&'a (dyn ToSql + Sync), Type)>;
-
-impl<'a> ClaimArrays<'a> {
-    pub(super) fn is_empty(&self) -> bool {
-        self.uuids.is_empty()
-    }
-
-    /// Adds a claim.
-    ///
-    /// # Errors
-    /// A record can't be written as JSON.
-    pub(super) fn push(&mut self, key: &'a BucketKey, claim: &'a Claim) -> Result<(), StoreError> {
-        let (record, hold) = (claim.record(), claim.hold());
-        self.keys.push(key);
-        self.spellings.push((record.spelling != key.canonical).then_some(&record.spelling));
-        self.uuids.push(record.uuid);
-        self.owners.push(claim.owner.0);
-        self.subject_types.push(record.subject.subject_type);
-        self.subject_ids.push(record.subject.id);
-        self.source_types.push(record.source.source_type.0);
-        self.source_ids.push(record.source.id.as_bytes());
-        let any = |data: &UserData| Any { type_url: data.type_url.clone(), value: data.value.clone() };
-        self.user_data.push(record.user_data.as_ref().map(|data| any(data).encode_to_vec()));
-        self.leases.push(hold.map(|hold| hold.lease.0));
-        self.leased_at.push(hold.map(|hold| Micros(hold.since)));
-        self.created_at.push(Micros(record.created_at));
-        self.updated_at.push(Micros(record.updated_at));
-        let (status, replaced) = match &claim.state {
-            ClaimState::Active(_) => (1, None),
-            ClaimState::Creating(..) => (2, None),
-            ClaimState::Destroying(..) => (3, None),
-            ClaimState::Replacing(_, both) => (4, Some(&both.old)),
-        };
-        self.statuses.push(status);
-        let json = |old: &Record| serde_json::to_string(old).map_err(|error| StoreError::Failed(error.to_string()));
-        self.replaced.push(replaced.map(json).transpose()?);
-        Ok(())
-    }
-
-    pub(super) fn parameters(&self) -> Parameters<'_> {
-        vec![
-            (&self.keys.types, Type::INT4_ARRAY),
-            (&self.keys.values, Type::TEXT_ARRAY),
-            (&self.spellings, Type::TEXT_ARRAY),
-            (&self.uuids, Type::UUID_ARRAY),
-            (&self.owners, Type::INT8_ARRAY),
-            (&self.subject_types, Type::INT4_ARRAY),
-            (&self.subject_ids, Type::INT8_ARRAY),
-            (&self.source_types, Type::INT4_ARRAY),
-            (&self.source_ids, Type::BYTEA_ARRAY),
-            (&self.user_data, Type::BYTEA_ARRAY),
-            (&self.statuses, Type::INT2_ARRAY),
-            (&self.leases, Type::UUID_ARRAY),
-            (&self.leased_at, Type::TIMESTAMPTZ_ARRAY),
-            (&self.created_at, Type::TIMESTAMPTZ_ARRAY),
-            (&self.updated_at, Type::TIMESTAMPTZ_ARRAY),
-            (&self.replaced, Type::TEXT_ARRAY),
-        ]
-    }
-}

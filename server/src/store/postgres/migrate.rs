@@ -13,7 +13,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0003_write_group.sql"),
     include_str!("migrations/0004_keep_group.sql"),
     include_str!("migrations/0005_durable_groups.sql"),
-    include_str!("migrations/0006_key_lookups.sql"),
+    include_str!("migrations/0006_group_rows.sql"),
 ];
 
 /// The version of tables that this program reads and writes.

@@ -16,6 +16,7 @@ mod presumption;
 mod probe;
 mod reads;
 mod recent;
+mod rows;
 mod writer;
 mod writes;
 

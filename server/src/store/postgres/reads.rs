@@ -37,8 +37,9 @@ pub(super) async fn leases(client: &Client, scan: &LeaseScan) -> Result<Vec<Leas
         Bound::Unbounded => (first, ">="),
     };
     let sql = format!(
-        "SELECT uuid, created_at FROM claim_leases WHERE creator_id = $1 AND (created_at, uuid) {beyond} ($2, $3)
-         ORDER BY created_at, uuid LIMIT $4"
+        "SELECT uuid, created_at FROM claim_leases
+         WHERE creator_id = $1 AND (created_at, uuid_send(uuid)) {beyond} ($2, uuid_send($3))
+         ORDER BY created_at, uuid_send(uuid) LIMIT $4"
     );
     let limit = i64::try_from(scan.limit).unwrap_or(i64::MAX);
     let created_at = Micros(from.created_at);

@@ -12,7 +12,8 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
-use super::columns::{ClaimArrays, KeyArrays, Micros, Parameters};
+use super::columns::{KeyArrays, Micros, Parameters};
+use super::rows::Rows;
 use crate::store::StoreError;
 
 /// The leases that a statement has begun, and their fences.
@@ -24,29 +25,18 @@ pub(super) type Flight<'a> = LocalBoxFuture<'a, Written>;
 /// A group's changes by kind.
 #[derive(Default)]
 pub(super) struct Writes<'a> {
-    begun: LeaseArrays<'a>,
+    begun: Rows,
     settled: SettledArrays,
     forgotten: Vec<Uuid>,
     // At rest before: what other servers may want too.
     contended: KeyArrays<'a>,
-    inserted: ClaimArrays<'a>,
+    inserted: Rows,
     // Come to rest with nothing changed but their state.
     rested: (KeyArrays<'a>, Vec<Micros>),
-    changed: ClaimArrays<'a>,
+    changed: Rows,
     removed: KeyArrays<'a>,
-    keyed: KeyedArrays<'a>,
+    keyed: Rows,
     unkeyed: (Vec<i64>, Vec<&'a str>),
-}
-
-#[derive(Default)]
-struct LeaseArrays<'a> {
-    uuids: Vec<Uuid>,
-    cells: Vec<i64>,
-    created_at: Vec<Micros>,
-    keys: Vec<Option<&'a str>>,
-    // Arrays have no rows of different lengths, so each lease's is a literal.
-    bucket_types: Vec<String>,
-    bucket_values: Vec<String>,
 }
 
 #[derive(Default)]
@@ -56,39 +46,30 @@ struct SettledArrays {
     settled_at: Vec<Micros>,
 }
 
-#[derive(Default)]
-struct KeyedArrays<'a> {
-    cells: Vec<i64>,
-    keys: Vec<&'a str>,
-    leases: Vec<Uuid>,
-    fingerprints: Vec<Vec<u8>>,
-}
-
 /// Beside other statements of a transaction: it fails where another transaction was first, so that they are undone with it.
-static WRITE_BESIDE: LazyLock<String> = LazyLock::new(|| call("write_group", "NULL"));
+static WRITE_BESIDE: LazyLock<String> = LazyLock::new(|| call("write_rows", "NULL"));
 
 /// As all that a transaction does: one that comes second has nothing to undo, and tells so without an error.
-static KEEP: LazyLock<String> = LazyLock::new(|| call("keep_group", "NULL"));
+static KEEP: LazyLock<String> = LazyLock::new(|| call("keep_rows", "NULL"));
 
 /// As a transaction of its own, with a lock for others to wait for.
-static KEEP_ALONE: LazyLock<String> = LazyLock::new(|| call("keep_group", "$33"));
+static KEEP_ALONE: LazyLock<String> = LazyLock::new(|| call("keep_rows", "$10"));
 
-/// The parameters are the arrays of a group.
+/// The parameters are those of [`Writes::group_parameters`].
 fn call(function: &str, lock: &str) -> String {
-    let arrays: Vec<_> = (1..=32).map(|n| format!("${n}")).collect();
-    format!("SELECT * FROM {function}({lock}, {})", arrays.join(", "))
+    format!("SELECT * FROM {function}({lock}, $1, $2, $3, $4::new_claim[], $5, $6, $7, $8::new_lease[], $9::new_key[])")
 }
 
 const LOCK_CLAIMS: &str = "SELECT lock_claims($1, $2)";
 
 const CHANGE_CLAIMS: &str = "
     WITH done AS (
-        UPDATE claims c SET bucket_spelling = n3, uuid = n4, creator_id = n5, subject_type = n6, subject_id = n7,
-            source_type = n8, source_id = n9, user_data = n10, status = n11, lease_uuid = n12, leased_at = n13,
-            created_at = n14, updated_at = n15, replaced = n16::json
-        FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
-            AS n (n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, n12, n13, n14, n15, n16)
-        WHERE c.bucket_type = n1 AND c.bucket_value = n2 RETURNING 1
+        UPDATE claims c SET bucket_spelling = n.bucket_spelling, uuid = n.uuid, creator_id = n.creator_id,
+            subject_type = n.subject_type, subject_id = n.subject_id, source_type = n.source_type, source_id = n.source_id,
+            user_data = n.user_data, status = n.status, lease_uuid = n.lease_uuid, leased_at = n.leased_at,
+            created_at = n.created_at, updated_at = n.updated_at, replaced = n.replaced
+        FROM unnest($1::new_claim[]) AS n
+        WHERE c.bucket_type = n.bucket_type AND c.bucket_value = n.bucket_value RETURNING 1
     ) SELECT expect_rows(count(*), cardinality($1)) FROM done";
 
 const REMOVE_CLAIMS: &str = "
@@ -128,7 +109,7 @@ impl<'a> Writes<'a> {
 
     fn lease(&mut self, change: &'a RowChange<LeaseId, Lease>) -> Result<(), StoreError> {
         match (&change.before, &change.after) {
-            (None, Some(lease)) => self.begun.push(change.key, lease),
+            (None, Some(lease)) => self.begun.push_lease(change.key, lease)?,
             (Some(lease), None) if lease.outcome().is_some() => self.forgotten.push(change.key.0),
             (Some(lease), Some(_)) if lease.outcome().is_none() => {}
             _ => return Err(unheard_of("lease")),
@@ -149,20 +130,20 @@ impl<'a> Writes<'a> {
         }
         match (&change.before, &change.after) {
             (None, None) => {}
-            (None, Some(after)) => self.inserted.push(&change.key, after)?,
+            (None, Some(after)) => self.inserted.push_claim(&change.key, after)?,
             (Some(_), None) => self.removed.push(&change.key),
             (Some(before), Some(after)) if only_rests(before, after) => {
                 self.rested.0.push(&change.key);
                 self.rested.1.push(Micros(after.record().updated_at));
             }
-            (Some(_), Some(after)) => self.changed.push(&change.key, after)?,
+            (Some(_), Some(after)) => self.changed.push_claim(&change.key, after)?,
         }
         Ok(())
     }
 
     fn replay(&mut self, change: &'a RowChange<IdempotencyKey, Replay>) -> Result<(), StoreError> {
         match (&change.before, &change.after) {
-            (None, Some(replay)) => self.keyed.push(&change.key, replay),
+            (None, Some(replay)) => self.keyed.push_key(&change.key, replay),
             (Some(_), None) => {
                 self.unkeyed.0.push(change.key.cell.0);
                 self.unkeyed.1.push(&change.key.key);
@@ -198,12 +179,12 @@ impl<'a> Writes<'a> {
         };
         push(LOCK_CLAIMS, self.contended.parameters(), self.contended.is_empty());
         push(REMOVE_CLAIMS, self.removed.parameters(), self.removed.is_empty());
-        push(CHANGE_CLAIMS, self.changed.parameters(), self.changed.is_empty());
+        push(CHANGE_CLAIMS, self.changed.parameter(), self.changed.is_empty());
         push(FORGET_LEASES, vec![(&self.forgotten, Type::UUID_ARRAY)], self.forgotten.is_empty());
         let unkeyed = vec![(&self.unkeyed.0 as _, Type::INT8_ARRAY), (&self.unkeyed.1 as _, Type::TEXT_ARRAY)];
         push(REMOVE_KEYS, unkeyed, self.unkeyed.0.is_empty());
         let is_empty = self.rested.1.is_empty() && self.inserted.is_empty() && self.settled.uuids.is_empty();
-        if !(is_empty && self.begun.uuids.is_empty()) {
+        if !(is_empty && self.begun.is_empty()) {
             let (sql, parameters) = (if flights.is_empty() { &KEEP } else { &WRITE_BESIDE }, self.group_parameters());
             flights.push(async move { client.query_typed(sql, &parameters).await }.boxed_local());
         }
@@ -214,10 +195,10 @@ impl<'a> Writes<'a> {
         let parameters = [
             self.rested.0.parameters(),
             vec![(&self.rested.1 as _, Type::TIMESTAMPTZ_ARRAY)],
-            self.inserted.parameters(),
+            self.inserted.parameter(),
             self.settled.parameters(),
-            self.begun.parameters(),
-            self.keyed.parameters(),
+            self.begun.parameter(),
+            self.keyed.parameter(),
         ];
         parameters.concat()
     }
@@ -244,28 +225,6 @@ fn unheard_of(what: &str) -> StoreError {
     StoreError::Failed(format!("a change of a {what} that no command makes"))
 }
 
-impl<'a> LeaseArrays<'a> {
-    fn push(&mut self, id: LeaseId, lease: &'a Lease) {
-        self.uuids.push(id.0);
-        self.cells.push(lease.cell.0);
-        self.created_at.push(Micros(lease.created_at));
-        self.keys.push(lease.idempotency_key.as_ref().map(|key| &*key.key));
-        self.bucket_types.push(array_literal(lease.claims().iter().map(|key| key.bucket_type.to_string())));
-        self.bucket_values.push(array_literal(lease.claims().iter().map(|key| key.canonical.to_string())));
-    }
-
-    fn parameters(&self) -> Parameters<'_> {
-        vec![
-            (&self.uuids, Type::UUID_ARRAY),
-            (&self.cells, Type::INT8_ARRAY),
-            (&self.created_at, Type::TIMESTAMPTZ_ARRAY),
-            (&self.keys, Type::TEXT_ARRAY),
-            (&self.bucket_types, Type::TEXT_ARRAY),
-            (&self.bucket_values, Type::TEXT_ARRAY),
-        ]
-    }
-}
-
 impl SettledArrays {
     fn parameters(&self) -> Parameters<'_> {
         vec![
@@ -273,56 +232,5 @@ impl SettledArrays {
             (&self.committed, Type::BOOL_ARRAY),
             (&self.settled_at, Type::TIMESTAMPTZ_ARRAY),
         ]
-    }
-}
-
-impl<'a> KeyedArrays<'a> {
-    fn push(&mut self, key: &'a IdempotencyKey, replay: &Replay) -> Result<(), StoreError> {
-        self.cells.push(key.cell.0);
-        self.keys.push(&key.key);
-        self.leases.push(replay.lease.0);
-        let fingerprint = postcard::to_stdvec(&replay.fingerprint);
-        self.fingerprints.push(fingerprint.map_err(|error| StoreError::Failed(error.to_string()))?);
-        Ok(())
-    }
-
-    fn parameters(&self) -> Parameters<'_> {
-        vec![
-            (&self.cells, Type::INT8_ARRAY),
-            (&self.keys, Type::TEXT_ARRAY),
-            (&self.leases, Type::UUID_ARRAY),
-            (&self.fingerprints, Type::BYTEA_ARRAY),
-        ]
-    }
-}
-
-/// An array as the database reads one from text (PostgreSQL manual, 8.15.6).
-fn array_literal(elements: impl Iterator<Item = String>) -> String {
-    let mut literal = String::from("{");
-    for element in elements {
-        let separator = if literal.len() > 1 { ",\"" } else { "\"" };
-        literal.push_str(separator);
-        for c in element.chars() {
-            if matches!(c, '"' | '\\') {
-                literal.push('\\');
-            }
-            literal.push(c);
-        }
-        literal.push('"');
-    }
-    literal.push('}');
-    literal
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn array_literals_are_quoted() {
-        let literal = |elements: &[&str]| array_literal(elements.iter().map(|element| (*element).to_owned()));
-        assert_eq!(literal(&[]), "{}");
-        assert_eq!(literal(&["a", "", "NULL"]), r#"{"a","","NULL"}"#);
-        assert_eq!(literal(&[r#"a"b\c,{}"#]), r#"{"a\"b\\c,{}"}"#);
     }
 }

@@ -52,7 +52,7 @@ enum Command {
     Bench(bench::Arguments),
 }
 
-#[tokio::main]
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     tokio::select! {

@@ -52,6 +52,7 @@ enum Command {
     Bench(bench::Arguments),
 }
 
+// What drives the load of a benchmark shares the processors with what it measures: one thread is the cheapest.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();

@@ -102,6 +102,7 @@ pub struct Metrics {
     held_claims: Gauge,
     oldest_lease_seconds: Gauge,
     waiting: Gauge,
+    groups_at_once: Gauge,
     disk_bytes: Gauge,
     store_failed: Gauge,
     // What was last seen of a database, whether anybody writes or not.
@@ -121,6 +122,8 @@ pub struct Reading {
     pub oldest_lease: Duration,
     /// Commands that wait for the writer.
     pub waiting: usize,
+    /// Groups that are written at once.
+    pub groups_at_once: usize,
     /// Bytes on disk.
     pub disk_bytes: u64,
     /// Whether the store has failed, or is away.
@@ -153,6 +156,7 @@ impl Default for Metrics {
             held_claims: Gauge::default(),
             oldest_lease_seconds: Gauge::default(),
             waiting: Gauge::default(),
+            groups_at_once: Gauge::default(),
             disk_bytes: Gauge::default(),
             store_failed: Gauge::default(),
             is_database_away: AtomicBool::default(),
@@ -186,6 +190,8 @@ impl Metrics {
             self.oldest_lease_seconds.clone(),
         );
         all.register("waiting_commands", "Commands that wait for the writer", self.waiting.clone());
+        let at_once = "Groups written at once: fewer where other servers are at work on the database";
+        all.register("groups_at_once", at_once, self.groups_at_once.clone());
         all.register_with_unit("disk", "Bytes of the store on disk", Unit::Bytes, self.disk_bytes.clone());
         all.register("retries", "Groups of commands tried again, by cause", self.retries.clone());
         all.register("pool_connections", "Connections to the database for reads", self.pool_connections.clone());
@@ -257,6 +263,7 @@ impl Metrics {
         gauge(&self.held_claims, reading.held_claims as u64);
         gauge(&self.oldest_lease_seconds, reading.oldest_lease.as_secs());
         gauge(&self.waiting, reading.waiting as u64);
+        gauge(&self.groups_at_once, reading.groups_at_once as u64);
         gauge(&self.disk_bytes, reading.disk_bytes);
         gauge(&self.store_failed, u64::from(reading.store_failed || self.is_database_lost()));
         gauge(&self.pool_connections, reading.pool.open as u64);

@@ -373,6 +373,7 @@ fn render_metrics(service: &Service) -> Result<String, http::StatusCode> {
         held_claims: occupancy.held_claims,
         oldest_lease: Duration::from_micros(oldest),
         waiting: service.committer().waiting(),
+        groups_at_once: service.committer().places(),
         disk_bytes: occupancy.disk_bytes,
         store_failed: service.has_failed() || service.committer().is_away(),
         pool: service.store().pool().unwrap_or_default(),

@@ -129,13 +129,16 @@ impl Tending {
         }
     }
 
-    async fn saw(&self, store: &PostgresStore, seen: Result<(), StoreError>) {
+    async fn saw(&self, store: &PostgresStore, seen: Result<usize, StoreError>) {
         let (is_there, committer) = (seen.is_ok(), self.service.committer());
         let was_there = self.service.metrics.looked_for_database(is_there);
+        if let Ok(others) = seen {
+            committer.share(others);
+        }
         match seen {
             // Where the writers have found it away, they say so themselves.
-            Ok(()) if !was_there && !committer.is_away() => tracing::info!("the store is back"),
-            Ok(()) => {}
+            Ok(_) if !was_there && !committer.is_away() => tracing::info!("the store is back"),
+            Ok(_) => {}
             // Said once: it is looked for often while it is away.
             Err(error) if was_there => tracing::error!(%error, "the database is away"),
             Err(error) => tracing::debug!(%error, "the database is still away"),

@@ -136,7 +136,7 @@ impl Committer {
     /// A thread could not be started.
     pub fn start<S: Writable>(stores: Vec<S>, settings: Settings, metrics: Arc<Metrics>) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
-            queue: Queue::new(settings.room, settings.held_claims),
+            queue: Queue::new(settings.room, settings.held_claims, stores.len()),
             patience: settings.patience,
             watch: Mutex::new(Watch::new(settings.guard)),
             failed: Mutex::default(),
@@ -146,8 +146,8 @@ impl Committer {
             recent: Recent::default(),
         });
         let mut committer = Self { shared, writers: Vec::new() };
-        for store in stores {
-            let writer = Writer::new(store, committer.shared.clone());
+        for (index, store) in stores.into_iter().enumerate() {
+            let writer = Writer::new(index, store, committer.shared.clone());
             let thread = std::thread::Builder::new().name("committer".into());
             committer.writers.push(thread.spawn(move || writer.run())?);
         }
@@ -183,6 +183,16 @@ impl Committer {
     pub fn recount(&self, held_claims: usize) {
         self.shared.is_back();
         self.shared.queue.recount(held_claims);
+    }
+
+    /// Leaves other servers that are at work on the same store their share of the groups that are written at once.
+    pub fn share(&self, others: usize) {
+        self.shared.queue.set_places(self.writers.len() / (others + 1));
+    }
+
+    /// How many groups are written at once.
+    pub fn places(&self) -> usize {
+        self.shared.queue.places()
     }
 
     /// What was begun and settled lately.

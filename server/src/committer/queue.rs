@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::claim::Claim;
@@ -27,7 +27,8 @@ const MAX_ENOUGH: usize = 16;
 /// One command of a group, where the database is not busy. Where it is, a group takes longer, and the next one waits for more
 /// commands to spare it work. Measured in ARCHITECTURE, "Few groups at once".
 const UNHURRIED_JOB: Duration = Duration::from_micros(150);
-/// How long a group waits for them beside another one at the most.
+/// How long a group waits for them beside another one at the most; a writer without a place steps in where those that have
+/// one take nothing for so long.
 const MAX_WAIT_BESIDE: Duration = Duration::from_millis(10);
 
 /// How long nothing may wait before a writer is given time for itself.
@@ -62,6 +63,10 @@ struct Waiting {
     wanted: usize,
     // Groups that are being written.
     under_way: usize,
+    // Groups that were taken so far.
+    taken: u64,
+    // Writers that are to write: the first ones.
+    places: usize,
     closed: bool,
 }
 
@@ -86,10 +91,10 @@ impl Gather {
     pub(super) const NOBODY: Self =
         Self { jobs: 1, at_most: Duration::ZERO, jobs_beside: 1, at_most_beside: Duration::ZERO };
 
-    /// After a group of `jobs` that took `save` to keep.
-    pub(super) fn after(jobs: usize, save: Duration, is_shared: bool) -> Self {
+    /// After a group of `jobs` that took `save` to keep, where the writer is alone or others write beside it.
+    fn after(jobs: usize, save: Duration, is_alone: bool) -> Self {
         let jobs_beside = enough_after(save);
-        let jobs = if is_shared { jobs.min(jobs_beside) } else { jobs };
+        let jobs = if is_alone { jobs } else { jobs.min(jobs_beside) };
         Self { jobs, at_most: save.min(MAX_GATHER), jobs_beside, at_most_beside: save.min(MAX_WAIT_BESIDE) }
     }
 }
@@ -104,15 +109,23 @@ fn enough_after(save: Duration) -> usize {
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
     arrived: Condvar,
+    // Where writers without a place wait for one.
+    placed: Condvar,
     // The writer that holds it is the one that waits for a group.
     turn: Mutex<()>,
     room: Room,
 }
 
 impl Queue {
-    pub(super) fn new(room: Room, held_claims: usize) -> Self {
-        let waiting = Waiting { held_claims, ..Waiting::default() };
-        Self { waiting: Mutex::new(waiting), arrived: Condvar::new(), turn: Mutex::default(), room }
+    pub(super) fn new(room: Room, held_claims: usize, places: usize) -> Self {
+        let waiting = Waiting { held_claims, places, ..Waiting::default() };
+        Self {
+            waiting: Mutex::new(waiting),
+            arrived: Condvar::new(),
+            placed: Condvar::new(),
+            turn: Mutex::default(),
+            room,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -174,6 +187,17 @@ impl Queue {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
+    /// How many writers are to write.
+    pub(super) fn places(&self) -> usize {
+        self.lock().places
+    }
+
+    /// Has so many writers write, one at least.
+    pub(super) fn set_places(&self, places: usize) {
+        self.lock().places = places.max(1);
+        self.placed.notify_all();
+    }
+
     /// Notes that a group that was taken is written, or given up.
     pub(super) fn end_group(&self) {
         let mut waiting = self.lock();
@@ -182,9 +206,35 @@ impl Queue {
         self.arrived.notify_one();
     }
 
-    /// Waits for work and takes a group of it, an empty one where nothing comes for a while; none once the queue is closed and
-    /// empty.
-    pub(super) fn take(&self, gather: Gather) -> Option<Vec<Job>> {
+    /// Whom a writer waits for after a group of `jobs` that took `save` to keep.
+    pub(super) fn gather_after(&self, jobs: usize, save: Duration) -> Gather {
+        Gather::after(jobs, save, self.places() == 1)
+    }
+
+    /// Waits until a writer has a place, or those that have one are held up, by a lock or a lost connection; false where
+    /// neither comes about for a while.
+    fn wait_for_place(&self, writer: usize) -> bool {
+        let mut waiting = self.lock();
+        let until = Instant::now() + REST;
+        while writer >= waiting.places && !waiting.closed {
+            if Instant::now() > until {
+                return false;
+            }
+            let taken = waiting.taken;
+            waiting = self.placed.wait_timeout(waiting, MAX_WAIT_BESIDE).unwrap_or_else(PoisonError::into_inner).0;
+            if waiting.len() > 0 && waiting.taken == taken {
+                return true;
+            }
+        }
+        true
+    }
+
+    /// Waits for work and takes a group of it for a writer, by its number; an empty one where there is none for it for a while,
+    /// and none once the queue is closed and empty.
+    pub(super) fn take(&self, writer: usize, gather: Gather) -> Option<Vec<Job>> {
+        if !self.wait_for_place(writer) {
+            return Some(Vec::new());
+        }
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let mut waiting = self.wait(gather);
         if waiting.len() == 0 {
@@ -204,6 +254,7 @@ impl Queue {
             group.push(job);
         }
         waiting.under_way += 1;
+        waiting.taken += 1;
         Some(group)
     }
 
@@ -254,11 +305,13 @@ impl Queue {
         drop(waiting);
         drop(dropped);
         self.arrived.notify_all();
+        self.placed.notify_all();
     }
 
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.arrived.notify_all();
+        self.placed.notify_all();
     }
 }
 
@@ -283,17 +336,74 @@ fn claims_of(command: &Command) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_core::lease::LeaseId;
+    use leasehold_core::time::Timestamp;
+    use leasehold_core::update::Forget;
+    use uuid::Uuid;
+
     use super::*;
+
+    fn job() -> Job {
+        let forget = Forget { lease: LeaseId(Uuid::nil()), settled_before: Timestamp::from_micros(0) };
+        Job { caller: Caller::Trusted, command: Command::Forget(forget), tried: false, answer: oneshot::channel().0 }
+    }
+
+    fn queue_of_two() -> Queue {
+        Queue::new(Room { queued_begins: 8, held_claims: 8 }, 0, 2)
+    }
+
+    #[test]
+    fn a_writer_without_a_place_writes_only_where_the_others_are_held_up() {
+        let queue = queue_of_two();
+        queue.set_places(0);
+        assert_eq!(queue.places(), 1, "there is always one that writes");
+        let nothing = queue.take(1, Gather::NOBODY).map(|group| group.len());
+        assert_eq!(nothing, Some(0), "nobody waits for it");
+        for _ in 0..2 {
+            assert!(queue.push(job()).is_ok());
+            let group = queue.take(1, Gather::NOBODY).map(|group| group.len());
+            assert_eq!(group, Some(1), "the first writer takes nothing");
+        }
+        queue.close();
+        assert!(queue.take(1, Gather::NOBODY).is_none(), "there is nothing left to wait for");
+    }
+
+    #[test]
+    fn a_writer_without_a_place_leaves_the_others_their_work() {
+        let queue = queue_of_two();
+        queue.set_places(1);
+        let of_the_first = std::thread::scope(|scope| {
+            scope.spawn(|| while queue.take(1, Gather::NOBODY).is_some() {});
+            let taken = (0..200).filter(|_| {
+                assert!(queue.push(job()).is_ok());
+                queue.take(0, Gather::NOBODY).is_some_and(|group| !group.is_empty())
+            });
+            let taken = taken.count();
+            queue.close();
+            taken
+        });
+        assert!(of_the_first > 100, "the first writer took {of_the_first} of 200");
+    }
+
+    #[test]
+    fn writers_that_have_places_take_all_that_comes() {
+        let queue = queue_of_two();
+        for writer in [1, 0, 1] {
+            assert!(queue.push(job()).is_ok());
+            assert_eq!(queue.take(writer, Gather::NOBODY).map(|group| group.len()), Some(1), "{writer}");
+            queue.end_group();
+        }
+    }
 
     #[test]
     fn the_longer_a_shared_store_takes_the_more_a_group_waits_for() {
-        let jobs = |jobs, micros| Gather::after(jobs, Duration::from_micros(micros), true).jobs;
+        let jobs = |jobs, micros| Gather::after(jobs, Duration::from_micros(micros), false).jobs;
         assert_eq!([jobs(64, 900), jobs(64, 1_800), jobs(64, 2_800), jobs(64, 60_000_000)], [8, 12, 16, 16]);
         assert_eq!(jobs(3, 2_800), 3, "more than came last time may never come");
     }
 
     #[test]
     fn an_embedded_store_waits_for_all_that_came_last_time() {
-        assert_eq!(Gather::after(64, Duration::from_micros(100), false).jobs, 64);
+        assert_eq!(Gather::after(64, Duration::from_micros(100), true).jobs, 64);
     }
 }

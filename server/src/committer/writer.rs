@@ -122,15 +122,17 @@ struct Kept {
 pub(super) struct Writer<S> {
     store: S,
     shared: Arc<Shared>,
+    // Among the writers of its queue.
+    index: usize,
     gather: Gather,
     // Since when this one can't reach the store, whatever others can.
     away: Option<Instant>,
 }
 
 impl<S: Writable> Writer<S> {
-    pub(super) fn new(mut store: S, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(index: usize, mut store: S, shared: Arc<Shared>) -> Self {
         store.may_presume();
-        Self { store, shared, gather: Gather::NOBODY, away: None }
+        Self { index, store, shared, gather: Gather::NOBODY, away: None }
     }
 
     pub(super) fn run(mut self) {
@@ -158,7 +160,7 @@ impl<S: Writable> Writer<S> {
                 std::thread::sleep(LONE_PAUSE);
             }
         }
-        self.shared.queue.take(self.gather)
+        self.shared.queue.take(self.index, self.gather)
     }
 
     fn is_back(&mut self) {
@@ -262,7 +264,7 @@ impl<S: Writable> Writer<S> {
         let saving = Instant::now();
         let fences = self.store.save(&changes).map_err(|error| told(error, true))?;
         let took = saving.elapsed();
-        self.gather = Gather::after(group.len(), took, self.store.is_shared());
+        self.gather = self.shared.queue.gather_after(group.len(), took);
         self.shared.metrics.saved(took);
         let decisions = decisions.into_iter().map(|decision| decision.map(|decision| numbered(decision, &fences)));
         Ok(Kept { decisions: decisions.collect(), claims: changes.claims })

@@ -31,6 +31,8 @@ use leasehold_core::store::Store;
 use leasehold_server::config::Postgres;
 use leasehold_server::store::{PostgresStore, PostgresWriter};
 use leasehold_tests::postgres::Cluster;
+use leasehold_tests::server::Server;
+use leasehold_tests::wire::get;
 use tokio::runtime::Runtime;
 
 /// Settings of a cluster: its processes may be killed, its machine is not, so that what they have written is not lost.
@@ -79,4 +81,10 @@ fn await_condition(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(std::time::Instant::now() < deadline, "it does not come about that {what}");
         std::thread::park_timeout(std::time::Duration::from_millis(20));
     }
+}
+
+/// The value of a metric, as it is written.
+fn metric(runtime: &Runtime, server: &Server, name: &str) -> Option<String> {
+    let (_, text) = runtime.block_on(get(server.address(), "/metrics")).unwrap();
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned))
 }

@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
-use crate::{NO_SYNC, await_condition, await_nobody, cells, connect, final_state};
+use crate::{NO_SYNC, await_condition, await_nobody, cells, connect, final_state, metric};
 
 fn server(url: &str) -> Server {
     Server::builder().config(cells(3)).arg("--store").arg(url).start().unwrap()
@@ -141,6 +141,29 @@ fn rows_that_a_foreign_session_locks_fail_only_those_who_want_them() {
     runtime.block_on(foreign.batch_execute("COMMIT")).unwrap();
     let again = destroys().map(|update| (client.clone(), update)).collect();
     assert!(runtime.block_on(begin_all(again)).iter().all(Result::is_ok));
+}
+
+#[test]
+fn where_another_server_is_at_work_one_group_is_written_at_once() {
+    let pair = Pair::start();
+    let mut client = pair.clients[1].clone();
+    let lease = pair.runtime.block_on(client.begin(create(["locked".into()]))).unwrap().lease;
+    pair.runtime.block_on(client.settle(&lease, Outcome::Committed)).unwrap();
+    let at_once = || metric(&pair.runtime, &pair.servers[0], "leasehold_groups_at_once").unwrap();
+    assert_eq!(at_once(), "2");
+    // Has the other server's groups wait, so that there always is one.
+    let foreign = connect(&pair.runtime, &pair.cluster.url(&pair.database));
+    pair.runtime.block_on(foreign.batch_execute("BEGIN; SELECT 1 FROM claims FOR UPDATE")).unwrap();
+    let destroys = pair.runtime.spawn(async move {
+        loop {
+            let update = Update { destroys: create(["locked".into()]).creates, ..Update::default() };
+            client.begin(update).await.unwrap_err();
+        }
+    });
+    await_condition("the other server's work is seen", || at_once() == "1");
+    destroys.abort();
+    await_condition("the other server is seen to rest", || at_once() == "2");
+    pair.runtime.block_on(foreign.batch_execute("COMMIT")).unwrap();
 }
 
 /// The sessions that the statement in a server's log finds.

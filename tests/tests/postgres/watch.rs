@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 use leasehold_tests::client::{Client, Update, user};
 use leasehold_tests::postgres::Cluster;
 use leasehold_tests::server::Server;
-use leasehold_tests::wire::get;
 use tokio::runtime::Runtime;
 use tonic_health::ServingStatus;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::{NO_SYNC, await_condition, cells, connect};
+use crate::{NO_SYNC, await_condition, cells, connect, metric};
 
 /// How soon operators expect to hear of a database that hangs: two seconds of silence, a look beforehand, and some slack.
 const SOON: Duration = Duration::from_secs(4);
@@ -22,12 +21,6 @@ const ESTABLISHED: &str = "01";
 
 fn server(url: &str) -> Server {
     Server::builder().config(cells(1)).arg("--store").arg(url).start().unwrap()
-}
-
-/// The value of a metric, as it is written.
-fn metric(runtime: &Runtime, server: &Server, name: &str) -> Option<String> {
-    let (_, text) = runtime.block_on(get(server.address(), "/metrics")).unwrap();
-    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned))
 }
 
 fn is_serving(runtime: &Runtime, server: &Server) -> bool {

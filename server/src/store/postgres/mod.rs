@@ -17,6 +17,7 @@ mod probe;
 mod reads;
 mod recent;
 mod rows;
+mod servers;
 mod writer;
 mod writes;
 
@@ -35,6 +36,7 @@ use leasehold_core::time::Timestamp;
 use self::connect::Way;
 use self::failure::failed;
 use self::recent::Recent;
+use self::servers::Server;
 use crate::config::Postgres;
 use crate::store::{Occupancy, StoreError, Trouble, Unusable};
 
@@ -60,6 +62,7 @@ pub struct PostgresStore {
 
 struct Inner {
     settings: Postgres,
+    server: Server,
     way: Way,
     pool: Pool,
     occupancy: ArcSwap<Occupancy>,
@@ -130,7 +133,8 @@ impl PostgresStore {
             .wait_timeout(timeout)
             .build()
             .map_err(|error| unusable(settings, Trouble::Settings(error.to_string())))?;
-        let inner = Inner { settings: settings.clone(), way, pool, occupancy: ArcSwap::default() };
+        let (settings, server) = (settings.clone(), Server::random());
+        let inner = Inner { settings, server, way, pool, occupancy: ArcSwap::default() };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -140,13 +144,15 @@ impl PostgresStore {
     /// The machine has no room for them.
     pub fn writers(&self) -> std::io::Result<Vec<PostgresWriter>> {
         let recent = Recent::default();
-        let writer = |_| PostgresWriter::new(self.inner.way.clone(), recent.clone(), &self.inner.settings);
-        (0..self.inner.settings.write_connections).map(writer).collect()
+        let Inner { settings, server, way, .. } = &*self.inner;
+        let writer = |_| PostgresWriter::new(way.clone(), *server, recent.clone(), settings);
+        (0..settings.write_connections).map(writer).collect()
     }
 
     /// A way to look whether the database is there, which does not wait for reads or writes.
     pub fn probe(&self) -> Probe {
-        Probe::new(self.inner.way.clone(), Duration::from_secs(self.inner.settings.statement_timeout_seconds))
+        let Inner { settings, server, way, .. } = &*self.inner;
+        Probe::new(way.clone(), *server, Duration::from_secs(settings.statement_timeout_seconds))
     }
 
     /// A bucket's claim (B30).

@@ -46,6 +46,7 @@ use super::failure::failed;
 use super::presumption::{Presumed, Presumption};
 use super::reads::{self, OUTSTANDING, REPLAY, SETTLED};
 use super::recent::{Known, Recent};
+use super::servers::Server;
 use super::writes::Writes;
 use crate::committer::{Failure, Writable};
 use crate::config::Postgres;
@@ -72,6 +73,7 @@ pub struct PostgresWriter {
     begun: Cell<bool>,
     // Whether anything was sent to the database by the last run.
     sent: Cell<bool>,
+    server: Server,
     // Names the transactions of one group and its retries.
     group: Cell<i64>,
     // Whether the outcome of the group's last transaction is unknown.
@@ -79,7 +81,7 @@ pub struct PostgresWriter {
 }
 
 impl PostgresWriter {
-    pub(super) fn new(way: Way, recent: Recent, settings: &Postgres) -> std::io::Result<Self> {
+    pub(super) fn new(way: Way, server: Server, recent: Recent, settings: &Postgres) -> std::io::Result<Self> {
         Ok(Self {
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
             way,
@@ -89,7 +91,8 @@ impl PostgresWriter {
             client: RefCell::default(),
             begun: Cell::default(),
             sent: Cell::default(),
-            group: Cell::new(rand::random()),
+            group: Cell::new(server.group()),
+            server,
             unknown: Cell::default(),
         })
     }
@@ -342,7 +345,7 @@ impl Store for PostgresWriter {
 
     fn workspace(&self) -> Result<Workspace> {
         if !self.unknown.get() {
-            self.group.set(rand::random());
+            self.group.set(self.server.group());
         }
         self.presumption.borrow_mut().renew();
         // The database numbers the leases: the fences given here stand until then.

@@ -39,6 +39,9 @@ use crate::trace::TraceError;
 /// How long requests under way may take to finish at a stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The exit code of a stop that leaves requests without an answer.
+const AT_ONCE: i32 = 1;
+
 /// Why the server can't start or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -181,10 +184,13 @@ async fn until_stopped(
     end_health(health).await;
     stop.send_replace(true);
     say("stopping: requests under way are finished first, another signal stops at once");
-    tokio::select! {
-        _ = tokio::time::timeout(DRAIN_TIMEOUT, connections) => {}
-        () = signals.recv() => {}
-    }
+    tokio::spawn(async move {
+        signals.recv().await;
+        // As a kill would: nothing was answered that is not kept. It may be the store that holds everything up.
+        say("stopped at once");
+        std::process::exit(AT_ONCE);
+    });
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, connections).await;
 }
 
 /// Tells those who watch the health that it is over, and ends their streams, which would hold up the stop.
@@ -199,15 +205,20 @@ async fn end_health(mut health: HealthReporter) {
 struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
 }
 
 impl StopSignals {
     fn new() -> io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
     }
 
     async fn recv(&mut self) {
-        tokio::select! { _ = self.terminate.recv() => {}, _ = self.interrupt.recv() => {} }
+        tokio::select! { _ = self.terminate.recv() => {}, _ = self.interrupt.recv() => {}, _ = self.hangup.recv() => {} }
     }
 }
 

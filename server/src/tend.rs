@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold_core::store::Store;
 use leasehold_core::time::Timestamp;
@@ -65,7 +65,8 @@ impl Tending {
 
     /// Has the health say what is so, where that has changed.
     async fn tell(&self) {
-        let serves = !self.service.has_failed() && !self.service.metrics.is_database_lost();
+        let is_away = self.service.metrics.is_database_lost() || self.service.committer().is_away();
+        let serves = !self.service.has_failed() && !is_away;
         if self.was_serving.swap(serves, Ordering::Relaxed) == serves {
             return;
         }
@@ -145,7 +146,7 @@ impl Tending {
         }
         self.tell().await;
         if is_there
-            && (!was_there || committer.is_away())
+            && !was_there
             && let Ok(Ok(occupancy)) = timeout(SILENCE, store.occupancy()).await
         {
             committer.recount(occupancy.held_claims);
@@ -178,13 +179,23 @@ impl Tending {
         }
     }
 
-    /// Forgets, frees what was left behind, and counts anew what is held.
+    /// Counts anew what is held, frees what was left behind, and forgets: each of it, whatever comes of the others. The first
+    /// failure.
     async fn tidy(&self, store: &PostgresStore) -> Result<(), StoreError> {
-        while store.forget(self.settled_before()).await? {}
-        store.forget_abandoned().await?;
-        store.vacuum().await?;
-        let occupancy = store.occupancy().await?;
-        self.service.committer().recount(occupancy.held_claims);
-        Ok(())
+        let counted = store.occupancy().await.map(|found| self.service.committer().recount(found.held_claims));
+        if matches!(counted, Err(StoreError::Away(_))) {
+            return counted;
+        }
+        let vacuumed = store.vacuum().await;
+        let until = Instant::now() + TICK;
+        // What is left of many is for the next time, so that the rest is done meanwhile.
+        let forgotten = loop {
+            match store.forget(self.settled_before()).await {
+                Ok(true) if Instant::now() < until => {}
+                done => break done.map(drop),
+            }
+        };
+        let abandoned = store.forget_abandoned().await;
+        forgotten.and(abandoned).and(vacuumed).and(counted)
     }
 }

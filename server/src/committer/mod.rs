@@ -7,6 +7,7 @@
 //! Commit and rollback go before begin when there is more than fits, and are never turned away. A begin is
 //! taken in only where there is room for its claims beside those that are held and those that wait.
 
+mod locked;
 mod queue;
 mod writer;
 
@@ -20,6 +21,7 @@ use leasehold_core::time::Timestamp;
 use leasehold_core::update::{Command, Reply};
 use tokio::sync::oneshot;
 
+use self::locked::Locked;
 use self::queue::{Job, Queue};
 use self::writer::{Shared, Watch, Writer};
 use crate::audit::Recent;
@@ -83,6 +85,8 @@ pub enum Failure {
     Away,
     /// Somebody who is no server keeps rows locked; other commands may fare better.
     Blocked,
+    /// The store has cut it short; fewer commands at a time may be done in time.
+    TooLong,
     /// Something can't be read or written; other commands may fare better.
     Row,
     /// Nothing may be written any more.
@@ -97,10 +101,13 @@ pub trait Writable: Store<Error: std::fmt::Display> + Send + 'static {
     /// Lets the store presume rows instead of reading them; a save may then fail as [`Failure::Mistaken`].
     fn may_presume(&mut self) {}
 
+    /// Waits hardly at all, or as usual, for rows that others keep locked.
+    fn be_brief(&mut self, _is_brief: bool) {}
+
     /// Has time for itself: nothing has waited to be written for a while.
     fn rest(&mut self) {}
 
-    /// Looks whether it is there.
+    /// Looks whether it is there, and can be written to.
     fn is_reachable(&mut self) -> bool {
         true
     }
@@ -144,6 +151,7 @@ impl Committer {
             at_work: stores.len().into(),
             metrics,
             recent: Recent::default(),
+            locked: Locked::default(),
         });
         let mut committer = Self { shared, writers: Vec::new() };
         for (index, store) in stores.into_iter().enumerate() {
@@ -179,9 +187,8 @@ impl Committer {
         self.shared.is_away()
     }
 
-    /// Takes up how many claims are held, where other servers hold some too, of a store that is there.
+    /// Takes up how many claims are held, where other servers hold some too.
     pub fn recount(&self, held_claims: usize) {
-        self.shared.is_back();
         self.shared.queue.recount(held_claims);
     }
 

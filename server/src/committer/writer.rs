@@ -11,6 +11,7 @@ use leasehold_core::transaction::{NetChanges, RowChange};
 use leasehold_core::update::Command;
 use tokio::sync::oneshot;
 
+use super::locked::{Found, Locked};
 use super::queue::{Gather, Job, Queue};
 use super::{Decision, Failure, Guard, Refusal, Writable, now};
 use crate::metrics::{Metrics, Retry};
@@ -25,6 +26,9 @@ const LONE_PAUSE: Duration = Duration::from_secs(1);
 /// How often a group may lose to others before its commands are tried one by one; each time another group has won.
 const MAX_LOSSES: u32 = 100;
 
+/// What a command is told whose rows were found locked a moment before.
+const FOUND_LOCKED: &str =
+    "the rows are locked by another session of the database, which is to end its transaction: found a moment ago";
 /// For operators to find who keeps servers from their rows: these lock theirs for milliseconds.
 const BLOCKERS: &str = "SELECT pid, usename, application_name, client_addr, xact_start, query FROM pg_stat_activity \
     WHERE datname = current_database() AND xact_start < now() - interval '0.5 s' AND pid IN \
@@ -43,6 +47,7 @@ pub(super) struct Shared {
     pub(super) at_work: AtomicUsize,
     pub(super) metrics: Arc<Metrics>,
     pub(super) recent: audit::Recent,
+    pub(super) locked: Locked,
 }
 
 impl Shared {
@@ -139,14 +144,27 @@ impl<S: Writable> Writer<S> {
         let _fault = Fault(self.shared.clone());
         while let Some(group) = self.take() {
             if group.is_empty() {
-                self.store.rest();
+                self.rest();
                 continue;
             }
             let group = self.turn_away(group);
-            if !group.is_empty() {
-                self.commit(group);
+            let (free, others) = self.set_apart(group);
+            if !free.is_empty() {
+                self.commit(free);
+            }
+            if !others.is_empty() {
+                self.commit_one_by_one(others);
             }
             self.shared.queue.end_group();
+        }
+    }
+
+    /// Without work it looks whether a store that was away is back: what others find, who only read, is no proof.
+    fn rest(&mut self) {
+        if self.away.is_none() {
+            self.store.rest();
+        } else if self.store.is_reachable() {
+            self.is_back();
         }
     }
 
@@ -191,6 +209,12 @@ impl<S: Writable> Writer<S> {
         group
     }
 
+    /// A group, and the commands in it whose rows were found locked lately.
+    fn set_apart(&self, group: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
+        let now = Instant::now();
+        group.into_iter().partition(|job| self.shared.locked.found(&job.command, now) == Found::Free)
+    }
+
     fn refuse(&self, group: Vec<Job>, refusal: &Refusal) {
         self.shared.queue.account(&group, &[]);
         group.into_iter().for_each(|job| send(job.answer, Err(refusal.clone())));
@@ -209,6 +233,7 @@ impl<S: Writable> Writer<S> {
                     self.is_back();
                     return self.finish(group, kept);
                 }
+                Err((Failure::TooLong, error)) if group.len() == 1 || self.away.is_some() => (Failure::Away, error),
                 Err(failed) => failed,
             };
             match failure {
@@ -239,21 +264,44 @@ impl<S: Writable> Writer<S> {
                 }
                 Failure::Final => return self.fail(&error, group),
                 // What can't be read must fail only the commands that read it.
-                Failure::Row | Failure::Blocked | Failure::Changed if group.len() > 1 => {
+                Failure::Row | Failure::Blocked | Failure::Changed | Failure::TooLong if group.len() > 1 => {
                     resume(&mut group);
-                    return group.into_iter().for_each(|job| self.commit(vec![job]));
+                    return self.commit_one_by_one(group);
                 }
                 Failure::Blocked => {
                     tracing::warn!(error, "rows are locked by another session; who it is: `{BLOCKERS}`");
+                    group.iter().for_each(|job| self.shared.locked.note(&job.command, Instant::now()));
                     return self.refuse(group, &Refusal::Locked(error.into()));
                 }
-                Failure::Row | Failure::Changed => {
+                Failure::Row | Failure::Changed | Failure::TooLong => {
                     tracing::error!(error, "a row could not be read or written");
                     return self.refuse(group, &Refusal::StoreUnavailable(error.into()));
                 }
             }
             resume(&mut group);
         }
+    }
+
+    /// Tries each by itself and briefly, but those whose rows are known to be locked. Once the store is away the rest wait
+    /// together, so that not each of them waits for it in turn.
+    fn commit_one_by_one(&mut self, group: Vec<Job>) {
+        let mut jobs = group.into_iter();
+        for job in jobs.by_ref() {
+            let started = Instant::now();
+            if self.shared.locked.found(&job.command, started) == Found::Locked {
+                self.refuse(vec![job], &Refusal::Locked(FOUND_LOCKED.into()));
+                continue;
+            }
+            let command = job.command.clone();
+            self.store.be_brief(true);
+            self.commit(vec![job]);
+            self.store.be_brief(false);
+            self.shared.locked.forget(&command, started);
+            if self.away.is_some() {
+                break;
+            }
+        }
+        self.shared.queue.put_back(jobs.collect());
     }
 
     fn attempt(&mut self, group: &[Job]) -> Result<Kept, (Failure, String)> {

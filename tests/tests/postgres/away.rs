@@ -13,6 +13,7 @@ use leasehold_tests::client::{Begun, Client, Update, user};
 use leasehold_tests::postgres::Cluster;
 use leasehold_tests::server::Server;
 use leasehold_tests::wire::{Refusal, get, leasehold};
+use nix::sys::signal::Signal;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
@@ -239,6 +240,25 @@ fn while_it_is_away_begins_are_refused_and_health_says_so() {
     assert!(runtime.block_on(client.get("during")).is_err(), "what was refused before it was tried is not there");
 }
 
+#[test]
+fn commands_wait_as_long_in_a_second_outage_though_nobody_wrote_between() {
+    let mut cluster = Cluster::start(NO_SYNC).unwrap();
+    let server = server(&cluster.url(&cluster.database().unwrap()), "patience_seconds = 1");
+    let runtime = Runtime::new().unwrap();
+    let mut client = Client::over(runtime.block_on(server.connect(None)).unwrap(), 1);
+    for outage in 0..2 {
+        cluster.crash().unwrap();
+        let asked = Instant::now();
+        let refused = runtime.block_on(client.begin(create("during", 7, None))).unwrap_err();
+        assert_eq!(Refusal::of(&refused).kind(), AWAY);
+        assert!(asked.elapsed() >= Duration::from_secs(1), "outage {outage}: refused after {:?}", asked.elapsed());
+        cluster.start_again().unwrap();
+        await_condition("the return is told of", || {
+            crate::metric(&runtime, &server, "leasehold_store_failed").as_deref() == Some("0")
+        });
+    }
+}
+
 /// Operators are alarmed by the metric, at a time when nobody may be writing.
 #[test]
 fn a_database_that_is_away_is_seen_in_the_metric_before_anybody_writes() {
@@ -343,6 +363,28 @@ fn a_connection_that_goes_silent_holds_nobody_up_for_long() {
     assert!(runtime.block_on(second).unwrap().is_err());
     let leases = runtime.block_on(other_client.leases()).unwrap();
     assert_eq!(leases, [first.lease, begun.lease]);
+}
+
+/// Nothing that it may still wait for holds up an operator who wants it gone.
+#[test]
+fn a_second_signal_stops_a_server_whose_database_hangs() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let mut server = server(&cluster.url(&cluster.database().unwrap()), "");
+    let runtime = Runtime::new().unwrap();
+    let mut client = Client::over(runtime.block_on(server.connect(None)).unwrap(), 1);
+    let frozen = cluster.freeze().unwrap();
+    let hanging = runtime.spawn(async move { client.begin(create("hangs", 7, None)).await });
+    await_condition("it is told of", || {
+        crate::metric(&runtime, &server, "leasehold_store_failed").as_deref() == Some("1")
+    });
+    server.signal(Signal::SIGHUP).unwrap();
+    await_condition("it is stopping", || server.stdout().contains("another signal stops at once"));
+    let asked = Instant::now();
+    server.signal(Signal::SIGTERM).unwrap();
+    assert_eq!(server.wait().unwrap().code(), Some(1));
+    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    assert!(runtime.block_on(hanging).unwrap().is_err());
+    drop(frozen);
 }
 
 #[test]

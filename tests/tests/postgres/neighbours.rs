@@ -200,6 +200,53 @@ fn of_two_begins_at_once_on_two_servers_one_wins() {
     assert_eq!((state.leases.len(), state.claims.len()), (100, 200));
 }
 
+/// Saves names of its own; how many.
+async fn save_until(mut client: Client, number: u64, end: Instant) -> usize {
+    let mut saves = 0;
+    while Instant::now() < end {
+        let lease = client.begin(create([format!("neighbour-{number}-{saves}")])).await.unwrap().lease;
+        client.settle(&lease, Outcome::Committed).await.unwrap();
+        saves += 1;
+    }
+    saves
+}
+
+#[test]
+fn callers_who_try_locked_rows_again_and_again_hold_up_nobody_else() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let database = cluster.database().unwrap();
+    let server = server(&cluster.url(&database));
+    let runtime = Runtime::new().unwrap();
+    let client = Client::over(runtime.block_on(server.connect(None)).unwrap(), 1);
+    let lease = runtime.block_on(client.clone().begin(create(["locked".into()]))).unwrap().lease;
+    let foreign = connect(&runtime, &cluster.url(&database));
+    runtime.block_on(foreign.batch_execute("BEGIN; SELECT FROM claim_leases FOR UPDATE")).unwrap();
+    let mut trying = JoinSet::new();
+    for _ in 0..8 {
+        let (mut client, lease) = (client.clone(), lease.clone());
+        trying.spawn_on(
+            async move {
+                loop {
+                    match client.settle(&lease, Outcome::Committed).await {
+                        Ok(()) => return,
+                        Err(status) => assert_eq!(status.code(), Code::Unavailable, "{status:?}"),
+                    }
+                }
+            },
+            runtime.handle(),
+        );
+    }
+    let (mut saving, end) = (JoinSet::new(), Instant::now() + Duration::from_secs(4));
+    for number in 0..8 {
+        saving.spawn_on(save_until(client.clone(), number, end), runtime.handle());
+    }
+    let saves: usize = runtime.block_on(saving.join_all()).into_iter().sum();
+    // There were fewer than a dozen a second.
+    assert!(saves > 200, "{saves} saves in four seconds");
+    runtime.block_on(foreign.batch_execute("COMMIT")).unwrap();
+    runtime.block_on(trying.join_all());
+}
+
 const RING: usize = 120;
 const WINDOW: usize = 80;
 

@@ -23,7 +23,7 @@ fn server(url: &str) -> Server {
     Server::builder().config(cells(1)).arg("--store").arg(url).start().unwrap()
 }
 
-fn is_serving(runtime: &Runtime, server: &Server) -> bool {
+pub(crate) fn is_serving(runtime: &Runtime, server: &Server) -> bool {
     let channel = runtime.block_on(server.connect(None)).unwrap();
     let asked = runtime.block_on(HealthClient::new(channel).check(HealthCheckRequest::default()));
     asked.unwrap().into_inner().status == ServingStatus::Serving as i32

@@ -1,5 +1,6 @@
 //! How the database is reached: the URL, and TLS that never quietly becomes plain text.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::task::JoinHandle;
-use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres::{Client, Config, Error};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::{CancelToken, Client, Config, Error};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::failure::{failed, text};
@@ -21,7 +22,10 @@ use crate::store::{StoreError, Trouble};
 /// A checked way to the database.
 #[derive(Clone)]
 pub(super) struct Way {
+    // Only to where it can be written: what a standby shows is old.
     pub(super) config: Config,
+    // To wherever the URL leads, where that is one host: what is the matter with that can be told in full.
+    first: Config,
     tls: MakeRustlsConnect,
     // How long all hosts together may take.
     timeout: Duration,
@@ -44,22 +48,25 @@ impl Way {
         let tls = MakeRustlsConnect::new(client_config(settings).map_err(Trouble::Settings)?);
         // The client's own timeout is that of TCP alone.
         let hosts = u32::try_from(config.get_hosts().len().max(1)).unwrap_or(u32::MAX);
-        Ok(Self { config, tls, timeout: timeout.saturating_mul(hosts) })
+        let asked = config.clone();
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        let first = if hosts == 1 { asked } else { config.clone() };
+        Ok(Self { config, first, tls, timeout: timeout.saturating_mul(hosts) })
     }
 
     /// A connection of its own, driven by the runtime at hand.
-    pub(super) async fn connect(&self) -> Result<Client, StoreError> {
+    pub(super) async fn connect(&self) -> Result<Connection, StoreError> {
         let late = || StoreError::Away(self.no_answer());
-        self.open().await.map_or_else(|| Err(late()), |client| client.map_err(failed))
+        self.open(&self.config).await.map_or_else(|| Err(late()), |connection| connection.map_err(failed))
     }
 
     /// The first connection.
     ///
     /// # Errors
     /// The database can't be reached, or does not let us in.
-    pub(super) async fn reach(&self) -> Result<Client, Trouble> {
+    pub(super) async fn reach(&self) -> Result<Connection, Trouble> {
         let late = || Trouble::Unreachable(self.no_answer());
-        let opened = self.open().await.ok_or_else(late)?;
+        let opened = self.open(&self.first).await.ok_or_else(late)?;
         opened.map_err(|error| match Trouble::from(error) {
             // At the door it is one right alone that lacks.
             Trouble::Refused(cause) => self.no_connect(cause),
@@ -79,9 +86,44 @@ impl Way {
     }
 
     /// A connection; none where nothing is heard in time.
-    async fn open(&self) -> Option<Result<Client, Error>> {
-        let opened = tokio::time::timeout(self.timeout, driven(&self.config, &self.tls)).await.ok()?;
-        Some(opened.map(|(client, _)| client))
+    async fn open(&self, config: &Config) -> Option<Result<Connection, Error>> {
+        let opened = tokio::time::timeout(self.timeout, driven(config, &self.tls)).await.ok()?;
+        Some(opened.map(|(client, driver)| Connection { client, driver }))
+    }
+
+    /// Has the database end a statement that nobody waits for any more, in the background, as far as that can be done.
+    pub(super) fn cancel(&self, statement: CancelToken) {
+        let (tls, timeout) = (self.tls.clone(), self.timeout);
+        // Without one the process is about to end, and its connections with it.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { tokio::time::timeout(timeout, statement.cancel_query(tls)).await });
+        }
+    }
+}
+
+/// A connection, which ends when it is dropped, whatever the database still has to answer over it.
+pub(super) struct Connection {
+    client: Client,
+    driver: JoinHandle<()>,
+}
+
+impl Deref for Connection {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl DerefMut for Connection {
+    fn deref_mut(&mut self) -> &mut Client {
+        &mut self.client
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
     }
 }
 

@@ -9,7 +9,7 @@ use crate::store::StoreError;
 const LOST_RACES: [SqlState; 3] =
     [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED, SqlState::UNIQUE_VIOLATION];
 
-/// The database, or what stands before it, can't answer just now: starting, stopping, failing over, full.
+/// The database, or what stands before it, can't answer just now: starting, stopping, failing over, crowded.
 const AWAY: [SqlState; 8] = [
     SqlState::ADMIN_SHUTDOWN,
     SqlState::CRASH_SHUTDOWN,
@@ -54,6 +54,11 @@ fn message(error: &DbError) -> String {
 /// Whether a database that says so can't answer just now.
 pub(super) fn is_away(code: &SqlState) -> bool {
     AWAY.contains(code) || code.code().starts_with(CONNECTION_CLASS)
+}
+
+/// Whether a statement took the time that it may take.
+pub(super) fn is_cut_short(cause: &str) -> bool {
+    cause.ends_with(&format!("({})", SqlState::QUERY_CANCELED.code()))
 }
 
 /// Whether a connection could not be made, or broke.

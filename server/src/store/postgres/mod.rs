@@ -1,8 +1,8 @@
 //! The shared store: PostgreSQL, with any number of servers on one database.
 //!
 //! What keeps them apart is the database: the primary key of `claims` and of `idempotency_keys`, the rows' own versions
-//! (every group is one transaction at REPEATABLE READ, so that writing a row which has changed since it was read fails),
-//! locks taken in one order, and one sequence of fences. See [`writer`] for why that is enough.
+//! (a group is one transaction, which fails where a row that it writes has changed since it was read, or presumed), locks
+//! taken in one order, and one sequence of fences. See [`writer`] for why that is enough.
 //!
 //! No statement relies on its connection: nothing is prepared or set beyond a transaction, so pgbouncer may stand before
 //! the database in transaction mode.
@@ -22,8 +22,10 @@ mod writer;
 mod writes;
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType};
@@ -32,6 +34,7 @@ use leasehold_core::catalogue::BucketRule;
 use leasehold_core::claim::{CellId, Claim};
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordRow, RecordScan};
 use leasehold_core::time::Timestamp;
+use tokio_postgres::Client;
 
 use self::connect::Way;
 use self::failure::failed;
@@ -47,6 +50,9 @@ type Result<T> = std::result::Result<T, StoreError>;
 
 /// How many settled leases one statement forgets.
 const FORGET_ROWS: i64 = 5_000;
+
+/// How long a vacuum may take of what is small.
+const VACUUM_TIME: Duration = Duration::from_secs(60);
 
 /// A row for each session that vacuums the table, or makes ready to.
 const VACUUMING: &str = "
@@ -184,7 +190,7 @@ impl PostgresStore {
     /// # Errors
     /// The database can't be written.
     pub async fn forget(&self, settled_before: Timestamp) -> Result<bool> {
-        let forget = |client: Object| async move { reads::forget(&client, settled_before, FORGET_ROWS).await };
+        let forget = |client: Arc<Lent>| async move { reads::forget(&client, settled_before, FORGET_ROWS).await };
         Ok(self.read(forget).await? >= FORGET_ROWS.cast_unsigned())
     }
 
@@ -213,13 +219,7 @@ impl PostgresStore {
         if self.without_vacuum().await?.is_some() {
             return Ok(());
         }
-        let client = self.connection().await?;
-        // Where another server does it just now there is no need to, and the database would log that it was skipped.
-        let others = client.query_typed(VACUUMING, &[]).await.map_err(failed)?;
-        if !others.is_empty() {
-            return Ok(());
-        }
-        client.batch_execute("VACUUM (SKIP_LOCKED) claim_leases").await.map_err(failed)
+        self.read_once(&|client: Arc<Lent>| async move { vacuum(&client).await }, VACUUM_TIME).await
     }
 
     /// Asks how full the database is.
@@ -280,24 +280,69 @@ impl PostgresStore {
 
     /// Runs a statement on a connection of the pool. A connection that has died meanwhile is replaced once, and so is a
     /// snapshot that other servers have overtaken, where the operator's default isolation has one last.
-    async fn read<T, F: Future<Output = Result<T>>>(&self, read: impl Fn(Object) -> F) -> Result<T> {
-        match self.read_once(&read).await {
-            Err(StoreError::Away(_) | StoreError::Changed(_)) => self.read_once(&read).await,
+    async fn read<T, F: Future<Output = Result<T>>>(&self, read: impl Fn(Arc<Lent>) -> F) -> Result<T> {
+        let (started, timeout) = (Instant::now(), Duration::from_secs(self.inner.settings.statement_timeout_seconds));
+        match self.read_once(&read, timeout).await {
+            // Not where it was too slow: it would be again.
+            Err(StoreError::Away(_) | StoreError::Changed(_)) if started.elapsed() < timeout => {
+                self.read_once(&read, timeout).await
+            }
             answer => answer,
         }
     }
 
-    /// A connection of the pool.
-    async fn connection(&self) -> Result<Object> {
-        self.inner.pool.get().await.map_err(|error| not_got(error, &self.inner.settings))
+    async fn read_once<T, F: Future<Output = Result<T>>>(
+        &self,
+        read: &impl Fn(Arc<Lent>) -> F,
+        timeout: Duration,
+    ) -> Result<T> {
+        let Inner { pool, settings, way, .. } = &*self.inner;
+        let connection = pool.get().await.map_err(|error| not_got(error, settings))?;
+        let lent = Arc::new(Lent { connection: Some(connection), way: way.clone(), is_idle: AtomicBool::new(false) });
+        let late = |_| StoreError::Away(format!("no answer within {} s", timeout.as_secs()));
+        let answer = tokio::time::timeout(timeout, read(lent.clone())).await.map_err(late)?;
+        lent.is_idle.store(true, Ordering::Relaxed);
+        answer
     }
+}
 
-    async fn read_once<T, F: Future<Output = Result<T>>>(&self, read: &impl Fn(Object) -> F) -> Result<T> {
-        let timeout = Duration::from_secs(self.inner.settings.statement_timeout_seconds);
-        let client = self.connection().await?;
-        let answer = tokio::time::timeout(timeout, read(client)).await;
-        answer.unwrap_or_else(|_| Err(StoreError::Away(format!("no answer within {} s", timeout.as_secs()))))
+/// A connection of the pool that is lent to one read. One that is still busy in the end, since the read took too long or its
+/// caller has gone away, leaves the pool, where others would wait for it, and the database is asked to end what it does.
+struct Lent {
+    connection: Option<Object>,
+    way: Way,
+    is_idle: AtomicBool,
+}
+
+impl Deref for Lent {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        #[expect(clippy::expect_used, reason = "INVARIANT: it is taken by nothing but `drop`")]
+        let connection = self.connection.as_ref().expect("a connection that is lent is there");
+        connection
     }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take()
+            && !self.is_idle.load(Ordering::Relaxed)
+        {
+            self.way.cancel(connection.cancel_token());
+            drop(Object::take(connection));
+        }
+    }
+}
+
+async fn vacuum(client: &Client) -> Result<()> {
+    // Where another server does it just now there is no need to, and the database would log that it was skipped.
+    let others = client.query_typed(VACUUMING, &[]).await.map_err(failed)?;
+    if !others.is_empty() {
+        return Ok(());
+    }
+    // Cut short, the table would be locked whole for that moment, on standbys too.
+    client.batch_execute("VACUUM (SKIP_LOCKED, TRUNCATE false) claim_leases").await.map_err(failed)
 }
 
 fn unusable(settings: &Postgres, trouble: Trouble) -> StoreError {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tokio_postgres::{Client, SimpleQueryMessage};
+use tokio_postgres::SimpleQueryMessage;
 
-use super::connect::Way;
+use super::connect::{Connection, Way};
 use super::failure::failed;
 use super::fitness::is_crowded;
 use super::servers::{AtWork, Server};
@@ -17,7 +17,7 @@ const LOOK: &str = "SET LOCAL lock_timeout = 1500; SELECT FROM claims, claim_lea
 pub struct Probe {
     way: Way,
     timeout: Duration,
-    client: Option<Client>,
+    client: Option<Connection>,
     // Looks, and tells whether it is read-only and how many other servers are at work.
     look: String,
     at_work: AtWork,
@@ -54,7 +54,6 @@ impl Probe {
         let late = || StoreError::Away(format!("no answer within {} s", self.timeout.as_secs()));
         let answer = tokio::time::timeout(self.timeout, client.simple_query(&self.look)).await.map_err(|_| late())?;
         let answer = answer.map_err(failed)?;
-        self.client = Some(client);
         for message in &answer {
             let SimpleQueryMessage::Row(row) = message else { continue };
             if row.get(0) == Some("on") {
@@ -62,6 +61,8 @@ impl Probe {
             }
             self.at_work.saw(row.get(1).and_then(|count| count.parse().ok()).unwrap_or(0));
         }
+        // Not one that is read-only: another host may have become the primary.
+        self.client = Some(client);
         Ok(self.at_work.count())
     }
 }

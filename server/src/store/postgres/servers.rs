@@ -29,7 +29,7 @@ impl Server {
     pub(super) fn others(self) -> String {
         let (first, last) = (MARK << 16, MARK << 16 | 0xffff);
         format!(
-            "(SELECT count(DISTINCT classid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
+            "(SELECT count(DISTINCT classid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
             AND classid BETWEEN {first} AND {last} AND classid <> {})",
             self.class

@@ -41,8 +41,8 @@ use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
 use super::columns::{self, CLAIM, KeyArrays, Parameters};
-use super::connect::Way;
-use super::failure::failed;
+use super::connect::{Connection, Way};
+use super::failure::{failed, is_cut_short};
 use super::presumption::{Presumed, Presumption};
 use super::reads::{self, OUTSTANDING, REPLAY, SETTLED};
 use super::recent::{Known, Recent};
@@ -55,6 +55,8 @@ use crate::store::StoreError;
 /// How long a group waits for rows that are locked. Servers lock theirs for some milliseconds; a session that holds some for
 /// longer is a person's, or gone, and is not to hold up commands that have nothing to do with its rows.
 const LOCK_PATIENCE_MS: u64 = 500;
+/// How long a command does that was found to want such rows.
+const BRIEF_LOCK_PATIENCE_MS: u64 = 50;
 
 /// How long a writer that has nothing to do listens whether its connection still stands.
 const LISTEN: Duration = Duration::from_millis(1);
@@ -68,7 +70,7 @@ pub struct PostgresWriter {
     statement_timeout: Duration,
     recent: Recent,
     presumption: RefCell<Presumption>,
-    client: RefCell<Option<Client>>,
+    client: RefCell<Option<Connection>>,
     // Whether a transaction has begun on the connection, and not ended.
     begun: Cell<bool>,
     // Whether anything was sent to the database by the last run.
@@ -78,6 +80,7 @@ pub struct PostgresWriter {
     group: Cell<i64>,
     // Whether the outcome of the group's last transaction is unknown.
     unknown: Cell<bool>,
+    is_brief: bool,
 }
 
 impl PostgresWriter {
@@ -94,6 +97,7 @@ impl PostgresWriter {
             group: Cell::new(server.group()),
             server,
             unknown: Cell::default(),
+            is_brief: false,
         })
     }
 
@@ -136,15 +140,21 @@ impl PostgresWriter {
     /// The statements that begin a transaction, whose lock a retry of the group waits for.
     fn begin(&self) -> String {
         let (timeout, group) = (self.statement_timeout.as_millis(), self.group.get());
+        let patience = if self.is_brief { BRIEF_LOCK_PATIENCE_MS } else { LOCK_PATIENCE_MS };
         format!(
-            "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT begin_group({group}, {timeout}); SET LOCAL lock_timeout = {LOCK_PATIENCE_MS}"
+            "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT begin_group({group}, {timeout}); SET LOCAL lock_timeout = {patience}"
         )
     }
 
-    /// Waits until a transaction whose outcome is unknown has ended, one way or the other.
+    /// Waits until a transaction whose outcome is unknown has ended, one way or the other. Where it doesn't, as where its COMMIT
+    /// waits for a standby that is gone, nothing is written: each further transaction would take a connection and hang.
     async fn await_outcome(&self, client: &Client) -> Result<()> {
-        let abandon = "SELECT abandon_group($1)";
-        client.query_typed(abandon, &[(&self.group.get(), Type::INT8)]).await.map_err(failed)?;
+        let (timeout, group) = (self.statement_timeout.as_millis(), self.group.get());
+        let abandon = format!("SET LOCAL lock_timeout = {timeout}; SELECT abandon_group({group})");
+        client.batch_execute(&abandon).await.map_err(|error| match failed(error) {
+            StoreError::Blocked(_) => StoreError::Away("a transaction of this server does not come to its end".into()),
+            error => error,
+        })?;
         self.unknown.set(false);
         Ok(())
     }
@@ -202,7 +212,7 @@ impl PostgresWriter {
 
     /// The group's rows where they may be presumed.
     fn presume(&self, keys: &Keys) -> Option<Loaded> {
-        if self.begun.get() || self.unknown.get() {
+        if self.begun.get() || self.unknown.get() || self.is_brief {
             return None;
         }
         let mut loaded = Loaded::default();
@@ -249,7 +259,7 @@ impl PostgresWriter {
     }
 }
 
-/// What `keep_group` numbers the row without a lease where it has waited too long for a lock.
+/// What `keep_rows` numbers the row without a lease where it has waited too long for a lock.
 const LOST_TO_A_LOCK: i64 = 2;
 
 /// The fences of new leases; an error where the group has come second, which is a row without a lease.
@@ -307,6 +317,7 @@ impl Writable for PostgresWriter {
         match error {
             StoreError::Changed(_) => Failure::Changed,
             StoreError::Mistaken(_) => Failure::Mistaken,
+            StoreError::Away(cause) if is_cut_short(cause) => Failure::TooLong,
             StoreError::Away(_) => Failure::Away,
             StoreError::Blocked(_) => Failure::Blocked,
             _ => Failure::Row,
@@ -315,6 +326,10 @@ impl Writable for PostgresWriter {
 
     fn may_presume(&mut self) {
         self.presumption.get_mut().allow();
+    }
+
+    fn be_brief(&mut self, is_brief: bool) {
+        self.is_brief = is_brief;
     }
 
     fn rest(&mut self) {
@@ -328,7 +343,9 @@ impl Writable for PostgresWriter {
     }
 
     fn is_reachable(&mut self) -> bool {
-        self.run(async |_| Ok(())).is_ok()
+        let reached =
+            self.run(async |client| if self.unknown.get() { self.await_outcome(client).await } else { Ok(()) });
+        reached.is_ok()
     }
 
     fn may_have_written(&self) -> bool {

@@ -72,6 +72,21 @@ pub enum Trouble {
     /// No schema of the role's search path is there, so that tables would have no place.
     #[error("has no schema for the tables: {0}")]
     NoSchema(String),
+    /// The tables are in a schema that the role's search path does not lead to.
+    #[error(
+        "has the tables in the schema {schema}, and the role {role} is led to {current}: another set of tables would give the same names out twice"
+    )]
+    Elsewhere {
+        /// Where they are.
+        schema: String,
+        /// Where new ones would be made.
+        current: String,
+        /// The role.
+        role: String,
+    },
+    /// Other sessions use the tables, so that they can't be changed.
+    #[error("lets nobody change the tables, which another session uses: {0}")]
+    TablesLocked(String),
     /// Something else has the names of our tables.
     #[error("has something else under a name that the tables need: {0}")]
     Occupied(String),
@@ -105,11 +120,11 @@ impl Unusable {
     pub fn code(&self) -> Option<Code> {
         use Trouble::{
             BeingMigrated, Crowded, Hasty, NoConnect, NotAccepted, NotLetIn, ReadOnly, Refused, Rights, Standby,
-            Unreachable, Untrusted,
+            TablesLocked, Unreachable, Untrusted,
         };
         match self.trouble {
             Unreachable(_) | Untrusted(_) | Crowded(_) | Hasty(_) | Standby | ReadOnly => Some(Code::Unavailable),
-            BeingMigrated { .. } => Some(Code::DeadlineExceeded),
+            BeingMigrated { .. } | TablesLocked(_) => Some(Code::DeadlineExceeded),
             NotLetIn(_) | NotAccepted(_) => Some(Code::Unauthenticated),
             Rights { .. } | NoConnect { .. } | Refused(_) => Some(Code::PermissionDenied),
             _ => None,
@@ -149,6 +164,15 @@ impl Unusable {
             Trouble::Encoding(_) => format!("make another one: {CREATE_DATABASE}"),
             Trouble::NoSchema(_) => "let `search_path` name a schema that is there: `ALTER ROLE` or `ALTER DATABASE` \
                  `… SET search_path = public`, or make the schema that it names"
+                .into(),
+            Trouble::Elsewhere { schema, role, .. } => format!(
+                "lead it there: `ALTER ROLE {role} IN DATABASE … SET search_path = {schema}`; or give the claims a \
+                 database of their own: {CREATE_DATABASE}"
+            ),
+            Trouble::TablesLocked(_) => "try again when that one, such as a `pg_dump`, is done, or let \
+                 `postgres.migration_wait_seconds` be more; who uses them: `SELECT * FROM pg_locks JOIN \
+                 pg_stat_activity USING (pid) WHERE relation IN ('claims'::regclass, 'claim_leases'::regclass, \
+                 'settled_leases'::regclass)`"
                 .into(),
             Trouble::Occupied(_) => format!("give the claims a database of their own: {CREATE_DATABASE}"),
             Trouble::Incomplete(_) => "see that the role's `search_path` has the schema that they are in; where they \

@@ -49,3 +49,13 @@ fn the_databases_log_has_no_names_of_conflicts() {
         stderr.contains("a connection to the database broke") && !stderr.contains("db error")
     });
 }
+
+#[test]
+fn a_database_that_logs_the_values_of_statements_is_warned_of() {
+    for (setting, is_told) in [("log_parameter_max_length=0", false), ("log_parameter_max_length=-1", true)] {
+        let cluster = Cluster::start(&["fsync=off", "log_min_duration_statement=0", setting]).unwrap();
+        let url = cluster.url(&cluster.database().unwrap());
+        let server = Server::builder().config(cells(1)).arg("--store").arg(url).start().unwrap();
+        assert_eq!(server.stderr().contains("log_parameter_max_length"), is_told, "{}", server.stderr());
+    }
+}

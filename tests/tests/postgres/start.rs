@@ -156,6 +156,59 @@ fn a_search_path_that_leads_nowhere_is_told_as_that() {
     assert_eq!(run(&["migrate", "--store", &cluster.url(&database)]).code, 0);
 }
 
+/// Two sets of tables in one database would give every name out twice.
+#[test]
+fn a_search_path_that_leads_past_the_tables_is_told_as_that() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let database = cluster.database().unwrap();
+    assert_eq!(run(&["migrate", "--store", &cluster.url(&database)]).code, 0);
+    cluster.execute(&database, "CREATE SCHEMA other").unwrap();
+    cluster.execute(&database, &format!("ALTER DATABASE {database} SET search_path = other")).unwrap();
+    let words =
+        ["has the tables in the schema public, and the role leasehold is led to other", "hint: lead it there: "];
+    expect(&cluster.url(&database), 1, None, &words);
+    let made = "SELECT count(*) FROM pg_tables WHERE schemaname = 'other'";
+    assert_eq!(cluster.execute(&database, made).unwrap(), ["0"]);
+}
+
+/// Servers at work must not wait behind a migration that waits for somebody else, such as a `pg_dump`.
+#[test]
+fn a_migration_that_has_to_wait_keeps_nobody_waiting() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let database = cluster.database().unwrap();
+    let url = cluster.url(&database);
+    assert_eq!(run(&["migrate", "--store", &url]).code, 0);
+    // As the version before has it.
+    let back = "DELETE FROM leasehold_migrations WHERE version = 7; DROP FUNCTION change_claims";
+    cluster.execute(&database, back).unwrap();
+    let runtime = Runtime::new().unwrap();
+    let other = crate::connect(&runtime, &url);
+    runtime.block_on(other.batch_execute("BEGIN; LOCK TABLE settled_leases IN SHARE UPDATE EXCLUSIVE MODE")).unwrap();
+    let directory = TempDir::new().unwrap();
+    let config = config(&directory, &format!("url = \"{url}\"\nmigration_wait_seconds = 2"));
+    let said = run(&["migrate", "--config", &config]);
+    assert_eq!(said.code, 4, "{}", said.stderr);
+    for words in
+        ["another session uses the tables: trying again", "lets nobody change the tables", "hint: try again when"]
+    {
+        assert!(said.stderr.contains(words), "no `{words}` in: {}", said.stderr);
+    }
+    std::thread::scope(|scope| {
+        let migrating = scope.spawn(|| run(&["migrate", "--store", &url]));
+        await_condition("it waits for the table", || {
+            let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'settled_leases'::regclass";
+            cluster.execute(&database, waiting).unwrap() == ["1"]
+        });
+        // Whoever comes after it is let past it soon.
+        let asked = std::time::Instant::now();
+        cluster.execute(&database, "BEGIN; LOCK TABLE settled_leases IN ROW EXCLUSIVE MODE; COMMIT").unwrap();
+        assert!(asked.elapsed() < std::time::Duration::from_secs(1), "{:?}", asked.elapsed());
+        runtime.block_on(other.batch_execute("COMMIT")).unwrap();
+        let said = migrating.join().unwrap();
+        assert_eq!(said.code, 0, "{}", said.stderr);
+    });
+}
+
 #[test]
 fn a_statement_timeout_that_leaves_no_time_is_told_as_that() {
     let (cluster, database) = with_setting("statement_timeout = '1ms'");

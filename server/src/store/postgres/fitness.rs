@@ -32,7 +32,7 @@ const MISSING_GRANTS: &str = "
         SELECT 'EXECUTE', 'FUNCTION ' || f.proname FROM pg_proc f JOIN pg_class t ON t.relnamespace = f.pronamespace
         WHERE t.oid = to_regclass('claims') AND NOT has_function_privilege(f.oid, 'EXECUTE') AND f.proname IN (
             'begin_group', 'begin_presumed_group', 'abandon_group', 'expect_rows', 'read_claims', 'lock_leases',
-            'lock_claims', 'write_rows', 'keep_rows', 'commit_durably')
+            'lock_claims', 'change_claims', 'write_rows', 'keep_rows', 'commit_durably')
     )
     SELECT current_user::text, format('GRANT %s ON %s TO %I', privileges, object, current_user) FROM missing
     ORDER BY object";
@@ -70,7 +70,13 @@ pub(super) async fn check(client: &Client) -> Result<(), Trouble> {
 /// What keeps the database whole through a power cut, where it is off.
 const CARELESS: &str = "SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off'";
 
-/// Warns of settings under which a power cut takes back what was acknowledged.
+/// Whether the database's log is made to show the values of statements, which are names of people.
+const TALKATIVE: &str = "
+    SELECT current_setting('log_parameter_max_length') <> '0' AND (
+        current_setting('log_statement') IN ('mod', 'all') OR current_setting('log_min_duration_statement') <> '-1'
+        OR current_setting('log_min_duration_sample') <> '-1')";
+
+/// Warns of settings under which a power cut takes back what was acknowledged, or names get into the database's log.
 ///
 /// # Errors
 /// The database can't be read.
@@ -80,6 +86,12 @@ pub(super) async fn warn_of_carelessness(client: &Client) -> Result<(), Trouble>
         tracing::warn!(
             "`{setting}` of the database is `off`: a power cut may lose or damage what was acknowledged; say \
              `ALTER SYSTEM SET {setting} = on`"
+        );
+    }
+    if client.query_typed_one(TALKATIVE, &[]).await?.try_get(0)? {
+        tracing::warn!(
+            "the database logs statements with their values, which are names of people; say \
+             `ALTER SYSTEM SET log_parameter_max_length = 0`"
         );
     }
     Ok(())
@@ -102,7 +114,7 @@ const MISSING_OBJECTS: &str = "
     SELECT name FROM unnest(ARRAY[
         'claims', 'claim_leases', 'settled_leases', 'idempotency_keys', 'abandoned_groups', 'bucket_types',
         'lease_fences', 'begin_group', 'begin_presumed_group', 'abandon_group', 'expect_rows', 'read_claims',
-        'lock_leases', 'lock_claims', 'write_rows', 'keep_rows', 'commit_durably'
+        'lock_leases', 'lock_claims', 'change_claims', 'write_rows', 'keep_rows', 'commit_durably'
     ]) AS name WHERE to_regclass(name) IS NULL AND to_regproc(name) IS NULL";
 
 /// Checks that what migrations have made is still there, where the role looks for it.
@@ -154,6 +166,7 @@ impl From<Error> for Trouble {
             SqlState::READ_ONLY_SQL_TRANSACTION => Self::ReadOnly,
             SqlState::TOO_MANY_CONNECTIONS => Self::Crowded(text),
             SqlState::QUERY_CANCELED => Self::Hasty(text),
+            SqlState::LOCK_NOT_AVAILABLE => Self::TablesLocked(text),
             SqlState::DUPLICATE_TABLE | SqlState::DUPLICATE_FUNCTION | SqlState::DUPLICATE_OBJECT => {
                 Self::Occupied(text)
             }

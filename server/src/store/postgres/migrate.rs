@@ -1,5 +1,7 @@
 //! The tables, by version. Several servers may start at once: one migrates, the others wait for it.
 
+use std::time::{Duration, Instant};
+
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, IsolationLevel, Transaction};
@@ -14,10 +16,11 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0004_keep_group.sql"),
     include_str!("migrations/0005_durable_groups.sql"),
     include_str!("migrations/0006_group_rows.sql"),
+    include_str!("migrations/0007_discretion.sql"),
 ];
 
 /// The version of tables that this program reads and writes.
-pub(super) const VERSION: i32 = 6;
+pub(super) const VERSION: i32 = 7;
 
 const TABLE: &str = "
     CREATE TABLE leasehold_migrations (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())";
@@ -25,22 +28,50 @@ const TABLE: &str = "
 /// Whoever migrates holds this lock.
 const LOCK: i64 = 0x006c_6561_7365_686f;
 
-/// Brings the tables to [`VERSION`]; the version found. Waits for another one that does so, for so many seconds.
+/// How long a migration waits for a table that others use. Servers at work queue up behind it, and wait longer themselves.
+const TABLE_PATIENCE_MS: u32 = 300;
+/// Between two tries to get it.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Brings the tables to [`VERSION`]; the version found. Waits for another one that does so, and for sessions that use the
+/// tables, for so many seconds each.
 ///
 /// # Errors
-/// The database can't be reached, refuses a statement, is still being migrated, or was migrated by a newer program.
+/// The database can't be reached, refuses a statement, is still being migrated or used, was migrated by a newer program, or
+/// has such tables elsewhere.
 pub(super) async fn migrate(client: &mut Client, wait_seconds: u64) -> Result<i32, Trouble> {
     // Most starts have nothing to wait for.
     if let Some(VERSION) = version(client).await? {
         return Ok(VERSION);
     }
+    let (started, wait) = (Instant::now(), Duration::from_secs(wait_seconds));
+    let mut is_told = false;
+    loop {
+        match migrate_once(client, wait_seconds).await {
+            Err(Trouble::TablesLocked(cause)) if started.elapsed() < wait => {
+                if !std::mem::replace(&mut is_told, true) {
+                    tracing::warn!(
+                        cause,
+                        "another session uses the tables: trying again, {wait_seconds} s at the most"
+                    );
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+            migrated => return migrated,
+        }
+    }
+}
+
+async fn migrate_once(client: &mut Client, wait_seconds: u64) -> Result<i32, Trouble> {
     // Whatever is the default: after the wait it is to see what the other one has done.
     let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
     lock(&transaction, wait_seconds).await?;
     let found = version(transaction.client()).await?;
     if found.is_none() {
+        refuse_a_second_set(transaction.client()).await?;
         transaction.batch_execute(TABLE).await?;
     }
+    transaction.batch_execute(&format!("SET LOCAL lock_timeout = {TABLE_PATIENCE_MS}")).await?;
     let found = found.unwrap_or_default();
     for (version, statements) in (1..).zip(MIGRATIONS).filter(|(version, _)| *version > found) {
         transaction.batch_execute(statements).await?;
@@ -64,6 +95,15 @@ async fn version(client: &Client) -> Result<Option<i32>, Trouble> {
     let found = client.query_typed_one("SELECT coalesce(max(version), 0) FROM leasehold_migrations", &[]).await?;
     let found: i32 = found.try_get(0)?;
     if found > VERSION { Err(Trouble::Newer { found, known: VERSION }) } else { Ok(Some(found)) }
+}
+
+/// Where the tables lie in a schema that the role's search path does not lead to, new ones would give names out twice.
+async fn refuse_a_second_set(client: &Client) -> Result<(), Trouble> {
+    let sql = "SELECT quote_ident(nspname), quote_ident(current_schema()), quote_ident(current_user)
+               FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+               WHERE c.relname = 'leasehold_migrations' AND c.relkind = 'r' LIMIT 1";
+    let Some(row) = client.query_typed_opt(sql, &[]).await? else { return Ok(()) };
+    Err(Trouble::Elsewhere { schema: row.try_get(0)?, current: row.try_get(1)?, role: row.try_get(2)? })
 }
 
 /// Takes the lock of migrations, to the end of the transaction.

@@ -62,15 +62,7 @@ fn call(function: &str, lock: &str) -> String {
 
 const LOCK_CLAIMS: &str = "SELECT lock_claims($1, $2)";
 
-const CHANGE_CLAIMS: &str = "
-    WITH done AS (
-        UPDATE claims c SET bucket_spelling = n.bucket_spelling, uuid = n.uuid, creator_id = n.creator_id,
-            subject_type = n.subject_type, subject_id = n.subject_id, source_type = n.source_type, source_id = n.source_id,
-            user_data = n.user_data, status = n.status, lease_uuid = n.lease_uuid, leased_at = n.leased_at,
-            created_at = n.created_at, updated_at = n.updated_at, replaced = n.replaced
-        FROM unnest($1::new_claim[]) AS n
-        WHERE c.bucket_type = n.bucket_type AND c.bucket_value = n.bucket_value RETURNING 1
-    ) SELECT expect_rows(count(*), cardinality($1)) FROM done";
+const CHANGE_CLAIMS: &str = "SELECT change_claims($1::new_claim[])";
 
 const REMOVE_CLAIMS: &str = "
     WITH done AS (

@@ -29,6 +29,7 @@ const MAX_LOSSES: u32 = 100;
 /// What a command is told whose rows were found locked a moment before.
 const FOUND_LOCKED: &str =
     "the rows are locked by another session of the database, which is to end its transaction: found a moment ago";
+
 /// For operators to find who keeps servers from their rows: these lock theirs for milliseconds.
 const BLOCKERS: &str = "SELECT pid, usename, application_name, client_addr, xact_start, query FROM pg_stat_activity \
     WHERE datname = current_database() AND xact_start < now() - interval '0.5 s' AND pid IN \
@@ -282,26 +283,30 @@ impl<S: Writable> Writer<S> {
         }
     }
 
-    /// Tries each by itself and briefly, but those whose rows are known to be locked. Once the store is away the rest wait
-    /// together, so that not each of them waits for it in turn.
+    /// Tries each by itself, briefly where its rows were found locked lately and not at all where that was a moment ago. Once
+    /// the store is away the rest wait together, so that not each of them waits for it in turn.
     fn commit_one_by_one(&mut self, group: Vec<Job>) {
         let mut jobs = group.into_iter();
         for job in jobs.by_ref() {
             let started = Instant::now();
-            if self.shared.locked.found(&job.command, started) == Found::Locked {
-                self.refuse(vec![job], &Refusal::Locked(FOUND_LOCKED.into()));
-                continue;
+            match self.shared.locked.found(&job.command, started) {
+                Found::Free => self.commit(vec![job]),
+                Found::Suspect => self.commit_suspect(job, started),
+                Found::Locked => self.refuse(vec![job], &Refusal::Locked(FOUND_LOCKED.into())),
             }
-            let command = job.command.clone();
-            self.store.be_brief(true);
-            self.commit(vec![job]);
-            self.store.be_brief(false);
-            self.shared.locked.forget(&command, started);
             if self.away.is_some() {
                 break;
             }
         }
         self.shared.queue.put_back(jobs.collect());
+    }
+
+    fn commit_suspect(&mut self, job: Job, started: Instant) {
+        let command = job.command.clone();
+        self.store.be_brief(true);
+        self.commit(vec![job]);
+        self.store.be_brief(false);
+        self.shared.locked.forget(&command, started);
     }
 
     fn attempt(&mut self, group: &[Job]) -> Result<Kept, (Failure, String)> {

@@ -103,7 +103,7 @@ pub struct Tls {
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Postgres {
-    /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE`; several hosts, separated by commas, are tried in turn.
+    /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE`. Of several hosts, by commas, the one that takes writes is used.
     pub url: String,
     /// Who signs the database's certificate; connections are then encrypted, and the certificate is checked.
     pub ca: Option<PathBuf>,

@@ -39,9 +39,6 @@ use crate::trace::TraceError;
 /// How long requests under way may take to finish at a stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The exit code of a stop that leaves requests without an answer.
-const AT_ONCE: i32 = 1;
-
 /// Why the server can't start or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -186,9 +183,9 @@ async fn until_stopped(
     say("stopping: requests under way are finished first, another signal stops at once");
     tokio::spawn(async move {
         signals.recv().await;
-        // As a kill would: nothing was answered that is not kept. It may be the store that holds everything up.
+        // As a kill would, which takes back nothing that was answered: it may be the store that holds everything up.
         say("stopped at once");
-        std::process::exit(AT_ONCE);
+        std::process::exit(0);
     });
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, connections).await;
 }

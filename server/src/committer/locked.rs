@@ -11,7 +11,7 @@ use leasehold_core::update::Command;
 use rustc_hash::FxHashMap;
 
 /// How long a row counts as locked without another look.
-const SURE: Duration = Duration::from_millis(500);
+const SURE: Duration = Duration::from_millis(100);
 /// How long commands that want it are looked after thereafter.
 const SUSPECT: Duration = Duration::from_secs(10);
 /// Rows that are remembered at the most; more are forgotten all at once, and found again.

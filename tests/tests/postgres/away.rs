@@ -381,7 +381,7 @@ fn a_second_signal_stops_a_server_whose_database_hangs() {
     await_condition("it is stopping", || server.stdout().contains("another signal stops at once"));
     let asked = Instant::now();
     server.signal(Signal::SIGTERM).unwrap();
-    assert_eq!(server.wait().unwrap().code(), Some(1));
+    assert!(server.wait().unwrap().success());
     assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
     assert!(runtime.block_on(hanging).unwrap().is_err());
     drop(frozen);

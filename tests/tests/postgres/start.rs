@@ -275,7 +275,7 @@ fn a_command_line_that_names_no_database_or_two_stores_is_wrong() {
 #[test]
 fn a_standby_is_called_one() {
     let cluster = Cluster::start_with(NO_SYNC, &[("standby.signal", "")]).unwrap();
-    let words = ["/postgres` is a standby", "hint: ", "target_session_attrs=read-write"];
+    let words = ["/postgres` is a standby", "hint: name the primary, or all hosts"];
     expect(&cluster.url("postgres"), 5, Some("UNAVAILABLE"), &words);
     let only_primaries = format!("{}?target_session_attrs=read-write", cluster.url("postgres"));
     expect(&only_primaries, 5, Some("UNAVAILABLE"), &words);

@@ -56,7 +56,7 @@ use crate::store::StoreError;
 /// longer is a person's, or gone, and is not to hold up commands that have nothing to do with its rows.
 const LOCK_PATIENCE_MS: u64 = 500;
 /// How long a command does that was found to want such rows.
-const BRIEF_LOCK_PATIENCE_MS: u64 = 50;
+const BRIEF_LOCK_PATIENCE_MS: u64 = 20;
 
 /// How long a writer that has nothing to do listens whether its connection still stands.
 const LISTEN: Duration = Duration::from_millis(1);

@@ -152,7 +152,9 @@ impl Unusable {
             Trouble::Hasty(_) => "let `statement_timeout` be more, or none: `ALTER ROLE` or `ALTER DATABASE` \
                  `… SET statement_timeout = 0`, or leave it out of the URL's `options`"
                 .into(),
-            Trouble::Standby => "name the primary, or all hosts, `HOST:PORT,HOST:PORT`: the one that takes writes is found".into(),
+            Trouble::Standby => {
+                "name the primary, or all hosts, `HOST:PORT,HOST:PORT`: the one that takes writes is found".into()
+            }
             Trouble::ReadOnly => "have it reset: `ALTER DATABASE`, `ALTER ROLE` or `ALTER SYSTEM` \
                  `… RESET default_transaction_read_only`, whichever has set it"
                 .into(),

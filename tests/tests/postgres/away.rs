@@ -369,9 +369,14 @@ fn a_connection_that_goes_silent_holds_nobody_up_for_long() {
 #[test]
 fn a_second_signal_stops_a_server_whose_database_hangs() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
-    let mut server = server(&cluster.url(&cluster.database().unwrap()), "");
+    let mut server = server(&cluster.url(&cluster.database().unwrap()), "write_connections = 1");
     let runtime = Runtime::new().unwrap();
     let mut client = Client::over(runtime.block_on(server.connect(None)).unwrap(), 1);
+    runtime.block_on(client.begin(create("before", 7, None))).unwrap();
+    // Whoever connects later finds a process of his own, which is not stopped.
+    let looking = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%FROM claims, claim_leases WHERE false%'
+        AND pid <> pg_backend_pid()";
+    await_condition("it is looked for", || cluster.execute("postgres", looking).unwrap() == ["1"]);
     let frozen = cluster.freeze().unwrap();
     let hanging = runtime.spawn(async move { client.begin(create("hangs", 7, None)).await });
     await_condition("it is told of", || {

@@ -149,7 +149,9 @@ fn rows_that_a_foreign_session_locks_fail_only_those_who_want_them() {
 fn where_another_server_is_at_work_one_group_is_written_at_once() {
     let pair = Pair::start();
     let mut client = pair.clients[1].clone();
-    let lease = pair.runtime.block_on(client.begin(create(["locked".into()]))).unwrap().lease;
+    // Each is waited for half a second: together long enough that the first one is waited for again.
+    let locked = |number: usize| format!("locked-{}", number % 100);
+    let lease = pair.runtime.block_on(client.begin(create((0..100).map(locked)))).unwrap().lease;
     pair.runtime.block_on(client.settle(&lease, Outcome::Committed)).unwrap();
     let at_once = || metric(&pair.runtime, &pair.servers[0], "leasehold_groups_at_once").unwrap();
     assert_eq!(at_once(), "2");
@@ -157,8 +159,8 @@ fn where_another_server_is_at_work_one_group_is_written_at_once() {
     let foreign = connect(&pair.runtime, &pair.cluster.url(&pair.database));
     pair.runtime.block_on(foreign.batch_execute("BEGIN; SELECT 1 FROM claims FOR UPDATE")).unwrap();
     let destroys = pair.runtime.spawn(async move {
-        loop {
-            let update = Update { destroys: create(["locked".into()]).creates, ..Update::default() };
+        for number in 0.. {
+            let update = Update { destroys: create([locked(number)]).creates, ..Update::default() };
             client.begin(update).await.unwrap_err();
         }
     });

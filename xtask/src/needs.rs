@@ -82,6 +82,8 @@ pub(crate) const FOR_EXTENSION: &[Need] = &[
 /// For the tests of the gem.
 pub(crate) const FOR_GEM: &[Need] = &[
     Need::on_path("grpc_tools_ruby_protoc", "ruby-grpc-tools"),
+    // What every contract imports: the compiler comes without it where recommendations are not followed.
+    Need::file_in("/usr/include/google/protobuf", "descriptor.proto", "libprotobuf-dev"),
     Need::on_path("rake", "rake"),
     Need::on_path("rspec", "ruby-rspec"),
     Need::on_path("yard", "yard"),

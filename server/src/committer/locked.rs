@@ -1,5 +1,5 @@
-//! Rows that somebody who is no server was found to keep locked. A command that wants one is refused at once for a moment, then
-//! tried by itself and briefly: callers who try again and again must not hold up those who want other rows.
+//! Rows that somebody who is no server was found to keep locked. A command that wants one is tried apart from
+//! the others and briefly, one for all that come together: callers who try again and again must not hold up their neighbours.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,9 +10,7 @@ use leasehold_core::transaction::Workspace;
 use leasehold_core::update::Command;
 use rustc_hash::FxHashMap;
 
-/// How long a row counts as locked without another look.
-const SURE: Duration = Duration::from_millis(100);
-/// How long commands that want it are looked after thereafter.
+/// How long a row that was found locked is remembered as that.
 const SUSPECT: Duration = Duration::from_secs(10);
 /// Rows that are remembered at the most; more are forgotten all at once, and found again.
 const MAX_ROWS: usize = 10_000;
@@ -25,17 +23,6 @@ enum Row {
     Replay(IdempotencyKey),
 }
 
-/// What is known of a command's rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    /// None of them was found locked.
-    Free,
-    /// One was a while ago.
-    Suspect,
-    /// One was a moment ago.
-    Locked,
-}
-
 /// When rows were found locked.
 #[derive(Default)]
 pub(super) struct Locked(Mutex<FxHashMap<Row, Instant>>);
@@ -46,18 +33,14 @@ impl Locked {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of the rows that a command wants.
-    pub(super) fn found(&self, command: &Command, now: Instant) -> Found {
+    /// When one of the rows that a command wants was last found locked, where that was lately.
+    pub(super) fn found_at(&self, command: &Command, now: Instant) -> Option<Instant> {
         let found = self.lock();
         if found.is_empty() {
-            return Found::Free;
+            return None;
         }
-        let newest = rows(command).filter_map(|row| found.get(&row)).max();
-        match newest.map(|at| now.saturating_duration_since(*at)) {
-            Some(age) if age < SURE => Found::Locked,
-            Some(age) if age < SUSPECT => Found::Suspect,
-            _ => Found::Free,
-        }
+        let newest = rows(command).filter_map(|row| found.get(&row)).max().copied();
+        newest.filter(|at| now.saturating_duration_since(*at) < SUSPECT)
     }
 
     /// Notes that one of the rows that a command wants is locked.
@@ -103,19 +86,13 @@ mod tests {
     }
 
     #[test]
-    fn a_locked_row_is_sure_then_suspect_then_forgotten() {
+    fn a_locked_row_is_suspect_for_a_while() {
         let (locked, at) = (Locked::default(), Instant::now());
-        assert_eq!(locked.found(&command(1), at), Found::Free);
+        assert_eq!(locked.found_at(&command(1), at), None);
         locked.note(&command(1), at);
-        for (age, found) in [
-            (Duration::ZERO, Found::Locked),
-            (SURE, Found::Suspect),
-            (SUSPECT - Duration::from_millis(1), Found::Suspect),
-            (SUSPECT, Found::Free),
-        ] {
-            assert_eq!(locked.found(&command(1), at + age), found, "{age:?}");
-        }
-        assert_eq!(locked.found(&command(2), at), Found::Free, "a row of others");
+        let last = at + SUSPECT - Duration::from_millis(1);
+        assert_eq!([at, last, at + SUSPECT].map(|now| locked.found_at(&command(1), now)), [Some(at), Some(at), None]);
+        assert_eq!(locked.found_at(&command(2), at), None, "a row of others");
     }
 
     #[test]
@@ -124,9 +101,9 @@ mod tests {
         let later = at + Duration::from_millis(1);
         locked.note(&command(1), later);
         locked.forget(&command(1), at);
-        assert_eq!(locked.found(&command(1), later), Found::Locked);
+        assert_eq!(locked.found_at(&command(1), later), Some(later));
         locked.forget(&command(1), later + Duration::from_millis(1));
-        assert_eq!(locked.found(&command(1), later), Found::Free);
+        assert_eq!(locked.found_at(&command(1), later), None);
     }
 
     #[test]
@@ -137,6 +114,6 @@ mod tests {
         }
         assert!(locked.lock().len() <= MAX_ROWS);
         locked.note(&command(0), at + SUSPECT);
-        assert_eq!(locked.found(&command(0), at + SUSPECT), Found::Locked);
+        assert_eq!(locked.found_at(&command(0), at + SUSPECT), Some(at + SUSPECT));
     }
 }

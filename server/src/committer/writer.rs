@@ -11,7 +11,7 @@ use leasehold_core::transaction::{NetChanges, RowChange};
 use leasehold_core::update::Command;
 use tokio::sync::oneshot;
 
-use super::locked::{Found, Locked};
+use super::locked::Locked;
 use super::queue::{Gather, Job, Queue};
 use super::{Decision, Failure, Guard, Refusal, Writable, now};
 use crate::metrics::{Metrics, Retry};
@@ -26,9 +26,9 @@ const LONE_PAUSE: Duration = Duration::from_secs(1);
 /// How often a group may lose to others before its commands are tried one by one; each time another group has won.
 const MAX_LOSSES: u32 = 100;
 
-/// What a command is told whose rows were found locked a moment before.
+/// What a command is told whose rows a command beside it has found locked.
 const FOUND_LOCKED: &str =
-    "the rows are locked by another session of the database, which is to end its transaction: found a moment ago";
+    "the rows are locked by another session of the database, which is to end its transaction: found just now";
 
 /// For operators to find who keeps servers from their rows: these lock theirs for milliseconds.
 const BLOCKERS: &str = "SELECT pid, usename, application_name, client_addr, xact_start, query FROM pg_stat_activity \
@@ -213,7 +213,7 @@ impl<S: Writable> Writer<S> {
     /// A group, and the commands in it whose rows were found locked lately.
     fn set_apart(&self, group: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
         let now = Instant::now();
-        group.into_iter().partition(|job| self.shared.locked.found(&job.command, now) == Found::Free)
+        group.into_iter().partition(|job| self.shared.locked.found_at(&job.command, now).is_none())
     }
 
     fn refuse(&self, group: Vec<Job>, refusal: &Refusal) {
@@ -283,16 +283,15 @@ impl<S: Writable> Writer<S> {
         }
     }
 
-    /// Tries each by itself, briefly where its rows were found locked lately and not at all where that was a moment ago. Once
-    /// the store is away the rest wait together, so that not each of them waits for it in turn.
+    /// Tries each by itself, briefly where its rows were found locked lately and not at all where one before it found them so.
+    /// Once the store is away the rest wait together, so that not each of them waits for it in turn.
     fn commit_one_by_one(&mut self, group: Vec<Job>) {
-        let mut jobs = group.into_iter();
+        let (mut jobs, since) = (group.into_iter(), Instant::now());
         for job in jobs.by_ref() {
-            let started = Instant::now();
-            match self.shared.locked.found(&job.command, started) {
-                Found::Free => self.commit(vec![job]),
-                Found::Suspect => self.commit_suspect(job, started),
-                Found::Locked => self.refuse(vec![job], &Refusal::Locked(FOUND_LOCKED.into())),
+            match self.shared.locked.found_at(&job.command, Instant::now()) {
+                None => self.commit(vec![job]),
+                Some(at) if at < since => self.commit_suspect(job, since),
+                Some(_) => self.refuse(vec![job], &Refusal::Locked(FOUND_LOCKED.into())),
             }
             if self.away.is_some() {
                 break;
@@ -301,12 +300,12 @@ impl<S: Writable> Writer<S> {
         self.shared.queue.put_back(jobs.collect());
     }
 
-    fn commit_suspect(&mut self, job: Job, started: Instant) {
+    fn commit_suspect(&mut self, job: Job, since: Instant) {
         let command = job.command.clone();
         self.store.be_brief(true);
         self.commit(vec![job]);
         self.store.be_brief(false);
-        self.shared.locked.forget(&command, started);
+        self.shared.locked.forget(&command, since);
     }
 
     fn attempt(&mut self, group: &[Job]) -> Result<Kept, (Failure, String)> {

@@ -6,8 +6,6 @@ pub mod certificates;
 pub mod client;
 pub mod model;
 #[cfg(not(target_family = "wasm"))]
-pub mod nested_cargo;
-#[cfg(not(target_family = "wasm"))]
 pub mod postgres;
 #[cfg(not(target_family = "wasm"))]
 pub mod server;

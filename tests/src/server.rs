@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
-use crate::nested_cargo::package_variables;
+use xtask::process::package_variables;
 
 const START_DEADLINE: Duration = Duration::from_secs(10);
 const STOP_DEADLINE: Duration = Duration::from_secs(30);

@@ -1,15 +1,10 @@
 //! Lints and tests, step by step, with a headed section for each and a summary.
 
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use tokio::process::Command;
-
-use crate::process::Group;
-use leasehold_tests::nested_cargo::package_variables;
+use xtask::process::{Group, as_a_person, root};
 
 /// One run of cargo, or of another program.
 struct Step {
@@ -98,27 +93,13 @@ async fn run_all(steps: impl IntoIterator<Item = &Step>) -> Result<()> {
 async fn run(step: &Step) -> Result<Outcome> {
     println!("\n== {}: {} {} ==", step.name, step.program, step.arguments.join(" "));
     let start = Instant::now();
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(step.directory);
+    let directory = root().join(step.directory);
     let mut group =
         Group::start(as_a_person(step.program).args(step.arguments).current_dir(directory).stdin(Stdio::null()))?;
     let passed = group.wait().await?.success();
     let outcome = Outcome { name: step.name, passed, elapsed: start.elapsed() };
     println!("-- {}", line(&outcome));
     Ok(outcome)
-}
-
-/// A program as a person calls it.
-pub(crate) fn as_a_person(program: impl AsRef<OsStr>) -> Command {
-    let mut command = Command::new(program);
-    for name in package_variables() {
-        command.env_remove(name);
-    }
-    command
-}
-
-/// Where cargo builds what belongs to the project at `root`.
-pub(crate) fn target_directory(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
 fn line(outcome: &Outcome) -> String {

@@ -1,24 +1,15 @@
 //! The project's own commands, as `cargo xtask COMMAND`.
 
-mod bench;
 mod check;
-mod needs;
-mod process;
-mod python;
 mod web;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use tokio::signal::unix::{SignalKind, signal};
-
-/// As in the server: the engine is measured under the allocator that it runs under.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// What a shell reports for a command ended by Ctrl-C.
-const INTERRUPTED: u8 = 130;
+use xtask::process::{as_a_person, root, run as run_command, until_interrupted};
+use xtask::{needs, python};
 
 /// The project's own commands
 #[derive(Parser)]
@@ -49,18 +40,17 @@ enum Command {
         release: bool,
     },
     /// Measure, and print a table: ours, the peer, their ratio, the machine
-    Bench(bench::Arguments),
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// The arguments of the benchmarks; `--help` lists them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
 }
 
-// What drives the load of a benchmark shares the processors with what it measures: one thread is the cheapest.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    tokio::select! {
-        outcome = run(arguments.command) => report(outcome),
-        // Dropping `run` ends the processes that it started.
-        _ = interrupted() => ExitCode::from(INTERRUPTED),
-    }
+    until_interrupted(run(Arguments::parse().command)).await
 }
 
 async fn run(command: Command) -> Result<()> {
@@ -100,26 +90,13 @@ async fn run(command: Command) -> Result<()> {
             needs::install(needs::FOR_VENV)?;
             python::test(release).await
         }
-        Command::Bench(arguments) => bench::run(arguments).await,
+        Command::Bench { arguments } => bench(&arguments).await,
     }
 }
 
-fn report(outcome: Result<()>) -> ExitCode {
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Returns at the first SIGINT or SIGTERM.
-async fn interrupted() -> Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        _ = interrupt.recv() => Ok(()),
-        _ = terminate.recv() => Ok(()),
-    }
+/// Runs the benchmarks, a program of their own: their dependencies take minutes to compile.
+async fn bench(arguments: &[OsString]) -> Result<()> {
+    let mut cargo = as_a_person("cargo");
+    cargo.args(["run", "--quiet", "--package", "leasehold-bench", "--"]).args(arguments).current_dir(root());
+    run_command(&mut cargo).await
 }

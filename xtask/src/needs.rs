@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 /// What is needed, and the Debian package that brings it.
 #[derive(Clone, Copy)]
-pub(crate) struct Need {
+pub struct Need {
     sign: Sign,
     package: &'static str,
 }
@@ -61,7 +61,7 @@ impl Need {
 }
 
 /// For `cargo xtask test`.
-pub(crate) const FOR_TESTS: &[Need] = &[
+pub const FOR_TESTS: &[Need] = &[
     Need::on_path("cc", "build-essential"),
     Need::on_path("git", "git"),
     Need::on_path("mount", "mount"),
@@ -72,7 +72,7 @@ pub(crate) const FOR_TESTS: &[Need] = &[
 ];
 
 /// To compile the Ruby extension, as lints do too.
-pub(crate) const FOR_EXTENSION: &[Need] = &[
+pub const FOR_EXTENSION: &[Need] = &[
     Need::on_path("cc", "build-essential"),
     Need::on_path("ruby", "ruby"),
     Need::also_in("/usr/include/*", "ruby.h", "ruby-dev"),
@@ -80,7 +80,7 @@ pub(crate) const FOR_EXTENSION: &[Need] = &[
 ];
 
 /// For the tests of the gem.
-pub(crate) const FOR_GEM: &[Need] = &[
+pub const FOR_GEM: &[Need] = &[
     Need::on_path("grpc_tools_ruby_protoc", "ruby-grpc-tools"),
     // What every contract imports: the compiler comes without it where recommendations are not followed.
     Need::file_in("/usr/include/google/protobuf", "descriptor.proto", "libprotobuf-dev"),
@@ -99,20 +99,20 @@ pub(crate) const FOR_GEM: &[Need] = &[
 ];
 
 /// To compile the Python extension, as lints do too: its interpreter says how, without headers.
-pub(crate) const FOR_PYTHON: &[Need] = &[Need::on_path("cc", "build-essential"), Need::on_path("python3", "python3")];
+pub const FOR_PYTHON: &[Need] = &[Need::on_path("cc", "build-essential"), Need::on_path("python3", "python3")];
 
 /// For an environment of the Python package's own.
-pub(crate) const FOR_VENV: &[Need] = &[Need::module("ensurepip", "python3-venv")];
+pub const FOR_VENV: &[Need] = &[Need::module("ensurepip", "python3-venv")];
 
 /// For the npm package and its tests.
-pub(crate) const FOR_NPM: &[Need] = &[Need::on_path("node", "nodejs"), Need::on_path("npm", "npm")];
+pub const FOR_NPM: &[Need] = &[Need::on_path("node", "nodejs"), Need::on_path("npm", "npm")];
 
 /// For the tests of the page: they look for it where Debian puts it.
-pub(crate) const FOR_PAGE: &[Need] = &[Need::file_in("/usr/bin", "chromium", "chromium")];
+pub const FOR_PAGE: &[Need] = &[Need::file_in("/usr/bin", "chromium", "chromium")];
 
 /// A compiler, the sources of its standard library and a linker for WebAssembly. Programs of rustup's would hide those on
 /// the path.
-pub(crate) const FOR_WASM: &[Need] = &[
+pub const FOR_WASM: &[Need] = &[
     Need::file_in("/usr/bin", "cargo", "cargo-web"),
     Need::file_in("/usr/bin", "rustc", "rustc-web"),
     Need::file_in("/usr/bin", "rust-lld", "rust-web-llvm"),
@@ -121,10 +121,10 @@ pub(crate) const FOR_WASM: &[Need] = &[
 ];
 
 /// For the rows of `cargo xtask bench` that have etcd as their peer.
-pub(crate) const FOR_ETCD: &[Need] = &[Need::on_path("etcd", "etcd-server")];
+pub const FOR_ETCD: &[Need] = &[Need::on_path("etcd", "etcd-server")];
 
 /// For the rows of `cargo xtask bench` on PostgreSQL.
-pub(crate) const FOR_POSTGRES: &[Need] =
+pub const FOR_POSTGRES: &[Need] =
     &[Need::also_in("/usr/lib/postgresql/*/bin", "pgbench", "postgresql"), Need::on_path("setpriv", "util-linux")];
 
 /// Components of the Rust toolchain, with the command that shows that one is there.
@@ -134,7 +134,7 @@ const COMPONENTS: &[(&str, &str)] = &[("rustfmt", "fmt"), ("clippy", "clippy")];
 ///
 /// # Errors
 /// When `apt-get` is absent or fails; the message names the packages.
-pub(crate) fn install(needs: &[Need]) -> Result<()> {
+pub fn install(needs: &[Need]) -> Result<()> {
     let packages = missing(needs);
     if packages.is_empty() {
         return Ok(());
@@ -151,7 +151,7 @@ pub(crate) fn install(needs: &[Need]) -> Result<()> {
 ///
 /// # Errors
 /// When `rustup` is absent or fails.
-pub(crate) fn install_components() -> Result<()> {
+pub fn install_components() -> Result<()> {
     for (component, subcommand) in COMPONENTS {
         if !succeeds_quietly(Command::new("cargo").args([subcommand, "--version"])) {
             run(Command::new("rustup").args(["component", "add", component])).with_context(|| {

@@ -1,18 +1,76 @@
-//! Child processes that never outlive us.
+//! Child processes that never outlive this one.
 
-use std::process::{ExitStatus, Stdio};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tokio::process::{Child, ChildStdout, Command};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// How long a process may take to end when asked to.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// The exit code that a shell reports for a command ended by Ctrl-C.
+const INTERRUPTED: u8 = 130;
+
+/// The project's root directory.
+pub fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// The directory into which cargo builds the project.
+pub fn target_directory() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// The variables in which cargo describes the running package, and where that has a build script, its output.
+/// A nested cargo must not see them: build scripts would take them for a change, and run again.
+pub fn package_variables() -> impl Iterator<Item = String> {
+    let describes_package =
+        |name: &String| name == "OUT_DIR" || name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(describes_package)
+}
+
+/// A program as a person calls it: without the variables in which cargo describes the running package.
+pub fn as_a_person(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    for name in package_variables() {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Runs `work` to its end, or to the first SIGINT or SIGTERM, and returns the program's exit code. An error is printed.
+pub async fn until_interrupted(work: impl Future<Output = Result<()>>) -> ExitCode {
+    tokio::select! {
+        outcome = work => match outcome {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("error: {error:#}");
+                ExitCode::FAILURE
+            }
+        },
+        // Dropping `work` ends the processes that it started.
+        _ = interrupted() => ExitCode::from(INTERRUPTED),
+    }
+}
+
+/// Returns at the first SIGINT or SIGTERM.
+async fn interrupted() -> Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = interrupt.recv() => Ok(()),
+        _ = terminate.recv() => Ok(()),
+    }
+}
+
 /// A child that leads a process group of its own; the whole group is killed when this is dropped before the child ended.
-pub(crate) struct Group {
+pub struct Group {
     child: Child,
     name: String,
 }
@@ -22,7 +80,7 @@ impl Group {
     ///
     /// # Errors
     /// When the program cannot be started.
-    pub(crate) fn start(command: &mut Command) -> Result<Self> {
+    pub fn start(command: &mut Command) -> Result<Self> {
         let name = command.as_std().get_program().to_string_lossy().into_owned();
         let child = command.process_group(0).spawn().with_context(|| format!("cannot start `{name}`"))?;
         Ok(Self { child, name })
@@ -32,7 +90,7 @@ impl Group {
     ///
     /// # Errors
     /// When the operating system refuses to wait.
-    pub(crate) async fn wait(&mut self) -> Result<ExitStatus> {
+    pub async fn wait(&mut self) -> Result<ExitStatus> {
         self.child.wait().await.with_context(|| format!("cannot wait for `{}`", self.name))
     }
 
@@ -40,7 +98,7 @@ impl Group {
     ///
     /// # Errors
     /// When the operating system refuses to signal or to wait.
-    pub(crate) async fn stop(mut self) -> Result<()> {
+    pub async fn stop(mut self) -> Result<()> {
         if let Some(leader) = self.leader() {
             kill(leader, Signal::SIGTERM).with_context(|| format!("cannot end `{}`", self.name))?;
         }
@@ -54,7 +112,7 @@ impl Group {
     ///
     /// # Errors
     /// When the operating system refuses to signal or to wait.
-    pub(crate) async fn kill(&mut self) -> Result<()> {
+    pub async fn kill(&mut self) -> Result<()> {
         if let Some(leader) = self.leader() {
             killpg(leader, Signal::SIGKILL).with_context(|| format!("cannot kill `{}`", self.name))?;
         }
@@ -65,7 +123,7 @@ impl Group {
     ///
     /// # Errors
     /// When it has ended.
-    pub(crate) fn resident_megabytes(&self) -> Result<f64> {
+    pub fn resident_megabytes(&self) -> Result<f64> {
         let id = self.leader().with_context(|| format!("`{}` has ended", self.name))?;
         let status = std::fs::read_to_string(format!("/proc/{id}/status")).context("cannot read the memory in use")?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no `VmRSS` in the status")?;
@@ -74,7 +132,7 @@ impl Group {
     }
 
     /// The pipe of its standard output, once, if it was asked for.
-    pub(crate) fn take_stdout(&mut self) -> Option<ChildStdout> {
+    pub fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.child.stdout.take()
     }
 
@@ -98,7 +156,7 @@ impl Drop for Group {
 ///
 /// # Errors
 /// It can't be started, or fails; the message names the program.
-pub(crate) async fn run(command: &mut Command) -> Result<()> {
+pub async fn run(command: &mut Command) -> Result<()> {
     let name = command.as_std().get_program().to_string_lossy().into_owned();
     let status = Group::start(command.stdin(Stdio::null()))?.wait().await?;
     ensure!(status.success(), "`{name}` failed: {status}");

@@ -1,12 +1,11 @@
 //! `cargo xtask python`: the Python package in an environment of its own, and its tests there.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use tokio::process::Command;
 
-use crate::check::{as_a_person, target_directory};
-use crate::process::run;
+use crate::process::{as_a_person, root, run, target_directory};
 
 /// What builds, checks and tests the package.
 const REQUIREMENTS: &str = "requirements-dev.txt";
@@ -34,28 +33,27 @@ const CHECKS: &[(&str, &str, &[&str])] = &[
 ];
 
 /// Where the package is built and tested, in the build's directory.
-pub(crate) struct Environment {
+pub struct Environment {
     package: PathBuf,
     home: PathBuf,
 }
 
 impl Environment {
     /// The one of this checkout.
-    pub(crate) fn new() -> Self {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let home = target_directory(&root).join("python");
+    pub fn new() -> Self {
+        let home = target_directory().join("python");
         // Programs are called in other directories.
         let home = std::path::absolute(&home).unwrap_or(home);
-        Self { package: root.join("python"), home }
+        Self { package: root().join("python"), home }
     }
 
     /// Where a program of the environment is.
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.home.join("venv/bin").join(name)
     }
 
     /// A program of the environment, as it is called in `python`.
-    pub(crate) fn program(&self, name: &str) -> Command {
+    pub fn program(&self, name: &str) -> Command {
         let mut command = as_a_person(self.path(name));
         command.current_dir(&self.package);
         // What these keep for the next time stays in the build's directory, too.
@@ -69,7 +67,7 @@ impl Environment {
     ///
     /// # Errors
     /// Python or a package can't be had.
-    pub(crate) async fn prepare(&self) -> Result<()> {
+    pub async fn prepare(&self) -> Result<()> {
         if !self.home.join("venv/bin/pip").exists() {
             run(as_a_person("python3").args(["-m", "venv", "--clear"]).arg(self.home.join("venv"))).await?;
         }
@@ -86,7 +84,7 @@ impl Environment {
     ///
     /// # Errors
     /// It can't be built or installed.
-    pub(crate) async fn install_release(&self) -> Result<()> {
+    pub async fn install_release(&self) -> Result<()> {
         self.install(RELEASE).await
     }
 
@@ -117,7 +115,7 @@ impl Environment {
 ///
 /// # Errors
 /// See [`Environment::prepare`] and [`Environment::install_release`].
-pub(crate) async fn build() -> Result<()> {
+pub async fn build() -> Result<()> {
     let environment = Environment::new();
     environment.prepare().await?;
     environment.install_release().await
@@ -127,7 +125,7 @@ pub(crate) async fn build() -> Result<()> {
 ///
 /// # Errors
 /// It can't be built, or a check failed, after all of them ran.
-pub(crate) async fn test(is_release: bool) -> Result<()> {
+pub async fn test(is_release: bool) -> Result<()> {
     let environment = Environment::new();
     let profile = if is_release { RELEASE } else { DEV };
     environment.prepare().await?;

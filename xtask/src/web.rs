@@ -5,12 +5,9 @@ mod toolchain;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
-use wasm_bindgen_cli_support::Bindgen;
-
-use crate::check::{as_a_person, target_directory};
-use crate::process::run;
+use anyhow::Result;
 use toolchain::Toolchain;
+use xtask::process::{as_a_person, root, run, target_directory};
 
 /// The package of the workspace, as its file is called.
 const CRATE: &str = "leasehold_wasm";
@@ -35,16 +32,15 @@ const PARTS: &[Part] =
 /// # Errors
 /// When no toolchain can be had, or the build fails.
 pub(crate) async fn build() -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let (directory, package) = (root.join("wasm"), root.join("wasm/pkg"));
+    let (directory, package) = (root().join("wasm"), root().join("wasm/pkg"));
     npm(&directory, &["ci", "--no-audit", "--no-fund"]).await?;
     let toolchain = Toolchain::find().await?;
     if package.exists() {
         std::fs::remove_dir_all(&package)?;
     }
     for part in PARTS {
-        let compiled = compile(&toolchain, &root, part).await?;
-        bind(&compiled, &package, part).context("cannot write the package's JavaScript")?;
+        let compiled = compile(&toolchain, part).await?;
+        bind(&compiled, &package, part).await?;
         optimize(&directory, &package.join(format!("{}_bg.wasm", part.name))).await?;
     }
     let page = directory.join("visualiser");
@@ -79,8 +75,8 @@ async fn optimize(directory: &Path, file: &Path) -> Result<()> {
     Ok(())
 }
 
-async fn compile(toolchain: &Toolchain, root: &Path, part: &Part) -> Result<PathBuf> {
-    let target = build_directory(root);
+async fn compile(toolchain: &Toolchain, part: &Part) -> Result<PathBuf> {
+    let target = build_directory();
     let mut cargo = as_a_person(toolchain.cargo());
     cargo.args([
         "build",
@@ -96,22 +92,23 @@ async fn compile(toolchain: &Toolchain, root: &Path, part: &Part) -> Result<Path
         toolchain::TARGET,
     ]);
     cargo.args(["--config", &format!("target.{}.rustflags = ['-Clink-arg=-zstack-size={STACK}']", toolchain::TARGET)]);
-    cargo.arg("--target-dir").arg(&target).current_dir(root);
+    cargo.arg("--target-dir").arg(&target).current_dir(root());
     toolchain.configure(&mut cargo);
     run(&mut cargo).await?;
     Ok(target.join(toolchain::TARGET).join("wasm").join(CRATE).with_extension("wasm"))
 }
 
 /// Of its own, since nothing of it serves another build, and another build need not wait for it.
-fn build_directory(root: &Path) -> PathBuf {
-    target_directory(root).join("wasm")
+fn build_directory() -> PathBuf {
+    target_directory().join("wasm")
 }
 
-fn bind(compiled: &Path, package: &Path, part: &Part) -> Result<()> {
-    let mut bindgen = Bindgen::new();
-    bindgen.input_path(compiled).out_name(part.name).web(true)?.typescript(true);
-    // Else nothing says to browsers and bundlers where the file is.
-    bindgen.omit_default_module_path(false);
-    bindgen.remove_name_section(true).remove_producers_section(true);
-    bindgen.generate(package)
+/// Writes the JavaScript around a wasm file, with the program `leasehold-bindgen`.
+async fn bind(compiled: &Path, package: &Path, part: &Part) -> Result<()> {
+    // The features are those of the whole workspace, so that a build of the workspace has compiled all of it.
+    let mut cargo = as_a_person("cargo");
+    cargo.args(["build", "--quiet", "--workspace", "--bin", "leasehold-bindgen"]);
+    run(cargo.current_dir(root())).await?;
+    let program = target_directory().join("debug/leasehold-bindgen");
+    run(as_a_person(program).arg(compiled).arg(part.name).arg(package).current_dir(root())).await
 }

@@ -9,8 +9,7 @@ use tokio::process::Command;
 
 use super::build_directory;
 use super::toolchain::{TARGET, Toolchain};
-use crate::check::as_a_person;
-use crate::process::run;
+use xtask::process::{as_a_person, root, run};
 
 /// Packages whose suites run, each with the features that it has alone.
 const PACKAGES: &[Package] = &[
@@ -78,7 +77,7 @@ async fn test_package(toolchain: &Toolchain, package: &Package) -> Result<()> {
     let native = suites(&mut cargo("cargo", package.natively), package).await?;
     let mut cargo = cargo(toolchain.cargo(), package.compiled);
     cargo.args(["--config", &format!("target.{TARGET}.rustflags = ['{NO_RANDOMNESS}']")]);
-    cargo.args(["--target", TARGET, "--target-dir"]).arg(build_directory(root()));
+    cargo.args(["--target", TARGET, "--target-dir"]).arg(build_directory());
     toolchain.configure_tests(&mut cargo);
     let compiled = suites(&mut cargo, package).await?;
     let names = |suites: &[Suite]| suites.iter().map(|suite| suite.name.clone()).collect::<Vec<_>>();
@@ -94,10 +93,6 @@ async fn test_package(toolchain: &Toolchain, package: &Package) -> Result<()> {
         println!("{}: {} tests passed", compiled.name, tests.len());
     }
     Ok(())
-}
-
-fn root() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
 fn cargo(program: &str, suites: &[&str]) -> Command {

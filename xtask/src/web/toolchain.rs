@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::process::Command;
 
-use crate::needs;
-use crate::process::Group;
+use xtask::needs;
+use xtask::process::Group;
 
 /// What is compiled for.
 pub(super) const TARGET: &str = "wasm32-unknown-unknown";

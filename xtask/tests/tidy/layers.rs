@@ -15,7 +15,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("simulation", &["core"]),
     ("tests", &["core", "proto", "server"]),
     ("wasm", &["bindings", "simulation"]),
-    ("xtask", &["core", "proto", "server", "tests"]),
+    ("xtask", &[]),
+    ("xtask/bench", &["core", "proto", "tests"]),
+    ("xtask/bindgen", &[]),
 ];
 
 /// What the names of our packages begin with.

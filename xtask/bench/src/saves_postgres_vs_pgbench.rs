@@ -62,7 +62,7 @@ impl Comparison {
 /// # Errors
 /// When one cannot be started, or refuses a save.
 pub(crate) async fn compare(arguments: &LoadArguments) -> Result<Comparison> {
-    crate::needs::install(crate::needs::FOR_POSTGRES)?;
+    xtask::needs::install(xtask::needs::FOR_POSTGRES)?;
     let mut rounds = Vec::new();
     for number in 1..=arguments.rounds {
         let (one_server, two_servers) = if number % 2 == 1 {

@@ -13,7 +13,7 @@ use tokio::process::{ChildStdout, Command};
 
 use super::directory;
 use super::load::Peer;
-use crate::process::Group;
+use xtask::process::Group;
 
 /// How long a server may take to answer after its start.
 const READY_WITHIN: Duration = Duration::from_secs(30);

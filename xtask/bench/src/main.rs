@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: each row of the table is a module that ends in a [`Row`].
+//! `cargo xtask bench`: measures, and prints a table. Each row of the table is a module that ends in a [`Row`].
 
 mod begin_p99_vs_etcd;
 mod bulk;
@@ -22,10 +22,10 @@ mod verify_python;
 mod verify_ruby_vs_plain;
 
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result};
-use clap::{Args, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 use tokio::sync::OnceCell;
 
 use self::machine::Machine;
@@ -33,9 +33,14 @@ use self::row::Row;
 use self::saves_vs_etcd::Comparison;
 use self::ten_million::TenMillion;
 
-/// What `cargo xtask bench` takes.
-#[derive(Args)]
-pub(crate) struct Arguments {
+/// The server's own allocator: the engine is measured under the one that it runs under.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Measure, and print a table: ours, the peer, their ratio, the machine
+#[derive(Parser)]
+#[command(name = "cargo xtask bench", bin_name = "cargo xtask bench")]
+struct Arguments {
     /// The row to run; every row when left out
     name: Option<Name>,
 
@@ -127,6 +132,12 @@ impl Name {
     }
 }
 
+// The driver of the load shares the processors with the measured server, and one thread is the cheapest.
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    xtask::process::until_interrupted(run(Arguments::parse())).await
+}
+
 /// What rows share within one run of the command.
 struct Context {
     load: LoadArguments,
@@ -160,7 +171,7 @@ impl Context {
 ///
 /// # Errors
 /// When a row could not be measured; missing a target is no error.
-pub(crate) async fn run(arguments: Arguments) -> Result<()> {
+async fn run(arguments: Arguments) -> Result<()> {
     let names = arguments.name.map_or_else(|| Name::value_variants().to_vec(), |name| vec![name]);
     if cfg!(debug_assertions) && !names.iter().all(|name| name.is_measured_elsewhere()) {
         return Err(run_optimised()).context("the release build of this command cannot be run");
@@ -194,7 +205,7 @@ async fn each(
 /// too. Returns only when that fails.
 fn run_optimised() -> std::io::Error {
     match ours::programs() {
-        Ok(programs) => Command::new(programs.xtask).args(std::env::args_os().skip(1)).exec(),
+        Ok(programs) => Command::new(programs.bench).args(std::env::args_os().skip(1)).exec(),
         Err(error) => std::io::Error::other(format!("{error:#}")),
     }
 }

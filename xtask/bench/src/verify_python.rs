@@ -6,8 +6,8 @@ use serde::Deserialize;
 
 use super::row::{Better, Heading, Row};
 use super::script::output;
-use crate::needs;
-use crate::python::Environment;
+use xtask::needs;
+use xtask::python::Environment;
 
 const VS_PLAIN: Heading =
     Heading { name: "verify-python-vs-plain", unit: "claims/s", better: Better::Higher, target: 10.0 };

@@ -107,5 +107,5 @@ impl<const SERVERS: usize> Contender for OnPostgres<SERVERS> {
 
 /// Where the statements of the peer lie.
 pub(crate) fn script(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bench/pgbench").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/pgbench").join(name)
 }

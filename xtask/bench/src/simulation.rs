@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::row::{Better, Heading, Row};
 use super::script::output;
-use crate::needs;
+use xtask::needs;
 
 const NATIVE: Heading = Heading { name: "simulation-native", unit: "events/s", better: Better::Higher, target: 1.0 };
 const IN_NODE: Heading = Heading { name: "simulation-node", unit: "events/s", better: Better::Higher, target: 1.0 };
@@ -34,8 +34,7 @@ pub(crate) async fn native() -> Result<Row> {
 /// When the package can't be built, or the script fails.
 pub(crate) async fn in_node() -> Result<Row> {
     needs::install(needs::FOR_NPM)?;
-    // This very program: `cargo` would build another one first, since this one is optimised.
-    output(".", std::env::current_exe()?, &["web"]).await?;
+    output(".", "cargo", &["xtask", "web"]).await?;
     Ok(IN_NODE.row(median("node", &["wasm/bench/speed.mjs"]).await?, ASKED_FOR[1]))
 }
 

@@ -119,12 +119,12 @@ fn embedded(data: PathBuf) -> [OsString; 2] {
 /// The release builds that a measurement runs.
 pub(crate) struct Programs {
     pub(crate) leasehold: PathBuf,
-    pub(crate) xtask: PathBuf,
+    pub(crate) bench: PathBuf,
 }
 
 /// Builds server and clients, both in one go, so that their common dependencies are built once; done already, it is quick.
 pub(crate) fn programs() -> Result<Programs> {
-    let packages = ["--package", "leasehold-server", "--package", "xtask", "--bins"];
+    let packages = ["--package", "leasehold-server", "--package", "leasehold-bench", "--bins"];
     let mut build = Command::new("cargo");
     build.args(["build", "--release", "--message-format", "json-render-diagnostics"]).args(packages);
     let output = build.stderr(Stdio::inherit()).output().context("cannot start `cargo`")?;
@@ -133,7 +133,7 @@ pub(crate) fn programs() -> Result<Programs> {
     let program = |name| messages().find_map(|message| executable(message, name));
     Ok(Programs {
         leasehold: program("leasehold").context("`cargo build` names no program `leasehold`")?,
-        xtask: program("xtask").context("`cargo build` names no program `xtask`")?,
+        bench: program("leasehold-bench").context("`cargo build` names no program `leasehold-bench`")?,
     })
 }
 
@@ -219,7 +219,7 @@ mod tests {
     fn the_program_is_read_from_the_message_that_has_it() {
         let message = br#"{"reason":"compiler-artifact","executable":"/x/release/leasehold"}"#;
         assert_eq!(executable(message, "leasehold"), Some("/x/release/leasehold".into()));
-        assert_eq!(executable(message, "xtask"), None);
+        assert_eq!(executable(message, "leasehold-bench"), None);
         assert_eq!(executable(br#"{"reason":"compiler-artifact","executable":null}"#, "leasehold"), None);
     }
 }

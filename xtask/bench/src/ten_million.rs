@@ -75,7 +75,7 @@ pub(crate) async fn measure(arguments: &LoadArguments) -> Result<TenMillion> {
 /// # Errors
 /// When the server refuses something.
 pub(crate) async fn on_postgres(arguments: &LoadArguments) -> Result<Row> {
-    crate::needs::install(crate::needs::FOR_POSTGRES)?;
+    xtask::needs::install(xtask::needs::FOR_POSTGRES)?;
     let server = postgres::server().await?;
     let (few, many) = begins(&server, arguments).await?;
     server.stop().await?;

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::row::{Better, Heading, Row};
 use super::script::output;
-use crate::needs;
+use xtask::needs;
 
 const HEADING: Heading =
     Heading { name: "verify-ruby-vs-plain", unit: "claims/s", better: Better::Higher, target: 5.0 };

@@ -10,7 +10,7 @@ use super::ours::Ours;
 use super::row::{Better, Heading, Row};
 use super::server::Contender;
 use super::{Context, LoadArguments};
-use crate::needs;
+use xtask::needs;
 
 const HEADING: Heading = Heading { name: "saves-vs-etcd", unit: "saves/s", better: Better::Higher, target: 4.0 };
 

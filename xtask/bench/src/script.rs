@@ -7,15 +7,15 @@ use std::process::Stdio;
 use anyhow::{Context, Result, ensure};
 use tokio::io::AsyncReadExt;
 
-use crate::check::as_a_person;
-use crate::process::Group;
+use xtask::process::Group;
+use xtask::process::as_a_person;
 
 /// What a program says on standard output, run in a directory of the project.
 ///
 /// # Errors
 /// When it cannot be started, or fails.
 pub(crate) async fn output(directory: &str, program: impl AsRef<OsStr>, arguments: &[&str]) -> Result<String> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(directory);
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(directory);
     let mut command = as_a_person(&program);
     command.args(arguments).current_dir(directory).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut group = Group::start(&mut command)?;

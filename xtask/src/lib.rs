@@ -1,0 +1,5 @@
+//! The pieces of `cargo xtask` that the benchmarks and the tests use too.
+
+pub mod needs;
+pub mod process;
+pub mod python;

@@ -4,7 +4,6 @@
 pub mod certificates;
 #[cfg(not(target_family = "wasm"))]
 pub mod client;
-pub mod model;
 #[cfg(not(target_family = "wasm"))]
 pub mod postgres;
 #[cfg(not(target_family = "wasm"))]

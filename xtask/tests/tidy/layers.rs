@@ -14,6 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("server", &["core", "proto"]),
     ("simulation", &["core"]),
     ("tests", &["core", "proto", "server"]),
+    ("tests/model", &["core"]),
     ("wasm", &["bindings", "simulation"]),
     ("xtask", &[]),
     ("xtask/bench", &["core", "proto", "tests"]),

@@ -18,14 +18,14 @@ use leasehold_core::table::{self, ClaimEvent, ClaimStatus, LeaseEvent, LeaseStat
 use leasehold_core::time::Timestamp;
 use leasehold_core::transaction::{BrokenState, Changes, NetChanges, Replay, RowChange, Transaction};
 use leasehold_core::update;
-use leasehold_tests::model::{
+use leasehold_model::{
     Begin, Body, Command, End, Item, List, Model, More, Reply, SSH_KEYS, USERNAMES, engine_key, engine_record, lease_id,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, TestRunner};
 
-#[path = "../../core/src/properties.rs"]
+#[path = "../../../core/src/properties.rs"]
 mod properties;
 
 const SECOND: u64 = 1_000_000;

@@ -1,10 +1,10 @@
-// How many events a second the simulation plays through the wasm file, as a page plays them: each is checked, put into
-// words and kept. The line that it prints is one JSON object, for `cargo xtask bench`.
+// Measures the number of events a second that the simulation plays through the wasm file. As in the page, each event is
+// checked, described in words and kept. Prints one JSON object for `cargo xtask bench`.
 import { readFileSync } from "node:fs";
 
 import { Simulation } from "../js/simulation/node.js";
 
-const EVENTS = 10_000; // as many as a long trace has
+const EVENTS = 10_000; // the length of a long trace
 const WORLDS = Number(process.argv[2] ?? 100);
 
 const { settings } = JSON.parse(readFileSync(new URL("../../simulation/tests/golden.json", import.meta.url), "utf8"));
@@ -15,5 +15,7 @@ for (let seed = 0; seed < WORLDS; seed += 1) {
     events += run.play(EVENTS);
     run.free();
 }
-if (events !== WORLDS * EVENTS) throw new Error(`${events} events: a world broke, or came to its end`);
+if (events !== WORLDS * EVENTS) {
+    throw new Error(`${events} of ${WORLDS * EVENTS} events were played: a world violated an invariant or could not go on`);
+}
 console.log(JSON.stringify({ events_per_second: Math.round((events / (performance.now() - started)) * 1000) }));

@@ -1,3 +1,3 @@
-// What the package offers, wherever it runs.
+// The exports of the package `leasehold`, the same in Node and in browsers.
 export { canonicalForm, checkBatch, encodeSourceId, Reconciliation, Verification } from "../pkg/leasehold.js";
 export { LeaseholdError } from "./error.js";

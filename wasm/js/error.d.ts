@@ -1,18 +1,22 @@
 import type { Detail } from "../pkg/leasehold.js";
 
-/** What every call of the package throws. */
+/** The error that every call of the package throws. */
 export class LeaseholdError extends Error {
     private constructor();
 
     readonly name: "LeaseholdError";
 
     /**
-     * The reason, as on the wire. Otherwise `INVALID_ARGUMENT` or `INVALID_ROWS` (not of the form that its type says),
-     * `INVALID_CHECKPOINT`, `OUT_OF_TURN` (no answer to the step that a run asks for), of simulations `INVALID_TRACE` and
-     * `IMPOSSIBLE` (it can't happen as the world stands), or `PANIC` (a defect: report it).
+     * The reason. A rejection has the server's own code, as on the wire. Other reasons:
+     * - `INVALID_ARGUMENT`, `INVALID_ROWS`: an argument, or the columns of rows, do not have the form of their type.
+     * - `INVALID_CHECKPOINT`: the text is not a checkpoint of a verification.
+     * - `OUT_OF_TURN`: the answer does not belong to the step that the session asks for.
+     * - `INVALID_TRACE`: the text is not a trace of the simulation.
+     * - `IMPOSSIBLE`: the event cannot happen in the present state of the simulated world.
+     * - `PANIC`: the engine has a defect. Report it.
      */
     readonly code: string;
 
-    /** Each claim that offends, where claims do. */
+    /** The rejected claims. Empty if the error is not about claims. */
     readonly details: readonly Detail[];
 }

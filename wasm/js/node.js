@@ -1,4 +1,4 @@
-// Node reads the wasm file from the disk.
+// Entry for Node: reads the wasm file from the disk, because Node 18 cannot `fetch` a `file:` URL.
 import { readFileSync } from "node:fs";
 
 import { initSync } from "../pkg/leasehold.js";

@@ -1,4 +1,6 @@
-//! `LeaseholdError`, thrown for whatever goes wrong. Its class is written in JavaScript, since Rust can't extend `Error`.
+//! The `LeaseholdError` that every call throws on failure.
+//!
+//! The class is written in JavaScript (`js/error.js`): wasm-bindgen cannot export a Rust type that extends `Error`.
 
 use wasm_bindgen::JsValue;
 use wasm_bindgen::prelude::wasm_bindgen;
@@ -11,33 +13,33 @@ extern "C" {
     fn new(code: &str, message: &str, details: JsValue) -> LeaseholdError;
 }
 
-/// What a call throws.
+/// A `LeaseholdError` that is about to be thrown. Exported functions return it as their `Err`.
 #[derive(Debug)]
-pub struct Thrown(JsValue);
+pub struct Exception(JsValue);
 
-impl Thrown {
-    /// What was handed in does not have the form that its type says.
-    pub(crate) fn invalid(message: impl std::fmt::Display) -> Self {
+impl Exception {
+    /// Returns the exception for an argument that does not have the form of its TypeScript type.
+    pub(crate) fn invalid_argument(message: impl std::fmt::Display) -> Self {
         Self::new("INVALID_ARGUMENT", &message.to_string())
     }
 
     pub(crate) fn new(code: &'static str, message: &str) -> Self {
-        Self::detailed(code, message, JsValue::UNDEFINED)
+        Self::with_details(code, message, JsValue::UNDEFINED)
     }
 
-    pub(crate) fn detailed(code: &'static str, message: &str, details: JsValue) -> Self {
+    pub(crate) fn with_details(code: &'static str, message: &str, details: JsValue) -> Self {
         Self(LeaseholdError::new(code, message, details).into())
     }
 }
 
-impl From<Thrown> for JsValue {
-    fn from(thrown: Thrown) -> Self {
-        thrown.0
+impl From<Exception> for JsValue {
+    fn from(exception: Exception) -> Self {
+        exception.0
     }
 }
 
-/// Throws for a panic, out of the whole stack of calls.
-pub(crate) fn throw_panic(text: &str) {
-    let message = format!("the engine panicked, which is a defect: please report it: {text}");
-    wasm_bindgen::throw_val(Thrown::new("PANIC", &message).into())
+/// Throws a panic's message out of every Rust frame. No destructor of these frames runs.
+pub(crate) fn throw_panic(panic: &str) {
+    let message = format!("the engine panicked, which is a defect: please report it: {panic}");
+    wasm_bindgen::throw_val(Exception::new("PANIC", &message).into())
 }

@@ -1,3 +1,3 @@
-// What the simulation offers, wherever it runs.
+// The exports of the package `leasehold/simulation`, the same in Node and in browsers.
 export { Explorer, rules, ruleWorld, scenarios, Simulation, transitionTables } from "../../pkg/simulation.js";
 export { LeaseholdError } from "../error.js";

@@ -1,6 +1,8 @@
-// Browsers fetch the wasm file; bundlers find it by its URL, which stands in the module that is imported here.
+// Entry for browsers: fetches the wasm file. Bundlers find the file by the pattern `new URL("…", import.meta.url)`, which
+// wasm-bindgen writes into `pkg/simulation.js`.
 import init from "../../pkg/simulation.js";
 
+// Every export calls into the wasm file, so importers must wait until it is there.
 await init();
 
 export * from "./api.js";

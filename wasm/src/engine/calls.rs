@@ -1,4 +1,4 @@
-//! What the engine answers at once.
+//! The stateless functions of the engine.
 
 use std::sync::LazyLock;
 
@@ -8,46 +8,49 @@ use wasm_bindgen::{JsCast, JsValue};
 
 use super::claims::ClaimObject;
 use super::value;
-use crate::error::Thrown;
+use crate::error::Exception;
 
 static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::default);
 
 #[wasm_bindgen]
 extern "C" {
-    /// Claims, as `types.d.ts` has them.
+    /// An array of `Claim` objects (see `types.d.ts`).
     #[wasm_bindgen(typescript_type = "Claim[]")]
-    pub type Claims;
+    pub type ClaimArray;
 
-    /// A row's primary key.
+    /// The primary key of a row.
     #[wasm_bindgen(typescript_type = "bigint | string")]
-    pub type Key;
+    pub type RowKey;
 }
 
-/// The form of a value that decides whether two are the same.
+/// Returns the canonical form of a value. Two values of one bucket type are the same name if their canonical forms are
+/// equal.
 ///
-/// Throws where the bucket type does not allow the value, or is not known.
+/// Throws if the bucket type is unknown or does not allow the value.
 #[wasm_bindgen(js_name = canonicalForm)]
-pub fn canonical_form(bucket_type: i32, value: String) -> Result<String, Thrown> {
+pub fn canonical_form(bucket_type: i32, value: String) -> Result<String, Exception> {
     match call(Call::CanonicalForm { bucket_type, value }, &CATALOGUE)? {
         Answer::CanonicalForm(form) => Ok(form),
-        _ => Err(mistaken()),
+        _ => Err(unexpected_answer()),
     }
 }
 
-/// Whether an update is one that can be begun: throws, with each claim that offends, where the server would refuse it
-/// before looking at any other claim.
+/// Checks an update by itself: allowed values, duplicates and limits.
+///
+/// Throws if the server would reject the update before it reads any stored claim. The error's `details` name every
+/// rejected claim.
 #[wasm_bindgen(js_name = checkBatch)]
-pub fn check_batch(creates: Claims, destroys: Claims) -> Result<(), Thrown> {
-    let question = Call::CheckBatch { creates: claims(creates)?, destroys: claims(destroys)? };
-    call(question, &CATALOGUE)?;
+pub fn check_batch(creates: ClaimArray, destroys: ClaimArray) -> Result<(), Exception> {
+    let check = Call::CheckBatch { creates: claims(creates)?, destroys: claims(destroys)? };
+    call(check, &CATALOGUE)?;
     Ok(())
 }
 
-/// A row's primary key as the bytes that a claim's source has: in the order of the keys, and a uuid as its 16 bytes.
+/// Encodes a row's primary key as the source id of a claim. Encoded ids sort as the keys do. A UUID becomes 16 bytes.
 ///
-/// Throws where the key is negative, empty or too long.
+/// Throws if the key is negative, empty or too long.
 #[wasm_bindgen(js_name = encodeSourceId)]
-pub fn encode_source_id(key: Key) -> Result<Vec<u8>, Thrown> {
+pub fn encode_source_id(key: RowKey) -> Result<Vec<u8>, Exception> {
     let key: JsValue = key.into();
     let key = match key.as_string() {
         Some(text) => SourceKey::Text(text),
@@ -55,19 +58,22 @@ pub fn encode_source_id(key: Key) -> Result<Vec<u8>, Thrown> {
     };
     match call(Call::EncodeSourceId { key }, &CATALOGUE)? {
         Answer::SourceId(id) => Ok(id.as_bytes().to_vec()),
-        _ => Err(mistaken()),
+        _ => Err(unexpected_answer()),
     }
 }
 
-fn integer(value: JsValue) -> Result<i64, Thrown> {
-    i64::try_from(value).map_err(|_| Thrown::invalid("a key is a string, or a bigint of at most 63 bits"))
+fn integer(value: JsValue) -> Result<i64, Exception> {
+    i64::try_from(value).map_err(|_| {
+        Exception::invalid_argument("the key is neither a string nor a bigint below 2^63: pass one of these")
+    })
 }
 
-fn claims(claims: Claims) -> Result<Vec<Claim>, Thrown> {
-    let claims: Vec<ClaimObject> = value::read(claims.unchecked_into())?;
+fn claims(claims: ClaimArray) -> Result<Vec<Claim>, Exception> {
+    let claims: Vec<ClaimObject> = value::from_js(claims.unchecked_into())?;
     Ok(claims.into_iter().map(Claim::from).collect())
 }
 
-fn mistaken() -> Thrown {
-    Thrown::new("PANIC", "the engine answered another question")
+/// Returns the exception for an `Answer` of another variant than the `Call` has.
+fn unexpected_answer() -> Exception {
+    Exception::new("PANIC", "the engine returned the answer of another call, which is a defect: please report it")
 }

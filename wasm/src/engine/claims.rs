@@ -1,10 +1,10 @@
-//! Claims as objects, with source ids as bytes.
+//! Conversion between claims of the engine and claim objects of JavaScript.
 
 use leasehold_bindings::{BucketType, Claim, ClaimRequest, Source, SourceId, SourceType, Subject};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-/// `Claim` in TypeScript.
+/// The JavaScript object `Claim` of `types.d.ts`.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClaimObject {
@@ -14,6 +14,7 @@ pub(crate) struct ClaimObject {
     source: Option<SourceObject>,
 }
 
+/// The JavaScript object `Source` of `types.d.ts`. The id is a `ByteBuf`, so that serde makes it a `Uint8Array`.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SourceObject {
@@ -46,7 +47,7 @@ impl From<&ClaimRequest> for ClaimObject {
     }
 }
 
-/// A source id as JavaScript has it.
+/// Returns the bytes of a source id in the form that serde makes a `Uint8Array`.
 pub(crate) fn source_bytes(id: &SourceId) -> ByteBuf {
     ByteBuf::from(id.as_bytes())
 }

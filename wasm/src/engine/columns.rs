@@ -1,4 +1,6 @@
-//! From JavaScript's columns to the engine's. Rows and records are many, so none of them is an object.
+//! Conversion of columns: JavaScript's arrays of rows and records to those of the engine.
+//!
+//! A table has millions of rows, so rows cross the border as one array a column instead of one object a row.
 
 use js_sys::{Array, BigInt64Array, Int32Array, Uint8Array};
 use leasehold_bindings::verify::{RecordRef, Records, Rows};
@@ -6,11 +8,11 @@ use leasehold_bindings::{SourceId, Timestamp};
 use wasm_bindgen::prelude::wasm_bindgen;
 use wasm_bindgen::{JsCast, JsValue};
 
-use crate::error::Thrown;
+use crate::error::Exception;
 
 #[wasm_bindgen]
 extern "C" {
-    /// Rows of the cell's own table.
+    /// Rows of the cell's table, an array a column.
     #[wasm_bindgen(typescript_type = "RowColumns")]
     pub type RowColumns;
 
@@ -21,7 +23,7 @@ extern "C" {
     #[wasm_bindgen(method, getter)]
     fn claims(this: &RowColumns) -> JsValue;
 
-    /// What each row claims of one bucket type.
+    /// The claims of one bucket type that the rows call for, one entry a row.
     type ClaimColumns;
 
     #[wasm_bindgen(method, getter)]
@@ -33,7 +35,7 @@ extern "C" {
     #[wasm_bindgen(method, getter)]
     fn subject_ids(this: &ClaimColumns) -> JsValue;
 
-    /// Records that the server listed.
+    /// Records of the server, an array a column.
     #[wasm_bindgen(typescript_type = "RecordColumns")]
     pub type RecordColumns;
 
@@ -53,34 +55,34 @@ extern "C" {
     fn held(this: &RecordColumns) -> JsValue;
 }
 
-/// Rows, as the engine compares them.
+/// Converts the columns of rows. `now` is the time of the database that read them.
 ///
 /// # Errors
-/// A column is missing, or of another type or length than the others.
-pub(crate) fn rows(columns: &RowColumns, now: u64) -> Result<Rows, Thrown> {
+/// A column is missing, has the wrong type, or differs in length from the others.
+pub(crate) fn rows(columns: &RowColumns, now: u64) -> Result<Rows, Exception> {
     check_object(columns)?;
-    let ids = Ids::new(columns.keys())?;
+    let keys = KeyColumn::new(columns.keys())?;
     let updated_at = columns.updated_at();
     let updated_at =
-        if updated_at.is_undefined() { None } else { Some(integers(updated_at, "updated_at", ids.len())?) };
+        if updated_at.is_undefined() { None } else { Some(integers(updated_at, "updated_at", keys.len())?) };
     let claims = array(columns.claims(), "claims", None)?;
-    let claims = claims.iter().map(|claim| Claims::new(claim, ids.len())).collect::<Result<Vec<_>, _>>()?;
+    let claims = claims.iter().map(|claim| ClaimColumn::new(claim, keys.len())).collect::<Result<Vec<_>, _>>()?;
     let mut rows = Rows::new(Timestamp::from_micros(now));
-    for row in 0..ids.len() {
-        let changed = updated_at.as_ref().and_then(|column| column.get(row)).map(|micros| time(*micros));
-        rows.row(ids.get(row)?.as_bytes(), changed);
+    for row in 0..keys.len() {
+        let changed = updated_at.as_ref().and_then(|column| column.get(row)).map(|micros| timestamp(*micros));
+        rows.row(keys.source_id(row)?.as_bytes(), changed);
         for claim in &claims {
-            claim.add(row, &mut rows)?;
+            claim.add_to(&mut rows, row)?;
         }
     }
     Ok(rows)
 }
 
-/// Records, as the engine compares them.
+/// Converts the columns of records. `now` is the time of the server that listed them.
 ///
 /// # Errors
-/// See [`rows`].
-pub(crate) fn records(columns: &RecordColumns, now: u64) -> Result<Records, Thrown> {
+/// A column is missing, has the wrong type, or differs in length from the others.
+pub(crate) fn records(columns: &RecordColumns, now: u64) -> Result<Records, Exception> {
     check_object(columns)?;
     let ids = array(columns.source_ids(), "source_ids", None)?;
     let length = ids.length() as usize;
@@ -90,96 +92,99 @@ pub(crate) fn records(columns: &RecordColumns, now: u64) -> Result<Records, Thro
     let subject_ids = integers(columns.record_subject_ids(), "subject_ids", length)?;
     let updated_at = integers(columns.record_updated_at(), "updated_at", length)?;
     let held = array(columns.held(), "held", Some(length))?;
-    let fixed = bucket_types.into_iter().zip(subject_types).zip(subject_ids.into_iter().zip(updated_at));
-    let given = ids.iter().zip(values.iter()).zip(held.iter());
+    let numbers = bucket_types.into_iter().zip(subject_types).zip(subject_ids.into_iter().zip(updated_at));
+    let objects = ids.iter().zip(values.iter()).zip(held.iter());
     let mut records = Records::new(Timestamp::from_micros(now));
-    for (((bucket_type, subject_type), (subject_id, updated_at)), ((id, value), held)) in fixed.zip(given) {
+    for (((bucket_type, subject_type), (subject_id, updated_at)), ((id, value), held)) in numbers.zip(objects) {
         records.record(RecordRef {
-            source_id: &bytes(id)?,
+            source_id: &bytes(id, "source_ids")?,
             bucket_type,
             value: &text(&value)?,
             subject_type,
             subject_id,
-            updated_at: time(updated_at),
+            updated_at: timestamp(updated_at),
             held: held.is_truthy(),
         });
     }
     Ok(records)
 }
 
-/// The rows' keys: integers, or for each row a text or the bytes of an encoded id.
-enum Ids {
+/// The primary keys of the rows.
+enum KeyColumn {
     Integers(Vec<i64>),
-    Others(Array),
+    /// Each entry is a text, or the bytes of an encoded source id.
+    TextsOrBytes(Array),
 }
 
-impl Ids {
-    fn new(keys: JsValue) -> Result<Self, Thrown> {
+impl KeyColumn {
+    fn new(keys: JsValue) -> Result<Self, Exception> {
         Ok(match keys.dyn_into::<BigInt64Array>() {
             Ok(integers) => Self::Integers(integers.to_vec()),
-            Err(others) => Self::Others(array(others, "keys", None)?),
+            Err(others) => Self::TextsOrBytes(array(others, "keys", None)?),
         })
     }
 
     fn len(&self) -> usize {
         match self {
             Self::Integers(keys) => keys.len(),
-            Self::Others(keys) => keys.length() as usize,
+            Self::TextsOrBytes(keys) => keys.length() as usize,
         }
     }
 
-    fn get(&self, row: usize) -> Result<SourceId, Thrown> {
+    fn source_id(&self, row: usize) -> Result<SourceId, Exception> {
         match self {
             Self::Integers(keys) => {
                 let key = keys.get(row).copied().unwrap_or_default();
-                SourceId::from_integer(key).ok_or_else(|| wrong("a key is negative"))
+                SourceId::from_integer(key)
+                    .ok_or_else(|| invalid_rows("column `keys` has a negative key: pass keys from 0 on"))
             }
-            Self::Others(keys) => {
+            Self::TextsOrBytes(keys) => {
                 let key = keys.get(row as u32);
                 match key.as_string() {
                     Some(text) => Ok(SourceId::from_text(&text)),
-                    None => Ok(SourceId::from_bytes(&bytes(key)?)),
+                    None => Ok(SourceId::from_bytes(&bytes(key, "keys")?)),
                 }
             }
         }
     }
 }
 
-/// What the rows claim of one bucket type.
-struct Claims {
+/// The claims of one bucket type that the rows call for.
+struct ClaimColumn {
     bucket_type: i32,
-    values: Values,
+    values: ValueColumn,
     subject_type: i32,
     subject_ids: Vec<i64>,
 }
 
-enum Values {
-    /// Claimed in decimal.
+enum ValueColumn {
+    /// Each value is claimed as its decimal text.
     Integers(Vec<i64>),
-    /// Nothing is claimed for `null` and `undefined`.
+    /// A row with `null` or `undefined` claims nothing.
     Texts(Array),
 }
 
-impl Claims {
-    fn new(columns: JsValue, length: usize) -> Result<Self, Thrown> {
+impl ClaimColumn {
+    fn new(columns: JsValue, length: usize) -> Result<Self, Exception> {
         check_object(&columns)?;
         let columns: ClaimColumns = columns.unchecked_into();
         Ok(Self {
-            bucket_type: number(columns.bucket_type(), "bucket_type")?,
+            bucket_type: type_number(columns.bucket_type(), "bucket_type")?,
             values: match columns.values().dyn_into::<BigInt64Array>() {
-                Ok(integers) => Values::Integers(of_length(integers.to_vec(), "values", length)?),
-                Err(texts) => Values::Texts(array(texts, "values", Some(length))?),
+                Ok(integers) => ValueColumn::Integers(of_length(integers.to_vec(), "values", length)?),
+                Err(texts) => ValueColumn::Texts(array(texts, "values", Some(length))?),
             },
-            subject_type: number(columns.subject_type(), "subject_type")?,
+            subject_type: type_number(columns.subject_type(), "subject_type")?,
             subject_ids: integers(columns.subject_ids(), "subject_ids", length)?,
         })
     }
 
-    fn add(&self, row: usize, rows: &mut Rows) -> Result<(), Thrown> {
+    /// Adds the claim of a row, if the row has a value.
+    fn add_to(&self, rows: &mut Rows, row: usize) -> Result<(), Exception> {
         let value = match &self.values {
-            Values::Integers(integers) => integers.get(row).map(i64::to_string),
-            Values::Texts(texts) => match texts.get(row as u32) {
-                none if none.is_null() || none.is_undefined() => None,
+            ValueColumn::Integers(integers) => integers.get(row).map(i64::to_string),
+            ValueColumn::Texts(texts) => match texts.get(row as u32) {
+                absent if absent.is_null() || absent.is_undefined() => None,
                 value => Some(text(&value)?),
             },
         };
@@ -190,56 +195,63 @@ impl Claims {
     }
 }
 
-/// Anything else has no columns to be asked for.
-fn check_object(value: &JsValue) -> Result<(), Thrown> {
-    if value.is_object() { Ok(()) } else { Err(wrong("the columns are no object")) }
+/// Refuses `null`, `undefined` and primitives. A getter called on one of these throws JavaScript's `TypeError`, not a
+/// `LeaseholdError`.
+fn check_object(value: &JsValue) -> Result<(), Exception> {
+    if value.is_object() {
+        Ok(())
+    } else {
+        Err(invalid_rows("the columns are not an object: pass an object with an array for each column"))
+    }
 }
 
-fn array(value: JsValue, name: &str, length: Option<usize>) -> Result<Array, Thrown> {
-    let array: Array = cast(value, name)?;
+fn array(value: JsValue, column: &str, length: Option<usize>) -> Result<Array, Exception> {
+    let array: Array = cast(value, column, "an array")?;
     match length {
-        Some(length) if length != array.length() as usize => Err(uneven(name)),
+        Some(length) if length != array.length() as usize => Err(length_mismatch(column)),
         _ => Ok(array),
     }
 }
 
-fn integers(value: JsValue, name: &str, length: usize) -> Result<Vec<i64>, Thrown> {
-    of_length(cast::<BigInt64Array>(value, name)?.to_vec(), name, length)
+fn integers(value: JsValue, column: &str, length: usize) -> Result<Vec<i64>, Exception> {
+    of_length(cast::<BigInt64Array>(value, column, "a `BigInt64Array`")?.to_vec(), column, length)
 }
 
-fn types(value: JsValue, name: &str, length: usize) -> Result<Vec<i32>, Thrown> {
-    of_length(cast::<Int32Array>(value, name)?.to_vec(), name, length)
+fn types(value: JsValue, column: &str, length: usize) -> Result<Vec<i32>, Exception> {
+    of_length(cast::<Int32Array>(value, column, "an `Int32Array`")?.to_vec(), column, length)
 }
 
-fn of_length<T>(column: Vec<T>, name: &str, length: usize) -> Result<Vec<T>, Thrown> {
-    if column.len() == length { Ok(column) } else { Err(uneven(name)) }
+fn of_length<T>(values: Vec<T>, column: &str, length: usize) -> Result<Vec<T>, Exception> {
+    if values.len() == length { Ok(values) } else { Err(length_mismatch(column)) }
 }
 
-fn cast<T: JsCast>(value: JsValue, name: &str) -> Result<T, Thrown> {
-    value.dyn_into().map_err(|_| wrong(&format!("the column `{name}` is missing, or of another type")))
+fn cast<T: JsCast>(value: JsValue, column: &str, expected: &str) -> Result<T, Exception> {
+    value.dyn_into().map_err(|_| invalid_rows(&format!("column `{column}` has another type: pass {expected}")))
 }
 
-fn number(value: JsValue, name: &str) -> Result<i32, Thrown> {
-    serde_wasm_bindgen::from_value(value).map_err(|_| wrong(&format!("`{name}` is no type's number")))
+fn type_number(value: JsValue, member: &str) -> Result<i32, Exception> {
+    serde_wasm_bindgen::from_value(value)
+        .map_err(|_| invalid_rows(&format!("`{member}` is not a type's number: pass an integer of 32 bits")))
 }
 
-fn bytes(value: JsValue) -> Result<Vec<u8>, Thrown> {
-    Ok(cast::<Uint8Array>(value, "source_ids")?.to_vec())
+fn bytes(value: JsValue, column: &str) -> Result<Vec<u8>, Exception> {
+    let expected = if column == "keys" { "strings or `Uint8Array`s" } else { "`Uint8Array`s" };
+    Ok(cast::<Uint8Array>(value, column, expected)?.to_vec())
 }
 
-fn text(value: &JsValue) -> Result<String, Thrown> {
-    value.as_string().ok_or_else(|| wrong("a value is no string"))
+fn text(value: &JsValue) -> Result<String, Exception> {
+    value.as_string().ok_or_else(|| invalid_rows("column `values` has an entry that is not a string: pass strings"))
 }
 
-/// Before 1970 is as long ago.
-fn time(micros: i64) -> Timestamp {
+/// Returns the time of microseconds since 1970. A time before 1970 becomes 1970: both are long ago.
+fn timestamp(micros: i64) -> Timestamp {
     Timestamp::from_micros(u64::try_from(micros).unwrap_or(0))
 }
 
-fn uneven(name: &str) -> Thrown {
-    wrong(&format!("the column `{name}` has another length than the others"))
+fn length_mismatch(column: &str) -> Exception {
+    invalid_rows(&format!("column `{column}` has another length than the others: pass one entry for each row"))
 }
 
-fn wrong(message: &str) -> Thrown {
-    Thrown::new("INVALID_ROWS", message)
+fn invalid_rows(message: &str) -> Exception {
+    Exception::new("INVALID_ROWS", message)
 }

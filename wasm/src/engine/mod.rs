@@ -1,5 +1,7 @@
-//! The engine: what it answers at once, and the runs that a host takes the steps of; one file a class. Integers of 64
-//! bits are `bigint`, bytes are `Uint8Array`; `types.d.ts` has the shapes of objects.
+//! The claims engine: stateless functions, and the two sessions that a host drives step by step.
+//!
+//! Each session class has a file of its own. Integers of 64 bits are `bigint` and bytes are `Uint8Array`.
+//! The shapes of objects are declared in `types.d.ts`.
 
 pub mod calls;
 mod claims;
@@ -14,19 +16,20 @@ use serde::Serialize;
 use wasm_bindgen::JsValue;
 use wasm_bindgen::prelude::wasm_bindgen;
 
-use crate::error::Thrown;
+use crate::error::Exception;
 
 #[wasm_bindgen(typescript_custom_section)]
 const TYPES: &str = include_str!("types.d.ts");
 
-impl From<DetailedError> for Thrown {
+impl From<DetailedError> for Exception {
     fn from(error: DetailedError) -> Self {
-        let details = error.details.serialize(&value::SERIALIZER).unwrap_or(JsValue::UNDEFINED);
-        Self::detailed(error.code, &error.message, details)
+        // An error without its details is still more use than the error of the serializer.
+        let details = error.details.serialize(&value::BIGINT_SERIALIZER).unwrap_or(JsValue::UNDEFINED);
+        Self::with_details(error.code, &error.message, details)
     }
 }
 
-impl From<OutOfTurn> for Thrown {
+impl From<OutOfTurn> for Exception {
     fn from(error: OutOfTurn) -> Self {
         DetailedError::from(error).into()
     }

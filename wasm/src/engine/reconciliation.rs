@@ -1,4 +1,4 @@
-//! `Reconciliation`: what a cell does about leases that were never settled.
+//! The `Reconciliation` session: settles the leases that a cell left outstanding.
 
 use js_sys::Reflect;
 use leasehold_bindings::reconcile::{self, Step};
@@ -6,59 +6,60 @@ use wasm_bindgen::prelude::wasm_bindgen;
 use wasm_bindgen::{JsCast, JsValue};
 
 use super::value;
-use crate::error::Thrown;
+use crate::error::Exception;
 
 #[wasm_bindgen]
 extern "C" {
-    /// What a run goes by.
+    /// The settings of a run.
     #[wasm_bindgen(typescript_type = "ReconciliationSettings")]
     pub type ReconciliationSettings;
 
-    /// What to do next.
+    /// The step that a run asks its host to take.
     #[wasm_bindgen(typescript_type = "ReconciliationStep")]
     pub type ReconciliationStep;
 
-    /// What came of a step.
+    /// The result of a step, fed back by the host.
     #[wasm_bindgen(typescript_type = "ReconciliationEvent")]
     pub type ReconciliationEvent;
 
-    /// What a run did.
+    /// The counts of a run.
     #[wasm_bindgen(typescript_type = "ReconciliationSummary")]
     pub type ReconciliationSummary;
 }
 
-/// A run that settles what a cell left outstanding. It never calls out: take the step that it asks for, feed back the
-/// event that came of it, until the step is `done`.
+/// A run that settles the outstanding leases of one cell. The run makes no call itself: take the step that `step`
+/// returns, pass the result to `feed`, and repeat until the step is `done`.
 #[wasm_bindgen]
 pub struct Reconciliation(reconcile::Reconciliation);
 
 #[wasm_bindgen]
 impl Reconciliation {
-    /// A new run.
+    /// Creates a run.
     #[wasm_bindgen(constructor)]
-    pub fn new(settings: ReconciliationSettings) -> Result<Reconciliation, Thrown> {
-        Ok(Self(reconcile::Reconciliation::new(value::read(settings.unchecked_into())?)))
+    pub fn new(settings: ReconciliationSettings) -> Result<Reconciliation, Exception> {
+        Ok(Self(reconcile::Reconciliation::new(value::from_js(settings.unchecked_into())?)))
     }
 
-    /// What to do next: the same until it is answered.
-    pub fn step(&self) -> Result<ReconciliationStep, Thrown> {
+    /// Returns the step to take next. The step stays the same until `feed` has taken its result.
+    pub fn step(&self) -> Result<ReconciliationStep, Exception> {
         let step = self.0.step();
-        let object = value::write(&step)?;
+        let object = value::to_js(&step)?;
         if let Step::ListRows { limit, .. } = step {
-            // A count is a `number`, unlike the times beside it.
+            // The serializer has made every 64-bit integer a `bigint`. A limit is a count, and counts are `number`.
             Reflect::set(&object, &JsValue::from("limit"), &JsValue::from(limit))
-                .map_err(|_| Thrown::invalid("frozen"))?;
+                .map_err(|_| Exception::invalid_argument("the step object is frozen"))?;
         }
         Ok(object.unchecked_into())
     }
 
-    /// Hands in what came of the step. Throws where it is no answer to that step; the run is as before then.
-    pub fn feed(&mut self, event: ReconciliationEvent) -> Result<(), Thrown> {
-        Ok(self.0.feed(value::read(event.unchecked_into())?)?)
+    /// Takes the result of the current step. Throws `OUT_OF_TURN` if the event belongs to another step; the run is then
+    /// unchanged.
+    pub fn feed(&mut self, event: ReconciliationEvent) -> Result<(), Exception> {
+        Ok(self.0.feed(value::from_js(event.unchecked_into())?)?)
     }
 
-    /// What was done so far.
-    pub fn summary(&self) -> Result<ReconciliationSummary, Thrown> {
-        Ok(value::write_counts(self.0.summary())?.unchecked_into())
+    /// Returns the counts of the run so far.
+    pub fn summary(&self) -> Result<ReconciliationSummary, Exception> {
+        Ok(value::counts_to_js(self.0.summary())?.unchecked_into())
     }
 }

@@ -1,16 +1,16 @@
-/** Who holds a bucket. */
+/** The subject of a claim: the user, group or other object that holds the bucket. */
 export interface Subject {
     subject_type: number;
     id: bigint;
 }
 
-/** The table row that a claim comes from; the id is as `encodeSourceId` gives it. */
+/** The table row that a claim comes from. The id is encoded by `encodeSourceId`. */
 export interface Source {
     source_type: number;
     id: Uint8Array;
 }
 
-/** One claim of an update. */
+/** A claim that an update creates or destroys. */
 export interface Claim {
     bucket_type: number;
     bucket_value: string;
@@ -18,7 +18,7 @@ export interface Claim {
     source?: Source | undefined;
 }
 
-/** One claim that offends: its list, its position there from 0, and the reason as on the wire. */
+/** A rejected claim: its list, its position in that list from 0, and the rejection's code on the wire. */
 export interface Detail {
     list: "creates" | "destroys";
     position: number;
@@ -27,26 +27,26 @@ export interface Detail {
     message: string;
 }
 
-/** What a reconciliation goes by: from which age on a lease or a row is stale, and how many rows to list at a time. */
+/** The settings of a reconciliation: the age from which a lease or row is stale, and the number of rows in a page. */
 export interface ReconciliationSettings {
     stale_after_micros: bigint;
     rows_per_page: number;
 }
 
-/** A lease with the time of its begin, or of its local row, in microseconds since 1970. */
+/** A lease, with the time of its begin or of its local row in microseconds since 1970. */
 export interface DatedLease {
     created_at: bigint;
     lease: string;
 }
 
 /**
- * What a reconciliation asks for:
- * - `list_leases`: list a page of the cell's outstanding leases; answer `leases`.
- * - `find_rows`: find the local rows of these leases; answer `rows` with those that are there.
- * - `list_rows`: list local rows that are at least so old by the database's clock, the oldest first, after this one, and
- *   so many at the most; answer `rows`.
- * - `settle`: commit or roll back the lease; answer `settled`.
- * - `delete_row`: delete the local row, if it is there; say a lost lease to people before; answer `deleted`.
+ * The step that a reconciliation asks its host to take. "Local" means in the cell's own database.
+ * - `list_leases`: list a page of the cell's outstanding leases on the server. Feed `leases`.
+ * - `find_rows`: find the local rows of these leases. Feed `rows` with the rows that exist.
+ * - `list_rows`: list at most `limit` local rows, the oldest first, that follow `after` and have at least the age
+ *   `min_age_micros` by the database's clock. Feed `rows`.
+ * - `settle`: commit the lease or roll it back. Feed `settled`.
+ * - `delete_row`: delete the local row if it exists. Report the fate `lost` to an operator first. Feed `deleted`.
  * - `done`: the run is over.
  */
 export type ReconciliationStep =
@@ -58,8 +58,8 @@ export type ReconciliationStep =
     | { step: "done" };
 
 /**
- * What came of a step; `now` is the time of whoever answered, in microseconds since 1970; `cursor` is absent on the last
- * page only. `failed` answers every step: it is left for the next run.
+ * The result of a step. `now` is the clock of the server or database that answered, in microseconds since 1970.
+ * `cursor` is absent on the last page only. `failed` may answer any step: the run leaves that lease to the next run.
  */
 export type ReconciliationEvent =
     | { event: "leases"; leases: readonly DatedLease[]; now: bigint; cursor?: string | undefined }
@@ -68,7 +68,7 @@ export type ReconciliationEvent =
     | { event: "deleted" }
     | { event: "failed" };
 
-/** What a reconciliation did, in counts; `lost` are the leases whose claims are gone though their rows are there. */
+/** The counts of a reconciliation. `lost` lists leases that were rolled back although their local rows exist. */
 export interface ReconciliationSummary {
     leases_seen: number;
     committed: number;
@@ -82,30 +82,31 @@ export interface ReconciliationSummary {
     incomplete: boolean;
 }
 
-/** What a verification goes by: the table, the bucket types that its rows claim, and how to run. */
+/** The settings of a verification: the table, the bucket types that its rows claim, and limits. */
 export interface VerificationSettings {
     source_type: number;
     bucket_types: number[];
-    /** What was changed within this time is left alone. */
+    /** Rows and records that changed within this time are skipped. */
     recent_within_micros: bigint;
     rows_per_page: number;
-    /** Whether to report only. */
+    /** True if the run must only report and change nothing. */
     dry_run: boolean;
-    /** Keys the hashes of values in findings. */
+    /** The key of the hashes of values in findings. */
     hash_seed: bigint;
 }
 
 /**
- * What a verification asks for. An empty source id bounds nothing.
- * - `find_bound`: find the source id of the row that is so many rows on; hand it to `bound`.
- * - `list_records`: list a page of the server's records beyond one source id and up to another; hand it to `records`.
- * - `read_rows`: read the local rows of a range, by encoded source id; hand them to `rows`.
- * - `read_again`: read these rows once more, from where nothing lags behind, those that are out of the model's scope too,
- *   which claim nothing; hand those that are there to `rows`. A row that is being written counts as changed just now.
- * - `begin`: begin an update; call `begun`, `refused` or `failed`.
- * - `commit`, `roll_back`: settle the update so; call `settled` or `failed`.
- * - `page_done`: a page is compared; call `proceed` or `stop`. After the last page a run may begin at an earlier row once
- *   more, where more than 10,000 names have moved and wait for each other.
+ * The step that a verification asks its host to take. A range contains the source ids greater than `after` and at most
+ * `upto`; an empty id means no bound on that side.
+ * - `find_bound`: find the source id of the row `rows` rows after `after`. Call `bound`.
+ * - `list_records`: list a page of the server's records in the range. Call `records`.
+ * - `read_rows`: read the local rows in the range, in the order of their encoded source ids. Call `rows`.
+ * - `read_again`: read these rows from the primary database, not from a replica. Call `rows` with the rows that exist.
+ *   Include rows outside the model's scope, with no claims. Report a row that is being written as changed now.
+ * - `begin`: begin the update on the server. Call `begun`, `refused` or `failed`.
+ * - `commit`, `roll_back`: settle the update's lease. Call `settled` or `failed`.
+ * - `page_done`: a page is compared. Call `proceed` or `stop`. After the last page a run may return to an earlier row,
+ *   if more than 10,000 names have moved between rows.
  * - `done`: the run is over, or has stopped.
  */
 export type VerificationStep =
@@ -119,17 +120,17 @@ export type VerificationStep =
     | { step: "page_done" }
     | { step: "done" };
 
-/** Rows of the cell's own table, a column each, all of one length. */
+/** Rows of the cell's own table, an array a column. All columns have one length. */
 export interface RowColumns {
-    /** Integer keys, or for each row a key that is text or the bytes of an encoded id. */
+    /** The primary keys: integers, or a text or the bytes of an encoded source id for each row. */
     keys: BigInt64Array | readonly (string | Uint8Array)[];
-    /** When each row was last changed, in microseconds since 1970. */
+    /** The time of each row's last change, in microseconds since 1970. */
     updated_at?: BigInt64Array | undefined;
-    /** What each row claims, by bucket type. */
+    /** The rows' claims, one entry for each bucket type. */
     claims: readonly ClaimColumns[];
 }
 
-/** What each row claims of one bucket type: nothing for `null`; an integer is claimed in decimal. */
+/** The rows' claims of one bucket type. A row with `null` claims nothing; an integer is claimed as its decimal text. */
 export interface ClaimColumns {
     bucket_type: number;
     values: BigInt64Array | readonly (string | null | undefined)[];
@@ -137,26 +138,27 @@ export interface ClaimColumns {
     subject_ids: BigInt64Array;
 }
 
-/** Records that the server listed, a column each, all of one length; `held` where their status is not `ACTIVE`. */
+/** Records of the server, an array a column. All columns have one length. */
 export interface RecordColumns {
     source_ids: readonly Uint8Array[];
     bucket_types: Int32Array;
     values: readonly string[];
     subject_types: Int32Array;
     subject_ids: BigInt64Array;
-    /** When each record was last changed, in microseconds since 1970. */
+    /** The time of each record's last change, in microseconds since 1970. */
     updated_at: BigInt64Array;
+    /** True for each record whose status is not `ACTIVE`: a lease holds it. */
     held: readonly boolean[];
 }
 
-/** A claim because of which an update was refused, as the server names it. */
+/** A claim for which the server refused an update: its list, its position there from 0, and the rejection's code. */
 export interface RefusedClaim {
     list: "creates" | "destroys";
     position: number;
     code: string;
 }
 
-/** What a verification has seen and done, in counts; in a dry run, what it would do. */
+/** The counts of a verification. In a dry run they count the changes that a real run would make. */
 export interface VerificationReport {
     dry_run: boolean;
     pages: number;
@@ -183,7 +185,7 @@ export interface VerificationReport {
     failed: number;
 }
 
-/** What became of one claim. No value is shown: the row is in hexadecimal, the value is hashed under the run's seed. */
+/** The outcome of one claim. `source_id` is in hexadecimal. `value_hash` is keyed by `hash_seed`; no value is shown. */
 export interface Finding {
     outcome:
         | "created"

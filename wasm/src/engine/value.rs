@@ -1,38 +1,40 @@
-//! Values that are few cross the border as JavaScript's own objects.
+//! Conversion of single values between Rust and JavaScript objects, by serde-wasm-bindgen.
+//!
+//! Rows and records are too many for an object each: `columns.rs` reads them from typed arrays.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_wasm_bindgen::Serializer;
 use wasm_bindgen::JsValue;
 
-use crate::error::Thrown;
+use crate::error::Exception;
 
-/// Integers of 64 bits as `bigint`, whatever their size.
-pub(super) const SERIALIZER: Serializer = Serializer::new().serialize_large_number_types_as_bigints(true);
+/// Writes every integer of 64 bits as a `bigint`, however small it is, so that a member always has one type.
+pub(super) const BIGINT_SERIALIZER: Serializer = Serializer::new().serialize_large_number_types_as_bigints(true);
 
-/// Of counts, which no run gets out of what a `number` holds.
-const COUNTS: Serializer = Serializer::new();
+/// Writes integers of 64 bits as `number`. It fails above 2^53, which the count of a run does not reach.
+const NUMBER_SERIALIZER: Serializer = Serializer::new();
 
-/// From JavaScript.
+/// Converts a JavaScript value.
 ///
 /// # Errors
-/// The value does not have the form that its type says.
-pub(super) fn read<T: DeserializeOwned>(value: JsValue) -> Result<T, Thrown> {
-    serde_wasm_bindgen::from_value(value).map_err(Thrown::invalid)
+/// The value does not have the form of its TypeScript type.
+pub(super) fn from_js<T: DeserializeOwned>(value: JsValue) -> Result<T, Exception> {
+    serde_wasm_bindgen::from_value(value).map_err(Exception::invalid_argument)
 }
 
-/// To JavaScript.
+/// Converts a value to JavaScript, with 64-bit integers as `bigint`.
 ///
 /// # Errors
-/// The value has no form there, which none of ours lacks.
-pub(super) fn write(value: &impl Serialize) -> Result<JsValue, Thrown> {
-    value.serialize(&SERIALIZER).map_err(Thrown::invalid)
+/// JavaScript has no form for the value. Every type of this crate has one.
+pub(super) fn to_js(value: &impl Serialize) -> Result<JsValue, Exception> {
+    value.serialize(&BIGINT_SERIALIZER).map_err(Exception::invalid_argument)
 }
 
-/// To JavaScript, with counts as `number`.
+/// Converts an object of counts to JavaScript, with integers as `number`.
 ///
 /// # Errors
-/// See [`write`].
-pub(super) fn write_counts(value: &impl Serialize) -> Result<JsValue, Thrown> {
-    value.serialize(&COUNTS).map_err(Thrown::invalid)
+/// A count exceeds 2^53.
+pub(super) fn counts_to_js(value: &impl Serialize) -> Result<JsValue, Exception> {
+    value.serialize(&NUMBER_SERIALIZER).map_err(Exception::invalid_argument)
 }

@@ -1,4 +1,4 @@
-//! `Verification`: the claims of one table compared with its rows, and corrected.
+//! The `Verification` session: compares the rows of one table with their claims and corrects the claims.
 
 use leasehold_bindings::verify::Step;
 use leasehold_bindings::{Catalogue, ClaimRequest, List, Refused, Updated, verify};
@@ -10,123 +10,126 @@ use wasm_bindgen::prelude::wasm_bindgen;
 use super::claims::{ClaimObject, source_bytes};
 use super::columns::{self, RecordColumns, RowColumns};
 use super::value;
-use crate::error::Thrown;
+use crate::error::Exception;
 
 #[wasm_bindgen]
 extern "C" {
-    /// What a run goes by.
+    /// The settings of a run.
     #[wasm_bindgen(typescript_type = "VerificationSettings")]
     pub type VerificationSettings;
 
-    /// What to do next.
+    /// The step that a run asks its host to take.
     #[wasm_bindgen(typescript_type = "VerificationStep")]
     pub type VerificationStep;
 
-    /// What was seen and done.
+    /// The counts of a run.
     #[wasm_bindgen(typescript_type = "VerificationReport")]
     pub type VerificationReport;
 
-    /// What became of single claims.
+    /// The outcomes of single claims.
     #[wasm_bindgen(typescript_type = "Finding[]")]
     pub type Findings;
 
-    /// Because of which claims an update was refused.
+    /// The claims for which the server refused an update.
     #[wasm_bindgen(typescript_type = "RefusedClaim[]")]
     pub type RefusedClaims;
 }
 
-/// A run that compares one table with its claims, page by page. It never calls out: take the step that it asks for, hand
-/// in what came of it, until the step is `done`.
+/// A run that compares one table with its claims, page by page. The run makes no call itself: take the step that
+/// `step` returns, answer with the method that the step names, and repeat until the step is `done`.
+///
+/// An answer that does not belong to the current step throws `OUT_OF_TURN` and leaves the run unchanged.
 #[wasm_bindgen]
 pub struct Verification(leasehold_bindings::Verification);
 
 #[wasm_bindgen]
 impl Verification {
-    /// A new run, or one that goes on from a checkpoint. Throws where the text is no checkpoint.
+    /// Creates a run, or resumes one from a checkpoint. Throws `INVALID_CHECKPOINT` if the text is not a checkpoint.
     #[wasm_bindgen(constructor)]
-    pub fn new(settings: VerificationSettings, checkpoint: Option<String>) -> Result<Verification, Thrown> {
-        let settings: verify::Settings = value::read(settings.unchecked_into())?;
+    pub fn new(settings: VerificationSettings, checkpoint: Option<String>) -> Result<Verification, Exception> {
+        let settings: verify::Settings = value::from_js(settings.unchecked_into())?;
         let run = leasehold_bindings::Verification::new(settings, Catalogue::default(), checkpoint.as_deref())?;
         Ok(Self(run))
     }
 
-    /// What to do next: the same until it is answered.
-    pub fn step(&self) -> Result<VerificationStep, Thrown> {
-        Ok(value::write(&StepObject::from(self.0.step()))?.unchecked_into())
+    /// Returns the step to take next. The step stays the same until it is answered.
+    pub fn step(&self) -> Result<VerificationStep, Exception> {
+        Ok(value::to_js(&StepObject::from(self.0.step()))?.unchecked_into())
     }
 
-    /// Answers `find_bound`: the source id of the row that ends the page, none where no row does.
-    pub fn bound(&mut self, id: Option<Vec<u8>>) -> Result<(), Thrown> {
+    /// Answers `find_bound`. Pass the source id of the row that ends the page, or `undefined` if fewer rows remain.
+    pub fn bound(&mut self, id: Option<Vec<u8>>) -> Result<(), Exception> {
         Ok(self.0.bound(id.as_deref())?)
     }
 
-    /// Answers `list_records`: the records as the server lists them, whether it said that more remain, and its time when
-    /// it answered, in microseconds since 1970.
-    pub fn records(&mut self, records: RecordColumns, truncated: bool, now: u64) -> Result<(), Thrown> {
+    /// Answers `list_records`. Pass the records in the server's order, and true as `truncated` if the server has more.
+    /// `now` is the server's time when it answered, in microseconds since 1970.
+    pub fn records(&mut self, records: RecordColumns, truncated: bool, now: u64) -> Result<(), Exception> {
         Ok(self.0.records(columns::records(&records, now)?, truncated)?)
     }
 
-    /// Answers `read_rows` and `read_again`: the rows in the order of their encoded ids, and the database's time when it
-    /// answered, in microseconds since 1970.
-    pub fn rows(&mut self, rows: RowColumns, now: u64) -> Result<(), Thrown> {
+    /// Answers `read_rows` and `read_again`. Pass the rows in the order of their encoded source ids. `now` is the
+    /// database's time when it answered, in microseconds since 1970.
+    pub fn rows(&mut self, rows: RowColumns, now: u64) -> Result<(), Exception> {
         Ok(self.0.rows(columns::rows(&rows, now)?)?)
     }
 
-    /// Answers `read_again` under a lease: the rows are those of a dump, which nobody changes.
-    pub fn unchanged(&mut self) -> Result<(), Thrown> {
+    /// Answers `read_again` under a lease for rows that cannot have changed, such as those of a dump.
+    pub fn unchanged(&mut self) -> Result<(), Exception> {
         Ok(self.0.unchanged()?)
     }
 
-    /// Answers `begin`: it is begun.
-    pub fn begun(&mut self) -> Result<(), Thrown> {
+    /// Answers `begin`: the server has begun the update.
+    pub fn begun(&mut self) -> Result<(), Exception> {
         Ok(self.0.updated(Updated::Begun)?)
     }
 
-    /// Answers `commit` and `roll_back`: that is done.
-    pub fn settled(&mut self) -> Result<(), Thrown> {
+    /// Answers `commit` and `roll_back`: the lease is settled as asked.
+    pub fn settled(&mut self) -> Result<(), Exception> {
         Ok(self.0.updated(Updated::Settled)?)
     }
 
-    /// Answers `begin`: it was refused, because of these claims.
-    pub fn refused(&mut self, claims: RefusedClaims) -> Result<(), Thrown> {
-        let claims: Vec<RefusedObject> = value::read(claims.unchecked_into())?;
+    /// Answers `begin`: the server refused the update because of these claims.
+    pub fn refused(&mut self, claims: RefusedClaims) -> Result<(), Exception> {
+        let claims: Vec<RefusedObject> = value::from_js(claims.unchecked_into())?;
         Ok(self.0.updated(Updated::Refused(claims.into_iter().map(Refused::from).collect()))?)
     }
 
-    /// Answers `begin`, `commit` and `roll_back`: it failed otherwise, or nobody knows what came of it.
-    pub fn failed(&mut self) -> Result<(), Thrown> {
+    /// Answers `begin`, `commit` and `roll_back`: the call failed for another reason, or its outcome is unknown.
+    pub fn failed(&mut self) -> Result<(), Exception> {
         Ok(self.0.updated(Updated::Failed)?)
     }
 
-    /// Goes on after `page_done`.
-    pub fn proceed(&mut self) -> Result<(), Thrown> {
+    /// Answers `page_done`: continue with the next page.
+    pub fn proceed(&mut self) -> Result<(), Exception> {
         Ok(self.0.proceed()?)
     }
 
-    /// Ends the run after `page_done`, its time being over: go on until it is `done`, then keep the checkpoint.
-    pub fn stop(&mut self) -> Result<(), Thrown> {
+    /// Answers `page_done`: end the run, because its time is over. Take the remaining steps until `done`, then store
+    /// the checkpoint.
+    pub fn stop(&mut self) -> Result<(), Exception> {
         Ok(self.0.stop()?)
     }
 
-    /// Where a run could go on, none where nothing is left to do. Ask at `page_done` and `done`. It holds values of
-    /// claims: keep it as user data.
-    pub fn checkpoint(&self) -> Result<Option<String>, Thrown> {
+    /// Returns the checkpoint to resume from, or `undefined` if the run has compared everything. Call it at `page_done`
+    /// and `done`. The checkpoint contains claimed values: protect it as user data.
+    pub fn checkpoint(&self) -> Result<Option<String>, Exception> {
         Ok(self.0.checkpoint()?)
     }
 
-    /// What was seen and done so far.
-    pub fn report(&self) -> Result<VerificationReport, Thrown> {
-        Ok(value::write_counts(self.0.report())?.unchecked_into())
+    /// Returns the counts of the run so far.
+    pub fn report(&self) -> Result<VerificationReport, Exception> {
+        Ok(value::counts_to_js(self.0.report())?.unchecked_into())
     }
 
-    /// What became of single claims since the last call.
+    /// Returns the outcomes of single claims since the last call, and forgets them.
     #[wasm_bindgen(js_name = takeFindings)]
-    pub fn take_findings(&mut self) -> Result<Findings, Thrown> {
-        Ok(value::write(&self.0.take_findings())?.unchecked_into())
+    pub fn take_findings(&mut self) -> Result<Findings, Exception> {
+        Ok(value::to_js(&self.0.take_findings())?.unchecked_into())
     }
 }
 
-/// `VerificationStep` in TypeScript.
+/// The JavaScript object `VerificationStep` of `types.d.ts`.
 #[derive(Serialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
 enum StepObject {
@@ -162,7 +165,7 @@ impl From<&Step> for StepObject {
     }
 }
 
-/// `RefusedClaim` in TypeScript.
+/// The JavaScript object `RefusedClaim` of `types.d.ts`.
 #[derive(Deserialize)]
 struct RefusedObject {
     list: ListName,

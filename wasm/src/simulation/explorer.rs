@@ -1,11 +1,11 @@
-//! `Explorer`: every order of a small world, in slices, so that a page stays alive.
+//! The `Explorer` class: an exhaustive search of a small world for a violation.
 
 use leasehold_simulation::explorer::{self, BadPlan};
 use serde::Serialize;
 use wasm_bindgen::prelude::wasm_bindgen;
 
 use super::json;
-use crate::error::Thrown;
+use crate::error::Exception;
 
 #[wasm_bindgen]
 extern "C" {
@@ -13,54 +13,56 @@ extern "C" {
     #[wasm_bindgen(typescript_type = "Plan")]
     pub type Plan;
 
-    /// How far an exploration has come.
+    /// The progress of an exploration.
     #[wasm_bindgen(typescript_type = "Progress")]
     pub type Progress;
 
-    /// A violation, and one of the shortest ways to it.
+    /// A violation, with one of the shortest traces that lead to it.
     #[wasm_bindgen(typescript_type = "Found")]
     pub type Found;
 }
 
-/// An exploration of every order of events in a small world, the shortest first.
+/// A breadth-first search through every order of events in a small world. The first violation that it finds has one of
+/// the shortest traces.
 #[wasm_bindgen]
 pub struct Explorer(explorer::Explorer);
 
 #[wasm_bindgen]
 impl Explorer {
-    /// Begins to explore. Throws where the plan makes no world.
+    /// Creates an exploration. Throws if the plan describes no valid world.
     #[wasm_bindgen(constructor)]
-    pub fn new(plan: Plan) -> Result<Explorer, Thrown> {
-        Ok(Self(explorer::Explorer::new(json::read(&plan)?)?))
+    pub fn new(plan: Plan) -> Result<Explorer, Exception> {
+        Ok(Self(explorer::Explorer::new(json::from_js(&plan)?)?))
     }
 
-    /// Goes on from so many states. True while there is more to do.
+    /// Explores so many states and returns true if more remain. JavaScript is blocked meanwhile, so a page explores a
+    /// small number at a time, or in a worker.
     pub fn explore(&mut self, states: u32) -> bool {
         self.0.explore(states.into())
     }
 
-    /// How far it has come.
-    pub fn progress(&self) -> Result<Progress, Thrown> {
-        json::write(&self.0.progress())
+    /// Returns the progress of the exploration.
+    pub fn progress(&self) -> Result<Progress, Exception> {
+        json::to_js(&self.0.progress())
     }
 
-    /// The violation, once one is found.
-    pub fn found(&self) -> Result<Option<Found>, Thrown> {
+    /// Returns the violation, or `undefined` if the exploration has found none so far.
+    pub fn found(&self) -> Result<Option<Found>, Exception> {
         let Some(found) = self.0.found() else { return Ok(None) };
-        let (violation, trace) = (found.violation.to_string(), json::text(&found.trace)?);
-        json::write(&FoundObject { violation, trace }).map(Some)
+        let (violation, trace) = (found.violation.to_string(), json::to_text(&found.trace)?);
+        json::to_js(&FoundObject { violation, trace }).map(Some)
     }
 }
 
-/// `Found` in TypeScript.
+/// The JavaScript object `Found` of `types.d.ts`.
 #[derive(Serialize)]
 struct FoundObject {
     violation: String,
     trace: String,
 }
 
-impl From<BadPlan> for Thrown {
+impl From<BadPlan> for Exception {
     fn from(error: BadPlan) -> Self {
-        Self::invalid(error)
+        Self::invalid_argument(error)
     }
 }

@@ -1,9 +1,10 @@
-//! The simulation: a run that is watched, the explorer, and what there is to choose from. Counts and times since the
-//! start are `number`; `types.d.ts` has the shapes of objects.
+//! The simulation: `Simulation` plays and replays one run, `Explorer` searches a small world for a violation.
+//!
+//! Counts, and times since the start of a run, are `number`. The shapes of objects are declared in `types.d.ts`.
 
-pub mod choices;
 pub mod explorer;
 mod json;
+pub mod reference;
 pub mod run;
 
 use wasm_bindgen::prelude::wasm_bindgen;

@@ -1,4 +1,4 @@
-//! `Simulation`: a run that is played, stepped back, scrubbed and bent.
+//! The `Simulation` class: one run of a simulated world, with a position that can be moved.
 
 use leasehold_simulation::calm::{self, Unrest};
 use leasehold_simulation::network::MessageId;
@@ -10,184 +10,187 @@ use leasehold_simulation::{possible, view, words};
 use wasm_bindgen::prelude::wasm_bindgen;
 
 use super::json;
-use crate::error::Thrown;
+use crate::error::Exception;
 
 #[wasm_bindgen]
 extern "C" {
-    /// What a world is made of, as far as it is not the usual.
+    /// The settings of a world that differ from the defaults.
     #[wasm_bindgen(typescript_type = "Partial<Settings>")]
-    pub type SomeSettings;
+    pub type PartialSettings;
 
-    /// What a world is made of.
+    /// The settings of a world.
     #[wasm_bindgen(typescript_type = "Settings")]
     pub type Settings;
 
-    /// What can befall a world.
+    /// An event of a world.
     #[wasm_bindgen(typescript_type = "Event")]
     pub type Event;
 
-    /// Likewise.
+    /// Events of a world.
     #[wasm_bindgen(typescript_type = "Event[]")]
     pub type Events;
 
-    /// A world.
+    /// The state of a world.
     #[wasm_bindgen(typescript_type = "View")]
     pub type View;
 
-    /// What happened.
+    /// Events that happened, each with its effects.
     #[wasm_bindgen(typescript_type = "Entry[]")]
     pub type Entries;
 
-    /// Messages on their way.
+    /// Messages, each from its sending to its end.
     #[wasm_bindgen(typescript_type = "Arrow[]")]
     pub type Arrows;
 
-    /// Where a run is worth looking at.
+    /// The positions of faults and of the first violation.
     #[wasm_bindgen(typescript_type = "Marks")]
     pub type Marks;
 }
 
-/// A run of a simulated world, and a position in it.
+/// A run of a simulated world, and a position in it: the number of events that have happened.
 #[wasm_bindgen]
 pub struct Simulation(Player);
 
 #[wasm_bindgen]
 impl Simulation {
-    /// A run in which nothing has happened yet. Throws where no world can be made of the settings.
+    /// Creates an empty run. Throws if no world can have these settings.
     #[wasm_bindgen(constructor)]
-    pub fn new(settings: Option<SomeSettings>) -> Result<Simulation, Thrown> {
+    pub fn new(settings: Option<PartialSettings>) -> Result<Simulation, Exception> {
         let settings = match settings {
-            Some(settings) => json::read(&settings)?,
+            Some(settings) => json::from_js(&settings)?,
             None => settings::Settings::default(),
         };
         Ok(Self(Player::new(settings)?))
     }
 
-    /// A run that was recorded, at its start. Throws where the text is no trace, or can't be replayed.
-    pub fn load(trace: &str) -> Result<Simulation, Thrown> {
+    /// Loads a recorded run and stands at its start. Throws `INVALID_TRACE` if the text is not a trace or cannot be
+    /// replayed.
+    pub fn load(trace: &str) -> Result<Simulation, Exception> {
         Ok(Self(Player::load(Trace::parse(trace)?)?))
     }
 
-    /// How many events have happened at the position.
+    /// The number of events that have happened at the position.
     #[wasm_bindgen(getter)]
     pub fn position(&self) -> usize {
         self.0.position()
     }
 
-    /// How many events the run has, those after the position too.
+    /// The number of events of the whole run, including those after the position.
     #[wasm_bindgen(getter)]
     pub fn length(&self) -> usize {
         self.0.events().len()
     }
 
-    /// What the world is made of.
-    pub fn settings(&self) -> Result<Settings, Thrown> {
-        json::write(self.0.world().settings())
+    /// Returns the settings of the world.
+    pub fn settings(&self) -> Result<Settings, Exception> {
+        json::to_js(self.0.world().settings())
     }
 
-    /// The whole run as JSON: the same bytes for the same run.
-    pub fn trace(&self) -> Result<String, Thrown> {
-        json::text(&self.0.trace())
+    /// Returns the whole run as JSON. Equal runs have equal bytes.
+    pub fn trace(&self) -> Result<String, Exception> {
+        json::to_text(&self.0.trace())
     }
 
-    /// Goes one event on. False at the end.
+    /// Moves the position forward by one event. Returns false at the end of the run.
     pub fn step(&mut self) -> bool {
         self.0.step()
     }
 
-    /// Goes one event back. False at the start.
+    /// Moves the position back by one event. Returns false at the start of the run.
     pub fn back(&mut self) -> bool {
         self.0.back()
     }
 
-    /// Goes to a position, or to the end where it is beyond.
+    /// Moves to a position, or to the end of a shorter run.
     pub fn seek(&mut self, position: usize) {
         self.0.seek(position);
     }
 
-    /// Lets something happen at the position: what was to happen after it is gone. Throws where it can't happen; nothing
-    /// has changed then.
-    pub fn apply(&mut self, event: Event) -> Result<(), Thrown> {
-        Ok(self.0.apply(json::read(&event)?)?)
+    /// Applies an event at the position and drops the rest of the run. Throws `IMPOSSIBLE` if the event cannot happen
+    /// there; the run is then unchanged.
+    pub fn apply(&mut self, event: Event) -> Result<(), Exception> {
+        Ok(self.0.apply(json::from_js(&event)?)?)
     }
 
-    /// Lets so many events happen by chance at the position, up to the first violation: what was to happen after it is
-    /// gone. How many have happened.
+    /// Drops the rest of the run and plays so many random events from the seed. Playing ends early at the first
+    /// violation. Returns the number of events played.
     pub fn play(&mut self, events: u32) -> u32 {
         self.0.play_on(events)
     }
 
-    /// Ends all trouble at the position, and lets everybody come to rest: what was to happen after it is gone. How many
-    /// events have happened.
-    pub fn settle(&mut self) -> Result<usize, Thrown> {
+    /// Drops the rest of the run, ends every fault, and plays until every process is idle. Returns the number of events
+    /// played.
+    pub fn settle(&mut self) -> Result<usize, Exception> {
         Ok(self.0.settle()?)
     }
 
-    /// What can happen at the position, beside what somebody has to make up: saves, changes past the claims, and time.
-    pub fn possible(&self) -> Result<Events, Thrown> {
-        json::write(&possible::events(self.0.world()))
+    /// Returns the events that can happen at the position. Saves, drifts and waits are not among them: a caller makes
+    /// these up.
+    pub fn possible(&self) -> Result<Events, Exception> {
+        json::to_js(&possible::events(self.0.world()))
     }
 
-    /// What happens next where nothing more goes wrong, until nobody is at anything; `except` is a message that is to
-    /// wait.
+    /// Returns the next event of a run without further faults, or `undefined` if every process is idle. The message
+    /// `except` is not delivered.
     #[wasm_bindgen(js_name = nextCalm)]
-    pub fn next_calm(&self, except: Option<u32>) -> Result<Option<Event>, Thrown> {
+    pub fn next_calm(&self, except: Option<u32>) -> Result<Option<Event>, Exception> {
         let event = calm::next(self.0.world(), except.map(MessageId::from));
-        event.as_ref().map(json::write).transpose()
+        event.as_ref().map(json::to_js).transpose()
     }
 
-    /// What would happen at the position, in words.
-    pub fn describe(&self, event: Event) -> Result<String, Thrown> {
-        Ok(words::describe(self.0.world(), json::read(&event)?))
+    /// Returns a sentence about the effects that an event would have at the position.
+    pub fn describe(&self, event: Event) -> Result<String, Exception> {
+        Ok(words::describe(self.0.world(), json::from_js(&event)?))
     }
 
-    /// The world at the position.
-    pub fn view(&self) -> Result<View, Thrown> {
-        json::write(&view::View::of(self.0.world()))
+    /// Returns the state of the world at the position.
+    pub fn view(&self) -> Result<View, Exception> {
+        json::to_js(&view::View::of(self.0.world()))
     }
 
-    /// What happened from one position up to another, as far as the run goes, beyond its position too.
-    pub fn entries(&self, from: usize, to: usize) -> Result<Entries, Thrown> {
+    /// Returns the events from one position up to another, those after the run's own position included.
+    pub fn entries(&self, from: usize, to: usize) -> Result<Entries, Exception> {
         let entries: Vec<_> = self.0.timeline().entries(from, to).collect();
-        json::write(&entries)
+        json::to_js(&entries)
     }
 
-    /// Every message that was under way between the same.
-    pub fn arrows(&self, from: usize, to: usize) -> Result<Arrows, Thrown> {
+    /// Returns every message that was in flight between two positions.
+    pub fn arrows(&self, from: usize, to: usize) -> Result<Arrows, Exception> {
         let arrows: Vec<_> = self.0.timeline().arrows(from, to).collect();
-        json::write(&arrows)
+        json::to_js(&arrows)
     }
 
-    /// Where the whole run is worth looking at.
-    pub fn marks(&self) -> Result<Marks, Thrown> {
-        json::write(&self.0.timeline().marks())
+    /// Returns the positions of faults and of the first violation in the whole run.
+    pub fn marks(&self) -> Result<Marks, Exception> {
+        json::to_js(&self.0.timeline().marks())
     }
 
-    /// A shorter run to a violation of the same kind, as JSON; none where nothing is violated. It takes a while.
-    pub fn minimise(&self) -> Result<Option<String>, Thrown> {
-        self.0.trace().minimise().as_ref().map(json::text).transpose()
+    /// Returns a shorter trace with a violation of the same kind, or `undefined` if the run violates nothing. The
+    /// search takes seconds for a long run.
+    pub fn minimise(&self) -> Result<Option<String>, Exception> {
+        self.0.trace().minimise().as_ref().map(json::to_text).transpose()
     }
 }
 
-impl From<BadSettings> for Thrown {
+impl From<BadSettings> for Exception {
     fn from(error: BadSettings) -> Self {
-        Self::invalid(error)
+        Self::invalid_argument(error)
     }
 }
 
-impl From<BadTrace> for Thrown {
+impl From<BadTrace> for Exception {
     fn from(error: BadTrace) -> Self {
         Self::new("INVALID_TRACE", &error.to_string())
     }
 }
 
-impl From<Impossible> for Thrown {
+impl From<Impossible> for Exception {
     fn from(error: Impossible) -> Self {
         Self::new("IMPOSSIBLE", &error.to_string())
     }
 }
 
-impl From<Unrest> for Thrown {
+impl From<Unrest> for Exception {
     fn from(error: Unrest) -> Self {
         Self::new("IMPOSSIBLE", &error.to_string())
     }

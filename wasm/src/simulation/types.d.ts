@@ -1,12 +1,12 @@
 import type { ReconciliationSummary as ReconcilerSummary, VerificationReport as VerifierReport } from "./leasehold.js";
 
-/** What the last runs did, as the engine's own sessions say it. */
+/** The counts of the last runs, in the form of the engine's own sessions. */
 export type { ReconcilerSummary, VerifierReport };
 
-/** A process of a cell: workers save for users, reconcilers settle leases that were left, the verifier compares tables. */
+/** A process of a cell. Workers save for users, reconcilers settle outstanding leases, the verifier compares tables. */
 export type Process = { worker: number } | { reconciler: number } | "verifier";
 
-/** What a user wants to be saved. Rows and names go by number. */
+/** A change that a user asks a worker to save. Rows are identified by key, names by number. */
 export type Change =
     | "invalid"
     | { create: number }
@@ -16,13 +16,13 @@ export type Change =
     | { swap: [number, number] }
     | { transfer: { from: number; to: number } };
 
-/** A change past the claims, as plain SQL makes it. */
+/** A change of a row without its claim, as plain SQL makes it. */
 export type Drift = { insert: number } | { rename: { row: number; name: number } } | { delete: number };
 
-/** A message's name. */
+/** The identifier of a message. */
 export type MessageId = number;
 
-/** One thing that happens to a world. Cells are numbered from 1, what they have from 0. */
+/** An event of a world. Cells are numbered from 1; workers, reconcilers and names from 0. */
 export type Event =
     | { save: { cell: number; worker: number; change: Change } }
     | { step: { cell: number; process: Process } }
@@ -54,10 +54,10 @@ export type Rule =
     | "skip_recent_rows"
     | "skip_recent_claims";
 
-/** When a cell begins the lease of a save: right before its local COMMIT, or before its local BEGIN. */
+/** The moment at which a cell begins a save's lease: immediately before its local COMMIT, or before its local BEGIN. */
 export type Mode = "before_commit" | "lease_first";
 
-/** The spans of time that the protocol goes by. */
+/** The time limits of the protocol. */
 export interface Thresholds {
     stale_after_seconds: number;
     commit_within_seconds: number;
@@ -67,13 +67,13 @@ export interface Thresholds {
     replica_lag_seconds: number;
 }
 
-/** How the clock of a cell's database differs from the service's. */
+/** The difference between the clock of a cell's database and the service's clock. */
 export interface Clock {
     ahead_seconds: number;
     fast_ppm: number;
 }
 
-/** How often chance draws what, as weights; 0 is never. */
+/** The weights of random events. An event of weight 0 never happens. */
 export interface Rates {
     save: number;
     step: number;
@@ -89,9 +89,9 @@ export interface Rates {
     drift: number;
 }
 
-/** What a world is made of. Lists begin again where they end before the cells do. */
+/** The settings of a world. A list that is shorter than the number of cells is repeated. */
 export interface Settings {
-    /** Whence chance draws: below 2 to the 53rd. */
+    /** The seed of the random generator, below 2^53. */
     seed: number;
     cells: number;
     workers: number;
@@ -105,71 +105,71 @@ export interface Settings {
     rates: Rates;
 }
 
-/** A run: the settings of a world, and what befell it. */
+/** A recorded run: the settings of a world and its events. */
 export interface Trace {
     version: number;
     settings: Settings;
     events: Event[];
 }
 
-/** Where something happens: with a cell's users, in a process, in a cell's database, or in the service. */
+/** The participant at which an event happens: a cell's users, a process, a cell's database, or the service. */
 export type Lane = { user: number } | { process: [cell: number, process: Process] } | { database: number } | "service";
 
-/** A message on its way; positions are those of events, from 0. */
+/** A message from its sending to its end. Positions are those of events, from 0. */
 export interface Arrow {
     id: MessageId;
     from: Lane;
     to: Lane;
     says: string;
-    /** The lease that it is about. */
+    /** The lease that the message is about. */
     lease?: string | undefined;
     sent: number;
-    /** Where its way ended; absent while it is under way at the end of the run. */
+    /** The position at which the message arrived or was lost; absent if it is in flight at the end of the run. */
     ended?: number | undefined;
-    /** `ignored` where nobody waited for it any more. */
+    /** The message's fate. `ignored` means that it arrived but its receiver had stopped waiting. */
     how?: "arrived" | "lost" | "ignored" | undefined;
 }
 
-/** An edge of the engine's tables that fired; `edge` is absent where a rule that is off let happen what the table lacks. */
+/** A transition that fired. `edge` is absent if the table has no such edge: a rule that is off has allowed it. */
 export interface FiredView {
     machine: "claim" | "lease";
-    /** The name or the lease. */
+    /** The name whose claim changed state, or the lease. */
     of: string;
-    /** Its place in the engine's table. */
+    /** The edge's index in `TransitionTables`. */
     edge?: number | undefined;
     from: string;
     event: string;
     to: string;
 }
 
-/** What happened by one event. */
+/** An event that happened, with its effects. */
 export interface Entry {
-    /** From 0. */
+    /** The event's index in the run, from 0. */
     position: number;
     event: Event;
-    /** The clock after it, since the start. */
+    /** The world's clock after the event, since the start. */
     at_micros: number;
-    /** In words. */
+    /** The event and its effects in a sentence. */
     says: string;
     lane: Lane;
-    /** The messages that it sent, a copy by duplication too. */
+    /** The messages that the event sent, including the copy that a duplication makes. */
     sent: Arrow[];
     arrived?: MessageId | undefined;
     lost: MessageId[];
     fired: FiredView[];
-    /** Whether it is trouble. */
+    /** True if the event is a fault. */
     fault: boolean;
-    /** What does not hold since then, where that is the run's first violation. */
+    /** The invariant that the event violated, if that is the run's first violation. */
     violation?: string | undefined;
 }
 
-/** Where a run is worth looking at: positions of events. */
+/** The positions of faults and of the first violation in a run. */
 export interface Marks {
     faults: number[];
     violation?: number | undefined;
 }
 
-/** A claim; `row_before` is the row of a replace that it came from before. */
+/** A claim in the service. `row_before` is the row that owned it before a replace. */
 export interface ClaimView {
     name: string;
     cell: number;
@@ -180,10 +180,10 @@ export interface ClaimView {
     updated_micros: number;
 }
 
-/** A lease. */
+/** A lease in the service. */
 export interface LeaseView {
     lease: string;
-    /** From 1. */
+    /** The lease's number in the run, from 1. */
     number: number;
     cell: number;
     status: "Outstanding" | "Committed" | "RolledBack";
@@ -192,7 +192,7 @@ export interface LeaseView {
     names: string[];
 }
 
-/** A committed row; `is_stray` where it was written past the claims. */
+/** A committed row of a cell's table. `is_stray` is true if plain SQL wrote the row without its claim. */
 export interface RowView {
     row: number;
     name: string;
@@ -200,21 +200,22 @@ export interface RowView {
     is_stray: boolean;
 }
 
-/** The committed row of a lease. */
+/** The committed row of a lease in a cell's database. */
 export interface LeaseRowView {
     lease: string;
     age_micros: number;
 }
 
-/** A transaction that is not at its end; writes are row, name before, name after. */
+/** An open transaction of a cell's database. */
 export interface TransactionView {
     worker: number;
     state: "open" | "committing" | "orphaned";
+    /** The rows that the transaction writes, each with its name before and after. */
     writes: [row: number, before: string | null, after: string | null][];
     lease?: string | undefined;
 }
 
-/** What a save does next, or waits for. */
+/** The phase of a save: the action that its worker takes next, or the answer that it awaits. */
 export type Phase =
     | "validate"
     | "open"
@@ -233,10 +234,10 @@ export type Phase =
     | "roll_back_lease"
     | "await_rollback";
 
-/** What a user was told; a refusal with its reason, as on the wire. */
+/** The answer to a user's save. A refusal carries the rejection's code on the wire. */
 export type Told = "saved" | "invalid" | { refused: string } | "conflict" | "too_late" | "unavailable" | "unknown";
 
-/** A worker. */
+/** A worker of a cell. */
 export interface WorkerView {
     change?: Change | undefined;
     phase?: Phase | undefined;
@@ -245,7 +246,7 @@ export interface WorkerView {
     told?: Told | undefined;
 }
 
-/** What a reconciler does next; times are microseconds since 1970. */
+/** The step that a reconciler takes next. Times are microseconds since 1970. */
 export type ReconcilerStep =
     | { step: "list_leases"; cursor: string | null }
     | { step: "find_rows"; leases: string[] }
@@ -259,14 +260,14 @@ export type ReconcilerStep =
     | { step: "delete_row"; lease: string; fate: "committed" | "lost" | "forgotten" }
     | { step: "done" };
 
-/** A reconciler: what it does next, where it is at a run, and what its last run did. */
+/** A reconciler of a cell. `step` is absent between runs; `last` counts the last run. */
 export interface ReconcilerView {
     step?: ReconcilerStep | undefined;
     is_waiting: boolean;
     last?: ReconcilerSummary | undefined;
 }
 
-/** A verifier: what it does next, where it is at a run, and what its last run did. */
+/** The verifier of a cell. `step` is absent between runs; `last` counts the last run. */
 export interface VerifierView {
     step?:
         | "find_bound"
@@ -285,7 +286,7 @@ export interface VerifierView {
     last?: VerifierReport | undefined;
 }
 
-/** A cell. */
+/** The state of a cell. */
 export interface CellView {
     cell: number;
     mode: Mode;
@@ -299,29 +300,29 @@ export interface CellView {
     verifier: VerifierView;
 }
 
-/** A message under way. */
+/** A message in flight. */
 export interface MessageView {
     id: MessageId;
-    /** The cell whose call it belongs to. */
+    /** The cell that made the call. */
     cell: number;
-    /** The process that called. */
+    /** The process that made the call. */
     process: Process;
     is_answer: boolean;
-    /** Which copy it is, from 0. */
+    /** The copy's number, from 0. */
     copy: number;
     says: string;
     sent_micros: number;
     can_arrive: boolean;
 }
 
-/** What the last event has changed. */
+/** The names, leases and messages that the last event changed. */
 export interface Changed {
     names: string[];
     leases: string[];
     sent: MessageId[];
 }
 
-/** What does not hold, by name. */
+/** A violated invariant. */
 export type Violation =
     | { engine: string }
     | { owned_twice: { name: string; cells: [number, number] } }
@@ -338,29 +339,29 @@ export type Violation =
       }
     | "own_obstacle";
 
-/** A world. */
+/** The state of a world. */
 export interface View {
-    /** How many have happened. */
+    /** The number of events that have happened. */
     events: number;
-    /** The clock, since the start. */
+    /** The world's clock, since the start. */
     now_micros: number;
-    /** Every name, by number. */
+    /** The names of the world; a name's number is its index. */
     names: string[];
-    /** Whether the service serves. */
+    /** True while the service runs. */
     is_up: boolean;
     claims: ClaimView[];
     leases: LeaseView[];
     cells: CellView[];
-    /** Under way, the oldest first. */
+    /** The messages in flight, the oldest first. */
     messages: MessageView[];
-    /** By the last event. */
+    /** The transitions that the last event fired. */
     fired: FiredView[];
     changed: Changed;
-    /** The first thing that does not hold, and the same in words. */
+    /** The first violation, as data and in words. */
     violation?: [Violation, string] | undefined;
 }
 
-/** How a scenario ends: claims at rest, committed rows, what users were told last, what is left. */
+/** The expected end of a scenario. `outstanding` counts leases, `lease_rows` the committed rows of leases. */
 export interface End {
     claims: [name: number, cell: number, row: number][];
     rows: [cell: number, row: number, name: number][];
@@ -369,31 +370,31 @@ export interface End {
     lease_rows: number;
 }
 
-/** A schedule to watch. */
+/** A recorded run that shows one case of the protocol. */
 export interface Scenario {
-    /** For links. */
+    /** The identifier that links to the page use. */
     id: string;
     title: string;
-    /** What to watch. */
+    /** A sentence about the point to watch. */
     watch: string;
     end: End;
     trace: Trace;
 }
 
-/** A rule that can be switched off, in one sentence. */
+/** A rule that can be switched off, with one sentence about it. */
 export interface RuleInfo {
     rule: Rule;
     summary: string;
 }
 
-/** What a user asks for at some time; of one worker's wishes the earlier comes first. */
+/** A save that a user may ask for at any time. One worker's saves happen in the order of the list. */
 export interface Wish {
     cell: number;
     worker: number;
     change: Change;
 }
 
-/** How much trouble there is at the most, and how much of what can be started at any time. */
+/** The largest number of each fault, wait and run in an exploration. */
 export interface Allowance {
     drops: number;
     duplicates: number;
@@ -406,44 +407,49 @@ export interface Allowance {
     verifications: number;
 }
 
-/** A small world to explore: `before` is what has happened already; `drifts` are changes past the claims, by cell. */
+/** A small world to explore. `before` lists events that precede the search; `drifts` are changes by plain SQL. */
 export interface Plan {
     settings: Settings;
     before: Event[];
     wishes: Wish[];
     drifts: [cell: number, drift: Drift][];
     allowance: Allowance;
-    /** How much time passes at a time. */
+    /** The length of one `wait` event. */
     wait_seconds: number;
-    /** The longest schedule. */
+    /** The largest number of events in a schedule. */
     depth: number;
 }
 
-/** How far an exploration has come; `depth` is the length of the schedules that are looked at now. */
+/** The progress of an exploration. */
 export interface Progress {
+    /** The number of different states reached. */
     states: number;
+    /** The number of events applied. */
     events: number;
+    /** The length of the schedules that are being explored. */
     depth: number;
+    /** The number of states left to explore. */
     open: number;
-    /** Whether some schedule was cut off at the greatest depth. */
+    /** True if a schedule was cut off at the plan's depth. */
     is_cut_off: boolean;
+    /** True if every schedule up to the plan's depth was explored. */
     is_finished: boolean;
 }
 
-/** A violation in words, and one of the shortest traces to it, as JSON. */
+/** A violation in words, and one of the shortest traces that lead to it as JSON. */
 export interface Found {
     violation: string;
     trace: string;
 }
 
-/** An edge of a machine: from a state, by an event, to a state. */
+/** An edge of a transition table. */
 export interface Edge {
     from: string;
     event: string;
     to: string;
 }
 
-/** The engine's tables, in the order in which `FiredView.edge` counts. */
+/** The engine's transition tables. `FiredView.edge` is an index into them. */
 export interface TransitionTables {
     claim: Edge[];
     lease: Edge[];

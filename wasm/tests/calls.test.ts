@@ -5,13 +5,13 @@ import { checkBatch, type Claim, encodeSourceId } from "leasehold";
 
 import { sourceId, thrownBy, username } from "./support.js";
 
-describe("a batch", () => {
-    it("passes where it can be begun (B06)", () => {
+describe("checkBatch", () => {
+    it("accepts a replace, and a destroy without subject and source (B06)", () => {
         checkBatch([username("alice")], [username("ALICE")]);
         checkBatch([], [{ bucket_type: 4, bucket_value: "bob" }]);
     });
 
-    it("is refused with every claim that offends (B07, B10, B12, B14)", () => {
+    it("throws INVALID_UPDATE with every rejected claim, and shows no value (B07, B10, B12, B14)", () => {
         const creates = [username("a"), username("a b"), username("A")];
         const error = thrownBy(() => checkBatch(creates, [username(" ")]));
         assert.equal(error.code, "INVALID_UPDATE");
@@ -21,36 +21,36 @@ describe("a batch", () => {
             ["creates", 2, 4, "INVALID_UPDATE"],
             ["destroys", 0, 4, "VALUE_NOT_ALLOWED"],
         ]);
-        assert.ok(!`${error.message}${JSON.stringify(error.details)}`.includes("a b"), "an error shows no value");
+        assert.ok(!`${error.message}${JSON.stringify(error.details)}`.includes("a b"), "the error shows a value");
         assert.deepEqual(thrownBy(() => checkBatch([], [])).details, []);
     });
 
-    it("has ids of 64 bits", () => {
+    it("accepts subject ids up to 2^63 - 1 and refuses larger ones", () => {
         const largest = 2n ** 63n - 1n;
         checkBatch([username("alice", largest)], []);
         const beyond: Claim = { ...username("alice"), subject: { subject_type: 4, id: 2n ** 63n } };
         assert.equal(thrownBy(() => checkBatch([beyond], [])).code, "INVALID_ARGUMENT");
     });
 
-    it("has at most 2000 claims (B11)", () => {
+    it("accepts 2000 claims and refuses 2001 (B11)", () => {
         const claims = Array.from({ length: 2001 }, (_, at) => username(`name-${at}`));
         checkBatch(claims.slice(1), []);
         assert.equal(thrownBy(() => checkBatch(claims, [])).code, "LIMIT_EXCEEDED");
     });
 });
 
-describe("a source id", () => {
-    it("keeps the order of keys", () => {
+describe("encodeSourceId", () => {
+    it("encodes integers as 8 bytes, big-endian, so that ids sort as keys do", () => {
         const keys = [0n, 1n, 255n, 256n, 65_536n, 2n ** 63n - 1n];
         assert.deepEqual(keys.map(encodeSourceId), keys.map(sourceId));
     });
 
-    it("is a uuid's bytes, and other text as it is", () => {
+    it("encodes a UUID as its 16 bytes and other text as UTF-8", () => {
         assert.equal(encodeSourceId("01a1fefb-0383-7360-95c3-3b4e0d5dfab0").length, 16);
         assert.deepEqual(encodeSourceId("größe"), new TextEncoder().encode("größe"));
     });
 
-    it("refuses what is no key", () => {
+    it("refuses keys that are negative, empty, too long or beyond 63 bits", () => {
         assert.equal(thrownBy(() => encodeSourceId(-1n)).code, "INVALID_UPDATE");
         assert.equal(thrownBy(() => encodeSourceId("")).code, "INVALID_UPDATE");
         assert.equal(thrownBy(() => encodeSourceId("x".repeat(129))).code, "LIMIT_EXCEEDED");

@@ -4,27 +4,30 @@ import { describe, it } from "node:test";
 import { canonicalForm } from "leasehold";
 
 import { thrownBy } from "./support.js";
-import { type Named, readVectors, shownClaims, type Step } from "./vectors.js";
+import { type NamedClaim, readVectors, shownClaims, type VectorStep } from "./vectors.js";
 
-const form = (claim: Named): string => `${claim.bucketType} ${canonicalForm(claim.bucketType, claim.value)}`;
+const canonical = (claim: NamedClaim): string => `${claim.bucketType} ${canonicalForm(claim.bucketType, claim.value)}`;
 
-/** The positions and codes of the creates that an answer says to be of no allowed value, and those that are. */
-function refusals(step: Step): { expected: [number, string][]; refused: [number, string][] } {
+/**
+ * Returns the position and code of each claim whose value is not allowed: `expected` as the golden answer lists them,
+ * `refused` as `canonicalForm` throws.
+ */
+function refusals(step: VectorStep): { expected: [number, string][]; refused: [number, string][] } {
     const offences = step.answer.matchAll(/create_records\[(\d+)\] \w+ (VALUE_NOT_ALLOWED)/gu);
     const expected = [...offences].map(([, at, code = ""]): [number, string] => [Number(at), code]);
     const refused = step.claims.flatMap((claim, at): [number, string][] => {
         try {
-            form(claim);
+            canonical(claim);
             return [];
         } catch {
-            return [[at, thrownBy(() => form(claim)).code]];
+            return [[at, thrownBy(() => canonical(claim)).code]];
         }
     });
     return { expected, refused };
 }
 
-/** Holds a step's values to what was answered; `held` are the forms of those that were created. */
-function check(step: Step, held: Set<string>): void {
+/** Checks the canonical forms of a step against its golden answer. `held` collects the forms of created claims. */
+function check(step: VectorStep, held: Set<string>): void {
     const rejected = /^rejected (\w+)/u.exec(step.answer)?.[1];
     if (rejected === "VALUE_NOT_ALLOWED" || rejected === "INVALID_UPDATE") {
         const { expected, refused } = refusals(step);
@@ -32,17 +35,17 @@ function check(step: Step, held: Set<string>): void {
         if (step.verb === "begin") assert.deepEqual(refused, expected);
     } else if (rejected !== undefined) {
         assert.ok(["CLAIM_BUSY", "CLAIM_TAKEN"].includes(rejected), rejected);
-        assert.deepEqual(step.claims.map(form).filter((one) => !held.has(one)), []);
+        assert.deepEqual(step.claims.map(canonical).filter((form) => !held.has(form)), []);
     } else if (step.answer.startsWith("begun")) {
-        const creates = step.claims.filter((claim) => claim.list === "create").map(form);
-        assert.equal(new Set([...held, ...creates]).size, held.size + creates.length, "one is held, or there twice");
-        creates.forEach((one) => held.add(one));
+        const creates = step.claims.filter((claim) => claim.list === "create").map(canonical);
+        assert.equal(new Set([...held, ...creates]).size, held.size + creates.length, "a created form is held already, or appears twice");
+        creates.forEach((form) => held.add(form));
     } else if (step.answer.startsWith("cell")) {
-        assert.deepEqual(shownClaims(step.answer).map(form), step.claims.map(form));
+        assert.deepEqual(shownClaims(step.answer).map(canonical), step.claims.map(canonical));
     }
 }
 
-describe("canonical forms are those of the golden vectors", () => {
+describe("canonicalForm agrees with the golden vectors (B12)", () => {
     for (const { heading, steps } of readVectors("canonical_forms")) {
         it(heading, () => {
             const held = new Set<string>();
@@ -51,13 +54,13 @@ describe("canonical forms are those of the golden vectors", () => {
     }
 });
 
-describe("a value", () => {
-    it("has a canonical form (B12)", () => {
+describe("canonicalForm", () => {
+    it("folds case and width (B12)", () => {
         assert.equal(canonicalForm(4, "Alice"), "alice");
         assert.equal(canonicalForm(4, "ＧＲÖSSE"), "grösse");
     });
 
-    it("is refused with the engine's code", () => {
+    it("throws the engine's code for a value that is not allowed and for an unknown type", () => {
         const error = thrownBy(() => canonicalForm(4, "two words"));
         assert.deepEqual([error.name, error.code, error.details], ["LeaseholdError", "VALUE_NOT_ALLOWED", []]);
         assert.match(error.message, /white space/u);

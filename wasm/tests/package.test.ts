@@ -8,10 +8,10 @@ import * as simulation from "leasehold/simulation";
 
 const read = (path: string): Uint8Array<ArrayBuffer> => Uint8Array.from(readFileSync(new URL(`../../${path}`, import.meta.url)));
 
-/** Wasm-bindgen's own glue. */
+/** Returns the full names of wasm-bindgen's own helper imports. */
 const glue = (names: string): string[] => names.split(" ").map((name) => `__wbindgen_${name}`);
 
-/** What makes, reads and tells apart JavaScript's values, and the members of columns. */
+/** The engine's imports: constructors, readers and type tests of JavaScript values, and the getters of columns. */
 const ENGINE_IMPORTS = [
     ..."Error Number String call done entries from get get_unchecked get_with_ref_key isArray isSafeInteger".split(" "),
     ..."iterator keys length new next prototypesetcall set value values".split(" "),
@@ -21,37 +21,37 @@ const ENGINE_IMPORTS = [
     ...glue("is_null is_object is_string is_undefined jsval_eq jsval_loose_eq number_get rethrow string_get throw"),
 ];
 
-/** JSON, and what throws an error. */
+/** The simulation's imports: JSON, and the constructor of `LeaseholdError`. */
 const SIMULATION_IMPORTS = ["new", "parse", "stringify", ...glue("init_externref_table rethrow throw")];
 
-/** The wasm files, with the bytes that each may have, as it is and as brotli, and all that each imports. */
+/** The wasm files, each with its size limits in bytes (raw and compressed with brotli) and its only imports. */
 const FILES = [
-    { name: "leasehold", most: 400_000, mostAsBrotli: 150_000, imports: ENGINE_IMPORTS },
-    // It has all of the engine but Unicode's tables, and a world around it.
-    { name: "simulation", most: 400_000, mostAsBrotli: 150_000, imports: SIMULATION_IMPORTS },
+    { name: "leasehold", maxBytes: 400_000, maxBrotliBytes: 150_000, imports: ENGINE_IMPORTS },
+    // The simulation contains the engine without Unicode's tables, and the world around it.
+    { name: "simulation", maxBytes: 400_000, maxBrotliBytes: 150_000, imports: SIMULATION_IMPORTS },
 ];
 
-for (const { name, most, mostAsBrotli, imports } of FILES) {
+for (const { name, maxBytes, maxBrotliBytes, imports } of FILES) {
     describe(`${name}_bg.wasm`, () => {
         const wasm = read(`pkg/${name}_bg.wasm`);
 
-        it(`is small: ${most / 1000} KB at most, ${mostAsBrotli / 1000} KB as brotli`, (context) => {
+        it(`has at most ${maxBytes / 1000} KB, and ${maxBrotliBytes / 1000} KB as brotli`, (context) => {
             const sizes = { raw: wasm.length, gzip: gzipSync(wasm, { level: 9 }).length, brotli: brotliCompressSync(wasm).length };
             context.diagnostic(`bytes: ${JSON.stringify(sizes)}`);
-            assert.ok(sizes.raw <= most, `${sizes.raw} bytes`);
-            assert.ok(sizes.brotli <= mostAsBrotli, `${sizes.brotli} bytes as brotli`);
+            assert.ok(sizes.raw <= maxBytes, `${sizes.raw} bytes`);
+            assert.ok(sizes.brotli <= maxBrotliBytes, `${sizes.brotli} bytes as brotli`);
         });
 
-        it("imports what it is known to, and nothing else: no clock, no randomness, no I/O", async () => {
+        it("imports only the listed functions: no clock, no randomness, no I/O", async () => {
             const imported = WebAssembly.Module.imports(await WebAssembly.compile(wasm));
             const modules = new Set(imported.map(({ module, kind }) => `${kind} of ${module}`));
             assert.deepEqual([...modules], [`function of ./${name}_bg.js`]);
-            // The same name with other types is another import, told apart by a hash.
+            // wasm-bindgen ends each name with a hash of its types, since one JavaScript function may be imported twice.
             const names = imported.map(({ name }) => name.replace(/^__wbg_/u, "").replace(/_[0-9a-f]{16}$/u, ""));
             assert.deepEqual([...new Set(names)].sort(), [...imports].sort());
         });
 
-        it("is found by browsers and bundlers beside its JavaScript", () => {
+        it("is referenced as `new URL(…, import.meta.url)`, which browsers and bundlers resolve", () => {
             const script = new TextDecoder().decode(read(`pkg/${name}.js`));
             assert.ok(script.includes(`new URL('${name}_bg.wasm', import.meta.url)`));
         });
@@ -59,11 +59,11 @@ for (const { name, most, mostAsBrotli, imports } of FILES) {
 }
 
 describe("the package", () => {
-    for (const [types, offered] of [["js/api.d.ts", leasehold], ["js/simulation/api.d.ts", simulation]] as const) {
-        it(`offers what ${types} says`, () => {
+    for (const [types, exported] of [["js/api.d.ts", leasehold], ["js/simulation/api.d.ts", simulation]] as const) {
+        it(`exports exactly the values that ${types} declares`, () => {
             const values = new TextDecoder().decode(read(types)).replaceAll(/export type \{.*?\}/gsu, "");
             const declared = [...values.matchAll(/export \{(.*?)\}/gsu)].flatMap(([, names = ""]) => names.split(","));
-            assert.deepEqual(Object.keys(offered).sort(), declared.map((name) => name.trim()).sort());
+            assert.deepEqual(Object.keys(exported).sort(), declared.map((name) => name.trim()).sort());
         });
     }
 });

@@ -12,7 +12,7 @@ function newRun(): Reconciliation {
     return new Reconciliation({ stale_after_micros: STALE, rows_per_page: 10 });
 }
 
-/** Takes steps as told: each is what it is said to be, and is answered so. */
+/** Checks that the run asks for each of these steps in turn, and feeds it the event beside the step. */
 function play(run: Reconciliation, steps: [ReconciliationStep, ReconciliationEvent][]): void {
     for (const [step, event] of steps) {
         assert.deepEqual(run.step(), step);
@@ -20,17 +20,17 @@ function play(run: Reconciliation, steps: [ReconciliationStep, ReconciliationEve
     }
 }
 
-describe("a reconciliation", () => {
-    it("commits what is there, rolls back what is missing, and leaves what is fresh (R01)", () => {
-        const [there, missing, fresh] = LEASES;
+describe("Reconciliation", () => {
+    it("commits leases with a local row, rolls back stale ones without, and leaves fresh ones (R01)", () => {
+        const [committed, missing, fresh] = LEASES;
         const old = NOW - STALE;
-        const leases = [{ created_at: old, lease: there }, { created_at: old, lease: missing }, { created_at: NOW, lease: fresh }];
+        const leases = [{ created_at: old, lease: committed }, { created_at: old, lease: missing }, { created_at: NOW, lease: fresh }];
         const run = newRun();
         play(run, [
             [{ step: "list_leases", cursor: undefined }, { event: "leases", leases: leases.slice(0, 1), now: NOW, cursor: "next" }],
-            [{ step: "find_rows", leases: [there] }, { event: "rows", rows: leases.slice(0, 1), now: NOW }],
-            [{ step: "settle", lease: there, outcome: "Committed" }, { event: "settled", answer: "done" }],
-            [{ step: "delete_row", lease: there, fate: "committed" }, { event: "deleted" }],
+            [{ step: "find_rows", leases: [committed] }, { event: "rows", rows: leases.slice(0, 1), now: NOW }],
+            [{ step: "settle", lease: committed, outcome: "Committed" }, { event: "settled", answer: "done" }],
+            [{ step: "delete_row", lease: committed, fate: "committed" }, { event: "deleted" }],
             [{ step: "list_leases", cursor: "next" }, { event: "leases", leases: leases.slice(1), now: NOW }],
             [{ step: "find_rows", leases: [missing, fresh] }, { event: "rows", rows: [], now: NOW }],
             [{ step: "settle", lease: missing, outcome: "RolledBack" }, { event: "settled", answer: "done" }],
@@ -44,7 +44,7 @@ describe("a reconciliation", () => {
         assert.deepEqual(run.summary(), summary);
     });
 
-    it("learns what became of a lease, and lists rows page by page", () => {
+    it("looks up the outcome of stale local rows, and lists the rows page by page (R01)", () => {
         const run = newRun();
         run.feed({ event: "leases", leases: [], now: NOW });
         const lease = (at: number): string => `00000000-0000-7000-8000-0000000001${at + 10}`;
@@ -64,17 +64,17 @@ describe("a reconciliation", () => {
         assert.deepEqual({ lost, looked_up, incomplete }, { lost: [lease(0)], looked_up: 9, incomplete: true });
     });
 
-    it("refuses an answer to another question, and is as before", () => {
+    it("throws OUT_OF_TURN for the event of another step, and stays unchanged", () => {
         const run = newRun();
         assert.equal(thrownBy(() => run.feed({ event: "deleted" })).code, "OUT_OF_TURN");
         assert.deepEqual(run.step(), { step: "list_leases", cursor: undefined });
     });
 
-    it("refuses what is no event", () => {
+    it("throws INVALID_ARGUMENT for a malformed event", () => {
         const run = newRun();
         const event = { event: "leases", leases: [{ created_at: NOW, lease: "L1" }], now: NOW } as const;
         assert.equal(thrownBy(() => run.feed(event)).code, "INVALID_ARGUMENT");
-        // @ts-expect-error There is no such event.
+        // @ts-expect-error The type has no such event.
         assert.equal(thrownBy(() => run.feed({ event: "nonsense" })).code, "INVALID_ARGUMENT");
     });
 });

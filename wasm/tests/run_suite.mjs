@@ -1,23 +1,25 @@
-// Runs a suite that was compiled to WebAssembly. It has no output there, and a test that fails traps: what it had to say is
-// still in its memory, where the harness has caught it.
+// Runs a Rust test suite that was compiled to WebAssembly: `node run_suite.mjs FILE`.
+//
+// The module imports nothing, so a test cannot print. A failed test traps; its panic message is still in the module's
+// memory, because libtest captures the output of tests there.
 import { readFileSync } from "node:fs";
 
 const [, , file] = process.argv;
 const module = await WebAssembly.compile(readFileSync(file));
 const imports = WebAssembly.Module.imports(module);
 if (imports.length > 0) {
-    throw new Error(`it imports ${JSON.stringify(imports)}: there is no clock, no randomness and no I/O to be had`);
+    throw new Error(`the suite imports ${JSON.stringify(imports)}: remove the use of clock, randomness or I/O`);
 }
 const { exports } = await WebAssembly.instantiate(module);
 
 try {
     const status = exports.main(0, 0);
-    if (status !== 0) throw new Error(`it ended with ${status}`);
+    if (status !== 0) throw new Error(`the suite ended with status ${status}`);
 } catch (error) {
     const memory = Buffer.from(exports.memory.buffer).toString("latin1");
     const panics = [...memory.matchAll(/panicked at [\w./-]+:\d+:\d+:\n[^\0]{0,2000}/gu)].map(([text]) => text);
-    // There are pieces of it as well.
-    panics.sort((one, other) => other.length - one.length);
+    // Growing buffers leave fragments of the same message in memory. The longest one is whole.
+    panics.sort((left, right) => right.length - left.length);
     console.error(panics[0] === undefined ? error.stack : Buffer.from(panics[0], "latin1").toString());
     process.exitCode = 1;
 }

@@ -54,14 +54,14 @@ const golden = JSON.parse(
 ) as Golden;
 const sha256 = (text: string): string => createHash("sha256").update(text).digest("hex");
 
-/** A run of chance with all kinds of trouble. */
-function played(seed: number, events: number, others: Partial<Settings> = {}): Simulation {
-    const run = new Simulation({ ...golden.settings, seed, ...others });
+/** Returns a run of random events with every kind of fault, at its end. */
+function played(seed: number, events: number, changes: Partial<Settings> = {}): Simulation {
+    const run = new Simulation({ ...golden.settings, seed, ...changes });
     run.play(events);
     return run;
 }
 
-/** The median time of a call, in milliseconds. */
+/** Returns the median time of 41 calls, in milliseconds. */
 function medianMillis(call: (round: number) => unknown): number {
     const times = Array.from({ length: 41 }, (_, round) => {
         const start = performance.now();
@@ -71,8 +71,8 @@ function medianMillis(call: (round: number) => unknown): number {
     return times.sort((a, b) => a - b)[20] ?? NaN;
 }
 
-describe("a run", () => {
-    it("is the same as natively, byte for byte, and so is the world that it leads to", () => {
+describe("Simulation", () => {
+    it("plays the same trace to the same world as the native build, byte for byte", () => {
         const runs = golden.runs.map(({ seed }) => {
             const run = played(seed, golden.events);
             return { seed, trace: sha256(run.trace()), world: sha256(JSON.stringify(run.view())) };
@@ -81,7 +81,7 @@ describe("a run", () => {
         assert.equal(runs.length, 3);
     });
 
-    it("is stepped, scrubbed, loaded and bent", () => {
+    it("steps, seeks, loads a trace, and drops the rest of a run when an event is applied", () => {
         const run = played(5, 300);
         assert.deepEqual([run.position, run.length], [300, 300]);
         const end = run.view();
@@ -108,7 +108,7 @@ describe("a run", () => {
         assert.deepEqual([again.view().messages, again.marks().violation], [[], undefined]);
     });
 
-    it("tells before what comes of an event", () => {
+    it("describes an event in advance with the words that its entry has afterwards", () => {
         const run = new Simulation({ cells: 1 });
         const event: Event = { save: { cell: 1, worker: 0, change: { create: 0 } } };
         assert.equal(run.describe(event), "a user of cell 1 asks worker 0 to create alice");
@@ -124,7 +124,7 @@ describe("a run", () => {
         }
     });
 
-    it("is fast enough to be scrubbed at 60 frames a second, at 10,000 events", (context) => {
+    it("seeks in a run of 10,000 events within half a frame of 60 a second", (context) => {
         const run = played(5, 10_000);
         const millis = medianMillis((round) => {
             run.seek((round * 7919) % 10_000);
@@ -133,18 +133,21 @@ describe("a run", () => {
             run.entries(top, top + 60);
             run.arrows(top, top + 60);
         });
-        context.diagnostic(`a frame takes ${millis.toFixed(2)} ms`);
+        context.diagnostic(`a seek takes ${millis.toFixed(2)} ms`);
         assert.ok(millis < 8, `${millis} ms`);
     });
 });
 
-/** Every member is listed, and every one that is listed is seen. */
-function seen<T extends object>(members: Record<keyof T, true>, objects: readonly (T | undefined)[]): void {
+/**
+ * Checks that the objects have exactly the members of their type. The compiler checks that `members` lists all of them;
+ * each listed member must occur in some object.
+ */
+function checkMembers<T extends object>(members: Record<keyof T, true>, objects: readonly (T | undefined)[]): void {
     const keys = new Set(objects.flatMap((object) => Object.keys(object ?? {})));
     assert.deepEqual([...keys].sort(), Object.keys(members).sort());
 }
 
-it("objects have the members that their types say", () => {
+it("objects have exactly the members that their types declare", () => {
     const runs = [played(1, 3000), played(3, 20_000, { rules_off: ["settled_lease_memory"] })];
     const views = runs.flatMap((run) => {
         const positions = Array.from({ length: run.length + 1 }, (_, position) => position);
@@ -152,43 +155,43 @@ it("objects have the members that their types say", () => {
     });
     const cells = views.flatMap((view) => view.cells);
     const t = true;
-    seen<View>(
+    checkMembers<View>(
         { events: t, now_micros: t, names: t, is_up: t, claims: t, leases: t, cells: t, messages: t, fired: t, changed: t, violation: t },
         views,
     );
-    seen<ClaimView>(
+    checkMembers<ClaimView>(
         { name: t, cell: t, status: t, row: t, row_before: t, lease: t, updated_micros: t },
         views.flatMap((view) => view.claims),
     );
-    seen<LeaseView>(
+    checkMembers<LeaseView>(
         { lease: t, number: t, cell: t, status: t, fence: t, age_micros: t, names: t },
         views.flatMap((view) => view.leases),
     );
-    seen<MessageView>(
+    checkMembers<MessageView>(
         { id: t, cell: t, process: t, is_answer: t, copy: t, says: t, sent_micros: t, can_arrive: t },
         views.flatMap((view) => view.messages),
     );
-    seen<FiredView>(
+    checkMembers<FiredView>(
         { machine: t, of: t, edge: t, from: t, event: t, to: t },
         views.flatMap((view) => view.fired),
     );
-    seen<Changed>({ names: t, leases: t, sent: t }, views.map((view) => view.changed));
-    seen<CellView>(
+    checkMembers<Changed>({ names: t, leases: t, sent: t }, views.map((view) => view.changed));
+    checkMembers<CellView>(
         { cell: t, mode: t, is_cut_off: t, clock_ahead_micros: t, rows: t, lease_rows: t, transactions: t, workers: t, reconcilers: t, verifier: t },
         cells,
     );
-    seen<RowView>({ row: t, name: t, age_micros: t, is_stray: t }, cells.flatMap((cell) => cell.rows));
-    seen<LeaseRowView>({ lease: t, age_micros: t }, cells.flatMap((cell) => cell.lease_rows));
-    seen<TransactionView>({ worker: t, state: t, writes: t, lease: t }, cells.flatMap((cell) => cell.transactions));
-    seen<WorkerView>({ change: t, phase: t, lease: t, is_ready: t, told: t }, cells.flatMap((cell) => cell.workers));
+    checkMembers<RowView>({ row: t, name: t, age_micros: t, is_stray: t }, cells.flatMap((cell) => cell.rows));
+    checkMembers<LeaseRowView>({ lease: t, age_micros: t }, cells.flatMap((cell) => cell.lease_rows));
+    checkMembers<TransactionView>({ worker: t, state: t, writes: t, lease: t }, cells.flatMap((cell) => cell.transactions));
+    checkMembers<WorkerView>({ change: t, phase: t, lease: t, is_ready: t, told: t }, cells.flatMap((cell) => cell.workers));
     const reconcilers = cells.flatMap((cell) => cell.reconcilers);
-    seen<ReconcilerView>({ step: t, is_waiting: t, last: t }, reconcilers);
-    seen<ReconcilerSummary>(
+    checkMembers<ReconcilerView>({ step: t, is_waiting: t, last: t }, reconcilers);
+    checkMembers<ReconcilerSummary>(
         { leases_seen: t, committed: t, rolled_back: t, settled_meanwhile: t, looked_up: t, forgotten: t, lost: t, rows_deleted: t, failed: t, incomplete: t },
         reconcilers.map(({ last }) => last),
     );
-    seen<VerifierView>({ step: t, is_waiting: t, last: t }, cells.map((cell) => cell.verifier));
-    seen<VerifierReport>(
+    checkMembers<VerifierView>({ step: t, is_waiting: t, last: t }, cells.map((cell) => cell.verifier));
+    checkMembers<VerifierReport>(
         {
             dry_run: t, pages: t, rows: t, claims: t, records: t, updates: t, rows_recent: t, records_recent: t,
             records_held: t, missing: t, different: t, extra: t, created: t, replaced: t, destroyed: t, gone: t,
@@ -196,25 +199,25 @@ it("objects have the members that their types say", () => {
         },
         cells.map((cell) => cell.verifier.last),
     );
-    seen<Entry>(
+    checkMembers<Entry>(
         { position: t, event: t, at_micros: t, says: t, lane: t, sent: t, arrived: t, lost: t, fired: t, fault: t, violation: t },
         runs.flatMap((run) => run.entries(0, run.length)),
     );
-    seen<Arrow>(
+    checkMembers<Arrow>(
         { id: t, from: t, to: t, says: t, lease: t, sent: t, ended: t, how: t },
         runs.flatMap((run) => run.arrows(0, run.length)),
     );
     const settings = new Simulation().settings();
-    seen<Settings>(
+    checkMembers<Settings>(
         { seed: t, cells: t, workers: t, reconcilers: t, names: t, modes: t, clocks: t, rules_off: t, thresholds: t, step_micros: t, rates: t },
         [settings],
     );
-    seen<Clock>({ ahead_seconds: t, fast_ppm: t }, settings.clocks);
-    seen<Rates>(
+    checkMembers<Clock>({ ahead_seconds: t, fast_ppm: t }, settings.clocks);
+    checkMembers<Rates>(
         { save: t, step: t, deliver: t, drop: t, duplicate: t, time_out: t, crash: t, disconnect: t, partition: t, restart: t, wait: t, drift: t },
         [settings.rates],
     );
-    seen<Thresholds>(
+    checkMembers<Thresholds>(
         {
             stale_after_seconds: t, commit_within_seconds: t, transaction_within_seconds: t,
             recent_within_seconds: t, remember_within_seconds: t, replica_lag_seconds: t,
@@ -223,10 +226,10 @@ it("objects have the members that their types say", () => {
     );
 });
 
-describe("scenarios, rules and tables", () => {
-    it("every scenario can be played, and says what to watch", () => {
+describe("scenarios, rules and transition tables", () => {
+    it("every scenario plays to its expected end without a violation", () => {
         const all = scenarios();
-        seen<Scenario>({ id: true, title: true, watch: true, end: true, trace: true }, all);
+        checkMembers<Scenario>({ id: true, title: true, watch: true, end: true, trace: true }, all);
         assert.ok(all.length >= 13);
         for (const scenario of all) {
             const run = Simulation.load(JSON.stringify(scenario.trace));
@@ -239,7 +242,7 @@ describe("scenarios, rules and tables", () => {
         }
     });
 
-    it("the tables are those that fired edges count in", () => {
+    it("fired transitions index the transition tables", () => {
         const tables = transitionTables();
         assert.deepEqual([tables.claim.length, tables.lease.length], [9, 5]);
         const fired = played(1, 4000).entries(0, 4000).flatMap((entry) => entry.fired);
@@ -249,33 +252,33 @@ describe("scenarios, rules and tables", () => {
         }
     });
 
-    it("without a rule its world breaks, and with it nothing does", () => {
+    it("the explorer finds a violation without each rule, and none with the rule on", () => {
         const all = rules();
         assert.equal(all.length, 7);
         for (const { rule, summary } of all) {
             assert.ok(summary.length > 20);
             const plan: Plan = ruleWorld(rule);
             assert.deepEqual(plan.settings.rules_off, [rule]);
-            const found = explored(plan).found();
+            const found = explore(plan).found();
             assert.ok(found, rule);
             const run = Simulation.load(found.trace);
             assert.equal(run.marks().violation, run.length - 1);
             assert.equal(run.entries(run.length - 1, run.length)[0]?.violation, found.violation);
         }
-        const kept = ruleWorld("replay_keys");
-        kept.settings.rules_off = [];
-        const explorer = explored(kept);
+        const withRule = ruleWorld("replay_keys");
+        withRule.settings.rules_off = [];
+        const explorer = explore(withRule);
         assert.equal(explorer.found(), undefined);
         const progress = explorer.progress();
         assert.ok(progress.is_finished && !progress.is_cut_off);
-        seen<Progress>({ states: true, events: true, depth: true, open: true, is_cut_off: true, is_finished: true }, [progress]);
-        seen<Allowance>(
+        checkMembers<Progress>({ states: true, events: true, depth: true, open: true, is_cut_off: true, is_finished: true }, [progress]);
+        checkMembers<Allowance>(
             { drops: true, duplicates: true, time_outs: true, crashes: true, disconnects: true, stops: true, waits: true, reconciliations: true, verifications: true },
-            [kept.allowance],
+            [withRule.allowance],
         );
     });
 
-    it("a violation by chance is minimised", () => {
+    it("minimise shortens the trace of a random violation", () => {
         const run = played(3, 20_000, { rules_off: ["settled_lease_memory"] });
         assert.equal(run.marks().violation, run.length - 1);
         const minimal = run.minimise();
@@ -286,16 +289,17 @@ describe("scenarios, rules and tables", () => {
     });
 });
 
-function explored(plan: Plan): Explorer {
+/** Explores the whole world of a plan. */
+function explore(plan: Plan): Explorer {
     const explorer = new Explorer(plan);
     while (explorer.explore(1000));
     return explorer;
 }
 
-describe("what is thrown", () => {
+describe("errors of the simulation", () => {
     const codeOf = (call: () => unknown): string => thrownBy(call).code;
 
-    it("names what is wrong, and changes nothing", () => {
+    it("carry a code, and leave the run unchanged", () => {
         const run = played(1, 50);
         const before = run.trace();
         assert.equal(codeOf(() => run.apply("start_service")), "IMPOSSIBLE");

@@ -6,11 +6,11 @@ export const USERNAMES = 4;
 export const USER = 4;
 export const USERS = 1;
 
-/** Microseconds since 1970: a time, and one that is long before it. */
+/** Two times in microseconds since 1970. `LONG_AGO` is more than three years before `NOW`. */
 export const NOW = 1_800_000_000_000_000n;
 export const LONG_AGO = 1_700_000_000_000_000n;
 
-/** What a call throws, which is one of ours. */
+/** Returns the `LeaseholdError` that a call throws. Fails if the call returns, or throws something else. */
 export function thrownBy(call: () => unknown): LeaseholdError {
     try {
         call();
@@ -18,17 +18,17 @@ export function thrownBy(call: () => unknown): LeaseholdError {
         assert.ok(error instanceof LeaseholdError, String(error));
         return error;
     }
-    assert.fail("nothing was thrown");
+    assert.fail("the call returned instead of throwing");
 }
 
-/** A source id as the engine has it. */
+/** Returns the source id of an integer key: 8 bytes, big-endian. */
 export function sourceId(key: bigint): Uint8Array {
     const bytes = new Uint8Array(8);
     new DataView(bytes.buffer).setBigUint64(0, key);
     return bytes;
 }
 
-/** A user's claim to a name. */
+/** Returns the claim of the user with this key to a username. */
 export function username(name: string, key = 1n): Claim {
     return {
         bucket_type: USERNAMES,

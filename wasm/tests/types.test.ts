@@ -1,4 +1,4 @@
-// What the compiler must refuse, beside what the other tests show it to take. An error that is expected and absent is one.
+// Calls that the compiler must refuse. `tsc` fails if the error after a `@ts-expect-error` is absent.
 import assert from "node:assert/strict";
 import { it } from "node:test";
 
@@ -13,8 +13,8 @@ import {
     type VerificationStep,
 } from "leasehold";
 
-/** Compiles where every step is told apart by its name, and none is left over. */
-function needs(step: ReconciliationStep | VerificationStep): "server" | "database" | "nothing" {
+/** Compiles only if `step` discriminates the union and every step is handled. */
+function participant(step: ReconciliationStep | VerificationStep): "server" | "database" | "nothing" {
     switch (step.step) {
         case "list_leases":
         case "list_records":
@@ -38,34 +38,34 @@ function needs(step: ReconciliationStep | VerificationStep): "server" | "databas
     }
 }
 
-/** Never run. */
-export function refused(run: Verification, error: LeaseholdError): unknown[] {
+/** Compiled, never called. */
+export function refusedByCompiler(run: Verification, error: LeaseholdError): unknown[] {
     return [
-        // @ts-expect-error A key is no number: it may be larger than numbers are exact.
+        // @ts-expect-error A key is not a `number`, which is exact up to 2^53 only.
         encodeSourceId(7),
-        // @ts-expect-error A type is a number.
+        // @ts-expect-error A bucket type is a number.
         canonicalForm("USERNAMES", "alice"),
-        // @ts-expect-error An id is a bigint.
+        // @ts-expect-error A subject id is a bigint.
         { bucket_type: 4, bucket_value: "alice", subject: { subject_type: 4, id: 7 } } satisfies Claim,
-        // @ts-expect-error An id is bytes.
+        // @ts-expect-error A source id is a `Uint8Array`.
         { bucket_type: 4, bucket_value: "alice", source: { source_type: 1, id: "7" } } satisfies Claim,
         // @ts-expect-error Times are bigints.
         new Reconciliation({ stale_after_micros: 600, rows_per_page: 10 }),
-        // @ts-expect-error A column of ids has 64 bits.
+        // @ts-expect-error A column of integer keys is a `BigInt64Array`.
         run.rows({ keys: new Float64Array(1), claims: [] }, 0n),
-        // @ts-expect-error The time is missing.
+        // @ts-expect-error The argument `now` is missing.
         run.rows({ keys: [], claims: [] }),
-        // @ts-expect-error There is no such list.
+        // @ts-expect-error A list is `creates` or `destroys`.
         run.refused([{ list: "updates", position: 0, code: "CLAIM_BUSY" }]),
-        // @ts-expect-error A report's counts are read only by their names.
+        // @ts-expect-error A report has no such count.
         run.report().no_such_count,
-        // @ts-expect-error Only the package makes one.
+        // @ts-expect-error The constructor is private to the package.
         new LeaseholdError("CODE", "message", []),
-        // @ts-expect-error A code is not changed.
+        // @ts-expect-error The code is read-only.
         (error.code = "OTHER"),
     ];
 }
 
-it("every step says where it is taken", () => {
-    assert.equal(needs(new Reconciliation({ stale_after_micros: 1n, rows_per_page: 1 }).step()), "server");
+it("the type of steps discriminates every step by its name", () => {
+    assert.equal(participant(new Reconciliation({ stale_after_micros: 1n, rows_per_page: 1 }).step()), "server");
 });

@@ -1,4 +1,5 @@
-// Golden vectors, as far as values of claims go: scenarios, each a list of steps with what they say and what is answered.
+// Reads the golden vectors of `tests/vectors`, as far as they are about the values of claims. A file has scenarios; each
+// scenario has steps with a request and the expected answer.
 import { readFileSync } from "node:fs";
 
 const ROOT = new URL("../../../", import.meta.url);
@@ -6,26 +7,28 @@ const PROTO = "proto/proto/gitlab/cells/topology_service/claims/v1/record.proto"
 const TOKEN = /"(?:\\.|[^"\\])*"|\S+/gu;
 const ESCAPES: Record<string, string> = { n: "\n", r: "\r", t: "\t", "0": "\0", '"': '"', "\\": "\\" };
 
-/** A value that a step or an answer names. */
-export interface Named {
+/** A claim that a request or an answer names. `list` is the word before the claim: `create`, `destroy`, `get`, `shown`. */
+export interface NamedClaim {
     list: string;
     bucketType: number;
     value: string;
 }
 
-export interface Step {
+/** A request of a golden vector: its verb, its claims and the expected answer as text. */
+export interface VectorStep {
     verb: string;
-    claims: Named[];
+    claims: NamedClaim[];
     answer: string;
 }
 
-export interface Scenario {
+/** A scenario of a golden vector file. */
+export interface VectorScenario {
     heading: string;
-    steps: Step[];
+    steps: VectorStep[];
 }
 
-/** The scenarios of a file of golden vectors. */
-export function readVectors(name: string): Scenario[] {
+/** Returns the scenarios of the file `tests/vectors/NAME.txt`. */
+export function readVectors(name: string): VectorScenario[] {
     const [, ...scenarios] = readText(`tests/vectors/${name}.txt`).split(/^## /mu);
     return scenarios.map((scenario) => {
         const end = scenario.indexOf("\n");
@@ -33,31 +36,31 @@ export function readVectors(name: string): Scenario[] {
     });
 }
 
-/** The claims that an answer shows, by their lines. */
-export function shownClaims(answer: string): Named[] {
+/** Returns the claims that an answer shows, in the order of its lines. */
+export function shownClaims(answer: string): NamedClaim[] {
     return answer.split("\n").flatMap((line) => {
         const [type, value] = tokens(line.replace(/^cell \d+:/u, ""));
-        return type !== undefined && value?.startsWith('"') ? [named("shown", type, value)] : [];
+        return type !== undefined && value?.startsWith('"') ? [namedClaim("shown", type, value)] : [];
     });
 }
 
-function readSteps(body: string): Step[] {
+function readSteps(body: string): VectorStep[] {
     const blocks = body.replace(/^#.*\n/gmu, "").split("\n\n").map((block) => block.trim());
     return blocks.filter((block) => block !== "").map((block) => {
-        const [asked = "", answer = ""] = block.split(/^----\n/mu);
-        return { verb: tokens(asked)[0] ?? "", claims: readClaims(tokens(asked)), answer };
+        const [request = "", answer = ""] = block.split(/^----\n/mu);
+        return { verb: tokens(request)[0] ?? "", claims: readClaims(tokens(request)), answer };
     });
 }
 
-function readClaims(words: string[]): Named[] {
-    return words.flatMap((list, at) => {
-        const [type, value] = words.slice(at + 1, at + 3);
+function readClaims(words: string[]): NamedClaim[] {
+    return words.flatMap((list, index) => {
+        const [type, value] = words.slice(index + 1, index + 3);
         const isClaim = ["create", "destroy", "get"].includes(list) && value?.startsWith('"');
-        return isClaim && type !== undefined && value !== undefined ? [named(list, type, value)] : [];
+        return isClaim && type !== undefined && value !== undefined ? [namedClaim(list, type, value)] : [];
     });
 }
 
-function named(list: string, type: string, quoted: string): Named {
+function namedClaim(list: string, type: string, quoted: string): NamedClaim {
     return { list, bucketType: bucketType(type), value: unquote(quoted) };
 }
 
@@ -65,16 +68,16 @@ function tokens(text: string): string[] {
     return text.match(TOKEN) ?? [];
 }
 
-/** The number of a bucket type's name. */
+/** Returns the number of a bucket type: that of `bucket#N`, or of a name in the enum of `record.proto`. */
 export function bucketType(name: string): number {
     const number = /^bucket#(\d+)$/u.exec(name)?.[1] ?? new RegExp(`^ *${name} = (\\d+);`, "mu").exec(BUCKET_TYPES)?.[1];
-    if (number === undefined) throw new Error(`no bucket type is called ${name}`);
+    if (number === undefined) throw new Error(`\`record.proto\` has no bucket type \`${name}\``);
     return Number(number);
 }
 
 function unquote(token: string): string {
-    return token.slice(1, -1).replace(/\\u\{([0-9a-f]+)\}|\\(.)/giu, (_, hex: string | undefined, one: string) =>
-        hex === undefined ? ESCAPES[one] ?? one : String.fromCodePoint(Number.parseInt(hex, 16)),
+    return token.slice(1, -1).replace(/\\u\{([0-9a-f]+)\}|\\(.)/giu, (_, hex: string | undefined, escaped: string) =>
+        hex === undefined ? ESCAPES[escaped] ?? escaped : String.fromCodePoint(Number.parseInt(hex, 16)),
     );
 }
 

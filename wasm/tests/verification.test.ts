@@ -24,9 +24,9 @@ const SETTINGS: VerificationSettings = {
     hash_seed: 2n ** 64n - 1n,
 };
 
-const UNBOUND = new Uint8Array();
+const UNBOUNDED = new Uint8Array();
 
-const NOTHING: VerificationReport = {
+const ZERO_COUNTS: VerificationReport = {
     dry_run: false, pages: 0, rows: 0, claims: 0, records: 0, updates: 0, rows_recent: 0, records_recent: 0,
     records_held: 0, missing: 0, different: 0, extra: 0, created: 0, replaced: 0, destroyed: 0, gone: 0, invalid: 0,
     other_cell: 0, other_row: 0, busy: 0, changed: 0, recent: 0, failed: 0,
@@ -34,7 +34,7 @@ const NOTHING: VerificationReport = {
 
 type Names = Record<number, string>;
 
-/** Records of users with names, none of them held. */
+/** Returns records of users with these usernames by key. No lease holds them. */
 function recordsOf(names: Names): RecordColumns {
     const keys = Object.keys(names).map(BigInt);
     return {
@@ -48,14 +48,14 @@ function recordsOf(names: Names): RecordColumns {
     };
 }
 
-/** Rows of users with names. */
+/** Returns rows of users with these usernames by key, changed long ago. */
 function rowsOf(names: Names): RowColumns {
     const keys = BigInt64Array.from(Object.keys(names).map(BigInt));
     const claims = { bucket_type: USERNAMES, values: Object.values(names), subject_type: USER, subject_ids: keys };
     return { keys, updated_at: new BigInt64Array(keys.length).fill(LONG_AGO), claims: [claims] };
 }
 
-/** A run that has read its one page of records. */
+/** Returns a run that has taken its only page of records. */
 function withRecords(names: Names, settings: Partial<VerificationSettings> = {}): Verification {
     const run = new Verification({ ...SETTINGS, ...settings });
     run.bound();
@@ -63,8 +63,11 @@ function withRecords(names: Names, settings: Partial<VerificationSettings> = {})
     return run;
 }
 
-/** The updates that a run asks for, all of which are committed; what waited and is read again is there no more. */
-function updatesOf(run: Verification): [Claim[], Claim[]][] {
+/**
+ * Takes every remaining step and returns the updates that the run begins. Each update is committed; rows that are read
+ * again without a lease no longer exist.
+ */
+function finish(run: Verification): [Claim[], Claim[]][] {
     const updates: [Claim[], Claim[]][] = [];
     let isBegun = false;
     for (let step = run.step(); step.step !== "done"; step = run.step()) {
@@ -86,8 +89,8 @@ function updatesOf(run: Verification): [Claim[], Claim[]][] {
     return updates;
 }
 
-/** Begins what the run asks for and commits it; meanwhile its rows are these. */
-function applyOver(run: Verification, names: Names): void {
+/** Begins the update that the run asks for, answers `read_again` with these rows, and commits. */
+function commitUpdate(run: Verification, names: Names): void {
     run.begun();
     assert.deepEqual(run.step(), { step: "read_again", ids: Object.keys(names).map(BigInt).map(sourceId) });
     run.rows(rowsOf(names), NOW);
@@ -95,29 +98,29 @@ function applyOver(run: Verification, names: Names): void {
     run.settled();
 }
 
-describe("a verification", () => {
-    it("asks for one thing after the other, and corrects what differs (V01)", () => {
+describe("Verification", () => {
+    it("creates missing claims, replaces different ones and destroys extra ones (V01)", () => {
         const run = new Verification(SETTINGS);
         const expectStep = (step: VerificationStep): void => assert.deepEqual(run.step(), step);
-        expectStep({ step: "find_bound", after: UNBOUND, rows: 10 });
+        expectStep({ step: "find_bound", after: UNBOUNDED, rows: 10 });
         run.bound(sourceId(3n));
-        expectStep({ step: "list_records", after: UNBOUND, upto: sourceId(3n) });
+        expectStep({ step: "list_records", after: UNBOUNDED, upto: sourceId(3n) });
         run.records(recordsOf({ 1: "alice", 2: "bob" }), false, NOW);
-        expectStep({ step: "read_rows", after: UNBOUND, upto: sourceId(3n) });
+        expectStep({ step: "read_rows", after: UNBOUNDED, upto: sourceId(3n) });
         run.rows(rowsOf({ 1: "Alice", 3: "carol" }), NOW);
         expectStep({ step: "read_again", ids: [sourceId(1n)] });
         run.rows(rowsOf({ 1: "Alice" }), NOW);
         const [created, destroyed] = [username("Alice", 1n), { ...username("alice", 1n), subject: undefined }];
         expectStep({ step: "begin", creates: [created], destroys: [destroyed] });
-        applyOver(run, { 1: "Alice" });
+        commitUpdate(run, { 1: "Alice" });
         expectStep({ step: "begin", creates: [username("carol", 3n)], destroys: [] });
-        applyOver(run, { 3: "carol" });
+        commitUpdate(run, { 3: "carol" });
         expectStep({ step: "page_done" });
         run.proceed();
         expectStep({ step: "find_bound", after: sourceId(3n), rows: 10 });
         run.bound();
         run.records(recordsOf({}), false, NOW);
-        expectStep({ step: "read_rows", after: sourceId(3n), upto: UNBOUND });
+        expectStep({ step: "read_rows", after: sourceId(3n), upto: UNBOUNDED });
         run.rows({ keys: new BigInt64Array(), claims: [] }, NOW);
         expectStep({ step: "page_done" });
         run.proceed();
@@ -131,12 +134,12 @@ describe("a verification", () => {
         run.settled();
         expectStep({ step: "done" });
         assert.deepEqual(run.report(), {
-            ...NOTHING, pages: 2, rows: 2, claims: 2, records: 2, updates: 3, missing: 1, different: 1, extra: 1,
+            ...ZERO_COUNTS, pages: 2, rows: 2, claims: 2, records: 2, updates: 3, missing: 1, different: 1, extra: 1,
             created: 1, replaced: 1, destroyed: 1,
         });
     });
 
-    it("rolls back what rows no longer bear out that are read under the lease, and begins the rest anew", () => {
+    it("rolls an update back if its rows have changed under the lease, and begins the rest again", () => {
         const run = withRecords({});
         run.rows(rowsOf({ 1: "alice", 2: "bob", 3: "carol" }), NOW);
         run.begun();
@@ -145,23 +148,23 @@ describe("a verification", () => {
         run.rows({ keys, updated_at: BigInt64Array.of(LONG_AGO, NOW), claims }, NOW);
         assert.deepEqual(run.step(), { step: "roll_back" });
         run.settled();
-        updatesOf(run);
+        finish(run);
         const { updates, created, changed, recent } = run.report();
         assert.deepEqual({ updates, created, changed, recent }, { updates: 1, created: 0, changed: 2, recent: 1 });
     });
 
-    it("takes keys in whichever form they come", () => {
+    it("takes text keys as UUIDs or as encoded source ids", () => {
         const key = "01a1fefb-0383-7360-95c3-3b4e0d5dfab0";
         const claims = [{ bucket_type: USERNAMES, values: ["alice"], subject_type: USER, subject_ids: BigInt64Array.of(7n) }];
-        for (const one of [key, encodeSourceId(key)]) {
+        for (const form of [key, encodeSourceId(key)]) {
             const run = withRecords({});
-            run.rows({ keys: [one], claims }, NOW);
-            const [[[claim] = []] = []] = updatesOf(run);
+            run.rows({ keys: [form], claims }, NOW);
+            const [[[claim] = []] = []] = finish(run);
             assert.deepEqual(claim?.source?.id, encodeSourceId(key));
         }
     });
 
-    it("claims integers in decimal and nothing for null, and leaves recent rows alone (V02)", () => {
+    it("claims integers as decimal text and nothing for null, and skips recent rows (V02)", () => {
         const run = withRecords({}, { bucket_types: [USERNAMES, 10] });
         const keys = BigInt64Array.of(1n, 2n, 2n ** 63n - 1n);
         run.rows({
@@ -172,22 +175,22 @@ describe("a verification", () => {
                 { bucket_type: 10, values: keys, subject_type: USER, subject_ids: keys },
             ],
         }, NOW);
-        const [[creates = []] = []] = updatesOf(run);
+        const [[creates = []] = []] = finish(run);
         const created = creates.map((claim) => [claim.bucket_type, claim.bucket_value, claim.subject?.id]);
         assert.deepEqual(created, [[10, "1", 1n], [USERNAMES, "carol", keys[2]], [10, String(keys[2]), keys[2]]]);
         assert.equal(run.report().rows_recent, 1);
     });
 
-    it("leaves records alone that a lease holds", () => {
+    it("skips records that a lease holds", () => {
         const run = new Verification(SETTINGS);
         run.bound();
         run.records({ ...recordsOf({ 1: "alice" }), held: [true] }, false, NOW);
         run.rows(rowsOf({}), NOW);
-        assert.deepEqual(updatesOf(run), []);
+        assert.deepEqual(finish(run), []);
         assert.equal(run.report().records_held, 1);
     });
 
-    it("learns from a refusal which claims were in the way (V06)", () => {
+    it("begins an update again without the claims that the server refused (V06)", () => {
         const run = withRecords({});
         run.rows(rowsOf({ 1: "alice", 2: "bob" }), NOW);
         const creates = (): string[] => {
@@ -198,25 +201,25 @@ describe("a verification", () => {
         run.refused([{ list: "creates", position: 0, code: "CLAIM_BUSY" }]);
         assert.deepEqual(creates(), ["bob"]);
         run.failed();
-        updatesOf(run);
+        finish(run);
         const { failed, created } = run.report();
         assert.deepEqual({ failed, created }, { failed: 1, created: 0 });
     });
 
-    it("reports by hash, stops, and goes on from a checkpoint (V07, V09)", () => {
+    it("stops, resumes from a checkpoint, and reports values as hashes (V07, V09)", () => {
         const settings = { ...SETTINGS, dry_run: true, rows_per_page: 1 };
         const run = new Verification(settings);
         run.bound(sourceId(1n));
         run.records(recordsOf({}), false, NOW);
         run.rows(rowsOf({ 1: "alice" }), NOW);
         run.stop();
-        assert.deepEqual(updatesOf(run), []);
+        assert.deepEqual(finish(run), []);
         const resumed = new Verification(settings, run.checkpoint());
         assert.deepEqual(resumed.step(), { step: "find_bound", after: sourceId(1n), rows: 1 });
         resumed.bound();
         resumed.records(recordsOf({}), false, NOW);
         resumed.rows(rowsOf({ 5: "bob" }), NOW);
-        updatesOf(resumed);
+        finish(resumed);
         const findings = resumed.takeFindings();
         const [{ value_hash = "" } = {}] = findings;
         assert.match(value_hash, /^[0-9a-f]{16}$/u);
@@ -225,13 +228,13 @@ describe("a verification", () => {
         assert.equal(resumed.checkpoint(), undefined);
     });
 
-    it("refuses a text that is no checkpoint, without showing it", () => {
+    it("throws INVALID_CHECKPOINT for another text, and does not show the text", () => {
         const error = thrownBy(() => new Verification(SETTINGS, '{"scan":"secret"}'));
         assert.equal(error.code, "INVALID_CHECKPOINT");
         assert.ok(!error.message.includes("secret"));
     });
 
-    it("refuses an answer to another step", () => {
+    it("throws OUT_OF_TURN for the answer of another step", () => {
         const run = new Verification(SETTINGS);
         const answers = [
             () => run.begun(), () => run.settled(), () => run.failed(), () => run.unchanged(), () => run.proceed(),
@@ -243,29 +246,29 @@ describe("a verification", () => {
     });
 });
 
-describe("columns", () => {
+describe("columns of rows and records", () => {
     const good = rowsOf({ 1: "alice" });
     const [claims] = good.claims;
     const bad: Record<string, unknown> = {
-        "another length": { ...good, updated_at: new BigInt64Array(2) },
-        "too few values": { ...good, claims: [{ ...claims, values: [] }] },
-        "too many subjects": { ...good, claims: [{ ...claims, subject_ids: new BigInt64Array(2) }] },
-        "numbers as keys": { ...good, keys: [1] },
-        "negative keys": { ...good, keys: BigInt64Array.of(-1n) },
-        "a value that is no text": { ...good, claims: [{ ...claims, values: [7] }] },
-        "no claims": { keys: good.keys },
-        "a claim that is none": { ...good, claims: [null] },
-        "a foreign type": { ...good, claims: [{ ...claims, bucket_type: 5 }] },
-        "disorder": rowsOfKeys([2n, 1n]),
-        "nothing at all": undefined,
+        "`updated_at` of another length": { ...good, updated_at: new BigInt64Array(2) },
+        "`values` that are too few": { ...good, claims: [{ ...claims, values: [] }] },
+        "`subject_ids` that are too many": { ...good, claims: [{ ...claims, subject_ids: new BigInt64Array(2) }] },
+        "`keys` that are numbers": { ...good, keys: [1] },
+        "`keys` that are negative": { ...good, keys: BigInt64Array.of(-1n) },
+        "`values` that are not text": { ...good, claims: [{ ...claims, values: [7] }] },
+        "no `claims`": { keys: good.keys },
+        "`claims` with a null entry": { ...good, claims: [null] },
+        "a `bucket_type` that the run does not verify": { ...good, claims: [{ ...claims, bucket_type: 5 }] },
+        "keys out of order": rowsOfKeys([2n, 1n]),
+        "undefined instead of an object": undefined,
     };
 
     function rowsOfKeys(keys: bigint[]): RowColumns {
         return { keys: BigInt64Array.from(keys), claims: [] };
     }
 
-    for (const [what, rows] of Object.entries(bad)) {
-        it(`of rows are refused: ${what}`, () => {
+    for (const [fault, rows] of Object.entries(bad)) {
+        it(`rows with ${fault} are refused`, () => {
             const run = withRecords({});
             const error = thrownBy(() => run.rows(rows as RowColumns, NOW));
             assert.ok(["INVALID_ROWS", "INVALID_ARGUMENT"].includes(error.code), error.code);
@@ -273,7 +276,7 @@ describe("columns", () => {
         });
     }
 
-    it("of records are refused where one is shorter", () => {
+    it("records with a column that is shorter than the others are refused", () => {
         const run = new Verification(SETTINGS);
         run.bound();
         const columns = recordsOf({ 1: "alice", 2: "bob" });
@@ -285,6 +288,6 @@ describe("columns", () => {
             assert.equal(thrownBy(() => run.records({ ...columns, ...column }, false, NOW)).code, "INVALID_ROWS");
         }
         run.records(columns, true, NOW);
-        assert.deepEqual(run.step(), { step: "read_rows", after: UNBOUND, upto: sourceId(2n) });
+        assert.deepEqual(run.step(), { step: "read_rows", after: UNBOUNDED, upto: sourceId(2n) });
     });
 });

@@ -1,12 +1,12 @@
 import { defineConfig } from "vitest/config";
 
 export default defineConfig({
-    // So that it can be served from any path.
+    // Relative URLs, so that the page can be served from any path.
     base: "./",
     build: {
-        // The wasm file is awaited at the top of a module.
+        // The package awaits its wasm file at the top level of a module, which ES2022 added.
         target: "es2022",
-        // A content security policy without data: URLs is simpler to read.
+        // Vite would inline small assets as `data:` URLs, which the page's content security policy forbids.
         assetsInlineLimit: 0,
     },
     worker: { format: "es" },

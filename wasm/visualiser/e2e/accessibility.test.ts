@@ -9,19 +9,19 @@ beforeAll(async () => {
 });
 afterAll(() => stage.close());
 
-const PLACES: [string, string, object, string?][] = [
+const STATES: [string, string, object, string?][] = [
     ["free play", "#scenario=1", {}, "Free play"],
     ["the rules", "#scenario=1", { colorScheme: "dark" }, "Rules"],
     ["a scenario", "#scenario=concurrent-creation&at=12", {}],
     ["a scenario in the dark", "#scenario=2b&at=7", { colorScheme: "dark" }],
-    ["a broken promise", "#scenario=2b&off=replay_keys&at=10", {}],
-    ["what did not break", "#scenario=3b&off=ownership&at=3", { colorScheme: "dark" }],
-    ["a link that leads nowhere", "#scenario=9z", { viewport: PHONE }],
+    ["a violation", "#scenario=2b&off=replay_keys&at=10", {}],
+    ["a verdict without a violation", "#scenario=3b&off=ownership&at=3", { colorScheme: "dark" }],
+    ["a link to an unknown scenario", "#scenario=9z", { viewport: PHONE }],
     ["a phone", "#scenario=3b&at=12", { viewport: PHONE }],
 ];
 
-test.each(PLACES)("axe finds nothing wrong with %s", async (_, hash, options, tab) => {
-    // The page's content security policy lets no script in but its own.
+test.each(STATES)("axe reports no violation for %s", async (_, hash, options, tab) => {
+    // The page's content security policy allows no scripts but its own, and so would block axe.
     const page = await stage.page(hash, { ...options, bypassCSP: true });
     if (tab !== undefined) await page.getByRole("tab", { name: tab }).click();
     await page.addScriptTag({ content: axe.source });

@@ -1,4 +1,4 @@
-// Back, forward and reload: what was open is not lost.
+// Back, forward and reload restore the run that was open.
 import { fileURLToPath } from "node:url";
 
 import type { Page } from "playwright-core";
@@ -10,9 +10,9 @@ const stage = quietStage();
 
 const LOG = fileURLToPath(new URL("../tests/audit.jsonl", import.meta.url));
 
-/** Drops the message under way, and returns what is shown then. */
+/** Drops the first message in flight, and returns the contents of the page afterwards. */
 async function dropFirst(page: Page): ReturnType<typeof shown> {
-    await page.locator(".bubble").first().click();
+    await page.locator(".envelope").first().click();
     await page.getByRole("menuitem", { name: "Drop it" }).click();
     return shown(page);
 }
@@ -24,8 +24,8 @@ async function openScenario(page: Page, title: string): Promise<void> {
 
 const SCENARIO = "4A: the process dies before it commits the lease";
 
-describe("the browser's back", () => {
-    test("brings a run back whose place another scenario took, as it was bent, and forward that one", async () => {
+describe("the browser's Back", () => {
+    test("restores an edited run after another scenario was opened, and Forward that scenario", async () => {
         const page = await stage.page("#scenario=3b&at=21");
         const before = await dropFirst(page);
         await openScenario(page, SCENARIO);
@@ -40,7 +40,7 @@ describe("the browser's back", () => {
         await page.context().close();
     });
 
-    test("brings it back after the page was loaded again, too", async () => {
+    test("restores an edited run after a reload, too", async () => {
         const page = await stage.page("#scenario=3b&at=21");
         const before = await dropFirst(page);
         await openScenario(page, SCENARIO);
@@ -52,7 +52,7 @@ describe("the browser's back", () => {
         await page.context().close();
     });
 
-    test("takes back a seed that was played, and a log that was opened", async () => {
+    test("restores the run before free play and before a log", async () => {
         const page = await stage.page("#scenario=happy-path&at=3");
         await page.getByRole("tab", { name: "Free play" }).click();
         await page.getByRole("button", { name: "10,000 events at once" }).click();
@@ -71,7 +71,7 @@ describe("the browser's back", () => {
         await page.context().close();
     });
 
-    test("switches a rule on again that was switched off, with what happened before, and forward off", async () => {
+    test("restores the run before a rule was switched, and Forward the run after it", async () => {
         const page = await stage.page("#scenario=2b&at=12");
         await page.getByRole("tab", { name: "Rules" }).click();
         const rule = page.locator('[data-rule="replay_keys"]');
@@ -90,7 +90,7 @@ describe("the browser's back", () => {
         await page.context().close();
     });
 
-    test("leaves the page where nothing took the place of anything", async () => {
+    test("gets no new entry from changes within a run", async () => {
         const page = await stage.page("#scenario=3b&at=21");
         const entries = await page.evaluate(() => history.length);
         await dropFirst(page);
@@ -103,33 +103,33 @@ describe("the browser's back", () => {
 });
 
 describe("the address", () => {
-    test("follows while a run is played", async () => {
+    test("follows the position during playback", async () => {
         const page = await stage.page("#scenario=3b&at=0&speed=5");
         await page.getByRole("button", { name: "Play", exact: true }).click();
-        const whilePlaying = () => page.evaluate(() => (document.querySelector(".main-button[aria-label=Pause]") ? location.hash : "at rest"));
+        const whilePlaying = () => page.evaluate(() => (document.querySelector(".main-button[aria-label=Pause]") ? location.hash : "paused"));
         await expect.poll(whilePlaying, { interval: 50, timeout: 4000 }).toMatch(/at=[1-9]/);
         await page.context().close();
     });
 
-    test("says at once that a message was dropped, and waits for no timer", async () => {
+    test("contains a dropped message at once, without a timer", async () => {
         const page = await stage.page("#scenario=3b&at=21");
         await page.evaluate(() => {
             const start = window.setTimeout.bind(window);
-            const never = (act: TimerHandler, ms?: number) => (ms !== undefined && ms > 100 ? 0 : start(act, ms));
-            window.setTimeout = never as typeof setTimeout;
+            const withoutLongTimers = (handler: TimerHandler, ms?: number) => (ms !== undefined && ms > 100 ? 0 : start(handler, ms));
+            window.setTimeout = withoutLongTimers as typeof setTimeout;
         });
-        await page.locator(".bubble").first().click();
+        await page.locator(".envelope").first().click();
         await page.getByRole("menuitem", { name: "Drop it" }).click();
         await expect.poll(() => page.evaluate(() => location.hash)).toContain("kept=21");
         await page.context().close();
     });
 });
 
-describe("a page that is loaded again at once", () => {
+describe("a page that is reloaded at once", () => {
     test.each([
-        ["after it went to the end", (page: Page) => page.keyboard.press("End")],
+        ["after a move to the end", (page: Page) => page.keyboard.press("End")],
         ["after a message was dropped", dropFirst],
-    ])("%s, is where it was", async (_, act) => {
+    ])("%s shows the same position", async (_, act) => {
         const page = await stage.page("#scenario=3b&at=21");
         await reach(page, 21);
         await act(page);
@@ -140,24 +140,24 @@ describe("a page that is loaded again at once", () => {
     });
 });
 
-describe("a link that leads nowhere", () => {
+describe("a damaged link", () => {
     test.each([
         ["to an unknown scenario", "#scenario=9z&at=3", "`9z`"],
-        ["that was cut short", "#scenario=3b&kept=25&at=30&z=q1YqLU4tUrJSSs5ILErO", "damaged or was cut short"],
-    ])("%s opens the happy path, and says so", async (_, hash, words) => {
+        ["with a truncated payload", "#scenario=3b&kept=25&at=30&z=q1YqLU4tUrJSSs5ILErO", "damaged or was cut short"],
+    ])("%s opens the happy path with a notice", async (_, hash, words) => {
         const page = await stage.page(hash);
-        const said = await page.getByRole("alert").innerText();
-        expect(said).toContain(words);
-        expect(said).toContain("this is the happy path instead");
+        const notice = await page.getByRole("alert").innerText();
+        expect(notice).toContain(words);
+        expect(notice).toContain("the page shows the happy path instead");
         await page.keyboard.press("End");
         await reach(page, 14);
         await page.context().close();
     });
 
-    test("leaves open what was, when it is put into the address", async () => {
+    test("in the address bar leaves the open run as it is", async () => {
         const page = await stage.page("#scenario=4a&at=7");
         await page.evaluate(() => (location.hash = "scenario=9z"));
-        expect(await page.getByRole("alert").innerText()).toContain("what was open stays");
+        expect(await page.getByRole("alert").innerText()).toContain("the open run stays");
         expect(await position(page)).toEqual({ at: 7, of: 22 });
         await expect.poll(() => page.evaluate(() => location.hash)).toBe("#scenario=4a&at=7");
         await page.context().close();

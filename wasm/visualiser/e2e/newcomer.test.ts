@@ -1,4 +1,4 @@
-// Somebody who has read nothing: every next thing is what the page itself has just offered.
+// A person who has read no documentation: each step uses a hint or button that the page has just shown.
 import type { Locator, Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 
@@ -8,7 +8,7 @@ const stage = quietStage();
 
 const SCENARIO = "3B: the process dies in its transaction";
 
-/** Opens the page as it is found, reads what it says first, and plays 3B to its end. */
+/** Waits for the introduction of a new page, and plays 3B to its end. */
 async function play3b(page: Page, isPhone: boolean): Promise<void> {
     await page.getByText("A name may exist only once in all cells").filter({ visible: true }).waitFor();
     if (isPhone) await page.getByRole("button", { name: "Choose", exact: true }).click();
@@ -16,21 +16,21 @@ async function play3b(page: Page, isPhone: boolean): Promise<void> {
     await playToEnd(page, "50");
 }
 
-/** Lets the user of 3B ask again, which plays up to the commit, and drops that. */
+/** Lets the user of 3B ask again, which plays up to the commit, and drops the commit. */
 async function dropCommit(page: Page): Promise<void> {
     await page.getByRole("button", { name: "The user asks again: play up to the commit" }).click();
     await page.getByRole("button", { name: "Play", exact: true }).waitFor();
-    await page.getByText("“commit” is under way: click its envelope").filter({ visible: true }).waitFor();
-    await page.locator('.bubble[data-message="commit"]').click();
+    await page.getByText("“commit” is in flight: click its envelope").filter({ visible: true }).waitFor();
+    await page.locator('.envelope[data-message="commit"]').click();
     await page.getByRole("menuitem", { name: "Drop it" }).click();
-    await page.getByText("The service never learns of it").filter({ visible: true }).waitFor();
+    await page.getByText("The request never reaches the service").filter({ visible: true }).waitFor();
 }
 
 describe.each([
     ["laptop", {}],
     ["phone", { viewport: PHONE, hasTouch: true, colorScheme: "dark" }],
 ] as const)("a newcomer at a %s", (name, options) => {
-    test("plays 3B, drops a commit, finds out why settled leases are remembered, and sends the link", async () => {
+    test("plays 3B, drops a commit, learns why settled leases are remembered, and sends the link", async () => {
         const page = await stage.page("", { ...options, ...CLIPBOARD });
         await play3b(page, name === "phone");
         await dropCommit(page);
@@ -38,7 +38,7 @@ describe.each([
 
         await page.getByRole("button", { name: "Lose the answer instead, and see the difference" }).click();
         await page.getByText("that is why settled leases are remembered").filter({ visible: true }).waitFor();
-        await page.getByRole("button", { name: "Without it a cell that asks again is told that its lease never was: switch it off" }).click();
+        await page.getByRole("button", { name: "Without it a cell that retries is told that its lease does not exist: switch it off" }).click();
         await playToEnd(page, "50");
         await page.getByText("An answer can be lost after its lease was settled.").filter({ visible: true }).waitFor();
         expect(await page.locator(".row.violated .words").innerText()).toContain("commit of lease 2, and answers: no such lease");
@@ -52,79 +52,79 @@ describe.each([
 
         await other.getByRole("button", { name: "Switch it on again" }).click();
         await playToEnd(other, "50");
-        await other.getByText("All is calm").filter({ visible: true }).waitFor();
+        await other.getByText("Every process is idle").filter({ visible: true }).waitFor();
         if (name === "phone") await other.getByRole("button", { name: "State", exact: true }).click();
         expect(await table(other, "The service's tables", "Claims")).toEqual([["alice", "1", "2", "active", "–"]]);
         await Promise.all([page.context().close(), other.context().close()]);
     });
 });
 
-describe("a newcomer who turns off elsewhere", () => {
-    test("switches the rule off where nothing breaks, and is shown a run in which something does", async () => {
+describe("a newcomer who takes another way", () => {
+    test("switches the rule off in a run without a violation, and is offered a run with one", async () => {
         const page = await stage.page();
         await play3b(page, false);
         await dropCommit(page);
         await page.getByRole("tab", { name: "Rules" }).click();
         await page.getByRole("switch", { name: "Settled leases are remembered" }).click();
         await playToEnd(page, "50");
-        await page.getByText("Nothing broke this time without the rule “settled leases are remembered”.").filter({ visible: true }).waitFor();
-        await page.getByText("lost at event 37, before the service knew of it").waitFor();
+        await page.getByText("No invariant is violated in this run without the rule “settled leases are remembered”.").filter({ visible: true }).waitFor();
+        await page.getByText("lost at event 37, before it reached the service").waitFor();
         await page.getByText("after a lost answer, not after a lost request").waitFor();
-        await page.getByRole("button", { name: "Find a run in which something breaks without" }).click();
+        await page.getByRole("button", { name: "Find a run that violates an invariant without" }).click();
         await page.getByRole("heading", { name: "Without the rule “settled leases are remembered”" }).waitFor({ timeout: 60_000 });
         await playToEnd(page, "50");
-        await page.getByRole("heading", { name: "A promise is broken" }).waitFor();
+        await page.getByRole("heading", { name: "An invariant is violated" }).waitFor();
         await page.getByText("An answer can be lost after its lease was settled.").filter({ visible: true }).waitFor();
         await page.context().close();
     });
 
-    test("drops the reconciler's rollback, and its answer instead: the memory tells that one, too", async () => {
+    test("drops the reconciler's rollback, then its answer instead, and the service answers from memory", async () => {
         const page = await stage.page("#scenario=3b&at=21");
-        await page.locator('.bubble[data-message="roll back"]').click();
+        await page.locator('.envelope[data-message="roll back"]').click();
         await page.getByRole("menuitem", { name: "Drop it" }).click();
         await page.getByRole("button", { name: "Lose the answer instead, and see the difference" }).click();
         expect(await position(page)).toEqual({ at: 23, of: 23 });
         await playToEnd(page, "50");
-        await page.getByText("All is calm").filter({ visible: true }).waitFor();
+        await page.getByText("Every process is idle").filter({ visible: true }).waitFor();
         expect(await table(page, "The service's tables", "Claims")).toEqual([]);
         await page.context().close();
     });
 });
 
-/** What a colleague sees of a link before doing anything. */
+/** The receiver of a link, before any action. */
 describe.each([
     ["laptop", {}],
     ["phone", { viewport: PHONE, hasTouch: true }],
 ] as const)("a colleague at a %s", (name, options) => {
-    test("sees at once what broke, wherever the link leads, and goes there", async () => {
+    test("sees the violation at any position of the link, and goes there", async () => {
         const page = await stage.page("#scenario=2b&off=replay_keys&at=2", options);
         await keepPicture(page, `colleague-${name}-broken`);
-        await expectInSight(page.locator(".verdict").getByText("A promise is broken at event 11: a save is refused because of the lease that its own first try has begun"));
-        await page.getByText("Played without the rule “repeated calls are recognised”").waitFor();
+        await expectVisible(page.locator(".verdict").getByText("An invariant is violated at event 11: a save is refused because of the lease that its own first try has begun"));
+        await page.getByText("Played without the rule “retried calls are recognised”").waitFor();
         if (name === "laptop") expect(await page.locator('[data-rule="replay_keys"]').isChecked()).toBe(false);
         await page.getByRole("button", { name: "Go there, and see why" }).click();
         expect(await position(page)).toEqual({ at: 11, of: 12 });
-        await page.getByText("The second try must be known as the same call").filter({ visible: true }).waitFor();
+        await page.getByText("The service must recognise the retry").filter({ visible: true }).waitFor();
         await page.context().close();
     });
 
-    test("sees at once that nothing broke after a commit was dropped, and why", async () => {
+    test("sees why a dropped commit violated nothing", async () => {
         const sender = await stage.page("", { ...options, ...CLIPBOARD });
         await play3b(sender, name === "phone");
         await dropCommit(sender);
         await playToEnd(sender, "50");
         const page = await stage.page(new URL(await copiedLink(sender)).hash, options);
         await keepPicture(page, `colleague-${name}-held`);
-        await expectInSight(page.locator(".verdict").getByText("Nothing broke. The commit of lease #2 was lost at event 37"));
-        await page.getByText("After the scenario's 25 events it goes on: a user of cell 1 asks worker 0 to create alice; at event 37 the network loses").waitFor();
+        await expectVisible(page.locator(".verdict").getByText("No invariant is violated. The commit of lease #2 was lost at event 37"));
+        await page.getByText("The run continues after the scenario's 25 events: a user of cell 1 asks worker 0 to create alice; at event 37 the network loses").waitFor();
         await page.getByRole("button", { name: "Lose the answer in place of the request, and see the difference" }).filter({ visible: true }).click();
         await page.getByText("that is why settled leases are remembered").filter({ visible: true }).waitFor();
         await Promise.all([sender.context().close(), page.context().close()]);
     });
 });
 
-/** Nothing covers it, and it is within the window. */
-async function expectInSight(what: Locator): Promise<void> {
+/** Expects an element within the window that no other element covers. */
+async function expectVisible(what: Locator): Promise<void> {
     await what.waitFor();
     const isOnTop = await what.evaluate((element) => {
         const { left, top, width, height } = element.getBoundingClientRect();

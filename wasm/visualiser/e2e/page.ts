@@ -1,4 +1,4 @@
-// The built page in Debian's Chromium.
+// Helpers that open the built page in Debian's Chromium.
 import { mkdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
@@ -8,6 +8,7 @@ import { afterAll, beforeAll, expect } from "vitest";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const ARTEFACTS = `${ROOT}artefacts`;
+// `--no-sandbox`: the tests may run as root, where Chromium refuses its sandbox. The others stop requests of its own.
 export const FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -21,9 +22,9 @@ export const CHROMIUM = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
 const LAPTOP = { width: 1280, height: 800 };
 export const PHONE = { width: 390, height: 844 };
 
-/** A browser with the page's server. */
+/** A browser, and a server of the built page. */
 export class Stage {
-    /** What the pages have complained of. */
+    /** The errors and warnings of all pages. */
     readonly complaints: string[] = [];
 
     private constructor(
@@ -36,12 +37,12 @@ export class Stage {
         mkdirSync(ARTEFACTS, { recursive: true });
         const server = await preview({ root: ROOT, logLevel: "warn", preview: { host: "127.0.0.1", port: 0, strictPort: false } });
         const address = server.resolvedUrls?.local[0];
-        if (address === undefined) throw new Error("the page's server tells no address");
+        if (address === undefined) throw new Error("the preview server has no local address");
         const browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
         return new Stage(browser, server, address);
     }
 
-    /** A page of its own, with nothing of another's. */
+    /** Opens a page with a storage of its own. */
     async page(hash = "", options: BrowserContextOptions = {}): Promise<Page> {
         const context = await this.browser.newContext({ viewport: LAPTOP, reducedMotion: "reduce", ...options });
         const page = await context.newPage();
@@ -60,7 +61,7 @@ export class Stage {
     }
 }
 
-/** A stage for all tests of a file, whose pages must have complained of nothing at the end. */
+/** Returns a stage for all tests of a file. Its pages must not have logged an error or a warning at the end. */
 export function quietStage(): Pick<Stage, "page" | "browser" | "address"> {
     let stage: Stage;
     beforeAll(async () => {
@@ -81,57 +82,57 @@ export function quietStage(): Pick<Stage, "page" | "browser" | "address"> {
     };
 }
 
-/** Keeps a picture, for people to look at. */
+/** Saves a screenshot for people to look at. */
 export async function keepPicture(page: Page, name: string): Promise<void> {
     await page.screenshot({ path: `${ARTEFACTS}/${name}.png` });
 }
 
-/** Position and length as the page shows them. */
+/** Returns the position and the length of the run, as the page shows them. */
 export async function position(page: Page): Promise<{ at: number; of: number }> {
     const text = await page.getByTestId("position").innerText();
     const [at, of] = text.split("/").map(Number);
     return { at: at ?? Number.NaN, of: of ?? Number.NaN };
 }
 
-/** Waits until what is read beside the lanes is of the moment that they show. */
-export async function settled(page: Page): Promise<void> {
+/** Waits until texts and tables have caught up with the lanes. */
+export async function waitForTexts(page: Page): Promise<void> {
     await page.locator('.side[aria-busy="false"]').waitFor({ state: "attached" });
 }
 
-/** Waits until the page is at a position. */
+/** Waits until the page shows a position. */
 export async function reach(page: Page, at: number): Promise<void> {
     await expect.poll(async () => (await position(page)).at, { timeout: 20_000 }).toBe(at);
-    await settled(page);
+    await waitForTexts(page);
 }
 
-/** Plays at a speed until nothing more happens. */
+/** Plays at a speed until playback stops. */
 export async function playToEnd(page: Page, speed = "200"): Promise<void> {
     await page.getByLabel("Speed, in events a second").selectOption(speed);
     await page.getByRole("button", { name: "Play", exact: true }).click();
     await page.getByRole("button", { name: "Play", exact: true }).waitFor({ timeout: 30_000 });
-    await settled(page);
+    await waitForTexts(page);
 }
 
-/** The rows of a table, as their cells' texts. */
+/** Returns the texts of a table's cells, row by row. */
 export async function table(page: Page, section: string, caption: string): Promise<string[][]> {
-    await settled(page);
+    await waitForTexts(page);
     const rows = page.getByRole("region", { name: section }).getByRole("table", { name: caption }).locator("tbody tr");
     return rows.evaluateAll((list) =>
         list.map((row) => [...row.children].filter((cell) => !cell.classList.contains("empty")).map((cell) => cell.textContent?.trim() ?? "")).filter((cells) => cells.length > 0),
     );
 }
 
-/** All that the state's panel shows, and what is said of the scenario and of the last event. */
+/** Returns the contents of the page: the tables, the last event, the headline and the position. */
 export async function shown(page: Page) {
-    await settled(page);
-    const texts = [".state", ".now", ".watch"].map((selector) => page.locator(selector).innerText());
+    await waitForTexts(page);
+    const texts = [".state", ".current-event", ".headline"].map((selector) => page.locator(selector).innerText());
     return { texts: await Promise.all(texts), position: await position(page) };
 }
 
-/** Allows a page to copy and to paste. */
+/** Permits a page to read and write the clipboard. */
 export const CLIPBOARD: BrowserContextOptions = { permissions: ["clipboard-read", "clipboard-write"] };
 
-/** Copies the link to what is shown, and returns what is on the clipboard then. */
+/** Presses “Copy link”, and returns the clipboard's text. */
 export async function copiedLink(page: Page): Promise<string> {
     await page.getByRole("button", { name: "Copy link", exact: true }).click();
     await page.getByText("the link is copied", { exact: false }).waitFor();

@@ -16,7 +16,7 @@ async function hashSays(page: Page, words: string): Promise<string> {
     return page.evaluate(() => location.hash);
 }
 
-/** Saves what is open, and returns where the file lies. */
+/** Presses “Save”, and returns the path of the file. */
 async function saved(page: Page, name: string): Promise<string> {
     const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Save", exact: true }).click()]);
     expect(download.suggestedFilename()).toBe(name);
@@ -24,13 +24,13 @@ async function saved(page: Page, name: string): Promise<string> {
 }
 
 describe("a newcomer", () => {
-    test("drops the answer to a commit, and sees why settled leases are remembered", async () => {
+    test("drops the answer to a commit, and learns why settled leases are remembered", async () => {
         const page = await stage.page("#scenario=happy-path");
-        const done = page.locator('.bubble[data-message="done"]');
+        const done = page.locator('.envelope[data-message="done"]');
         while (!(await done.isVisible())) await page.getByRole("button", { name: "Step", exact: true }).click();
         await done.click();
         await page.getByRole("menuitem", { name: "Drop it" }).click();
-        await page.locator(".now .note").getByText("that is why settled leases are remembered").waitFor();
+        await page.locator(".current-event .note").getByText("that is why settled leases are remembered").waitFor();
         await keepPicture(page, "dropped");
         const { of } = await position(page);
         await playToEnd(page);
@@ -41,29 +41,29 @@ describe("a newcomer", () => {
         await page.context().close();
     });
 
-    test("switches that memory off where the remark says so, and sees what breaks", async () => {
+    test("switches the memory off in the explanation, and sees the violation", async () => {
         const page = await stage.page("#scenario=happy-path");
-        const done = page.locator('.bubble[data-message="done"]');
+        const done = page.locator('.envelope[data-message="done"]');
         while (!(await done.isVisible())) await page.getByRole("button", { name: "Step", exact: true }).click();
         await done.click();
         await page.getByRole("menuitem", { name: "Drop it" }).click();
-        await page.locator(".now .note").getByRole("button").click();
+        await page.locator(".current-event .note").getByRole("button").click();
         await playToEnd(page, "50");
-        await page.getByRole("heading", { name: "A promise is broken" }).waitFor();
+        await page.getByRole("heading", { name: "An invariant is violated" }).waitFor();
         expect(await page.locator(".row.violated .words").innerText()).toContain("no such lease");
         await keepPicture(page, "forgotten");
         await page.context().close();
     });
 
-    test("bends 3B and sends the link: a new page shows the same", async () => {
+    test("edits 3B and sends the link, which shows the same in a new page", async () => {
         const page = await stage.page("#scenario=3b");
-        const answer = page.locator('.bubble[data-message="done"]');
+        const answer = page.locator('.envelope[data-message="done"]');
         while (!(await answer.isVisible())) await page.keyboard.press("ArrowRight");
         await answer.click();
         await page.getByRole("menuitem", { name: "Drop it" }).click();
         await playToEnd(page, "50");
         const { at } = await position(page);
-        // While the run was played the address was at this place and that, with as many events as had happened by then.
+        // During playback the address contained other positions, so the last one must be awaited.
         await hashSays(page, `&at=${at}&`);
         await page.keyboard.press("ArrowLeft");
         const hash = await hashSays(page, `&at=${at - 1}&`);
@@ -76,11 +76,10 @@ describe("a newcomer", () => {
         expect(await shown(other)).toEqual(await shown(page));
         await Promise.all([page.context().close(), other.context().close()]);
     });
-
 });
 
-describe("somebody who meddles", () => {
-    test("crashes a worker in its transaction: reconciliation frees the name by itself", async () => {
+describe("a person who applies events", () => {
+    test("crashes a worker in its transaction, and reconciliation frees the name", async () => {
         const page = await stage.page("#scenario=happy-path&at=8");
         await page.locator('.head[data-lane="worker:1:0"]').click();
         await page.getByRole("menuitem", { name: "crash" }).click();
@@ -90,19 +89,19 @@ describe("somebody who meddles", () => {
         await page.context().close();
     });
 
-    test("sees why something is impossible just now", async () => {
+    test("sees the reason for an impossible choice", async () => {
         const page = await stage.page("#scenario=happy-path&at=1");
         await page.locator('.head[data-lane="service"]').click();
         const start = page.getByRole("menuitem", { name: "Start it" });
         expect(await start.getAttribute("aria-disabled")).toBe("true");
-        expect(await start.innerText()).toContain("it is up");
+        expect(await start.innerText()).toContain("the service is up");
         await keepPicture(page, "menu");
         await page.keyboard.press("Escape");
         expect(await page.evaluate(() => document.activeElement?.getAttribute("data-lane"))).toBe("service");
         await page.context().close();
     });
 
-    test("stops the service, and lets all settle", async () => {
+    test("stops the service, and lets the run settle", async () => {
         const page = await stage.page("#scenario=happy-path&at=5");
         await page.locator('.head[data-lane="service"]').click();
         await page.getByRole("menuitem", { name: "Stop it" }).click();
@@ -111,21 +110,21 @@ describe("somebody who meddles", () => {
         await page.getByRole("button", { name: "Play", exact: true }).waitFor();
         const { at, of } = await position(page);
         expect([at, of > 6]).toEqual([of, true]);
-        expect(await page.locator(".bubble").count()).toBe(0);
+        expect(await page.locator(".envelope").count()).toBe(0);
         await page.context().close();
     });
 });
 
 describe("rules", () => {
-    test("a rule is switched off, its violation is found, and told where it happens", async () => {
+    test("a search finds the violation without a rule, and none with the rule on", async () => {
         const page = await stage.page();
         await page.getByRole("tab", { name: "Rules" }).click();
         await page.locator('[data-search="local_fence"]').click();
         await page.locator('[data-search-state="found"]').waitFor({ timeout: 60_000 });
         expect((await position(page)).of).toBeGreaterThan(5);
         await playToEnd(page);
-        await page.getByRole("heading", { name: "A promise is broken" }).waitFor();
-        await page.locator(".row.violated .broken-promise").waitFor();
+        await page.getByRole("heading", { name: "An invariant is violated" }).waitFor();
+        await page.locator(".row.violated .row-violation").waitFor();
         await keepPicture(page, "violation");
         await page.getByRole("button", { name: "Search the same world with the rule on" }).click();
         const none = page.locator('[data-search-state="none"]');
@@ -139,7 +138,7 @@ describe("rules", () => {
         await Promise.all([page.context().close(), other.context().close()]);
     });
 
-    test("what is found holds no event that is not needed, and is not offered to be shortened", async () => {
+    test("a found run contains no unnecessary event, and cannot be shortened", async () => {
         const page = await stage.page();
         await page.getByRole("tab", { name: "Rules" }).click();
         await page.locator('[data-search="skip_recent_claims"]').click();
@@ -149,17 +148,17 @@ describe("rules", () => {
         const shortest = Simulation.load(found.minimise() ?? "");
         expect((await position(page)).of).toBe(shortest.length);
         await playToEnd(page);
-        await page.getByRole("heading", { name: "A promise is broken" }).waitFor();
+        await page.getByRole("heading", { name: "An invariant is violated" }).waitFor();
         expect(await page.getByRole("button", { name: "Shorten the run" }).count()).toBe(0);
         await page.context().close();
     });
 
-    test("a scenario plays again without a rule, and the link says so", async () => {
+    test("a scenario is replayed without a rule, also from a link", async () => {
         const page = await stage.page("#scenario=2b&at=8");
         await page.getByRole("tab", { name: "Rules" }).click();
         await page.locator('[data-rule="replay_keys"]').click();
         await playToEnd(page);
-        await page.getByRole("heading", { name: "A promise is broken" }).waitFor();
+        await page.getByRole("heading", { name: "An invariant is violated" }).waitFor();
         const { at, of } = await position(page);
         const hash = await hashSays(page, `&at=${at}&`);
         expect(hash).toContain("off=replay_keys");
@@ -168,15 +167,15 @@ describe("rules", () => {
         await other.getByRole("button", { name: "Shorten the run" }).click();
         await other.getByRole("heading", { name: "The same violation, shortened" }).waitFor();
         expect((await position(other)).of).toBeLessThanOrEqual(of);
-        await other.getByRole("heading", { name: "A promise is broken" }).waitFor();
+        await other.getByRole("heading", { name: "An invariant is violated" }).waitFor();
         await other.getByRole("button", { name: "Shorten the run" }).waitFor({ state: "detached" });
-        expect(await other.getByRole("button", { name: "Go to where it broke" }).count()).toBe(0);
+        expect(await other.getByRole("button", { name: "Go to the violation" }).count()).toBe(0);
         await Promise.all([page.context().close(), other.context().close()]);
     });
 });
 
 describe("files and links", () => {
-    test("a saved run is opened again; so is a live server's log", async () => {
+    test("a saved run and a live server's log are opened", async () => {
         const page = await stage.page("#scenario=4b");
         const path = await saved(page, "leasehold-4b.json");
         const { events } = JSON.parse(readFileSync(path, "utf8")) as { events: unknown[] };
@@ -193,12 +192,12 @@ describe("files and links", () => {
         await page.context().close();
     });
 
-    test("a live server's log is saved as lines that are opened again; a link says to send that file", async () => {
+    test("a live server's log is saved and opened again, and has no link", async () => {
         const page = await stage.page();
         await page.getByLabel("Open a saved run, or a live server's log").setInputFiles(LOG);
         await page.getByRole("heading", { name: "A live server's log" }).waitFor();
         await page.getByRole("button", { name: "Copy link", exact: true }).click();
-        await page.getByRole("alert").getByText("save it, and send the file").waitFor();
+        await page.getByRole("alert").getByText("save the log, and send the file").waitFor();
         const path = await saved(page, "leasehold-leases.jsonl");
         await page.keyboard.press("End");
         await reach(page, 8);
@@ -212,7 +211,7 @@ describe("files and links", () => {
         await Promise.all([page.context().close(), other.context().close()]);
     });
 
-    test("what is no trace is refused in words", async () => {
+    test("a file or link that is not a trace is refused with a notice", async () => {
         const page = await stage.page();
         const file = { name: "holiday.json", mimeType: "application/json", buffer: Buffer.from('{"version":99}') };
         await page.getByLabel("Open a saved run, or a live server's log").setInputFiles(file);
@@ -237,18 +236,18 @@ describe("files and links", () => {
     });
 });
 
-describe("a field that says no number that is allowed", () => {
+describe("a field with an invalid number", () => {
     test.each([
         ["seed", "", "from 0 to 9007199254740991"],
         ["seed", "-1", "from 0 to 9007199254740991"],
         ["cells", "99", "from 1 to 8"],
         ["names to claim", "1.5", "from 1 to 32"],
-    ])("%s “%s” is marked, and what is open stays", async (label, text, words) => {
+    ])("%s “%s” is marked, and the open run stays", async (label, text, words) => {
         const page = await stage.page("#scenario=3b&at=4");
         await page.getByRole("tab", { name: "Free play" }).click();
         const field = page.getByLabel(label, { exact: true });
         await field.fill(text);
-        await page.getByRole("alert").getByText(`say a whole number ${words}`).waitFor();
+        await page.getByRole("alert").getByText(`enter a whole number ${words}`).waitFor();
         for (const name of ["Play this world", "10,000 events at once"]) {
             await page.getByRole("button", { name }).click();
             expect(await field.evaluate((one) => [one === document.activeElement, one.getAttribute("aria-invalid")])).toEqual([true, "true"]);
@@ -262,31 +261,31 @@ describe("a field that says no number that is allowed", () => {
     });
 });
 
-describe("a page that no claims server offers", () => {
-    test("asks for nothing by itself, and says why there are no leases when it is asked", async () => {
-        const asked: string[] = [];
+describe("a page from a static host", () => {
+    test("requests the leases only when asked, and then explains that there are none", async () => {
+        const requests: string[] = [];
         const page = await stage.page();
-        page.on("request", (request) => asked.push(new URL(request.url()).pathname));
+        page.on("request", (request) => requests.push(new URL(request.url()).pathname));
         await page.reload();
         await page.locator(".transport").waitFor();
-        expect(asked.filter((path) => path.endsWith("/audit"))).toEqual([]);
+        expect(requests.filter((path) => path.endsWith("/audit"))).toEqual([]);
         await page.getByRole("button", { name: "Open…", exact: true }).click();
         await page.getByRole("menuitem", { name: "This server's leases" }).click();
         await page.getByRole("alert").getByText("this page does not come from a claims server").waitFor();
-        expect(asked.filter((path) => path.endsWith("/audit"))).toHaveLength(1);
+        expect(requests.filter((path) => path.endsWith("/audit"))).toHaveLength(1);
         await page.context().close();
     });
 });
 
-describe("a finger", () => {
-    test.each([["Run"], ["State"], ["Choose"], ["Free play"], ["Rules"]])("hits everything on a phone: %s", async (where) => {
+describe("touch", () => {
+    test.each([["Run"], ["State"], ["Choose"], ["Free play"], ["Rules"]])("every target on a phone is large enough: %s", async (where) => {
         const page = await stage.page("#scenario=3b&at=21", { viewport: PHONE, hasTouch: true });
         const isPane = ["Run", "State", "Choose"].includes(where);
         await page.getByRole("button", { name: isPane ? where : "Choose", exact: true }).click();
         if (!isPane) await page.getByRole("tab", { name: where }).click();
         const small = await page.locator("button, select, summary, input:not([hidden])").evaluateAll((all) =>
             all.flatMap((one) => {
-                // What belongs to a label is hit by it.
+                // A click on a label activates its control.
                 const { width, height } = (one.closest("label") ?? one).getBoundingClientRect();
                 return width > 0 && (width < 24 || height < 24) ? [`${one.outerHTML.slice(0, 90)} ${width}×${height}`] : [];
             }),
@@ -297,11 +296,11 @@ describe("a finger", () => {
         await page.context().close();
     });
 
-    test("opens a message's menu, which covers neither the hint nor the buttons of playing", async () => {
+    test("a message's menu covers neither the advice nor the playback controls", async () => {
         const page = await stage.page("#scenario=3b&at=21", { viewport: PHONE, hasTouch: true });
-        await page.locator('.bubble[data-message="roll back"]').click();
+        await page.locator('.envelope[data-message="roll back"]').click();
         const menu = await page.getByRole("menu").boundingBox();
-        for (const other of [".aside", ".transport", '.bubble[data-message="roll back"]']) {
+        for (const other of [".phone-advice", ".transport", '.envelope[data-message="roll back"]']) {
             const box = await page.locator(other).boundingBox();
             const isApart = menu && box && (menu.y + menu.height <= box.y || box.y + box.height <= menu.y);
             expect([other, isApart]).toEqual([other, true]);
@@ -311,14 +310,14 @@ describe("a finger", () => {
     });
 });
 
-describe("without a mouse", () => {
+describe("keyboard", () => {
     test.each([
         ["Drop it", "lanes"],
-        ["Duplicate it", "bubble"],
-        ["Deliver it", "bubble answer"],
-    ])("the focus stays with a message, or what comes of it: %s", async (choice, where) => {
+        ["Duplicate it", "envelope"],
+        ["Deliver it", "envelope answer"],
+    ])("the focus moves to the successor of a message: %s", async (choice, where) => {
         const page = await stage.page("#scenario=3b&at=21");
-        await page.locator(".bubble").focus();
+        await page.locator(".envelope").focus();
         await page.keyboard.press("Enter");
         while ((await page.evaluate(() => document.activeElement?.textContent))?.startsWith(choice) === false) await page.keyboard.press("ArrowDown");
         await page.keyboard.press("Enter");
@@ -328,7 +327,7 @@ describe("without a mouse", () => {
         await page.context().close();
     });
 
-    test("the focus goes on with playing from an advice that was taken", async () => {
+    test("the focus moves to the play button if a button of the advice disappears", async () => {
         const page = await stage.page("#scenario=2b&off=replay_keys&at=2");
         await page.getByRole("button", { name: "Go there, and see why" }).focus();
         await page.keyboard.press("Enter");
@@ -337,11 +336,11 @@ describe("without a mouse", () => {
         await page.context().close();
     });
 
-    test("a fault's slider takes the keys itself", async () => {
+    test("a slider of a rate uses the keys itself", async () => {
         const page = await stage.page("#scenario=happy-path&at=5");
         await reach(page, 5);
         await page.getByRole("tab", { name: "Free play" }).click();
-        await page.getByText("How often what happens").click();
+        await page.getByText("Rates of random events").click();
         const slider = page.getByLabel("messages are lost");
         const before = Number(await slider.inputValue());
         await slider.press("ArrowRight");
@@ -352,7 +351,7 @@ describe("without a mouse", () => {
         await page.context().close();
     });
 
-    test("everything is done by keys, and each step is said", async () => {
+    test("every action has a key, and each step is announced", async () => {
         const page = await stage.page("#scenario=happy-path");
         await page.keyboard.press("ArrowRight");
         await page.keyboard.press("ArrowDown");
@@ -372,8 +371,8 @@ describe("without a mouse", () => {
         await page.getByRole("dialog").waitFor({ state: "detached" });
         await page.keyboard.press("Home");
         for (let step = 0; step < 5; step += 1) await page.keyboard.press("ArrowRight");
-        const bubble = page.locator(".bubble");
-        for (let tabs = 0; tabs < 80 && !(await bubble.evaluate((one) => one === document.activeElement)); tabs += 1) await page.keyboard.press("Tab");
+        const envelope = page.locator(".envelope");
+        for (let tabs = 0; tabs < 80 && !(await envelope.evaluate((one) => one === document.activeElement)); tabs += 1) await page.keyboard.press("Tab");
         await page.keyboard.press("Enter");
         await page.keyboard.press("ArrowDown");
         await page.keyboard.press("Enter");
@@ -383,13 +382,13 @@ describe("without a mouse", () => {
     });
 });
 
-describe("looks", () => {
+describe("layout", () => {
     test.each([
         ["laptop-light", {}],
         ["laptop-dark", { colorScheme: "dark" }],
         ["phone-light", { viewport: PHONE }],
         ["phone-dark", { viewport: PHONE, colorScheme: "dark" }],
-    ] as const)("%s: nothing is wider than the window", async (name, options) => {
+    ] as const)("%s: no part is wider than the window", async (name, options) => {
         const page = await stage.page("#scenario=concurrent-creation&at=12", options);
         await keepPicture(page, name);
         const [width, window] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);

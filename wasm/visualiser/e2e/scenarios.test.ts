@@ -2,14 +2,14 @@ import { scenarios } from "leasehold/simulation";
 import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 
-import { toldInWords } from "../src/model/words";
+import { saveResultText } from "../src/model/texts";
 import { playToEnd, position, quietStage, table } from "./page";
 
 const stage = quietStage();
 
 const NAMES = ["alice", "bob", "carol"];
 
-/** Claims at rest and committed rows as the page's tables show them. */
+/** Returns claims, committed rows, and the numbers of outstanding leases and of lease rows, from the page's tables. */
 async function endState(page: Page, cells: number) {
     const claims = await table(page, "The service's tables", "Claims");
     const rows: [number, number, string][] = [];
@@ -29,7 +29,7 @@ async function endState(page: Page, cells: number) {
     };
 }
 
-describe("each scenario is one click away, and is played to its end", () => {
+describe("a click opens each scenario, which plays to its expected end", () => {
     test.each(scenarios())("$title", async (scenario) => {
         const page = await stage.page();
         await page.getByRole("button", { name: scenario.title, exact: true }).click();
@@ -42,9 +42,9 @@ describe("each scenario is one click away, and is played to its end", () => {
         expect(shown.claims).toEqual(end.claims.map(([name, cell, row]) => [NAMES[name], cell, row, "active"]));
         expect(shown.rows).toEqual(end.rows.map(([cell, row, name]) => [cell, row, NAMES[name]]));
         expect([shown.leaseRows, shown.outstanding]).toEqual([end.lease_rows, end.outstanding]);
-        for (const [cell, worker, told] of end.told) {
-            const says = page.getByRole("region", { name: `Cell ${cell}'s tables` }).locator(".workers li").nth(worker);
-            expect(await says.innerText()).toContain(toldInWords(told));
+        for (const [cell, worker, result] of end.told) {
+            const line = page.getByRole("region", { name: `Cell ${cell}'s tables` }).locator(".workers li").nth(worker);
+            expect(await line.innerText()).toContain(saveResultText(result));
         }
         await page.context().close();
     });

@@ -1,4 +1,4 @@
-// The page as `leasehold serve` offers it, with that server's own leases.
+// The page as `leasehold serve` serves it, with that server's own leases.
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -10,33 +10,33 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { FLAGS, CHROMIUM, keepPicture, playToEnd, position, table } from "./page";
 
-const GREETING_SECONDS = 20;
+const BANNER_SECONDS = 20;
 
 let server: ChildProcess;
 let browser: Browser;
 let data: string;
 let address: string;
 
-/** The server: that of `LEASEHOLD_BINARY`, or what cargo has built last. */
+/** Returns the path of the server: `LEASEHOLD_BINARY`, or cargo's debug build. */
 function binary(): string {
     const built = resolve("../..", process.env["CARGO_TARGET_DIR"] ?? "target", "debug/leasehold");
     const path = process.env["LEASEHOLD_BINARY"] ?? built;
     if (!existsSync(path)) {
-        throw new Error(`there is no \`${path}\`: build this page, then \`cargo build --workspace --bins --features leasehold-server/page\``);
+        throw new Error(`\`${path}\` does not exist: build this page, then run \`cargo build --workspace --bins --features leasehold-server/page\``);
     }
     return path;
 }
 
-/** Starts a server, and returns the page's address as its greeting tells it. */
+/** Starts a server, and returns the page's address from its banner. */
 async function serve(): Promise<string> {
     data = mkdtempSync(join(tmpdir(), "leasehold-page-"));
     server = spawn(binary(), ["serve", "--listen", "127.0.0.1:0", "--data", join(data, "data")], { stdio: ["ignore", "pipe", "ignore"] });
     const stdout = server.stdout;
     if (stdout === null) throw new Error("the server has no output");
-    const timer = setTimeout(() => server.kill(), GREETING_SECONDS * 1000);
-    const said: string[] = [];
+    const timer = setTimeout(() => server.kill(), BANNER_SECONDS * 1000);
+    const banner: string[] = [];
     for await (const line of createInterface({ input: stdout })) {
-        said.push(line);
+        banner.push(line);
         const found = /^\s*page\s+(http\S+)/.exec(line)?.[1];
         if (found === undefined && !line.startsWith("try:")) continue;
         clearTimeout(timer);
@@ -44,7 +44,7 @@ async function serve(): Promise<string> {
         stdout.resume();
         return found;
     }
-    throw new Error(`the server's greeting names no page: build it with \`--features page\`, after this page. It said:\n${said.join("\n")}`);
+    throw new Error(`the server's banner has no line \`page\`: build the page, then the server with \`--features page\`. The banner is:\n${banner.join("\n")}`);
 }
 
 function leasehold(...words: string[]): { leaseUuid?: { value: string } } {
@@ -55,7 +55,7 @@ function leasehold(...words: string[]): { leaseUuid?: { value: string } } {
 function begin(cell: number, name: string): string {
     const begun = leasehold("begin", "--cell", String(cell), "--create", `USERNAMES:${name}`, "--subject", "USER:7", "--source", "USERS:7");
     const lease = begun.leaseUuid?.value;
-    if (lease === undefined) throw new Error("nothing was begun");
+    if (lease === undefined) throw new Error("the answer to `begin` has no lease");
     return lease;
 }
 
@@ -70,7 +70,7 @@ afterAll(async () => {
     if (data !== undefined) rmSync(data, { recursive: true, force: true });
 });
 
-test("a server shows its own leases on its own page, and plays a scenario under its policy", async () => {
+test("the served page shows the server's leases, and plays a scenario under its content security policy", async () => {
     leasehold("commit", "--cell", "1", begin(1, "alice"));
     leasehold("rollback", "--cell", "2", begin(2, "bob"));
     const left = begin(1, "carol");

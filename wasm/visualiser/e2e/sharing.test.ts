@@ -1,4 +1,4 @@
-// Runs that come and go: a file that is dropped on the page, and the link on the clipboard.
+// Sharing of runs: files dropped on the page, and links on the clipboard.
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -19,7 +19,7 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 const LOG = fileURLToPath(new URL("../tests/audit.jsonl", import.meta.url));
 
-/** Drags a file from outside the browser onto the lanes, and lets go: the browser itself decides whether the page takes it. */
+/** Drags a file from outside the browser onto the lanes and drops it. The browser itself decides if the page takes it. */
 async function dragOnto(page: Page, path: string): Promise<void> {
     const input = await page.context().newCDPSession(page);
     const data = { items: [], files: [path], dragOperationsMask: 1 };
@@ -28,8 +28,8 @@ async function dragOnto(page: Page, path: string): Promise<void> {
     }
 }
 
-/** What a person's settings do. */
-async function forbidCopying(page: Page): Promise<void> {
+/** Denies the page access to the clipboard, as a person can in the browser's settings. */
+async function denyClipboard(page: Page): Promise<void> {
     const tab = await page.context().newCDPSession(page);
     const { targetInfo } = await tab.send("Target.getTargetInfo");
     const browser = await stage.browser.newBrowserCDPSession();
@@ -41,7 +41,7 @@ async function forbidCopying(page: Page): Promise<void> {
 }
 
 describe("a file that is dropped on the page", () => {
-    test("is opened: a trace at its start, with all its events", async () => {
+    test("is opened at its start if it is a trace", async () => {
         const simulation = new Simulation({ seed: 5 });
         simulation.play(60);
         const path = join(folder, "tuesday.json");
@@ -57,14 +57,14 @@ describe("a file that is dropped on the page", () => {
         await page.context().close();
     });
 
-    test("is opened: a live server's log", async () => {
+    test("is opened if it is a live server's log", async () => {
         const page = await stage.page();
         await dragOnto(page, LOG);
         await page.getByRole("heading", { name: "A live server's log" }).waitFor();
         await page.context().close();
     });
 
-    test("that is no run is refused in words, and what is open stays", async () => {
+    test("is refused with a notice if it contains no run, and the open run stays", async () => {
         const path = join(folder, "holiday.json");
         writeFileSync(path, "sun and sea");
         const page = await stage.page("#scenario=3b&at=4");
@@ -76,7 +76,7 @@ describe("a file that is dropped on the page", () => {
 });
 
 describe("the link on the clipboard", () => {
-    test("is to what is shown at this moment, before the address has followed", async () => {
+    test("contains the present state, even before the address does", async () => {
         const page = await stage.page("#scenario=4a", CLIPBOARD);
         await page.keyboard.press("ArrowRight");
         await page.keyboard.press("ArrowRight");
@@ -89,9 +89,9 @@ describe("the link on the clipboard", () => {
         await Promise.all([page.context().close(), other.context().close()]);
     });
 
-    test("is not there where the browser forbids it: then it says where the link is", async () => {
+    test("is replaced by a notice about the address bar if the browser denies access", async () => {
         const page = await stage.page("#scenario=4a");
-        await forbidCopying(page);
+        await denyClipboard(page);
         await page.getByRole("button", { name: "Copy link", exact: true }).click();
         expect(await page.getByRole("alert").innerText()).toContain("copy the address from the address bar");
         await page.context().close();

@@ -11,44 +11,44 @@ afterAll(() => stage.close());
 
 const FRAMES = 180;
 const ROUNDS = 8;
-/** Sixty pictures a second. */
-const SMOOTH_MS = 17;
+/** The time of a frame at 60 frames a second, in milliseconds. */
+const FRAME_MS = 17;
 const INTERACTIVE_MS = 1000;
 
-/** How long frames take, in milliseconds, while something is done before each. */
-async function frames(page: Page, what: "nothing" | "scroll" | "scrub" | "play"): Promise<{ median: number; slowest: number }> {
+/** Returns the median and the 95th percentile of frame times in milliseconds, with an action before each frame. */
+async function frames(page: Page, action: "nothing" | "scroll" | "scrub" | "play"): Promise<{ median: number; slowest: number }> {
     return page.evaluate(
-        async ({ what, count }) => {
+        async ({ action, count }) => {
             const frame = () => new Promise<number>((done) => requestAnimationFrame(done));
             const lanes = document.querySelector<HTMLElement>(".lanes");
             const scrubber = document.querySelector<HTMLInputElement>(".scrubber input");
-            if (!lanes || !scrubber) throw new Error("there are no lanes");
-            if (what === "play") document.querySelector<HTMLElement>(".main-button[aria-label=Play]")?.click();
+            if (!lanes || !scrubber) throw new Error("the page has no lanes");
+            if (action === "play") document.querySelector<HTMLElement>(".main-button[aria-label=Play]")?.click();
             const far = lanes.scrollHeight - lanes.clientHeight;
-            const spans: number[] = [];
+            const times: number[] = [];
             let last = await frame();
-            for (let at = 0; at < count; at += 1) {
-                if (what === "scroll") lanes.scrollTop = (far * at) / count;
-                if (what === "scrub") {
-                    scrubber.value = String(Math.round((Number(scrubber.max) * at) / count));
+            for (let index = 0; index < count; index += 1) {
+                if (action === "scroll") lanes.scrollTop = (far * index) / count;
+                if (action === "scrub") {
+                    scrubber.value = String(Math.round((Number(scrubber.max) * index) / count));
                     scrubber.dispatchEvent(new Event("input", { bubbles: true }));
                 }
                 const now = await frame();
-                spans.push(now - last);
+                times.push(now - last);
                 last = now;
             }
-            spans.sort((one, other) => one - other);
-            return { median: spans[Math.floor(count / 2)] ?? Number.NaN, slowest: spans[Math.floor(count * 0.95)] ?? Number.NaN };
+            times.sort((left, right) => left - right);
+            return { median: times[Math.floor(count / 2)] ?? Number.NaN, slowest: times[Math.floor(count * 0.95)] ?? Number.NaN };
         },
-        { what, count: FRAMES },
+        { action, count: FRAMES },
     );
 }
 
-/** The best of some rounds: what other programs take from the machine is not the page's. */
-async function best(page: Page, what: "nothing" | "scroll" | "scrub" | "play"): Promise<{ median: number; slowest: number }> {
-    let found = await frames(page, what);
-    for (let round = 1; round < ROUNDS && found.median > SMOOTH_MS; round += 1) {
-        const again = await frames(page, what);
+/** Returns the best of some rounds, because other programs slow single rounds down. */
+async function bestFrames(page: Page, action: "nothing" | "scroll" | "scrub" | "play"): Promise<{ median: number; slowest: number }> {
+    let found = await frames(page, action);
+    for (let round = 1; round < ROUNDS && found.median > FRAME_MS; round += 1) {
+        const again = await frames(page, action);
         if (again.median < found.median) found = again;
     }
     return found;
@@ -56,28 +56,28 @@ async function best(page: Page, what: "nothing" | "scroll" | "scrub" | "play"): 
 
 test("ten thousand events scroll, scrub and play at the idle page's frame rate", async () => {
     const page = await stage.page();
-    const idle = await best(page, "nothing");
+    const idle = await bestFrames(page, "nothing");
     await page.getByRole("tab", { name: "Free play" }).click();
     await page.getByRole("button", { name: "10,000 events at once" }).click();
     await expect.poll(async () => (await position(page)).at).toBe(10_000);
-    const scrolled = await best(page, "scroll");
-    const scrubbed = await best(page, "scrub");
+    const scrolled = await bestFrames(page, "scroll");
+    const scrubbed = await bestFrames(page, "scrub");
     await page.keyboard.press("Home");
     await page.getByLabel("Speed, in events a second").selectOption("200");
-    const played = await best(page, "play");
+    const played = await bestFrames(page, "play");
     console.log(JSON.stringify({ idle, scrolled, scrubbed, played }));
-    // A machine that does not give an idle page 60 pictures a second is asked for no more than it gives.
-    const limit = Math.max(SMOOTH_MS, idle.median * 1.1);
+    // A slow machine may give even an idle page fewer than 60 frames a second. The page must only not be slower.
+    const limit = Math.max(FRAME_MS, idle.median * 1.1);
     expect([scrolled, scrubbed, played].map(({ median }) => median <= limit)).toEqual([true, true, true]);
 });
 
-test("the page is there within a second", async () => {
-    const spans: number[] = [];
-    while (spans.length < ROUNDS && !spans.some((span) => span < INTERACTIVE_MS)) {
+test("the page is interactive within a second", async () => {
+    const times: number[] = [];
+    while (times.length < ROUNDS && !times.some((time) => time < INTERACTIVE_MS)) {
         const page = await stage.page();
-        spans.push((await page.evaluate(() => performance.getEntriesByName("interactive")[0]?.startTime)) ?? Number.NaN);
+        times.push((await page.evaluate(() => performance.getEntriesByName("interactive")[0]?.startTime)) ?? Number.NaN);
         await page.context().close();
     }
-    console.log(JSON.stringify({ interactive_ms: spans }));
-    expect(Math.min(...spans)).toBeLessThan(INTERACTIVE_MS);
+    console.log(JSON.stringify({ interactive_ms: times }));
+    expect(Math.min(...times)).toBeLessThan(INTERACTIVE_MS);
 });

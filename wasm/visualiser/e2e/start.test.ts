@@ -1,4 +1,4 @@
-// What a person sees where the page can't start.
+// The error that a person sees if the page cannot start.
 import type { Route } from "playwright-core";
 import { describe, expect, test } from "vitest";
 
@@ -6,18 +6,18 @@ import { keepPicture, quietStage } from "./page";
 
 const stage = quietStage();
 
-describe("a page that can't start", () => {
+describe("a page that cannot start", () => {
     test.each([
-        ["does not come", (route: Route) => route.abort()],
+        ["is missing", (route: Route) => route.abort()],
         ["is damaged", (route: Route) => route.fulfill({ contentType: "application/wasm", body: "garbage" })],
-    ])("says so where its wasm file %s", async (how, answer) => {
+    ])("shows an error if its wasm file %s", async (fault, answer) => {
         const page = await stage.browser.newPage();
         await page.route(/\.wasm/, answer);
         await page.goto(stage.address);
-        const told = page.getByRole("alert");
-        await told.waitFor();
-        expect(await told.innerText()).toMatch(/^This page could not start: .+ Load it again/);
-        await keepPicture(page, `start-${how.replaceAll(" ", "-")}`);
+        const alert = page.getByRole("alert");
+        await alert.waitFor();
+        expect(await alert.innerText()).toMatch(/^This page could not start: .+ Load it again/);
+        await keepPicture(page, `start-${fault.replaceAll(" ", "-")}`);
         await page.close();
     });
 });

@@ -5,7 +5,7 @@ export default defineConfig({
         include: ["e2e/**/*.test.ts"],
         testTimeout: 60_000,
         hookTimeout: 60_000,
-        // One browser at a time: a page that is measured shares the machine with nothing else of these tests.
+        // One browser at a time: a second one would slow the measured page down.
         fileParallelism: false,
     },
 });

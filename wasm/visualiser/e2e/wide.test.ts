@@ -1,9 +1,9 @@
-// Worlds that are wider than the window: whatever happens is in sight, and who scrolls by hand is left alone.
+// Worlds that are wider than the window: the page scrolls to each event, unless a person has scrolled.
 import { Simulation } from "leasehold/simulation";
 import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 
-import { about } from "../src/model/happening";
+import { partsOf } from "../src/model/events";
 import { laneKey } from "../src/model/lanes";
 import { DEFAULT_VIEW, encodeLink } from "../src/model/link";
 import type { Lane } from "../src/model/protocol";
@@ -16,31 +16,34 @@ const world = new Simulation({ seed: 5, cells: 8 });
 world.play(EVENTS);
 
 async function linkTo(at: number, speed = DEFAULT_VIEW.speed): Promise<string> {
-    const origin = { kind: "free", settings: world.settings(), chance: EVENTS } as const;
+    const origin = { kind: "free", settings: world.settings(), randomEvents: EVENTS } as const;
     return `#${await encodeLink({ origin, rulesOff: [], position: at, view: { ...DEFAULT_VIEW, speed } })}`;
 }
 
-/** Where an event happened, and the other end of the message that arrived or was sent; nothing of what has no lane, or ends on its way. */
+/**
+ * Returns the lane of an event, and the lane at the other end of its message. Returns no lane for a wait or a drop, and no
+ * other end for a message that has not arrived.
+ */
 function lanesOf(at: number): Lane[] {
     const [entry] = world.entries(at - 1, at);
-    if (entry === undefined || ["wait", "drop"].includes(about(entry.event).kind)) return [];
+    if (entry === undefined || ["wait", "drop"].includes(partsOf(entry.event).kind)) return [];
     const id = entry.arrived ?? entry.sent[0]?.id;
-    const arrow = world.arrows(at - 1, at).find((one) => one.id === id);
+    const arrow = world.arrows(at - 1, at).find((message) => message.id === id);
     const other = arrow && (laneKey(arrow.from) === laneKey(entry.lane) ? arrow.to : arrow.from);
-    const hasFlown = arrow !== undefined && arrow.ended !== undefined && arrow.how !== "lost";
-    return other && hasFlown ? [entry.lane, other] : [entry.lane];
+    const hasArrived = arrow !== undefined && arrow.ended !== undefined && arrow.how !== "lost";
+    return other && hasArrived ? [entry.lane, other] : [entry.lane];
 }
 
-interface Seen {
-    /** How far the lanes' heads are from the beginning of what is in sight. */
+interface HeadPositions {
+    /** The edges of the lanes' heads, relative to the left edge of the visible part. */
     heads: { left: number; right: number }[];
     width: number;
 }
 
-async function see(page: Page, lanes: Lane[]): Promise<Seen> {
+async function headPositions(page: Page, lanes: Lane[]): Promise<HeadPositions> {
     return page.evaluate((keys) => {
         const box = document.querySelector<HTMLElement>(".lanes");
-        if (!box) throw new Error("there are no lanes");
+        if (!box) throw new Error("the page has no lanes");
         const start = box.getBoundingClientRect().left;
         const heads = keys.map((key) => {
             const { left, right } = document.querySelector(`.head[data-lane="${key}"]`)?.getBoundingClientRect() ?? { left: Number.NaN, right: Number.NaN };
@@ -50,26 +53,26 @@ async function see(page: Page, lanes: Lane[]): Promise<Seen> {
     }, lanes.map(laneKey));
 }
 
-/** Both ends of the event's message are in sight where they fit, and always where the event is. */
-async function expectInSight(page: Page, at: number): Promise<void> {
-    await expect.poll(async () => outOfSight(await see(page, lanesOf(at))), { message: `event ${at}` }).toEqual([]);
+/** Expects that the event's lane is visible, and the other end of its message too if both fit the window. */
+async function expectVisible(page: Page, at: number): Promise<void> {
+    await expect.poll(async () => hiddenHeads(await headPositions(page, lanesOf(at))), { message: `event ${at}` }).toEqual([]);
 }
 
-function outOfSight({ heads, width }: Seen): Seen["heads"] {
+function hiddenHeads({ heads, width }: HeadPositions): HeadPositions["heads"] {
     const span = Math.max(...heads.map(({ right }) => right)) - Math.min(...heads.map(({ left }) => left));
-    const wanted = span + 2 * BESIDE <= width ? heads : heads.slice(0, 1);
+    const wanted = span + 2 * SIDE_MARGIN <= width ? heads : heads.slice(0, 1);
     return wanted.filter(({ left, right }) => !(left >= 0 && right <= width));
 }
 
-/** Room that is kept on either side. */
-const BESIDE = 40;
+/** The margin that the page keeps on either side, in pixels. */
+const SIDE_MARGIN = 40;
 
 async function scrolledTo(page: Page): Promise<number> {
     return page.locator(".lanes").evaluate((box) => box.scrollLeft);
 }
 
-/** Turns the wheel over the lanes, sideways, and waits until they stand at their end. */
-async function scrollByHand(page: Page, direction: "left" | "right"): Promise<number> {
+/** Scrolls the lanes sideways with the mouse wheel, and returns the offset at their end. */
+async function scrollByWheel(page: Page, direction: "left" | "right"): Promise<number> {
     await page.locator(".lanes").hover();
     await page.mouse.wheel(direction === "right" ? 10_000 : -10_000, 0);
     const end = await page.locator(".lanes").evaluate((box, to) => (to === "right" ? box.scrollWidth - box.clientWidth : 0), direction);
@@ -77,7 +80,7 @@ async function scrollByHand(page: Page, direction: "left" | "right"): Promise<nu
     return scrolledTo(page);
 }
 
-/** Makes the window as high, as a phone's browser does whose bars go, and waits until the page knows. */
+/** Changes the height of the window, as a phone's browser does when its bars disappear, and waits for the page. */
 async function resize(page: Page, height: number): Promise<void> {
     await page.setViewportSize({ width: 1280, height });
     await page.waitForFunction(() => {
@@ -90,29 +93,29 @@ describe.each([
     ["laptop", {}],
     ["phone", { viewport: PHONE, hasTouch: true }],
 ] as const)("in a world of eight cells, at a %s", (name, options) => {
-    test("every event is in sight that is stepped or scrubbed to, and what it says", async () => {
+    test("each event that is stepped or scrubbed to is visible", async () => {
         const page = await stage.page(await linkTo(300), options);
         await reach(page, 300);
-        await expectInSight(page, 300);
-        const been = new Set<number>();
+        await expectVisible(page, 300);
+        const offsets = new Set<number>();
         for (let at = 301; at <= 340; at += 1) {
             await page.getByRole("button", { name: "Step", exact: true }).click();
             await reach(page, at);
-            await expectInSight(page, at);
-            been.add(await scrolledTo(page));
+            await expectVisible(page, at);
+            offsets.add(await scrolledTo(page));
         }
-        expect(been.size).toBeGreaterThan(5);
+        expect(offsets.size).toBeGreaterThan(5);
         for (const at of [17, 390, 122, 251]) {
             await page.getByLabel("Position in the run").fill(String(at));
             await reach(page, at);
-            await expectInSight(page, at);
+            await expectVisible(page, at);
             await keepPicture(page, `wide-${name}-${at}`);
         }
         await page.context().close();
     });
 });
 
-test("on a phone lanes are drawn as far as their heads go, and words stay in the window", async () => {
+test("on a phone lanes reach as far as their heads, and the sentences stay in the window", async () => {
     const page = await stage.page(await linkTo(300), { viewport: PHONE, hasTouch: true });
     await page.locator(".lanes").evaluate((box) => (box.scrollLeft = box.scrollWidth));
     const [drawn, heads, words] = await Promise.all(
@@ -123,38 +126,38 @@ test("on a phone lanes are drawn as far as their heads go, and words stay in the
     await page.context().close();
 });
 
-describe("who scrolls sideways by hand", () => {
+describe("a person who scrolls sideways", () => {
     const START = 300;
 
-    test("stays there at rest, until the next step", async () => {
+    test("keeps the offset while paused, until the next step", async () => {
         const page = await stage.page(await linkTo(START));
         await reach(page, START);
         for (const direction of ["left", "right"] as const) {
-            const there = await scrollByHand(page, direction);
+            const offset = await scrollByWheel(page, direction);
             await resize(page, direction === "left" ? 760 : 700);
-            expect(await scrolledTo(page)).toBe(there);
+            expect(await scrolledTo(page)).toBe(offset);
         }
         await page.getByRole("button", { name: "Step", exact: true }).click();
         await reach(page, START + 1);
-        await expectInSight(page, START + 1);
+        await expectVisible(page, START + 1);
         await page.context().close();
     });
 
-    test("stays there while the run is played, and is followed again after it", async () => {
+    test("keeps the offset during playback, and follows steps again afterwards", async () => {
         const page = await stage.page(await linkTo(START, 10));
         await reach(page, START);
         await page.getByRole("button", { name: "Play", exact: true }).click();
-        const there = await scrollByHand(page, "right");
+        const offset = await scrollByWheel(page, "right");
         const { at } = await position(page);
         await expect.poll(async () => (await position(page)).at, { timeout: 20_000 }).toBeGreaterThan(at + 20);
-        expect(await scrolledTo(page)).toBe(there);
+        expect(await scrolledTo(page)).toBe(offset);
         await page.getByRole("button", { name: "Pause" }).click();
         const rest = (await position(page)).at;
-        expect(await scrolledTo(page)).toBe(there);
+        expect(await scrolledTo(page)).toBe(offset);
         for (let step = 1; step <= 5; step += 1) {
             await page.keyboard.press("ArrowRight");
             await reach(page, rest + step);
-            await expectInSight(page, rest + step);
+            await expectVisible(page, rest + step);
         }
         await page.context().close();
     });

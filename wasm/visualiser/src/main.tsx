@@ -1,26 +1,27 @@
-import "./failure";
+import "./start_failure";
 import "./styles/base.css";
 import "./styles/lanes.css";
 import "./styles/panels.css";
 
 import { render } from "preact";
 
-import { keepAddress, openAddress, takeUpAddress } from "./session/address";
+import { openAddress, restorePendingAddress, synchroniseAddress } from "./session/address";
 import { session } from "./session/app";
-import { startPlaying } from "./session/playing";
+import { startPlayback } from "./session/playback";
 
 import { App } from "./ui/app";
-import { showTab } from "./ui/places";
+import { selectTabForRun } from "./ui/navigation";
 
-takeUpAddress();
+restorePendingAddress();
 await openAddress(session);
-startPlaying(session);
-keepAddress(session);
-showTab(session);
+startPlayback(session);
+// After the first run is open: synchronising a session without a run would erase the address.
+synchroniseAddress(session);
+selectTabForRun(session);
 const root = document.getElementById("app");
 if (root) {
     root.replaceChildren();
     render(<App />, root);
 }
+// Measured by `e2e/speed.test.ts`.
 performance.mark("interactive");
-

@@ -1,10 +1,10 @@
 import { beforeEach, describe, expect, test } from "vitest";
 
-import { kindOf } from "../src/model/happening";
-import { differenceOf } from "../src/model/outcome";
+import { variantName } from "../src/model/events";
+import { differenceText } from "../src/model/outcome";
 import type { Rule } from "../src/model/protocol";
-import { scenarioOf } from "../src/model/scenarios";
-import { askedInVain, lostRequest } from "../src/model/tries";
+import { scenarioById } from "../src/model/scenarios";
+import { saveToRepeat, lastLostSettleRequest } from "../src/model/hints";
 import { Session } from "../src/session/session";
 
 let session: Session;
@@ -12,93 +12,93 @@ beforeEach(() => {
     session = new Session();
 });
 
-/** Plays until a message that says this is under way, and drops it. */
-function dropNext(says: string): void {
-    const find = () => session.view.value?.messages.find((one) => one.says === says);
+/** Plays until a message with this text is in flight, and drops it. */
+function dropNext(text: string): void {
+    const find = () => session.view.value?.messages.find((message) => message.says === text);
     while (!find() && session.advance());
-    session.bend({ drop: find()?.id ?? -1 });
+    session.applyEvent({ drop: find()?.id ?? -1 });
 }
 
-function toTheEnd(): void {
+function playToEnd(): void {
     while (session.advance());
 }
 
-/** The story of the newcomer: 3B, asked again. */
-function askAgain(): void {
+/** Plays scenario 3B, in which the user's save fails, and applies the save again. */
+function repeatSaveOf3b(): void {
     session.openScenario("3b");
-    toTheEnd();
+    playToEnd();
     const view = session.view.value;
-    const save = view && askedInVain(session.events(), view);
-    if (save) session.bend(save);
+    const save = view && saveToRepeat(session.events(), view);
+    if (save) session.applyEvent(save);
 }
 
-function differs(rulesOff: Rule[] = []): string | undefined {
+function difference(rulesOff: Rule[] = []): string | undefined {
     const scenario = session.scenario.value;
-    return scenario && differenceOf(scenario, session.timeline.value?.entries(0, session.length.value) ?? [], rulesOff);
+    return scenario && differenceText(scenario, session.timeline.value?.entries(0, session.length.value) ?? [], rulesOff);
 }
 
-describe("why nothing broke", () => {
-    test("after a lost commit: whoever waited asked again, before anybody had settled the lease", () => {
-        askAgain();
+describe("the verdict of a run without a violation", () => {
+    test("says that the caller retried after a lost commit, before the lease was settled", () => {
+        repeatSaveOf3b();
         dropNext("commit");
-        expect(session.verdict.value).toEqual({ kind: "open", text: "How it ends is open: play on." });
-        toTheEnd();
+        expect(session.verdict.value).toEqual({ kind: "open", text: "The outcome is open: play on." });
+        playToEnd();
         expect(session.verdict.value?.text).toContain(
-            "The commit of lease #2 was lost at event 37, before the service knew of it, so the lease stayed outstanding. Whoever had asked got no answer, asked again, and it was committed at event 40.",
+            "The commit of lease #2 was lost at event 37, before it reached the service, so the lease stayed outstanding. The caller got no answer and retried; the lease was committed at event 40.",
         );
     });
 
-    test("and its request can be found again, to lose its answer instead", () => {
-        askAgain();
+    test("lets the lost request be found, to lose its answer instead", () => {
+        repeatSaveOf3b();
         dropNext("commit");
-        toTheEnd();
-        const lost = lostRequest(session.timeline.value?.entries(0, session.length.value) ?? []);
+        playToEnd();
+        const lost = lastLostSettleRequest(session.timeline.value?.entries(0, session.length.value) ?? []);
         expect(lost).toBe(36);
         session.loseAnswerInstead(lost);
-        expect(session.events().slice(-2).map(kindOf)).toEqual(["deliver", "drop"]);
-        expect(lostRequest(session.timeline.value?.entries(0, session.length.value) ?? [])).toBeUndefined();
+        expect(session.events().slice(-2).map(variantName)).toEqual(["deliver", "drop"]);
+        expect(lastLostSettleRequest(session.timeline.value?.entries(0, session.length.value) ?? [])).toBeUndefined();
     });
 
-    test("after a lost commit whose worker dies: reconciliation settles it, as the row says", () => {
-        askAgain();
+    test("says that reconciliation settled the lease by its row if the worker crashed after a lost commit", () => {
+        repeatSaveOf3b();
         dropNext("commit");
-        session.bend({ crash: { cell: 1, process: { worker: 0 } } });
-        toTheEnd();
+        session.applyEvent({ crash: { cell: 1, process: { worker: 0 } } });
+        playToEnd();
         const settled = session.timeline.value?.entries(0, session.length.value).findIndex(({ says }) => says.includes("commit of lease 2, and answers: done")) ?? 0;
-        expect(session.verdict.value?.text).toContain(`Reconciliation found it and had it committed at event ${settled + 1}, since its row is in the cell's database.`);
+        expect(session.verdict.value?.text).toContain(`Reconciliation found the lease and had it committed at event ${settled + 1}, because the cell's database has its row.`);
     });
 
-    test("after a lost answer: the service answered from its memory", () => {
+    test("says that the service answered from its memory after a lost answer", () => {
         session.openScenario("happy-path");
         dropNext("done");
-        toTheEnd();
-        expect(session.verdict.value?.text).toMatch(/^Nothing broke\. The service had committed lease #1 when a message about it was lost at event 13\. Asked again at event \d+, it answered from its memory\.$/);
+        playToEnd();
+        expect(session.verdict.value?.text).toMatch(/^No invariant is violated\. The service had committed lease #1 when a message about the lease was lost at event 13\. The caller retried at event \d+, and the service answered from its memory\.$/);
     });
 
-    test("without the memory, after a lost commit: nobody had to be told of a settled lease", () => {
-        askAgain();
+    test("names the situation that needs the rule that is off", () => {
+        repeatSaveOf3b();
         dropNext("commit");
         session.setRule("settled_lease_memory", true);
-        toTheEnd();
+        playToEnd();
         const { kind, text } = session.verdict.value ?? {};
         expect(kind).toBe("held");
-        expect(text).toMatch(/^Nothing broke this time without the rule “settled leases are remembered”\. The commit of lease #2 was lost/);
+        expect(text).toMatch(/^No invariant is violated in this run without the rule “settled leases are remembered”\. The commit of lease #2 was lost/);
         expect(text).toMatch(/after a lost answer, not after a lost request\.$/);
     });
 
-    test("is not said where something did: that is told with its place, wherever one looks", () => {
+    test("is the violation with its position if there is one, at every position of the run", () => {
         session.openScenario("happy-path");
         dropNext("done");
         session.setRule("settled_lease_memory", true);
-        toTheEnd();
-        const broken = session.verdict.value;
-        expect(broken).toMatchObject({ kind: "broken", position: session.marks.value.violation });
+        playToEnd();
+        const verdict = session.verdict.value;
+        expect(verdict).toMatchObject({ kind: "violated", position: session.marks.value.violation });
         session.seek(2);
-        expect(session.verdict.value).toEqual(broken);
+        expect(session.verdict.value).toEqual(verdict);
         expect(session.position.value).toBe(2);
     });
 
-    test("is not said of a scenario that nobody has changed, nor of chance", () => {
+    test("is absent for an unchanged scenario and for random events", () => {
         session.openScenario("3b");
         expect(session.verdict.value).toBeUndefined();
         session.openFree({ seed: 1 });
@@ -107,28 +107,28 @@ describe("why nothing broke", () => {
     });
 });
 
-describe("how a run differs from its scenario", () => {
-    test("is not said where it does not", () => {
+describe("differenceText", () => {
+    test("returns undefined for an unchanged scenario", () => {
         session.openScenario("3b");
-        expect(differs()).toBeUndefined();
+        expect(difference()).toBeUndefined();
     });
 
-    test("is said from the first other event on, with the trouble that was made", () => {
-        askAgain();
+    test("names the first different event and the applied faults", () => {
+        repeatSaveOf3b();
         dropNext("commit");
-        toTheEnd();
-        expect(differs()).toBe(
-            "After the scenario's 25 events it goes on: a user of cell 1 asks worker 0 to create alice; at event 37 the network loses a message to the service: commit of lease 2.",
+        playToEnd();
+        expect(difference()).toBe(
+            "The run continues after the scenario's 25 events: a user of cell 1 asks worker 0 to create alice; at event 37 the network loses a message to the service: commit of lease 2.",
         );
         session.openScenario("happy-path");
         dropNext("commit");
-        expect(session.events().map(kindOf).at(-1)).toBe("drop");
-        expect(differs()).toMatch(/^From event \d+ on it differs from the scenario: the network loses a message to the service: commit of lease 1\.$/);
+        expect(session.events().map(variantName).at(-1)).toBe("drop");
+        expect(difference()).toMatch(/^From event \d+ on the run differs from the scenario: the network loses a message to the service: commit of lease 1\.$/);
     });
 
-    test("is said of the same events without a rule", () => {
+    test("names the rule that is off", () => {
         session.openScenario("3b");
         session.setRule("ownership", true);
-        expect(differs(["ownership"])).toBe(`Played without the rule “cells touch only what is theirs”. With it: ${scenarioOf("3b")?.watch}`);
+        expect(difference(["ownership"])).toBe(`Played without the rule “cells change only their own claims”. With the rule: ${scenarioById("3b")?.watch}`);
     });
 });

@@ -1,18 +1,19 @@
-// What a person can let happen to somebody or to a message, and why not where it is impossible.
-import { about, isSameProcess, keyOf } from "./happening";
+// The choices of a menu: the events that a person can apply to a participant or a message. A choice that is impossible at
+// the position is listed with the reason.
+import { eventKey, isSameProcess, partsOf } from "./events";
 import type { PlacedLane } from "./lanes";
-import type { CellView, Change, Happening, MessageView, Process, View } from "./protocol";
-import { changeInWords } from "./words";
+import type { CellView, Change, MessageView, Process, View, WorldEvent } from "./protocol";
+import { changeText } from "./texts";
 
 /** A choice in a menu. */
 export interface Action {
     label: string;
-    event: Happening;
-    /** Why it cannot be chosen now. */
+    event: WorldEvent;
+    /** The reason for which the event is impossible now. Absent if it is possible. */
     reason?: string;
-    /** What it is, for those who see it for the first time. */
+    /** An explanation for newcomers. */
     hint?: string;
-    /** Whether it is trouble. */
+    /** True if the event is a fault. */
     isFault?: boolean;
 }
 
@@ -22,165 +23,169 @@ export interface ActionGroup {
     actions: Action[];
 }
 
-interface Offer extends Omit<Action, "reason"> {
+/** A choice with the reason to show if its event is impossible. */
+interface Candidate extends Omit<Action, "reason"> {
     otherwise: string;
 }
 
-/** Greys out what is not among the possible. */
-function offered(offers: Offer[], possible: readonly Happening[]): Action[] {
-    const keys = new Set(possible.map(keyOf));
-    return offers.map(({ otherwise, ...action }) =>
-        keys.has(keyOf(action.event)) ? action : { ...action, reason: otherwise },
+/** Adds the reason to each choice whose event is not among the possible ones. */
+function withReasons(candidates: Candidate[], possible: readonly WorldEvent[]): Action[] {
+    const keys = new Set(possible.map(eventKey));
+    return candidates.map(({ otherwise, ...action }) =>
+        keys.has(eventKey(action.event)) ? action : { ...action, reason: otherwise },
     );
 }
 
-/** What can happen to a message that is under way. */
-export function messageActions(message: MessageView, view: View, possible: readonly Happening[]): Action[] {
-    const cell = view.cells.find((one) => one.cell === message.cell);
-    const held = cell?.is_cut_off ? `cell ${message.cell} is cut off: heal it first` : "the service is down: start it first";
-    const offers: Offer[] = [
-        { label: "Deliver it", event: { deliver: message.id }, otherwise: held },
-        { label: "Drop it", event: { drop: message.id }, otherwise: held, isFault: true, hint: "it is lost, and nobody is told" },
-        { label: "Duplicate it", event: { duplicate: message.id }, otherwise: "there are as many copies as can be", isFault: true },
+/** Returns the choices for a message in flight. */
+export function messageActions(message: MessageView, view: View, possible: readonly WorldEvent[]): Action[] {
+    const cell = view.cells.find(({ cell }) => cell === message.cell);
+    const blocked = cell?.is_cut_off ? `cell ${message.cell} is cut off: heal its connection first` : "the service is down: start it first";
+    const candidates: Candidate[] = [
+        { label: "Deliver it", event: { deliver: message.id }, otherwise: blocked },
+        { label: "Drop it", event: { drop: message.id }, otherwise: blocked, isFault: true, hint: "the message is lost, and neither side is notified" },
+        { label: "Duplicate it", event: { duplicate: message.id }, otherwise: "the message has as many copies as a world allows", isFault: true },
     ];
-    return offered(offers, possible);
+    return withReasons(candidates, possible);
 }
 
-/** What can happen to a participant. */
-export function laneActions(lane: PlacedLane, view: View, possible: readonly Happening[]): ActionGroup[] {
+/** Returns the choices for a participant. */
+export function laneActions(lane: PlacedLane, view: View, possible: readonly WorldEvent[]): ActionGroup[] {
     if (lane.kind === "service") return [{ title: "The service", actions: serviceActions(view, possible) }];
-    const cell = view.cells.find((one) => one.cell === lane.cell);
+    const cell = view.cells.find(({ cell }) => cell === lane.cell);
     if (cell === undefined) return [];
     if (lane.kind === "user") {
-        return [{ title: `Users of cell ${cell.cell} ask for`, actions: saves(cell, view) }, cellGroup(cell, possible)];
+        return [{ title: `Users of cell ${cell.cell} ask to`, actions: saveActions(cell, view) }, cellGroup(cell, possible)];
     }
     if (lane.kind === "database") {
         return [
             { title: `Cell ${cell.cell}'s database`, actions: databaseActions(cell, possible) },
-            { title: "Plain SQL, past the claims", actions: drifts(cell, view) },
+            { title: "Plain SQL, without a claim", actions: driftActions(cell, view) },
         ];
     }
     const process: Process | undefined = lane.lane !== "service" && "process" in lane.lane ? lane.lane.process[1] : undefined;
-    return process === undefined ? [] : [{ title: "Let it", actions: processActions(cell, process, possible) }, cellGroup(cell, possible)];
+    return process === undefined ? [] : [{ title: "This process", actions: processActions(cell, process, possible) }, cellGroup(cell, possible)];
 }
 
-function cellGroup(cell: CellView, possible: readonly Happening[]): ActionGroup {
+function cellGroup(cell: CellView, possible: readonly WorldEvent[]): ActionGroup {
     const number = cell.cell;
-    const offers: Offer[] = [
-        { label: "Cut it off from the service", event: { partition: { cell: number } }, otherwise: "it is cut off already", isFault: true, hint: "messages wait at the border" },
-        { label: "Heal the connection", event: { heal: { cell: number } }, otherwise: "it is not cut off" },
+    const candidates: Candidate[] = [
+        { label: "Cut it off from the service", event: { partition: { cell: number } }, otherwise: "the cell is cut off already", isFault: true, hint: "messages wait until the connection is healed" },
+        { label: "Heal its connection", event: { heal: { cell: number } }, otherwise: "the cell is not cut off" },
     ];
-    return { title: `Cell ${number}`, actions: offered(offers, possible) };
+    return { title: `Cell ${number}`, actions: withReasons(candidates, possible) };
 }
 
-function serviceActions(view: View, possible: readonly Happening[]): Action[] {
-    const offers: Offer[] = [
-        { label: "Stop it", event: "stop_service", otherwise: "it is down already", isFault: true },
-        { label: "Start it", event: "start_service", otherwise: "it is up" },
-        { label: "Forget old settled leases", event: "forget", otherwise: view.is_up ? "nothing is old enough" : "it is down" },
+function serviceActions(view: View, possible: readonly WorldEvent[]): Action[] {
+    const candidates: Candidate[] = [
+        { label: "Stop it", event: "stop_service", otherwise: "the service is down already", isFault: true },
+        { label: "Start it", event: "start_service", otherwise: "the service is up" },
+        { label: "Forget old settled leases", event: "forget", otherwise: view.is_up ? "no settled lease is old enough" : "the service is down" },
     ];
-    return [...offered(offers, possible), ...waits()];
+    return [...withReasons(candidates, possible), ...waitActions()];
 }
 
-function waits(): Action[] {
-    const spans: [number, string][] = [
-        [60, "Let a minute pass"],
-        [660, "Let 11 minutes pass: leases count as left behind"],
-        [3700, "Let an hour pass: verification looks at everything"],
-        [90_000, "Let a day pass: settled leases may be forgotten"],
+/** Returns waits that exceed the default thresholds of a world: stale leases, recent rows, and settled leases. */
+function waitActions(): Action[] {
+    const waits: [number, string][] = [
+        [60, "Wait a minute"],
+        [660, "Wait 11 minutes: outstanding leases become stale"],
+        [3700, "Wait an hour: no row is recent for verification"],
+        [90_000, "Wait a day: settled leases may be forgotten"],
     ];
-    return spans.map(([seconds, label]) => ({ label, event: { wait: { seconds } } }));
+    return waits.map(([seconds, label]) => ({ label, event: { wait: { seconds } } }));
 }
 
-function processActions(cell: CellView, process: Process, possible: readonly Happening[]): Action[] {
-    const at = { cell: cell.cell, process };
+function processActions(cell: CellView, process: Process, possible: readonly WorldEvent[]): Action[] {
+    const target = { cell: cell.cell, process };
     const isWorker = process !== "verifier" && "worker" in process;
-    const stuck = isWorker ? stuckWorker(cell, process.worker) : "it waits for an answer";
-    const offers: Offer[] = [
-        { label: isWorker ? "take its next step" : "run, or take its next step", event: { step: at }, otherwise: stuck },
-        { label: "give up waiting for the answer", event: { time_out: at }, otherwise: "it waits for no answer from the service", isFault: true },
-        { label: "crash", event: { crash: at }, otherwise: "it does nothing that a crash could interrupt", isFault: true, hint: "it is back at once, with nothing in its memory" },
+    const blocked = isWorker ? blockedWorkerReason(cell, process.worker) : "the process waits for an answer";
+    const candidates: Candidate[] = [
+        { label: isWorker ? "Take the next step" : "Start a run, or take the next step", event: { step: target }, otherwise: blocked },
+        { label: "Time out", event: { time_out: target }, otherwise: "the process waits for no answer of the service", isFault: true, hint: "it stops waiting for the answer" },
+        { label: "Crash", event: { crash: target }, otherwise: "the process is idle: a crash would change nothing", isFault: true, hint: "it restarts at once, with an empty memory" },
     ];
     if (isWorker) {
         const worker = process.worker;
-        offers.push({ label: "lose its database connection", event: { disconnect: { cell: cell.cell, worker } }, otherwise: "it has no transaction open", isFault: true });
+        candidates.push({ label: "Lose the database connection", event: { disconnect: { cell: cell.cell, worker } }, otherwise: "the worker has no open transaction", isFault: true });
     }
-    const database = possible.filter((event) => isAboutDatabase(event, cell.cell, process));
-    return [...offered(offers, possible), ...database.map((event) => commitAction(event))];
+    const commits = possible.filter((event) => isCommitOf(event, cell.cell, process));
+    return [...withReasons(candidates, possible), ...commits.map(commitAction)];
 }
 
-function isAboutDatabase(event: Happening, cell: number, process: Process): boolean {
-    const { kind, cell: of, process: by } = about(event);
-    return (kind === "finish_commit" || kind === "lose_commit") && of === cell && by !== undefined && isSameProcess(by, process);
+/** Returns true for an event that ends the COMMIT of a process, which its database has received. */
+function isCommitOf(event: WorldEvent, cell: number, process?: Process): boolean {
+    const parts = partsOf(event);
+    const isCommit = (parts.kind === "finish_commit" || parts.kind === "lose_commit") && parts.cell === cell;
+    return isCommit && (process === undefined || (parts.process !== undefined && isSameProcess(parts.process, process)));
 }
 
-function stuckWorker(cell: CellView, number: number): string {
+function blockedWorkerReason(cell: CellView, number: number): string {
     const worker = cell.workers[number];
-    if (worker?.phase === undefined) return "it has nothing to save: let a user ask for something";
-    if (worker.phase === "await_database") return "it waits for its database to commit";
-    if (worker.phase === "write") return "another transaction holds the rows";
-    return "it waits for the service's answer";
+    if (worker?.phase === undefined) return "the worker has nothing to save: let a user ask for something";
+    if (worker.phase === "await_database") return "the worker waits for its database to commit";
+    if (worker.phase === "write") return "another transaction has locked the rows";
+    return "the worker waits for the service's answer";
 }
 
-function commitAction(event: Happening): Action {
-    const { kind, process } = about(event);
-    const whose = process !== undefined && process !== "verifier" && "worker" in process ? `worker ${process.worker}'s COMMIT` : "the COMMIT";
-    return kind === "finish_commit" ? { label: `carry out ${whose}`, event } : { label: `lose ${whose}`, event, isFault: true };
+function commitAction(event: WorldEvent): Action {
+    const { kind, process } = partsOf(event);
+    const commit = process !== undefined && process !== "verifier" && "worker" in process ? `worker ${process.worker}'s COMMIT` : "the COMMIT";
+    return kind === "finish_commit" ? { label: `Carry out ${commit}`, event } : { label: `Lose ${commit}`, event, isFault: true };
 }
 
-function databaseActions(cell: CellView, possible: readonly Happening[]): Action[] {
-    const commits = possible.filter((event) => {
-        const { kind, cell: of } = about(event);
-        return of === cell.cell && (kind === "finish_commit" || kind === "lose_commit");
-    });
-    const offers: Offer[] = [
-        { label: "restart", event: { restart_database: { cell: cell.cell } }, otherwise: "nobody is connected: nothing would happen", isFault: true, hint: "open transactions are rolled back" },
-        { label: "bring the replica up to date", event: { replicate: { cell: cell.cell } }, otherwise: "the replica is up to date" },
+function databaseActions(cell: CellView, possible: readonly WorldEvent[]): Action[] {
+    const commits = possible.filter((event) => isCommitOf(event, cell.cell));
+    const candidates: Candidate[] = [
+        { label: "Restart", event: { restart_database: { cell: cell.cell } }, otherwise: "the database has no connection: a restart would change nothing", isFault: true, hint: "open transactions are rolled back" },
+        { label: "Bring the replica up to date", event: { replicate: { cell: cell.cell } }, otherwise: "the replica is up to date" },
     ];
-    return [...commits.map(commitAction), ...offered(offers, possible)];
+    return [...commits.map(commitAction), ...withReasons(candidates, possible)];
 }
 
-/** What users may want: each name that is free here, and each row. */
-function saves(cell: CellView, view: View): Action[] {
-    const worker = cell.workers.findIndex((one) => one.phase === undefined);
-    const changes: Change[] = view.names.slice(0, 6).map((_, name) => ({ create: name }));
-    for (const row of cell.rows.slice(0, 4)) {
-        const other = view.names.findIndex((name) => !cell.rows.some((one) => one.name === name));
-        if (other >= 0) changes.push({ rename: { row: row.row, name: other } });
-        changes.push({ delete: row.row });
+/** Only so many names and rows are offered, so that the menu fits on a screen. */
+const [MENU_NAMES, MENU_ROWS] = [6, 4];
+
+/** Returns the saves that a user may ask for: creates of the first names, and changes of the first rows. */
+function saveActions(cell: CellView, view: View): Action[] {
+    const worker = cell.workers.findIndex(({ phase }) => phase === undefined);
+    const changes: Change[] = view.names.slice(0, MENU_NAMES).map((_, name) => ({ create: name }));
+    for (const { row } of cell.rows.slice(0, MENU_ROWS)) {
+        const freeName = view.names.findIndex((name) => !cell.rows.some((other) => other.name === name));
+        if (freeName >= 0) changes.push({ rename: { row, name: freeName } });
+        changes.push({ delete: row });
     }
     const [first, second] = cell.rows;
     if (first && second) changes.push({ swap: [first.row, second.row] }, { transfer: { from: first.row, to: second.row } });
     changes.push("invalid");
     return changes.map((change) => ({
-        label: changeInWords(change, view.names),
+        label: changeText(change, view.names),
         event: { save: { cell: cell.cell, worker: Math.max(0, worker), change } },
         ...(worker < 0 ? { reason: "every worker of this cell is busy" } : {}),
     }));
 }
 
-function drifts(cell: CellView, view: View): Action[] {
-    const free = view.names.findIndex((name) => !cell.rows.some((row) => row.name === name) && !isLocked(cell, undefined, name));
-    const row = cell.rows.find((one) => !isLocked(cell, one.row, one.name));
-    const taken = cell.rows.length > 0 ? "open transactions hold its rows" : "it has no rows";
+function driftActions(cell: CellView, view: View): Action[] {
+    const freeName = view.names.findIndex((name) => !cell.rows.some((row) => row.name === name) && !isLocked(cell, undefined, name));
+    const row = cell.rows.find(({ row, name }) => !isLocked(cell, row, name));
+    const noRow = cell.rows.length > 0 ? "open transactions have locked the rows" : "the table has no rows";
     return [
         {
-            label: `insert ${view.names[free] ?? "a row"} with no claim`,
-            event: { drift: { cell: cell.cell, drift: { insert: Math.max(0, free) } } },
+            label: `Insert ${view.names[freeName] ?? "a row"} with no claim`,
+            event: { drift: { cell: cell.cell, drift: { insert: Math.max(0, freeName) } } },
             isFault: true,
-            ...(free < 0 ? { reason: "every name is taken here, or held by an open transaction" } : {}),
+            ...(freeName < 0 ? { reason: "every name has a row here, or an open transaction has locked it" } : {}),
         },
         {
-            label: row ? `delete row ${row.row}, and leave its claim` : "delete a row, and leave its claim",
+            label: row ? `Delete row ${row.row}, and leave its claim` : "Delete a row, and leave its claim",
             event: { drift: { cell: cell.cell, drift: { delete: row?.row ?? cell.rows[0]?.row ?? 0 } } },
             isFault: true,
-            ...(row ? {} : { reason: taken }),
+            ...(row ? {} : { reason: noRow }),
         },
     ];
 }
 
-/** Whether an open transaction has written a row or a name. */
+/** Returns true if an open transaction has written the row or the name. */
 function isLocked(cell: CellView, row: number | undefined, name: string): boolean {
-    const writes = cell.transactions.flatMap((tx) => tx.writes);
-    return writes.some(([id, before, after]) => id === row || before === name || after === name);
+    const writes = cell.transactions.flatMap((transaction) => transaction.writes);
+    return writes.some(([written, before, after]) => written === row || before === name || after === name);
 }

@@ -1,13 +1,14 @@
-// A live server's audit log, `leasehold serve --log-format json`, as something to look at: what the service told, and
-// to which cell. Nothing within a cell is known.
+// Reads the audit log of a live server, written by `leasehold serve --log-format json`, as a timeline for the lanes. The
+// log tells the leases that the service began and settled for each cell. It tells nothing of events within a cell.
 import type { Arrow, Entry, FiredView, Lane, LeaseView, Marks, Timeline } from "./protocol";
 
-/** A log that cannot be shown, in words. */
+/** A log that contains no audit line. Its message says what to do. */
 export class AuditError extends Error {
     override name = "AuditError";
 }
 
-interface Line {
+/** An audit line of the log. */
+interface AuditLine {
     timestamp: string;
     message: string;
     cell: string;
@@ -18,107 +19,117 @@ interface Line {
     outcome?: "committed" | "rolled_back";
 }
 
-/** What a log tells, in the form that the lanes show. */
+/** The timeline of an audit log: one entry a line. */
 export class Recording implements Timeline {
+    /** The numbers of the cells in the log, in order. */
     readonly cells: number[];
-    private readonly list: Entry[];
-    private readonly tableEdges: FiredView[][];
+    private readonly allEntries: Entry[];
 
     constructor(
-        private readonly lines: Line[],
-        /** Lines that tell of something else. */
-        readonly ignored: number,
+        private readonly lines: AuditLine[],
+        /** The number of lines in the file that are not audit lines. */
+        readonly skippedLines: number,
     ) {
         const start = Date.parse(lines[0]?.timestamp ?? "");
-        this.cells = [...new Set(lines.map((line) => Number(line.cell)))].sort((one, other) => one - other);
-        this.tableEdges = lines.map((line) => edges(line));
-        this.list = lines.map((line, position) => this.entry(line, position, start));
+        this.cells = [...new Set(lines.map((line) => Number(line.cell)))].sort((left, right) => left - right);
+        this.allEntries = lines.map((line, position) => entryOf(line, position, start));
     }
 
     get length(): number {
-        return this.list.length;
+        return this.allEntries.length;
     }
 
-    /** The first line's time. */
+    /** The time of the first line. */
     get startedAt(): string {
         return this.lines[0]?.timestamp ?? "";
     }
 
-    /** The lines that are shown, as a log that can be read again. */
+    /** Returns the audit lines as a log that `parseAudit` reads again. */
     text(): string {
         return this.lines.map((line) => `${JSON.stringify(line)}\n`).join("");
     }
 
     entries(from: number, to: number): Entry[] {
-        return this.list.slice(from, to);
+        return this.allEntries.slice(from, to);
     }
 
     arrows(from: number, to: number): Arrow[] {
-        return this.list.slice(from, to).flatMap((entry) => entry.sent);
+        return this.allEntries.slice(from, to).flatMap((entry) => entry.sent);
     }
 
     marks(): Marks {
         return { faults: [] };
     }
 
-    /** The leases as the log has told of them by a position. */
+    /** Returns the leases in their state at a position. */
     leases(position: number): LeaseView[] {
-        const leases = new Map<string, LeaseView>();
         const now = Date.parse(this.lines[Math.max(0, position - 1)]?.timestamp ?? "");
+        const leases = new Map<string, { view: LeaseView; begunAt: number }>();
         for (const line of this.lines.slice(0, position)) {
             const known = leases.get(line.lease);
-            const status = line.message === "lease begun" ? (known?.status ?? "Outstanding") : line.outcome === "committed" ? "Committed" : "RolledBack";
-            const began = known ? known.age_micros : begunAt(line);
-            const fence = line.fence ?? known?.fence ?? 0;
-            leases.set(line.lease, { lease: line.lease, number: fence, cell: Number(line.cell), status, fence, age_micros: began, names: [] });
+            const begunAt = known?.begunAt ?? beginTime(line);
+            const fence = line.fence ?? known?.view.fence ?? 0;
+            const status = statusAfter(line, known?.view.status);
+            const view: LeaseView = { lease: line.lease, number: fence, cell: Number(line.cell), status, fence, age_micros: (now - begunAt) * 1000, names: [] };
+            leases.set(line.lease, { view, begunAt });
         }
-        return [...leases.values()].map((lease) => ({ ...lease, age_micros: (now - lease.age_micros) * 1000 }));
-    }
-
-    private entry(line: Line, position: number, start: number): Entry {
-        const lane: Lane = { process: [Number(line.cell), { worker: 0 }] };
-        const says = inWords(line);
-        const arrow: Arrow = { id: position, from: lane, to: "service", says: shortly(line), sent: position, ended: position, how: "arrived" };
-        return {
-            position,
-            event: "forget",
-            at_micros: (Date.parse(line.timestamp) - start) * 1000,
-            says,
-            lane: "service",
-            sent: [arrow],
-            lost: [],
-            fired: this.tableEdges[position] ?? [],
-            fault: false,
-        };
+        return [...leases.values()].map(({ view }) => view);
     }
 }
 
-/** When its lease was begun, in milliseconds: its id says so, a UUID of version 7. The log may have begun later. */
-function begunAt({ timestamp, lease }: Line): number {
-    const told = Date.parse(timestamp);
+/** Returns the status of a lease after a line. A replayed begin leaves the status as it was. */
+function statusAfter(line: AuditLine, before: LeaseView["status"] | undefined): LeaseView["status"] {
+    if (line.message === "lease begun") return before ?? "Outstanding";
+    return line.outcome === "committed" ? "Committed" : "RolledBack";
+}
+
+function entryOf(line: AuditLine, position: number, start: number): Entry {
+    const lane: Lane = { process: [Number(line.cell), { worker: 0 }] };
+    const arrow: Arrow = { id: position, from: lane, to: "service", says: messageText(line), sent: position, ended: position, how: "arrived" };
+    return {
+        position,
+        // The lanes need some event; `forget` happens at the service and is not drawn as a message or a wait.
+        event: "forget",
+        at_micros: (Date.parse(line.timestamp) - start) * 1000,
+        says: sentence(line),
+        lane: "service",
+        sent: [arrow],
+        lost: [],
+        fired: transitions(line),
+        fault: false,
+    };
+}
+
+/**
+ * Returns the time at which a line's lease was begun, in milliseconds since 1970. A lease id is a UUID of version 7, whose
+ * first 48 bits are that time (RFC 9562, 5.7). The log may start after it.
+ */
+function beginTime({ timestamp, lease }: AuditLine): number {
+    const logged = Date.parse(timestamp);
     const minted = parseInt(lease.replace("-", "").slice(0, 12), 16);
-    return minted < told ? minted : told;
+    return minted < logged ? minted : logged;
 }
 
-function shortly(line: Line): string {
-    if (line.message === "lease begun") return `begin: ${claims(line)}${line.replayed ? " (again)" : ""}`;
+function messageText(line: AuditLine): string {
+    if (line.message === "lease begun") return `begin: ${claimCount(line)}${line.replayed ? " (again)" : ""}`;
     return line.outcome === "committed" ? "commit" : "roll back";
 }
 
-function claims(line: Line): string {
+function claimCount(line: AuditLine): string {
     return line.claims === 1 ? "1 claim" : `${line.claims ?? 0} claims`;
 }
 
-function inWords(line: Line): string {
-    const lease = line.lease.slice(-6);
+function sentence(line: AuditLine): string {
+    const lease = `lease …${line.lease.slice(-6)}`;
     if (line.message !== "lease begun") {
-        return `cell ${line.cell} ${line.outcome === "committed" ? "commits" : "rolls back"} lease …${lease}`;
+        return `cell ${line.cell} ${line.outcome === "committed" ? "commits" : "rolls back"} ${lease}`;
     }
-    if (line.replayed) return `cell ${line.cell} asks again, and gets lease …${lease} again`;
-    return `cell ${line.cell} begins lease …${lease}: ${claims(line)}, fence ${line.fence ?? 0}`;
+    if (line.replayed) return `cell ${line.cell} retries its begin, and gets ${lease} again`;
+    return `cell ${line.cell} begins ${lease}: ${claimCount(line)}, fence ${line.fence ?? 0}`;
 }
 
-function edges(line: Line): FiredView[] {
+/** Returns the transitions of a line. `edge` is the index in the engine's table of leases (`core/src/table.rs`). */
+function transitions(line: AuditLine): FiredView[] {
     if (line.replayed) return [];
     const of = line.lease;
     if (line.message === "lease begun") {
@@ -129,47 +140,47 @@ function edges(line: Line): FiredView[] {
         : [{ machine: "lease", of, edge: 2, from: "Outstanding", event: "Rollback", to: "RolledBack" }];
 }
 
-/** Reads a log. Lines that are no JSON, or tell of something else, are counted and left out. */
+/** Reads a log. Lines that are not audit lines are counted and skipped. Throws if the log has no audit line. */
 export function parseAudit(text: string): Recording {
     const lines = text.split("\n").filter((line) => line.trim() !== "");
-    const told = lines.map(parseLine).filter((line) => line !== undefined);
-    if (told.length === 0) {
+    const auditLines = lines.map(parseLine).filter((line) => line !== undefined);
+    if (auditLines.length === 0) {
         throw new AuditError(
-            "no line tells of a lease: write the log with `leasehold serve --log-format json`, and do not filter `audit` out",
+            "the log has no line about a lease: write it with `leasehold serve --log-format json`, and do not filter `audit` out",
         );
     }
-    return new Recording(told, lines.length - told.length);
+    return new Recording(auditLines, lines.length - auditLines.length);
 }
 
-function parseLine(text: string): Line | undefined {
+function parseLine(text: string): AuditLine | undefined {
     let value: unknown;
     try {
         value = JSON.parse(text);
     } catch {
         return undefined;
     }
-    return isLine(value) ? value : undefined;
+    return isAuditLine(value) ? value : undefined;
 }
 
-function isLine(value: unknown): value is Line {
+function isAuditLine(value: unknown): value is AuditLine {
     if (typeof value !== "object" || value === null) return false;
     const line = value as Record<string, unknown>;
     const isText = (key: string) => typeof line[key] === "string";
-    const isTold = line["message"] === "lease begun" || line["message"] === "lease settled";
+    const isAboutLease = line["message"] === "lease begun" || line["message"] === "lease settled";
     const isDated = isText("timestamp") && !Number.isNaN(Date.parse(String(line["timestamp"])));
-    return line["target"] === "audit" && isTold && isDated && isText("lease") && isText("cell") && Number.isInteger(Number(line["cell"]));
+    return line["target"] === "audit" && isAboutLease && isDated && isText("lease") && isText("cell") && Number.isInteger(Number(line["cell"]));
 }
 
-/** Whether a text looks like lines of a log rather than a trace. */
+/** Returns true if a text looks like a JSON log rather than a trace. */
 export function looksLikeAudit(text: string): boolean {
     const first = text.trimStart().split("\n", 1)[0] ?? "";
     return first.includes('"timestamp"') || (!first.startsWith("{") && text.includes('"target":"audit"'));
 }
 
-/** A line of the log that a server writes unless it is told otherwise: a time, a level, and what wrote it. */
-const PROSE_LINE = /^\d{4}-\d\d-\d\dT[\d:.]+Z\s+(?:ERROR|WARN|INFO|DEBUG|TRACE)\s+[\w:]+:/m;
+/** A line of the server's default log format, tracing-subscriber's "full": time, level, target. */
+const TEXT_LOG_LINE = /^\d{4}-\d\d-\d\dT[\d:.]+Z\s+(?:ERROR|WARN|INFO|DEBUG|TRACE)\s+[\w:]+:/m;
 
-/** Whether a text is a server's log for people, which says too little in too many ways to be read. */
-export function looksLikeProse(text: string): boolean {
-    return PROSE_LINE.test(text);
+/** Returns true if a text is a server's log in the default text format. The page reads only the JSON format. */
+export function looksLikeTextLog(text: string): boolean {
+    return TEXT_LOG_LINE.test(text);
 }

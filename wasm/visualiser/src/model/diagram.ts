@@ -1,16 +1,16 @@
-// A machine's diagram, laid out from its table of edges: states by how far they are from the first one.
+// Lays out the diagram of a transition table: one layer for each distance from the initial state, from top to bottom.
 import type { Edge } from "./protocol";
 
-/** A state with its place. */
+/** A state with its position. */
 export interface PlacedState {
     name: string;
-    /** How many edges it is away from the first. */
+    /** The distance from the initial state, in edges. */
     layer: number;
     x: number;
     y: number;
 }
 
-/** An edge with its curve. */
+/** An edge with its curve and the position of its label. */
 export interface PlacedEdge {
     edge: Edge;
     path: string;
@@ -18,7 +18,7 @@ export interface PlacedEdge {
     labelY: number;
 }
 
-/** A diagram. */
+/** A diagram, with its size in the units of its coordinates. */
 export interface Diagram {
     states: PlacedState[];
     edges: PlacedEdge[];
@@ -26,39 +26,44 @@ export interface Diagram {
     height: number;
 }
 
-const WIDTH = 340;
-const SPREAD = 196;
-const LAYER = 74;
-const MARGIN = 20;
-const HALF_WIDTH = 43;
-const HALF_HEIGHT = 13;
-
-/** Lays a table of edges out, from top to bottom. */
-export function layOut(edges: readonly Edge[]): Diagram {
-    const layers = byDistance(edges);
-    const states = layers.flatMap((layer, at) =>
-        layer.map((name, place) => ({
-            name,
-            layer: at,
-            x: WIDTH / 2 + (place - (layer.length - 1) / 2) * SPREAD,
-            y: MARGIN + at * LAYER,
-        })),
-    );
-    const places = new Map(states.map((state) => [state.name, state]));
-    const placed = edges.flatMap((edge, at) => {
-        const [from, to] = [places.get(edge.from), places.get(edge.to)];
-        return from && to ? [curve(edge, from, to, rank(edges, at))] : [];
-    });
-    return { states, edges: placed, width: WIDTH, height: MARGIN * 2 + (layers.length - 1) * LAYER };
+interface Point {
+    x: number;
+    y: number;
 }
 
-function byDistance(edges: readonly Edge[]): string[][] {
-    const first = edges[0]?.from;
-    const layers: string[][] = first === undefined ? [] : [[first]];
+const WIDTH = 340;
+const STATE_SPACING = 196;
+const LAYER_SPACING = 74;
+const MARGIN = 20;
+const STATE_HALF_WIDTH = 43;
+const STATE_HALF_HEIGHT = 13;
+
+/** Returns the diagram of a transition table. The first edge starts at the initial state. */
+export function layOut(edges: readonly Edge[]): Diagram {
+    const layers = layersByDistance(edges);
+    const states = layers.flatMap((names, layer) =>
+        names.map((name, index) => ({
+            name,
+            layer,
+            x: WIDTH / 2 + (index - (names.length - 1) / 2) * STATE_SPACING,
+            y: MARGIN + layer * LAYER_SPACING,
+        })),
+    );
+    const byName = new Map(states.map((state) => [state.name, state]));
+    const placed = edges.flatMap((edge, index) => {
+        const [from, to] = [byName.get(edge.from), byName.get(edge.to)];
+        return from && to ? [curve(edge, from, to, parallelRank(edges, index))] : [];
+    });
+    return { states, edges: placed, width: WIDTH, height: MARGIN * 2 + (layers.length - 1) * LAYER_SPACING };
+}
+
+function layersByDistance(edges: readonly Edge[]): string[][] {
+    const initial = edges[0]?.from;
+    const layers: string[][] = initial === undefined ? [] : [[initial]];
     const known = new Set(layers.flat());
-    for (let at = 0; at < layers.length; at += 1) {
-        const here = layers[at] ?? [];
-        const next = edges.filter(({ from, to }) => here.includes(from) && !known.has(to)).map(({ to }) => to);
+    for (let index = 0; index < layers.length; index += 1) {
+        const layer = layers[index] ?? [];
+        const next = edges.filter(({ from, to }) => layer.includes(from) && !known.has(to)).map(({ to }) => to);
         const names = [...new Set(next)];
         for (const name of names) known.add(name);
         if (names.length > 0) layers.push(names);
@@ -66,37 +71,37 @@ function byDistance(edges: readonly Edge[]): string[][] {
     return layers;
 }
 
-/** How many edges between the same two states come before this one, in the same direction. */
-function rank(edges: readonly Edge[], at: number): number {
-    const edge = edges[at];
-    return edges.slice(0, at).filter((other) => other.from === edge?.from && other.to === edge.to).length;
+/** Returns the number of earlier edges with the same start and end: parallel edges must not overlap. */
+function parallelRank(edges: readonly Edge[], index: number): number {
+    const edge = edges[index];
+    return edges.slice(0, index).filter((other) => other.from === edge?.from && other.to === edge.to).length;
 }
 
 function curve(edge: Edge, from: PlacedState, to: PlacedState, rank: number): PlacedEdge {
     const [dx, dy] = [to.x - from.x, to.y - from.y];
     const length = Math.hypot(dx, dy) || 1;
-    const isLong = Math.abs(from.layer - to.layer) > 1;
-    // A short edge bends to its left, so that one there and one back never lie on each other; a long one goes around
-    // what is between, on the outside.
-    const side = isLong && from.x > WIDTH / 2 ? -1 : 1;
-    const bend = side * (isLong ? length * 0.62 : (dx === 0 ? 62 : 30) + rank * 46);
+    const skipsLayer = Math.abs(from.layer - to.layer) > 1;
+    // An edge between neighbours bends to its own left, so an edge and its reverse never overlap. An edge across layers
+    // goes around the states between them, on the outside of the diagram.
+    const side = skipsLayer && from.x > WIDTH / 2 ? -1 : 1;
+    const bend = side * (skipsLayer ? length * 0.62 : (dx === 0 ? 62 : 30) + rank * 46);
     const control = { x: (from.x + to.x) / 2 + (dy / length) * bend, y: (from.y + to.y) / 2 - (dx / length) * bend };
-    const [start, end] = [border(from, control), border(to, control)];
+    const [start, end] = [borderPoint(from, control), borderPoint(to, control)];
     return {
         edge,
-        path: `M${at(start)}Q${at(control)} ${at(end)}`,
+        path: `M${coordinates(start)}Q${coordinates(control)} ${coordinates(end)}`,
         labelX: (start.x + 2 * control.x + end.x) / 4,
         labelY: (start.y + 2 * control.y + end.y) / 4,
     };
 }
 
-function at({ x, y }: { x: number; y: number }): string {
+function coordinates({ x, y }: Point): string {
     return `${x.toFixed(1)} ${y.toFixed(1)}`;
 }
 
-/** Where the way from a state's middle to a point leaves the state. */
-function border(state: PlacedState, towards: { x: number; y: number }): { x: number; y: number } {
-    const [dx, dy] = [towards.x - state.x, towards.y - state.y];
-    const share = Math.min(HALF_WIDTH / Math.max(Math.abs(dx), 0.1), HALF_HEIGHT / Math.max(Math.abs(dy), 0.1));
+/** Returns the point at which the line from a state's centre to `target` crosses the state's border. */
+function borderPoint(state: PlacedState, target: Point): Point {
+    const [dx, dy] = [target.x - state.x, target.y - state.y];
+    const share = Math.min(STATE_HALF_WIDTH / Math.max(Math.abs(dx), 0.1), STATE_HALF_HEIGHT / Math.max(Math.abs(dy), 0.1));
     return { x: state.x + dx * Math.min(1, share), y: state.y + dy * Math.min(1, share) };
 }

@@ -1,31 +1,31 @@
-// Rows, the window of them that is drawn, and the lines of messages through them.
-import { about } from "./happening";
+// The geometry of the lanes: which rows are rendered, the scroll offsets that show an event, and the lines of messages.
+import { partsOf } from "./events";
 import type { LaneLayout } from "./lanes";
 import type { Arrow, Entry } from "./protocol";
 
-/** Rows are drawn in blocks, so that scrolling within one changes nothing. */
-export const BLOCK = 4;
+/** Rows are rendered in blocks of this size, so that scrolling within a block renders nothing anew. */
+export const BLOCK_ROWS = 4;
 
-/** A range of rows, the end excluded. */
-export interface Range {
+/** A range of rows. `to` is excluded. */
+export interface RowRange {
     from: number;
     to: number;
 }
 
-/** The rows of which anything is in sight at a place that is scrolled to. */
-export function rowsInSight(scrollTop: number, height: number, rowHeight: number, length: number): Range {
+/** Returns the rows that are at least partly visible at a scroll offset. */
+export function visibleRows(scrollTop: number, height: number, rowHeight: number, length: number): RowRange {
     return { from: Math.min(length, Math.floor(scrollTop / rowHeight)), to: Math.min(length, Math.ceil((scrollTop + height) / rowHeight)) };
 }
 
-/** What to draw so that scrolling finds it there: the blocks of rows that are in sight, and one more on either side. */
-export function withBlocksAround({ from, to }: Range, length: number): Range {
-    const first = Math.floor(from / BLOCK) - 1;
-    const last = Math.ceil(to / BLOCK) + 1;
-    return { from: Math.max(0, first * BLOCK), to: Math.min(length, last * BLOCK) };
+/** Returns the rows to render for visible ones: whole blocks, and one more block on either side for fast scrolling. */
+export function rowsToRender({ from, to }: RowRange, length: number): RowRange {
+    const first = Math.floor(from / BLOCK_ROWS) - 1;
+    const last = Math.ceil(to / BLOCK_ROWS) + 1;
+    return { from: Math.max(0, first * BLOCK_ROWS), to: Math.min(length, last * BLOCK_ROWS) };
 }
 
-/** Where to scroll so that a row is well within sight; as it was where it is already. */
-export function scrollTo(row: number, scrollTop: number, height: number, rowHeight: number): number {
+/** Returns the vertical scroll offset that shows a row with a margin. The offset stays if the row is visible already. */
+export function scrollTopFor(row: number, scrollTop: number, height: number, rowHeight: number): number {
     const top = row * rowHeight;
     const margin = Math.min(height / 3, rowHeight * 4);
     if (top < scrollTop + margin) return Math.max(0, top - margin);
@@ -33,68 +33,74 @@ export function scrollTo(row: number, scrollTop: number, height: number, rowHeig
     return scrollTop;
 }
 
-/** Room beside what is scrolled to sideways: half a head, and half an envelope. */
-const BESIDE = 36;
+/** The horizontal margin around a visible event: half a lane's head, and half an envelope. */
+const SIDE_MARGIN = 36;
 
-/** What is to be in sight of an event: where it happens, and the far end of its message; the same place without one. */
-export interface Stretch {
-    at: number;
-    far: number;
+/** The horizontal extent of an event: its own lane, and the far end of its message. Both are equal without a message. */
+export interface EventExtent {
+    x: number;
+    farX: number;
 }
 
-/** Where to scroll sideways so that a stretch is in sight, or as much of it as fits from where the event is; as it was where all of it is already. */
-export function scrollAcross({ at, far }: Stretch, scrollLeft: number, width: number): number {
-    const beside = Math.min(BESIDE, width / 4);
-    const [left, right] = [Math.min(at, far) - beside, Math.max(at, far) + beside];
-    const isWhole = right - left <= width;
-    if (isWhole ? left < scrollLeft : at <= far) return Math.max(0, left);
-    return !isWhole || right > scrollLeft + width ? Math.max(0, right - width) : scrollLeft;
+/**
+ * Returns the horizontal scroll offset that shows an extent. If the extent is wider than the window, its own lane is
+ * shown. The offset stays if the extent is visible already.
+ */
+export function scrollLeftFor({ x, farX }: EventExtent, scrollLeft: number, width: number): number {
+    const margin = Math.min(SIDE_MARGIN, width / 4);
+    const [left, right] = [Math.min(x, farX) - margin, Math.max(x, farX) + margin];
+    const fits = right - left <= width;
+    if (fits ? left < scrollLeft : x <= farX) return Math.max(0, left);
+    return !fits || right > scrollLeft + width ? Math.max(0, right - width) : scrollLeft;
 }
 
-/** An event's stretch, among the messages of its row. None where time passes: that happens everywhere. */
-export function stretchOf(entry: Entry, arrows: readonly Arrow[], layout: LaneLayout, length: number): Stretch | undefined {
-    const { kind } = about(entry.event);
+/** Returns the extent of an event, given the messages of its row. Returns `undefined` for a wait, which has no lane. */
+export function extentOf(entry: Entry, arrows: readonly Arrow[], layout: LaneLayout, length: number): EventExtent | undefined {
+    const { kind } = partsOf(entry.event);
     if (kind === "wait") return undefined;
     const lost = kind === "drop" ? entry.lost[0] : undefined;
     const id = entry.arrived ?? lost ?? entry.sent[0]?.id;
-    const arrow = arrows.find((one) => one.id === id);
-    const here = layout.x(entry.lane);
-    if (arrow === undefined) return { at: here, far: here };
-    const { x1, x2 } = lineOf(arrow, layout, 1, length);
-    const at = lost === undefined ? here : x2;
-    return { at, far: Math.abs(x1 - at) > Math.abs(x2 - at) ? x1 : x2 };
+    const arrow = arrows.find((other) => other.id === id);
+    const laneX = layout.x(entry.lane);
+    if (arrow === undefined) return { x: laneX, farX: laneX };
+    const { x1, x2 } = messageLine(arrow, layout, 1, length);
+    const x = lost === undefined ? laneX : x2;
+    return { x, farX: Math.abs(x1 - x) > Math.abs(x2 - x) ? x1 : x2 };
 }
 
-/** A message's line on the screen. */
-export interface Line {
+/** The line of a message, in pixels. */
+export interface MessageLine {
     x1: number;
     y1: number;
     x2: number;
     y2: number;
 }
 
-/** The middle of a row. */
+/** Returns the vertical middle of a row. */
 export function rowMiddle(row: number, rowHeight: number): number {
     return (row + 0.5) * rowHeight;
 }
 
-/** A message's line from where it was sent to where it ended, or to the end of the run while it is under way. */
-export function lineOf(arrow: Arrow, layout: LaneLayout, rowHeight: number, length: number): Line {
+/** The part of the way that the line of a lost message covers, or of one in flight at the end of the run. */
+const UNFINISHED_SHARE = 0.72;
+
+/** Returns the line of a message from its sending to its end, or to the end of the run while it is in flight. */
+export function messageLine(arrow: Arrow, layout: LaneLayout, rowHeight: number, length: number): MessageLine {
     const end = arrow.ended ?? Math.max(length, arrow.sent + 1);
     const [x1, x2] = [layout.x(arrow.from), layout.x(arrow.to)];
     const line = { x1, y1: rowMiddle(arrow.sent, rowHeight), x2, y2: rowMiddle(end, rowHeight) };
-    // One that was lost, or is still under way, has not got there.
-    return arrow.how === "lost" || arrow.ended === undefined ? { ...line, x2: x1 + (x2 - x1) * 0.72 } : line;
+    const hasArrived = arrow.how !== "lost" && arrow.ended !== undefined;
+    return hasArrived ? line : { ...line, x2: x1 + (x2 - x1) * UNFINISHED_SHARE };
 }
 
-/** The point of a line at a height, as near as the line has one. */
-export function pointAt(line: Line, y: number): { x: number; y: number } {
+/** Returns the point of a line at a height, or its nearer end if the line does not reach that height. */
+export function pointAt(line: MessageLine, y: number): { x: number; y: number } {
     const share = line.y2 === line.y1 ? 0.5 : (y - line.y1) / (line.y2 - line.y1);
-    const within = Math.min(1, Math.max(0, share));
-    return { x: line.x1 + (line.x2 - line.x1) * within, y: line.y1 + (line.y2 - line.y1) * within };
+    const bounded = Math.min(1, Math.max(0, share));
+    return { x: line.x1 + (line.x2 - line.x1) * bounded, y: line.y1 + (line.y2 - line.y1) * bounded };
 }
 
-/** Whether a message is under way once so many events have happened. */
-export function isUnderWay(arrow: Arrow, position: number): boolean {
+/** Returns true if a message is in flight at a position. */
+export function isInFlight(arrow: Arrow, position: number): boolean {
     return arrow.sent < position && (arrow.ended === undefined || arrow.ended >= position);
 }

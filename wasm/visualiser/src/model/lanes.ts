@@ -1,114 +1,120 @@
-// Who stands where: one lane for every participant, the service rightmost, cells from left to right.
-import { processOf } from "./happening";
+// Lays out the lanes, one for each participant: the cells from left to right, then the service.
+import { processParts } from "./events";
 import type { Lane, Process } from "./protocol";
 
-/** What a lane is of. */
+/** The kind of participant that a lane belongs to. */
 export type LaneKind = "user" | "worker" | "reconciler" | "verifier" | "database" | "service";
 
-/** A lane with its place. */
+/** A lane with its position. */
 export interface PlacedLane {
     key: string;
     kind: LaneKind;
-    /** The cell; 0 for the service. */
+    /** The cell's number; 0 for the service. */
     cell: number;
-    /** Which worker or reconciler. */
+    /** The number of a worker or reconciler within its cell; 0 for other lanes. */
     number: number;
-    /** The middle, in pixels from the left of the lanes. */
+    /** The middle of the lane, in pixels from the left of all lanes. */
     x: number;
     lane: Lane;
 }
 
-/** Cells' share of the lanes, for the headings above them. */
+/** The horizontal range of a cell's lanes. */
 export interface CellSpan {
     cell: number;
     left: number;
     right: number;
 }
 
-/** All lanes of a run. */
+/** The lanes of a run, with their positions. */
 export interface LaneLayout {
     lanes: PlacedLane[];
     spans: CellSpan[];
     width: number;
-    /** Where a lane is; lanes that are hidden stand where their cell does. */
+    /** Returns the middle of a lane. A hidden lane has the middle of its cell. */
     x(lane: Lane): number;
 }
 
-/** What the lanes are made of. */
-export interface World {
+/** The participants of a run. */
+export interface Participants {
     cells: number[];
+    /** The number of workers and reconcilers in each cell. */
     workers: number;
     reconcilers: number;
     hasVerifier: boolean;
-    /** A recording of a service sees nothing within a cell. */
+    /** True for a server's log, which tells nothing of events within a cell. */
     isRecording?: boolean;
 }
 
-const GAP_BETWEEN_CELLS = 0.45;
-export const NARROWEST_LANE = 28;
-const WIDEST_LANE = 118;
+/** The gap between two cells, in widths of a lane. */
+const CELL_GAP = 0.45;
+/** A narrower lane's head would be too small to click: WCAG 2.2, 2.5.8 asks for 24 pixels. */
+export const MIN_LANE_WIDTH = 28;
+const MAX_LANE_WIDTH = 118;
 
-/** A text for a lane that is the same for the same lane. */
+/** Returns a text that identifies a lane. */
 export function laneKey(lane: Lane): string {
     if (lane === "service") return "service";
     if ("user" in lane) return `user:${lane.user}`;
     if ("database" in lane) return `database:${lane.database}`;
-    const { kind, number } = processOf(lane.process[1]);
+    const { kind, number } = processParts(lane.process[1]);
     return `${kind}:${lane.process[0]}:${number}`;
 }
 
-/** The cell that a lane belongs to; 0 for the service. */
+/** Returns the number of the cell that a lane belongs to; 0 for the service. */
 export function cellOf(lane: Lane): number {
     if (lane === "service") return 0;
     if ("user" in lane) return lane.user;
     return "database" in lane ? lane.database : lane.process[0];
 }
 
-function place(kind: LaneKind, cell: number, number: number, lane: Lane): PlacedLane {
+function unplaced(kind: LaneKind, cell: number, number: number, lane: Lane): PlacedLane {
     return { key: laneKey(lane), kind, cell, number, x: 0, lane };
 }
 
-function lanesOfCell(cell: number, world: World): PlacedLane[] {
-    const process = (kind: LaneKind, number: number, of: Process) => place(kind, cell, number, { process: [cell, of] });
-    const workers = Array.from({ length: world.workers }, (_, worker) => process("worker", worker, { worker }));
-    if (world.isRecording) return workers;
-    const reconcilers = Array.from({ length: world.reconcilers }, (_, reconciler) =>
-        process("reconciler", reconciler, { reconciler }),
+function lanesOfCell(cell: number, participants: Participants): PlacedLane[] {
+    const processLane = (kind: LaneKind, number: number, process: Process) => unplaced(kind, cell, number, { process: [cell, process] });
+    const workers = Array.from({ length: participants.workers }, (_, worker) => processLane("worker", worker, { worker }));
+    if (participants.isRecording) return workers;
+    const reconcilers = Array.from({ length: participants.reconcilers }, (_, reconciler) =>
+        processLane("reconciler", reconciler, { reconciler }),
     );
-    const verifier = world.hasVerifier ? [process("verifier", 0, "verifier")] : [];
-    const user = place("user", cell, 0, { user: cell });
-    return [user, ...workers, place("database", cell, 0, { database: cell }), ...reconcilers, ...verifier];
+    const verifier = participants.hasVerifier ? [processLane("verifier", 0, "verifier")] : [];
+    const user = unplaced("user", cell, 0, { user: cell });
+    return [user, ...workers, unplaced("database", cell, 0, { database: cell }), ...reconcilers, ...verifier];
 }
 
-/** Places the lanes that are `shown` within a width, as far as they fit. */
-export function placeLanes(world: World, width: number, shown?: ReadonlySet<string>): LaneLayout {
+/**
+ * Returns the layout of the lanes whose keys are in `shown`, or of all. The lanes fill the width as far as the limits of
+ * a lane's width allow, so the layout may be wider or narrower.
+ */
+export function layOutLanes(participants: Participants, width: number, shown?: ReadonlySet<string>): LaneLayout {
     const isShown = (lane: PlacedLane) => shown === undefined || shown.has(lane.key);
-    const cells = world.cells.map((cell) => lanesOfCell(cell, world).filter(isShown));
-    const service = place("service", 0, 0, "service");
+    const cells = participants.cells.map((cell) => lanesOfCell(cell, participants).filter(isShown));
+    const service = unplaced("service", 0, 0, "service");
     const count = cells.reduce((sum, lanes) => sum + lanes.length, 1);
-    const units = count + cells.length * GAP_BETWEEN_CELLS;
-    const pitch = Math.min(WIDEST_LANE, Math.max(NARROWEST_LANE, width / units));
+    const units = count + cells.length * CELL_GAP;
+    const laneWidth = Math.min(MAX_LANE_WIDTH, Math.max(MIN_LANE_WIDTH, width / units));
     let x = 0;
     const spans: CellSpan[] = [];
     for (const lanes of cells) {
         const left = x;
         for (const lane of lanes) {
-            lane.x = x + pitch / 2;
-            x += pitch;
+            lane.x = x + laneWidth / 2;
+            x += laneWidth;
         }
         const cell = lanes[0]?.cell;
         if (cell !== undefined) spans.push({ cell, left, right: x });
-        x += pitch * GAP_BETWEEN_CELLS;
+        x += laneWidth * CELL_GAP;
     }
-    service.x = x + pitch / 2;
+    service.x = x + laneWidth / 2;
     const lanes = [...cells.flat(), service];
-    return { lanes, spans, width: x + pitch, x: finder(lanes, spans) };
+    return { lanes, spans, width: x + laneWidth, x: laneFinder(lanes, spans) };
 }
 
-function finder(lanes: PlacedLane[], spans: CellSpan[]): (lane: Lane) => number {
-    const places = new Map(lanes.map((lane) => [lane.key, lane.x]));
+function laneFinder(lanes: PlacedLane[], spans: CellSpan[]): (lane: Lane) => number {
+    const xByKey = new Map(lanes.map((lane) => [lane.key, lane.x]));
     return (lane) => {
         const span = spans.find(({ cell }) => cell === cellOf(lane));
-        return places.get(laneKey(lane)) ?? (span ? (span.left + span.right) / 2 : 0);
+        return xByKey.get(laneKey(lane)) ?? (span ? (span.left + span.right) / 2 : 0);
     };
 }

@@ -1,217 +1,231 @@
-// The page's whole state as the part of a URL after the `#`: readable where it is short, compressed where it is long.
-import type { Happening, Rule, Settings } from "./protocol";
-import type { Bends, Origin } from "./run";
-import { RULE_NAMES } from "./words";
+// Encodes the page's state as the fragment of a URL: as plain parameters while it is short, with a compressed payload in
+// the parameter `z` for longer runs.
+import type { Divergence, Origin } from "./origin";
+import type { Rule, Settings, WorldEvent } from "./protocol";
+import { RULE_NAMES } from "./texts";
 
-/** What the page shows besides the run. */
+/** The display options of the page. */
 export interface ViewOptions {
-    /** Events a second. */
+    /** The playback speed, in events a second. */
     speed: number;
-    /** Whether lanes are shown in which nothing happens. */
+    /** True if lanes without any event are shown too. */
     allLanes: boolean;
 }
 
-/** A search for a violation that found nothing: of which small world, and how much of it was looked at, which was all. */
-export interface Searched {
+/** The result of a complete search of a rule's small world that found no violation. */
+export interface SearchResult {
     rule: Rule;
-    /** Whether the world was without the rule. */
+    /** True if the rule was off in the searched world. */
     isOff: boolean;
     states: number;
     events: number;
 }
 
-/** All that a link says. */
+/** The state that a link carries. */
 export interface LinkState {
     origin: Origin;
-    /** Rules that are off although the scenario has them on. */
+    /** The rules that are off, if the origin is a scenario. Other origins have them in their settings. */
     rulesOff: Rule[];
-    bends?: Bends;
+    divergence?: Divergence;
     position: number;
     view: ViewOptions;
-    searched?: Searched;
+    searchResult?: SearchResult;
 }
 
-/** What is said of a link that cannot be read. */
-export const DAMAGED = "the link is damaged or was cut short: ask whoever sent it for it once more";
+/** The message for a link that cannot be decoded. */
+export const DAMAGED_LINK = "the link is damaged or was cut short: ask its sender for a new copy";
 
-/** A link that cannot be read, in words. */
+/** A link that cannot be decoded. Its message says what to do. */
 export class LinkError extends Error {
     override name = "LinkError";
 }
 
 export const DEFAULT_VIEW: ViewOptions = { speed: 2, allLanes: false };
 
-/** A link longer than this is refused by some programs that people send links with. */
-export const LONG_LINK = 8000;
+/** Some mail and chat programs truncate longer links. */
+export const SAFE_LINK_LENGTH = 8000;
 
-interface Packed {
+/** The parts of a state that are too long for plain parameters. */
+interface LinkPayload {
     settings?: Settings;
     title?: string;
-    events?: Happening[];
+    events?: WorldEvent[];
 }
 
-/** The part of the URL after the `#`. */
+/** Returns the URL fragment of a state, without the `#`. */
 export async function encodeLink(state: LinkState): Promise<string> {
-    const packed = packedOf(state);
-    return linkWords(state, packed && (await compress(packed)));
+    const payload = payloadOf(state);
+    return fragment(state, payload && (await compress(payload)));
 }
 
-/** Writes links one after the other, at once where there is no time to compress. */
+/** Encodes links one after the other, and reuses the compressed payload while it is unchanged. */
 export class LinkWriter {
-    private packed: string | undefined;
+    private payload: string | undefined;
     private z: string | undefined;
 
-    /** The same as `encodeLink`; what it compresses is remembered. */
+    /** Returns the same fragment as `encodeLink`. */
     async write(state: LinkState): Promise<string> {
-        const packed = packedOf(state);
-        const z = packed === this.packed ? this.z : packed && (await compress(packed));
-        [this.packed, this.z] = [packed, z];
-        return linkWords(state, z);
+        const payload = payloadOf(state);
+        const z = payload === this.payload ? this.z : payload && (await compress(payload));
+        [this.payload, this.z] = [payload, z];
+        return fragment(state, z);
     }
 
-    /** The same without waiting: longer where what is to be packed is not what was packed last. */
+    /**
+     * Returns a fragment of the same state without waiting. Compression streams are asynchronous, so a payload that has
+     * changed since the last `write` is stored uncompressed, which makes the fragment longer.
+     */
     writeNow(state: LinkState): string {
-        const packed = packedOf(state);
-        return linkWords(state, packed === this.packed ? this.z : packed && toUrl(stored(new TextEncoder().encode(packed))));
+        const payload = payloadOf(state);
+        return fragment(state, payload === this.payload ? this.z : payload && toBase64Url(deflateStored(new TextEncoder().encode(payload))));
     }
 }
 
-function linkWords(state: LinkState, z: string | undefined): string {
-    const { origin, bends, view, searched } = state;
-    const words = new URLSearchParams();
-    words.set(origin.kind, origin.kind === "scenario" ? origin.id : origin.kind === "free" ? String(origin.chance) : "1");
-    if (state.rulesOff.length > 0 && origin.kind === "scenario") words.set("off", state.rulesOff.join("."));
-    if (bends) words.set("kept", String(bends.kept));
-    words.set("at", String(state.position));
-    if (view.speed !== DEFAULT_VIEW.speed) words.set("speed", String(view.speed));
-    if (view.allLanes) words.set("lanes", "all");
-    if (searched) words.set("searched", [searched.rule, searched.isOff ? "off" : "on", searched.states, searched.events].join("."));
-    if (z !== undefined) words.set("z", z);
-    return words.toString();
+function fragment(state: LinkState, z: string | undefined): string {
+    const { origin, divergence, view, searchResult } = state;
+    const params = new URLSearchParams();
+    params.set(origin.kind, originParam(origin));
+    if (state.rulesOff.length > 0 && origin.kind === "scenario") params.set("off", state.rulesOff.join("."));
+    if (divergence) params.set("kept", String(divergence.kept));
+    params.set("at", String(state.position));
+    if (view.speed !== DEFAULT_VIEW.speed) params.set("speed", String(view.speed));
+    if (view.allLanes) params.set("lanes", "all");
+    if (searchResult) params.set("searched", searchParam(searchResult));
+    if (z !== undefined) params.set("z", z);
+    return params.toString();
 }
 
-/** What a link says that is too long for words, as JSON. */
-function packedOf({ origin, bends }: LinkState): string | undefined {
-    const packed: Packed = {
+function originParam(origin: Origin): string {
+    if (origin.kind === "scenario") return origin.id;
+    return origin.kind === "free" ? String(origin.randomEvents) : "1";
+}
+
+function searchParam({ rule, isOff, states, events }: SearchResult): string {
+    return [rule, isOff ? "off" : "on", states, events].join(".");
+}
+
+/** Returns the payload of a state as JSON, or `undefined` if plain parameters suffice. */
+function payloadOf({ origin, divergence }: LinkState): string | undefined {
+    const payload: LinkPayload = {
         ...(origin.kind === "scenario" ? {} : { settings: origin.settings }),
         ...(origin.kind === "trace" ? { title: origin.title } : {}),
-        ...(bends && bends.events.length > 0 ? { events: bends.events } : {}),
+        ...(divergence && divergence.events.length > 0 ? { events: divergence.events } : {}),
     };
-    return Object.keys(packed).length > 0 ? JSON.stringify(packed) : undefined;
+    return Object.keys(payload).length > 0 ? JSON.stringify(payload) : undefined;
 }
 
-const KINDS = ["scenario", "free", "trace"] as const;
-/** What no link says without saying of which run. */
-const DETAILS = ["at", "kept", "off", "searched", "z"];
+const ORIGIN_KINDS = ["scenario", "free", "trace"] as const;
+/** The parameters that need one of `ORIGIN_KINDS` beside them. */
+const DETAIL_PARAMS = ["at", "kept", "off", "searched", "z"];
 
-/** Reads the part of a URL after the `#`; undefined where there is none. */
+/** Decodes a URL fragment. Returns `undefined` if it is not a link of the page. Throws `LinkError` if it is damaged. */
 export async function decodeLink(hash: string): Promise<LinkState | undefined> {
-    const words = new URLSearchParams(hash.replace(/^#/, ""));
-    const kind = kindOf(words);
+    const params = new URLSearchParams(hash.replace(/^#/, ""));
+    const kind = originKind(params);
     if (kind === undefined) return undefined;
-    const z = words.get("z");
-    const packed = z === null ? {} : parsePacked(await decompress(z));
-    const kept = words.get("kept");
-    const speed = words.get("speed");
-    const searched = words.get("searched");
-    const from = origin(kind, words, packed);
-    const events = packed.events ?? [];
-    const isWhole = kind === "trace" || (kind === "free" && packed.events !== undefined);
+    const z = params.get("z");
+    const payload = z === null ? {} : parsePayload(await decompress(z));
+    const kept = params.get("kept");
+    const speed = params.get("speed");
+    const searched = params.get("searched");
+    const origin = parseOrigin(kind, params, payload);
+    const events = payload.events ?? [];
+    const hasAllEvents = kind === "trace" || (kind === "free" && payload.events !== undefined);
     return {
-        origin: from,
-        rulesOff: rules(words.get("off")),
-        ...(kept === null && !isWhole ? {} : { bends: { kept: count(kept ?? "0", "kept"), events } }),
-        position: count(words.get("at") ?? "0", "at"),
-        view: { speed: speed === null ? DEFAULT_VIEW.speed : Number(speed), allLanes: words.get("lanes") === "all" },
-        ...(searched === null ? {} : { searched: searchedOf(searched) }),
+        origin,
+        rulesOff: parseRules(params.get("off")),
+        ...(kept === null && !hasAllEvents ? {} : { divergence: { kept: parseCount(kept ?? "0", "kept"), events } }),
+        position: parseCount(params.get("at") ?? "0", "at"),
+        view: { speed: speed === null ? DEFAULT_VIEW.speed : Number(speed), allLanes: params.get("lanes") === "all" },
+        ...(searched === null ? {} : { searchResult: parseSearchResult(searched) }),
     };
 }
 
-function searchedOf(text: string): Searched {
-    const [rule, how, states, events, ...rest] = text.split(".");
-    const [known] = rules(rule ?? "");
-    if (known === undefined || (how !== "on" && how !== "off") || rest.length > 0) throw new LinkError(DAMAGED);
-    return { rule: known, isOff: how === "off", states: count(states ?? "", "searched"), events: count(events ?? "", "searched") };
+function parseSearchResult(text: string): SearchResult {
+    const [rule, state, states, events, ...rest] = text.split(".");
+    const [known] = parseRules(rule ?? "");
+    if (known === undefined || (state !== "on" && state !== "off") || rest.length > 0) throw new LinkError(DAMAGED_LINK);
+    return { rule: known, isOff: state === "off", states: parseCount(states ?? "", "searched"), events: parseCount(events ?? "", "searched") };
 }
 
-function kindOf(words: URLSearchParams): Origin["kind"] | undefined {
-    const [kind, other] = KINDS.filter((one) => words.has(one));
-    if (kind === undefined && !DETAILS.some((key) => words.has(key))) return undefined;
-    const twice = [...words.keys()].find((key) => words.getAll(key).length > 1);
-    if (twice !== undefined) throw new LinkError(`the link says \`${twice}\` twice: ask whoever sent it for it once more`);
-    if (kind === undefined || other !== undefined) throw new LinkError(DAMAGED);
+function originKind(params: URLSearchParams): Origin["kind"] | undefined {
+    const [kind, other] = ORIGIN_KINDS.filter((candidate) => params.has(candidate));
+    if (kind === undefined && !DETAIL_PARAMS.some((key) => params.has(key))) return undefined;
+    const repeated = [...params.keys()].find((key) => params.getAll(key).length > 1);
+    if (repeated !== undefined) throw new LinkError(`the link has \`${repeated}\` twice: ask its sender for a new copy`);
+    if (kind === undefined || other !== undefined) throw new LinkError(DAMAGED_LINK);
     return kind;
 }
 
-function rules(text: string | null): Rule[] {
+function parseRules(text: string | null): Rule[] {
     const named = text === null ? [] : text.split(".");
     const unknown = named.find((rule) => !Object.hasOwn(RULE_NAMES, rule));
-    if (unknown !== undefined) throw new LinkError(`the link names a rule that this page does not have, \`${unknown}\`: ask whoever sent it for it once more`);
+    if (unknown !== undefined) throw new LinkError(`the link names the rule \`${unknown}\`, which this page does not have: ask its sender for a new copy`);
     return named as Rule[];
 }
 
-function origin(kind: Origin["kind"], words: URLSearchParams, packed: Packed): Origin {
-    if (kind === "scenario") return { kind, id: words.get(kind) ?? "" };
-    if (packed.settings === undefined) throw new LinkError(DAMAGED);
-    if (kind === "free") return { kind, settings: packed.settings, chance: count(words.get(kind) ?? "", kind) };
-    return { kind, settings: packed.settings, title: packed.title ?? "a shared run" };
+function parseOrigin(kind: Origin["kind"], params: URLSearchParams, payload: LinkPayload): Origin {
+    if (kind === "scenario") return { kind, id: params.get(kind) ?? "" };
+    if (payload.settings === undefined) throw new LinkError(DAMAGED_LINK);
+    if (kind === "free") return { kind, settings: payload.settings, randomEvents: parseCount(params.get(kind) ?? "", kind) };
+    return { kind, settings: payload.settings, title: payload.title ?? "a shared run" };
 }
 
-function parsePacked(json: string): Packed {
+function parsePayload(json: string): LinkPayload {
     let value: unknown;
     try {
         value = JSON.parse(json);
     } catch {
-        throw new LinkError(DAMAGED);
+        throw new LinkError(DAMAGED_LINK);
     }
-    if (!isPacked(value)) throw new LinkError(DAMAGED);
+    if (!isPayload(value)) throw new LinkError(DAMAGED_LINK);
     return value;
 }
 
-function isPacked(value: unknown): value is Packed {
+function isPayload(value: unknown): value is LinkPayload {
     if (typeof value !== "object" || value === null) return false;
     const { settings, title, events } = value as Record<string, unknown>;
-    const isObject = settings === undefined || (typeof settings === "object" && settings !== null);
-    return isObject && (title === undefined || typeof title === "string") && (events === undefined || Array.isArray(events));
+    const hasSettings = settings === undefined || (typeof settings === "object" && settings !== null);
+    return hasSettings && (title === undefined || typeof title === "string") && (events === undefined || Array.isArray(events));
 }
 
-function count(text: string, what: string): number {
+function parseCount(text: string, param: string): number {
     const number = Number(text);
     if (text.trim() === "" || !Number.isSafeInteger(number) || number < 0) {
-        throw new LinkError(`the link says \`${what}=${text}\`, which is no number of events: ask whoever sent it for it once more`);
+        throw new LinkError(`the link says \`${param}=${text}\`, which is not a number of events: ask its sender for a new copy`);
     }
     return number;
 }
 
-/** The most that a link unpacks to: more than any run that fits into a link. */
-const MOST_BYTES = 64_000_000;
+/** The limit of an unpacked payload. A short link can unpack to gigabytes, and anybody can write one. */
+const MAX_PAYLOAD_BYTES = 64_000_000;
 
 async function compress(text: string): Promise<string> {
-    const packed = new Blob([text]).stream().pipeThrough(new CompressionStream("deflate-raw"));
-    return toUrl(new Uint8Array(await new Response(packed).arrayBuffer()));
+    const compressed = new Blob([text]).stream().pipeThrough(new CompressionStream("deflate-raw"));
+    return toBase64Url(new Uint8Array(await new Response(compressed).arrayBuffer()));
 }
 
-/** Base64, as URLs take it. */
-function toUrl(bytes: Uint8Array): string {
+/** Returns bytes as base64url without padding (RFC 4648, 5). */
+function toBase64Url(bytes: Uint8Array): string {
     let binary = "";
     for (const byte of bytes) binary += String.fromCharCode(byte);
     return btoa(binary).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 }
 
-/** The most bytes of a block of deflate that is not compressed. */
-const MOST_STORED = 0xffff;
+/** The largest stored block of deflate: its length has 16 bits (RFC 1951, 3.2.4). */
+const MAX_STORED_BYTES = 0xffff;
 
-/** Deflate's form without its compression: RFC 1951, 3.2.4. */
-function stored(bytes: Uint8Array): Uint8Array {
-    const blocks: number[] = [];
-    for (let from = 0; from < bytes.length; from += MOST_STORED) {
-        const block = bytes.subarray(from, from + MOST_STORED);
-        const isLast = from + MOST_STORED >= bytes.length;
+/** Returns a deflate stream of stored, uncompressed blocks (RFC 1951, 3.2.4). */
+function deflateStored(bytes: Uint8Array): Uint8Array {
+    const stream: number[] = [];
+    for (let from = 0; from < bytes.length; from += MAX_STORED_BYTES) {
+        const block = bytes.subarray(from, from + MAX_STORED_BYTES);
+        const isLast = from + MAX_STORED_BYTES >= bytes.length;
         const [low, high] = [block.length & 0xff, block.length >> 8];
-        blocks.push(isLast ? 1 : 0, low, high, ~low & 0xff, ~high & 0xff);
-        for (const byte of block) blocks.push(byte);
+        stream.push(isLast ? 1 : 0, low, high, ~low & 0xff, ~high & 0xff);
+        for (const byte of block) stream.push(byte);
     }
-    return Uint8Array.from(blocks);
+    return Uint8Array.from(stream);
 }
 
 async function decompress(text: string): Promise<string> {
@@ -219,16 +233,16 @@ async function decompress(text: string): Promise<string> {
         const binary = atob(text.replaceAll("-", "+").replaceAll("_", "/"));
         const bytes = Uint8Array.from(binary, (char) => char.charCodeAt(0));
         const reader = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw")).getReader();
-        const parts: Uint8Array[] = [];
+        const chunks: Uint8Array[] = [];
         let size = 0;
         for (let part = await reader.read(); !part.done; part = await reader.read()) {
             const chunk: Uint8Array = part.value;
             size += chunk.length;
-            if (size > MOST_BYTES) throw new Error("too long");
-            parts.push(chunk);
+            if (size > MAX_PAYLOAD_BYTES) throw new Error("the payload exceeds the limit");
+            chunks.push(chunk);
         }
-        return await new Blob(parts as BlobPart[]).text();
+        return await new Blob(chunks as BlobPart[]).text();
     } catch {
-        throw new LinkError(DAMAGED);
+        throw new LinkError(DAMAGED_LINK);
     }
 }

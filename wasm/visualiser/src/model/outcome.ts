@@ -1,111 +1,112 @@
-// What became of a whole run, in words: for people who open somebody's link, and for those who bent it themselves.
-import { about, commonStart, processOf } from "./happening";
+// Describes the outcome of a whole run, and its difference from the scenario, for people who open a link or have changed a
+// run themselves.
+import { commonPrefixLength, partsOf, processParts } from "./events";
+import { isCommitRequest, isSettleRequest } from "./message_texts";
 import type { Arrow, Entry, Rule, Scenario, View } from "./protocol";
-import { SETTLES } from "./tries";
-import { leaseNumber, NEEDED_WHEN, readable, RULE_NAMES } from "./words";
+import { leaseLabel, NEEDED_WHEN, quotedRule, readableText } from "./texts";
 
-/** How a run ends. */
+/** The outcome of a run. */
 export type Verdict =
-    /** At a position a promise is broken. */
-    | { kind: "broken"; position: number; text: string }
+    /** The event at `position` violates an invariant. */
+    | { kind: "violated"; position: number; text: string }
+    /** The run is at rest and violates nothing. */
     | { kind: "held"; text: string }
-    /** It has not come to rest. */
+    /** The run is not at rest. */
     | { kind: "open"; text: string };
 
-/** A whole run, and the world at its end. */
-export interface Ended {
+/** A whole run, with the state of its world at the end. */
+export interface WholeRun {
     entries: Entry[];
     view: View;
     rulesOff: readonly Rule[];
-    /** Whether more is to happen. */
-    isOpen: boolean;
+    /** True if more events can follow. */
+    canContinue: boolean;
 }
 
-/** How a run ends: what broke, or why nothing did. */
-export function verdictOf({ entries, view, rulesOff, isOpen }: Ended): Verdict {
-    const broken = entries.find(({ violation }) => violation !== undefined);
-    if (broken?.violation !== undefined) return { kind: "broken", position: broken.position, text: `${readable(broken.violation)}.` };
-    if (isOpen) return { kind: "open", text: "How it ends is open: play on." };
-    const beginning = rulesOff.length === 0 ? ["Nothing broke."] : rulesOff.map((rule) => `Nothing broke this time without the rule ${nameOf(rule)}.`);
+/** Returns the outcome of a run: the violation, or the reason for which nothing was violated. */
+export function verdictFor({ entries, view, rulesOff, canContinue }: WholeRun): Verdict {
+    const violating = entries.find(({ violation }) => violation !== undefined);
+    if (violating?.violation !== undefined) return { kind: "violated", position: violating.position, text: `${readableText(violating.violation)}.` };
+    if (canContinue) return { kind: "open", text: "The outcome is open: play on." };
+    const held = rulesOff.length === 0 ? ["No invariant is violated."] : rulesOff.map((rule) => `No invariant is violated in this run without the rule ${quotedRule(rule)}.`);
     const needed = rulesOff.map((rule) => NEEDED_WHEN[rule]);
-    return { kind: "held", text: [...beginning, ...lastFate(entries, view), ...needed].join(" ") };
+    return { kind: "held", text: [...held, ...lastUnusualLease(entries, view), ...needed].join(" ") };
 }
 
-function nameOf(rule: Rule): string {
-    return `“${RULE_NAMES[rule].toLowerCase()}”`;
-}
-
-/** What became of the latest lease that had trouble: more is not read. */
-function lastFate(entries: readonly Entry[], view: View): string[] {
+/** Returns the story of the latest lease that a fault touched, if any. More than one story would not be read. */
+function lastUnusualLease(entries: readonly Entry[], view: View): string[] {
     const arrows = entries.flatMap((entry) => entry.sent);
     const sent = new Map(arrows.map((arrow) => [arrow.id, arrow]));
-    // Those that the service has forgotten since are the older ones.
+    // The view lists the newest leases last. Leases that the service has forgotten are found in the messages only; they
+    // are older, so they must come first in this set.
     const leases = new Set([...arrows.flatMap(({ lease }) => lease ?? []), ...view.leases.map(({ lease }) => lease)]);
-    const fates = [...leases].map((lease) => fateOf(lease, entries, sent)).filter((text) => text !== undefined);
-    return fates.slice(-1);
+    const stories = [...leases].map((lease) => leaseStory(lease, entries, sent)).filter((text) => text !== undefined);
+    return stories.slice(-1);
 }
 
-type Sent = ReadonlyMap<number, Arrow>;
+type SentMessages = ReadonlyMap<number, Arrow>;
 
-/** What became of a lease; undefined where nothing out of the ordinary did. */
-function fateOf(lease: string, entries: readonly Entry[], sent: Sent): string | undefined {
-    const settled = entries.find(({ fired }) => fired.some((edge) => edge.machine === "lease" && edge.of === lease && isSettled(edge.to)));
+/** Returns the story of a lease, or `undefined` if the lease was settled without a fault. */
+function leaseStory(lease: string, entries: readonly Entry[], sent: SentMessages): string | undefined {
+    const settled = entries.find(({ fired }) => fired.some((edge) => edge.machine === "lease" && edge.of === lease && isSettledState(edge.to)));
     const losses = entries.flatMap((entry) => entry.lost.map((id) => ({ entry, arrow: sent.get(id) })));
     const lost = losses.filter(({ arrow }) => arrow?.lease === lease).at(-1);
-    const number = `lease ${leaseNumber(lease)}`;
-    if (lost?.arrow && SETTLES.includes(lost.arrow.says) && !(settled && settled.position < lost.entry.position)) {
-        const what = lost.arrow.says === "commit" ? "commit" : "rollback";
-        return `The ${what} of ${number} was lost at event ${lost.entry.position + 1}, before the service knew of it, so the lease stayed outstanding. ${ending(settled, sent)}`;
+    const label = `lease ${leaseLabel(lease)}`;
+    const wasSettledBefore = lost !== undefined && settled !== undefined && settled.position < lost.entry.position;
+    if (lost?.arrow && isSettleRequest(lost.arrow.says) && !wasSettledBefore) {
+        const request = isCommitRequest(lost.arrow.says) ? "commit" : "rollback";
+        return `The ${request} of ${label} was lost at event ${lost.entry.position + 1}, before it reached the service, so the lease stayed outstanding. ${settlementStory(settled, sent)}`;
     }
-    if (lost?.arrow && settled && settled.position < lost.entry.position) {
-        const again = entries.find((entry) => entry.position > lost.entry.position && isAsked(entry, lease, sent));
-        const memory = again ? `Asked again at event ${again.position + 1}, it answered from its memory.` : "Nobody asked again.";
-        return `The service had ${outcome(settled)} ${number} when a message about it was lost at event ${lost.entry.position + 1}. ${memory}`;
+    if (lost?.arrow && wasSettledBefore) {
+        const retry = entries.find((entry) => entry.position > lost.entry.position && isSettleArrival(entry, lease, sent));
+        const memory = retry ? `The caller retried at event ${retry.position + 1}, and the service answered from its memory.` : "The caller did not retry.";
+        return `The service had ${outcomeText(settled)} ${label} when a message about the lease was lost at event ${lost.entry.position + 1}. ${memory}`;
     }
-    return isByReconciler(settled, sent) ? `Nobody was left to finish ${number}. ${ending(settled, sent)}` : undefined;
+    return isByReconciler(settled, sent) ? `No process was left to settle ${label}. ${settlementStory(settled, sent)}` : undefined;
 }
 
-function isSettled(state: string): boolean {
+function isSettledState(state: string): boolean {
     return state === "Committed" || state === "RolledBack";
 }
 
-function isAsked(entry: Entry, lease: string, sent: Sent): boolean {
+/** Returns true if an entry delivers a request to settle the lease. */
+function isSettleArrival(entry: Entry, lease: string, sent: SentMessages): boolean {
     const arrow = entry.arrived === undefined ? undefined : sent.get(entry.arrived);
-    return arrow?.lease === lease && SETTLES.includes(arrow.says);
+    return arrow?.lease === lease && isSettleRequest(arrow.says);
 }
 
-function isByReconciler(settled: Entry | undefined, sent: Sent): boolean {
+function isByReconciler(settled: Entry | undefined, sent: SentMessages): boolean {
     const from = settled?.arrived === undefined ? undefined : sent.get(settled.arrived)?.from;
-    return from !== undefined && from !== "service" && "process" in from && processOf(from.process[1]).kind === "reconciler";
+    return from !== undefined && from !== "service" && "process" in from && processParts(from.process[1]).kind === "reconciler";
 }
 
-function outcome(settled: Entry): string {
+function outcomeText(settled: Entry): string {
     return settled.fired.some(({ machine, to }) => machine === "lease" && to === "Committed") ? "committed" : "rolled back";
 }
 
-function ending(settled: Entry | undefined, sent: Sent): string {
-    if (settled === undefined) return "It is outstanding still.";
-    const [how, where] = [outcome(settled), `at event ${settled.position + 1}`];
-    if (!isByReconciler(settled, sent)) return `Whoever had asked got no answer, asked again, and it was ${how} ${where}.`;
-    const proof = how === "committed" ? "its row is in the cell's database" : "no row of it is in the cell's database";
-    return `Reconciliation found it and had it ${how} ${where}, since ${proof}.`;
+function settlementStory(settled: Entry | undefined, sent: SentMessages): string {
+    if (settled === undefined) return "The lease is still outstanding.";
+    const [outcome, place] = [outcomeText(settled), `at event ${settled.position + 1}`];
+    if (!isByReconciler(settled, sent)) return `The caller got no answer and retried; the lease was ${outcome} ${place}.`;
+    const proof = outcome === "committed" ? "has its row" : "has no row of the lease";
+    return `Reconciliation found the lease and had it ${outcome} ${place}, because the cell's database ${proof}.`;
 }
 
-/** Trouble that somebody has made, rather than what follows from it. */
-const MADE = ["drop", "duplicate", "crash", "disconnect", "lose_commit", "restart_database", "partition", "stop_service", "drift"];
-/** More is not read. */
-const MOST_MADE = 2;
+/** The faults that a person applies, as opposed to their consequences. */
+const APPLIED_FAULTS = ["drop", "duplicate", "crash", "disconnect", "lose_commit", "restart_database", "partition", "stop_service", "drift"];
+/** A longer list would not be read. */
+const MAX_LISTED_FAULTS = 2;
 
-/** How a run differs from its scenario; undefined where it does not. */
-export function differenceOf(scenario: Scenario, entries: readonly Entry[], rulesOff: readonly Rule[]): string | undefined {
+/** Returns the difference of a run from its scenario, or `undefined` if there is none. */
+export function differenceText(scenario: Scenario, entries: readonly Entry[], rulesOff: readonly Rule[]): string | undefined {
     const own = scenario.trace.events;
-    const kept = commonStart(own, entries.map(({ event }) => event));
-    const without = rulesOff.length > 0 ? `Played without the rule ${rulesOff.map(nameOf).join(" and ")}.` : "";
-    if (kept === own.length && kept === entries.length) return without === "" ? undefined : `${without} With it: ${scenario.watch}`;
+    const kept = commonPrefixLength(own, entries.map(({ event }) => event));
+    const without = rulesOff.length > 0 ? `Played without the rule ${rulesOff.map(quotedRule).join(" and ")}.` : "";
+    if (kept === own.length && kept === entries.length) return without === "" ? undefined : `${without} With the rule: ${scenario.watch}`;
     const first = entries[kept];
-    if (first === undefined) return `${without} It ends after event ${kept}, before the scenario does.`.trim();
-    const made = entries.slice(kept + 1).filter(({ event }) => MADE.includes(about(event).kind));
-    const more = made.slice(0, MOST_MADE).map(({ position, says }) => `; at event ${position + 1} ${says}`);
-    const begins = kept === own.length ? `After the scenario's ${kept} events it goes on` : `From event ${kept + 1} on it differs from the scenario`;
-    return `${without} ${begins}: ${first.says}${more.join("")}.`.trim();
+    if (first === undefined) return `${without} The run ends after event ${kept}, before the scenario does.`.trim();
+    const faults = entries.slice(kept + 1).filter(({ event }) => APPLIED_FAULTS.includes(partsOf(event).kind));
+    const more = faults.slice(0, MAX_LISTED_FAULTS).map(({ position, says }) => `; at event ${position + 1} ${says}`);
+    const start = kept === own.length ? `The run continues after the scenario's ${kept} events` : `From event ${kept + 1} on the run differs from the scenario`;
+    return `${without} ${start}: ${first.says}${more.join("")}.`.trim();
 }

@@ -1,4 +1,4 @@
-// The package's types by the names that the page uses: `Event` means something else in a browser.
+// The types of the simulation under the page's names. `Event` is renamed to `WorldEvent`: in a browser it is a DOM event.
 export type {
     Arrow,
     CellView,
@@ -7,7 +7,7 @@ export type {
     Drift,
     Edge,
     Entry,
-    Event as Happening,
+    Event as WorldEvent,
     FiredView,
     Lane,
     LeaseView,
@@ -33,12 +33,13 @@ export type {
 
 import type { Arrow, Entry, Marks } from "leasehold/simulation";
 
-/** Whatever the lanes can show: a run of the simulation, or a recording of a live server. */
+/** The data of the lanes: a run of the simulation, or the log of a live server. */
 export interface Timeline {
     readonly length: number;
-    /** What happened from one position on, up to another. */
+    /** Returns the events from one position up to another. */
     entries(from: number, to: number): Entry[];
-    /** Messages that were under way somewhere between two positions. */
+    /** Returns the messages that were in flight at some point between two positions. */
     arrows(from: number, to: number): Arrow[];
+    /** Returns the positions of faults and of the first violation. */
     marks(): Marks;
 }

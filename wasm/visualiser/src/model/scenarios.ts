@@ -1,14 +1,14 @@
-// The schedules that are worth watching.
+// The scenarios of the simulation.
 import { scenarios } from "leasehold/simulation";
 
 import type { Scenario } from "./protocol";
 
 export const SCENARIOS: readonly Scenario[] = scenarios();
 
-/** What is shown where nothing else is asked for. */
-export const FIRST = "happy-path";
+/** The id of the scenario that the page opens without a link. */
+export const FIRST_SCENARIO_ID = "happy-path";
 
-/** A scenario by the name that links have for it. */
-export function scenarioOf(id: string): Scenario | undefined {
-    return SCENARIOS.find((one) => one.id === id);
+/** Returns the scenario with an id, or `undefined` if the id is unknown. */
+export function scenarioById(id: string): Scenario | undefined {
+    return SCENARIOS.find((scenario) => scenario.id === id);
 }

@@ -1,79 +1,85 @@
-// The page's address says what it shows, and the browser's history what was open before.
+// Keeps the page's address equal to its state, and an entry of the browser's history for each run that was open.
 import { effect } from "@preact/signals";
 
-import { DAMAGED, decodeLink, DEFAULT_VIEW, encodeLink, LinkError, type LinkState, LinkWriter } from "../model/link";
-import { FIRST } from "../model/scenarios";
-import type { Kept, Session } from "./session";
+import { DAMAGED_LINK, decodeLink, DEFAULT_VIEW, encodeLink, LinkError, type LinkState, LinkWriter } from "../model/link";
+import { FIRST_SCENARIO_ID } from "../model/scenarios";
+import type { Session, Snapshot } from "./session";
 
-/** Browsers allow only so many changes of the address a second. */
-const PAUSE_MS = 350;
-/** While a run is played it does not pause: then the address is at most so old. */
-const OLDEST_MS = 900;
-/** Playing a long run, whose link takes a while, gives no more than this part of its time to the address. */
-const SHARE = 0.05;
-/** A link longer than this is not written in a hurry: what was written last stays. */
-const LONGEST_NOW = 500_000;
+/** The pause after a change before the address is written. Safari throws after 100 changes in 30 seconds. */
+const WRITE_DELAY_MS = 350;
+/** The greatest age of the address during playback, which never pauses. */
+const MAX_AGE_MS = 900;
+/** The largest share of time spent on writing the address while a long run plays, whose link takes long to encode. */
+const MAX_TIME_SHARE = 0.05;
+/** A longer link is not written synchronously; the address stays as it was. */
+const MAX_SYNC_LENGTH = 500_000;
 
-/** What an entry of the browser's history remembers. */
-interface Mark {
-    /** Its name. */
+/** The state that the browser keeps for an entry of its history. */
+interface HistoryState {
+    /** The unique name of the entry. */
     entry: string;
-    /** Whether a log is shown, which no address says. */
+    /** True if the entry shows a log, which no address contains. */
     isLog: boolean;
 }
 
-/** Where the browser keeps the last address of a page that is loaded again, until it is. */
-const STASH = "leasehold-address";
+/** The key in the session storage under which an unloading page leaves its last address. */
+const PENDING_KEY = "leasehold-address";
 
-/** A page that is loaded again is at the address that it had last: the browser has looked at it before the page could write it. */
-export function takeUpAddress(): void {
+/**
+ * Restores the address that the page had just before a reload. A page that unloads may still change its address, but the
+ * browser has decided by then which address to load.
+ */
+export function restorePendingAddress(): void {
     const [navigation] = performance.getEntriesByType("navigation") as PerformanceNavigationTiming[];
-    const last = unstash();
-    if (navigation?.type === "reload" && last?.from === location.hash) history.replaceState(history.state, "", addressOf(last.to));
+    const pending = takePending();
+    if (navigation?.type === "reload" && pending?.from === location.hash) history.replaceState(history.state, "", addressOf(pending.to));
 }
 
-/** The last address, and the one that the browser knew before it. */
-interface Stash {
+/** The last address of an unloaded page: the fragment that the browser knew, and the one written at the unload. */
+interface PendingAddress {
     from: string;
     to: string;
 }
 
-function stash(last: Stash): void {
+function storePending(pending: PendingAddress): void {
     try {
-        sessionStorage.setItem(STASH, JSON.stringify(last));
+        sessionStorage.setItem(PENDING_KEY, JSON.stringify(pending));
     } catch {
-        // A person may forbid pages to store anything: then the address may be a moment old.
+        // A browser may forbid storage. A reload then shows an address that is at most `MAX_AGE_MS` old.
     }
 }
 
-function unstash(): Stash | undefined {
+function takePending(): PendingAddress | undefined {
     try {
-        const text = sessionStorage.getItem(STASH);
-        sessionStorage.removeItem(STASH);
-        return text === null ? undefined : (JSON.parse(text) as Stash);
+        const text = sessionStorage.getItem(PENDING_KEY);
+        sessionStorage.removeItem(PENDING_KEY);
+        return text === null ? undefined : (JSON.parse(text) as PendingAddress);
     } catch {
         return undefined;
     }
 }
 
-/** The first scenario, as a link says it. */
-const BEGINNING: LinkState = { origin: { kind: "scenario", id: FIRST }, rulesOff: [], position: 0, view: DEFAULT_VIEW };
+/** The link to the start of the first scenario. */
+const DEFAULT_LINK: LinkState = { origin: { kind: "scenario", id: FIRST_SCENARIO_ID }, rulesOff: [], position: 0, view: DEFAULT_VIEW };
 
-/** Opens what the address says; what is open stays where that can't be read, or else it is the first scenario. */
-export async function openAddress(session: Session, isWanted = () => true): Promise<void> {
+/**
+ * Opens the run of the address. If the address is damaged, the open run stays, or the first scenario is opened.
+ * `isCurrent` returns false once a later navigation has made this one obsolete.
+ */
+export async function openAddress(session: Session, isCurrent = () => true): Promise<void> {
     try {
-        const link = (await decodeLink(location.hash)) ?? BEGINNING;
-        if (isWanted()) session.openLink(link);
+        const link = (await decodeLink(location.hash)) ?? DEFAULT_LINK;
+        if (isCurrent()) session.openLink(link);
     } catch (error) {
-        if (!isWanted()) return;
+        if (!isCurrent()) return;
         const isFirst = session.timeline.peek() === undefined;
-        if (isFirst) session.openLink(BEGINNING);
-        const why = error instanceof LinkError ? error.message : DAMAGED;
-        session.tell(`${why}. ${isFirst ? "this is the happy path instead" : "what was open stays"}`, true);
+        if (isFirst) session.openLink(DEFAULT_LINK);
+        const reason = error instanceof LinkError ? error.message : DAMAGED_LINK;
+        session.notify(`${reason}. ${isFirst ? "the page shows the happy path instead" : "the open run stays"}`, true);
     }
 }
 
-/** The link to what is shown now. */
+/** Returns the link to the present state, or `undefined` if a log is open. */
 export async function presentLink(session: Session): Promise<string | undefined> {
     const state = session.linkState();
     if (state === undefined) return undefined;
@@ -82,60 +88,62 @@ export async function presentLink(session: Session): Promise<string | undefined>
     return url.href;
 }
 
-/** Keeps the address up to date, and follows it when a person changes it or goes back. */
-export function keepAddress(session: Session): void {
-    const address = new Address(session);
+/** Writes the address whenever the session changes, and opens it whenever a person changes it or goes back. */
+export function synchroniseAddress(session: Session): void {
+    const address = new AddressSync(session);
     effect(() => {
         session.revision.value;
         session.position.value;
         session.speed.value;
         session.allLanes.value;
-        session.isBent.value;
-        session.search.searched.value;
+        session.isEdited.value;
+        session.search.result.value;
         address.writeSoon();
     });
-    session.replaced = (before) => address.leave(before);
-    session.meddled = () => address.writeAtOnce();
-    addEventListener("popstate", () => void address.follow());
-    addEventListener("pagehide", () => address.writeNow());
-    addEventListener("beforeunload", () => address.writeNow());
-    addEventListener("visibilitychange", () => address.writeNow());
+    session.onReplace = (before) => address.pushEntry(before);
+    session.onEdit = () => address.writeAtOnce();
+    addEventListener("popstate", () => void address.openEntry());
+    // Which of these events an unloading page gets depends on the browser and on the reason.
+    addEventListener("pagehide", () => address.writeBeforeUnload());
+    addEventListener("beforeunload", () => address.writeBeforeUnload());
+    addEventListener("visibilitychange", () => address.writeBeforeUnload());
 }
 
-/** The entry of the history that is shown, and the way to others. */
-class Address {
+/** The synchronisation of the session with the current entry of the browser's history. */
+class AddressSync {
     private readonly writer = new LinkWriter();
-    /** What was open, by the names of its entries: more than an address can say, for as long as the page lives. */
-    private readonly kept = new Map<string, Kept>();
-    private entry = marked()?.entry ?? newEntry();
+    /** The states of other entries, by name. Until a reload they restore logs too, which no address contains. */
+    private readonly snapshots = new Map<string, Snapshot>();
+    private entry = historyState()?.entry ?? newEntryName();
     private written = location.hash;
     private timer: ReturnType<typeof setTimeout> | undefined;
-    /** When the first change was that the address does not say. */
+    /** The time of the first change since the address was written. */
     private staleSince: number | undefined;
-    /** How long the last writing took, in milliseconds. */
-    private took = 0;
-    /** How many writings have begun: a later one is not undone by an earlier that took longer. */
-    private writings = 0;
+    /** The duration of the last write, in milliseconds. */
+    private writeMs = 0;
+    /** The number of writes begun. A write that takes long must not overwrite the result of a later one. */
+    private writes = 0;
 
     constructor(private readonly session: Session) {
-        this.missLog();
-        this.put(location.hash);
+        this.notifyLostLog();
+        this.replaceEntry(location.hash);
     }
 
-    /** An entry of a log that was open before the page was loaded again. */
-    private missLog(): void {
-        if (marked()?.isLog) this.session.tell("a live server's log is gone when the page is loaded again: open it once more", false);
+    /** Notifies the person if the entry showed a log before the page was loaded again. */
+    private notifyLostLog(): void {
+        if (historyState()?.isLog) this.session.notify("a reload loses a live server's log: open the log again", false);
     }
 
+    /** Writes the address after a pause in the changes, or when it becomes too old. */
     writeSoon(): void {
         const now = performance.now();
         this.staleSince ??= now;
-        const latest = this.staleSince + Math.max(OLDEST_MS, this.took / SHARE);
+        const latest = this.staleSince + Math.max(MAX_AGE_MS, this.writeMs / MAX_TIME_SHARE);
         clearTimeout(this.timer);
-        this.timer = setTimeout(() => this.writeAtOnce(), Math.min(PAUSE_MS, latest - now));
+        this.timer = setTimeout(() => this.writeAtOnce(), Math.min(WRITE_DELAY_MS, latest - now));
     }
 
-    /** What a person has done is in the address before anything else is. */
+    /** Writes the address without a pause. An edit must not be lost if the page is closed next. */
     writeAtOnce(): void {
         clearTimeout(this.timer);
         this.staleSince = undefined;
@@ -143,98 +151,98 @@ class Address {
     }
 
     private async write(): Promise<void> {
-        const writing = ++this.writings;
-        const began = performance.now();
+        const number = ++this.writes;
+        const start = performance.now();
         const state = this.session.linkState();
         const hash = state ? `#${await this.writer.write(state)}` : "";
-        this.took = performance.now() - began;
-        if (writing === this.writings && hash !== this.written) this.put(hash);
+        this.writeMs = performance.now() - start;
+        if (number === this.writes && hash !== this.written) this.replaceEntry(hash);
     }
 
-    /** Before the page goes, which waits for nothing. */
-    writeNow(): void {
-        this.stopWriting();
-        const hash = this.hashNow(this.session.keep());
+    /** Writes the address synchronously: an unloading page runs no asynchronous code. */
+    writeBeforeUnload(): void {
+        this.cancelWrites();
+        const hash = this.synchronousHash(this.session.snapshot());
         if (hash === undefined || hash === this.written) return;
-        stash({ from: this.written, to: hash });
-        this.put(hash);
+        storePending({ from: this.written, to: hash });
+        this.replaceEntry(hash);
     }
 
-    private stopWriting(): void {
+    private cancelWrites(): void {
         clearTimeout(this.timer);
         this.staleSince = undefined;
-        this.writings += 1;
+        this.writes += 1;
     }
 
-    /** What to write in a hurry; undefined where it would be too long. */
-    private hashNow(kept: Kept | undefined): string | undefined {
-        if (kept === undefined || !("link" in kept)) return "";
-        const hash = `#${this.writer.writeNow(kept.link)}`;
-        return hash.length > LONGEST_NOW ? undefined : hash;
+    /** Returns the fragment of a snapshot, or `undefined` if it would be too long. A log has an empty fragment. */
+    private synchronousHash(snapshot: Snapshot | undefined): string | undefined {
+        if (snapshot === undefined || !("link" in snapshot)) return "";
+        const hash = `#${this.writer.writeNow(snapshot.link)}`;
+        return hash.length > MAX_SYNC_LENGTH ? undefined : hash;
     }
 
-    /** Another run has taken the place of what was open: that becomes an entry to go back to. */
-    leave(before: Kept): void {
-        const now = this.session.keep();
-        const [old, next] = [this.hashNow(before), this.hashNow(now)];
-        if (isAsBefore(before, now, old === next && old !== undefined)) return;
-        this.stopWriting();
-        if (old !== undefined && old !== this.written) this.put(old, "recording" in before);
-        this.kept.set(this.entry, before);
-        this.entry = newEntry();
-        this.written = next ?? "";
-        history.pushState(this.mark(), "", addressOf(this.written));
+    /** Adds an entry for the run that has replaced `before`, so that Back restores `before`. */
+    pushEntry(before: Snapshot): void {
+        const now = this.session.snapshot();
+        const [oldHash, newHash] = [this.synchronousHash(before), this.synchronousHash(now)];
+        if (isUnchanged(before, now, oldHash === newHash && oldHash !== undefined)) return;
+        this.cancelWrites();
+        if (oldHash !== undefined && oldHash !== this.written) this.replaceEntry(oldHash, "recording" in before);
+        this.snapshots.set(this.entry, before);
+        this.entry = newEntryName();
+        this.written = newHash ?? "";
+        history.pushState(this.historyState(), "", addressOf(this.written));
         this.writeSoon();
     }
 
-    /** Opens what the entry says that a person has gone to. */
-    async follow(): Promise<void> {
-        const entry = marked()?.entry;
+    /** Opens the run of the entry to which a person has gone. */
+    async openEntry(): Promise<void> {
+        const entry = historyState()?.entry;
         if (entry === this.entry && location.hash === this.written) return;
-        this.stopWriting();
-        const before = this.session.keep();
-        if (before) this.kept.set(this.entry, before);
-        this.entry = entry ?? newEntry();
+        this.cancelWrites();
+        const before = this.session.snapshot();
+        if (before) this.snapshots.set(this.entry, before);
+        this.entry = entry ?? newEntryName();
         this.written = location.hash;
-        const kept = this.kept.get(this.entry);
-        if (kept) this.session.bringBack(kept);
-        else await this.open(this.entry);
+        const snapshot = this.snapshots.get(this.entry);
+        if (snapshot) this.session.restore(snapshot);
+        else await this.openHash(this.entry);
     }
 
-    private async open(entry: string): Promise<void> {
+    private async openHash(entry: string): Promise<void> {
         await openAddress(this.session, () => entry === this.entry);
         if (entry !== this.entry) return;
-        this.missLog();
-        this.put(this.written);
+        this.notifyLostLog();
+        this.replaceEntry(this.written);
         this.writeSoon();
     }
 
-    private put(hash: string, isLog?: boolean): void {
+    private replaceEntry(hash: string, isLog?: boolean): void {
         this.written = hash;
-        history.replaceState(this.mark(isLog), "", addressOf(hash));
+        history.replaceState(this.historyState(isLog), "", addressOf(hash));
     }
 
-    private mark(isLog = this.session.recording.peek() !== undefined): Mark {
+    private historyState(isLog = this.session.recording.peek() !== undefined): HistoryState {
         return { entry: this.entry, isLog };
     }
 }
 
-/** Whether going back would change nothing: the same run, or the server's log once more. */
-function isAsBefore(before: Kept, now: Kept | undefined, isSameHash: boolean): boolean {
+/** Returns true if Back would change nothing: the same run, or the same server's log fetched again. */
+function isUnchanged(before: Snapshot, now: Snapshot | undefined, isSameHash: boolean): boolean {
     if (now === undefined || "link" in before || "link" in now) return isSameHash && now !== undefined && "link" in before === "link" in now;
-    return before.isOfServer && now.isOfServer;
+    return before.isFromServer && now.isFromServer;
 }
 
 function addressOf(hash: string): string {
     return hash === "" ? location.pathname + location.search : hash;
 }
 
-/** No other entry has it, not even one from before the page was loaded again. */
-function newEntry(): string {
+/** Returns a name that no other entry has, not even one from before a reload: history states survive reloads. */
+function newEntryName(): string {
     return `${performance.timeOrigin}.${Math.random()}`;
 }
 
-function marked(): Mark | undefined {
+function historyState(): HistoryState | undefined {
     const state: unknown = history.state;
-    return typeof state === "object" && state !== null && "entry" in state ? (state as Mark) : undefined;
+    return typeof state === "object" && state !== null && "entry" in state ? (state as HistoryState) : undefined;
 }

@@ -1,7 +1,7 @@
 import { Search } from "./search";
 import { Session } from "./session";
 
-/** The page's one search. */
+/** The only search of the page. */
 export const search = new Search();
-/** The page's one session. */
+/** The only session of the page. */
 export const session = new Session(search);

@@ -1,36 +1,37 @@
+// The web worker in which searches run, so that the page stays responsive.
 import { Explorer, ruleWorld, Simulation } from "leasehold/simulation";
 
 import type { Progress, Rule } from "../model/protocol";
 
-/** What to look at: every schedule about a rule, or what a violation needs of a run. */
+/** A request to the worker: search a rule's small world, or shorten the trace of a violation. */
 export type SearchRequest = { kind: "search"; rule: Rule; isOff: boolean } | { kind: "shorten"; trace: string };
 
-/** What a search tells. */
+/** A message of the worker. */
 export type SearchMessage =
-    /** What was sent before this is lost: the module awaits its wasm file before it listens. */
+    /** The worker listens. A request sent earlier is lost: the imported module awaits its wasm file before the listener is added. */
     | { kind: "ready" }
     | { kind: "progress"; progress: Progress }
-    /** A run of which nothing can be left out. */
+    /** A violation, with a trace that contains no unnecessary event. */
     | { kind: "found"; violation: string; trace: string; progress: Progress }
     | { kind: "none"; progress: Progress }
     | { kind: "shortened"; trace: string | undefined }
     | { kind: "failed"; text: string };
 
-/** States between two words of progress. */
-const SLICE = 400;
+/** The number of states between two progress messages. */
+const STATES_PER_MESSAGE = 400;
 
 addEventListener("message", ({ data }: MessageEvent<SearchRequest>) => {
     try {
         if (data.kind === "search") search(data.rule, data.isOff);
-        else tell({ kind: "shortened", trace: Simulation.load(data.trace).minimise() });
+        else send({ kind: "shortened", trace: Simulation.load(data.trace).minimise() });
     } catch (error) {
-        tell({ kind: "failed", text: error instanceof Error ? error.message : String(error) });
+        send({ kind: "failed", text: error instanceof Error ? error.message : String(error) });
     }
 });
 
-tell({ kind: "ready" });
+send({ kind: "ready" });
 
-function tell(message: SearchMessage): void {
+function send(message: SearchMessage): void {
     postMessage(message);
 }
 
@@ -38,18 +39,18 @@ function search(rule: Rule, isOff: boolean): void {
     const plan = ruleWorld(rule);
     const rules_off = isOff ? [rule] : [];
     const explorer = new Explorer({ ...plan, settings: { ...plan.settings, rules_off } });
-    while (explorer.explore(SLICE)) tell({ kind: "progress", progress: explorer.progress() });
+    while (explorer.explore(STATES_PER_MESSAGE)) send({ kind: "progress", progress: explorer.progress() });
     const [found, progress] = [explorer.found(), explorer.progress()];
     explorer.free();
-    tell(found ? { kind: "found", ...shortened(found.trace), progress } : { kind: "none", progress });
+    send(found ? { kind: "found", ...shorten(found.trace), progress } : { kind: "none", progress });
 }
 
-/** The run without what its violation does not need: the world's beginning is given, whether that is needed or not. */
-function shortened(found: string): { trace: string; violation: string } {
+/** Returns the shortened trace of a violation. The explorer's trace includes the plan's initial events, needed or not. */
+function shorten(found: string): { trace: string; violation: string } {
     const trace = Simulation.load(found).minimise() ?? found;
     const run = Simulation.load(trace);
     run.seek(run.length);
     const { violation } = run.view();
-    if (violation === undefined) throw new Error("what was found violates nothing when it is played again");
+    if (violation === undefined) throw new Error("the replayed trace violates nothing, which is a defect: report it");
     return { trace, violation: violation[1] };
 }

@@ -1,72 +1,73 @@
-// Looking for a violation, in a worker so that the page stays alive.
+// Searches for a violation, and shortens the trace of one, in a web worker.
 import { computed, signal } from "@preact/signals";
 
-import type { Searched } from "../model/link";
+import type { SearchResult } from "../model/link";
 import type { Progress, Rule } from "../model/protocol";
 import type { SearchMessage, SearchRequest } from "./explorer.worker";
 
-/** How a search stands. */
+/** The state of the search. */
 export type SearchState =
     | { kind: "idle" }
     | { kind: "running"; rule: Rule; progress: Progress | undefined }
     | { kind: "found"; rule: Rule; violation: string; trace: string; progress: Progress }
-    | { kind: "none"; searched: Searched; rule: Rule; isByLink: boolean }
+    /** `isFromLink` is true if only a link says so: anybody can write a link. */
+    | { kind: "none"; result: SearchResult; rule: Rule; isFromLink: boolean }
     | { kind: "failed"; rule: Rule; text: string };
 
 /** A search for a violation. */
 export class Search {
     readonly state = signal<SearchState>({ kind: "idle" });
-    /** What was looked at and holds no violation, as links say it. */
-    readonly searched = computed(() => (this.state.value.kind === "none" ? this.state.value.searched : undefined));
+    /** The result of a search without a violation, for links. */
+    readonly result = computed(() => (this.state.value.kind === "none" ? this.state.value.result : undefined));
     private worker: Worker | undefined;
 
-    /** Looks at every schedule of the small world about a rule, with the rule off or on. */
-    start(rule: Rule, isOff: boolean, found: (trace: string) => void): void {
+    /** Searches every schedule of a rule's small world, with the rule off or on. Calls `onFound` with the trace. */
+    start(rule: Rule, isOff: boolean, onFound: (trace: string) => void): void {
         this.cancel();
         this.state.value = { kind: "running", rule, progress: undefined };
-        this.ask({ kind: "search", rule, isOff }, (told) => {
-            if (told.kind === "progress") this.state.value = { kind: "running", rule, progress: told.progress };
-            else if (told.kind === "none") this.foundNone({ rule, isOff, states: told.progress.states, events: told.progress.events }, false);
-            else if (told.kind === "failed") this.end({ ...told, rule });
-            else if (told.kind === "found") {
-                this.end({ ...told, rule });
-                found(told.trace);
+        this.request({ kind: "search", rule, isOff }, (message) => {
+            if (message.kind === "progress") this.state.value = { kind: "running", rule, progress: message.progress };
+            else if (message.kind === "none") this.endWithout({ rule, isOff, states: message.progress.states, events: message.progress.events }, false);
+            else if (message.kind === "failed") this.end({ ...message, rule });
+            else if (message.kind === "found") {
+                this.end({ ...message, rule });
+                onFound(message.trace);
             }
         });
     }
 
-    /** Shows what a link says of a search that found nothing; or nothing of one that was shown, which another page state knows nothing of. */
-    show(searched: Searched | undefined): void {
-        if (searched) this.foundNone(searched, true);
+    /** Shows the search result of a link. Without one, hides the result that is shown: it belongs to another state. */
+    show(result: SearchResult | undefined): void {
+        if (result) this.endWithout(result, true);
         else if (this.state.peek().kind === "none") this.cancel();
     }
 
-    /** Whether the page has looked itself, or only a link says so: anybody can write a link. */
-    private foundNone(searched: Searched, isByLink: boolean): void {
-        this.end({ kind: "none", searched, rule: searched.rule, isByLink });
+    private endWithout(result: SearchResult, isFromLink: boolean): void {
+        this.end({ kind: "none", result, rule: result.rule, isFromLink });
     }
 
-    /** Takes out of a run what its violation does not need; undefined where nothing is violated. */
-    shorten(trace: string, done: (trace: string | undefined) => void, failed: (text: string) => void): void {
+    /** Shortens the trace of a violation. Calls `onDone` with `undefined` if the trace violates nothing. */
+    shorten(trace: string, onDone: (trace: string | undefined) => void, onFailed: (text: string) => void): void {
         this.cancel();
-        this.ask({ kind: "shorten", trace }, (told) => {
+        this.request({ kind: "shorten", trace }, (message) => {
             this.end({ kind: "idle" });
-            if (told.kind === "shortened") done(told.trace);
-            if (told.kind === "failed") failed(told.text);
+            if (message.kind === "shortened") onDone(message.trace);
+            if (message.kind === "failed") onFailed(message.text);
         });
     }
 
-    private ask(request: SearchRequest, told: (message: SearchMessage) => void): void {
+    private request(request: SearchRequest, onMessage: (message: SearchMessage) => void): void {
+        // Vite finds a worker's file by exactly this pattern of `new Worker(new URL(…, import.meta.url))`.
         const worker = new Worker(new URL("./explorer.worker.ts", import.meta.url), { type: "module" });
         this.worker = worker;
-        worker.onerror = (event) => told({ kind: "failed", text: event.message || "the search could not be started" });
+        worker.onerror = (event) => onMessage({ kind: "failed", text: event.message || "the worker could not start: load the page again" });
         worker.onmessage = ({ data }: MessageEvent<SearchMessage>) => {
             if (data.kind === "ready") worker.postMessage(request);
-            else told(data);
+            else onMessage(data);
         };
     }
 
-    /** Gives up looking. */
+    /** Stops the search. */
     cancel(): void {
         this.end({ kind: "idle" });
     }

@@ -1,58 +1,61 @@
-// What is watched: a run, the position in it, and all that a person can do with it. The simulation is the only state;
-// the signals say when something of it has changed.
+// The session: the run or log that the page shows, the position in it, and everything that a person can do with it.
+//
+// The simulation object holds the state of the run. The signals hold only what the components need to notice a change;
+// `revision` grows whenever the events of the run change.
 import { batch, computed, signal } from "@preact/signals";
 import { rules, Simulation } from "leasehold/simulation";
 
 import { looksLikeAudit, parseAudit, Recording } from "../model/audit";
 import { Autopilot } from "../model/autopilot";
-import { about } from "../model/happening";
+import { partsOf } from "../model/events";
 import { DEFAULT_VIEW, type LinkState } from "../model/link";
-import type { Happening, MessageId, Rule, Scenario, Settings, Timeline, View } from "../model/protocol";
-import { verdictOf, type Verdict } from "../model/outcome";
-import { bendsOf, type Origin } from "../model/run";
-import { FIRST, scenarioOf } from "../model/scenarios";
-import { openedBy, openedFile, replay, type Replayed } from "./opening";
+import { divergenceFrom, type Origin } from "../model/origin";
+import { verdictFor, type Verdict } from "../model/outcome";
+import type { MessageId, Rule, Scenario, Settings, Timeline, View, WorldEvent } from "../model/protocol";
+import { FIRST_SCENARIO_ID, scenarioById } from "../model/scenarios";
+import { replay, type ReplayResult, runFromFile, runFromLink } from "./loading";
 import { Search } from "./search";
 
-/** Speeds to choose from, in events a second. */
+/** The playback speeds, in events a second. */
 export const SPEEDS = [0.5, 1, 2, 5, 10, 50, 200, 1000];
 
 export const RULES = rules();
 
-/** A longer run is not looked through for what became of it. */
-const LOOKED_THROUGH = 1500;
+/** A run with more events is not scanned as a whole: that would take longer than a frame. */
+export const MAX_SCANNED_EVENTS = 1500;
 
-/** What a person is told, in passing. */
+/** A message to the person. */
 export interface Notice {
     text: string;
     isError: boolean;
 }
 
-/** What is open, to be brought back after something else was opened: a run by its link, or a recording. */
-export type Kept = { link: LinkState } | { recording: Recording; isOfServer: boolean; position: number };
+/** The open run as a link, or the open log: everything needed to restore it. */
+export type Snapshot = { link: LinkState } | { recording: Recording; isFromServer: boolean; position: number };
 
-/** The one run that the page shows. */
+/** The session of the page. */
 export class Session {
-    readonly origin = signal<Origin>({ kind: "scenario", id: FIRST });
-    /** The run; none where a recording is shown. */
+    readonly origin = signal<Origin>({ kind: "scenario", id: FIRST_SCENARIO_ID });
+    /** The run. Absent while a log is open. */
     readonly simulation = signal<Simulation | undefined>(undefined);
+    /** The log of a live server. Absent while a run is open. */
     readonly recording = signal<Recording | undefined>(undefined);
-    /** Whether the recording is of the server that offers the page. */
-    readonly isOfServer = signal(false);
+    /** True if the log comes from the server that serves the page. */
+    readonly isFromServer = signal(false);
     readonly position = signal(0);
-    /** Grows whenever other events have happened than before. */
+    /** Grows whenever the events of the run change. */
     readonly revision = signal(0);
     readonly rulesOff = signal<Rule[]>([]);
     readonly isPlaying = signal(false);
     readonly speed = signal(DEFAULT_VIEW.speed);
     readonly allLanes = signal(DEFAULT_VIEW.allLanes);
     readonly notice = signal<Notice | undefined>(undefined);
-    /** Whether somebody has let something happen that was not to happen. */
-    readonly isBent = signal(false);
-    /** Whether the run was opened without anything that its violation does not need. */
+    /** True if a person has changed the events of the run. */
+    readonly isEdited = signal(false);
+    /** True if the run was opened as the shortest trace to its violation. */
     readonly isShortest = signal(false);
-    /** Whether events of the run may turn out not to be needed. */
-    readonly canShorten = computed(() => !this.isShortest.value || this.isBent.value);
+    /** True if the run may contain events that its violation does not need. */
+    readonly canShorten = computed(() => !this.isShortest.value || this.isEdited.value);
 
     readonly timeline = computed<Timeline | undefined>(() => this.recording.value ?? this.simulation.value);
     readonly length = computed(() => {
@@ -67,64 +70,64 @@ export class Session {
     readonly settings = computed<Settings | undefined>(() => this.simulation.value?.settings());
     readonly scenario = computed<Scenario | undefined>(() => {
         const origin = this.origin.value;
-        return origin.kind === "scenario" ? scenarioOf(origin.id) : undefined;
+        return origin.kind === "scenario" ? scenarioById(origin.id) : undefined;
     });
     readonly marks = computed(() => {
         this.revision.value;
         return this.timeline.value?.marks() ?? { faults: [] };
     });
-    /** How the run ends; none where nobody has changed anything, or it is too long to be looked through. */
+    /** The outcome of the run. Absent for an unchanged scenario, and for a run that is too long to scan. */
     readonly verdict = computed<Verdict | undefined>(() => {
         this.revision.value;
         const simulation = this.simulation.value;
-        const isChanged = this.isBent.value || this.rulesOff.value.length > 0 || this.origin.value.kind === "trace";
-        return simulation && isChanged ? this.judge(simulation) : undefined;
+        const isChanged = this.isEdited.value || this.rulesOff.value.length > 0 || this.origin.value.kind === "trace";
+        return simulation && isChanged ? this.verdictOf(simulation) : undefined;
     });
     readonly atEnd = computed(() => this.position.value >= this.length.value);
 
-    /** Called with what was open before, when another run has been opened in its place. */
-    replaced: ((before: Kept) => void) | undefined;
+    /** Called after another run or log was opened, with a snapshot of the former one. */
+    onReplace: ((before: Snapshot) => void) | undefined;
 
-    /** Called when a person has let something happen that was not to happen. */
-    meddled: (() => void) | undefined;
+    /** Called after a person has applied an event. */
+    onEdit: (() => void) | undefined;
 
-    /** With the search whose outcome is part of what is shown. */
+    /** Creates a session without a run. The result of `search` is part of the session's links. */
     constructor(readonly search = new Search()) {}
 
-    /** How many events chance has played before anybody meddled. */
-    private chance = 0;
+    /** The number of random events at the start of the run, before a person applied one. */
+    private randomEvents = 0;
     private autopilot = new Autopilot();
-    /** The request for which playing stops, so that something can be done to it. */
-    private awaited: string | undefined;
+    /** The text of the request at which playback stops while the message is in flight. */
+    private awaitedRequest: string | undefined;
 
-    /** What broke, or, where chance does not go on playing, why nothing did. */
-    private judge(simulation: Simulation): Verdict | undefined {
+    private verdictOf(simulation: Simulation): Verdict | undefined {
         const { violation } = this.marks.value;
         const isFree = this.origin.value.kind === "free";
-        const isLong = simulation.length > LOOKED_THROUGH;
+        const isLong = simulation.length > MAX_SCANNED_EVENTS;
+        // Random events continue for ever, so without a violation a free run has no outcome.
         if ((isFree || isLong) && violation === undefined) return undefined;
         const entries = isLong && violation !== undefined ? simulation.entries(violation, violation + 1) : simulation.entries(0, simulation.length);
         const position = simulation.position;
         simulation.seek(simulation.length);
-        const ended = { entries, view: simulation.view(), rulesOff: this.rulesOff.value, isOpen: this.canGoOn() };
+        const run = { entries, view: simulation.view(), rulesOff: this.rulesOff.value, canContinue: this.canContinue() };
         simulation.seek(position);
-        return verdictOf(ended);
+        return verdictFor(run);
     }
 
     /** Opens a scenario at its start. */
     openScenario(id: string): void {
-        const scenario = scenarioOf(id);
-        if (scenario === undefined) return this.tell(`there is no scenario \`${id}\`: choose one of the list`, true);
+        const scenario = scenarioById(id);
+        if (scenario === undefined) return this.notify(`there is no scenario \`${id}\`: choose one of the list`, true);
         this.replace(() => this.show(Simulation.load(JSON.stringify(scenario.trace)), { kind: "scenario", id }));
     }
 
-    /** A world in which nothing has happened yet, for chance to play. Throws where no world can be made of the settings. */
+    /** Opens an empty run for random events. Throws if no world can have these settings. */
     openFree(settings: Partial<Settings>): void {
         const simulation = new Simulation(settings);
-        this.replace(() => this.show(simulation, { kind: "free", settings: simulation.settings(), chance: 0 }));
+        this.replace(() => this.show(simulation, { kind: "free", settings: simulation.settings(), randomEvents: 0 }));
     }
 
-    /** A run that somebody recorded, as JSON, at a position. */
+    /** Opens a trace at a position. Throws if the text is not a trace. */
     openTrace(json: string, title: string, position = 0): void {
         this.openRun(Simulation.load(json), title, position);
     }
@@ -136,317 +139,319 @@ export class Session {
         });
     }
 
-    /** A file: a trace, or the log of a live server. */
+    /** Opens a file: a trace, or the log of a live server. */
     openFile(text: string, name: string): void {
-        this.attempt(() => {
+        this.notifyOnError(() => {
             if (looksLikeAudit(text)) {
                 const recording = parseAudit(text);
-                this.replace(() => this.openRecording({ recording, isOfServer: false, position: 0 }));
-            } else this.openRun(openedFile(text, name), name, 0);
-            this.tell(`\`${name}\` is open`, false);
+                this.replace(() => this.openRecording({ recording, isFromServer: false, position: 0 }));
+            } else this.openRun(runFromFile(text, name), name, 0);
+            this.notify(`\`${name}\` is open`, false);
         });
     }
 
-    /** The log of the server that offers the page, at its end: what is latest is of interest. */
-    openServed(text: string): void {
-        this.attempt(() => {
+    /** Opens the log of the server that serves the page. The latest lines matter most, so it is shown at its end. */
+    openServerLog(text: string): void {
+        this.notifyOnError(() => {
             const recording = parseAudit(text);
-            this.replace(() => this.openRecording({ recording, isOfServer: true, position: recording.length }));
+            this.replace(() => this.openRecording({ recording, isFromServer: true, position: recording.length }));
         });
     }
 
-    private openRecording({ recording, isOfServer, position }: Extract<Kept, { recording: Recording }>): void {
+    private openRecording({ recording, isFromServer, position }: Extract<Snapshot, { recording: Recording }>): void {
         const settings = new Simulation().settings();
         batch(() => {
             this.show(undefined, { kind: "trace", settings, title: "a live server's log" });
             this.recording.value = recording;
-            this.isOfServer.value = isOfServer;
+            this.isFromServer.value = isFromServer;
         });
         this.seek(position);
     }
 
-    /** What is open now; nothing before anything is. */
-    keep(): Kept | undefined {
+    /** Returns a snapshot of the open run or log, or `undefined` before the first one. */
+    snapshot(): Snapshot | undefined {
         const recording = this.recording.peek();
-        if (recording) return { recording, isOfServer: this.isOfServer.peek(), position: this.position.peek() };
+        if (recording) return { recording, isFromServer: this.isFromServer.peek(), position: this.position.peek() };
         const link = this.linkState();
         return link && { link };
     }
 
-    /** Brings back what was kept. */
-    bringBack(kept: Kept): void {
-        if ("link" in kept) this.openLink(kept.link);
-        else this.openRecording(kept);
+    /** Opens the run or log of a snapshot. */
+    restore(snapshot: Snapshot): void {
+        if ("link" in snapshot) this.openLink(snapshot.link);
+        else this.openRecording(snapshot);
     }
 
     private replace(open: () => void): void {
-        const before = this.keep();
+        const before = this.snapshot();
         open();
-        if (before) this.replaced?.(before);
+        if (before) this.onReplace?.(before);
     }
 
     private show(simulation: Simulation | undefined, origin: Origin): void {
         const before = this.simulation.peek();
         batch(() => {
             this.pause();
-            // What was told was about the run that was open.
+            // A notice is about the run that was open before.
             this.notice.value = undefined;
             this.recording.value = undefined;
             this.simulation.value = simulation;
             this.origin.value = origin;
-            this.isBent.value = false;
+            this.isEdited.value = false;
             this.isShortest.value = false;
             this.rulesOff.value = simulation?.settings().rules_off ?? [];
-            this.chance = origin.kind === "free" ? origin.chance : 0;
+            this.randomEvents = origin.kind === "free" ? origin.randomEvents : 0;
             this.autopilot = new Autopilot();
-            this.moved();
+            this.onEventsChanged();
         });
+        // The garbage collector knows nothing of the size of a run in the wasm memory.
         before?.free();
     }
 
-    /** The simulation has gone somewhere else, or has had other events. */
-    private moved(): void {
+    /** Updates the signals after the simulation's events or position have changed. */
+    private onEventsChanged(): void {
         this.position.value = this.simulation.peek()?.position ?? 0;
         this.revision.value += 1;
     }
 
-    /** Goes to a position. */
+    /** Moves to a position, or to the nearest one of the run. */
     seek(position: number): void {
         const target = Math.max(0, Math.min(this.length.peek(), Math.round(position)));
         this.simulation.peek()?.seek(target);
         this.position.value = target;
     }
 
-    /** One event back. */
+    /** Pauses and moves back by one event. */
     back(): void {
         this.pause();
         this.seek(this.position.peek() - 1);
     }
 
-    /** One event on; at the end what comes next by itself. */
+    /** Pauses and moves forward by one event. */
     step(): void {
         this.pause();
         this.advance();
     }
 
-    /** One event on. False where nothing is left to happen. */
+    /** Moves forward by one event and, at the end, adds the event that comes next. Returns false if there is none. */
     advance(): boolean {
         if (this.position.peek() < this.length.peek()) {
             this.seek(this.position.peek() + 1);
             return true;
         }
-        return this.goOn();
+        return this.extend();
     }
 
-    private goOn(except?: MessageId): boolean {
+    /** Adds the next event: a random one in a free run, the autopilot's in an edited one. A scenario ends as recorded. */
+    private extend(except?: MessageId): boolean {
         const simulation = this.simulation.peek();
         if (simulation === undefined) return false;
         const isFree = this.origin.peek().kind === "free";
-        if (isFree && except === undefined) return this.playByChance(simulation, 1) > 0;
-        if (!this.isBent.peek() && except === undefined) return false;
+        if (isFree && except === undefined) return this.playRandom(simulation, 1) > 0;
+        if (!this.isEdited.peek() && except === undefined) return false;
         const event = this.autopilot.next(simulation, except);
         if (event === undefined) return false;
         simulation.apply(event);
-        this.moved();
+        this.onEventsChanged();
         return true;
     }
 
-    private playByChance(simulation: Simulation, events: number): number {
-        const isPure = this.chance === simulation.length && simulation.position === simulation.length;
+    private playRandom(simulation: Simulation, events: number): number {
+        const isUnedited = this.randomEvents === simulation.length && simulation.position === simulation.length;
         if (simulation.view().violation) return 0;
         const played = simulation.play(events);
-        if (isPure) this.chance = simulation.length;
-        else this.isBent.value = true;
-        this.moved();
+        if (isUnedited) this.randomEvents = simulation.length;
+        else this.isEdited.value = true;
+        this.onEventsChanged();
         return played;
     }
 
-    /** Lets chance play many events at once. */
+    /** Adds many random events at once, at the end of the run. */
     playMany(events: number): void {
         const simulation = this.simulation.peek();
         if (simulation === undefined) return;
         simulation.seek(simulation.length);
-        this.playByChance(simulation, events);
+        this.playRandom(simulation, events);
     }
 
-    /** Lets something happen here. What was to happen afterwards is gone. */
-    bend(event: Happening): void {
+    /** Applies an event at the position and drops the rest of the run. */
+    applyEvent(event: WorldEvent): void {
         const simulation = this.simulation.peek();
         if (simulation === undefined) return;
         this.pause();
-        this.attempt(() => {
+        this.notifyOnError(() => {
             simulation.apply(event);
             batch(() => {
-                this.isBent.value = true;
+                this.isEdited.value = true;
                 this.autopilot = new Autopilot();
-                this.moved();
+                this.onEventsChanged();
             });
-            this.meddled?.();
+            this.onEdit?.();
         });
     }
 
-    /** Lets something else happen before a message arrives. */
+    /** Applies the next event other than the delivery of a message, so that the message arrives later. */
     delay(message: MessageId): void {
         this.pause();
-        this.attempt(() => {
+        this.notifyOnError(() => {
             const simulation = this.simulation.peek();
             if (simulation === undefined) return;
             this.autopilot = new Autopilot();
-            this.isBent.value = true;
-            if (!this.goOn(message)) this.tell("nothing else is left to happen: this message is what everybody waits for", false);
+            this.isEdited.value = true;
+            if (!this.extend(message)) this.notify("nothing else can happen: every process waits for this message", false);
         });
     }
 
-    /** Lets a user ask for something, and plays until the lease is about to be committed. */
-    ask(save: Happening): void {
-        this.bend(save);
+    /** Applies a user's save again, and plays until the commit of its lease is in flight. */
+    repeatSave(save: WorldEvent): void {
+        this.applyEvent(save);
         this.play();
-        this.awaited = "commit";
+        this.awaitedRequest = "commit";
     }
 
-    /** Takes the loss of a request back, the last event's or another's: it arrives, and its answer is lost. */
-    loseAnswerInstead(before = this.position.peek() - 1): void {
+    /** Replaces the drop of a request at a position, by default the last event: the request arrives and its answer is lost. */
+    loseAnswerInstead(position = this.position.peek() - 1): void {
         const simulation = this.simulation.peek();
-        const message = simulation && about(simulation.entries(before, before + 1)[0]?.event ?? "forget").message;
+        const message = simulation && partsOf(simulation.entries(position, position + 1)[0]?.event ?? "forget").message;
         if (message === undefined) return;
-        this.seek(before);
-        this.bend({ deliver: message });
-        const answer = simulation?.entries(before, before + 1)[0]?.sent[0];
-        if (answer) this.bend({ drop: answer.id });
+        this.seek(position);
+        this.applyEvent({ deliver: message });
+        const answer = simulation?.entries(position, position + 1)[0]?.sent[0];
+        if (answer) this.applyEvent({ drop: answer.id });
     }
 
-    /** Ends all trouble from here on, and plays what follows until all is calm. */
+    /** Replaces the rest of the run by one without faults that ends at rest, and plays it. */
     settle(): void {
         const simulation = this.simulation.peek();
         if (simulation === undefined) return;
         const start = simulation.position;
-        this.attempt(() => {
+        this.notifyOnError(() => {
             simulation.settle();
             simulation.seek(start);
             batch(() => {
-                this.isBent.value = true;
-                this.moved();
+                this.isEdited.value = true;
+                this.onEventsChanged();
             });
             this.play();
         });
     }
 
-    /** Switches a rule off or on, and plays the same events as far as they can still happen: another run in this one's place. */
+    /** Switches a rule off or on, and replays the same events as far as they are possible. The result is another run. */
     setRule(rule: Rule, isOff: boolean): void {
         const simulation = this.simulation.peek();
         if (simulation === undefined) return;
         const position = simulation.position;
-        const trace = JSON.parse(simulation.trace()) as { settings: Settings; events: Happening[] };
-        const others = this.rulesOff.peek().filter((one) => one !== rule);
+        const trace = JSON.parse(simulation.trace()) as { settings: Settings; events: WorldEvent[] };
+        const others = this.rulesOff.peek().filter((other) => other !== rule);
         const settings = { ...trace.settings, rules_off: isOff ? [...others, rule] : others };
-        const again = replay(new Simulation(settings), trace.events);
-        again.simulation.seek(position);
-        this.replace(() => this.showAgain(again, settings));
-        if (again.isCut) this.tell("from here on the run goes another way: play on to see", false);
+        const result = replay(new Simulation(settings), trace.events);
+        result.simulation.seek(position);
+        this.replace(() => this.showReplay(result, settings));
+        if (result.isTruncated) this.notify("from here on the run takes another course: play on to see it", false);
     }
 
-    private showAgain({ simulation, isCut }: Replayed, settings: Settings): void {
+    private showReplay({ simulation, isTruncated }: ReplayResult, settings: Settings): void {
         const origin = this.origin.peek();
-        const isBent = this.isBent.peek() || isCut;
+        const isEdited = this.isEdited.peek() || isTruncated;
         batch(() => {
             this.show(simulation, origin.kind === "scenario" ? origin : { ...origin, settings });
-            this.chance = 0;
-            this.isBent.value = isBent;
+            this.randomEvents = 0;
+            this.isEdited.value = isEdited;
         });
     }
 
-    /** Starts playing. */
+    /** Starts playback, from the start if the run has ended. */
     play(): void {
-        if (this.atEnd.peek() && !this.canGoOn()) this.seek(0);
-        this.awaited = undefined;
+        if (this.atEnd.peek() && !this.canContinue()) this.seek(0);
+        this.awaitedRequest = undefined;
         this.isPlaying.value = true;
     }
 
-    /** Stops playing. */
+    /** Stops playback. */
     pause(): void {
-        this.awaited = undefined;
+        this.awaitedRequest = undefined;
         this.isPlaying.value = false;
     }
 
-    /** Whether what playing stops for is under way. */
-    isAwaitedUnderWay(): boolean {
-        const says = this.awaited;
-        return says !== undefined && (this.view.peek()?.messages.some((message) => !message.is_answer && message.says === says) ?? false);
+    /** Returns true if the request at which playback stops is in flight. */
+    isAwaitedRequestInFlight(): boolean {
+        const text = this.awaitedRequest;
+        return text !== undefined && (this.view.peek()?.messages.some((message) => !message.is_answer && message.says === text) ?? false);
     }
 
-    /** What has happened, and is to happen. */
-    events(): Happening[] {
+    /** Returns the events of the whole run. */
+    events(): WorldEvent[] {
         const simulation = this.simulation.peek();
-        return simulation ? (JSON.parse(simulation.trace()) as { events: Happening[] }).events : [];
+        return simulation ? (JSON.parse(simulation.trace()) as { events: WorldEvent[] }).events : [];
     }
 
-    /** Whether more can happen at the end of the run. */
-    canGoOn(): boolean {
+    /** Returns true if playback can add events at the end of the run. */
+    canContinue(): boolean {
         const simulation = this.simulation.peek();
         if (simulation === undefined || simulation.view().violation) return false;
         if (this.origin.peek().kind === "free") return true;
-        if (!this.isBent.peek()) return false;
+        if (!this.isEdited.peek()) return false;
         return this.autopilot.hasNext(simulation);
     }
 
-    /** Tells a person something. */
-    tell(text: string, isError: boolean): void {
+    /** Shows a notice to the person. */
+    notify(text: string, isError: boolean): void {
         this.notice.value = { text, isError };
     }
 
-    /** Does what may fail, and tells in words if it does. */
-    attempt(what: () => void): void {
+    /** Runs an action and shows its error, if it throws one, as a notice. */
+    notifyOnError(action: () => void): void {
         try {
-            what();
+            action();
         } catch (error) {
-            this.tell(error instanceof Error ? error.message : String(error), true);
+            this.notify(error instanceof Error ? error.message : String(error), true);
         }
     }
 
-    /** The run as a file's content. */
+    /** Returns the run as the contents of a file, or `undefined` if a log is open. */
     traceText(): string | undefined {
         return this.simulation.peek()?.trace();
     }
 
-    /** All that a link has to say; undefined where no link can say it. */
+    /** Returns the state for a link, or `undefined` if a log is open: a log is too long for a link. */
     linkState(): LinkState | undefined {
         const simulation = this.simulation.peek();
         if (simulation === undefined) return undefined;
         const origin = this.origin.peek();
-        const searched = this.search.searched.peek();
+        const searchResult = this.search.result.peek();
         const state = {
-            ...(searched ? { searched } : {}),
+            ...(searchResult ? { searchResult } : {}),
             rulesOff: this.rulesOff.peek(),
             position: this.position.peek(),
             view: { speed: this.speed.peek(), allLanes: this.allLanes.peek() },
         };
-        if (origin.kind === "free" && !this.isBent.peek() && this.chance === simulation.length) {
-            return { ...state, origin: { ...origin, chance: this.chance } };
+        if (origin.kind === "free" && !this.isEdited.peek() && this.randomEvents === simulation.length) {
+            return { ...state, origin: { ...origin, randomEvents: this.randomEvents } };
         }
         const events = this.events();
         const scenario = this.scenario.peek();
         if (origin.kind === "scenario" && scenario) {
-            const bends = bendsOf(scenario, events);
-            return { ...state, origin, ...(bends ? { bends } : {}) };
+            const divergence = divergenceFrom(scenario, events);
+            return { ...state, origin, ...(divergence ? { divergence } : {}) };
         }
-        const settled: Origin = origin.kind === "free" ? { ...origin, chance: 0 } : origin;
-        return { ...state, origin: settled, bends: { kept: 0, events } };
+        const withoutRandom: Origin = origin.kind === "free" ? { ...origin, randomEvents: 0 } : origin;
+        return { ...state, origin: withoutRandom, divergence: { kept: 0, events } };
     }
 
-    /** Opens what a link says. Throws where it is damaged; what is open stays then. */
+    /** Opens the state of a link. Throws `LinkError` if the link is damaged; the open run then stays. */
     openLink(link: LinkState): void {
-        const { simulation, origin, isBent, doubts } = openedBy(link);
-        const isKnown = SPEEDS.includes(link.view.speed);
+        const { simulation, origin, isEdited, warnings } = runFromLink(link);
+        const isKnownSpeed = SPEEDS.includes(link.view.speed);
         batch(() => {
             this.show(simulation, origin);
-            this.isBent.value = isBent;
-            if (origin.kind === "free" && !link.bends) this.chance = simulation.length;
-            this.speed.value = isKnown ? link.view.speed : DEFAULT_VIEW.speed;
+            this.isEdited.value = isEdited;
+            if (origin.kind === "free" && !link.divergence) this.randomEvents = simulation.length;
+            this.speed.value = isKnownSpeed ? link.view.speed : DEFAULT_VIEW.speed;
             this.allLanes.value = link.view.allLanes;
-            this.search.show(link.searched);
+            this.search.show(link.searchResult);
             this.seek(link.position);
         });
-        if (!isKnown) doubts.push(`the link's speed is none of the page's, so it plays ${DEFAULT_VIEW.speed} events a second`);
-        if (doubts.length > 0) this.tell(doubts.join("; "), true);
+        if (!isKnownSpeed) warnings.push(`the link's speed is not one of the page's: it plays ${DEFAULT_VIEW.speed} events a second`);
+        if (warnings.length > 0) this.notify(warnings.join("; "), true);
     }
 }

@@ -1,61 +1,62 @@
+// Advice about the present position: the explanation of the last event, and the next things to try.
 import { computed } from "@preact/signals";
 
+import { answeredRequest, explain } from "../model/explanations";
+import { envelopeHint, INTRODUCTION, lastLostSettleRequest, saveToRepeat } from "../model/hints";
 import type { Arrow, Rule } from "../model/protocol";
-import { aboutEnvelope, askedInVain, BEGINNING, lostRequest } from "../model/tries";
-import { explain, requestOf } from "../model/why";
-import { RULE_NAMES, WHY_RULE, WITHOUT_RULE } from "../model/words";
+import { quotedRule, RULE_NAMES, WHY_RULE, WITHOUT_RULE } from "../model/texts";
 import { session } from "../session/app";
-import { findViolation } from "./find";
-import { reading } from "./notice";
+import { findViolation } from "./find_violation";
+import { displayed } from "./notice";
 
-const note = computed(() => {
-    const { entry } = reading.value;
+const explanation = computed(() => {
+    const { entry } = displayed.value;
     const timeline = session.simulation.value;
     if (!entry || !timeline) return undefined;
     const id = entry.arrived ?? entry.lost[0];
     const arrows = id === undefined ? [] : timeline.arrows(entry.position, entry.position + 1);
     const message: Arrow | undefined = arrows.find((arrow) => arrow.id === id);
-    return explain(entry, message, message && requestOf(message, timeline)?.says);
+    return explain(entry, message, message && answeredRequest(message, timeline)?.says);
 });
 
-const isResting = computed(() => !session.isPlaying.value && session.recording.value === undefined);
-const isEnd = computed(() => isResting.value && session.atEnd.value && session.length.value > 0);
-const envelope = computed(() => (isResting.value ? aboutEnvelope(reading.value.view?.messages ?? []) : undefined));
-const inVain = computed(() => {
-    const view = reading.value.view;
-    return isEnd.value && view && session.scenario.value && !session.canGoOn() ? askedInVain(session.events(), view) : undefined;
+const isPaused = computed(() => !session.isPlaying.value && session.recording.value === undefined);
+const isEnd = computed(() => isPaused.value && session.atEnd.value && session.length.value > 0);
+const envelope = computed(() => (isPaused.value ? envelopeHint(displayed.value.view?.messages ?? []) : undefined));
+const failedSave = computed(() => {
+    const view = displayed.value.view;
+    return isEnd.value && view && session.scenario.value && !session.canContinue() ? saveToRepeat(session.events(), view) : undefined;
 });
-const lost = computed(() => (isEnd.value && session.verdict.value?.kind === "held" ? lostRequest(session.timeline.value?.entries(0, session.length.value) ?? []) : undefined));
-const isBeginning = computed(() => reading.value.position === 0 && isResting.value && session.scenario.value !== undefined);
+const lostRequest = computed(() => (isEnd.value && session.verdict.value?.kind === "held" ? lastLostSettleRequest(session.timeline.value?.entries(0, session.length.value) ?? []) : undefined));
+const isStart = computed(() => displayed.value.position === 0 && isPaused.value && session.scenario.value !== undefined);
 
-/** Whether there is anything to say. */
-export const hasAdvice = computed(() => [note, envelope, isEnd, isBeginning].some((one) => Boolean(one.value)));
+/** True if there is any advice. */
+export const hasAdvice = computed(() => [explanation, envelope, isEnd, isStart].some((advice) => Boolean(advice.value)));
 
-/** Why it happened, and what to try next. */
+/** The advice about the present position. */
 export function Advice() {
     return (
         <>
-            {isBeginning.value && <p class="hint">{BEGINNING}</p>}
-            {note.value && (
+            {isStart.value && <p class="hint">{INTRODUCTION}</p>}
+            {explanation.value && (
                 <div class="note">
-                    <p>{note.value.text}</p>
-                    {note.value.rule && <WhatIf rule={note.value.rule} />}
-                    {note.value.isOfRequest && <OtherLoss />}
+                    <p>{explanation.value.text}</p>
+                    {explanation.value.rule && <RuleSwitch rule={explanation.value.rule} />}
+                    {explanation.value.isLostRequest && <LoseAnswerInstead />}
                 </div>
             )}
             {envelope.value && <p class="hint">{envelope.value}</p>}
-            {isEnd.value && <AtEnd />}
+            {isEnd.value && <AdviceAtEnd />}
         </>
     );
 }
 
-function WhatIf({ rule }: { rule: Rule }) {
+function RuleSwitch({ rule }: { rule: Rule }) {
     const isOff = session.rulesOff.value.includes(rule);
     return (
         <p class="what-if">
             <span>
                 Rule: {RULE_NAMES[rule].toLowerCase()}
-                {isOff && ", but not now"}.
+                {isOff && " (switched off)"}.
             </span>{" "}
             <button type="button" class="link" onClick={() => session.setRule(rule, !isOff)}>
                 {isOff ? "Switch it on again" : `Without it ${WITHOUT_RULE[rule]}: switch it off`}
@@ -64,11 +65,11 @@ function WhatIf({ rule }: { rule: Rule }) {
     );
 }
 
-/** Whoever waits can't tell a lost request from a lost answer. */
-function OtherLoss() {
+/** Offers to lose the answer instead of the request: the caller cannot distinguish them. */
+function LoseAnswerInstead() {
     return (
         <p class="what-if">
-            <span>Whoever waits cannot tell this from a lost answer.</span>{" "}
+            <span>The caller cannot distinguish a lost request from a lost answer.</span>{" "}
             <button type="button" class="link" onClick={() => session.loseAnswerInstead()}>
                 Lose the answer instead, and see the difference
             </button>
@@ -76,31 +77,31 @@ function OtherLoss() {
     );
 }
 
-function AtEnd() {
-    const save = inVain.value;
-    const isCalm = !session.canGoOn();
-    const off = isCalm ? session.rulesOff.value : [];
+function AdviceAtEnd() {
+    const save = failedSave.value;
+    const isAtRest = !session.canContinue();
+    const rulesOff = isAtRest ? session.rulesOff.value : [];
     return (
         <>
             <p class="hint">{endHint()}</p>
             {save && (
                 <p class="actions">
-                    <button type="button" onClick={() => session.ask(save)}>
+                    <button type="button" onClick={() => session.repeatSave(save)}>
                         The user asks again: play up to the commit
                     </button>
                 </p>
             )}
-            {isCalm && lost.value !== undefined && (
+            {isAtRest && lostRequest.value !== undefined && (
                 <p class="what-if">
-                    <button type="button" class="link" onClick={() => session.loseAnswerInstead(lost.value)}>
+                    <button type="button" class="link" onClick={() => session.loseAnswerInstead(lostRequest.value)}>
                         Lose the answer in place of the request, and see the difference
                     </button>
                 </p>
             )}
-            {off.map((rule) => (
+            {rulesOff.map((rule) => (
                 <p class="what-if" key={rule}>
                     <button type="button" class="link" onClick={() => findViolation(rule, true)}>
-                        Find a run in which something breaks without “{RULE_NAMES[rule].toLowerCase()}”
+                        Find a run that violates an invariant without {quotedRule(rule)}
                     </button>
                 </p>
             ))}
@@ -109,20 +110,20 @@ function AtEnd() {
 }
 
 function endHint(): string {
-    if (session.origin.value.kind === "free") return "Play on: chance decides.";
-    if (session.isBent.value) return session.canGoOn() ? "Play on to see how everybody goes on from here." : "All is calm: nobody has anything left to do.";
-    const again = inVain.value ? "The name is free, and its user does not know it. " : "";
-    return `This is the end. ${again}You can step back to any arrow: its message is an envelope there, to be dropped or delayed.`;
+    if (session.origin.value.kind === "free") return "Play on: more random events follow.";
+    if (session.isEdited.value) return session.canContinue() ? "Play on to see the reactions of all participants." : "Every process is idle: nothing is left to do.";
+    const again = failedSave.value ? "The name is free again, but its user does not know that. " : "";
+    return `The scenario ends here. ${again}Step back to any arrow: its message is then an envelope that you can drop or delay.`;
 }
 
-/** Why the rules are there that are off where a promise is broken, and the way back. */
-export function WhyRules() {
+/** The reason for each rule that is off, shown at a violation, with a button to switch the rule on. */
+export function RulesOffReasons() {
     return (
         <>
             {session.rulesOff.value.map((rule) => (
                 <p class="what-if" key={rule}>
                     <span>
-                        The rule “{RULE_NAMES[rule].toLowerCase()}” is off. {WHY_RULE[rule]}
+                        The rule {quotedRule(rule)} is off. {WHY_RULE[rule]}
                     </span>{" "}
                     <button type="button" class="link" onClick={() => session.setRule(rule, false)}>
                         Switch it on again

@@ -1,18 +1,18 @@
 import { useEffect } from "preact/hooks";
 
-import { openDropped } from "./files";
+import { openDroppedFile } from "./files";
 import { Header } from "./header";
 import { Help, isHelpOpen } from "./help";
-import { keepFocus, onKey } from "./keys";
+import { onKey, restoreFocus } from "./keys";
 import { Lanes } from "./lanes";
 import { MenuLayer } from "./menu";
-import { isReadingBehind, LiveRegion, NoticeBar } from "./notice";
-import { Aside, Now } from "./now";
-import { type Pane, pane } from "./places";
+import { CurrentEvent, PhoneAdvice } from "./current_event";
+import { type Pane, pane } from "./navigation";
+import { isDisplayStale, LiveRegion, NoticeBar } from "./notice";
 import { Sidebar } from "./sidebar";
 import { State } from "./state";
 import { Transport } from "./transport";
-import { Watch } from "./watch";
+import { Headline } from "./headline";
 
 const PANES: [Pane, string][] = [
     ["choose", "Choose"],
@@ -20,19 +20,20 @@ const PANES: [Pane, string][] = [
     ["state", "State"],
 ];
 
-/** The page. */
+/** The whole page. */
 export function App() {
     useEffect(() => {
-        const overIt = (event: DragEvent) => event.preventDefault();
+        // Without this a browser does not let the page take a dropped file (HTML standard, 6.11.5).
+        const onDragOver = (event: DragEvent) => event.preventDefault();
         addEventListener("keydown", onKey);
-        addEventListener("click", keepFocus);
-        addEventListener("dragover", overIt);
-        addEventListener("drop", openDropped);
+        addEventListener("click", restoreFocus);
+        addEventListener("dragover", onDragOver);
+        addEventListener("drop", openDroppedFile);
         return () => {
             removeEventListener("keydown", onKey);
-            removeEventListener("click", keepFocus);
-            removeEventListener("dragover", overIt);
-            removeEventListener("drop", openDropped);
+            removeEventListener("click", restoreFocus);
+            removeEventListener("dragover", onDragOver);
+            removeEventListener("drop", openDroppedFile);
         };
     }, []);
     return (
@@ -41,11 +42,11 @@ export function App() {
             <main class="main">
                 <Sidebar />
                 <section class="stage" aria-label="The run">
-                    <Watch />
+                    <Headline />
                     <Lanes />
-                    <Aside />
+                    <PhoneAdvice />
                 </section>
-                <Side />
+                <StatePanel />
             </main>
             <Transport />
             <nav class="panes" aria-label="Parts of the page">
@@ -63,10 +64,10 @@ export function App() {
     );
 }
 
-function Side() {
+function StatePanel() {
     return (
-        <aside class="side" tabIndex={0} aria-label="What is known where" aria-busy={isReadingBehind}>
-            <Now />
+        <aside class="side" tabIndex={0} aria-label="State of the service and the cells" aria-busy={isDisplayStale}>
+            <CurrentEvent />
             <State />
         </aside>
     );

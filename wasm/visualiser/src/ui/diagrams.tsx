@@ -2,9 +2,9 @@ import { transitionTables } from "leasehold/simulation";
 
 import { type Diagram, layOut, type PlacedEdge } from "../model/diagram";
 import type { FiredView } from "../model/protocol";
-import { leaseNumber, stateName } from "../model/words";
+import { leaseLabel, stateName } from "../model/texts";
 import { session } from "../session/app";
-import { reading } from "./notice";
+import { displayed } from "./notice";
 
 const TABLES = transitionTables();
 const MACHINES: { machine: FiredView["machine"]; title: string; diagram: Diagram }[] = [
@@ -12,10 +12,10 @@ const MACHINES: { machine: FiredView["machine"]; title: string; diagram: Diagram
     { machine: "lease", title: "A lease", diagram: layOut(TABLES.lease) },
 ];
 
-/** The service's two machines, drawn from the engine's own tables, with what has just fired lit. */
+/** The transition diagrams of claims and leases, from the engine's tables. The last event's transitions are highlighted. */
 export function Diagrams() {
-    const fired = reading.value.entry?.fired ?? [];
-    // A log tells of leases alone.
+    const fired = displayed.value.entry?.fired ?? [];
+    // A log tells nothing of claims.
     const shown = session.recording.value ? MACHINES.filter(({ machine }) => machine === "lease") : MACHINES;
     return (
         <div class="diagrams">
@@ -26,31 +26,31 @@ export function Diagrams() {
     );
 }
 
-function inWords(fired: FiredView): string {
-    const of = fired.machine === "lease" ? `lease ${leaseNumber(fired.of)}` : fired.of;
-    const lawless = fired.edge === undefined ? " (the engine's table has no such edge: a rule is off)" : "";
-    return `${of}: ${stateName(fired.from)} → ${stateName(fired.to)}${lawless}`;
+function transitionText(fired: FiredView): string {
+    const subject = fired.machine === "lease" ? `lease ${leaseLabel(fired.of)}` : fired.of;
+    const illegal = fired.edge === undefined ? " (not in the engine's table: a rule is off)" : "";
+    return `${subject}: ${stateName(fired.from)} → ${stateName(fired.to)}${illegal}`;
 }
 
 function Machine({ title, diagram, fired }: { title: string; diagram: Diagram; fired: FiredView[] }) {
-    const lit = new Set(fired.map(({ edge }) => edge));
+    const firedEdges = new Set(fired.map(({ edge }) => edge));
     const reached = new Set(fired.map(({ to }) => to));
-    const words = fired.map(inWords).join("; ");
+    const text = fired.map(transitionText).join("; ");
     return (
         <figure class="machine">
             <figcaption>
-                <b>{title}</b> <span>{words}</span>
+                <b>{title}</b> <span>{text}</span>
             </figcaption>
-            <svg viewBox={`0 0 ${diagram.width} ${diagram.height}`} role="img" aria-label={`${title}'s states. ${words || "nothing has just moved"}`}>
+            <svg viewBox={`0 0 ${diagram.width} ${diagram.height}`} role="img" aria-label={`${title}'s states. ${text || "The last event changed none"}`}>
                 <defs>
-                    {["edge-tip", "lit-tip"].map((id) => (
+                    {["edge-tip", "fired-tip"].map((id) => (
                         <marker key={id} id={id} viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
                             <path d="M0 0L8 4L0 8z" />
                         </marker>
                     ))}
                 </defs>
-                {diagram.edges.map((edge, at) => (
-                    <Curve key={edge.path} edge={edge} isLit={lit.has(at)} />
+                {diagram.edges.map((edge, index) => (
+                    <Curve key={edge.path} edge={edge} isFired={firedEdges.has(index)} />
                 ))}
                 {diagram.states.map(({ name, x, y }) => (
                     <g key={name} class={reached.has(name) ? "node reached" : "node"}>
@@ -65,10 +65,10 @@ function Machine({ title, diagram, fired }: { title: string; diagram: Diagram; f
     );
 }
 
-function Curve({ edge, isLit }: { edge: PlacedEdge; isLit: boolean }) {
+function Curve({ edge, isFired }: { edge: PlacedEdge; isFired: boolean }) {
     return (
-        <g class={isLit ? "edge lit" : "edge"}>
-            <path d={edge.path} marker-end={isLit ? "url(#lit-tip)" : "url(#edge-tip)"} />
+        <g class={isFired ? "edge fired" : "edge"}>
+            <path d={edge.path} marker-end={isFired ? "url(#fired-tip)" : "url(#edge-tip)"} />
             <text x={edge.labelX} y={edge.labelY + 3}>
                 {stateName(edge.edge.event).replace("begin ", "")}
             </text>

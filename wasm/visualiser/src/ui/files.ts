@@ -1,8 +1,8 @@
-import { LONG_LINK } from "../model/link";
+import { SAFE_LINK_LENGTH } from "../model/link";
 import { presentLink } from "../session/address";
 import { session } from "../session/app";
 
-/** Saves the run, or the live server's log that is open, as a file that “Open” reads. */
+/** Saves the open run or log as a file that “Open” can read. */
 export function saveFile(): void {
     const recording = session.recording.peek();
     if (recording) return download("leases.jsonl", "application/jsonl", recording.text());
@@ -30,22 +30,22 @@ export async function openFile(file: File): Promise<void> {
     session.openFile(await file.text(), file.name);
 }
 
-/** Opens a file that was dropped on the page. */
-export function openDropped(event: DragEvent): void {
+/** Opens a file that a person has dropped on the page. */
+export function openDroppedFile(event: DragEvent): void {
     event.preventDefault();
     const file = event.dataTransfer?.files[0];
     if (file) void openFile(file);
 }
 
-/** Puts the link to what is shown on the clipboard. */
+/** Copies the link to the present state to the clipboard. */
 export async function copyLink(): Promise<void> {
     const link = await presentLink(session);
-    if (link === undefined) return session.tell("a live server's log is not put into a link: save it, and send the file", true);
+    if (link === undefined) return session.notify("a link cannot contain a live server's log: save the log, and send the file", true);
     try {
         await navigator.clipboard.writeText(link);
-        const isLong = link.length > LONG_LINK;
-        session.tell(isLong ? "the link is copied; it is long, and some programs cut it: a saved file is safer" : "the link is copied: whoever opens it sees what you see", false);
+        const isLong = link.length > SAFE_LINK_LENGTH;
+        session.notify(isLong ? "the link is copied, but some programs cut a link of this length: a saved file is safer" : "the link is copied: it opens the page in its present state", false);
     } catch {
-        session.tell("the browser does not let the page copy: copy the address from the address bar", true);
+        session.notify("the browser refuses access to the clipboard: copy the address from the address bar", true);
     }
 }

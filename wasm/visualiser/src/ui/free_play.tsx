@@ -2,16 +2,16 @@ import { signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 
 import type { Mode, Rates, Settings } from "../model/protocol";
-import { RATE_NAMES, wholeNumber } from "../model/words";
+import { RATE_NAMES, wholeNumber } from "../model/texts";
 import { session } from "../session/app";
 import { Simulation } from "leasehold/simulation";
 
 const DEFAULTS: Settings = new Simulation().settings();
-/** The page's own beginning: fewer names make more quarrels. */
-const draft = signal<Settings>({ ...DEFAULTS, seed: 1 });
+/** The settings in the form. */
+const form = signal<Settings>({ ...DEFAULTS, seed: 1 });
 
-const MANY = 10_000;
-const MOST_RATE = 600;
+const MANY_EVENTS = 10_000;
+const [MAX_RATE, MAX_FAULT_RATE] = [600, 100];
 
 const SIZES: ["cells" | "workers" | "reconcilers" | "names", string, number, number][] = [
     ["cells", "cells", 1, 8],
@@ -21,33 +21,34 @@ const SIZES: ["cells" | "workers" | "reconcilers" | "names", string, number, num
 ];
 
 const MODES: [string, string, Mode[]][] = [
-    ["before", "right before COMMIT", ["before_commit"]],
+    ["before", "immediately before COMMIT", ["before_commit"]],
     ["first", "before the transaction", ["lease_first"]],
-    ["both", "cells in turn, one or the other", ["before_commit", "lease_first"]],
+    ["both", "cells alternate between both", ["before_commit", "lease_first"]],
 ];
 
-const HARMLESS: (keyof Rates)[] = ["save", "step", "deliver", "wait"];
+/** The random events that are not faults. */
+const NORMAL_EVENTS: (keyof Rates)[] = ["save", "step", "deliver", "wait"];
 
 function set(change: Partial<Settings>): void {
-    draft.value = { ...draft.value, ...change };
+    form.value = { ...form.value, ...change };
 }
 
-/** Number fields as a person has left them, where they say no number that is allowed. */
-const wrong = signal<ReadonlySet<string>>(new Set());
+/** The labels of the number fields with an invalid value. */
+const invalidFields = signal<ReadonlySet<string>>(new Set());
 
-/** Plays the world that the fields say; where one says none, what is open stays, and that field has the focus. */
-function start(form: HTMLFormElement | null, events: number): void {
-    if (wrong.peek().size > 0) return form?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
-    session.attempt(() => {
-        session.openFree({ ...draft.value, rules_off: session.rulesOff.peek() });
+/** Plays the world of the form. If a field is invalid, the open run stays and the field gets the focus. */
+function start(element: HTMLFormElement | null, events: number): void {
+    if (invalidFields.peek().size > 0) return element?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
+    session.notifyOnError(() => {
+        session.openFree({ ...form.value, rules_off: session.rulesOff.peek() });
         if (events > 0) session.playMany(events);
         else session.play();
     });
 }
 
-/** A world that chance plays. */
+/** The form of a world with random events. */
 export function FreePlay() {
-    const { seed, modes } = draft.value;
+    const { seed, modes } = form.value;
     const mode = MODES.find(([, , list]) => list.join() === modes.join())?.[0] ?? "before";
     return (
         <form
@@ -58,13 +59,13 @@ export function FreePlay() {
                 start(event.currentTarget, 0);
             }}
         >
-            <p>Chance decides what happens next. The same seed gives the same run, everywhere.</p>
+            <p>Random events happen. The same seed gives the same run in every browser.</p>
             <Field label="seed" value={seed} min={0} max={Number.MAX_SAFE_INTEGER} set={(value) => set({ seed: value })} />
             {SIZES.map(([key, label, min, max]) => (
-                <Field key={key} label={label} value={draft.value[key]} min={min} max={max} set={(value) => set({ [key]: value })} />
+                <Field key={key} label={label} value={form.value[key]} min={min} max={max} set={(value) => set({ [key]: value })} />
             ))}
             <label class="field">
-                <span>leases are begun</span>
+                <span>leases begin</span>
                 <select value={mode} onChange={(event) => set({ modes: MODES.find(([key]) => key === event.currentTarget.value)?.[2] ?? ["before_commit"] })}>
                     {MODES.map(([key, label]) => (
                         <option key={key} value={key}>
@@ -78,8 +79,8 @@ export function FreePlay() {
                 <button type="submit" class="primary">
                     Play this world
                 </button>
-                <button type="button" onClick={(event) => start(event.currentTarget.form, MANY)}>
-                    {MANY.toLocaleString("en")} events at once
+                <button type="button" onClick={(event) => start(event.currentTarget.form, MANY_EVENTS)}>
+                    {MANY_EVENTS.toLocaleString("en")} events at once
                 </button>
             </div>
         </form>
@@ -87,25 +88,25 @@ export function FreePlay() {
 }
 
 function RateFields() {
-    const { rates } = draft.value;
+    const { rates } = form.value;
     const keys = Object.keys(RATE_NAMES) as (keyof Rates)[];
     const change = (key: keyof Rates, value: number) => set({ rates: { ...rates, [key]: value } });
-    const peace = () => set({ rates: Object.fromEntries(keys.map((key) => [key, HARMLESS.includes(key) ? DEFAULTS.rates[key] : 0])) as unknown as Rates });
+    const disableFaults = () => set({ rates: Object.fromEntries(keys.map((key) => [key, NORMAL_EVENTS.includes(key) ? DEFAULTS.rates[key] : 0])) as unknown as Rates });
     return (
         <details>
-            <summary>How often what happens</summary>
+            <summary>Rates of random events</summary>
             <p class="starts">
-                <button type="button" onClick={peace}>
+                <button type="button" onClick={disableFaults}>
                     No faults
                 </button>
                 <button type="button" onClick={() => set({ rates: DEFAULTS.rates })}>
-                    As it was
+                    Defaults
                 </button>
             </p>
             {keys.map((key) => (
                 <label class="field" key={key}>
                     <span>{RATE_NAMES[key]}</span>
-                    <input type="range" min={0} max={HARMLESS.includes(key) ? MOST_RATE : 100} value={rates[key]} onInput={(event) => change(key, Number(event.currentTarget.value))} />
+                    <input type="range" min={0} max={NORMAL_EVENTS.includes(key) ? MAX_RATE : MAX_FAULT_RATE} value={rates[key]} onInput={(event) => change(key, Number(event.currentTarget.value))} />
                     <output>{rates[key]}</output>
                 </label>
             ))}
@@ -121,21 +122,21 @@ interface FieldProps {
     set: (value: number) => void;
 }
 
-/** A number. What is not allowed is marked and said, and changes nothing. */
+/** A field for a whole number. An invalid value is marked with the allowed range, and leaves the settings unchanged. */
 function Field({ label, value, min, max, set }: FieldProps) {
     const typed = useSignal<string | undefined>(undefined);
     const text = typed.value ?? String(value);
-    const isWrong = wholeNumber(text, min, max) === undefined;
-    const note = `allowed-${label.replaceAll(" ", "-")}`;
-    const change = (now: string) => {
-        const number = wholeNumber(now, min, max);
-        typed.value = number === undefined ? now : undefined;
-        const others = [...wrong.peek()].filter((one) => one !== label);
-        wrong.value = new Set(number === undefined ? [...others, label] : others);
+    const isInvalid = wholeNumber(text, min, max) === undefined;
+    const noteId = `allowed-${label.replaceAll(" ", "-")}`;
+    const change = (input: string) => {
+        const number = wholeNumber(input, min, max);
+        typed.value = number === undefined ? input : undefined;
+        const others = [...invalidFields.peek()].filter((other) => other !== label);
+        invalidFields.value = new Set(number === undefined ? [...others, label] : others);
         if (number !== undefined) set(number);
     };
-    // Fields that are gone, with their tab, say nothing any more.
-    useEffect(() => () => void (wrong.value = new Set([...wrong.peek()].filter((one) => one !== label))), [label]);
+    // A field that is removed with its tab must not block the form any more.
+    useEffect(() => () => void (invalidFields.value = new Set([...invalidFields.peek()].filter((other) => other !== label))), [label]);
     return (
         <div class="number-field">
             <label class="field">
@@ -145,14 +146,14 @@ function Field({ label, value, min, max, set }: FieldProps) {
                     value={text}
                     min={min}
                     max={max}
-                    aria-invalid={isWrong}
-                    aria-describedby={isWrong ? note : undefined}
+                    aria-invalid={isInvalid}
+                    aria-describedby={isInvalid ? noteId : undefined}
                     onInput={(event) => change(event.currentTarget.value)}
                 />
             </label>
-            {isWrong && (
-                <small class="wrong" id={note} role="alert">
-                    say a whole number from {min} to {max}
+            {isInvalid && (
+                <small class="wrong" id={noteId} role="alert">
+                    enter a whole number from {min} to {max}
                 </small>
             )}
         </div>

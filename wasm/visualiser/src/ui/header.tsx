@@ -1,12 +1,12 @@
 import { useRef } from "preact/hooks";
 
 import icon from "../icon.svg";
-import { openServed } from "../session/served";
+import { openServerLog } from "../session/server_log";
 import { copyLink, openFile, saveFile } from "./files";
 import { isHelpOpen } from "./help";
 import { openMenu } from "./menu";
 
-/** The top of the page. */
+/** The header of the page: its title and the commands for files and links. */
 export function Header() {
     return (
         <header class="header">
@@ -20,7 +20,7 @@ export function Header() {
                 <button type="button" onClick={saveFile}>
                     Save
                 </button>
-                <Open />
+                <OpenButton />
                 <button type="button" aria-label="Help" title="Help (?)" onClick={() => (isHelpOpen.value = true)}>
                     ?
                 </button>
@@ -29,22 +29,23 @@ export function Header() {
     );
 }
 
-/** Opens a file, or what the server has begun and settled that offers the page. */
-function Open() {
+/** The button that opens a file, or the leases of the server that serves the page. */
+function OpenButton() {
     const input = useRef<HTMLInputElement>(null);
-    const chosen = (event: Event) => {
+    const onChange = (event: Event) => {
         const chooser = event.currentTarget as HTMLInputElement;
         const file = chooser.files?.[0];
         if (file) void openFile(file);
+        // Otherwise choosing the same file again would fire no `change` event.
         chooser.value = "";
     };
-    const choose = () => input.current?.click();
-    const offer = (anchor: HTMLElement) => {
+    const chooseFile = () => input.current?.click();
+    const open = (anchor: HTMLElement) => {
         const extras = [
-            { label: "A file…", act: choose },
-            { label: "This server's leases", act: () => void openServed() },
+            { label: "A file…", run: chooseFile },
+            { label: "This server's leases", run: () => void openServerLog() },
         ];
-        openMenu({ title: "Open", about: "A saved run, a live server's log, or what the server that offers this page has begun and settled since it started.", groups: [], extras, anchor });
+        openMenu({ title: "Open", about: "A saved run, a live server's log, or the leases of the server that serves this page since it started.", groups: [], extras, anchor });
     };
     return (
         <>
@@ -52,11 +53,11 @@ function Open() {
                 type="button"
                 aria-haspopup="menu"
                 title="Open a saved run, or a live server's log"
-                onClick={(event) => offer(event.currentTarget)}
+                onClick={(event) => open(event.currentTarget)}
             >
                 Open…
             </button>
-            <input ref={input} type="file" hidden accept=".json,.jsonl,.log,.txt" onChange={chosen} aria-label="Open a saved run, or a live server's log" />
+            <input ref={input} type="file" hidden accept=".json,.jsonl,.log,.txt" onChange={onChange} aria-label="Open a saved run, or a live server's log" />
         </>
     );
 }

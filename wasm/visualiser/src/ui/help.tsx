@@ -4,45 +4,45 @@ import { useEffect, useRef } from "preact/hooks";
 export const isHelpOpen = signal(false);
 
 const KEYS: [string, string][] = [
-    ["space", "play, pause"],
-    ["→ or ↓", "one event on"],
+    ["space", "play or pause"],
+    ["→ or ↓", "one event forward"],
     ["← or ↑", "one event back"],
-    ["page down, page up", "ten events on, or back"],
-    ["home, end", "to the start, to the end"],
-    ["s", "let it settle: end all trouble, and play until calm"],
-    ["tab, enter", "go to a participant or a message, and open its menu"],
+    ["page down, page up", "ten events forward or back"],
+    ["home, end", "to the start or the end"],
+    ["s", "let it settle: end all faults, and play until every process is idle"],
+    ["tab, enter", "focus a participant or a message, and open its menu"],
     ["?", "this help"],
 ];
 
-/** What the page is, and how it is used. */
+/** The help: the purpose of the page, its use and its keys. */
 export function Help() {
     const dialog = useRef<HTMLDialogElement>(null);
     useEffect(() => dialog.current?.showModal(), []);
     const close = () => (isHelpOpen.value = false);
     return (
         <dialog ref={dialog} class="help" aria-labelledby="help-title" onClose={close}>
-            <h2 id="help-title">What you see</h2>
+            <h2 id="help-title">About this page</h2>
             <p>
                 Several <b>cells</b> serve different people, each with a database of its own. A name such as <i>alice</i> must exist only once
-                in all of them. The <b>service</b> keeps who has <b>claimed</b> which name.
+                in all of them. The <b>service</b> stores the <b>claim</b> of each name: the cell that owns it.
             </p>
             <p>
                 No transaction spans two databases. So a worker first begins a <b>lease</b> on the names it wants, then commits its rows
-                locally, and then commits the lease. Anything may fail between any two steps: watch what becomes of it.
+                locally, and then commits the lease. Each step may fail: watch how the cells and the service recover.
             </p>
             <ul>
-                <li>Time runs down. Each column is a participant; click its head to crash it, cut it off, or let it go on.</li>
-                <li>Arrows are messages. One that is under way at the blue line can be clicked: deliver, drop, duplicate or delay it.</li>
-                <li>Whatever you do at a place replaces what came after it. Play on, and everybody reacts to it.</li>
-                <li>Another scenario, seed or file, or a rule that is switched, takes the place of the run: the browser's Back brings it back, as you had changed it.</li>
-                <li>Switch a rule off, let the page find a violation, and see what the rule is there for.</li>
+                <li>Time runs down. Each column is a participant. Click its head to crash it, cut it off, or let it take a step.</li>
+                <li>Arrows are messages. A message in flight at the blue line is an envelope: click it to deliver, drop, duplicate or delay the message.</li>
+                <li>An event that you apply replaces the rest of the run. Play on to see the reactions of all participants.</li>
+                <li>Another scenario, seed or file, or a switched rule, replaces the run. The browser's Back restores it with your changes.</li>
+                <li>Switch a rule off and let the page find a violation, to see the purpose of the rule.</li>
             </ul>
             <h2>Keys</h2>
             <dl class="keys">
-                {KEYS.map(([key, what]) => (
+                {KEYS.map(([key, action]) => (
                     <div key={key}>
                         <dt>{key}</dt>
-                        <dd>{what}</dd>
+                        <dd>{action}</dd>
                     </div>
                 ))}
             </dl>

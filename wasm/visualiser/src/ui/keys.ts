@@ -2,25 +2,24 @@ import { session } from "../session/app";
 import { isHelpOpen } from "./help";
 import { closeMenu, openedMenu } from "./menu";
 
-const STEP_FAR = 10;
+/** The number of events that Page Down and Page Up move by. */
+const PAGE_EVENTS = 10;
 
-type Act = () => void;
-
-const KEYS: Record<string, Act> = {
+const ACTIONS: Record<string, () => void> = {
     " ": () => (session.isPlaying.peek() ? session.pause() : session.play()),
     ArrowRight: () => session.step(),
     ArrowDown: () => session.step(),
     ArrowLeft: () => session.back(),
     ArrowUp: () => session.back(),
-    PageDown: () => session.seek(session.position.peek() + STEP_FAR),
-    PageUp: () => session.seek(session.position.peek() - STEP_FAR),
+    PageDown: () => session.seek(session.position.peek() + PAGE_EVENTS),
+    PageUp: () => session.seek(session.position.peek() - PAGE_EVENTS),
     Home: () => session.seek(0),
     End: () => session.seek(session.length.peek()),
     "?": () => (isHelpOpen.value = true),
     s: () => session.settle(),
 };
 
-/** Keys that work wherever nothing else wants them. */
+/** Runs the action of a key, unless a modifier is pressed or the focused element uses the key itself. */
 export function onKey(event: KeyboardEvent): void {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "Escape") {
@@ -28,15 +27,18 @@ export function onKey(event: KeyboardEvent): void {
         closeMenu();
         return;
     }
-    const act = KEYS[event.key];
-    if (act === undefined || openedMenu.peek() || isHelpOpen.peek() || wantsKey(event)) return;
+    const action = ACTIONS[event.key];
+    if (action === undefined || openedMenu.peek() || isHelpOpen.peek() || isUsedByTarget(event)) return;
     event.preventDefault();
-    act();
+    action();
 }
 
-/** Who has pressed a button that is gone then goes on with that of playing; a menu's has its own way. */
-export function keepFocus(event: MouseEvent): void {
-    const pressed = event.target instanceof Element ? event.target.closest("button:not([role=menuitem], .bubble)") : null;
+/**
+ * Moves the focus to the play button if the pressed button has disappeared. Otherwise the focus would fall back to the
+ * body, and a user of the keyboard would start again at the top of the page. Menus and envelopes do this themselves.
+ */
+export function restoreFocus(event: MouseEvent): void {
+    const pressed = event.target instanceof Element ? event.target.closest("button:not([role=menuitem], .envelope)") : null;
     if (pressed === null) return;
     requestAnimationFrame(() => {
         if (pressed.isConnected || document.activeElement !== document.body) return;
@@ -44,11 +46,11 @@ export function keepFocus(event: MouseEvent): void {
     });
 }
 
-/** Whether what has the focus has a use of its own for a key. */
-function wantsKey(event: KeyboardEvent): boolean {
+/** Returns true if the focused element uses the key itself. */
+function isUsedByTarget(event: KeyboardEvent): boolean {
     const target = event.target;
     if (!(target instanceof HTMLElement)) return false;
-    // The position in the run moves by the run's own keys.
+    // The scrubber moves by whole events, with the same keys as the page.
     if (target.matches("input:not([type=checkbox]), select, textarea")) return target.closest(".scrubber") === null;
     if (target.matches("button, summary, input[type=checkbox], a")) return event.key === " ";
     return false;

@@ -1,11 +1,11 @@
 import { laneActions } from "../model/actions";
 import { type LaneKind, type PlacedLane } from "../model/lanes";
 import type { CellView, View } from "../model/protocol";
-import { laneName, PARTS, phaseInWords, toldInWords } from "../model/words";
+import { LANE_PURPOSES, laneName, phaseText, saveResultText } from "../model/texts";
 import { session } from "../session/app";
-import { across, isNarrow, lanesLeft, layout } from "./lanes";
+import { contentWidth, isNarrow, lanesLeft, layout } from "./lanes";
 import { openMenu } from "./menu";
-import { reading } from "./notice";
+import { displayed } from "./notice";
 
 const ICONS: Record<LaneKind, string> = {
     user: "M12 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM5 21c0-4 3-6 7-6s7 2 7 6",
@@ -16,7 +16,7 @@ const ICONS: Record<LaneKind, string> = {
     service: "M4 5h16v6H4zM4 13h16v6H4zM7 8h.01M7 16h.01",
 };
 
-const SHORT: Record<LaneKind, string> = {
+const LABELS: Record<LaneKind, string> = {
     user: "users",
     worker: "worker",
     reconciler: "reconciler",
@@ -25,15 +25,16 @@ const SHORT: Record<LaneKind, string> = {
     service: "service",
 };
 
-const ROOM_FOR_NAMES = 50;
-const SHORTER: Record<LaneKind, string> = { user: "user", worker: "w", reconciler: "rec", verifier: "ver", database: "db", service: "svc" };
+/** A narrower lane, in pixels, has room for an abbreviation only. */
+const MIN_LABEL_WIDTH = 50;
+const ABBREVIATIONS: Record<LaneKind, string> = { user: "user", worker: "w", reconciler: "rec", verifier: "ver", database: "db", service: "svc" };
 
-/** The participants, above their lanes. */
+/** The heads of the lanes: the participants. */
 export function LaneHeads() {
     const { lanes, spans, width } = layout.value;
-    const { view } = reading.value;
+    const { view } = displayed.value;
     return (
-        <div class="heads" style={{ minWidth: `${across.value}px` }}>
+        <div class="heads" style={{ minWidth: `${contentWidth.value}px` }}>
             <div class="heads-lanes" style={{ marginLeft: `${lanesLeft.value}px`, width: `${width}px` }}>
                 {spans.map(({ cell, left, right }) => (
                     <CellHead key={cell} cell={cell} left={left} width={right - left} view={view} />
@@ -42,13 +43,13 @@ export function LaneHeads() {
                     <Head key={lane.key} lane={lane} view={view} />
                 ))}
             </div>
-            {!isNarrow.value && <span class="heads-words">what happens</span>}
+            {!isNarrow.value && <span class="heads-words">events</span>}
         </div>
     );
 }
 
 function CellHead({ cell, left, width, view }: { cell: number; left: number; width: number; view: View | undefined }) {
-    const isCutOff = view?.cells.find((one) => one.cell === cell)?.is_cut_off ?? false;
+    const isCutOff = view?.cells.find((other) => other.cell === cell)?.is_cut_off ?? false;
     return (
         <div class={isCutOff ? "cell-head cut" : "cell-head"} style={{ left: `${left + 2}px`, width: `${width - 4}px` }}>
             cell {cell}
@@ -58,19 +59,19 @@ function CellHead({ cell, left, width, view }: { cell: number; left: number; wid
 }
 
 function Head({ lane, view }: { lane: PlacedLane; view: View | undefined }) {
-    const pitch = lanePitch();
+    const laneWidth = widthOfLanes();
     const status = view ? statusOf(lane, view) : undefined;
     const isRecording = session.recording.value !== undefined;
-    const label = isRecording && lane.kind === "worker" ? "cell" : pitch < ROOM_FOR_NAMES ? SHORTER[lane.kind] : SHORT[lane.kind];
-    const isNumbered = (lane.kind === "worker" || lane.kind === "reconciler") && !isRecording && isOneOfMany(lane);
-    const shown = `${label}${isNumbered ? ` ${lane.number}` : ""}`;
+    const label = isRecording && lane.kind === "worker" ? "cell" : laneWidth < MIN_LABEL_WIDTH ? ABBREVIATIONS[lane.kind] : LABELS[lane.kind];
+    const hasNumber = (lane.kind === "worker" || lane.kind === "reconciler") && !isRecording && hasSiblings(lane);
+    const text = `${label}${hasNumber ? ` ${lane.number}` : ""}`;
     const isDown = lane.kind === "service" && view?.is_up === false;
     return (
         <button
             type="button"
             class={`head ${lane.kind}${isDown ? " down" : ""}`}
-            style={{ left: `${lane.x - pitch / 2}px`, width: `${pitch}px` }}
-            aria-label={`${shown}: ${laneName(lane)}${status ? `, ${status}` : ""}. Choose what happens`}
+            style={{ left: `${lane.x - laneWidth / 2}px`, width: `${laneWidth}px` }}
+            aria-label={`${text}: ${laneName(lane)}${status ? `, ${status}` : ""}. Open its menu`}
             aria-haspopup="menu"
             title={`${laneName(lane)}${status ? `: ${status}` : ""}`}
             data-lane={lane.key}
@@ -80,18 +81,19 @@ function Head({ lane, view }: { lane: PlacedLane; view: View | undefined }) {
             <svg viewBox="0 0 24 24" width="20" height="20" aria-hidden="true">
                 <path d={ICONS[lane.kind]} />
             </svg>
-            <span>{shown}</span>
+            <span>{text}</span>
         </button>
     );
 }
 
-function lanePitch(): number {
+/** Returns the width of each lane. The last lane ends where the lanes end. */
+function widthOfLanes(): number {
     const { lanes, width } = layout.value;
     const last = lanes[lanes.length - 1];
     return last ? (width - last.x) * 2 : 60;
 }
 
-function isOneOfMany(lane: PlacedLane): boolean {
+function hasSiblings(lane: PlacedLane): boolean {
     return layout.value.lanes.some((other) => other.kind === lane.kind && other.cell === lane.cell && other.number !== lane.number);
 }
 
@@ -100,24 +102,24 @@ function openLane(lane: PlacedLane, anchor: HTMLElement): void {
     const view = session.view.peek();
     if (!simulation || !view) return;
     const status = statusOf(lane, view);
-    const about = `${PARTS[lane.kind]}${status ? ` Now: ${status}.` : ""}`;
+    const about = `${LANE_PURPOSES[lane.kind]}${status ? ` Now: ${status}.` : ""}`;
     openMenu({ title: laneName(lane), about, groups: laneActions(lane, view, simulation.possible()), anchor });
 }
 
 function statusOf(lane: PlacedLane, view: View): string | undefined {
     if (lane.kind === "service") return view.is_up ? "up" : "down";
-    const cell = view.cells.find((one) => one.cell === lane.cell);
+    const cell = view.cells.find(({ cell }) => cell === lane.cell);
     return cell && statusInCell(lane, cell);
 }
 
 function statusInCell(lane: PlacedLane, cell: CellView): string | undefined {
     if (lane.kind === "worker") {
         const worker = cell.workers[lane.number];
-        if (worker?.phase) return phaseInWords(worker.phase);
-        return worker?.told ? `idle; told its user: ${toldInWords(worker.told)}` : "idle";
+        if (worker?.phase) return phaseText(worker.phase);
+        return worker?.told ? `idle; answered its user: ${saveResultText(worker.told)}` : "idle";
     }
-    if (lane.kind === "reconciler") return cell.reconcilers[lane.number]?.step ? "at work" : "idle";
-    if (lane.kind === "verifier") return cell.verifier.step ? "at work" : "idle";
-    if (lane.kind === "database") return cell.transactions.length > 0 ? `${cell.transactions.length} open transactions` : undefined;
+    if (lane.kind === "reconciler") return cell.reconcilers[lane.number]?.step ? "running" : "idle";
+    if (lane.kind === "verifier") return cell.verifier.step ? "running" : "idle";
+    if (lane.kind === "database") return cell.transactions.length > 0 ? `open transactions: ${cell.transactions.length}` : undefined;
     return undefined;
 }

@@ -1,66 +1,70 @@
 import { batch, computed, effect, signal, useComputed } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
-import { EntryBlocks } from "../model/blocks";
-import { type Range, rowsInSight, scrollAcross, scrollTo, type Stretch, stretchOf, withBlocksAround } from "../model/geometry";
-import { laneKey, type LaneLayout, placeLanes, type World } from "../model/lanes";
+import { EntryCache } from "../model/entry_cache";
+import { type EventExtent, extentOf, type RowRange, rowsToRender, scrollLeftFor, scrollTopFor, visibleRows } from "../model/geometry";
+import { laneKey, type LaneLayout, layOutLanes, type Participants } from "../model/lanes";
 import type { Entry } from "../model/protocol";
 import { session } from "../session/app";
-import { deferred } from "../session/deferred";
+import { MAX_SCANNED_EVENTS } from "../session/session";
+import { throttled } from "../session/throttled";
+import { Envelopes } from "./envelopes";
 import { LaneHeads } from "./lane_heads";
-import { Bubbles } from "./bubbles";
 import { Lines } from "./lines";
 import { lastEntry } from "./notice";
 import { Rows } from "./rows";
 
-/** Below this width words stand above the lanes instead of beside them. */
-const NARROW = 620;
+/** In a narrower window the sentences stand above the lanes instead of beside them. All sizes here are in pixels. */
+const NARROW_WIDTH = 620;
+/** The width of the event numbers, left of the lanes. */
 const GUTTER = 46;
-/** The least room for words beside the lanes. */
-const WORDS = 200;
-/** How high the heads are, as the style sheet says. */
-const HEADS = 66;
-/** Room for messages that are under way at the end. */
+/** The least width of the sentences beside the lanes. */
+const MIN_TEXT_WIDTH = 200;
+/** The height of the heads (`.heads` in `styles/lanes.css`). */
+const HEADS_HEIGHT = 66;
+/** The empty rows below the last event, for the lines of messages in flight. */
 const ROWS_BELOW = 2;
-/** A run of more lanes than these hides those in which nothing happens. */
-const MANY_LANES = 7;
-/** A longer run is not looked through for the lanes that it uses. */
-const LOOKED_THROUGH = 1500;
+/** A run with more lanes hides the lanes without an event. */
+const MAX_EMPTY_LANES = 7;
 
-/** The size of what scrolls, and how far it is scrolled. */
+/** The size of the scrolling element. */
 const size = signal({ width: 800, height: 500 });
-/** Of its own: a window that only becomes higher moves no lane. */
+/** A signal of its own, so that a change of the height alone lays out no lanes. */
 const width = computed(() => size.value.width);
 const scrollTop = signal(0);
-/** Whether all that was in sight has just been left at once, as a dragged scrubber does: what lies around is drawn once it rests. */
-export const isLeaping = signal(false);
-let landing: ReturnType<typeof setTimeout> | undefined;
-const LANDING_MS = 120;
+/**
+ * True while jumps of more than a screen follow each other, as when a person drags the scrubber. Only the visible rows are
+ * rendered then; the rows around them follow after a pause.
+ */
+export const isJumping = signal(false);
+let jumpEnd: ReturnType<typeof setTimeout> | undefined;
+const JUMP_PAUSE_MS = 120;
 const scrollLeft = signal(0);
-/** Where a person, or this page, has scrolled to last. */
-let byHand = { top: 0, left: 0 };
-/** Whether a person has scrolled sideways since playing began: then no event that is played is followed. */
-let isHeld = false;
+/** The last scroll offsets that the page knows of, set by a person or by itself. */
+let lastScroll = { top: 0, left: 0 };
+/** True if a person has scrolled sideways since playback started. Played events then scroll no more. */
+let isScrolledByPerson = false;
 
-export const isNarrow = computed(() => width.value < NARROW);
+export const isNarrow = computed(() => width.value < NARROW_WIDTH);
 export const rowHeight = computed(() => (isNarrow.value ? 52 : 40));
-/** Where the lanes begin, and where the words do. */
+/** The left edge of the lanes. */
 export const lanesLeft = computed(() => (isNarrow.value ? 4 : GUTTER));
 
-const world = computed<World>(() => {
+const participants = computed<Participants>(() => {
     const recording = session.recording.value;
     if (recording) return { cells: recording.cells, workers: 1, reconcilers: 0, hasVerifier: false, isRecording: true };
     const settings = session.settings.value;
-    const cells = Array.from({ length: settings?.cells ?? 1 }, (_, at) => at + 1);
+    const cells = Array.from({ length: settings?.cells ?? 1 }, (_, index) => index + 1);
     return { cells, workers: settings?.workers ?? 1, reconcilers: settings?.reconcilers ?? 1, hasVerifier: true };
 });
 
-const usedLanes = computed<ReadonlySet<string> | undefined>(() => {
+/** The keys of the lanes to show, or `undefined` for all. */
+const shownLanes = computed<ReadonlySet<string> | undefined>(() => {
     session.revision.value;
-    const { cells, workers, reconcilers, isRecording } = world.value;
+    const { cells, workers, reconcilers, isRecording } = participants.value;
     const count = cells.length * (3 + workers + reconcilers) + 1;
     const timeline = session.timeline.value;
-    if (session.allLanes.value || isRecording || count <= MANY_LANES || !timeline || timeline.length > LOOKED_THROUGH) return undefined;
+    if (session.allLanes.value || isRecording || count <= MAX_EMPTY_LANES || !timeline || timeline.length > MAX_SCANNED_EVENTS) return undefined;
     const used = new Set<string>(cells.flatMap((cell) => [`user:${cell}`, `database:${cell}`, `worker:${cell}:0`]));
     for (const entry of timeline.entries(0, timeline.length)) {
         used.add(laneKey(entry.lane));
@@ -70,26 +74,28 @@ const usedLanes = computed<ReadonlySet<string> | undefined>(() => {
 });
 
 export const layout = computed<LaneLayout>(() => {
+    // Beside the lanes the sentences get up to 400 pixels, but never more than half of the window.
     const room = isNarrow.value ? width.value - 8 : Math.max(width.value * 0.5, width.value - GUTTER - 400);
-    return placeLanes(world.value, room, usedLanes.value);
+    return layOutLanes(participants.value, room, shownLanes.value);
 });
 
-export const wordsLeft = computed(() => (isNarrow.value ? 6 : GUTTER + layout.value.width + 14));
+/** The left edge of the sentences. */
+export const textLeft = computed(() => (isNarrow.value ? 6 : GUTTER + layout.value.width + 14));
 
-/** How wide the lanes are, with the words where those stand beside them. */
-export const across = computed(() => (isNarrow.value ? lanesLeft.value + layout.value.width : wordsLeft.value + WORDS));
-/** How far they can be scrolled sideways. */
-const furthestAcross = computed(() => Math.max(0, across.value - width.value));
+/** The width of the lanes, including the sentences if these stand beside them. */
+export const contentWidth = computed(() => (isNarrow.value ? lanesLeft.value + layout.value.width : textLeft.value + MIN_TEXT_WIDTH));
+/** The greatest horizontal scroll offset. */
+const maxScrollLeft = computed(() => Math.max(0, contentWidth.value - width.value));
 
-const drawn = computed<Range>(() => {
+const renderedRows = computed<RowRange>(() => {
     const length = session.length.value;
-    const inSight = rowsInSight(scrollTop.value, size.value.height - HEADS, rowHeight.value, length);
-    return isLeaping.value ? inSight : withBlocksAround(inSight, length);
+    const visible = visibleRows(scrollTop.value, size.value.height - HEADS_HEIGHT, rowHeight.value, length);
+    return isJumping.value ? visible : rowsToRender(visible, length);
 });
 
-const blocks = new EntryBlocks();
+const entryCache = new EntryCache();
 
-/** The lanes: participants side by side, time running down. Only what is in sight is drawn. */
+/** The lanes: participants side by side, time running down. Only the rows near the visible ones are rendered. */
 export function Lanes() {
     const scroller = useRef<HTMLDivElement>(null);
     useEffect(() => {
@@ -99,13 +105,13 @@ export function Lanes() {
         observer.observe(box);
         return () => observer.disconnect();
     }, []);
-    // Scrolling within one block of rows changes nothing here.
-    const from = useComputed(() => drawn.value.from).value;
-    const to = useComputed(() => drawn.value.to).value;
+    // Two numbers instead of one object: scrolling within a block of rows changes neither, and renders nothing.
+    const from = useComputed(() => renderedRows.value.from).value;
+    const to = useComputed(() => renderedRows.value.to).value;
     const revision = session.revision.value;
     const timeline = session.timeline.value;
     const range = { from, to };
-    const entries: Entry[] = timeline ? blocks.read(timeline, revision, from, to) : [];
+    const entries: Entry[] = timeline ? entryCache.read(timeline, revision, from, to) : [];
     const arrows = timeline?.arrows(from, to) ?? [];
     const height = (session.length.value + ROWS_BELOW) * rowHeight.value;
     return (
@@ -115,94 +121,96 @@ export function Lanes() {
             tabIndex={0}
             role="region"
             aria-label="Lanes: participants side by side, time running down"
-            onScroll={(event) => scrolled(event.currentTarget)}
+            onScroll={(event) => onScroll(event.currentTarget)}
         >
             <LaneHeads />
-            <div class="track" style={{ height: `${height}px`, minWidth: `${across.value}px` }}>
+            <div class="track" style={{ height: `${height}px`, minWidth: `${contentWidth.value}px` }}>
                 <Lines range={range} entries={entries} arrows={arrows} />
                 <Rows from={from} entries={entries} />
                 <Playhead />
-                <Bubbles />
+                <Envelopes />
             </div>
-            <Follow scroller={scroller} />
+            <ScrollSync scroller={scroller} />
         </div>
     );
 }
 
-/** Keeps the position in sight: where to scroll is known before anything is drawn, so that all is laid out once. */
+// Keeps the position visible. The offset is computed before the components render, so the browser lays out only once.
 effect(() => {
     const { height } = size.value;
     const rows = rowHeight.value;
-    const room = height - HEADS;
-    const furthest = Math.max(0, (session.length.value + ROWS_BELOW) * rows - room);
-    const target = scrollTo(Math.max(0, session.position.value - 1), scrollTop.peek(), room, rows);
-    moveTo(Math.min(furthest, Math.round(target)));
+    const room = height - HEADS_HEIGHT;
+    const maxScrollTop = Math.max(0, (session.length.value + ROWS_BELOW) * rows - room);
+    const target = scrollTopFor(Math.max(0, session.position.value - 1), scrollTop.peek(), room, rows);
+    setScrollTop(Math.min(maxScrollTop, Math.round(target)));
 });
 
-/** Nobody's eyes follow lanes that go to and fro more often, and the screen does not, either. */
-const ACROSS_MS = 120;
+/** The pause between two horizontal scrolls. Faster ones are unreadable, and each one repaints all lanes. */
+const SCROLL_LEFT_PAUSE_MS = 120;
 
-/** What is to be in sight of the last event, and whether it was played; nothing where no lane ever is out of sight. */
-const stretch = computed<(Stretch & { isPlayed: boolean }) | undefined>(() => {
-    const entry = furthestAcross.value > 0 ? lastEntry.value : undefined;
+/** The extent of the last event, and true if it was played rather than stepped to. Absent if all lanes fit the window. */
+const lastExtent = computed<(EventExtent & { isPlayed: boolean }) | undefined>(() => {
+    const entry = maxScrollLeft.value > 0 ? lastEntry.value : undefined;
     const arrows = entry && session.timeline.value?.arrows(entry.position, entry.position + 1);
-    const found = entry && stretchOf(entry, arrows ?? [], layout.value, session.length.value);
-    return found && { at: found.at + lanesLeft.value, far: found.far + lanesLeft.value, isPlayed: session.isPlaying.peek() };
+    const extent = entry && extentOf(entry, arrows ?? [], layout.value, session.length.value);
+    return extent && { x: extent.x + lanesLeft.value, farX: extent.farX + lanesLeft.value, isPlayed: session.isPlaying.peek() };
 });
-const followed = deferred(stretch, ACROSS_MS);
+const followedExtent = throttled(lastExtent, SCROLL_LEFT_PAUSE_MS);
 
-/** Keeps the last event in sight sideways, too. */
+// Keeps the last event visible horizontally.
 effect(() => {
-    const [target, furthest, room] = [followed.value, furthestAcross.value, width.value];
-    // On a phone the lanes have no size while something else is in sight.
-    if (room === 0 || (isHeld && target?.isPlayed)) return;
-    const left = target ? scrollAcross(target, scrollLeft.peek(), room) : scrollLeft.peek();
+    const [target, furthest, room] = [followedExtent.value, maxScrollLeft.value, width.value];
+    // On a phone the lanes have no size while another pane is shown.
+    if (room === 0 || (isScrolledByPerson && target?.isPlayed)) return;
+    const left = target ? scrollLeftFor(target, scrollLeft.peek(), room) : scrollLeft.peek();
     scrollLeft.value = Math.min(furthest, Math.round(left));
 });
 
 effect(() => {
-    if (session.isPlaying.value) isHeld = false;
+    if (session.isPlaying.value) isScrolledByPerson = false;
 });
 
-function moveTo(top: number): void {
+/** Sets the vertical scroll offset, and notes jumps of more than a screen. */
+function setScrollTop(top: number): void {
     batch(() => {
         if (Math.abs(top - scrollTop.peek()) > size.peek().height) {
-            isLeaping.value = true;
-            clearTimeout(landing);
-            landing = setTimeout(() => (isLeaping.value = false), LANDING_MS);
+            isJumping.value = true;
+            clearTimeout(jumpEnd);
+            jumpEnd = setTimeout(() => (isJumping.value = false), JUMP_PAUSE_MS);
         }
         scrollTop.value = top;
     });
 }
 
-function scrolled(box: HTMLElement): void {
-    isHeld ||= box.scrollLeft !== byHand.left;
-    byHand = { top: box.scrollTop, left: box.scrollLeft };
+function onScroll(box: HTMLElement): void {
+    isScrolledByPerson ||= box.scrollLeft !== lastScroll.left;
+    lastScroll = { top: box.scrollTop, left: box.scrollLeft };
     batch(() => {
-        moveTo(byHand.top);
-        scrollLeft.value = byHand.left;
+        setScrollTop(lastScroll.top);
+        scrollLeft.value = lastScroll.left;
     });
 }
 
-/** Scrolls to where the position is in sight. */
-function Follow({ scroller }: { scroller: { current: HTMLDivElement | null } }) {
+/** Applies the scroll offsets to the element. */
+function ScrollSync({ scroller }: { scroller: { current: HTMLDivElement | null } }) {
     const [top, left] = [scrollTop.value, scrollLeft.value];
     useLayoutEffect(() => {
-        if (scroller.current && byHand.top !== top) scroller.current.scrollTop = top;
+        if (scroller.current && lastScroll.top !== top) scroller.current.scrollTop = top;
     }, [top]);
     useLayoutEffect(() => {
         const box = scroller.current;
-        if (!box || byHand.left === left) return;
+        if (!box || lastScroll.left === left) return;
         box.scrollLeft = left;
-        // As far as it went: what is scrolled to otherwise is scrolled to by hand.
-        byHand.left = box.scrollLeft;
+        // The browser may have limited the offset. An offset other than this one comes from a person.
+        lastScroll.left = box.scrollLeft;
     }, [left]);
     return null;
 }
 
+/** The line at the position, and a veil over the events after it. */
 function Playhead() {
     const top = session.position.value * rowHeight.value;
-    // Only as much as can be in sight: it is painted.
+    // Twice the window is enough at any scroll offset. The browser would paint a longer veil as a whole.
     const height = size.value.height * 2;
     return (
         <>

@@ -1,26 +1,25 @@
 import { memo } from "preact/compat";
 
-import type { Range } from "../model/geometry";
+import type { RowRange } from "../model/geometry";
 import type { LaneLayout } from "../model/lanes";
 import type { Arrow, Entry } from "../model/protocol";
-import { eventPaths, messagePaths, type Scale } from "../model/strokes";
+import { eventPaths, messagePaths, type DrawingScale } from "../model/svg_paths";
 import { session } from "../session/app";
 import { isNarrow, lanesLeft, layout, rowHeight } from "./lanes";
 
-interface Props {
-    range: Range;
+interface LinesProps {
+    range: RowRange;
     entries: Entry[];
     arrows: Arrow[];
 }
 
-/** Lanes, messages and what happened, as far as in sight. */
-export function Lines({ range, entries, arrows }: Props) {
+/** The drawing of the rendered rows: lanes, messages and events. */
+export function Lines({ range, entries, arrows }: LinesProps) {
     const height = rowHeight.value;
-    const place = layout.value;
-    const scale: Scale = { place, rowHeight: height, length: session.length.value, hasLabels: !isNarrow.value };
+    const scale: DrawingScale = { layout: layout.value, rowHeight: height, length: session.length.value, hasLabels: !isNarrow.value };
     return (
-        <svg class="lines" aria-hidden="true" style={{ left: `${lanesLeft.value}px` }} width={place.width} height={1}>
-            <Grounds place={place} top={range.from * height} bottom={(range.to + 1) * height} />
+        <svg class="lines" aria-hidden="true" style={{ left: `${lanesLeft.value}px` }} width={scale.layout.width} height={1}>
+            <LaneLines layout={scale.layout} top={range.from * height} bottom={(range.to + 1) * height} />
             <Messages arrows={arrows} scale={scale} />
             {Object.entries(eventPaths(entries, scale)).map(([kind, data]) => (
                 <path key={kind} class={kind} d={data} />
@@ -29,23 +28,24 @@ export function Lines({ range, entries, arrows }: Props) {
     );
 }
 
-const Grounds = memo(function Grounds({ place, top, bottom }: { place: LaneLayout; top: number; bottom: number }) {
+const LaneLines = memo(function LaneLines({ layout, top, bottom }: { layout: LaneLayout; top: number; bottom: number }) {
     return (
         <>
-            {place.spans.map(({ cell, left, right }) => (
+            {layout.spans.map(({ cell, left, right }) => (
                 <rect key={cell} class="ground" x={left} y={top} width={right - left} height={bottom - top} />
             ))}
-            {place.lanes.map((lane) => (
+            {layout.lanes.map((lane) => (
                 <line key={lane.key} class={`lane ${lane.kind}`} x1={lane.x} y1={top} x2={lane.x} y2={bottom} />
             ))}
         </>
     );
 });
 
-const FATES = ["arrived", "ignored", "flying", "lost"] as const;
+/** The fates in drawing order: a lost message lies above the others. */
+const FATES = ["arrived", "ignored", "in-flight", "lost"] as const;
 
-function Messages({ arrows, scale }: { arrows: Arrow[]; scale: Scale }) {
-    const { lines, tips, crosses, grounds, labels } = messagePaths(arrows, scale);
+function Messages({ arrows, scale }: { arrows: Arrow[]; scale: DrawingScale }) {
+    const { lines, tips, crosses, labelBackgrounds, labels } = messagePaths(arrows, scale);
     return (
         <>
             {FATES.map((fate) => (
@@ -53,9 +53,9 @@ function Messages({ arrows, scale }: { arrows: Arrow[]; scale: Scale }) {
             ))}
             <path class="tips" d={tips} />
             <path class="cross" d={crosses} />
-            <path class="label-ground" d={grounds} />
-            {labels.map(({ x, y, text }, at) => (
-                <text key={at} x={x} y={y} class="label">
+            <path class="label-ground" d={labelBackgrounds} />
+            {labels.map(({ x, y, text }, index) => (
+                <text key={index} x={x} y={y} class="label">
                     {text}
                 </text>
             ))}

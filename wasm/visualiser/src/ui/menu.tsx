@@ -4,32 +4,32 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { Action, ActionGroup } from "../model/actions";
 import { session } from "../session/app";
 
-/** A menu, and where it was asked for. */
+/** A menu, and the element beside which it is shown. */
 interface Menu {
     title: string;
     about?: string;
     groups: ActionGroup[];
-    /** Actions that are no events. */
-    extras?: { label: string; act: () => void }[];
+    /** Further choices, which are not events of the world. */
+    extras?: { label: string; run: () => void }[];
     anchor: HTMLElement;
 }
 
 export const openedMenu = signal<Menu | undefined>(undefined);
 
-/** Opens a menu beside what was clicked. */
+/** Pauses playback and opens a menu. */
 export function openMenu(menu: Menu): void {
     session.pause();
     openedMenu.value = menu;
 }
 
-/** Closes the menu, and puts the focus back. */
+/** Closes the menu, and returns the focus to the element that opened it. */
 export function closeMenu(): void {
     const menu = openedMenu.peek();
     openedMenu.value = undefined;
     menu?.anchor.focus({ preventScroll: true });
 }
 
-/** Where the opened menu is drawn. */
+/** The open menu, above the rest of the page. */
 export function MenuLayer() {
     const menu = openedMenu.value;
     return menu ? <MenuBox key={menu.title} menu={menu} /> : null;
@@ -42,14 +42,14 @@ function MenuBox({ menu }: { menu: Menu }) {
         items(box.current)[0]?.focus({ preventScroll: true });
     }, [menu]);
     useEffect(() => {
-        const outside = (event: PointerEvent) => {
+        const closeOutside = (event: PointerEvent) => {
             if (event.target instanceof Node && !box.current?.contains(event.target)) openedMenu.value = undefined;
         };
-        addEventListener("pointerdown", outside);
-        return () => removeEventListener("pointerdown", outside);
+        addEventListener("pointerdown", closeOutside);
+        return () => removeEventListener("pointerdown", closeOutside);
     }, []);
     return (
-        <div class="menu" role="menu" aria-label={menu.title} ref={box} onKeyDown={move}>
+        <div class="menu" role="menu" aria-label={menu.title} ref={box} onKeyDown={onMenuKey}>
             <div class="menu-title">{menu.title}</div>
             {menu.about && <p class="menu-about">{menu.about}</p>}
             {menu.groups.map((group) => (
@@ -60,8 +60,8 @@ function MenuBox({ menu }: { menu: Menu }) {
                     ))}
                 </div>
             ))}
-            {menu.extras?.map(({ label, act }) => (
-                <button type="button" role="menuitem" class="item" key={label} onClick={() => choose(act)}>
+            {menu.extras?.map(({ label, run }) => (
+                <button type="button" role="menuitem" class="item" key={label} onClick={() => choose(run)}>
                     {label}
                 </button>
             ))}
@@ -77,7 +77,7 @@ function Item({ action }: { action: Action }) {
             role="menuitem"
             class={action.isFault ? "item fault" : "item"}
             aria-disabled={!isPossible}
-            onClick={() => isPossible && choose(() => session.bend(action.event))}
+            onClick={() => isPossible && choose(() => session.applyEvent(action.event))}
         >
             {action.label}
             {(action.reason ?? action.hint) && <small>{action.reason ?? action.hint}</small>}
@@ -85,19 +85,21 @@ function Item({ action }: { action: Action }) {
     );
 }
 
-function choose(act: () => void): void {
+function choose(run: () => void): void {
+    // The choice may remove the element that gets the focus back, and then moves the focus itself.
     closeMenu();
-    act();
+    run();
 }
 
 function items(box: HTMLElement | null): HTMLElement[] {
     return [...(box?.querySelectorAll<HTMLElement>("[role=menuitem]") ?? [])];
 }
 
-function move(event: KeyboardEvent): void {
+/** Handles the keys of a menu (ARIA Authoring Practices, menu button pattern). */
+function onMenuKey(event: KeyboardEvent): void {
     const all = items(event.currentTarget as HTMLElement);
-    const at = all.findIndex((item) => item === document.activeElement);
-    const targets: Record<string, number> = { ArrowDown: at + 1, ArrowUp: at - 1 + all.length, Home: 0, End: all.length - 1 };
+    const focused = all.findIndex((item) => item === document.activeElement);
+    const targets: Record<string, number> = { ArrowDown: focused + 1, ArrowUp: focused - 1 + all.length, Home: 0, End: all.length - 1 };
     const target = targets[event.key];
     if (target !== undefined) {
         event.preventDefault();
@@ -110,27 +112,31 @@ function move(event: KeyboardEvent): void {
     }
 }
 
-/** Room around a menu. */
+/** The margin around a menu, in pixels. */
 const MARGIN = 8;
 
-/** Beside the anchor, above or below it, where there is more room; neither over the buttons of playing nor, if it fits, over what is said of the run. */
+/**
+ * Places a menu below or above its anchor, where more room is. The menu never covers the playback controls, and covers
+ * the advice of a phone only if it does not fit otherwise.
+ */
 function place(box: HTMLElement, anchor: HTMLElement): void {
-    const at = anchor.getBoundingClientRect();
+    const target = anchor.getBoundingClientRect();
     const floor = Math.min(topOf(".transport"), innerHeight);
-    const lowest = [Math.min(topOf(".aside"), floor), floor].find((low) => fits(box, at, low)) ?? floor;
-    const [above, below] = [at.top - 2 * MARGIN, lowest - at.bottom - 2 * MARGIN];
+    const lowest = [Math.min(topOf(".phone-advice"), floor), floor].find((bottom) => fits(box, target, bottom)) ?? floor;
+    const [above, below] = [target.top - 2 * MARGIN, lowest - target.bottom - 2 * MARGIN];
     const isBelow = box.offsetHeight <= below || below >= above;
     box.style.maxHeight = `${Math.max(above, below)}px`;
-    const top = isBelow ? at.bottom + MARGIN : at.top - MARGIN - box.offsetHeight;
-    box.style.left = `${Math.max(MARGIN, Math.min(at.left, innerWidth - box.offsetWidth - MARGIN))}px`;
+    const top = isBelow ? target.bottom + MARGIN : target.top - MARGIN - box.offsetHeight;
+    box.style.left = `${Math.max(MARGIN, Math.min(target.left, innerWidth - box.offsetWidth - MARGIN))}px`;
     box.style.top = `${Math.max(MARGIN, top)}px`;
 }
 
-function fits(box: HTMLElement, at: DOMRect, lowest: number): boolean {
-    return box.offsetHeight <= Math.max(at.top, lowest - at.bottom) - 2 * MARGIN;
+/** Returns true if the menu fits above its anchor, or below it down to `bottom`. */
+function fits(box: HTMLElement, target: DOMRect, bottom: number): boolean {
+    return box.offsetHeight <= Math.max(target.top, bottom - target.bottom) - 2 * MARGIN;
 }
 
-/** Where something begins that is on the screen; below everything where it is not. */
+/** Returns the top of a displayed element, or infinity if the element is not displayed. */
 function topOf(selector: string): number {
     const box = document.querySelector(selector)?.getBoundingClientRect();
     return box && box.height > 0 ? box.top : Number.POSITIVE_INFINITY;

@@ -1,20 +1,23 @@
 import { computed } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 
-import { readable } from "../model/words";
+import { readableText } from "../model/texts";
 import { session } from "../session/app";
-import { deferred } from "../session/deferred";
+import { throttled } from "../session/throttled";
 
-const SHOWN_MS = 6000;
-/** Faster than this nobody can listen. */
-const TOLD_UP_TO_SPEED = 2;
+/** The time for which a notice is shown. An error stays until it is closed. */
+const NOTICE_MS = 6000;
+/** The greatest speed, in events a second, at which the live region announces each event: speech is no faster. */
+const MAX_ANNOUNCED_SPEED = 2;
+/** The pause between two updates of texts and tables: about twelve updates a second. */
+const DISPLAY_PAUSE_MS = 80;
 
-/** What a person is told in passing. */
+/** The notice to the person. */
 export function NoticeBar() {
     const notice = session.notice.value;
     useEffect(() => {
         if (notice === undefined || notice.isError) return;
-        const timer = setTimeout(() => (session.notice.value = undefined), SHOWN_MS);
+        const timer = setTimeout(() => (session.notice.value = undefined), NOTICE_MS);
         return () => clearTimeout(timer);
     }, [notice]);
     return (
@@ -31,36 +34,36 @@ export function NoticeBar() {
     );
 }
 
-/** What the last event was, in words; undefined before the first. */
+/** The last event at the position. Absent at the start. */
 export const lastEntry = computed(() => {
     session.revision.value;
     const position = session.position.value;
     return position > 0 ? session.timeline.value?.entries(position - 1, position)[0] : undefined;
 });
 
-/** What is read rather than watched: renewed a dozen times a second at the most. */
-export const reading = deferred(
+/** The state that texts and tables show. It lags behind the lanes during fast playback. */
+export const displayed = throttled(
     computed(() => ({ view: session.view.value, entry: lastEntry.value, position: session.position.value, revision: session.revision.value })),
-    80,
+    DISPLAY_PAUSE_MS,
 );
 
-/** Whether what is read is of an earlier moment than what is watched. */
-export const isReadingBehind = computed(() => reading.value.position !== session.position.value || reading.value.revision !== session.revision.value);
+/** True while texts and tables lag behind the lanes. */
+export const isDisplayStale = computed(() => displayed.value.position !== session.position.value || displayed.value.revision !== session.revision.value);
 
-const said = computed(() => {
-    if (session.isPlaying.value && session.speed.value > TOLD_UP_TO_SPEED) return "playing";
-    const { position, entry } = reading.value;
+const announcement = computed(() => {
+    if (session.isPlaying.value && session.speed.value > MAX_ANNOUNCED_SPEED) return "playing";
+    const { position, entry } = displayed.value;
     const length = session.length.value;
     if (entry === undefined) return `at the start, ${length} events follow`;
-    const violation = entry.violation ? ` A promise is broken: ${readable(entry.violation)}` : "";
+    const violation = entry.violation ? ` An invariant is violated: ${readableText(entry.violation)}` : "";
     return `${position} of ${length}: ${entry.says}.${violation}`;
 });
 
-/** Says each step to people who do not see the lanes. */
+/** Announces each event to users of screen readers. */
 export function LiveRegion() {
     return (
         <div class="visually-hidden" role="status" aria-live="polite" data-testid="live">
-            {said.value}
+            {announcement.value}
         </div>
     );
 }

@@ -1,37 +1,40 @@
 import { memo } from "preact/compat";
 
-import { about } from "../model/happening";
+import { partsOf } from "../model/events";
 import type { Entry } from "../model/protocol";
-import { readable } from "../model/words";
+import { readableText } from "../model/texts";
 import { session } from "../session/app";
-import { isLeaping, rowHeight, wordsLeft } from "./lanes";
+import { isJumping, rowHeight, textLeft } from "./lanes";
 
-/** What happened, in words, row by row. A row that is clicked is gone to. */
+/** The sentences of the events, one row each. A click on a sentence moves to its event. */
 export function Rows({ from, entries }: { from: number; entries: Entry[] }) {
-    const [height, left] = [rowHeight.value, wordsLeft.value];
+    const [height, left] = [rowHeight.value, textLeft.value];
     const current = session.position.value - 1;
     const length = session.length.value;
-    const place = { paddingTop: `${from * height}px`, "--row-height": `${height}px`, "--words-left": `${left}px` };
+    const style = { paddingTop: `${from * height}px`, "--row-height": `${height}px`, "--words-left": `${left}px` };
     return (
-        <ol class="rows" aria-label="Events" style={place} onClick={goTo} onPointerOver={tellAll}>
-            {entries.map((entry, at) => (
-                <Row key={isLeaping.value ? at : entry.position % POOL} entry={entry} isCurrent={entry.position === current} isReached={entry.violation !== undefined && entry.position <= current} length={length} />
+        <ol class="rows" aria-label="Events" style={style} onClick={seekToRow} onPointerOver={showWholeText}>
+            {entries.map((entry, index) => (
+                <Row key={isJumping.value ? index : entry.position % KEY_COUNT} entry={entry} isCurrent={entry.position === current} isReached={entry.violation !== undefined && entry.position <= current} length={length} />
             ))}
         </ol>
     );
 }
 
-/** More rows than are ever drawn at once. Elements are used again for other rows: to make new ones takes longer. */
-const POOL = 128;
+/**
+ * The number of different keys of rows. More rows are never rendered at once, so keys stay unique; scrolling reuses the
+ * elements of rows that have left, which is faster than creating new ones.
+ */
+const KEY_COUNT = 128;
 
-/** One listener for all rows; whoever has no mouse goes there by keys. */
-function goTo(event: Event): void {
-    const place = wordsOf(event)?.closest("li")?.ariaPosInSet;
-    if (place) session.seek(Number(place));
+/** Moves to the clicked row. One listener serves all rows; users of the keyboard have the page's keys. */
+function seekToRow(event: Event): void {
+    const position = wordsOf(event)?.closest("li")?.ariaPosInSet;
+    if (position) session.seek(Number(position));
 }
 
-/** Words that are cut off are told in full beside the mouse. */
-function tellAll(event: Event): void {
+/** Shows the whole sentence as a tooltip, because the row cuts long ones off. */
+function showWholeText(event: Event): void {
     const words = wordsOf(event);
     if (words) words.title = words.textContent ?? "";
 }
@@ -44,14 +47,14 @@ function wordsOf(event: Event): HTMLElement | undefined {
 interface RowProps {
     entry: Entry;
     isCurrent: boolean;
-    /** Of a row that breaks a promise: whether it has happened. */
+    /** True if the row's event violates an invariant and has happened at the position. */
     isReached: boolean;
     length: number;
 }
 
 const Row = memo(function Row({ entry, isCurrent, isReached, length }: RowProps) {
     const { position, says, fault, violation } = entry;
-    const kind = about(entry.event).kind;
+    const kind = partsOf(entry.event).kind;
     const classes = ["row", fault && "fault", isCurrent && "current", violation && "violated", kind === "wait" && "time"].filter(Boolean);
     return (
         <li
@@ -63,8 +66,8 @@ const Row = memo(function Row({ entry, isCurrent, isReached, length }: RowProps)
             <span class="number">{position + 1}</span>
             <div class="words">{says}</div>
             {violation && isReached && (
-                <div class="broken-promise">
-                    <b>A promise is broken here:</b> {readable(violation)}
+                <div class="row-violation">
+                    <b>An invariant is violated here:</b> {readableText(violation)}
                 </div>
             )}
         </li>

@@ -1,12 +1,12 @@
 import { useLayoutEffect, useRef } from "preact/hooks";
 
 import { SCENARIOS } from "../model/scenarios";
-import { readable, RULE_NAMES } from "../model/words";
+import { readableText, RULE_NAMES } from "../model/texts";
 import { search, session } from "../session/app";
 import { RULES } from "../session/session";
-import { findViolation } from "./find";
+import { findViolation } from "./find_violation";
 import { FreePlay } from "./free_play";
-import { pane, type Tab, tab } from "./places";
+import { pane, type Tab, tab } from "./navigation";
 
 const TABS: [Tab, string][] = [
     ["scenarios", "Scenarios"],
@@ -14,22 +14,22 @@ const TABS: [Tab, string][] = [
     ["rules", "Rules"],
 ];
 
-/** What to watch. */
+/** The choices: scenarios, free play and rules. */
 export function Sidebar() {
-    const choose = (event: KeyboardEvent) => {
+    const onTabKey = (event: KeyboardEvent) => {
         const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
         if (step === 0) return;
         event.preventDefault();
         event.stopPropagation();
-        const at = TABS.findIndex(([key]) => key === tab.value);
-        const next = TABS[(at + step + TABS.length) % TABS.length];
+        const index = TABS.findIndex(([key]) => key === tab.value);
+        const next = TABS[(index + step + TABS.length) % TABS.length];
         if (next) tab.value = next[0];
         const list = event.currentTarget as HTMLElement;
         requestAnimationFrame(() => list.querySelector<HTMLElement>("[aria-selected=true]")?.focus());
     };
     return (
-        <nav class="choose" aria-label="What to watch">
-            <div class="tabs" role="tablist" aria-label="What to watch" onKeyDown={choose}>
+        <nav class="choose" aria-label="Choose a run">
+            <div class="tabs" role="tablist" aria-label="Choose a run" onKeyDown={onTabKey}>
                 {TABS.map(([key, label]) => (
                     <button
                         type="button"
@@ -76,10 +76,10 @@ function Scenarios() {
 function Rules() {
     const isRecording = session.recording.value !== undefined;
     const state = search.state.value;
-    const searched = state.kind === "idle" ? undefined : state.rule;
+    const searchedRule = state.kind === "idle" ? undefined : state.rule;
     return (
         <div class="rules">
-            <p>Switch a rule off: the same events happen again without it, as far as they can.</p>
+            <p>Switch a rule off: the run is replayed without it, up to the first impossible event.</p>
             {RULES.map(({ rule, summary }) => (
                 <div class="rule" key={rule}>
                     <label>
@@ -98,14 +98,14 @@ function Rules() {
                     <button type="button" class="link" data-search={rule} onClick={() => findViolation(rule, true)}>
                         Find a violation without it
                     </button>
-                    {searched === rule && <SearchState />}
+                    {searchedRule === rule && <SearchState />}
                 </div>
             ))}
         </div>
     );
 }
 
-/** How the search stands, below the rule that it is about. */
+/** The state of the search, below its rule. */
 function SearchState() {
     const box = useRef<HTMLDivElement>(null);
     const state = search.state.value;
@@ -116,9 +116,9 @@ function SearchState() {
             {state.kind === "running" && (
                 <>
                     <p>
-                        Looking at every schedule of a small world: <b>{(state.progress?.states ?? 0).toLocaleString("en")}</b> states, {(state.progress?.depth ?? 0)} events deep.
+                        Searching every schedule of a small world: <b>{(state.progress?.states ?? 0).toLocaleString("en")}</b> states, schedules of {state.progress?.depth ?? 0} events.
                     </p>
-                    <progress aria-label="Looking for a violation" />
+                    <progress aria-label="Searching for a violation" />
                     <button type="button" onClick={() => search.cancel()}>
                         Cancel
                     </button>
@@ -127,7 +127,7 @@ function SearchState() {
             {state.kind === "found" && (
                 <>
                     <p>
-                        Found after {state.progress.states.toLocaleString("en")} states: {readable(state.violation)}. The run that is open now leads there, without any event that is not needed.
+                        Found after {state.progress.states.toLocaleString("en")} states: {readableText(state.violation)}. The open run leads to this violation without an unnecessary event.
                     </p>
                     <button type="button" onClick={() => findViolation(state.rule, false)}>
                         Search the same world with the rule on
@@ -136,9 +136,9 @@ function SearchState() {
             )}
             {state.kind === "none" && (
                 <p>
-                    {state.isByLink && "The link says: "}No violation {state.searched.isOff ? "without" : "with"} the rule: every schedule of this world was looked at, {state.searched.states.toLocaleString("en")} states and{" "}
-                    {state.searched.events.toLocaleString("en")} events.{" "}
-                    <button type="button" class="link" onClick={() => findViolation(state.rule, state.searched.isOff)}>
+                    {state.isFromLink && "The link says: "}No violation {state.result.isOff ? "without" : "with"} the rule: every schedule of this world was searched, {state.result.states.toLocaleString("en")} states and{" "}
+                    {state.result.events.toLocaleString("en")} events.{" "}
+                    <button type="button" class="link" onClick={() => findViolation(state.rule, state.result.isOff)}>
                         Search again
                     </button>
                 </p>

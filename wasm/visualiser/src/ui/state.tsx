@@ -1,16 +1,16 @@
 import type { ComponentChildren } from "preact";
 
 import type { CellView, ClaimView, LeaseView, View } from "../model/protocol";
-import { changeInWords, duration, leaseNumber, phaseInWords, stateName, toldInWords } from "../model/words";
+import { changeText, formatDuration, leaseLabel, phaseText, stateName, saveResultText } from "../model/texts";
 import { session } from "../session/app";
 import { Diagrams } from "./diagrams";
-import { reading } from "./notice";
+import { displayed } from "./notice";
 
-/** What the service and each cell have in their tables. */
+/** The tables of the service and of each cell. */
 export function State() {
-    const { view, position } = reading.value;
+    const { view, position } = displayed.value;
     const recording = session.recording.value;
-    if (recording) return <Recorded leases={recording.leases(position)} />;
+    if (recording) return <RecordedLeases leases={recording.leases(position)} />;
     if (!view) return null;
     const changedNames = new Set(view.changed.names);
     const changedLeases = new Set(view.changed.leases);
@@ -31,13 +31,16 @@ export function State() {
     );
 }
 
-function Recorded({ leases }: { leases: LeaseView[] }) {
-    const changed = new Set(reading.value.entry?.fired.map((fired) => fired.of) ?? []);
+/** A server with a long log has thousands of leases, and rendering them all takes too long. */
+const MAX_RECORDED_LEASES = 40;
+
+function RecordedLeases({ leases }: { leases: LeaseView[] }) {
+    const changed = new Set(displayed.value.entry?.fired.map((fired) => fired.of) ?? []);
     return (
         <div class="state">
             <section aria-label="The service's leases">
-                <h3>The service, as its log tells</h3>
-                <Leases leases={leases.slice(-40)} changed={changed} />
+                <h3>The service, by its log</h3>
+                <Leases leases={leases.slice(-MAX_RECORDED_LEASES)} changed={changed} />
             </section>
             <Diagrams />
         </div>
@@ -94,30 +97,30 @@ function Claims({ claims, changed }: { claims: ClaimView[]; changed: Set<string>
                     <td>
                         <Status status={claim.status} />
                     </td>
-                    <td>{claim.lease ? leaseNumber(claim.lease) : "–"}</td>
+                    <td>{claim.lease ? leaseLabel(claim.lease) : "–"}</td>
                 </tr>
             ))}
         </Table>
     );
 }
 
-/** Settled leases are many: only the latest are of interest. */
+/** The number of latest leases to show beside the outstanding ones. Settled leases become many. */
 const SHOWN_LEASES = 12;
 
 function Leases({ leases, changed }: { leases: LeaseView[]; changed: Set<string> }) {
-    const shown = leases.filter((lease, at) => lease.status === "Outstanding" || at >= leases.length - SHOWN_LEASES);
-    const caption = shown.length < leases.length ? `Leases (${leases.length}, the latest ${shown.length})` : "Leases";
+    const shown = leases.filter((lease, index) => lease.status === "Outstanding" || index >= leases.length - SHOWN_LEASES);
+    const caption = shown.length < leases.length ? `Leases (${leases.length}, ${shown.length} shown)` : "Leases";
     return (
         <Table caption={caption} heads={["lease", "cell", "names", "state", "age"]} empty="the service knows of no lease">
             {shown.map((lease) => (
                 <tr key={lease.lease} class={changed.has(lease.lease) ? "changed" : ""} data-lease={lease.lease}>
-                    <th scope="row">{leaseNumber(lease.lease)}</th>
+                    <th scope="row">{leaseLabel(lease.lease)}</th>
                     <td>{lease.cell}</td>
                     <td>{lease.names.join(", ") || "–"}</td>
                     <td>
                         <Status status={lease.status} />
                     </td>
-                    <td>{duration(lease.age_micros)}</td>
+                    <td>{formatDuration(lease.age_micros)}</td>
                 </tr>
             ))}
         </Table>
@@ -132,29 +135,30 @@ interface CellProps {
 }
 
 function Cell({ cell, view, names, leases }: CellProps) {
+    // Smaller differences do not matter: every threshold is in whole seconds.
     const ahead = Math.abs(cell.clock_ahead_micros) >= 1e6 ? cell.clock_ahead_micros : 0;
     return (
         <section aria-label={`Cell ${cell.cell}'s tables`} class="cell">
             <h3>
                 Cell {cell.cell} {cell.is_cut_off && <b class="tag bad">cut off</b>}
-                {ahead !== 0 && <span class="tag">clock {duration(ahead)} {ahead > 0 ? "ahead" : "behind"}</span>}
+                {ahead !== 0 && <span class="tag">clock {formatDuration(ahead)} {ahead > 0 ? "ahead" : "behind"}</span>}
             </h3>
             <Table caption="Rows" heads={["row", "name", "written"]} empty="no rows">
                 {cell.rows.map((row) => (
                     <tr key={row.row} class={names.has(row.name) ? "changed" : ""} data-row={row.row}>
                         <th scope="row">{row.row}</th>
                         <td>
-                            {row.name} {row.is_stray && <span class="tag bad">past the claims</span>}
+                            {row.name} {row.is_stray && <span class="tag bad">written by plain SQL</span>}
                         </td>
-                        <td>{duration(row.age_micros)} ago</td>
+                        <td>{formatDuration(row.age_micros)} ago</td>
                     </tr>
                 ))}
             </Table>
-            <Table caption="Rows of leases" heads={["lease", "begun"]} empty="none: nothing is left to settle">
+            <Table caption="Rows of leases" heads={["lease", "begun"]} empty="none: no lease is left to settle">
                 {cell.lease_rows.map((row) => (
                     <tr key={row.lease} class={leases.has(row.lease) ? "changed" : ""}>
-                        <th scope="row">{leaseNumber(row.lease)}</th>
-                        <td>{duration(row.age_micros)} ago</td>
+                        <th scope="row">{leaseLabel(row.lease)}</th>
+                        <td>{formatDuration(row.age_micros)} ago</td>
                     </tr>
                 ))}
             </Table>
@@ -170,13 +174,13 @@ function Transactions({ cell }: { cell: CellView }) {
         before && after ? `row ${row}: ${before} → ${after}` : after ? `+ row ${row}: ${after}` : `− row ${row}: ${before ?? ""}`;
     return (
         <Table caption="Open transactions" heads={["worker", "state", "writes"]} empty="">
-            {cell.transactions.map((tx) => (
-                <tr key={tx.worker} class="open">
-                    <th scope="row">{tx.worker}</th>
+            {cell.transactions.map((transaction) => (
+                <tr key={transaction.worker} class="open">
+                    <th scope="row">{transaction.worker}</th>
                     <td>
-                        <Status status={tx.state} />
+                        <Status status={transaction.state} />
                     </td>
-                    <td>{[...tx.writes.map(write), ...(tx.lease ? [`row of lease ${leaseNumber(tx.lease)}`] : [])].join("; ") || "nothing yet"}</td>
+                    <td>{[...transaction.writes.map(write), ...(transaction.lease ? [`row of lease ${leaseLabel(transaction.lease)}`] : [])].join("; ") || "nothing yet"}</td>
                 </tr>
             ))}
         </Table>
@@ -190,9 +194,9 @@ function Workers({ cell, view }: { cell: CellView; view: View }) {
                 <li key={number}>
                     <b>worker {number}</b>{" "}
                     {worker.phase && worker.change !== undefined
-                        ? `is to ${changeInWords(worker.change, view.names)}; next it ${phaseInWords(worker.phase)}`
+                        ? `saves for its user: ${changeText(worker.change, view.names)}. Next step: it ${phaseText(worker.phase)}`
                         : worker.told
-                          ? `told its user: ${toldInWords(worker.told)}`
+                          ? `answered its user: ${saveResultText(worker.told)}`
                           : "is idle"}
                 </li>
             ))}

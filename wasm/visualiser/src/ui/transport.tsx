@@ -1,33 +1,33 @@
 import { computed } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 
-import { duration } from "../model/words";
+import { formatDuration } from "../model/texts";
 import { session } from "../session/app";
 import { SPEEDS } from "../session/session";
 import { lastEntry } from "./notice";
 
-const now = computed(() => duration(session.recording.value ? (lastEntry.value?.at_micros ?? 0) : (session.view.value?.now_micros ?? 0)));
+const clock = computed(() => formatDuration(session.recording.value ? (lastEntry.value?.at_micros ?? 0) : (session.view.value?.now_micros ?? 0)));
 
-/** Playing, stepping and scrubbing. */
+/** The playback controls. */
 export function Transport() {
     const isPlaying = session.isPlaying.value;
     return (
-        <footer class="transport" aria-label="Playing">
+        <footer class="transport" aria-label="Playback">
             <div class="buttons">
-                <Button label="To the start" title="home" act={() => session.seek(0)} icon="M6 5v14M19 5l-9 7 9 7z" />
-                <Button label="Back" title="←" act={() => session.back()} icon="M17 5l-9 7 9 7z" />
+                <Button label="To the start" title="home" run={() => session.seek(0)} icon="M6 5v14M19 5l-9 7 9 7z" />
+                <Button label="Back" title="←" run={() => session.back()} icon="M17 5l-9 7 9 7z" />
                 <Button
                     label={isPlaying ? "Pause" : "Play"}
                     title="space"
-                    act={() => (isPlaying ? session.pause() : session.play())}
+                    run={() => (isPlaying ? session.pause() : session.play())}
                     icon={isPlaying ? "M8 5v14M16 5v14" : "M7 4l12 8-12 8z"}
                     isMain
                 />
-                <Button label="Step" title="→" act={() => session.step()} icon="M7 5l9 7-9 7z" />
-                <Button label="To the end" title="end" act={() => session.seek(session.length.peek())} icon="M18 5v14M5 5l9 7-9 7z" />
+                <Button label="Step" title="→" run={() => session.step()} icon="M7 5l9 7-9 7z" />
+                <Button label="To the end" title="end" run={() => session.seek(session.length.peek())} icon="M18 5v14M5 5l9 7-9 7z" />
             </div>
             <Scrubber />
-            <Where />
+            <PositionDisplay />
             <label class="speed">
                 <span class="visually-hidden">Speed, in events a second</span>
                 <select value={session.speed.value} onChange={(event) => (session.speed.value = Number(event.currentTarget.value))}>
@@ -38,15 +38,16 @@ export function Transport() {
                     ))}
                 </select>
             </label>
-            <button type="button" disabled={session.recording.value !== undefined} title="End all trouble from here on, and play until everything is calm (s)" onClick={() => session.settle()}>
+            <button type="button" disabled={session.recording.value !== undefined} title="End all faults from here on, and play until every process is idle (s)" onClick={() => session.settle()}>
                 Let it settle
             </button>
         </footer>
     );
 }
 
-function Where() {
+function PositionDisplay() {
     const [position, length] = [session.position.value, session.length.value];
+    // A fixed width: the controls beside it must not move while the position grows.
     const letters = 2 * String(length).length + 3;
     return (
         <div class="where" style={{ width: `${letters}ch` }}>
@@ -54,7 +55,7 @@ function Where() {
                 {position} / {length}
             </output>
             <span class="clock" title="The world's clock since the start">
-                {now.value}
+                {clock.value}
             </span>
         </div>
     );
@@ -64,13 +65,13 @@ interface ButtonProps {
     label: string;
     title: string;
     icon: string;
-    act: () => void;
+    run: () => void;
     isMain?: boolean;
 }
 
-function Button({ label, title, icon, act, isMain }: ButtonProps) {
+function Button({ label, title, icon, run, isMain }: ButtonProps) {
     return (
-        <button type="button" class={isMain ? "round main-button" : "round"} aria-label={label} title={`${label} (${title})`} onClick={act}>
+        <button type="button" class={isMain ? "round main-button" : "round"} aria-label={label} title={`${label} (${title})`} onClick={run}>
             <svg viewBox="0 0 24 24" width="18" height="18" aria-hidden="true">
                 <path d={icon} />
             </svg>
@@ -99,7 +100,7 @@ function Scrubber() {
     );
 }
 
-/** Faults and the violation, as ticks below the scrubber: drawn once a run, however many there are. */
+/** The faults and the violation, as ticks below the scrubber. One canvas draws any number of them at once. */
 function MarkStrip() {
     const canvas = useRef<HTMLCanvasElement>(null);
     const [marks, length] = [session.marks.value, session.length.value];
@@ -116,7 +117,7 @@ function drawMarks(canvas: HTMLCanvasElement, faults: ArrayLike<number>, violati
     const x = (position: number) => ((position + 1) / Math.max(1, length)) * (canvas.width - 16) + 8;
     context.clearRect(0, 0, canvas.width, canvas.height);
     context.fillStyle = colours.getPropertyValue("color");
-    for (let at = 0; at < faults.length; at += 1) context.fillRect(x(faults[at] ?? 0) - 1, 2, 2, 6);
+    for (let index = 0; index < faults.length; index += 1) context.fillRect(x(faults[index] ?? 0) - 1, 2, 2, 6);
     if (violation === undefined) return;
     context.fillStyle = colours.getPropertyValue("border-bottom-color");
     context.fillRect(x(violation) - 3, 0, 6, 8);

@@ -1,27 +1,27 @@
 import { Simulation } from "leasehold/simulation";
 import { describe, expect, test } from "vitest";
 
-import { placeLanes } from "../src/model/lanes";
+import { layOutLanes } from "../src/model/lanes";
 import type { Arrow, Lane } from "../src/model/protocol";
-import { eventPaths, messagePaths, type Scale } from "../src/model/strokes";
+import { eventPaths, messagePaths, type DrawingScale } from "../src/model/svg_paths";
 
 const world = { cells: [1, 2], workers: 2, reconcilers: 1, hasVerifier: true };
-const scale: Scale = { place: placeLanes(world, 400, undefined), rowHeight: 40, length: 20, hasLabels: true };
+const scale: DrawingScale = { layout: layOutLanes(world, 400, undefined), rowHeight: 40, length: 20, hasLabels: true };
 
 const worker: Lane = { process: [1, { worker: 0 }] };
 const arrow = (id: number, more: Partial<Arrow>): Arrow => ({ id, from: worker, to: "service", sent: 2, says: "list claims", is_answer: false, ...more }) as Arrow;
 
-/** The points of a path: each command's own, as far as it has any. */
+/** Returns the points of a path's `M` and `L` commands. */
 function points(data: string): [number, number][] {
     return [...data.matchAll(/[ML](-?[\d.]+) (-?[\d.]+)/g)].map(([, x, y]) => [Number(x), Number(y)]);
 }
 
-describe("messages", () => {
-    test("are drawn by what became of them, from lane to lane", () => {
+describe("messagePaths", () => {
+    test("draws each message from lane to lane, grouped by its fate", () => {
         const arrows = [arrow(1, { ended: 4, how: "arrived" }), arrow(2, { ended: 5, how: "lost" }), arrow(3, {}), arrow(4, { ended: 6, how: "ignored" }), arrow(5, { ended: 7, how: "arrived" })];
         const { lines, tips, crosses } = messagePaths(arrows, scale);
-        const [from, to] = [scale.place.x(worker), scale.place.x("service")];
-        expect([...lines.keys()].sort()).toEqual(["arrived", "flying", "ignored", "lost"]);
+        const [from, to] = [scale.layout.x(worker), scale.layout.x("service")];
+        expect([...lines.keys()].sort()).toEqual(["arrived", "in-flight", "ignored", "lost"]);
         expect(points(lines.get("arrived") ?? "").map(([, y]) => y)).toEqual([100, 180, 100, 300]);
         expect(points(lines.get("arrived") ?? "").map(([x]) => x)).toEqual([from, to, from, to].map((x) => expect.closeTo(x, 1)));
         expect(points(lines.get("lost") ?? "")[1]?.[0]).toBeLessThan(to);
@@ -29,7 +29,7 @@ describe("messages", () => {
         expect(points(crosses)).toHaveLength(2);
     });
 
-    test("have tips that point where they go", () => {
+    test("draws tips in the direction of the message", () => {
         const { lines, tips } = messagePaths([arrow(1, { ended: 9, how: "arrived" })], scale);
         const [[x1, y1] = [0, 0], [x2, y2] = [0, 0]] = points(lines.get("arrived") ?? "");
         const [[x, y] = [0, 0], ...corners] = points(tips);
@@ -40,22 +40,22 @@ describe("messages", () => {
         for (const [cx, cy] of corners) expect(along(cx, cy)).toBeLessThan(along(x2, y2));
     });
 
-    test("have words where there is room for them, and no more than there is", () => {
+    test("labels lines that are long enough, and shortens long labels", () => {
         const long = arrow(1, { ended: 4, how: "arrived", says: "create a name that is much too long for the room between two lanes of a narrow page" });
         const near = arrow(2, { to: { process: [1, { worker: 1 }] } as Lane, ended: 4, how: "arrived" });
         expect(messagePaths([long, near], scale).labels.map(({ text }) => text)).toEqual([expect.stringMatching(/^create a name.*…$/)]);
-        expect(messagePaths([long], { ...scale, hasLabels: false })).toMatchObject({ labels: [], grounds: "" });
+        expect(messagePaths([long], { ...scale, hasLabels: false })).toMatchObject({ labels: [], labelBackgrounds: "" });
     });
 });
 
-describe("events", () => {
-    test("of a run have one mark each, but those that a message's line or none has", () => {
+describe("eventPaths", () => {
+    test("draws one mark for each event except drops", () => {
         const simulation = new Simulation({ seed: 3, cells: 2 });
         simulation.play(400);
         const entries = simulation.entries(0, simulation.length);
         const paths = eventPaths(entries, scale);
         const count = Object.values(paths).reduce((all, data) => all + (data.match(/M/g)?.length ?? 0), 0);
-        // A cross is made of two lines.
+        // A cross consists of two lines.
         const crosses = (paths.cross.match(/M/g)?.length ?? 0) / 2;
         const drops = entries.filter(({ event }) => typeof event === "object" && "drop" in event).length;
         expect(drops).toBeGreaterThan(0);

@@ -1,0 +1,26 @@
+// Caches the entries of a timeline in blocks of rows. The simulation returns new objects for each call; an unchanged row
+// must stay the same object, because Preact's `memo` compares properties by identity and then skips the row.
+import { BLOCK_ROWS } from "./geometry";
+import type { Entry, Timeline } from "./protocol";
+
+/** The blocks that were read since the timeline last changed. */
+export class EntryCache {
+    private blocks = new Map<number, Entry[]>();
+    private timeline: Timeline | undefined;
+    private revision = -1;
+
+    /** Returns the entries of a range. Another timeline or revision empties the cache. */
+    read(timeline: Timeline, revision: number, from: number, to: number): Entry[] {
+        if (this.timeline !== timeline || this.revision !== revision) this.blocks.clear();
+        this.timeline = timeline;
+        this.revision = revision;
+        const first = Math.floor(from / BLOCK_ROWS) * BLOCK_ROWS;
+        const entries: Entry[] = [];
+        for (let start = first; start < to; start += BLOCK_ROWS) {
+            const block = this.blocks.get(start) ?? timeline.entries(start, Math.min(start + BLOCK_ROWS, timeline.length));
+            this.blocks.set(start, block);
+            entries.push(...block);
+        }
+        return entries.slice(from - first, to - first);
+    }
+}

@@ -1,0 +1,65 @@
+// Access to the parts of an event. Events are Rust enums as serde writes them: a string, or an object whose only member
+// is named after the variant.
+import type { MessageId, Process, WorldEvent } from "./protocol";
+
+/** Returns the name of an enum's variant. */
+export function variantName<T extends string | object>(value: T): string {
+    if (typeof value === "string") return value;
+    return Object.keys(value)[0] ?? "";
+}
+
+/** The parts of an event that most events share: the variant, the cell, the process (a worker too) and the message. */
+export interface EventParts {
+    kind: string;
+    cell?: number;
+    process?: Process;
+    message?: MessageId;
+}
+
+/** Returns the parts of an event. */
+export function partsOf(event: WorldEvent): EventParts {
+    const kind = variantName(event);
+    if (typeof event === "string") return { kind };
+    const content: unknown = Object.values(event)[0];
+    if (typeof content === "number") return { kind, message: content };
+    if (typeof content !== "object" || content === null) return { kind };
+    const parts = content as { cell?: number; worker?: number; process?: Process };
+    const process = parts.process ?? (parts.worker === undefined ? undefined : { worker: parts.worker });
+    return {
+        kind,
+        ...(parts.cell === undefined ? {} : { cell: parts.cell }),
+        ...(process === undefined ? {} : { process }),
+    };
+}
+
+/** Returns true if two events are equal. */
+export function isSameEvent(left: WorldEvent, right: WorldEvent): boolean {
+    return eventKey(left) === eventKey(right);
+}
+
+/** Returns a text that is equal for equal events: the simulation writes the members of an event in one order. */
+export function eventKey(event: WorldEvent): string {
+    return JSON.stringify(event);
+}
+
+/** Returns the number of events that two runs have in common at their start. */
+export function commonPrefixLength(left: readonly WorldEvent[], right: readonly WorldEvent[]): number {
+    const length = Math.min(left.length, right.length);
+    for (let index = 0; index < length; index += 1) {
+        const [one, other] = [left[index], right[index]];
+        if (one === undefined || other === undefined || !isSameEvent(one, other)) return index;
+    }
+    return length;
+}
+
+/** Returns the kind and number of a process. A cell has one verifier, with the number 0. */
+export function processParts(process: Process): { kind: "worker" | "reconciler" | "verifier"; number: number } {
+    if (process === "verifier") return { kind: "verifier", number: 0 };
+    if ("worker" in process) return { kind: "worker", number: process.worker };
+    return { kind: "reconciler", number: process.reconciler };
+}
+
+/** Returns true if two processes of one cell are the same. */
+export function isSameProcess(left: Process, right: Process): boolean {
+    return JSON.stringify(left) === JSON.stringify(right);
+}

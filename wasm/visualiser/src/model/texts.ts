@@ -1,0 +1,198 @@
+// The page's texts for people: names of participants, rules and phases, and formats of times and leases.
+import { processParts } from "./events";
+import type { LaneKind, PlacedLane } from "./lanes";
+import type { Change, Phase, Process, Rates, Rule, Told } from "./protocol";
+
+/** Returns a span of time in its one or two largest units. */
+export function formatDuration(micros: number): string {
+    const sign = micros < 0 ? "−" : "";
+    const size = Math.abs(micros);
+    if (size < 1000) return `${sign}${size} µs`;
+    if (size < 1_000_000) return `${sign}${roundedText(size / 1000)} ms`;
+    const seconds = size / 1_000_000;
+    if (seconds < 60) return `${sign}${roundedText(seconds)} s`;
+    const parts: [number, string][] = [
+        [Math.floor(seconds / 86_400), "d"],
+        [Math.floor(seconds / 3600) % 24, "h"],
+        [Math.floor(seconds / 60) % 60, "min"],
+        [Math.floor(seconds) % 60, "s"],
+    ];
+    const largest = parts.filter(([count]) => count > 0).slice(0, 2);
+    return sign + largest.map(([count, unit]) => `${count} ${unit}`).join(" ");
+}
+
+function roundedText(value: number): string {
+    return String(Number(value.toFixed(value < 10 ? 1 : 0)));
+}
+
+/** Returns the whole number that a text says, or `undefined` if it says none within the bounds. */
+export function wholeNumber(text: string, min: number, max: number): number | undefined {
+    const number = Number(text);
+    return text.trim() !== "" && Number.isSafeInteger(number) && number >= min && number <= max ? number : undefined;
+}
+
+/** Returns the name of a process within its cell. */
+export function processName(process: Process): string {
+    const { kind, number } = processParts(process);
+    return kind === "verifier" ? "verifier" : `${kind} ${number}`;
+}
+
+/** Returns the full name of a lane's participant. */
+export function laneName(lane: PlacedLane): string {
+    if (lane.kind === "service") return "the service";
+    const isNumbered = lane.kind === "worker" || lane.kind === "reconciler";
+    return `cell ${lane.cell}'s ${lane.kind}${isNumbered ? ` ${lane.number}` : ""}`;
+}
+
+/** The purpose of each participant. */
+export const LANE_PURPOSES: Record<LaneKind, string> = {
+    user: "People who create, rename and delete things in this cell.",
+    worker: "An application process. It saves for one user at a time, and may die between any two steps.",
+    reconciler: "Finds outstanding leases, and settles them by the rows in the cell's own database.",
+    verifier: "Compares the cell's rows with its claims, and corrects the differences.",
+    database: "The cell's own database. Its COMMIT decides a save.",
+    service: "Leasehold. It knows for every name the cell that has claimed it.",
+};
+
+const PHASES: Record<Phase, string> = {
+    validate: "validates the change",
+    open: "opens a local transaction",
+    write: "writes its rows",
+    begin: "begins a lease",
+    await_begin: "waits for the answer to its begin",
+    write_lease: "writes the row of the lease",
+    commit: "sends COMMIT to its database",
+    await_database: "waits for its database",
+    commit_lease: "commits the lease",
+    await_commit: "waits for the answer to its commit",
+    delete_row: "deletes the row of the lease",
+    abort: "rolls its local transaction back",
+    find_lease: "asks for the lease of its unanswered begin",
+    await_found: "waits for the lease of its unanswered begin",
+    roll_back_lease: "rolls the lease back",
+    await_rollback: "waits for the answer to its rollback",
+};
+
+/** Returns the next step of a worker in a phase, without a subject. */
+export function phaseText(phase: Phase): string {
+    return PHASES[phase];
+}
+
+/** Returns the answer to a user's save. */
+export function saveResultText(told: Told): string {
+    if (typeof told === "object") return `refused: ${told.refused.toLowerCase().replaceAll("_", " ")}`;
+    const texts: Record<Exclude<Told, object>, string> = {
+        saved: "saved",
+        invalid: "not valid",
+        conflict: "the database refused the rows",
+        too_late: "too late, try again",
+        unavailable: "the service did not answer, try again",
+        unknown: "unknown: the connection is lost",
+    };
+    return texts[told];
+}
+
+/** Returns a change that a user asks for, as an infinitive. */
+export function changeText(change: Change, names: readonly string[]): string {
+    const name = (number: number) => names[number] ?? `name ${number}`;
+    if (change === "invalid") return "save something that is not valid";
+    if ("create" in change) return `create ${name(change.create)}`;
+    if ("create_two" in change) return `create ${change.create_two.map(name).join(" and ")}`;
+    if ("rename" in change) return `rename row ${change.rename.row} to ${name(change.rename.name)}`;
+    if ("delete" in change) return `delete row ${change.delete}`;
+    if ("swap" in change) return `swap the names of rows ${change.swap.join(" and ")}`;
+    return `delete row ${change.transfer.from}, and give its name to row ${change.transfer.to}`;
+}
+
+/** Returns a state or event of the engine in words: `RolledBack` is “rolled back”. */
+export function stateName(state: string): string {
+    return state.replace(/([a-z])([A-Z])/g, "$1 $2").toLowerCase();
+}
+
+/** The names of the rules. */
+export const RULE_NAMES: Record<Rule, string> = {
+    lease_exclusivity: "Leases exclude each other",
+    ownership: "Cells change only their own claims",
+    settled_lease_memory: "Settled leases are remembered",
+    replay_keys: "Retried calls are recognised",
+    local_fence: "Late commits are refused",
+    skip_recent_rows: "Verification skips recent rows",
+    skip_recent_claims: "Verification skips recent claims",
+};
+
+/** Returns the name of a rule in quotes, for use within a sentence. */
+export function quotedRule(rule: Rule): string {
+    return `“${RULE_NAMES[rule].toLowerCase()}”`;
+}
+
+/** The danger without each rule, for people who consider switching it off. */
+export const WITHOUT_RULE: Record<Rule, string> = {
+    lease_exclusivity: "two cells can hold the same name at once",
+    ownership: "one cell can free a name that another cell's row still uses",
+    settled_lease_memory: "a cell that retries is told that its lease does not exist",
+    replay_keys: "a save collides with its own first try",
+    local_fence: "a row can be committed under a lease that was rolled back",
+    skip_recent_rows: "verification takes claims from rows that are being changed",
+    skip_recent_claims: "verification corrects claims by an outdated copy",
+};
+
+/** The reason for each rule, for people who have just seen a violation without it. */
+export const WHY_RULE: Record<Rule, string> = {
+    lease_exclusivity: "Until a lease is settled, nobody knows the outcome of its save. If another save could begin with the same name meanwhile, both might be committed.",
+    ownership: "Only the cell that has claimed a name knows if its row still exists. Any other cell would free a name that is in use.",
+    settled_lease_memory:
+        "An answer can be lost after its lease was settled. The caller that retries must learn the outcome. Without the memory, a settled lease looks like one that never existed.",
+    replay_keys: "The answer to a begin can be lost. The service must recognise the retry, or it refuses the retry because of the lease that the first try got.",
+    local_fence: "Reconciliation rolls back a lease that nobody settled. A later COMMIT would leave a row without its claim, so the database refuses it.",
+    skip_recent_rows: "A row that has just changed may still be under a lease. Its claim must not be corrected before the save has finished.",
+    skip_recent_claims: "Verification may read a replica that lags behind. A claim that was just created has its row, although the replica does not show the row yet.",
+};
+
+/** The situation that needs each rule, for people who have seen no violation without it. */
+export const NEEDED_WHEN: Record<Rule, string> = {
+    lease_exclusivity: "The rule is needed when two saves want one name at the same time.",
+    ownership: "The rule is needed when a cell asks to free a name that another cell owns.",
+    settled_lease_memory: "The memory is needed when a caller asks about a settled lease: after a lost answer, not after a lost request.",
+    replay_keys: "The rule is needed when the answer to a begin is lost, and the begin is retried.",
+    local_fence: "The rule is needed when a COMMIT comes after reconciliation has rolled its lease back.",
+    skip_recent_rows: "The rule is needed when verification meets a row that is being changed.",
+    skip_recent_claims: "The rule is needed when verification reads a replica that lags behind the claims.",
+};
+
+/** The names of the random events, for the form of their rates. */
+export const RATE_NAMES: Record<keyof Rates, string> = {
+    save: "users ask for saves",
+    step: "processes take a step",
+    deliver: "messages arrive",
+    drop: "messages are lost",
+    duplicate: "messages are duplicated",
+    time_out: "calls time out",
+    crash: "processes crash",
+    disconnect: "database connections break",
+    partition: "cells are cut off",
+    restart: "the service restarts",
+    wait: "time passes",
+    drift: "plain SQL changes rows",
+};
+
+/** The beginning of the simulation's lease ids, which end in the number of the lease (`LEASE` in `simulation/src/names.rs`). */
+const SIMULATED_LEASE = "01a20000-0000-7000-8000-";
+
+/**
+ * Returns a short name for a lease: its number in a simulated world, otherwise the end of its id. The beginnings of a
+ * server's lease ids are times, and therefore much alike.
+ */
+export function leaseLabel(lease: string): string {
+    const number = Number.parseInt(lease.slice(-8), 16);
+    return lease.startsWith(SIMULATED_LEASE) ? `#${number}` : `…${lease.slice(-6)}`;
+}
+
+const LEASE_ID = /[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g;
+
+/** Returns a text of the engine in the page's style: short names for leases, curly quotes, and states as words. */
+export function readableText(text: string): string {
+    return text
+        .replace(LEASE_ID, leaseLabel)
+        .replace(/`([^`]*)`/g, "“$1”")
+        .replace(/\b[A-Z][a-z]+[A-Z][A-Za-z]*\b/g, stateName);
+}

@@ -1,0 +1,24 @@
+import { effect, type ReadonlySignal, signal } from "@preact/signals";
+
+/**
+ * Returns a copy of a signal that changes at most once in `pauseMs`. The first change after a pause is copied at once, and
+ * the last one always. Texts that people read need not follow every frame of a fast run.
+ */
+export function throttled<T>(source: ReadonlySignal<T>, pauseMs: number): ReadonlySignal<T> {
+    const copy = signal(source.peek());
+    let copiedAt = Number.NEGATIVE_INFINITY;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const update = () => {
+        timer = undefined;
+        copiedAt = performance.now();
+        copy.value = source.peek();
+    };
+    effect(() => {
+        // Reading `value` subscribes the effect to the source.
+        source.value;
+        const remaining = copiedAt + pauseMs - performance.now();
+        if (remaining <= 0) update();
+        else timer ??= setTimeout(update, remaining);
+    });
+    return copy;
+}

@@ -1,0 +1,85 @@
+import { readableText } from "../model/texts";
+import { search, session } from "../session/app";
+import { Advice, hasAdvice, RulesOffReasons } from "./advice";
+import { displayed } from "./notice";
+
+/** The last event with its explanation, or the violation. */
+export function CurrentEvent() {
+    const { entry, view } = displayed.value;
+    const violation = view?.violation?.[1];
+    return (
+        <section class="current-event" aria-label="The last event">
+            <h2>{entry ? `Event ${entry.position + 1}` : "The start"}</h2>
+            <p class="says">{entry ? capitalise(entry.says) : "No event has happened yet. Press play, or step."}</p>
+            {violation ? <ViolationBox text={violation} /> : <Advice />}
+        </section>
+    );
+}
+
+/** The explanation of the last event below the lanes. Shown on a phone, where `CurrentEvent` is on another pane. */
+export function PhoneAdvice() {
+    const violation = displayed.value.view?.violation?.[1];
+    if (violation === undefined && !hasAdvice.value) return null;
+    return (
+        <div class={violation ? "phone-advice bad" : "phone-advice"}>
+            {violation ? (
+                <>
+                    <p>An invariant is violated: {readableText(violation)}.</p>
+                    <RulesOffReasons />
+                </>
+            ) : (
+                <Advice />
+            )}
+        </div>
+    );
+}
+
+function capitalise(text: string): string {
+    return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** Shortens the run in the worker, because a long run takes seconds. */
+function shortenRun(): void {
+    const trace = session.traceText();
+    if (trace === undefined) return;
+    const before = session.length.peek();
+    session.notify("removing the events that the violation does not need…", false);
+    const onFailed = (text: string) => session.notify(`the run could not be shortened: ${text}`, true);
+    search.shorten(trace, (shorter) => showShortened(shorter, before), onFailed);
+}
+
+function showShortened(shorter: string | undefined, before: number): void {
+    if (shorter === undefined) return session.notify("this run violates no invariant any more", false);
+    session.notifyOnError(() => {
+        session.openTrace(shorter, "The same violation, shortened");
+        session.isShortest.value = true;
+        session.seek(session.length.peek());
+        session.notify(`the violation needs ${session.length.peek()} of ${before} events`, false);
+    });
+}
+
+function ViolationBox({ text }: { text: string }) {
+    const violated = session.marks.value.violation;
+    const isElsewhere = violated !== undefined && session.position.value !== violated + 1;
+    return (
+        <div class="violation-box" role="alert">
+            <h3>An invariant is violated</h3>
+            <p>{capitalise(readableText(text))}.</p>
+            <RulesOffReasons />
+            {(isElsewhere || session.canShorten.value) && (
+                <p class="actions">
+                    {isElsewhere && (
+                        <button type="button" onClick={() => session.seek(violated + 1)}>
+                            Go to the violation
+                        </button>
+                    )}
+                    {session.canShorten.value && (
+                        <button type="button" onClick={shortenRun}>
+                            Shorten the run
+                        </button>
+                    )}
+                </p>
+            )}
+        </div>
+    );
+}

@@ -1,0 +1,84 @@
+import { computed } from "@preact/signals";
+
+import { differenceText } from "../model/outcome";
+import { session } from "../session/app";
+import { openServerLog } from "../session/server_log";
+
+interface HeadlineTexts {
+    title: string;
+    summary: string;
+}
+
+const headline = computed(headlineTexts);
+
+/** The title and summary of the open run or log, and the outcome of the run. */
+export function Headline() {
+    const { title, summary } = headline.value;
+    return (
+        <div class="headline">
+            <h2>{title}</h2>
+            <p>{summary}</p>
+            <Outcome />
+            {session.recording.value && session.isFromServer.value && (
+                <button type="button" onClick={() => void openServerLog()}>
+                    Refresh
+                </button>
+            )}
+        </div>
+    );
+}
+
+/** The violation, or the reason for which there is none. The opener of a link sees it at every position of the run. */
+function Outcome() {
+    const verdict = session.verdict.value;
+    if (verdict === undefined) return null;
+    // At the end of the run the advice already says to play on.
+    if (verdict.kind === "open" && session.atEnd.value) return null;
+    if (verdict.kind !== "violated") return <p class={`verdict ${verdict.kind}`}>{verdict.text}</p>;
+    const afterViolation = verdict.position + 1;
+    const isReached = session.position.value >= afterViolation;
+    return (
+        <p class="verdict bad">
+            An invariant is violated at event {afterViolation}
+            {isReached ? "." : `: ${verdict.text}`}{" "}
+            {!isReached && (
+                <button type="button" class="link" onClick={() => session.seek(afterViolation)}>
+                    Go there, and see why
+                </button>
+            )}
+        </p>
+    );
+}
+
+/** Returns the timestamp of a log to the second. */
+function timeText(timestamp: string): string {
+    return timestamp.replace("T", " ").replace(/\.\d+Z$/, " UTC");
+}
+
+function headlineTexts(): HeadlineTexts {
+    const origin = session.origin.value;
+    if (session.recording.value) return recordingTexts(session.recording.value);
+    if (session.scenario.value) return scenarioTexts(session.scenario.value);
+    if (origin.kind === "free") {
+        return { title: `Free play, seed ${origin.settings.seed}`, summary: "Random events happen. Play, pause anywhere, and apply events of your own." };
+    }
+    return { title: origin.kind === "trace" ? origin.title : "", summary: "A recorded run. Step through it, or apply another event at any position." };
+}
+
+function recordingTexts(recording: NonNullable<typeof session.recording.value>): HeadlineTexts {
+    const skipped = recording.skippedLines > 0 ? ` ${recording.skippedLines} other lines are skipped.` : "";
+    const times = recording.length === 1 ? "once" : `${recording.length} times`;
+    return {
+        title: session.isFromServer.value ? "This server's leases" : "A live server's log",
+        summary: `Leases were begun or settled ${times}, from ${timeText(recording.startedAt)} on.${skipped} The log tells nothing of events within a cell.`,
+    };
+}
+
+function scenarioTexts(scenario: NonNullable<typeof session.scenario.value>): HeadlineTexts {
+    const rulesOff = session.rulesOff.value;
+    const isEdited = session.isEdited.value;
+    if (!isEdited && rulesOff.length === 0) return { title: scenario.title, summary: scenario.watch };
+    const title = scenario.title + (isEdited ? ", changed" : ", without a rule");
+    const entries = session.timeline.value?.entries(0, session.length.value) ?? [];
+    return { title, summary: differenceText(scenario, entries, rulesOff) ?? scenario.watch };
+}

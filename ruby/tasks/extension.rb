@@ -14,10 +14,15 @@ module Extension
 
   # Builds the extension for this Ruby.
   def install(*arguments, into: TARGET)
+    lay(build(*arguments), into)
+  end
+
+  # Lays a built extension at the path where `require` finds it.
+  def lay(built, into = TARGET)
     FileUtils.mkdir_p(File.dirname(into))
     # A new file, since a process may have the old one loaded.
     FileUtils.rm_f(into)
-    FileUtils.cp(build(*arguments), into)
+    FileUtils.cp(built, into)
   end
 
   # The path of what cargo built.

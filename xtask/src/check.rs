@@ -1,125 +1,116 @@
-//! Lints and tests, step by step, with a headed section for each and a summary.
+//! The lints and the tests, as steps of a pipeline.
 
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
-use xtask::process::{Group, as_a_person, root};
+use anyhow::{Context, Result};
+use xtask::process::{as_a_person, root, run, target_directory};
 
-/// One run of cargo, or of another program.
-struct Step {
-    name: &'static str,
-    program: &'static str,
-    /// From the project's root.
-    directory: &'static str,
-    arguments: &'static [&'static str],
-}
+use crate::pipeline::Phase::{Compile, Run};
+use crate::pipeline::{self, Phase, Step};
 
-impl Step {
-    const fn cargo(name: &'static str, arguments: &'static [&'static str]) -> Self {
-        Self { name, program: "cargo", directory: ".", arguments }
-    }
-}
+/// Features with which the workspace is compiled, once for all steps: the gem's specs call a method that panics.
+pub(crate) const FEATURES: &str = "leasehold-ruby/test-hooks";
 
-const LINT: &[Step] = &[
-    Step::cargo("format", &["fmt", "--all", "--check"]),
-    Step::cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
-];
+/// The same, with the page in the server's binary.
+const FEATURES_AND_PAGE: &str = "leasehold-ruby/test-hooks,leasehold-server/page";
 
+/// The step that compiles all native code.
+const WORKSPACE: (&str, Phase) = ("workspace", Compile);
+/// The step that compiles the npm package and the page.
+const NPM_PACKAGE: (&str, Phase) = ("npm package", Compile);
+
+const FORMAT: Step = Step::cargo("format", Run, &["fmt", "--all", "--check"]);
+
+const CLIPPY: Step =
+    Step::cargo("clippy", Compile, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+
+const LINT: &[Step] = &[FORMAT, CLIPPY];
+
+/// The order in which steps start, if those before them have passed and a lane is free. Native builds wait for each
+/// other's lock, so a step that needs no such build starts between two of them.
 const TEST: &[Step] = &[
-    Step::cargo("test", &["test", "--workspace", "--no-fail-fast"]),
-    // After the tests: its server is the one that they have built.
-    Step { name: "gem", program: "rake", directory: "ruby", arguments: &["spec"] },
-    // Likewise after the tests.
-    Step::cargo("python package", &["xtask", "python-test"]),
-    Step::cargo("web", &["xtask", "web"]),
-    Step::cargo("tests as WebAssembly", &["xtask", "web-test"]),
-    Step { name: "npm package", program: "npm", directory: "wasm", arguments: &["test"] },
-    Step { name: "page", program: "npm", directory: "wasm/visualiser", arguments: &["test"] },
-    // With the page that was built before; last, since it is not the server of the other tests.
-    Step::cargo("server with the page", &["build", "--workspace", "--bins", "--features", "leasehold-server/page"]),
-    Step { name: "page in a browser", program: "npm", directory: "wasm/visualiser", arguments: &["run", "e2e"] },
+    FORMAT,
+    CLIPPY,
+    Step::xtask("npm package", Compile, &["web"]),
+    Step::xtask("workspace", Compile, &["workspace-build"]).after(&[("clippy", Compile)]),
+    Step::xtask("Python package", Compile, &["python-test", "--no-run"]),
+    Step::xtask("WebAssembly", Compile, &["web-test", "--no-run"]).after(&[WORKSPACE, NPM_PACKAGE]),
+    Step::cargo("workspace", Run, &["nextest", "run", "--workspace", "--features", FEATURES, "--no-fail-fast"])
+        .after(&[WORKSPACE]),
+    Step::program("gem", Run, "ruby", "rake", &["spec"]).after(&[WORKSPACE]),
+    Step::xtask("Python package", Run, &["python-test", "--no-build"]).after(&[("Python package", Compile), WORKSPACE]),
+    Step::xtask("WebAssembly", Run, &["web-test"]).after(&[("WebAssembly", Compile)]),
+    Step::cargo("doctests", Run, &["test", "--workspace", "--features", FEATURES, "--doc"]).after(&[WORKSPACE]),
+    Step::program("npm package", Run, "wasm", "npm", &["test"]).after(&[NPM_PACKAGE]),
+    Step::program("page", Run, "wasm/visualiser", "npm", &["test"]).after(&[NPM_PACKAGE]),
+    // After all that starts the server without the page, or builds with the features of that one.
+    Step::cargo("page in a browser", Compile, &["build", "--workspace", "--bins", "--features", FEATURES_AND_PAGE])
+        .after(&[("workspace", Run), ("doctests", Run), NPM_PACKAGE]),
+    // The variable names the server without the page.
+    Step::program("page in a browser", Run, "wasm/visualiser", "env", &["-u", SERVER_VARIABLE, "npm", "run", "e2e"])
+        .after(&[("page in a browser", Compile)]),
 ];
 
 const FIX: &[Step] = &[
-    Step::cargo("clippy", &["clippy", "--workspace", "--all-targets", "--fix", "--allow-dirty", "--allow-staged"]),
+    Step::cargo(
+        "clippy",
+        Compile,
+        &["clippy", "--workspace", "--all-targets", "--fix", "--allow-dirty", "--allow-staged"],
+    ),
     // Last, since clippy's changes may need it.
-    Step::cargo("format", &["fmt", "--all"]),
+    Step::cargo("format", Run, &["fmt", "--all"]).after(&[("clippy", Compile)]),
 ];
 
-/// How a step went.
-struct Outcome {
-    name: &'static str,
-    passed: bool,
-    elapsed: Duration,
+/// The variable that names the server's binary to the tests of every package.
+const SERVER_VARIABLE: &str = "LEASEHOLD_BINARY";
+
+/// The variable that names the gem's extension, compiled with the workspace, to the gem's Rakefile.
+const EXTENSION_VARIABLE: &str = "LEASEHOLD_EXTENSION";
+
+/// The copy of the server that the tests start: a later step builds another one.
+fn server() -> PathBuf {
+    target_directory().join("xtask/leasehold")
 }
 
 /// Runs the lints and every test.
 ///
 /// # Errors
-/// When a step failed, after all of them ran.
+/// A step failed, after all that do not depend on it have run.
 pub(crate) async fn test() -> Result<()> {
-    run_all(LINT.iter().chain(TEST)).await
+    let path = |path: &Path| std::path::absolute(path).context("the path of the build's directory is unknown");
+    let extension = path(&target_directory().join("debug/libleasehold_ruby.so"))?;
+    let variables = [(SERVER_VARIABLE, path(&server())?), (EXTENSION_VARIABLE, extension)];
+    pipeline::run(TEST, &variables).await
+}
+
+/// Compiles the whole workspace for the tests, and copies the server.
+///
+/// # Errors
+/// It does not compile.
+pub(crate) async fn build_workspace() -> Result<()> {
+    let mut cargo = as_a_person("cargo");
+    cargo.args(["build", "--workspace", "--all-targets", "--features", FEATURES]).current_dir(root());
+    run(&mut cargo).await?;
+    let copy = server();
+    copy.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+    // A new file, since a server of an earlier run may still have the old one open.
+    let _ = std::fs::remove_file(&copy);
+    std::fs::copy(target_directory().join("debug/leasehold"), copy).context("cannot copy the server")?;
+    Ok(())
 }
 
 /// Checks format and lints.
 ///
 /// # Errors
-/// When a step failed, after all of them ran.
+/// A step failed, after all of them ran.
 pub(crate) async fn lint() -> Result<()> {
-    run_all(LINT).await
+    pipeline::run(LINT, &[]).await
 }
 
 /// Lets clippy and rustfmt change the files.
 ///
 /// # Errors
-/// When a step failed, after all of them ran.
+/// A step failed.
 pub(crate) async fn fix() -> Result<()> {
-    run_all(FIX).await
-}
-
-async fn run_all(steps: impl IntoIterator<Item = &Step>) -> Result<()> {
-    let mut outcomes = Vec::new();
-    for step in steps {
-        outcomes.push(run(step).await?);
-    }
-    println!("\n== summary ==");
-    outcomes.iter().for_each(|outcome| println!("{}", line(outcome)));
-    let failed: Vec<_> = outcomes.iter().filter(|outcome| !outcome.passed).map(|outcome| outcome.name).collect();
-    ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
-    Ok(())
-}
-
-async fn run(step: &Step) -> Result<Outcome> {
-    println!("\n== {}: {} {} ==", step.name, step.program, step.arguments.join(" "));
-    let start = Instant::now();
-    let directory = root().join(step.directory);
-    let mut group =
-        Group::start(as_a_person(step.program).args(step.arguments).current_dir(directory).stdin(Stdio::null()))?;
-    let passed = group.wait().await?.success();
-    let outcome = Outcome { name: step.name, passed, elapsed: start.elapsed() };
-    println!("-- {}", line(&outcome));
-    Ok(outcome)
-}
-
-fn line(outcome: &Outcome) -> String {
-    let verdict = if outcome.passed { "passed" } else { "FAILED" };
-    format!("{}: {verdict} in {:.1} s", outcome.name, outcome.elapsed.as_secs_f64())
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-    use super::*;
-
-    const PASSES: Step = Step::cargo("passes", &["--version"]);
-    const FAILS: Step = Step::cargo("fails", &["no-such-subcommand"]);
-
-    #[tokio::test]
-    async fn a_failed_step_fails_the_whole_but_hides_no_other() {
-        let error = run_all(&[FAILS, PASSES, FAILS]).await.unwrap_err();
-        assert_eq!(error.to_string(), "failed: fails, fails");
-        run_all(&[PASSES]).await.unwrap();
-    }
+    pipeline::run(FIX, &[]).await
 }

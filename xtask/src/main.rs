@@ -1,6 +1,7 @@
 //! The project's own commands, as `cargo xtask COMMAND`.
 
 mod check;
+mod pipeline;
 mod web;
 
 use std::ffi::OsString;
@@ -30,7 +31,11 @@ enum Command {
     /// Build the npm package, with the engine compiled to WebAssembly
     Web,
     /// Run the tests of the engine and of the simulation as WebAssembly in Node
-    WebTest,
+    WebTest {
+        /// Compile them only
+        #[arg(long)]
+        no_run: bool,
+    },
     /// Build the Python package as people get it, and install it into an environment of its own
     Python,
     /// Build the Python package quickly, install it there, and check and test it
@@ -38,7 +43,17 @@ enum Command {
         /// Test the wheel that people get, which takes longer to build
         #[arg(long)]
         release: bool,
+
+        /// Build and install it only
+        #[arg(long, conflicts_with = "no_build")]
+        no_run: bool,
+
+        /// Check and test what is installed
+        #[arg(long)]
+        no_build: bool,
     },
+    /// Compile all native code for the tests, with the features that every package's tests need
+    WorkspaceBuild,
     /// Measure, and print a table: ours, the peer, their ratio, the machine
     #[command(disable_help_flag = true)]
     Bench {
@@ -62,6 +77,7 @@ async fn run(command: Command) -> Result<()> {
                 &[needs::FOR_TESTS, needs::FOR_GEM, needs::FOR_NPM, needs::FOR_PAGE, needs::FOR_VENV].concat(),
             )?;
             needs::install_components()?;
+            needs::install_nextest()?;
             check::test().await
         }
         Command::Lint => {
@@ -76,20 +92,24 @@ async fn run(command: Command) -> Result<()> {
             needs::install(needs::FOR_NPM)?;
             web::build().await
         }
-        Command::WebTest => {
+        Command::WebTest { no_run } => {
             needs::install(needs::FOR_NPM)?;
-            web::suites::test().await
+            web::suites::test(!no_run).await
         }
         Command::Python => {
             needs::install(needs::FOR_PYTHON)?;
             needs::install(needs::FOR_VENV)?;
             python::build().await
         }
-        Command::PythonTest { release } => {
+        Command::PythonTest { release, no_run, no_build } => {
             needs::install(needs::FOR_PYTHON)?;
             needs::install(needs::FOR_VENV)?;
-            python::test(release).await
+            if !no_build {
+                python::build_for_tests(release).await?;
+            }
+            if no_run { Ok(()) } else { python::test(release).await }
         }
+        Command::WorkspaceBuild => check::build_workspace().await,
         Command::Bench { arguments } => bench(&arguments).await,
     }
 }

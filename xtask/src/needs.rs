@@ -130,6 +130,22 @@ pub const FOR_POSTGRES: &[Need] =
 /// Components of the Rust toolchain, with the command that shows that one is there.
 const COMPONENTS: &[(&str, &str)] = &[("rustfmt", "fmt"), ("clippy", "clippy")];
 
+/// The version of the test runner that is installed if none is there.
+const NEXTEST: &str = "0.9";
+
+/// Compiles and installs the test runner if it is missing.
+///
+/// # Errors
+/// It can't be compiled.
+pub fn install_nextest() -> Result<()> {
+    if succeeds_quietly(Command::new("cargo").args(["nextest", "--version"])) {
+        return Ok(());
+    }
+    eprintln!("installing cargo-nextest, which takes some minutes once");
+    run(Command::new("cargo").args(["install", "--locked", "cargo-nextest", "--version", NEXTEST]))
+        .context("cannot install `cargo-nextest`: install it, then try again")
+}
+
 /// Installs the packages of those programs that are missing; touches nothing when none is.
 ///
 /// # Errors

@@ -39,8 +39,8 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// The one of this checkout.
-    pub fn new() -> Self {
+    /// The environment in the project's build directory.
+    pub fn of_project() -> Self {
         let home = target_directory().join("python");
         // Programs are called in other directories.
         let home = std::path::absolute(&home).unwrap_or(home);
@@ -116,29 +116,40 @@ impl Environment {
 /// # Errors
 /// See [`Environment::prepare`] and [`Environment::install_release`].
 pub async fn build() -> Result<()> {
-    let environment = Environment::new();
+    let environment = Environment::of_project();
     environment.prepare().await?;
     environment.install_release().await
 }
 
-/// Builds the package, quickly or as people get it, installs it, and checks and tests what was installed.
+/// Builds the package, quickly or as people get it, and installs it.
 ///
 /// # Errors
-/// It can't be built, or a check failed, after all of them ran.
-pub async fn test(is_release: bool) -> Result<()> {
-    let environment = Environment::new();
-    let profile = if is_release { RELEASE } else { DEV };
+/// It can't be built.
+pub async fn build_for_tests(is_release: bool) -> Result<()> {
+    let environment = Environment::of_project();
     environment.prepare().await?;
-    environment.install(profile).await?;
+    environment.install(profile(is_release)).await
+}
+
+/// Checks and tests the installed package, built before by [`build_for_tests`].
+///
+/// # Errors
+/// A check failed, after all of them ran.
+pub async fn test(is_release: bool) -> Result<()> {
+    let environment = Environment::of_project();
     let mut failed = Vec::new();
     for (program, directory, arguments) in CHECKS {
         let mut command = environment.program(program);
         command.args(*arguments).current_dir(environment.package.join(directory));
-        command.env("LEASEHOLD_WHEELS", environment.wheels(profile));
+        command.env("LEASEHOLD_WHEELS", environment.wheels(profile(is_release)));
         if run(&mut command).await.is_err() {
             failed.push(format!("{program} {}", arguments.join(" ")));
         }
     }
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
     Ok(())
+}
+
+const fn profile(is_release: bool) -> Profile {
+    if is_release { RELEASE } else { DEV }
 }

@@ -42,7 +42,7 @@ pub(crate) async fn threads() -> Result<Row> {
 async fn measure(what: &str) -> Result<Measured> {
     needs::install(needs::FOR_PYTHON)?;
     needs::install(needs::FOR_VENV)?;
-    let environment = Environment::new();
+    let environment = Environment::of_project();
     environment.prepare().await?;
     environment.install_release().await?;
     let measured = output("python", environment.path("python"), &["bench/verify.py", "--json", what]).await?;

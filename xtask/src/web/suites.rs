@@ -11,38 +11,46 @@ use super::build_directory;
 use super::toolchain::{TARGET, Toolchain};
 use xtask::process::{as_a_person, root, run};
 
-/// Packages whose suites run, each with the features that it has alone.
-const PACKAGES: &[Package] = &[
-    Package { directory: "core", natively: CORE, compiled: CORE },
-    Package { directory: "simulation", natively: SIMULATION, compiled: SIMULATION },
-    Package { directory: "tests/model", natively: MODEL, compiled: MODEL },
-    Package { directory: "tests", natively: VECTORS, compiled: VECTORS_ALONE },
+/// Builds of suites as WebAssembly. All enable the same features of the engine, so that it is compiled once.
+const BUILDS: &[Build] = &[
+    Build {
+        directories: &["core", "simulation", "tests/model"],
+        arguments: &[
+            "--package",
+            "leasehold-core",
+            "--package",
+            "leasehold-simulation",
+            "--package",
+            "leasehold-model",
+            "--lib",
+            "--tests",
+            "--features",
+            "leasehold-core/conformance",
+        ],
+        only: None,
+    },
+    // The other suites of `tests` start processes.
+    Build {
+        directories: &["tests"],
+        arguments: &["--package", "leasehold-tests", "--test", "vectors", "--features", "leasehold-core/default"],
+        only: Some("vectors"),
+    },
 ];
 
-const CORE: &[&str] = &["--package", "leasehold-core", "--lib", "--tests", "--features", "conformance"];
+/// All native suites, as `cargo xtask test` has compiled them.
+const NATIVE: &[&str] = &["--workspace", "--tests", "--features", crate::check::FEATURES];
 
-const SIMULATION: &[&str] = &["--package", "leasehold-simulation", "--lib", "--tests"];
-
-const MODEL: &[&str] = &["--package", "leasehold-model", "--test", "model"];
-
-/// As `cargo xtask test` has built them.
-const VECTORS: &[&str] = &["--workspace", "--test", "vectors"];
-
-/// The golden vectors, without the server; some of their values are beyond ASCII.
-const VECTORS_ALONE: &[&str] =
-    &["--package", "leasehold-tests", "--test", "vectors", "--features", "leasehold-core/unicode"];
-
-/// Where something asks for randomness all the same, it is told that there is none.
+/// Code that asks for randomness all the same gets an error.
 const NO_RANDOMNESS: &str = r#"--cfg=getrandom_backend="unsupported""#;
 
-/// A package with suites.
-struct Package {
-    /// From the project's root.
-    directory: &'static str,
-    /// How cargo is told of the suites.
-    natively: &'static [&'static str],
-    /// How it is told of them as WebAssembly.
-    compiled: &'static [&'static str],
+/// One build of suites as WebAssembly.
+struct Build {
+    /// The packages, by their directories from the project's root.
+    directories: &'static [&'static str],
+    /// The arguments that select them.
+    arguments: &'static [&'static str],
+    /// The one suite that is built, if not all.
+    only: Option<&'static str>,
 }
 
 /// One line of what cargo says of a build.
@@ -64,28 +72,35 @@ struct Suite {
     program: PathBuf,
 }
 
-/// Runs every suite, and the same tests as natively.
+/// Compiles every suite, and if `is_run`, runs the same tests as natively.
 ///
 /// # Errors
-/// When a test fails, or is missing on one side.
-pub(crate) async fn test() -> Result<()> {
+/// A test fails, or is missing on one side.
+pub(crate) async fn test(is_run: bool) -> Result<()> {
     let toolchain = Toolchain::find().await?;
-    for package in PACKAGES {
-        test_package(&toolchain, package).await?;
+    let mut compiled = Vec::new();
+    for build in BUILDS {
+        compiled.extend(compile(&toolchain, build).await?);
     }
-    Ok(())
+    if is_run { test_all(&compiled).await } else { Ok(()) }
 }
 
-async fn test_package(toolchain: &Toolchain, package: &Package) -> Result<()> {
-    let native = suites(&mut cargo("cargo", package.natively), package).await?;
-    let mut cargo = cargo(toolchain.cargo(), package.compiled);
+async fn compile(toolchain: &Toolchain, build: &Build) -> Result<Vec<Suite>> {
+    let mut cargo = cargo(toolchain.cargo(), build.arguments);
     cargo.args(["--config", &format!("target.{TARGET}.rustflags = ['{NO_RANDOMNESS}']")]);
     cargo.args(["--target", TARGET, "--target-dir"]).arg(build_directory());
     toolchain.configure_tests(&mut cargo);
-    let compiled = suites(&mut cargo, package).await?;
+    suites(&mut cargo, build).await
+}
+
+async fn test_all(compiled: &[Suite]) -> Result<()> {
+    let mut native = Vec::new();
+    for build in BUILDS {
+        native.extend(suites(&mut cargo("cargo", NATIVE), build).await?);
+    }
     let names = |suites: &[Suite]| suites.iter().map(|suite| suite.name.clone()).collect::<Vec<_>>();
-    ensure!(names(&native) == names(&compiled), "natively there are other suites: {:?}", names(&native));
-    for (native, compiled) in native.iter().zip(&compiled) {
+    ensure!(names(&native) == names(compiled), "natively there are other suites: {:?}", names(&native));
+    for (native, compiled) in native.iter().zip(compiled) {
         let tests = listed(native).await?;
         let bytes = std::fs::read(&compiled.program)?;
         let missing = tests.iter().find(|test| !contains(&bytes, test.as_bytes()));
@@ -105,20 +120,23 @@ fn cargo(program: &str, suites: &[&str]) -> Command {
     cargo
 }
 
-/// A package's suites that a build makes, by name.
-async fn suites(cargo: &mut Command, package: &Package) -> Result<Vec<Suite>> {
+/// The suites of the packages of `build` that cargo makes, by package and name.
+async fn suites(cargo: &mut Command, build: &Build) -> Result<Vec<Suite>> {
     let output = cargo.output().await.context("cannot start `cargo`")?;
     ensure!(output.status.success(), "the suites can't be built");
     let messages = output.stdout.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
-    let mut suites: Vec<_> = messages.filter_map(|message| suite(message, package)).collect();
+    let mut suites: Vec<_> = messages.filter_map(|message| suite(message, build)).collect();
     suites.sort_by(|one, other| one.name.cmp(&other.name));
     ensure!(!suites.is_empty(), "there is no suite");
     Ok(suites)
 }
 
-fn suite(message: Message, package: &Package) -> Option<Suite> {
-    let is_ours = message.manifest_path?.ends_with(Path::new(package.directory).join("Cargo.toml"));
-    is_ours.then_some(Suite { name: message.target?.name, program: message.executable? })
+fn suite(message: Message, build: &Build) -> Option<Suite> {
+    let manifest = message.manifest_path?;
+    let is_ours = |directory: &&str| manifest.ends_with(Path::new(directory).join("Cargo.toml"));
+    let suite = Suite { name: message.target?.name, program: message.executable? };
+    let is_wanted = build.only.is_none_or(|only| only == suite.name);
+    (is_wanted && build.directories.iter().any(is_ours)).then_some(suite)
 }
 
 /// The tests of a suite, as its native build lists them.
@@ -146,11 +164,13 @@ mod tests {
             let text = format!(
                 r#"{{"manifest_path":"{manifest}","executable":{executable},"target":{{"name":"view","kind":["test"]}}}}"#
             );
-            suite(serde_json::from_str(&text).unwrap(), &PACKAGES[1]).map(|suite| suite.name)
+            BUILDS.iter().map(|build| suite(serde_json::from_str(&text).unwrap(), build).is_some()).collect::<Vec<_>>()
         };
-        assert_eq!(read("/x/simulation/Cargo.toml", r#""/x/view.wasm""#).as_deref(), Some("view"));
-        assert_eq!(read("/x/simulation/Cargo.toml", "null"), None);
-        assert_eq!(read("/x/core/Cargo.toml", r#""/x/view.wasm""#), None);
+        let program = r#""/x/view.wasm""#;
+        assert_eq!(read("/x/simulation/Cargo.toml", program), [true, false]);
+        assert_eq!(read("/x/simulation/Cargo.toml", "null"), [false, false]);
+        assert_eq!(read("/x/server/Cargo.toml", program), [false, false]);
+        assert_eq!(read("/x/tests/Cargo.toml", program), [false, false], "only the vectors run as WebAssembly");
     }
 
     #[test]

@@ -1,0 +1,305 @@
+//! Steps that run side by side, each once those before it have passed, and a table of their times.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tokio::task::JoinSet;
+use xtask::process::{Group, as_a_person, root, target_directory};
+
+/// The number of steps that run at a time: most of them keep one processor busy.
+const LANES: usize = 2;
+
+/// The time between two lines that tell which steps are running.
+const HEARTBEAT: Duration = Duration::from_secs(60);
+
+/// The column of the table in which a step's time counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It compiles or installs.
+    Compile,
+    /// It tests.
+    Run,
+}
+
+/// The program that a step runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Program {
+    /// A program on the `PATH`.
+    Named(&'static str),
+    /// This very program: `cargo xtask` would wait for the lock of another step's build.
+    Xtask,
+}
+
+/// One run of a program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    /// The row of the table. A row has at most one step of each phase.
+    pub(crate) row: &'static str,
+    pub(crate) phase: Phase,
+    pub(crate) program: Program,
+    /// The working directory, from the project's root.
+    pub(crate) directory: &'static str,
+    pub(crate) arguments: &'static [&'static str],
+    /// The steps that must have passed before this one starts.
+    pub(crate) after: &'static [(&'static str, Phase)],
+}
+
+impl Step {
+    /// A step of cargo's.
+    pub(crate) const fn cargo(row: &'static str, phase: Phase, arguments: &'static [&'static str]) -> Self {
+        Self::program(row, phase, ".", "cargo", arguments)
+    }
+
+    /// A step of another command of this program.
+    pub(crate) const fn xtask(row: &'static str, phase: Phase, arguments: &'static [&'static str]) -> Self {
+        Self { row, phase, program: Program::Xtask, directory: ".", arguments, after: &[] }
+    }
+
+    /// A step of a program on the `PATH`, in a directory of the project.
+    pub(crate) const fn program(
+        row: &'static str,
+        phase: Phase,
+        directory: &'static str,
+        name: &'static str,
+        arguments: &'static [&'static str],
+    ) -> Self {
+        Self { row, phase, program: Program::Named(name), directory, arguments, after: &[] }
+    }
+
+    /// The same step after others.
+    pub(crate) const fn after(self, after: &'static [(&'static str, Phase)]) -> Self {
+        Self { after, ..self }
+    }
+
+    fn key(&self) -> (&'static str, Phase) {
+        (self.row, self.phase)
+    }
+
+    fn command(&self) -> String {
+        let program = match self.program {
+            Program::Named(name) => name,
+            Program::Xtask => "cargo xtask",
+        };
+        format!("{program} {}", self.arguments.join(" "))
+    }
+}
+
+/// The result of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Passed,
+    Failed,
+    /// A step before it did not pass.
+    NotRun,
+}
+
+/// A step that has ended.
+struct Outcome {
+    step: Step,
+    verdict: Verdict,
+    elapsed: Duration,
+}
+
+/// Runs all steps and prints the output of each when it ends, then the table. The variables are set for every step.
+///
+/// # Errors
+/// A step failed, after all that do not depend on it have run; or a program could not be started.
+pub(crate) async fn run(steps: &[Step], variables: &[(&'static str, PathBuf)]) -> Result<()> {
+    let mut pipeline = Pipeline::new(steps);
+    while !pipeline.waiting.is_empty() || !pipeline.running.is_empty() {
+        pipeline.skip();
+        pipeline.start(variables)?;
+        pipeline.await_one().await?;
+    }
+    print!("{}", table(steps, &pipeline.ended));
+    let failed = pipeline.ended.iter().filter(|outcome| outcome.verdict != Verdict::Passed);
+    let failed: Vec<_> = failed.map(|outcome| outcome.step.row).collect();
+    println!("steps: {} passed, {} failed", pipeline.ended.len() - failed.len(), failed.len());
+    ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
+    Ok(())
+}
+
+struct Pipeline {
+    waiting: Vec<Step>,
+    running: JoinSet<Result<Outcome>>,
+    /// The running steps, and when each started.
+    started: Vec<(Step, Instant)>,
+    ended: Vec<Outcome>,
+}
+
+impl Pipeline {
+    fn new(steps: &[Step]) -> Self {
+        Self { waiting: steps.to_vec(), running: JoinSet::new(), started: Vec::new(), ended: Vec::new() }
+    }
+
+    /// Ends the waiting steps that come after one that did not pass.
+    fn skip(&mut self) {
+        let has_failed = |ended: &[Outcome], key: &(&str, Phase)| {
+            ended.iter().any(|outcome| outcome.step.key() == *key && outcome.verdict != Verdict::Passed)
+        };
+        while let Some(index) =
+            self.waiting.iter().position(|step| step.after.iter().any(|key| has_failed(&self.ended, key)))
+        {
+            let step = self.waiting.remove(index);
+            self.ended.push(Outcome { step, verdict: Verdict::NotRun, elapsed: Duration::ZERO });
+        }
+    }
+
+    /// Starts the first waiting steps that are ready, as long as there is a lane.
+    fn start(&mut self, variables: &[(&'static str, PathBuf)]) -> Result<()> {
+        while let Some(index) = self.next() {
+            let step = self.waiting.remove(index);
+            println!("-- {}: {}", step.row, step.command());
+            self.started.push((step, Instant::now()));
+            self.running.spawn(execute(step, command(&step, variables)?, log_file(&step)?));
+        }
+        Ok(())
+    }
+
+    /// The position of the first waiting step that may start; `None` if all lanes are busy or none is ready.
+    fn next(&self) -> Option<usize> {
+        let has_passed = |key: &(&str, Phase)| self.ended.iter().any(|outcome| outcome.step.key() == *key);
+        let is_ready = |step: &Step| step.after.iter().all(has_passed);
+        if self.started.len() < LANES { self.waiting.iter().position(is_ready) } else { None }
+    }
+
+    /// Waits until a step ends, and prints its output.
+    async fn await_one(&mut self) -> Result<()> {
+        while !self.running.is_empty() {
+            let Ok(ended) = tokio::time::timeout(HEARTBEAT, self.running.join_next()).await else {
+                println!("-- running: {}", self.running_steps());
+                continue;
+            };
+            let Some(ended) = ended else { break };
+            let outcome = ended.context("a step was cut off")??;
+            self.started.retain(|(step, _)| step.key() != outcome.step.key());
+            print_outcome(&outcome)?;
+            self.ended.push(outcome);
+            break;
+        }
+        Ok(())
+    }
+
+    fn running_steps(&self) -> String {
+        let words = self.started.iter().map(|(step, start)| format!("{} ({} s)", step.row, start.elapsed().as_secs()));
+        words.collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn command(step: &Step, variables: &[(&'static str, PathBuf)]) -> Result<tokio::process::Command> {
+    let mut command = match step.program {
+        Program::Named(name) => as_a_person(name),
+        Program::Xtask => as_a_person(std::env::current_exe().context("the path of this program is unknown")?),
+    };
+    command.args(step.arguments).current_dir(root().join(step.directory)).stdin(Stdio::null());
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
+    Ok(command)
+}
+
+/// The file that holds a step's output while it runs.
+fn log_path(step: &Step) -> PathBuf {
+    let name = format!("{}-{:?}.log", step.row.replace(' ', "-"), step.phase).to_lowercase();
+    target_directory().join("xtask").join(name)
+}
+
+fn log_file(step: &Step) -> Result<File> {
+    let path = log_path(step);
+    path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+    File::create(&path).with_context(|| format!("cannot write `{}`", path.display()))
+}
+
+async fn execute(step: Step, mut command: tokio::process::Command, log: File) -> Result<Outcome> {
+    let start = Instant::now();
+    command.stdout(log.try_clone()?).stderr(log);
+    let passed = Group::start(&mut command)?.wait().await?.success();
+    let verdict = if passed { Verdict::Passed } else { Verdict::Failed };
+    Ok(Outcome { step, verdict, elapsed: start.elapsed() })
+}
+
+fn print_outcome(outcome: &Outcome) -> Result<()> {
+    let Outcome { step, verdict, elapsed } = outcome;
+    println!("\n== {}: {} ==", step.row, step.command());
+    copy(&log_path(step))?;
+    println!("-- {}: {} in {:.1} s", step.row, word(*verdict), elapsed.as_secs_f64());
+    Ok(())
+}
+
+fn copy(path: &Path) -> Result<()> {
+    let mut file = File::open(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    std::io::copy(&mut file, &mut std::io::stdout().lock())?;
+    Ok(())
+}
+
+const fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Passed => "passed",
+        Verdict::Failed => "FAILED",
+        Verdict::NotRun => "NOT RUN",
+    }
+}
+
+/// A line for each row, in the order of `steps`: seconds of compiling, seconds of running, and the worse verdict.
+fn table(steps: &[Step], ended: &[Outcome]) -> String {
+    let mut rows: Vec<&str> = Vec::new();
+    for step in steps {
+        if !rows.contains(&step.row) {
+            rows.push(step.row);
+        }
+    }
+    let line = |row: &&str| {
+        let of_row = || ended.iter().filter(|outcome| outcome.step.row == *row);
+        let seconds = |phase| {
+            let outcome = of_row().find(|outcome| outcome.step.phase == phase);
+            outcome.map_or_else(String::new, |outcome| format!("{:.1}", outcome.elapsed.as_secs_f64()))
+        };
+        let worst = of_row().map(|outcome| outcome.verdict).find(|verdict| *verdict != Verdict::Passed);
+        let verdict = word(worst.unwrap_or(Verdict::Passed));
+        format!("{row:<22} {:>10} {:>10}  {verdict}\n", seconds(Phase::Compile), seconds(Phase::Run))
+    };
+    let lines: String = rows.iter().map(line).collect();
+    format!("\n{:<22} {:>10} {:>10}\n{lines}", "step", "compile, s", "run, s")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    const PASSES: Step = Step::cargo("passes", Phase::Run, &["--version"]);
+    const FAILS: Step = Step::cargo("fails", Phase::Run, &["no-such-subcommand"]);
+    const DEPENDS: Step = Step::cargo("depends", Phase::Run, &["--version"]).after(&[("fails", Phase::Run)]);
+
+    #[tokio::test]
+    async fn a_failed_step_fails_the_whole_and_skips_only_what_depends_on_it() {
+        let error = run(&[FAILS, PASSES, DEPENDS], &[]).await.unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("fails") && text.contains("depends") && !text.contains("passes"), "{text}");
+        run(&[PASSES], &[]).await.unwrap();
+    }
+
+    #[test]
+    fn a_step_waits_for_those_before_it_and_for_a_lane() {
+        let next = |waiting: &[Step], started: &[Step]| {
+            let started = started.iter().map(|step| (*step, Instant::now())).collect();
+            Pipeline { started, ..Pipeline::new(waiting) }.next()
+        };
+        assert_eq!(next(&[DEPENDS, PASSES], &[]), Some(1));
+        assert_eq!(next(&[PASSES], &[FAILS]), Some(0));
+        assert_eq!(next(&[PASSES], &[FAILS, FAILS]), None);
+        assert_eq!(next(&[DEPENDS], &[]), None);
+    }
+
+    #[test]
+    fn the_table_has_a_line_for_each_row() {
+        let compile = Step::cargo("passes", Phase::Compile, &[]);
+        let outcome = |step, verdict| Outcome { step, verdict, elapsed: Duration::from_millis(1500) };
+        let ended = [outcome(PASSES, Verdict::Failed), outcome(compile, Verdict::Passed)];
+        let text = table(&[compile, PASSES], &ended);
+        assert_eq!(text.lines().count(), 3, "{text}");
+        assert!(text.contains("passes                        1.5        1.5  FAILED"), "{text}");
+    }
+}

@@ -30,6 +30,13 @@ pub enum Caller {
     Unknown,
 }
 
+/// The caller at the other end of a connection: an extension of each of its requests.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// The caller that the handshake found.
+    pub caller: Caller,
+}
+
 impl std::fmt::Display for Caller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

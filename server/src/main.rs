@@ -12,7 +12,7 @@ use leasehold_server::client::{self, ClientError, EXIT_CODES, USAGE, Verb};
 use leasehold_server::config::{Config, ConfigError, LogFormat};
 use leasehold_server::serve::{ServeError, serve};
 use leasehold_server::store::PostgresStore;
-use leasehold_server::{trace, transfer};
+use leasehold_server::{logging, transfer};
 use serde_json::{Value, json};
 
 /// Names arrive and are freed on all threads at once; the system's allocator is slower at that.
@@ -212,7 +212,7 @@ fn completions(shell: clap_complete::Shell) -> Result<(), ClientError> {
 
 fn run_server(args: ServeArgs) -> Result<(), ServeError> {
     let config = args.config()?;
-    trace::start(&config.log)?;
+    logging::start(&config.log)?;
     tokio::runtime::Builder::new_multi_thread().worker_threads(workers()).enable_all().build()?.block_on(serve(config))
 }
 
@@ -284,7 +284,7 @@ fn migrate(args: MigrateArgs, json: bool) -> Result<(), ServeError> {
         config.log.format = LogFormat::Json;
     }
     let settings = config.database()?;
-    trace::start(&config.log)?;
+    logging::start(&config.log)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (found, now) = runtime.block_on(PostgresStore::migrate(settings))?;
     let database = settings.shown_url();

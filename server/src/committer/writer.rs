@@ -15,7 +15,7 @@ use super::locked::Locked;
 use super::queue::{Gather, Job, Queue};
 use super::{Decision, Failure, Guard, Refusal, Writable, now};
 use crate::metrics::{Metrics, Retry};
-use crate::{audit, trace};
+use crate::{audit, logging};
 
 /// How long the guard's word holds.
 const GUARD_INTERVAL: Duration = Duration::from_secs(1);
@@ -414,7 +414,7 @@ fn answer(group: Vec<Job>, decisions: Vec<Decision>, recent: &audit::Recent) {
         }
         send(job.answer, decision);
     }
-    trace::together(|| done.iter().for_each(audit::Entry::log));
+    logging::together(|| done.iter().for_each(audit::Entry::log));
     // Nothing else shows them.
     if cfg!(feature = "page") {
         recent.keep(done);

@@ -4,7 +4,7 @@ mod claims;
 mod classify;
 mod convert;
 mod errors;
-mod layer;
+mod middleware;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::store::{Reader, StoreError};
 
 pub use claims::Claims;
 pub use classify::{Classify, http_router};
-pub use layer::GuardLayer;
+pub use middleware::GuardLayer;
 
 /// The name of the limit of a request's size.
 const REQUEST_BYTES: &str = "request_bytes";

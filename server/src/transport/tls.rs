@@ -21,7 +21,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{ASN1Time, FromDer, Validity, X509Certificate};
 
 use crate::config::Tls;
-use crate::identity::Caller;
+use crate::identity::{Caller, Peer};
 
 /// How long a client may take to shake hands.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -169,13 +169,6 @@ pub enum Stream {
     Plain(TcpStream),
     /// Under TLS.
     Tls(Box<tokio_rustls::server::TlsStream<TcpStream>>, Caller),
-}
-
-/// What each request knows of its connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Peer {
-    /// Who is at the other end.
-    pub caller: Caller,
 }
 
 impl Stream {

@@ -31,7 +31,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 const FORGET_BATCH: usize = 500;
 
 /// A server's own work.
-pub(crate) struct Tending {
+pub(crate) struct Maintenance {
     service: Arc<Service>,
     health: HealthReporter,
     retention_seconds: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Tending {
     was_serving: AtomicBool,
 }
 
-impl Tending {
+impl Maintenance {
     pub(crate) fn new(service: Arc<Service>, health: HealthReporter, retention_seconds: u64) -> Self {
         Self { service, health, retention_seconds, was_serving: AtomicBool::new(true) }
     }

@@ -8,7 +8,7 @@ use leasehold_core::claim::CellId;
 use crate::config::Config;
 
 /// What there is to say.
-pub(crate) struct Greeting<'a> {
+pub(crate) struct Banner<'a> {
     pub(crate) config: &'a Config,
     /// Where the data lies.
     pub(crate) place: String,
@@ -20,7 +20,7 @@ pub(crate) struct Greeting<'a> {
     pub(crate) warnings: Vec<String>,
 }
 
-impl Greeting<'_> {
+impl Banner<'_> {
     pub(crate) fn lines(&self) -> Vec<String> {
         let cells: Vec<_> = self.config.cells.iter().map(|cell| format!("{} ({})", cell.id, cell.name)).collect();
         let mut lines = vec![
@@ -139,7 +139,7 @@ mod tests {
         let tls = if tls { "[tls]\ncertificate = \"a\"\nkey = \"b\"\nclient_ca = \"c\"" } else { "" };
         let config = toml::from_str::<Config>(&format!("insecure_plaintext = true\n{tls}")).unwrap();
         let config = Config { cells: Config::development().cells, ..config }.checked().unwrap();
-        let greeting = Greeting {
+        let banner = Banner {
             config: &config,
             place: "/data".into(),
             address: address.parse().unwrap(),
@@ -147,7 +147,7 @@ mod tests {
             certificate_hosts: certificate_hosts.iter().map(|host| (*host).to_owned()).collect(),
             warnings: Vec::new(),
         };
-        let line = greeting.lines().pop().unwrap();
+        let line = banner.lines().pop().unwrap();
         line.strip_prefix("try: leasehold begin --server ").unwrap().split(" --cell ").next().unwrap().to_owned()
     }
 

@@ -20,9 +20,9 @@ use tokio::task::JoinSet;
 use tonic::body::Body;
 use tower::{Service, ServiceExt};
 
+use super::idle_timeout::IdleTimeout;
+use super::tls::{Certificates, Stream, greet};
 use crate::config::Limits;
-use crate::idle::IdleTimeout;
-use crate::tls::{Certificates, Stream, greet};
 
 /// What connections are served with.
 #[derive(Clone)]

@@ -11,7 +11,7 @@ use crate::config::{Log, LogFormat};
 /// A log filter that can't be read, or a second start of logging.
 #[derive(Debug, thiserror::Error)]
 #[error("the log filter `{filter}` can't be used: {error}")]
-pub struct TraceError {
+pub struct LogError {
     filter: String,
     error: String,
 }
@@ -20,8 +20,8 @@ pub struct TraceError {
 ///
 /// # Errors
 /// The filter can't be read.
-pub fn start(log: &Log) -> Result<(), TraceError> {
-    let unusable = |error: String| TraceError { filter: log.filter.clone(), error };
+pub fn start(log: &Log) -> Result<(), LogError> {
+    let unusable = |error: String| LogError { filter: log.filter.clone(), error };
     check(&log.filter).map_err(unusable)?;
     // The store's library tells its every step at level info.
     let quiet = format!("fjall=warn,lsm_tree=warn,{}", log.filter);

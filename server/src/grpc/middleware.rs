@@ -15,9 +15,8 @@ use tonic::{Code, Status};
 use tower::{Layer, Service};
 
 use super::{REQUEST_BYTES, errors};
-use crate::identity::Denied;
+use crate::identity::{Denied, Peer};
 use crate::metrics::Metrics;
-use crate::tls::Peer;
 
 /// The HTTP twin of the classify rpc, and that rpc.
 const CLASSIFY_HTTP: &str = "/v1/classify";

@@ -1,5 +1,10 @@
 //! `leasehold serve`: puts the parts together, and takes them apart in order.
 
+mod banner;
+mod maintenance;
+#[cfg(feature = "page")]
+mod page;
+
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -24,17 +29,16 @@ use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 use tower::Layer;
 
+use self::banner::Banner;
+use self::maintenance::Maintenance;
 use crate::client::{USAGE, exit_code_of};
 use crate::committer::{Committer, Guard, Refusal, Room, Settings, now};
 use crate::config::{Config, ConfigError, Postgres};
-use crate::connection::Connections;
-use crate::greeting::{self, Greeting};
 use crate::grpc::{Claims, Classify, GuardLayer, Service, http_router};
+use crate::logging::LogError;
 use crate::metrics::{Metrics, Reading};
 use crate::store::{EmbeddedStore, PostgresStore, Reader, StoreError};
-use crate::tend::Tending;
-use crate::tls::{Certificates, TlsError};
-use crate::trace::TraceError;
+use crate::transport::{Certificates, Connections, TlsError};
 
 /// How long requests under way may take to finish at a stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -53,7 +57,7 @@ pub enum ServeError {
     CommandLine(Box<Self>),
     /// What to log.
     #[error(transparent)]
-    Log(#[from] TraceError),
+    Log(#[from] LogError),
     /// A certificate.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -126,14 +130,14 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     };
     let missing_types = keep_bucket_types(&config, service.store()).await?;
     let warnings = [
-        greeting::strangers(&strangers(&config, service.store()).await),
-        greeting::missing_types(&missing_types),
-        without_vacuum(service.store()).await?.as_deref().map(greeting::without_vacuum),
+        banner::strangers(&strangers(&config, service.store()).await),
+        banner::missing_types(&missing_types),
+        without_vacuum(service.store()).await?.as_deref().map(banner::without_vacuum),
         certificates.as_ref().and_then(|certificates| certificates.warning()),
     ];
     let warnings: Vec<_> = warnings.into_iter().flatten().collect();
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-    let greeting = Greeting {
+    let banner = Banner {
         config: &config,
         place: config.place()?,
         address: listener.local_addr()?,
@@ -141,12 +145,12 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
         certificate_hosts: certificates.as_ref().map(|certificates| certificates.hosts()).unwrap_or_default(),
         warnings,
     };
-    greeting.lines().iter().for_each(|line| say(line));
+    banner.lines().iter().for_each(|line| say(line));
 
     let (stop, stopping) = watch::channel(false);
     let (health, health_service) = tonic_health::server::health_reporter();
-    let tending = Tending::new(service.clone(), health.clone(), config.settled_retention_seconds);
-    tokio::spawn(tending.run(stopping.clone()));
+    let maintenance = Maintenance::new(service.clone(), health.clone(), config.settled_retention_seconds);
+    tokio::spawn(maintenance.run(stopping.clone()));
     if let Some(listener) = metrics_listener {
         let service = Routes::from(web_router(service.clone())).prepare();
         let connections =
@@ -363,7 +367,7 @@ where
 fn web_router(service: Arc<Service>) -> Router {
     let router = metrics_router(service.clone());
     #[cfg(feature = "page")]
-    let router = router.merge(crate::page::router(service));
+    let router = router.merge(page::router(service));
     router
 }
 

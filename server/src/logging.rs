@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal, Write};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::config::{Log, LogFormat};
+use crate::config::{LogConfig, LogFormat};
 
 /// A log filter that can't be read, or a second start of logging.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +20,7 @@ pub struct LogError {
 ///
 /// # Errors
 /// The filter can't be read.
-pub fn start(log: &Log) -> Result<(), LogError> {
+pub fn start(log: &LogConfig) -> Result<(), LogError> {
     let unusable = |error: String| LogError { filter: log.filter.clone(), error };
     check(&log.filter).map_err(unusable)?;
     // The store's library tells its every step at level info.

@@ -140,7 +140,7 @@ fn take_store(config: &mut Config, url: Option<String>) -> Result<(), ServeError
     if let Some(url) = &url {
         PostgresStore::check_url(url).map_err(ServeError::of_command_line)?;
     }
-    config.store_at(url);
+    config.override_database(url);
     Ok(())
 }
 
@@ -252,9 +252,9 @@ fn tell(done: &Value) -> Result<(), ServeError> {
 fn stored(config: Option<PathBuf>, data: Option<PathBuf>) -> Result<Config, ConfigError> {
     let mut config = config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
     // What `serve` would serve from; a flag would say no more than that this is not for it.
-    config.store_at(std::env::var(STORE_VARIABLE).ok().filter(|url| !url.is_empty()));
+    config.override_database(std::env::var(STORE_VARIABLE).ok().filter(|url| !url.is_empty()));
     match (&config.postgres, data) {
-        (Some(postgres), None) => Err(ConfigError::InDatabase(postgres.shown_url())),
+        (Some(postgres), None) => Err(ConfigError::NotEmbedded(postgres.shown_url())),
         (_, data) => Ok(Config { data: data.or(config.data), ..config }),
     }
 }
@@ -283,7 +283,7 @@ fn migrate(args: MigrateArgs, json: bool) -> Result<(), ServeError> {
     if json {
         config.log.format = LogFormat::Json;
     }
-    let settings = config.database()?;
+    let settings = config.migration_database()?;
     logging::start(&config.log)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (found, now) = runtime.block_on(PostgresStore::migrate(settings))?;

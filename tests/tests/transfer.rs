@@ -424,7 +424,7 @@ async fn an_import_knows_what_the_configuration_has() {
         ("no types", cell(1), Some((1, format!("line {line} can't be imported: bucket type 100 is neither")))),
         ("another cell", format!("{}{rule}", cell(2)), Some((1, "cell 1 is not among the `[[cells]]`".to_owned()))),
         ("no configuration", "limit = 1".to_owned(), Some((2, "is not valid".to_owned()))),
-        ("a bad one", format!("{}{}", cell(1), cell(1)), Some((2, "cell id 1 is given twice".to_owned()))),
+        ("a bad one", format!("{}{}", cell(1), cell(1)), Some((2, "cell id 1 is used twice".to_owned()))),
     ] {
         std::fs::write(path("config"), config).unwrap();
         let [config, lines] = ["config", "custom"].map(|name| path(name).to_str().unwrap().to_owned());
@@ -581,7 +581,7 @@ fn claims_in_a_database_are_not_taken_for_those_in_a_directory() {
     for verb in ["export", "import"] {
         for variable in [("LEASEHOLD_STORE", url), ("LEASEHOLD_CONFIG", &config)] {
             let output = run(&[verb], variable);
-            misconfigured(&output, "the claims are in the database `postgres://127.0.0.1:1/claims`: ");
+            misconfigured(&output, "the claims are in the database `postgres://127.0.0.1:1/claims`, and `export` and `import` work on the embedded store: ");
             assert!(String::from_utf8_lossy(&output.stderr).contains("use `pg_dump`"));
             assert!(!state.exists());
         }

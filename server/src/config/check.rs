@@ -1,14 +1,15 @@
-//! What the types of the configuration don't say: which values can't work, and what to write instead.
+//! Checks that the types of the configuration can't express. Each finds a value that could not work, before the server
+//! opens its store or listens.
 
 use http::Uri;
 use leasehold_core::catalogue::{BucketRule, Catalogue, RESERVED};
 
-use super::{CellConfig, Config, ConfigError, Postgres, SequenceRange, Tls};
+use super::{CellConfig, Config, ConfigError, PostgresConfig, SequenceRange, TlsConfig};
 
-/// Checks everything.
+/// Checks the whole configuration.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first problem found. A missing cell comes last, so that a file with a more precise problem is told of that.
 pub(super) fn all(config: &Config) -> Result<(), ConfigError> {
     cells(&config.cells)?;
     bucket_types(&config.bucket_types)?;
@@ -19,18 +20,19 @@ pub(super) fn all(config: &Config) -> Result<(), ConfigError> {
     if config.cells.is_empty() { Err(ConfigError::NoCells) } else { Ok(()) }
 }
 
-/// Checks each cell, and that no two of them lay claim to the same.
+/// Checks each cell, then each pair of cells for an id, name, session prefix or sequence id that both would have.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first problem found.
 pub(super) fn cells(cells: &[CellConfig]) -> Result<(), ConfigError> {
     cells.iter().try_for_each(cell)?;
     each_pair(cells, |first, second| {
         if first.id == second.id {
-            return Err(ConfigError::CellTwice(first.id));
+            return Err(ConfigError::DuplicateCellId(first.id));
         }
         if first.name == second.name {
-            return Err(ConfigError::NameTwice { name: first.name.clone(), first: first.id, second: second.id });
+            let (name, first, second) = (first.name.clone(), first.id, second.id);
+            return Err(ConfigError::DuplicateCellName { name, first, second });
         }
         session_prefixes(first, second).and_then(|()| sequence_ranges(first, second))
     })
@@ -41,10 +43,10 @@ fn cell(cell: &CellConfig) -> Result<(), ConfigError> {
         return Err(ConfigError::CellId(cell.id));
     }
     if cell.name.trim().is_empty() {
-        return Err(ConfigError::EmptyName(cell.id));
+        return Err(ConfigError::EmptyCellName(cell.id));
     }
     if !is_address(&cell.address) {
-        return Err(ConfigError::Address { cell: cell.id, address: cell.address.clone() });
+        return Err(ConfigError::CellAddress { cell: cell.id, address: cell.address.clone() });
     }
     match cell.sequence_range {
         Some(SequenceRange { minval, maxval }) if minval < 1 || minval > maxval => {
@@ -54,15 +56,17 @@ fn cell(cell: &CellConfig) -> Result<(), ConfigError> {
     }
 }
 
-/// Routers are given either a whole URL or what they put in the place of a URL's host.
+/// True if a router can use the address: a whole `http` or `https` URL, or the host and port of one.
 fn is_address(address: &str) -> bool {
     let Ok(uri) = address.parse::<Uri>() else { return false };
     let Some(authority) = uri.authority() else { return false };
     let known_scheme = uri.scheme_str().is_none_or(|scheme| matches!(scheme, "http" | "https"));
     let host = authority.host();
+    // `http::uri::Authority` also accepts `USER@HOST`, whose text does not begin with the host, and ports above 65535,
+    // which `port_u16` does not return.
     let port = authority.as_str().strip_prefix(host).filter(|_| !host.is_empty());
-    let port_is_good = port.is_some_and(|port| port.is_empty() || authority.port_u16().is_some_and(|port| port > 0));
-    known_scheme && port_is_good
+    let port_is_valid = port.is_some_and(|port| port.is_empty() || authority.port_u16().is_some_and(|port| port > 0));
+    known_scheme && port_is_valid
 }
 
 fn each_pair(
@@ -76,13 +80,14 @@ fn each_pair(
     Ok(())
 }
 
+/// Checks that neither cell's session prefix is a prefix of the other's. An empty prefix means that the cell has none.
 fn session_prefixes(first: &CellConfig, second: &CellConfig) -> Result<(), ConfigError> {
-    let by_length = |cell: &&CellConfig| cell.session_prefix.len();
-    let (short, long) = if by_length(&first) <= by_length(&second) { (first, second) } else { (second, first) };
+    let is_shorter = first.session_prefix.len() <= second.session_prefix.len();
+    let (short, long) = if is_shorter { (first, second) } else { (second, first) };
     if short.session_prefix.is_empty() || !long.session_prefix.starts_with(&short.session_prefix) {
         return Ok(());
     }
-    Err(ConfigError::SessionPrefix {
+    Err(ConfigError::OverlappingSessionPrefixes {
         prefix: short.session_prefix.clone(),
         cell: short.id,
         longer: long.session_prefix.clone(),
@@ -96,18 +101,18 @@ fn sequence_ranges(first: &CellConfig, second: &CellConfig) -> Result<(), Config
     if from > to {
         return Ok(());
     }
-    Err(ConfigError::SequenceRanges { first: first.id, second: second.id, from, to })
+    Err(ConfigError::OverlappingSequenceRanges { first: first.id, second: second.id, from, to })
 }
 
-/// Checks the bucket types beside the built-in ones.
+/// Checks the configured bucket types, against each other and against the built-in ones.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first problem found.
 pub(super) fn bucket_types(rules: &[BucketRule]) -> Result<(), ConfigError> {
     let mut known: Vec<_> = Catalogue::default().rules().cloned().collect();
     for rule in rules {
         bucket_type(rule)?;
-        known.iter().try_for_each(|other| bucket_types_apart(other, rule))?;
+        known.iter().try_for_each(|other| distinct_bucket_types(other, rule))?;
         known.push(rule.clone());
     }
     Ok(())
@@ -115,43 +120,44 @@ pub(super) fn bucket_types(rules: &[BucketRule]) -> Result<(), ConfigError> {
 
 fn bucket_type(BucketRule { number, name, .. }: &BucketRule) -> Result<(), ConfigError> {
     if number.0 < 1 {
-        return Err(ConfigError::BucketType(number.0));
+        return Err(ConfigError::BucketTypeNumber(number.0));
     }
     if *number == RESERVED {
-        return Err(ConfigError::BucketTypeReserved(number.0));
+        return Err(ConfigError::ReservedBucketTypeNumber(number.0));
     }
-    // A bucket is written TYPE:VALUE, and a type as its name or its number.
+    // The command line writes a bucket as `TYPE:VALUE`, with the type as its name or its number.
     let is_a_name = name.chars().all(|c| c != ':' && !c.is_whitespace()) && !name.bytes().all(|c| c.is_ascii_digit());
     if is_a_name { Ok(()) } else { Err(ConfigError::BucketTypeName { number: number.0, name: name.to_string() }) }
 }
 
-fn bucket_types_apart(one: &BucketRule, other: &BucketRule) -> Result<(), ConfigError> {
+fn distinct_bucket_types(one: &BucketRule, other: &BucketRule) -> Result<(), ConfigError> {
     if one.number == other.number {
-        return Err(ConfigError::BucketTypeTwice(one.number.0));
+        return Err(ConfigError::DuplicateBucketTypeNumber(one.number.0));
     }
     if one.name.eq_ignore_ascii_case(&other.name) {
         let (name, first, second) = (other.name.to_string(), one.number.0, other.number.0);
-        return Err(ConfigError::BucketTypeNameTwice { name, first, second });
+        return Err(ConfigError::DuplicateBucketTypeName { name, first, second });
     }
     Ok(())
 }
 
-/// A number of seconds that nobody means: a day is enough to wait for anything.
+/// The longest of the waits, in seconds: a larger number is taken for a mistake.
 const DAY: u64 = 24 * 60 * 60;
 
-/// A setting's name, its value, and the most that works.
+/// A numeric setting: its name, its value, and the largest value that works.
 type Number = (&'static str, u64, u64);
 
-/// Checks the numbers, all of which stop all work where they are 0, and some where they are very large.
+/// Checks the numeric settings. Each of them stops the server's work if it is 0, and some do if they are very large:
+/// a semaphore, a timer or a queue overflows.
 ///
 /// # Errors
-/// The first one that can't work.
+/// The first number that is out of range.
 fn numbers(config: &Config) -> Result<(), ConfigError> {
-    in_range(&of_server(config))?;
-    config.postgres.as_ref().map_or(Ok(()), database)
+    in_range(&server_numbers(config))?;
+    config.postgres.as_ref().map_or(Ok(()), postgres)
 }
 
-fn of_server(config: &Config) -> [Number; 8] {
+fn server_numbers(config: &Config) -> [Number; 8] {
     let limits = config.limits;
     [
         ("settled_retention_seconds", config.settled_retention_seconds, 36_500 * DAY),
@@ -165,17 +171,17 @@ fn of_server(config: &Config) -> [Number; 8] {
     ]
 }
 
-/// Checks the numbers of a database.
+/// Checks the numeric settings of `[postgres]`.
 ///
 /// # Errors
-/// The first one that can't work.
-pub(super) fn database(postgres: &Postgres) -> Result<(), ConfigError> {
-    in_range(&of_database(postgres))
+/// The first number that is out of range.
+pub(super) fn postgres(postgres: &PostgresConfig) -> Result<(), ConfigError> {
+    in_range(&postgres_numbers(postgres))
 }
 
-fn of_database(postgres: &Postgres) -> [Number; 6] {
+fn postgres_numbers(postgres: &PostgresConfig) -> [Number; 6] {
     [
-        // Each has a thread of its own, and is to the database as good as a few dozen.
+        // Each writer has a thread of its own, and a few dozen already keep any database busy.
         ("postgres.write_connections", postgres.write_connections as u64, 64),
         ("postgres.read_connections", postgres.read_connections as u64, 1_000),
         ("postgres.connect_timeout_seconds", postgres.connect_timeout_seconds, DAY),
@@ -185,27 +191,29 @@ fn of_database(postgres: &Postgres) -> [Number; 6] {
     ]
 }
 
-/// A number of a file that is not valid, which no value of its type can be: the library names the type only.
-pub(super) fn beyond_its_type(text: &str) -> Option<ConfigError> {
+/// Finds a number in the text of an invalid file that its field's type can't hold, such as -1 in a `usize`.
+///
+/// The TOML library's own message names the type and no range, so the file is parsed once more without types.
+pub(super) fn number_out_of_range(text: &str) -> Option<ConfigError> {
     let file: toml::Table = text.parse().ok()?;
     let number = |name: &str| match name.split_once('.') {
         Some((table, key)) => file.get(table)?.get(key)?.as_integer(),
         None => file.get(name)?.as_integer(),
     };
-    let numbers = of_server(&Config::default()).into_iter().chain(of_database(&Postgres::at("")));
+    let numbers = server_numbers(&Config::default()).into_iter().chain(postgres_numbers(&PostgresConfig::at("")));
     let mut written = numbers.filter_map(|(name, _, max)| Some((name, i128::from(number(name)?), max)));
     let (name, value, max) = written.find(|(_, value, max)| !(1..=i128::from(*max)).contains(value))?;
     Some(ConfigError::OutOfRange { name, value, max })
 }
 
-/// Checks that each value is 1 at the least, and at the most what stands beside it.
-fn in_range(values: &[Number]) -> Result<(), ConfigError> {
-    let wrong = values.iter().find(|(_, value, max)| !(1..=*max).contains(value));
+/// Checks that each number is between 1 and its maximum.
+fn in_range(numbers: &[Number]) -> Result<(), ConfigError> {
+    let wrong = numbers.iter().find(|(_, value, max)| !(1..=*max).contains(value));
     wrong.map_or(Ok(()), |&(name, value, max)| Err(ConfigError::OutOfRange { name, value: value.into(), max }))
 }
 
-fn tls(tls: &Tls) -> Result<(), ConfigError> {
-    // The characters of a trust domain, by SPIFFE's own specification.
+fn tls(tls: &TlsConfig) -> Result<(), ConfigError> {
+    // SPIFFE-ID, section 2.1: a trust domain has lower-case letters, digits, dots, dashes and underscores.
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_".contains(&byte);
     if tls.trust_domain.is_empty() || !tls.trust_domain.bytes().all(allowed) {
         return Err(ConfigError::TrustDomain(tls.trust_domain.clone()));
@@ -226,7 +234,7 @@ fn addresses(config: &Config) -> Result<(), ConfigError> {
     if config.tls.is_none() && !config.listen.ip().is_loopback() && !config.insecure_plaintext {
         return Err(ConfigError::Plaintext(config.listen));
     }
-    // Port 0 is another free one each time.
+    // Two listeners on port 0 get two free ports, so equal addresses are no conflict there.
     if config.metrics_listen == Some(config.listen) && config.listen.port() != 0 {
         return Err(ConfigError::MetricsListen(config.listen));
     }
@@ -244,19 +252,19 @@ mod tests {
         config.checked().map_err(|error| error.to_string())
     }
 
-    /// The same of a text that says nothing of cells.
-    fn checked_rest(text: &str) -> Result<Config, String> {
+    /// As `checked`, with the development cells in place of those of the text.
+    fn checked_without_cells(text: &str) -> Result<Config, String> {
         let config: Config = toml::from_str(text).map_err(|error| error.to_string())?;
         Config { cells: Config::development().cells, ..config }.checked().map_err(|error| error.to_string())
     }
 
     #[test]
-    fn a_configuration_has_cells_and_without_one_there_are_two() {
+    fn a_configuration_needs_cells_and_development_has_two() {
         assert!(checked("").unwrap_err().starts_with("the configuration has no `[[cells]]`: "));
         assert_eq!(Config::development().checked().unwrap().cells.len(), 2);
     }
 
-    /// Two cells, with these fields put in the place of good ones.
+    /// The text of two cells. Each line of `one` and `two` replaces the valid line of that field.
     fn cells(one: &str, two: &str) -> String {
         let cell = |id: i64, changed: &str| {
             let good = [
@@ -275,12 +283,12 @@ mod tests {
     }
 
     #[test]
-    fn cells_that_cannot_work_are_refused_by_name() {
+    fn invalid_cells_are_refused_by_name() {
         for (one, two, said) in [
             ("id = 0", "", "cell id 0 is not 1 or more"),
-            ("", "id = 1", "cell id 1 is given twice"),
+            ("", "id = 1", "cell id 1 is used twice"),
             ("name = \" \"", "", "cell 1 has an empty `name`"),
-            ("", "name = \"cell-1\"", "cells 1 and 2 have one `name`, `cell-1`: rename one"),
+            ("", "name = \"cell-1\"", "cells 1 and 2 have the same `name`, `cell-1`: rename one"),
             ("", "address = \"\"", "`address` of cell 2, ``,"),
             ("", "address = \"ftp://a.example\"", "`address` of cell 2, `ftp://a.example`,"),
             ("address = \"https://\"", "", "`address` of cell 1, `https://`,"),
@@ -289,8 +297,16 @@ mod tests {
             ("address = \"https://a:x\"", "", "`address` of cell 1"),
             ("address = \"a:70000\"", "", "`address` of cell 1"),
             ("address = \"https://me@a\"", "", "`address` of cell 1"),
-            ("", "session_prefix = \"cell-1-\"", "`session_prefix` of cell 1, `cell-1-`, begins that of cell 2"),
-            ("", "session_prefix = \"cell\"", "`session_prefix` of cell 2, `cell`, begins that of cell 1, `cell-1-`"),
+            (
+                "",
+                "session_prefix = \"cell-1-\"",
+                "`session_prefix` of cell 1, `cell-1-`, is also the start of cell 2's",
+            ),
+            (
+                "",
+                "session_prefix = \"cell\"",
+                "`session_prefix` of cell 2, `cell`, is also the start of cell 1's, `cell-1-`",
+            ),
             ("sequence_range = { minval = 0, maxval = 9 }", "", "`sequence_range` of cell 1 goes from 0 to 9"),
             ("", "sequence_range = { minval = 9, maxval = 8 }", "`sequence_range` of cell 2 goes from 9 to 8"),
             ("", "sequence_range = { minval = 1999, maxval = 2999 }", "cells 1 and 2 overlap from 1999 to 1999"),
@@ -312,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_cannot_work_are_refused_by_name() {
+    fn invalid_settings_are_refused_by_name() {
         let tls = "[tls]\ncertificate = \"a\"\nkey = \"b\"\n";
         let with_ca = |line: &str| format!("{tls}client_ca = \"c\"\n{line}");
         let database = |line: &str| format!("[postgres]\nurl = \"postgres://db\"\n{line}");
@@ -343,7 +359,7 @@ mod tests {
             ("listen = \"0.0.0.0:1\"".to_owned(), "`0.0.0.0:1` is not a loopback address"),
             (format!("data = \"d\"\n{}", database("")), "both a data directory (`d`, from"),
         ] {
-            let error = checked_rest(&text).expect_err(&text);
+            let error = checked_without_cells(&text).expect_err(&text);
             assert!(error.contains(said), "{text}: {error}");
         }
         for text in [
@@ -353,35 +369,35 @@ mod tests {
             database("write_connections = 64\nread_connections = 1000\nconnect_timeout_seconds = 86400"),
             "listen = \"127.0.0.1:0\"\nmetrics_listen = \"127.0.0.1:0\"".to_owned(),
         ] {
-            checked_rest(&text).unwrap();
+            checked_without_cells(&text).unwrap();
         }
     }
 
     #[test]
-    fn b12_a_bucket_type_keeps_its_meaning() {
+    fn b12_a_bucket_type_has_a_number_and_a_name_of_its_own() {
         let with_bucket_types = |types: &[(i32, &str)]| {
             let rule = |(number, name): &(i32, &str)| {
                 format!("[[bucket_types]]\nnumber = {number}\nname = {name:?}\nform = \"word\"\nfold_case = false\n")
             };
-            checked_rest(&types.iter().map(rule).collect::<String>())
+            checked_without_cells(&types.iter().map(rule).collect::<String>())
         };
         assert_eq!(with_bucket_types(&[(100, "X"), (101, "Y-2")]).unwrap().bucket_types.len(), 2);
         for (types, said) in [
             (&[(0, "X")][..], "bucket type number 0 is not 1 or more"),
-            (&[(4, "X")], "bucket type number 4 is built in or given twice"),
-            (&[(100, "X"), (100, "Y")], "bucket type number 100 is built in or given twice"),
+            (&[(4, "X")], "bucket type number 4 is built in or used twice"),
+            (&[(100, "X"), (100, "Y")], "bucket type number 100 is built in or used twice"),
             (&[(14, "X")], "bucket type number 14 is reserved"),
             (&[(100, "")], "the `name` of bucket type 100, ``,"),
             (&[(100, "A:B")], "the `name` of bucket type 100, `A:B`,"),
             (&[(100, "A B")], "the `name` of bucket type 100, `A B`,"),
             (&[(100, "12")], "the `name` of bucket type 100, `12`,"),
-            (&[(100, "X"), (101, "x")], "bucket types 100 and 101 have one `name`, `x`: rename one"),
-            (&[(100, "usernames")], "bucket types 4 and 100 have one `name`"),
+            (&[(100, "X"), (101, "x")], "bucket types 100 and 101 have the same `name`, `x`: rename one"),
+            (&[(100, "usernames")], "bucket types 4 and 100 have the same `name`"),
         ] {
             let error = with_bucket_types(types).expect_err(said);
             assert!(error.contains(said), "{types:?}: {error}");
         }
         let unknown = "[[bucket_types]]\nnumber = 100\nname = \"X\"\nform = \"word\"\nfold_case = true\nfold = 1";
-        assert!(checked_rest(unknown).unwrap_err().contains("unknown field `fold`"));
+        assert!(checked_without_cells(unknown).unwrap_err().contains("unknown field `fold`"));
     }
 }

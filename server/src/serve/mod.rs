@@ -33,7 +33,7 @@ use self::banner::Banner;
 use self::maintenance::Maintenance;
 use crate::client::{USAGE, exit_code_of};
 use crate::committer::{Committer, Guard, Refusal, Room, Settings, now};
-use crate::config::{Config, ConfigError, Postgres};
+use crate::config::{Config, ConfigError, PostgresConfig};
 use crate::grpc::{Claims, Classify, GuardLayer, Service, http_router};
 use crate::logging::LogError;
 use crate::metrics::{Metrics, Reading};
@@ -139,7 +139,7 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let banner = Banner {
         config: &config,
-        place: config.place()?,
+        place: config.store_location()?,
         address: listener.local_addr()?,
         metrics: metrics_listener.as_ref().map(TcpListener::local_addr).transpose()?,
         certificate_hosts: certificates.as_ref().map(|certificates| certificates.hosts()).unwrap_or_default(),
@@ -256,7 +256,7 @@ fn embedded(config: &Config, metrics: &Arc<Metrics>) -> Result<(Reader, Committe
 
 async fn shared(
     config: &Config,
-    postgres: &Postgres,
+    postgres: &PostgresConfig,
     metrics: &Arc<Metrics>,
 ) -> Result<(Reader, Committer), ServeError> {
     let store = PostgresStore::open(postgres).await?;

@@ -20,7 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{ASN1Time, FromDer, Validity, X509Certificate};
 
-use crate::config::Tls;
+use crate::config::TlsConfig;
 use crate::identity::{Caller, Peer};
 
 /// How long a client may take to shake hands.
@@ -52,7 +52,7 @@ fn read_certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateD
 ///
 /// # Errors
 /// A file is missing, unreadable, or does not fit the others.
-fn server_config(tls: &Tls) -> Result<rustls::ServerConfig, TlsError> {
+fn server_config(tls: &TlsConfig) -> Result<rustls::ServerConfig, TlsError> {
     let chain = read_certificates("certificate", &tls.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| unusable("private key", &tls.key, error))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -103,7 +103,7 @@ fn wrong_dates(der: &[u8], now: ASN1Time) -> Option<String> {
 
 /// The certificates in force.
 pub struct Certificates {
-    tls: Tls,
+    tls: TlsConfig,
     current: ArcSwap<rustls::ServerConfig>,
 }
 
@@ -112,7 +112,7 @@ impl Certificates {
     ///
     /// # Errors
     /// They can't be used: the server must not start.
-    pub fn load(tls: Tls) -> Result<Self, TlsError> {
+    pub fn load(tls: TlsConfig) -> Result<Self, TlsError> {
         let current = ArcSwap::from_pointee(server_config(&tls)?);
         Ok(Self { tls, current })
     }

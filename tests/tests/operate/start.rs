@@ -142,7 +142,10 @@ async fn a_home_that_is_empty_is_none() {
     let output = server.wait_with_output();
     let output = tokio::time::timeout(std::time::Duration::from_secs(10), output).await.unwrap().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.starts_with("error: no state folder is known for this user"), "{stderr}");
+    assert!(
+        stderr.starts_with("error: this user has no state folder: name the data directory with `--data DIR`"),
+        "{stderr}"
+    );
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 

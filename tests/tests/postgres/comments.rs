@@ -1,6 +1,6 @@
 //! What the tables say of themselves to whoever opens them with psql.
 
-use leasehold_server::config::Postgres;
+use leasehold_server::config::PostgresConfig;
 use leasehold_server::store::PostgresStore;
 use leasehold_tests::postgres::Cluster;
 use tokio::runtime::Runtime;
@@ -29,7 +29,7 @@ fn every_table_column_type_and_function_says_what_it_is_for() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();
     let ask = |sql: &str| cluster.execute(&database, sql).unwrap();
-    Runtime::new().unwrap().block_on(PostgresStore::migrate(&Postgres::at(cluster.url(&database)))).unwrap();
+    Runtime::new().unwrap().block_on(PostgresStore::migrate(&PostgresConfig::at(cluster.url(&database)))).unwrap();
     assert_eq!(ask(SILENT_TABLES), [""; 0]);
     assert_eq!(ask(SILENT_COLUMNS), [""; 0]);
     assert_eq!(ask(SILENT_TYPES), [""; 0]);

@@ -30,7 +30,7 @@ use std::fmt::Write;
 
 use leasehold_core::invariant::State;
 use leasehold_core::store::Store;
-use leasehold_server::config::Postgres;
+use leasehold_server::config::PostgresConfig;
 use leasehold_server::store::{PostgresStore, PostgresWriter};
 use leasehold_tests::postgres::Cluster;
 use leasehold_tests::server::Server;
@@ -61,7 +61,7 @@ fn connect(runtime: &Runtime, url: &str) -> tokio_postgres::Client {
 
 /// A writer of a database, as the server has them.
 fn writer(url: &str) -> PostgresWriter {
-    let store = Runtime::new().unwrap().block_on(PostgresStore::open(&Postgres::at(url))).unwrap();
+    let store = Runtime::new().unwrap().block_on(PostgresStore::open(&PostgresConfig::at(url))).unwrap();
     store.writers().unwrap().remove(0)
 }
 

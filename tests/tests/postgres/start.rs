@@ -261,7 +261,7 @@ fn settings_of_tls_that_cannot_work_end_as_a_url_does() {
 fn a_command_line_that_names_no_database_or_two_stores_is_wrong() {
     let url = "postgres://me:secret@127.0.0.1:1/claims";
     for (arguments, words) in [
-        (&["migrate"][..], "no database is named: say which with `--store postgres://…`"),
+        (&["migrate"][..], "no database is named: pass `--store postgres://…`"),
         (&["migrate", "--store", ""], "write `postgres://USER"),
         (&["serve", "--store", url, "--data", "elsewhere"], "leave one of them out"),
     ] {

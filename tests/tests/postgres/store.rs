@@ -1,7 +1,7 @@
 //! PostgreSQL under the suite that every store passes.
 
 use leasehold_core::conformance::{Harness, run};
-use leasehold_server::config::Postgres;
+use leasehold_server::config::PostgresConfig;
 use leasehold_server::store::{PostgresStore, PostgresWriter};
 use leasehold_tests::postgres::{Bouncer, Cluster};
 use tokio::runtime::Runtime;
@@ -20,7 +20,7 @@ impl<F: Fn(&Cluster, &str) -> String> Databases<F> {
     }
 
     fn writer(&self) -> PostgresWriter {
-        let settings = Postgres::at((self.url)(&self.cluster, &self.last));
+        let settings = PostgresConfig::at((self.url)(&self.cluster, &self.last));
         let store = self.runtime.block_on(PostgresStore::open(&settings)).unwrap();
         store.writers().unwrap().remove(0)
     }

@@ -1,6 +1,6 @@
 //! TLS between server and database: its certificate is checked, and plain text is never a way out.
 
-use leasehold_server::config::Postgres;
+use leasehold_server::config::PostgresConfig;
 use leasehold_server::store::{PostgresStore, StoreError};
 use leasehold_tests::certificates::{Authority, Pair};
 use leasehold_tests::postgres::Cluster;
@@ -30,7 +30,7 @@ impl Secured {
             path
         });
         let url = self.cluster.url("postgres").replace("127.0.0.1", host);
-        self.runtime.block_on(PostgresStore::open(&Postgres { ca, ..Postgres::at(url) }))
+        self.runtime.block_on(PostgresStore::open(&PostgresConfig { ca, ..PostgresConfig::at(url) }))
     }
 
     fn encrypted(&self) -> String {
@@ -91,11 +91,11 @@ fn a_certificate_that_the_database_does_not_accept_is_told_as_such() {
         path
     };
     let stranger = other.client(&[]).unwrap();
-    let settings = Postgres {
+    let settings = PostgresConfig {
         ca: Some(write("ca.pem", &authority.pem())),
         certificate: Some(write("stranger.pem", &stranger.certificate)),
         key: Some(write("stranger.key", &stranger.key)),
-        ..Postgres::at(cluster.url("postgres").replace("127.0.0.1", "localhost"))
+        ..PostgresConfig::at(cluster.url("postgres").replace("127.0.0.1", "localhost"))
     };
     let error = Runtime::new().unwrap().block_on(PostgresStore::open(&settings)).err().unwrap();
     assert!(error.to_string().contains("does not accept this server's certificate"), "{error}");

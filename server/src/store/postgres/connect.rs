@@ -16,7 +16,7 @@ use tokio_postgres::{CancelToken, Client, Config, Error};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::failure::{failed, text};
-use crate::config::{Postgres, foreign_scheme};
+use crate::config::{PostgresConfig, foreign_scheme};
 use crate::store::{StoreError, Trouble};
 
 /// A checked way to the database.
@@ -36,7 +36,7 @@ impl Way {
     ///
     /// # Errors
     /// The URL or a certificate can't be used, or plain text would leave this machine unasked.
-    pub(super) fn parse(settings: &Postgres) -> Result<Self, Trouble> {
+    pub(super) fn parse(settings: &PostgresConfig) -> Result<Self, Trouble> {
         let mut config = parse(&settings.url).map_err(Trouble::Settings)?;
         let mode = ssl_mode(config.get_ssl_mode(), settings.ca.is_some(), is_local(&config));
         let timeout = Duration::from_secs(settings.connect_timeout_seconds);
@@ -204,7 +204,7 @@ fn is_local(config: &Config) -> bool {
     })
 }
 
-fn client_config(settings: &Postgres) -> Result<rustls::ClientConfig, String> {
+fn client_config(settings: &PostgresConfig) -> Result<rustls::ClientConfig, String> {
     let unreadable = |path: &std::path::Path, error: &dyn std::fmt::Display| format!("`{}`: {error}", path.display());
     let mut roots = RootCertStore::empty();
     if let Some(path) = &settings.ca {
@@ -260,10 +260,10 @@ mod tests {
 
     #[test]
     fn a_certificate_needs_its_key_and_an_authority() {
-        let settings = |certificate: Option<&str>, key: Option<&str>| Postgres {
+        let settings = |certificate: Option<&str>, key: Option<&str>| PostgresConfig {
             certificate: certificate.map(Into::into),
             key: key.map(Into::into),
-            ..Postgres::at("postgres://db")
+            ..PostgresConfig::at("postgres://db")
         };
         assert!(client_config(&settings(None, None)).is_ok());
         for (certificate, key) in [(Some("cert.pem"), None), (None, Some("key.pem"))] {

@@ -40,7 +40,7 @@ use self::connect::Way;
 use self::failure::failed;
 use self::recent::Recent;
 use self::servers::Server;
-use crate::config::Postgres;
+use crate::config::PostgresConfig;
 use crate::store::{Occupancy, StoreError, Trouble, Unusable};
 
 pub use probe::Probe;
@@ -67,7 +67,7 @@ pub struct PostgresStore {
 }
 
 struct Inner {
-    settings: Postgres,
+    settings: PostgresConfig,
     server: Server,
     way: Way,
     pool: Pool,
@@ -90,7 +90,7 @@ impl PostgresStore {
     ///
     /// # Errors
     /// The settings or the database can't be used; a [`StoreError::Unusable`] says why.
-    pub async fn open(settings: &Postgres) -> Result<Self> {
+    pub async fn open(settings: &PostgresConfig) -> Result<Self> {
         let unusable = |trouble| unusable(settings, trouble);
         let store = Self::of(settings)?;
         let mut client = store.inner.way.reach().await.map_err(unusable)?;
@@ -106,7 +106,7 @@ impl PostgresStore {
     ///
     /// # Errors
     /// As for [`open`](Self::open), but for rights that only serving needs.
-    pub async fn migrate(settings: &Postgres) -> Result<(i32, i32)> {
+    pub async fn migrate(settings: &PostgresConfig) -> Result<(i32, i32)> {
         let migrated = async {
             let mut client = Way::parse(settings)?.reach().await?;
             fitness::check(&client).await?;
@@ -122,12 +122,12 @@ impl PostgresStore {
     /// # Errors
     /// It is not understood.
     pub fn check_url(url: &str) -> Result<()> {
-        let unusable = |error| unusable(&Postgres::at(url), Trouble::Settings(error));
+        let unusable = |error| unusable(&PostgresConfig::at(url), Trouble::Settings(error));
         connect::parse(url).map(drop).map_err(unusable)
     }
 
     /// Checks the settings; reaches nothing yet.
-    fn of(settings: &Postgres) -> Result<Self> {
+    fn of(settings: &PostgresConfig) -> Result<Self> {
         let way = Way::parse(settings).map_err(|trouble| unusable(settings, trouble))?;
         let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_connect(way.config.clone(), way.clone(), manager);
@@ -345,11 +345,11 @@ async fn vacuum(client: &Client) -> Result<()> {
     client.batch_execute("VACUUM (SKIP_LOCKED, TRUNCATE false) claim_leases").await.map_err(failed)
 }
 
-fn unusable(settings: &Postgres, trouble: Trouble) -> StoreError {
+fn unusable(settings: &PostgresConfig, trouble: Trouble) -> StoreError {
     StoreError::Unusable(Box::new(Unusable { database: settings.shown_url(), trouble }))
 }
 
-fn not_got(error: PoolError, settings: &Postgres) -> StoreError {
+fn not_got(error: PoolError, settings: &PostgresConfig) -> StoreError {
     let seconds = settings.connect_timeout_seconds;
     match error {
         PoolError::Backend(error) => failed(error),

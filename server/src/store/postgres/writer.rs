@@ -49,7 +49,7 @@ use super::recent::{Known, Recent};
 use super::servers::Server;
 use super::writes::Writes;
 use crate::committer::{Failure, Writable};
-use crate::config::Postgres;
+use crate::config::PostgresConfig;
 use crate::store::StoreError;
 
 /// How long a group waits for rows that are locked. Servers lock theirs for some milliseconds; a session that holds some for
@@ -84,7 +84,7 @@ pub struct PostgresWriter {
 }
 
 impl PostgresWriter {
-    pub(super) fn new(way: Way, server: Server, recent: Recent, settings: &Postgres) -> std::io::Result<Self> {
+    pub(super) fn new(way: Way, server: Server, recent: Recent, settings: &PostgresConfig) -> std::io::Result<Self> {
         Ok(Self {
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
             way,

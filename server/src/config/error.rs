@@ -1,0 +1,179 @@
+//! The problems of a configuration. Each message names the setting and says how to mend it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use leasehold_core::catalogue::RuleChange;
+
+/// A problem of the configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file can't be read.
+    #[error("the configuration file `{}` can't be read: {error}", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        error: std::io::Error,
+    },
+    /// The file is not TOML, or has a field that is unknown or of another type.
+    #[error("the configuration file `{}` is not valid: {error}", .path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// The parser's reason, with the line.
+        error: Box<toml::de::Error>,
+    },
+    /// No cell is configured, so no call could succeed.
+    #[error(
+        "the configuration has no `[[cells]]`: add one for each cell; only a server without a configuration file has development cells"
+    )]
+    NoCells,
+    /// The id of a cell is less than 1.
+    #[error("cell id {0} is not 1 or more: give the cell another `id`")]
+    CellId(i64),
+    /// Two cells have the same id.
+    #[error("cell id {0} is used twice: give one of the cells another `id`")]
+    DuplicateCellId(i64),
+    /// The name of a cell is empty.
+    #[error("cell {0} has an empty `name`: give it a name")]
+    EmptyCellName(i64),
+    /// Two cells have the same name.
+    #[error("cells {first} and {second} have the same `name`, `{name}`: rename one")]
+    DuplicateCellName {
+        /// The name of both.
+        name: String,
+        /// The id of one cell.
+        first: i64,
+        /// The id of the other cell.
+        second: i64,
+    },
+    /// The address of a cell is not one that a router could use.
+    #[error(
+        "the `address` of cell {cell}, `{address}`, is neither an http(s) URL nor a host: write `https://HOST:PORT` or `HOST:PORT`"
+    )]
+    CellAddress {
+        /// The id of the cell.
+        cell: i64,
+        /// The configured address.
+        address: String,
+    },
+    /// The session prefix of one cell is a prefix of another cell's.
+    #[error(
+        "the `session_prefix` of cell {cell}, `{prefix}`, is also the start of cell {other}'s, `{longer}`: a session would belong to both; end each prefix with a character that the others lack, such as `-`"
+    )]
+    OverlappingSessionPrefixes {
+        /// The shorter prefix.
+        prefix: String,
+        /// The id of its cell.
+        cell: i64,
+        /// The longer prefix.
+        longer: String,
+        /// The id of its cell.
+        other: i64,
+    },
+    /// A range of ids is empty, or begins below 1, the least id that a sequence gives out.
+    #[error(
+        "the `sequence_range` of cell {cell} goes from {minval} to {maxval}: set `minval` to 1 or more, and `maxval` to `minval` or more"
+    )]
+    SequenceRange {
+        /// The id of the cell.
+        cell: i64,
+        /// The first id of the range.
+        minval: i64,
+        /// The last id of the range.
+        maxval: i64,
+    },
+    /// Two cells would give out the same ids.
+    #[error(
+        "the `sequence_range`s of cells {first} and {second} overlap from {from} to {to}: both cells would give out these ids; move one of the ranges"
+    )]
+    OverlappingSequenceRanges {
+        /// The id of one cell.
+        first: i64,
+        /// The id of the other cell.
+        second: i64,
+        /// The first id in both ranges.
+        from: i64,
+        /// The last id in both ranges.
+        to: i64,
+    },
+    /// A number is 0, negative, or larger than can work.
+    #[error("`{name}` is {value}: give 1 to {max}, or leave it out for the default")]
+    OutOfRange {
+        /// The setting, with its table.
+        name: &'static str,
+        /// The configured value.
+        value: i128,
+        /// The largest value that works.
+        max: u64,
+    },
+    /// The trust domain has a character that SPIFFE forbids, so that no certificate could match it.
+    #[error("`tls.trust_domain`, `{0}`, is not a trust domain: use lower-case letters, digits, `.`, `-` and `_` only")]
+    TrustDomain(String),
+    /// Metrics and calls have the same address.
+    #[error("`metrics_listen` and `listen` are both `{0}`: give one of them another port")]
+    MetricsListen(SocketAddr),
+    /// The number of a bucket type is less than 1.
+    #[error("bucket type number {0} is not 1 or more: give the type another `number`")]
+    BucketTypeNumber(i32),
+    /// The number of a bucket type is that of another type, built in or configured.
+    #[error(
+        "bucket type number {0} is built in or used twice: claims under it would change their meaning; give the type another `number`"
+    )]
+    DuplicateBucketTypeNumber(i32),
+    /// The number of a bucket type once belonged to a type that the wire contract has removed.
+    #[error("bucket type number {0} is reserved by the wire contract: give the type another `number`")]
+    ReservedBucketTypeNumber(i32),
+    /// The name of a bucket type can't be written as `TYPE:VALUE` on the command line.
+    #[error(
+        "the `name` of bucket type {number}, `{name}`, could be read as a number or a value: use letters, digits and `_`, such as `TEAMS`"
+    )]
+    BucketTypeName {
+        /// The number of the type.
+        number: i32,
+        /// The configured name.
+        name: String,
+    },
+    /// Two bucket types have the same name.
+    #[error("bucket types {first} and {second} have the same `name`, `{name}`: rename one")]
+    DuplicateBucketTypeName {
+        /// The name of both.
+        name: String,
+        /// The number of one type, which may be built in.
+        first: i32,
+        /// The number of the other type.
+        second: i32,
+    },
+    /// Claims of the bucket type were made under another rule (B12).
+    #[error(
+        "{0}: two values that were the same name could become different ones, or the reverse; keep the rule, or `export` the data and `import` it with `--config` naming the new rule, which reports each claim that does not fit"
+    )]
+    BucketTypeChanged(Box<RuleChange>),
+    /// Other machines could reach the server in plain text, and nothing says that this is meant.
+    #[error(
+        "`{0}` is not a loopback address, and there is no `[tls]`: configure certificates, or pass `--insecure-plaintext` if the network is trusted"
+    )]
+    Plaintext(SocketAddr),
+    /// `export` or `import` was called while the configuration names a database.
+    #[error(
+        "the claims are in the database `{0}`, and `export` and `import` work on the embedded store: use `pg_dump` and `pg_restore`, or name a data directory with `--data`"
+    )]
+    NotEmbedded(String),
+    /// A data directory and a database are both configured.
+    #[error(
+        "both a data directory (`{}`, from `data`, `--data` or `LEASEHOLD_DATA`) and the database `{database}` are configured as the store: leave one of them out", .data.display()
+    )]
+    TwoStores {
+        /// The data directory.
+        data: PathBuf,
+        /// The database, without user and password.
+        database: String,
+    },
+    /// `migrate` was called without a database.
+    #[error("no database is named: pass `--store postgres://…`, or add `[postgres]` to the configuration")]
+    NoDatabase,
+    /// No data directory is configured, and neither `XDG_STATE_HOME` nor `HOME` is an absolute path.
+    #[error("this user has no state folder: name the data directory with `--data DIR`")]
+    NoStateFolder,
+}

@@ -1,12 +1,12 @@
-//! Who calls: from the client certificate's SAN URI. Which calls that allows: from the method's own `access_control`
-//! option, as the descriptor has it.
+//! Authentication and authorisation. The caller comes from a URI in the client certificate; the rules that a method has for
+//! callers come from its own `access_control` option in the `.proto` files.
 
 use leasehold_core::claim::CellId;
 use leasehold_proto::gitlab::cells::topology_service::AuthorizationRule;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// What a certificate says its holder is.
+/// The role that a certificate gives to its holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A cell: `spiffe://DOMAIN/cell/7`.
@@ -17,125 +17,128 @@ pub enum Role {
     Admin,
 }
 
-/// Who is at the other end of a connection.
+/// The caller at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// Anybody, on a server without TLS: may do everything.
+    /// Anybody, on a server without TLS. This caller may call every method for every cell.
     Trusted,
-    /// The holder of a certificate that the client authority signed.
-    Known(Role),
-    /// The holder of a certificate that does not say who it is.
-    Unnamed,
-    /// Whoever shows no certificate.
-    Unknown,
+    /// The holder of a certificate that the client authority signed, with exactly one role in it.
+    Authenticated(Role),
+    /// The holder of a certificate that the client authority signed, with no role or more than one.
+    Unrecognised,
+    /// A client without a certificate.
+    Anonymous,
 }
 
-/// The caller at the other end of a connection: an extension of each of its requests.
+/// The caller at the other end of a connection, as an extension of each request on it.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
     /// The caller that the handshake found.
     pub caller: Caller,
 }
 
+/// The form in the audit trail.
 impl std::fmt::Display for Caller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Trusted => f.write_str("trusted"),
-            Self::Known(Role::Cell(cell)) => write!(f, "cell/{cell}"),
-            Self::Known(Role::Router) => f.write_str("router"),
-            Self::Known(Role::Admin) => f.write_str("admin"),
-            Self::Unnamed | Self::Unknown => f.write_str("unknown"),
+            Self::Authenticated(Role::Cell(cell)) => write!(f, "cell/{cell}"),
+            Self::Authenticated(Role::Router) => f.write_str("router"),
+            Self::Authenticated(Role::Admin) => f.write_str("admin"),
+            Self::Unrecognised | Self::Anonymous => f.write_str("unknown"),
         }
     }
 }
 
-/// What a caller may do with one method. A handler that names a cell has to show it the permit.
+/// A caller's right to call one method. A handler whose request names a cell must pass that cell to
+/// [`check`](Self::check) before it does anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permit {
     caller: Caller,
-    scope: Scope,
+    scope: CellScope,
 }
 
+/// The cells for which a method may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scope {
+enum CellScope {
     AnyCell,
     Only(CellId),
 }
 
-/// Why a caller may not.
+/// The reason why a call is not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// Nobody knows who calls: there is no certificate.
+    /// The client has no certificate.
     NoIdentity,
-    /// The certificate does not say who calls.
+    /// The certificate has no role, or more than one.
     NoRole,
-    /// No rule of the method fits the caller.
+    /// No rule of the method allows the caller's role.
     RuleDenied,
 }
 
 impl Permit {
-    /// Whether the method may be called on behalf of `cell`.
+    /// Checks that the method may be called for `cell`.
     ///
     /// # Errors
-    /// The caller may call it for its own cell only.
+    /// The caller may call the method for its own cell only, and `cell` is another one.
     pub fn check(&self, cell: CellId) -> Result<(), Denied> {
         match self.scope {
-            Scope::Only(own) if own != cell => Err(Denied::RuleDenied),
-            Scope::Only(_) | Scope::AnyCell => Ok(()),
+            CellScope::Only(own) if own != cell => Err(Denied::RuleDenied),
+            CellScope::Only(_) | CellScope::AnyCell => Ok(()),
         }
     }
 
-    /// Who calls.
+    /// The caller that has the permit.
     pub fn caller(&self) -> Caller {
         self.caller
     }
 }
 
 impl Caller {
-    /// The caller that a certificate names, in DER.
+    /// The caller that a client certificate in DER names. The TLS handshake has verified the certificate.
     pub fn of_certificate(der: &[u8], trust_domain: &str) -> Self {
-        let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Self::Unnamed };
-        let Ok(Some(names)) = certificate.subject_alternative_name() else { return Self::Unnamed };
+        let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Self::Unrecognised };
+        let Ok(Some(names)) = certificate.subject_alternative_name() else { return Self::Unrecognised };
         let mut roles = names.value.general_names.iter().filter_map(|name| match name {
             GeneralName::URI(uri) => parse_role(uri, trust_domain),
             _ => None,
         });
         match (roles.next(), roles.next()) {
-            (Some(role), None) => Self::Known(role),
-            // Two roles are one too many to tell who calls.
-            _ => Self::Unnamed,
+            (Some(role), None) => Self::Authenticated(role),
+            // A choice between two roles would depend on their order in the certificate.
+            _ => Self::Unrecognised,
         }
     }
 
-    /// What the caller may do with a method of these rules.
+    /// The caller's permit for a method with these rules.
     ///
     /// # Errors
-    /// Nothing.
+    /// The caller has no role, or no rule allows the role.
     pub fn permit(self, rules: &[AuthorizationRule]) -> Result<Permit, Denied> {
         let scope = match self {
-            Self::Trusted => Some(Scope::AnyCell),
-            Self::Unnamed => return Err(Denied::NoRole),
-            Self::Unknown => return Err(Denied::NoIdentity),
-            Self::Known(role) => widest(rules.iter().filter_map(|rule| role.scope(*rule))),
+            Self::Trusted => Some(CellScope::AnyCell),
+            Self::Unrecognised => return Err(Denied::NoRole),
+            Self::Anonymous => return Err(Denied::NoIdentity),
+            Self::Authenticated(role) => widest(rules.iter().filter_map(|rule| role.scope(*rule))),
         };
         scope.map(|scope| Permit { caller: self, scope }).ok_or(Denied::RuleDenied)
     }
 }
 
-fn widest(scopes: impl Iterator<Item = Scope>) -> Option<Scope> {
-    scopes.reduce(|a, b| if a == Scope::AnyCell { a } else { b })
+fn widest(scopes: impl Iterator<Item = CellScope>) -> Option<CellScope> {
+    scopes.reduce(|a, b| if a == CellScope::AnyCell { a } else { b })
 }
 
 impl Role {
-    /// What a rule lets this role do.
-    fn scope(self, rule: AuthorizationRule) -> Option<Scope> {
+    /// The cells for which one rule lets this role call a method; `None` if the rule is about other roles.
+    fn scope(self, rule: AuthorizationRule) -> Option<CellScope> {
         use AuthorizationRule as Rule;
         match (rule, self) {
             (Rule::RuleAllowAnyAuthenticated, _)
             | (Rule::RuleAllowAnyCell, Self::Cell(_))
             | (Rule::RuleAllowAnyRouter, Self::Router)
-            | (Rule::RuleAllowAnyAdmin, Self::Admin) => Some(Scope::AnyCell),
-            (Rule::RuleAllowMatchingCellOnly, Self::Cell(cell)) => Some(Scope::Only(cell)),
+            | (Rule::RuleAllowAnyAdmin, Self::Admin) => Some(CellScope::AnyCell),
+            (Rule::RuleAllowMatchingCellOnly, Self::Cell(cell)) => Some(CellScope::Only(cell)),
             (
                 Rule::RuleUnspecified
                 | Rule::RuleAllowAnyCell
@@ -148,11 +151,13 @@ impl Role {
     }
 }
 
+/// The role that a URI names; `None` for a URI of another trust domain or of another form.
 fn parse_role(uri: &str, trust_domain: &str) -> Option<Role> {
     let path = uri.strip_prefix("spiffe://")?.strip_prefix(trust_domain)?.strip_prefix('/')?;
     match path.split_once('/') {
         None if path == "router" => Some(Role::Router),
         None if path == "admin" => Some(Role::Admin),
+        // One cell has one URI: `i64::from_str` alone would also accept `+7` and `07`.
         Some(("cell", id)) if id.bytes().all(|byte| byte.is_ascii_digit()) && !id.starts_with('0') => {
             id.parse().ok().map(|id| Role::Cell(CellId(id)))
         }
@@ -184,16 +189,16 @@ mod tests {
     }
 
     #[test]
-    fn the_widest_rule_counts_and_own_cell_means_own() {
+    fn the_widest_rule_applies_and_a_cell_acts_for_itself_only() {
         use AuthorizationRule::{RuleAllowAnyAdmin, RuleAllowAnyCell, RuleAllowMatchingCellOnly};
-        let cell = Caller::Known(Role::Cell(CellId(1)));
+        let cell = Caller::Authenticated(Role::Cell(CellId(1)));
         let own = cell.permit(&[RuleAllowMatchingCellOnly, RuleAllowAnyAdmin]).unwrap();
         assert_eq!((own.check(CellId(1)), own.check(CellId(2))), (Ok(()), Err(Denied::RuleDenied)));
         let any = cell.permit(&[RuleAllowMatchingCellOnly, RuleAllowAnyCell]).unwrap();
         assert_eq!(any.check(CellId(2)), Ok(()));
         assert_eq!(cell.permit(&[RuleAllowAnyAdmin]), Err(Denied::RuleDenied));
         assert_eq!(cell.permit(&[]), Err(Denied::RuleDenied));
-        assert_eq!(Caller::Unknown.permit(&[RuleAllowMatchingCellOnly]), Err(Denied::NoIdentity));
+        assert_eq!(Caller::Anonymous.permit(&[RuleAllowMatchingCellOnly]), Err(Denied::NoIdentity));
         assert!(Caller::Trusted.permit(&[RuleAllowMatchingCellOnly]).unwrap().check(CellId(9)).is_ok());
     }
 }

@@ -397,7 +397,7 @@ async fn a_certificate_that_is_over_is_warned_of_at_the_start_and_after_a_rotati
     let files = Files::new();
     files.write(&files.authority.expired_server().unwrap(), &files.authority);
     let server = files.start();
-    let warning = format!("the certificate `{}` has expired on ", files.path("server.pem").display());
+    let warning = format!("the certificate `{}` expired on ", files.path("server.pem").display());
     let greeted = async || Some(server.stdout()).filter(|text| text.contains("\ntry: "));
     let greeting = eventually("the greeting", greeted).await.unwrap();
     assert!(greeting.contains(&format!("  warning   {warning}")), "{greeting}");
@@ -416,7 +416,7 @@ async fn a_broken_rotation_keeps_what_was_good() {
     let server = files.start();
     let before = shown(&server, &files.authority).await.unwrap();
     let second = files.authority.server().unwrap();
-    let complaints = || server.stderr().matches("the former stay in force").count();
+    let complaints = || server.stderr().matches("the former ones stay in force").count();
     let mut seen = 0;
     for (what, name, content) in [
         ("noise", "server.pem", "noise"),

@@ -1,7 +1,8 @@
-//! Connections: accepts them, and serves each with all of its requests in one task.
+//! The HTTP server: accepts connections, and runs each connection with all its requests in one task.
 //!
-//! The committer answers many requests at a time. In one task, what is answered together is written to the connection
-//! together, and a group costs a wake-up and a system call a connection instead of one a request.
+//! hyper would spawn a task for each request. The committer answers many requests of a connection at the same moment, and
+//! each task would then be woken, and written to the socket, by itself. In a single task all answers of a group are written
+//! with one system call.
 
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
@@ -21,30 +22,30 @@ use tonic::body::Body;
 use tower::{Service, ServiceExt};
 
 use super::idle_timeout::IdleTimeout;
-use super::tls::{Certificates, Stream, greet};
+use super::tls::{self, Certificates, ClientStream};
 use crate::config::Limits;
 
-/// What connections are served with.
+/// A server for the connections of one listener. Each connection has a clone of it.
 #[derive(Clone)]
-pub struct Connections<S> {
-    /// Answers requests.
+pub struct HttpServer<S> {
+    /// The service that answers every request.
     pub service: S,
-    /// For TLS.
+    /// The certificates for TLS; `None` for plain text.
     pub certificates: Option<Arc<Certificates>>,
-    /// What one connection may have open, and how long it may be silent.
+    /// The bounds on streams and idle time of a connection.
     pub limits: Limits,
-    /// True once the server stops.
+    /// Becomes true when the server stops.
     pub stopping: watch::Receiver<bool>,
 }
 
 type Infallible = std::convert::Infallible;
 
-impl<S> Connections<S>
+impl<S> HttpServer<S>
 where
     S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
 {
-    /// Accepts and serves until the server stops and every request under way is answered.
+    /// Accepts and serves connections until the server stops, then returns once every open request is answered.
     pub async fn serve(mut self, listener: TcpListener) {
         let mut connections = JoinSet::new();
         loop {
@@ -52,8 +53,9 @@ where
                 accepted = listener.accept() => match accepted {
                     Ok((stream, address)) => drop(connections.spawn(self.clone().connection(stream, address))),
                     Err(error) => {
-                        // Out of file descriptors, mostly: let some close before the next try.
-                        tracing::warn!(%error, "a connection could not be accepted");
+                        // Mostly EMFILE, no file descriptor is left. `accept` would fail again at once, so the pause lets
+                        // some connections close.
+                        tracing::warn!(%error, "a connection can't be accepted");
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
                 },
@@ -66,36 +68,25 @@ where
     }
 
     async fn connection(mut self, stream: TcpStream, address: SocketAddr) {
-        let greeted = tokio::select! {
-            greeted = greet(stream, self.certificates.take()) => greeted,
+        let handshake = tokio::select! {
+            handshake = tls::accept(stream, self.certificates.take()) => handshake,
             () = stopped(&mut self.stopping) => return,
         };
-        match greeted {
+        match handshake {
             Ok(stream) => self.requests(stream).await,
             Err(error) => tracing::info!(%error, %address, "a client failed the TLS handshake"),
         }
     }
 
-    async fn requests(mut self, stream: Stream) {
+    async fn requests(mut self, stream: ClientStream) {
         let peer = stream.peer();
         let service = self.service.map_request(move |mut request: http::Request<Incoming>| {
             request.extensions_mut().insert(peer);
             request.map(Body::new)
         });
-        let (spawner, mut tasks) = tasks();
+        let (executor, mut requests) = request_tasks();
+        let builder = builder(executor, self.limits);
         let idle = Duration::from_secs(self.limits.idle_seconds.into());
-        let mut builder = Builder::new(spawner);
-        // A head that comes byte by byte is not silence.
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(idle);
-        builder
-            .http2()
-            .timer(TokioTimer::new())
-            // A client that lives is heard of in time: it answers pings by itself.
-            .keep_alive_interval(idle / 3)
-            .keep_alive_timeout(idle / 3)
-            .max_concurrent_streams(self.limits.streams_per_connection)
-            // All that one may have open can be given up while this server stands still; that is no attack (RFC 9113, 10.5).
-            .max_pending_accept_reset_streams(usize::try_from(self.limits.streams_per_connection).ok());
         let stream = TokioIo::new(IdleTimeout::new(stream, idle));
         let mut connection = pin!(builder.serve_connection(stream, TowerToHyperService::new(service)));
         let mut stopped = pin!(stopped(&mut self.stopping));
@@ -105,10 +96,11 @@ where
                 stopping = true;
                 connection.as_mut().graceful_shutdown();
             }
-            // First what was answered, so that the connection writes all of it at once, then what it read.
-            tasks.run(cx);
+            // The order matters: requests that were answered run first, so that the connection then writes all their
+            // responses at once. Requests that the connection has read meanwhile start last.
+            requests.run(cx);
             let served = connection.as_mut().poll(cx);
-            tasks.start(cx);
+            requests.start(cx);
             served
         });
         if let Err(error) = served.await {
@@ -117,42 +109,62 @@ where
     }
 }
 
-/// Returns when the server stops; a sender that is gone means stop, too.
+/// The protocol settings of a connection.
+fn builder(executor: RequestExecutor, limits: Limits) -> Builder<RequestExecutor> {
+    let idle = Duration::from_secs(limits.idle_seconds.into());
+    let mut builder = Builder::new(executor);
+    // `IdleTimeout` can't see a client that sends its request head byte by byte, and never to its end.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(idle);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        // A living client answers pings by itself (RFC 9113, 6.7), so that only a dead one reaches the idle time.
+        .keep_alive_interval(idle / 3)
+        .keep_alive_timeout(idle / 3)
+        .max_concurrent_streams(limits.streams_per_connection)
+        // h2 allows 20 streams that the client reset before the server accepted them, and takes more for a rapid-reset
+        // attack (RFC 9113, 10.5). A client whose deadlines pass while this server is paused may reset all that it has
+        // open: it must not lose the connection.
+        .max_pending_accept_reset_streams(usize::try_from(limits.streams_per_connection).ok());
+    builder
+}
+
+/// Returns when the server stops. A sender that was dropped means stop as well.
 async fn stopped(stopping: &mut watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
-type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+type RequestTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Where hyper puts a connection's requests.
+/// The executor that hyper gives a connection's requests to: a channel to the connection's own task.
 #[derive(Clone)]
-struct Spawner(mpsc::UnboundedSender<Task>);
+struct RequestExecutor(mpsc::UnboundedSender<RequestTask>);
 
-impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Spawner {
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for RequestExecutor {
     fn execute(&self, request: F) {
-        // A connection that has gone needs no answers.
+        // Sending fails only after the connection has ended, when nobody waits for the answer.
         let _ = self.0.send(Box::pin(request));
     }
 }
 
-/// The requests of one connection.
-struct Tasks {
-    new: mpsc::UnboundedReceiver<Task>,
-    running: FuturesUnordered<Task>,
+/// The open requests of one connection.
+struct RequestTasks {
+    new: mpsc::UnboundedReceiver<RequestTask>,
+    running: FuturesUnordered<RequestTask>,
 }
 
-fn tasks() -> (Spawner, Tasks) {
+fn request_tasks() -> (RequestExecutor, RequestTasks) {
     let (sender, new) = mpsc::unbounded_channel();
-    (Spawner(sender), Tasks { new, running: FuturesUnordered::new() })
+    (RequestExecutor(sender), RequestTasks { new, running: FuturesUnordered::new() })
 }
 
-impl Tasks {
-    /// Goes on with those that can.
+impl RequestTasks {
+    /// Polls every request that was woken.
     fn run(&mut self, cx: &mut Context<'_>) {
         while let Poll::Ready(Some(())) = self.running.poll_next_unpin(cx) {}
     }
 
-    /// Takes up the new ones.
+    /// Takes the new requests from the channel and polls them for the first time.
     fn start(&mut self, cx: &mut Context<'_>) {
         let before = self.running.len();
         while let Ok(task) = self.new.try_recv() {

@@ -1,4 +1,4 @@
-//! A stream that fails once nothing has come for some time: whoever is at its other end is gone, or holds it for nothing.
+//! A stream that fails after a time without input: its client is gone, or holds the connection without using it.
 
 use std::io;
 use std::pin::Pin;
@@ -8,29 +8,29 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A stream whose reads fail after a silence.
-pub(crate) struct IdleTimeout<S> {
+/// A stream whose reads fail once nothing was read for `timeout`.
+pub(super) struct IdleTimeout<S> {
     stream: S,
-    patience: Duration,
-    heard: Instant,
-    // Set anew only when it ends: each read would pay for it otherwise.
-    alarm: Pin<Box<Sleep>>,
+    timeout: Duration,
+    last_read: Instant,
+    // Reset only when it ends, to the time that `last_read` then asks for: a reset on every read would cost each of them.
+    timer: Pin<Box<Sleep>>,
 }
 
 impl<S> IdleTimeout<S> {
-    pub(crate) fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, patience, heard: Instant::now(), alarm: Box::pin(sleep(patience)) }
+    pub(super) fn new(stream: S, timeout: Duration) -> Self {
+        Self { stream, timeout, last_read: Instant::now(), timer: Box::pin(sleep(timeout)) }
     }
 
-    /// Ready once the silence has lasted too long.
-    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready once `timeout` has passed since the last read.
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            ready!(self.alarm.as_mut().poll(cx));
-            let end = self.heard + self.patience;
+            ready!(self.timer.as_mut().poll(cx));
+            let end = self.last_read + self.timeout;
             if Instant::now() >= end {
                 return Poll::Ready(());
             }
-            self.alarm.as_mut().reset(end);
+            self.timer.as_mut().reset(end);
         }
     }
 }
@@ -38,11 +38,11 @@ impl<S> IdleTimeout<S> {
 impl<S: AsyncRead + Unpin> AsyncRead for IdleTimeout<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(cx, buf) {
-            self.heard = Instant::now();
+            self.last_read = Instant::now();
             return Poll::Ready(read);
         }
-        self.poll_silence(cx)
-            .map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "the client was silent for too long")))
+        self.poll_idle(cx)
+            .map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "the client sent nothing for `limits.idle_seconds`")))
     }
 }
 

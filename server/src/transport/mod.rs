@@ -1,8 +1,8 @@
-//! Connections: TCP, TLS and HTTP, below every service.
+//! The transport below every service: TCP connections, TLS, and HTTP.
 
 mod http_server;
 mod idle_timeout;
 mod tls;
 
-pub use http_server::Connections;
+pub use http_server::HttpServer;
 pub use tls::{Certificates, TlsError};

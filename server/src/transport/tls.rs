@@ -1,5 +1,7 @@
-//! Certificates, and the handshake that gives each connection its caller. Files are read at start, where a failure stops
-//! the server, and again when they change, where a failure keeps what was good.
+//! TLS: the server's certificates, and the handshake that finds the caller of each connection.
+//!
+//! The files are read at the start, where a failure stops the server, and again when they change. A failure then keeps the
+//! certificates that were in force.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -23,60 +25,63 @@ use x509_parser::prelude::{ASN1Time, FromDer, Validity, X509Certificate};
 use crate::config::TlsConfig;
 use crate::identity::{Caller, Peer};
 
-/// How long a client may take to shake hands.
+/// The longest time for a handshake. A client that never finishes one would hold its connection for ever otherwise.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A certificate, key or authority that can't be used.
 #[derive(Debug, thiserror::Error)]
-#[error("the {what} `{path}` can't be used: {error}")]
+#[error("the {role} `{path}` can't be used: {error}")]
 pub struct TlsError {
-    what: &'static str,
+    role: &'static str,
     path: String,
     error: String,
 }
 
-fn unusable(what: &'static str, path: &Path, error: impl ToString) -> TlsError {
-    TlsError { what, path: path.display().to_string(), error: error.to_string() }
+fn invalid(role: &'static str, path: &Path, error: impl ToString) -> TlsError {
+    TlsError { role, path: path.display().to_string(), error: error.to_string() }
 }
 
-fn read_certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| unusable(what, path, error))?;
-    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(|error| unusable(what, path, error))?;
+fn read_certificates(role: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| invalid(role, path, error))?;
+    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(|error| invalid(role, path, error))?;
     if certificates.is_empty() {
-        return Err(unusable(what, path, "it holds no certificate"));
+        return Err(invalid(role, path, "it holds no certificate"));
     }
     Ok(certificates)
 }
 
-/// Reads the files into a configuration of the TLS library.
+/// Reads the files into a rustls configuration.
 ///
 /// # Errors
-/// A file is missing, unreadable, or does not fit the others.
+/// A file is missing or unreadable, or the key does not belong to the certificate.
 fn server_config(tls: &TlsConfig) -> Result<rustls::ServerConfig, TlsError> {
     let chain = read_certificates("certificate", &tls.certificate)?;
-    let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| unusable("private key", &tls.key, error))?;
+    let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| invalid("private key", &tls.key, error))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    // By itself first, so that what is wrong with it is not said of the certificate.
+    // `with_single_cert` below reports a problem of either file. The key is tried alone first, so that its problems are
+    // reported under its own name.
     let private_key = provider.key_provider.load_private_key(key.clone_key());
-    private_key.map_err(|error| unusable("private key", &tls.key, error))?;
+    private_key.map_err(|error| invalid("private key", &tls.key, error))?;
     let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .map_err(|error| unusable("certificate", &tls.certificate, error))?;
+        .map_err(|error| invalid("certificate", &tls.certificate, error))?;
     let authority = &tls.client_ca;
     let mut roots = RootCertStore::empty();
     for certificate in read_certificates("client authority", authority)? {
-        roots.add(certificate).map_err(|error| unusable("client authority", authority, error))?;
+        roots.add(certificate).map_err(|error| invalid("client authority", authority, error))?;
     }
-    // A client without a certificate gets as far as a clear refusal, and health checks need none.
+    // The handshake lets a client without a certificate in: health checks need none, and a call is then refused with
+    // `NO_IDENTITY`, which says more than a TLS alert.
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).allow_unauthenticated();
-    let verifier = verifier.build().map_err(|error| unusable("client authority", authority, error))?;
+    let verifier = verifier.build().map_err(|error| invalid("client authority", authority, error))?;
     let builder = builder.with_client_cert_verifier(verifier);
     let mut config =
-        builder.with_single_cert(chain, key).map_err(|error| unusable("certificate", &tls.certificate, error))?;
+        builder.with_single_cert(chain, key).map_err(|error| invalid("certificate", &tls.certificate, error))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }
 
+/// The hosts among the subject alternative names of a certificate, in their order. A wildcard names no host.
 fn hosts(der: &[u8]) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Vec::new() };
     let Ok(Some(names)) = certificate.subject_alternative_name() else { return Vec::new() };
@@ -92,16 +97,17 @@ fn hosts(der: &[u8]) -> Vec<String> {
     names.value.general_names.iter().filter_map(host).collect()
 }
 
-fn wrong_dates(der: &[u8], now: ASN1Time) -> Option<String> {
+/// The problem with the dates of a certificate at `now`, as the end of a sentence; `None` if it is valid.
+fn date_problem(der: &[u8], now: ASN1Time) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let Validity { not_before, not_after } = certificate.validity();
     if *not_after < now {
-        return Some(format!("has expired on {not_after}"));
+        return Some(format!("expired on {not_after}"));
     }
     (*not_before > now).then(|| format!("is not valid before {not_before}"))
 }
 
-/// The certificates in force.
+/// The certificates in force, which [`watch`](Self::watch) replaces when their files change.
 pub struct Certificates {
     tls: TlsConfig,
     current: ArcSwap<rustls::ServerConfig>,
@@ -111,33 +117,34 @@ impl Certificates {
     /// Reads the files for the first time.
     ///
     /// # Errors
-    /// They can't be used: the server must not start.
+    /// The files can't be used, and the server must not start.
     pub fn load(tls: TlsConfig) -> Result<Self, TlsError> {
         let current = ArcSwap::from_pointee(server_config(&tls)?);
         Ok(Self { tls, current })
     }
 
-    /// The hosts that the server's certificate is for, in its order; a wildcard is none.
+    /// The hosts that the server's certificate names, in its order, without wildcards.
     pub fn hosts(&self) -> Vec<String> {
         let chain = read_certificates("certificate", &self.tls.certificate).unwrap_or_default();
         chain.first().map(|certificate| hosts(certificate)).unwrap_or_default()
     }
 
-    /// What is wrong with the dates of the server's certificate, or of those that vouch for it.
+    /// A warning if the server's certificate, or another one in its file, has expired or is not valid yet.
     pub fn warning(&self) -> Option<String> {
         let path = &self.tls.certificate;
         let chain = read_certificates("certificate", path).unwrap_or_default();
-        let found = chain.iter().find_map(|der| wrong_dates(der, ASN1Time::now()))?;
-        Some(format!("the certificate `{}` {found}: clients will refuse it; give the server a new one", path.display()))
+        let found = chain.iter().find_map(|der| date_problem(der, ASN1Time::now()))?;
+        Some(format!("the certificate `{}` {found}: clients will refuse it; replace it", path.display()))
     }
 
-    /// Watches the files for as long as it is polled, and takes up what has changed.
+    /// Checks the files for changes at every `tls.reload_interval_seconds`, and puts new certificates in force. Never
+    /// returns.
     pub async fn watch(&self) {
-        let mut seen = self.fingerprint();
+        let mut seen = self.contents();
         let mut ticks = tokio::time::interval(Duration::from_secs(self.tls.reload_interval_seconds));
         loop {
             ticks.tick().await;
-            let now = self.fingerprint();
+            let now = self.contents();
             if now == seen {
                 continue;
             }
@@ -145,35 +152,36 @@ impl Certificates {
                 Ok(config) => {
                     self.current.store(Arc::new(config));
                     seen = now;
-                    tracing::info!("the certificates have changed and are in force for new connections");
+                    tracing::info!("the changed certificates are in force for new connections");
                     self.warning().iter().for_each(|warning| tracing::warn!("{warning}"));
                 }
-                // Perhaps half written: it is tried again at the next tick.
+                // A file may be half written. `seen` stays, so that the next tick tries again.
                 Err(error) => {
-                    tracing::error!(%error, "the changed certificates can't be used, the former stay in force")
+                    tracing::error!(%error, "the changed certificates can't be used; the former ones stay in force")
                 }
             }
         }
     }
 
-    /// The files' contents, to see a change of any kind.
-    fn fingerprint(&self) -> Vec<Option<Vec<u8>>> {
+    /// The contents of the files. A modification time would miss a change within its resolution, and a symlink that was
+    /// turned to another file.
+    fn contents(&self) -> Vec<Option<Vec<u8>>> {
         let files = [&self.tls.certificate, &self.tls.key, &self.tls.client_ca];
         files.into_iter().map(|path| std::fs::read(path).ok()).collect()
     }
 }
 
-/// A connection, with or without TLS.
-pub enum Stream {
-    /// Plain.
+/// A client's connection after the handshake.
+pub(super) enum ClientStream {
+    /// Plain text.
     Plain(TcpStream),
-    /// Under TLS.
+    /// TLS, and the caller that the client certificate names.
     Tls(Box<tokio_rustls::server::TlsStream<TcpStream>>, Caller),
 }
 
-impl Stream {
-    /// What its requests know of it.
-    pub fn peer(&self) -> Peer {
+impl ClientStream {
+    /// The caller, for the extensions of each request.
+    pub(super) fn peer(&self) -> Peer {
         match self {
             Self::Plain(_) => Peer { caller: Caller::Trusted },
             Self::Tls(_, caller) => Peer { caller: *caller },
@@ -181,7 +189,7 @@ impl Stream {
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for ClientStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
@@ -190,7 +198,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for ClientStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
@@ -231,26 +239,26 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// Shakes hands with a client, under TLS where there are certificates.
+/// Makes a client's stream of an accepted connection: after a TLS handshake if there are certificates, at once if not.
 ///
 /// # Errors
-/// The client went away, or may not come in.
-pub async fn greet(stream: TcpStream, certificates: Option<Arc<Certificates>>) -> io::Result<Stream> {
+/// The client went away, took too long, or presented a certificate that the client authority did not sign.
+pub(super) async fn accept(stream: TcpStream, certificates: Option<Arc<Certificates>>) -> io::Result<ClientStream> {
     stream.set_nodelay(true)?;
     match certificates {
-        None => Ok(Stream::Plain(stream)),
-        Some(certificates) => shake_hands(stream, &certificates).await,
+        None => Ok(ClientStream::Plain(stream)),
+        Some(certificates) => handshake(stream, &certificates).await,
     }
 }
 
-async fn shake_hands(stream: TcpStream, certificates: &Certificates) -> io::Result<Stream> {
+async fn handshake(stream: TcpStream, certificates: &Certificates) -> io::Result<ClientStream> {
     let acceptor = TlsAcceptor::from(certificates.current.load_full());
     let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await??;
     let (_, session) = stream.get_ref();
     let certificate = session.peer_certificates().and_then(<[_]>::first);
     let trust_domain = &certificates.tls.trust_domain;
-    let caller = certificate.map_or(Caller::Unknown, |der| Caller::of_certificate(der, trust_domain));
-    Ok(Stream::Tls(Box::new(stream), caller))
+    let caller = certificate.map_or(Caller::Anonymous, |der| Caller::of_certificate(der, trust_domain));
+    Ok(ClientStream::Tls(Box::new(stream), caller))
 }
 
 #[cfg(test)]
@@ -260,17 +268,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_has_its_time() {
+    fn a_certificate_is_valid_between_its_dates() {
         let mut params = rcgen::CertificateParams::default();
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
         params.not_after = rcgen::date_time_ymd(2021, 1, 1);
         let certificate = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
         let at = |year| {
             let time = rcgen::date_time_ymd(year, 6, 1).unix_timestamp();
-            wrong_dates(certificate.der(), ASN1Time::from_timestamp(time).unwrap())
+            date_problem(certificate.der(), ASN1Time::from_timestamp(time).unwrap())
         };
         assert!(at(2019).unwrap().starts_with("is not valid before "));
         assert_eq!(at(2020), None);
-        assert!(at(2021).unwrap().starts_with("has expired on "));
+        assert!(at(2021).unwrap().starts_with("expired on "));
     }
 }

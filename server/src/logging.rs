@@ -1,85 +1,77 @@
-//! Logs: lines for people or JSON for machines, on standard error. Never a claim's value.
+//! The operational log, on standard error: lines for people, or JSON objects for machines. Claims' values never appear in it.
 
-use std::cell::RefCell;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, ParseError};
+use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 use crate::config::{LogConfig, LogFormat};
 
-/// A log filter that can't be read, or a second start of logging.
+/// The log can't be started.
 #[derive(Debug, thiserror::Error)]
-#[error("the log filter `{filter}` can't be used: {error}")]
+#[error("the log filter `{filter}` can't be used: {reason}")]
 pub struct LogError {
     filter: String,
-    error: String,
+    reason: Reason,
 }
 
-/// Starts logging.
+/// The reason why the log can't be started.
+#[derive(Debug, thiserror::Error)]
+enum Reason {
+    #[error("it is empty: {ALLOWED}")]
+    Empty,
+    #[error("`{0}` is not a level: {ALLOWED}")]
+    NotALevel(String),
+    #[error("{0}")]
+    Syntax(#[from] ParseError),
+    #[error("the process has a log already: {0}")]
+    Started(#[from] TryInitError),
+}
+
+/// The forms that a filter may have, for messages.
+const ALLOWED: &str = "write a level (`off`, `error`, `warn`, `info`, `debug` or `trace`), `TARGET=LEVEL`, or several of these separated by commas";
+
+/// Starts the log of this process.
 ///
 /// # Errors
-/// The filter can't be read.
+/// The filter is not valid, or the log was started before.
 pub fn start(log: &LogConfig) -> Result<(), LogError> {
-    let unusable = |error: String| LogError { filter: log.filter.clone(), error };
-    check(&log.filter).map_err(unusable)?;
-    // The store's library tells its every step at level info.
-    let quiet = format!("fjall=warn,lsm_tree=warn,{}", log.filter);
-    let filter = EnvFilter::try_new(quiet).map_err(|error| unusable(error.to_string()))?;
-    // Where nobody reads the log any more, there is nobody to tell of it either.
+    try_start(log).map_err(|reason| LogError { filter: log.filter.clone(), reason })
+}
+
+fn try_start(log: &LogConfig) -> Result<(), Reason> {
+    check(&log.filter)?;
+    // fjall and lsm-tree log every flush and compaction at level info. A filter that names them still wins, because the
+    // last directive of a target counts.
+    let filter = EnvFilter::try_new(format!("fjall=warn,lsm_tree=warn,{}", log.filter))?;
+    // The library reports a failed write with `eprintln!` (fmt_layer.rs), which panics if standard error is gone.
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| Lines)
+        .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
         .log_internal_errors(false);
-    let started = match log.format {
-        LogFormat::Text => builder.try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
-    };
-    started.map_err(|error| unusable(error.to_string()))
+    match log.format {
+        LogFormat::Text => builder.finish().try_init()?,
+        LogFormat::Json => builder.json().flatten_event(true).finish().try_init()?,
+    }
+    Ok(())
 }
 
-/// Refuses what the library takes for a target's name, and what says nothing: either would end all logs, the audit too.
-fn check(filter: &str) -> Result<(), String> {
-    const ALLOWED: &str = "write a level (`off`, `error`, `warn`, `info`, `debug` or `trace`), `TARGET=LEVEL`, or several of these with commas between";
-    // Within brackets are spans and their fields, whose forms are the library's own matter.
-    let is_plain = |part: &&str| !part.contains(['=', '[', ']', '{', '}']);
-    let mut parts = filter.split(',').filter(|part| !part.is_empty()).peekable();
-    if parts.peek().is_none() {
-        return Err(format!("it is empty: {ALLOWED}"));
+/// Refuses a filter without directives, and a directive without `=` that is not a level.
+///
+/// `EnvFilter` accepts both. It reads the second as the name of a target, so that a misspelt level would switch every
+/// other target off, the audit trail included.
+fn check(filter: &str) -> Result<(), Reason> {
+    // Braces and brackets enclose spans and their fields, whose syntax `EnvFilter` checks itself.
+    let is_level = |directive: &&str| !directive.contains(['=', '[', ']', '{', '}']);
+    let mut directives = filter.split(',').filter(|directive| !directive.is_empty()).peekable();
+    if directives.peek().is_none() {
+        return Err(Reason::Empty);
     }
-    match parts.filter(is_plain).find(|part| part.parse::<LevelFilter>().is_err()) {
-        Some(part) => Err(format!("`{part}` is no level: {ALLOWED}")),
+    match directives.filter(is_level).find(|directive| directive.parse::<LevelFilter>().is_err()) {
+        Some(directive) => Err(Reason::NotALevel(directive.to_owned())),
         None => Ok(()),
-    }
-}
-
-thread_local! {
-    /// Lines of this thread that are to be written together.
-    static HELD: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
-}
-
-/// Writes what `tell` logs in one go: by itself each line costs a system call.
-pub fn together(tell: impl FnOnce()) {
-    HELD.set(Some(Vec::new()));
-    tell();
-    let lines = HELD.take().unwrap_or_default();
-    let _ = io::stderr().lock().write_all(&lines);
-}
-
-/// Standard error, line by line unless they are held.
-struct Lines;
-
-impl Write for Lines {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        HELD.with_borrow_mut(|held| match held {
-            Some(lines) => lines.write(line),
-            None => io::stderr().lock().write(line),
-        })
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        io::stderr().lock().flush()
     }
 }
 
@@ -88,19 +80,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_says_levels_or_targets_with_levels() {
+    fn a_filter_has_levels_or_targets_with_levels() {
         for filter in ["info", "WARN", "off", "info,audit=off", "audit=info", "info,[span{field=1}]=trace", "info,"] {
-            assert_eq!(check(filter), Ok(()), "{filter}");
+            assert!(check(filter).is_ok(), "{filter}");
         }
-        for (filter, said) in [
-            ("verbose", "`verbose` is no level: write a level"),
-            ("info,audit", "`audit` is no level"),
-            ("info, debug", "` debug` is no level"),
+        for (filter, reason) in [
+            ("verbose", "`verbose` is not a level: write a level"),
+            ("info,audit", "`audit` is not a level"),
+            ("info, debug", "` debug` is not a level"),
             ("", "it is empty: write a level"),
             (",", "it is empty"),
-            (" ", "` ` is no level"),
+            (" ", "` ` is not a level"),
         ] {
-            assert!(check(filter).unwrap_err().contains(said), "{filter}: {:?}", check(filter));
+            let error = check(filter).unwrap_err().to_string();
+            assert!(error.starts_with(reason), "{filter}: {error}");
         }
     }
 }

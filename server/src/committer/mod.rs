@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 use self::locked::Locked;
 use self::queue::{Job, Queue};
 use self::writer::{Shared, Watch, Writer};
-use crate::audit::Recent;
+use crate::audit::AuditSink;
 use crate::identity::Caller;
 use crate::metrics::Metrics;
 
@@ -128,6 +128,8 @@ pub struct Settings {
     pub patience: Duration,
     /// Keeps begins away.
     pub guard: Guard,
+    /// Records each lease begun and settled.
+    pub audit: Arc<AuditSink>,
 }
 
 /// The way to the writers. Dropping it finishes what is waiting and stops them.
@@ -150,7 +152,7 @@ impl Committer {
             away: Mutex::default(),
             at_work: stores.len().into(),
             metrics,
-            recent: Recent::default(),
+            audit: settings.audit,
             locked: Locked::default(),
         });
         let mut committer = Self { shared, writers: Vec::new() };
@@ -200,11 +202,6 @@ impl Committer {
     /// How many groups are written at once.
     pub fn places(&self) -> usize {
         self.shared.queue.places()
-    }
-
-    /// What was begun and settled lately.
-    pub fn recent(&self) -> &Recent {
-        &self.shared.recent
     }
 
     /// How many commands are waiting.
@@ -294,7 +291,8 @@ mod tests {
     #[tokio::test]
     async fn a_writer_that_panics_leaves_nobody_waiting_and_fails_the_store() {
         let room = Room { queued_begins: 8, held_claims: 8 };
-        let settings = Settings { room, held_claims: 0, patience: Duration::ZERO, guard: Box::new(|| None) };
+        let audit = Arc::new(AuditSink::off());
+        let settings = Settings { room, held_claims: 0, patience: Duration::ZERO, guard: Box::new(|| None), audit };
         let stores = vec![Faulty(MemoryStore::default()), Faulty(MemoryStore::default())];
         let committer = Committer::start(stores, settings, Arc::default()).unwrap();
         let forget = || Command::Forget(Forget { lease: LeaseId(Uuid::nil()), settled_before: now() });

@@ -14,8 +14,8 @@ use tokio::sync::oneshot;
 use super::locked::Locked;
 use super::queue::{Gather, Job, Queue};
 use super::{Decision, Failure, Guard, Refusal, Writable, now};
+use crate::audit::{AuditEvent, AuditSink};
 use crate::metrics::{Metrics, Retry};
-use crate::{audit, logging};
 
 /// How long the guard's word holds.
 const GUARD_INTERVAL: Duration = Duration::from_secs(1);
@@ -47,7 +47,7 @@ pub(super) struct Shared {
     // Writers that have not found it away.
     pub(super) at_work: AtomicUsize,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) recent: audit::Recent,
+    pub(super) audit: Arc<AuditSink>,
     pub(super) locked: Locked,
 }
 
@@ -364,7 +364,7 @@ impl<S: Writable> Writer<S> {
         if !later.is_empty() {
             self.shared.queue.put_back(later);
         }
-        answer(decided, decisions, &self.shared.recent);
+        answer(decided, decisions, &self.shared.audit);
     }
 
     fn fail(&mut self, error: &str, group: Vec<Job>) {
@@ -405,20 +405,17 @@ fn numbered(decision: Decision, fences: &Fences) -> Decision {
     decision.map(|reply| reply.map(|reply| reply.numbered(fences)))
 }
 
-/// Answers, now that the decisions are durable, then tells what happened, even where a caller has gone away.
-fn answer(group: Vec<Job>, decisions: Vec<Decision>, recent: &audit::Recent) {
-    let (at, mut done) = (now(), Vec::with_capacity(group.len()));
+/// Answers the callers, now that the decisions are durable, then records the audit events, also those of callers that
+/// have gone away.
+fn answer(group: Vec<Job>, decisions: Vec<Decision>, audit: &AuditSink) {
+    let (at, mut events) = (now(), Vec::with_capacity(group.len()));
     for (job, decision) in group.into_iter().zip(decisions) {
         if let Ok(Ok(reply)) = &decision {
-            done.extend(audit::Entry::of(at, job.caller, &job.command, reply, job.tried));
+            events.extend(AuditEvent::of_command(at, job.caller, &job.command, reply, job.tried));
         }
         send(job.answer, decision);
     }
-    logging::together(|| done.iter().for_each(audit::Entry::log));
-    // Nothing else shows them.
-    if cfg!(feature = "page") {
-        recent.keep(done);
-    }
+    audit.record(events);
 }
 
 fn send(answer: oneshot::Sender<Decision>, decision: Decision) {

@@ -1,5 +1,5 @@
-//! The page that shows the protocol, and what was begun and settled lately for it to show: where the server was built with
-//! the feature `page`, after `cargo xtask web`.
+//! The page that shows the protocol, and the last audit events for it to show. A server has it if it was built with the
+//! feature `page`, after `cargo xtask web`.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use axum::routing::get;
 use http::{StatusCode, header};
 use rust_embed::RustEmbed;
 
-use crate::grpc::Service;
+use crate::grpc::Services;
 
-/// What a page of ours may do: run itself and its wasm file, and ask its own server.
+/// The content security policy of the page: it may run its own scripts and WebAssembly, and call its own server.
 const POLICY: &str = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 #[derive(RustEmbed)]
 #[folder = "../wasm/visualiser/dist"]
 struct Files;
 
-/// `/` is the page, `/assets/` what it is made of, `/audit` the last leases as JSON lines.
-pub(crate) fn router(service: Arc<Service>) -> Router {
-    let audit = move || std::future::ready(audit(&service));
+/// The routes of the page: `/` is the page, `/assets/` its files, `/audit` the last audit events as JSON lines.
+pub(super) fn router(services: Arc<Services>) -> Router {
+    let audit = move || std::future::ready(audit(&services));
     Router::new()
         .route("/", get(async || file("index.html")))
         .route("/assets/{*name}", get(async |Path(name): Path<String>| file(&format!("assets/{name}"))))
@@ -30,7 +30,7 @@ pub(crate) fn router(service: Arc<Service>) -> Router {
 
 fn file(name: &str) -> Response {
     let Some(found) = Files::get(name) else { return StatusCode::NOT_FOUND.into_response() };
-    // Names of assets change with what is in them.
+    // The name of an asset has a hash of its content, so a cached copy never goes stale.
     let kept = if name.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
     let headers = [
         (header::CONTENT_TYPE, found.metadata.mimetype()),
@@ -42,10 +42,7 @@ fn file(name: &str) -> Response {
     (headers, found.data.into_owned()).into_response()
 }
 
-fn audit(service: &Service) -> Response {
+fn audit(services: &Services) -> Response {
     let headers = [(header::CONTENT_TYPE, "application/jsonl; charset=utf-8"), (header::CACHE_CONTROL, "no-store")];
-    match service.committer().recent().json_lines() {
-        Ok(lines) => (headers, lines).into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
+    (headers, services.audit.recent_json_lines()).into_response()
 }

@@ -1,0 +1,205 @@
+//! One event of the audit trail, and its two forms: a JSON object for machines, and a line of text for people.
+
+use std::fmt;
+
+use leasehold_core::claim::CellId;
+use leasehold_core::lease::{LeaseId, Outcome};
+use leasehold_core::time::Timestamp;
+use leasehold_core::update::{Command, Reply};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+use super::TARGET;
+use crate::identity::Caller;
+
+/// A lease that a caller's command began or settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuditEvent {
+    at: Timestamp,
+    caller: Caller,
+    cell: CellId,
+    lease: LeaseId,
+    action: Action,
+}
+
+/// The effect of the command on the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Begun { fence: u64, claims: usize, replayed: bool },
+    Settled(Outcome),
+}
+
+impl AuditEvent {
+    /// The event of an executed command; `None` if the command changed no lease.
+    ///
+    /// If an earlier try of the command may have been written (`may_have_written`), a settle counts as a change although
+    /// this try found the lease settled already: an event that stands twice is better than one that is missing.
+    pub fn of_command(
+        at: Timestamp,
+        caller: Caller,
+        command: &Command,
+        reply: &Reply,
+        may_have_written: bool,
+    ) -> Option<Self> {
+        let (cell, lease, action) = match (command, reply) {
+            (Command::Begin(begin), Reply::Begun(begun)) => {
+                let (fence, claims, replayed) = (begun.fence.0, begin.batch.entries().len(), begun.replayed);
+                (begin.cell, begun.lease, Action::Begun { fence, claims, replayed })
+            }
+            (Command::Settle(settle), Reply::Settled(changed)) if *changed || may_have_written => {
+                (settle.cell, settle.lease, Action::Settled(settle.outcome))
+            }
+            _ => return None,
+        };
+        Some(Self { at, caller, cell, lease, action })
+    }
+
+    /// The time of the event, in UTC with microseconds; `None` beyond the years that the calendar library knows.
+    fn time(&self) -> Option<String> {
+        let at = i64::try_from(self.at.as_micros()).ok().and_then(|at| jiff::Timestamp::from_microsecond(at).ok());
+        at.map(|at| format!("{at:.6}"))
+    }
+
+    fn message(&self) -> &'static str {
+        match self.action {
+            Action::Begun { .. } => "lease begun",
+            Action::Settled(_) => "lease settled",
+        }
+    }
+}
+
+/// The name of the outcome, as its field has it.
+fn outcome_name(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Committed => "committed",
+        Outcome::RolledBack => "rolled_back",
+    }
+}
+
+/// The form of a JSON log line: both may stand in one stream, and the page reads either (`wasm/visualiser/src/model/audit.ts`).
+impl Serialize for AuditEvent {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut line = to.serialize_map(None)?;
+        line.serialize_entry("timestamp", &self.time())?;
+        line.serialize_entry("level", "INFO")?;
+        line.serialize_entry("message", self.message())?;
+        line.serialize_entry("caller", &self.caller.to_string())?;
+        line.serialize_entry("cell", &self.cell.to_string())?;
+        line.serialize_entry("lease", &self.lease.to_string())?;
+        match self.action {
+            Action::Begun { fence, claims, replayed } => {
+                line.serialize_entry("fence", &fence)?;
+                line.serialize_entry("claims", &claims)?;
+                line.serialize_entry("replayed", &replayed)?;
+            }
+            Action::Settled(outcome) => line.serialize_entry("outcome", outcome_name(outcome))?,
+        }
+        line.serialize_entry("target", TARGET)?;
+        line.end()
+    }
+}
+
+/// The form of a text log line.
+impl fmt::Display for AuditEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { caller, cell, lease, .. } = self;
+        let (time, message) = (self.time().unwrap_or_default(), self.message());
+        write!(f, "{time}  INFO {TARGET}: {message} caller={caller} cell={cell} lease={lease}")?;
+        match self.action {
+            Action::Begun { fence, claims, replayed } => {
+                write!(f, " fence={fence} claims={claims} replayed={replayed}")
+            }
+            Action::Settled(outcome) => write!(f, " outcome={:?}", outcome_name(outcome)),
+        }
+    }
+}
+
+/// An event of each kind, for the tests of this module and of the sink.
+#[cfg(test)]
+pub(super) fn examples() -> Vec<AuditEvent> {
+    use crate::identity::Role;
+
+    let event = |caller, action| AuditEvent {
+        at: Timestamp::from_micros(1_800_000_000_000_000),
+        caller,
+        cell: CellId(3),
+        lease: LeaseId(uuid::Uuid::from_bytes([7; 16])),
+        action,
+    };
+    vec![
+        event(Caller::Trusted, Action::Begun { fence: 9, claims: 4, replayed: true }),
+        event(Caller::Authenticated(Role::Cell(CellId(3))), Action::Settled(Outcome::Committed)),
+        event(Caller::Authenticated(Role::Admin), Action::Settled(Outcome::RolledBack)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// The output of a log that the test writes.
+    #[derive(Clone, Default)]
+    struct Output(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Output {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// The events as the logging library would write them.
+    fn log(event: &AuditEvent) {
+        let AuditEvent { caller, cell, lease, .. } = event;
+        match event.action {
+            Action::Begun { fence, claims, replayed } => {
+                tracing::info!(target: "audit", %caller, %cell, %lease, fence, claims, replayed, "lease begun");
+            }
+            Action::Settled(outcome) => {
+                let outcome = outcome_name(outcome);
+                tracing::info!(target: "audit", %caller, %cell, %lease, outcome, "lease settled");
+            }
+        }
+    }
+
+    /// The lines without the time, which differs. It begins at byte `start` and is checked for its form.
+    fn without_time(lines: &str, start: usize) -> Vec<String> {
+        let line = |line: &str| {
+            let (before, rest) = line.split_at(start);
+            let (time, after) = rest.split_at("2026-01-02T03:04:05.123456Z".len());
+            time.parse::<jiff::Timestamp>().unwrap();
+            format!("{before}{after}")
+        };
+        lines.lines().map(line).collect()
+    }
+
+    #[test]
+    fn both_forms_are_those_of_the_operational_log() {
+        for is_json in [false, true] {
+            let (output, events) = (Output::default(), examples());
+            let writer = output.clone();
+            let log_all = || events.iter().for_each(log);
+            let builder = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+            if is_json {
+                tracing::subscriber::with_default(builder.json().flatten_event(true).finish(), log_all);
+            } else {
+                tracing::subscriber::with_default(builder.finish(), log_all);
+            }
+            let logged = String::from_utf8(output.0.lock().unwrap().clone()).unwrap();
+            let line = |event: &AuditEvent| {
+                if is_json { serde_json::to_string(event).unwrap() } else { event.to_string() }
+            };
+            let lines = events.iter().map(line).collect::<Vec<_>>().join("\n");
+            let start = if is_json { r#"{"timestamp":""#.len() } else { 0 };
+            assert_eq!(without_time(&lines, start), without_time(&logged, start));
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! What operators watch, in Prometheus' terms. Counts and times only: never a claim's value.
+//! The server's metrics, in Prometheus' terms. They have counts and times only: claims' values never appear in them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,18 +11,17 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
-use tonic::Code;
 
 use crate::store::PoolState;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Outcome {
+struct RequestLabels {
     method: &'static str,
     code: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Method {
+struct MethodLabel {
     method: &'static str,
 }
 
@@ -32,72 +31,49 @@ struct ReasonLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Cause {
+struct CauseLabel {
     cause: &'static str,
 }
 
-/// Why a group of commands was tried again.
+/// The cause of a retry of a group of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// Another server, or another writer, changed the same rows first.
+    /// Another writer, of this server or another, changed the same rows first.
     Changed,
-    /// What the store had presumed was not so.
+    /// The group was decided on rows that the store had assumed instead of read, and an assumption was wrong.
     Mistaken,
-    /// The store was away.
+    /// The store was unreachable.
     Away,
 }
 
 impl Retry {
     const ALL: [Self; 3] = [Self::Changed, Self::Mistaken, Self::Away];
 
-    /// As its label.
-    fn cause(self) -> Cause {
+    /// The label of the cause.
+    fn label(self) -> CauseLabel {
         let cause = match self {
             Self::Changed => "changed",
             Self::Mistaken => "mistaken",
             Self::Away => "away",
         };
-        Cause { cause }
-    }
-}
-
-/// A code's name, as its label.
-fn name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "Ok",
-        Code::Cancelled => "Cancelled",
-        Code::Unknown => "Unknown",
-        Code::InvalidArgument => "InvalidArgument",
-        Code::DeadlineExceeded => "DeadlineExceeded",
-        Code::NotFound => "NotFound",
-        Code::AlreadyExists => "AlreadyExists",
-        Code::PermissionDenied => "PermissionDenied",
-        Code::ResourceExhausted => "ResourceExhausted",
-        Code::FailedPrecondition => "FailedPrecondition",
-        Code::Aborted => "Aborted",
-        Code::OutOfRange => "OutOfRange",
-        Code::Unimplemented => "Unimplemented",
-        Code::Internal => "Internal",
-        Code::Unavailable => "Unavailable",
-        Code::DataLoss => "DataLoss",
-        Code::Unauthenticated => "Unauthenticated",
+        CauseLabel { cause }
     }
 }
 
 /// Every metric, and the registry that renders them.
 pub struct Metrics {
     registry: Registry,
-    requests: Family<Outcome, Counter>,
-    durations: Family<Method, Histogram, fn() -> Histogram>,
-    conflicts: Family<ReasonLabel, Counter>,
-    shed: Family<Method, Counter>,
+    requests: Family<RequestLabels, Counter>,
+    durations: Family<MethodLabel, Histogram, fn() -> Histogram>,
+    rejections: Family<ReasonLabel, Counter>,
+    shed: Family<MethodLabel, Counter>,
     group_commands: Histogram,
-    retries: Family<Cause, Counter>,
+    retries: Family<CauseLabel, Counter>,
     pool_connections: Gauge,
     pool_idle: Gauge,
     pool_waiting: Gauge,
-    load: Histogram,
-    save: Histogram,
+    group_decide: Histogram,
+    store_save: Histogram,
     leases: Gauge,
     held_claims: Gauge,
     oldest_lease_seconds: Gauge,
@@ -105,35 +81,35 @@ pub struct Metrics {
     groups_at_once: Gauge,
     disk_bytes: Gauge,
     store_failed: Gauge,
-    // What was last seen of a database, whether anybody writes or not.
+    // The last probe of the database failed. The probe runs whether or not anybody writes.
     is_database_away: AtomicBool,
-    // Whether it refuses what servers do from time to time, such as when its disk is full.
-    is_database_refusing: AtomicBool,
+    // The last maintenance run failed, for example because the database's disk is full.
+    is_maintenance_failing: AtomicBool,
 }
 
-/// What is read off the server at the moment of a scrape.
+/// The values of the gauges at the moment of a scrape.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Reading {
-    /// Outstanding leases.
+pub struct GaugeValues {
+    /// The number of outstanding leases.
     pub leases: usize,
-    /// Claims that they hold.
+    /// The number of claims that those leases hold.
     pub held_claims: usize,
-    /// The age of the oldest.
+    /// The age of the oldest of those leases.
     pub oldest_lease: Duration,
-    /// Commands that wait for the writer.
+    /// The number of commands that wait for a writer.
     pub waiting: usize,
-    /// Groups that are written at once.
+    /// The number of groups that may be written at the same time.
     pub groups_at_once: usize,
-    /// Bytes on disk.
+    /// The size of the store on disk, in bytes.
     pub disk_bytes: u64,
-    /// Whether the store has failed, or is away.
+    /// True if the store has failed, or is unreachable.
     pub store_failed: bool,
-    /// The connections for reads, where there are any.
+    /// The pool of connections for reads; empty for the embedded store.
     pub pool: PoolState,
 }
 
+/// A histogram of seconds, with buckets from 50 µs to about 26 s.
 fn seconds() -> Histogram {
-    // 50 µs to about 26 s.
     Histogram::new(exponential_buckets(0.000_05, 2.0, 20))
 }
 
@@ -143,15 +119,15 @@ impl Default for Metrics {
             registry: Registry::with_prefix("leasehold"),
             requests: Family::default(),
             durations: Family::new_with_constructor(seconds),
-            conflicts: Family::default(),
+            rejections: Family::default(),
             shed: Family::default(),
             retries: Family::default(),
             pool_connections: Gauge::default(),
             pool_idle: Gauge::default(),
             pool_waiting: Gauge::default(),
             group_commands: Histogram::new(exponential_buckets(1.0, 2.0, 10)),
-            load: seconds(),
-            save: seconds(),
+            group_decide: seconds(),
+            store_save: seconds(),
             leases: Gauge::default(),
             held_claims: Gauge::default(),
             oldest_lease_seconds: Gauge::default(),
@@ -160,12 +136,12 @@ impl Default for Metrics {
             disk_bytes: Gauge::default(),
             store_failed: Gauge::default(),
             is_database_away: AtomicBool::default(),
-            is_database_refusing: AtomicBool::default(),
+            is_maintenance_failing: AtomicBool::default(),
         };
         metrics.register();
-        // There from the start: a rate over a counter that begins with 1 misses its first event.
-        for why in Retry::ALL {
-            drop(metrics.retries.get_or_create(&why.cause()));
+        // A counter must be scraped as 0 before its first event: `rate()` does not see the step of a series that starts at 1.
+        for cause in Retry::ALL {
+            drop(metrics.retries.get_or_create(&cause.label()));
         }
         metrics
     }
@@ -176,12 +152,17 @@ impl Metrics {
         let all = &mut self.registry;
         all.register("requests", "Requests by method and gRPC code", self.requests.clone());
         all.register_with_unit("request_duration", "Time to answer, by method", Unit::Seconds, self.durations.clone());
-        all.register("rejections", "Updates refused by the engine, by reason", self.conflicts.clone());
-        all.register("shed", "Requests turned away under load, by method", self.shed.clone());
+        all.register("rejections", "Updates that the engine rejected, by reason", self.rejections.clone());
+        all.register("shed", "Requests refused under load, by method", self.shed.clone());
         all.register("group_commands", "Commands in a group", self.group_commands.clone());
-        all.register_with_unit("group_decide", "Time to load and decide a group", Unit::Seconds, self.load.clone());
-        all.register_with_unit("store_save", "Time to write and sync a group", Unit::Seconds, self.save.clone());
-        all.register("outstanding_leases", "Leases that are not settled", self.leases.clone());
+        all.register_with_unit(
+            "group_decide",
+            "Time to load and decide a group",
+            Unit::Seconds,
+            self.group_decide.clone(),
+        );
+        all.register_with_unit("store_save", "Time to write and sync a group", Unit::Seconds, self.store_save.clone());
+        all.register("outstanding_leases", "Leases begun and not settled", self.leases.clone());
         all.register("held_claims", "Claims under a lease", self.held_claims.clone());
         all.register_with_unit(
             "oldest_lease_age",
@@ -189,86 +170,87 @@ impl Metrics {
             Unit::Seconds,
             self.oldest_lease_seconds.clone(),
         );
-        all.register("waiting_commands", "Commands that wait for the writer", self.waiting.clone());
-        let at_once = "Groups written at once: fewer where other servers are at work on the database";
-        all.register("groups_at_once", at_once, self.groups_at_once.clone());
+        all.register("waiting_commands", "Commands that wait for a writer", self.waiting.clone());
+        let groups_at_once =
+            "Groups that may be written at the same time: fewer while other servers use the same database";
+        all.register("groups_at_once", groups_at_once, self.groups_at_once.clone());
         all.register_with_unit("disk", "Bytes of the store on disk", Unit::Bytes, self.disk_bytes.clone());
-        all.register("retries", "Groups of commands tried again, by cause", self.retries.clone());
+        all.register("retries", "Retries of groups of commands, by cause", self.retries.clone());
         all.register("pool_connections", "Connections to the database for reads", self.pool_connections.clone());
-        all.register("pool_idle_connections", "Those of them that nobody uses", self.pool_idle.clone());
+        all.register("pool_idle_connections", "Connections for reads that are idle", self.pool_idle.clone());
         all.register("pool_waiting_reads", "Reads that wait for a connection", self.pool_waiting.clone());
-        all.register("store_failed", "1 while the store can't be written to", self.store_failed.clone());
+        all.register("store_failed", "1 while the store can't be written", self.store_failed.clone());
     }
 
-    /// Counts an answered request.
-    pub fn answered(&self, method: &'static str, code: Code, took: Duration) {
-        self.requests.get_or_create(&Outcome { method, code: name(code) }).inc();
-        self.durations.get_or_create(&Method { method }).observe(took.as_secs_f64());
+    /// Counts an answered request under the name of its method and of its gRPC code.
+    pub fn answered(&self, method: &'static str, code: &'static str, took: Duration) {
+        self.requests.get_or_create(&RequestLabels { method, code }).inc();
+        self.durations.get_or_create(&MethodLabel { method }).observe(took.as_secs_f64());
     }
 
-    /// Counts a refusal of the engine, by the reason that decided it.
+    /// Counts an engine's rejection under its reason.
     pub fn rejected(&self, rejection: &Rejection) {
-        self.conflicts.get_or_create(&ReasonLabel { reason: rejection.reason().code() }).inc();
+        self.rejections.get_or_create(&ReasonLabel { reason: rejection.reason().code() }).inc();
     }
 
-    /// Counts a request that was turned away under load.
+    /// Counts a request that was refused under load.
     pub fn shed(&self, method: &'static str) {
-        self.shed.get_or_create(&Method { method }).inc();
+        self.shed.get_or_create(&MethodLabel { method }).inc();
     }
 
-    /// Counts a group that is tried again.
-    pub fn retried(&self, why: Retry) {
-        self.retries.get_or_create(&why.cause()).inc();
+    /// Counts a retry of a group.
+    pub fn retried(&self, cause: Retry) {
+        self.retries.get_or_create(&cause.label()).inc();
     }
 
-    /// Notes the size of a group.
+    /// Observes the size of a group.
     pub fn group(&self, commands: usize) {
         self.group_commands.observe(commands as f64);
     }
 
-    /// Notes the time a group took to load and decide.
+    /// Observes the time that a group took to load and decide.
     pub fn loaded(&self, took: Duration) {
-        self.load.observe(took.as_secs_f64());
+        self.group_decide.observe(took.as_secs_f64());
     }
 
-    /// Notes the time a group took to write and sync.
+    /// Observes the time that a group took to write and sync.
     pub fn saved(&self, took: Duration) {
-        self.save.observe(took.as_secs_f64());
+        self.store_save.observe(took.as_secs_f64());
     }
 
-    /// Notes whether a database was there at the last look; whether it was at the one before.
-    pub fn looked_for_database(&self, is_there: bool) -> bool {
-        !self.is_database_away.swap(!is_there, Ordering::Relaxed)
+    /// Stores the result of a probe of the database. Returns that of the probe before.
+    pub fn set_database_reachable(&self, is_reachable: bool) -> bool {
+        !self.is_database_away.swap(!is_reachable, Ordering::Relaxed)
     }
 
-    /// Notes whether a database does what servers ask of it from time to time; whether it did the last time.
-    pub fn asked_database(&self, does_it: bool) -> bool {
-        !self.is_database_refusing.swap(!does_it, Ordering::Relaxed)
+    /// Stores the result of a maintenance run on the database. Returns that of the run before.
+    pub fn set_maintenance_succeeding(&self, succeeds: bool) -> bool {
+        !self.is_maintenance_failing.swap(!succeeds, Ordering::Relaxed)
     }
 
-    /// Whether a database was away, or refused, when it was last looked for.
+    /// True if the last probe or the last maintenance run of the database failed.
     pub fn is_database_lost(&self) -> bool {
-        self.is_database_away.load(Ordering::Relaxed) || self.is_database_refusing.load(Ordering::Relaxed)
+        self.is_database_away.load(Ordering::Relaxed) || self.is_maintenance_failing.load(Ordering::Relaxed)
     }
 
-    /// Every metric as text.
+    /// Every metric in OpenMetrics text.
     ///
     /// # Errors
-    /// None that a string can have.
-    pub fn render(&self, reading: Reading) -> Result<String, std::fmt::Error> {
-        let gauge = |gauge: &Gauge, value: u64| {
+    /// Formatting failed, which it does not when it writes to memory.
+    pub fn render(&self, values: GaugeValues) -> Result<String, std::fmt::Error> {
+        let set = |gauge: &Gauge, value: u64| {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         };
-        gauge(&self.leases, reading.leases as u64);
-        gauge(&self.held_claims, reading.held_claims as u64);
-        gauge(&self.oldest_lease_seconds, reading.oldest_lease.as_secs());
-        gauge(&self.waiting, reading.waiting as u64);
-        gauge(&self.groups_at_once, reading.groups_at_once as u64);
-        gauge(&self.disk_bytes, reading.disk_bytes);
-        gauge(&self.store_failed, u64::from(reading.store_failed || self.is_database_lost()));
-        gauge(&self.pool_connections, reading.pool.open as u64);
-        gauge(&self.pool_idle, reading.pool.idle as u64);
-        gauge(&self.pool_waiting, reading.pool.waiting as u64);
+        set(&self.leases, values.leases as u64);
+        set(&self.held_claims, values.held_claims as u64);
+        set(&self.oldest_lease_seconds, values.oldest_lease.as_secs());
+        set(&self.waiting, values.waiting as u64);
+        set(&self.groups_at_once, values.groups_at_once as u64);
+        set(&self.disk_bytes, values.disk_bytes);
+        set(&self.store_failed, u64::from(values.store_failed || self.is_database_lost()));
+        set(&self.pool_connections, values.pool.open as u64);
+        set(&self.pool_idle, values.pool.idle as u64);
+        set(&self.pool_waiting, values.pool.waiting as u64);
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(text)

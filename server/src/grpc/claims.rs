@@ -1,4 +1,4 @@
-//! `ClaimService`.
+//! `ClaimService`: begins, settles, reads and lists.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,40 +19,44 @@ use leasehold_proto::gitlab::cells::topology_service::types::v1::Uuid;
 use leasehold_proto::gitlab::cells::topology_service::{GetCellsRequest, GetCellsResponse};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{Service, convert, errors, permit};
+use super::{Services, convert, errors, permit};
 use crate::committer::{Refusal, now};
 use crate::identity::{Caller, Permit};
 
-/// Where a caller's name for a begin rides (B09).
+/// The request metadata that carries the idempotency key of a begin (B09).
 const IDEMPOTENCY_KEY: &str = "leasehold-idempotency-key";
-/// Where a begun lease's fence rides (B13).
+/// The response metadata that carries the fence of the begun lease (B13).
 const FENCE: &str = "leasehold-fence";
-/// Where the server's time rides in the answer to a list: ages are judged by one clock (R03).
+/// The response metadata that carries the server's time of a list, so that a cell judges ages by one clock (R03).
 const SERVER_TIME: &str = "leasehold-server-time-micros";
 
-/// The claims service.
+/// The handlers of `ClaimService`.
 #[derive(Clone)]
-pub struct Claims(pub Arc<Service>);
+pub struct ClaimsHandler(pub Arc<Services>);
 
-fn allow(permit: Permit, cell_id: i64) -> Result<CellId, Status> {
+/// The cell that a request names, if the permit allows it.
+fn allowed_cell(permit: Permit, cell_id: i64) -> Result<CellId, Status> {
     let cell = CellId(cell_id);
     permit.check(cell).map_err(errors::denied)?;
     Ok(cell)
 }
 
-/// A list's response with the time from before it was read, so that nothing in it looks older than it is.
-fn listed<T>(page: T, read_at: Timestamp) -> Response<T> {
+/// A page with the server's time. The time must be taken before the page is read: a lease begun in between would look older
+/// than it is, and could be taken for stale.
+fn with_server_time<T>(page: T, read_at: Timestamp) -> Response<T> {
     let mut response = Response::new(page);
     response.metadata_mut().insert(SERVER_TIME, read_at.as_micros().into());
     response
 }
 
-impl Claims {
-    fn refuse(&self, rejection: &leasehold_core::rejection::Rejection) -> Status {
+impl ClaimsHandler {
+    /// Counts a rejection, and returns its status.
+    fn reject(&self, rejection: &leasehold_core::rejection::Rejection) -> Status {
         self.0.metrics.rejected(rejection);
         errors::rejected(rejection)
     }
 
+    /// Has a command decided and written. `method` is the label under which a shed request is counted.
     async fn submit(&self, method: &'static str, caller: Caller, command: Command) -> Result<Reply, Status> {
         let decision = self.0.committer.submit(caller, command).await.map_err(|refusal| {
             if matches!(refusal, Refusal::Overloaded { .. }) {
@@ -60,13 +64,13 @@ impl Claims {
             }
             errors::refused(&refusal)
         })?;
-        decision.map_err(|rejection| self.refuse(&rejection))
+        decision.map_err(|rejection| self.reject(&rejection))
     }
 
     async fn settle(&self, permit: Permit, cell_id: i64, lease: Option<Uuid>, outcome: Outcome) -> Result<(), Status> {
-        let cell = allow(permit, cell_id)?;
+        let cell = allowed_cell(permit, cell_id)?;
         let lease = lease.unwrap_or_default().value;
-        let settle = self.0.rules.settle(cell, &lease, outcome).map_err(|rejection| self.refuse(&rejection))?;
+        let settle = self.0.rules.settle(cell, &lease, outcome).map_err(|rejection| self.reject(&rejection))?;
         let method = match outcome {
             Outcome::Committed => "CommitUpdate",
             Outcome::RolledBack => "RollbackUpdate",
@@ -77,7 +81,7 @@ impl Claims {
 }
 
 #[async_trait]
-impl ClaimService for Claims {
+impl ClaimService for ClaimsHandler {
     async fn get_cells(&self, _: Request<GetCellsRequest>) -> Result<Response<GetCellsResponse>, Status> {
         Ok(Response::new(self.0.all_cells()))
     }
@@ -98,18 +102,18 @@ impl ClaimService for Claims {
     ) -> Result<Response<BeginUpdateResponse>, Status> {
         let permit = permit(&request)?;
         let cell_id = request.get_ref().cell_id;
-        let cell = allow(permit, cell_id)?;
+        let cell = allowed_cell(permit, cell_id)?;
         let key = match request.metadata().get(IDEMPOTENCY_KEY).map(|key| key.to_str()) {
             None => None,
             Some(Ok(key)) => Some(key.to_owned()),
-            Some(Err(_)) => return Err(errors::invalid("the idempotency key is not printable ascii")),
+            Some(Err(_)) => return Err(errors::invalid("the idempotency key is not printable ASCII")),
         };
         let BeginUpdateRequest { create_records, destroy_records, .. } = request.into_inner();
         let begin = convert::update(create_records, destroy_records, &self.0.rules.catalogue)
             .and_then(|update| self.0.rules.begin(cell, update, key.as_deref(), LeaseId(uuid::Uuid::now_v7())))
-            .map_err(|rejection| self.refuse(&rejection))?;
+            .map_err(|rejection| self.reject(&rejection))?;
         let Reply::Begun(begun) = self.submit("BeginUpdate", permit.caller(), Command::Begin(begin)).await? else {
-            return Err(Status::internal("a begin was answered as something else"));
+            return Err(errors::internal("a begin got the reply of another command"));
         };
         let mut response = Response::new(BeginUpdateResponse { cell_id, lease_uuid: convert::uuid(begun.lease) });
         response.metadata_mut().insert(FENCE, begun.fence.0.into());
@@ -139,14 +143,14 @@ impl ClaimService for Claims {
     async fn list_leases(&self, request: Request<ListLeasesRequest>) -> Result<Response<ListLeasesResponse>, Status> {
         let permit = permit(&request)?;
         let request = request.into_inner();
-        let cell = allow(permit, request.cell_id)?;
-        self.0.rules.check_cell(cell).map_err(|rejection| self.refuse(&rejection))?;
+        let cell = allowed_cell(permit, request.cell_id)?;
+        self.0.rules.check_cell(cell).map_err(|rejection| self.reject(&rejection))?;
         let created_after =
             request.created_after.as_ref().map(convert::lower_bound).transpose().map_err(errors::invalid)?;
         let cursor = request.next.as_ref().map(|next| convert::read_cursor(request.cell_id, next));
         let cursor = cursor.transpose().map_err(errors::invalid)?;
         let query = LeaseQuery::parse(cell, request.limit, created_after, cursor)
-            .map_err(|rejection| self.refuse(&rejection))?;
+            .map_err(|rejection| self.reject(&rejection))?;
         let read_at = now();
         let rows = self.0.list("ListLeases", self.0.store().leases(query.scan())).await?;
         let page = query.page(rows);
@@ -154,7 +158,7 @@ impl ClaimService for Claims {
             leases: page.leases.iter().map(convert::lease_record).collect(),
             next: page.next.map(|position| convert::cursor(request.cell_id, position)),
         };
-        Ok(listed(page, read_at))
+        Ok(with_server_time(page, read_at))
     }
 
     async fn list_records(
@@ -163,8 +167,8 @@ impl ClaimService for Claims {
     ) -> Result<Response<ListRecordsResponse>, Status> {
         let permit = permit(&request)?;
         let request = request.into_inner();
-        let cell = allow(permit, request.cell_id)?;
-        self.0.rules.check_cell(cell).map_err(|rejection| self.refuse(&rejection))?;
+        let cell = allowed_cell(permit, request.cell_id)?;
+        self.0.rules.check_cell(cell).map_err(|rejection| self.reject(&rejection))?;
         let query = RecordQuery::parse(
             cell,
             SourceType(request.source_type),
@@ -172,7 +176,7 @@ impl ClaimService for Claims {
             SourceId::from_bytes(&request.source_id_gt),
             SourceId::from_bytes(&request.source_id_lte),
         )
-        .map_err(|rejection| self.refuse(&rejection))?;
+        .map_err(|rejection| self.reject(&rejection))?;
         let read_at = now();
         let page = self.0.list("ListRecords", async {
             let mut scan = query.scan();
@@ -185,11 +189,11 @@ impl ClaimService for Claims {
         });
         let page = page.await?;
         let records = page.records.into_iter().map(|row| convert::record(&row.key, row.claim)).collect();
-        Ok(listed(ListRecordsResponse { records, truncated: page.truncated }, read_at))
+        Ok(with_server_time(ListRecordsResponse { records, truncated: page.truncated }, read_at))
     }
 }
 
-/// The types asked for: by bucket type, by claim type, which has the same numbers, or by both where they agree.
+/// The bucket types to list. Claim types have the same numbers; a request may name either, or both if they are equal.
 fn bucket_types(buckets: Vec<i32>, claims: Vec<i32>) -> Result<BTreeSet<BucketType>, convert::Malformed> {
     let set = |numbers: Vec<i32>| numbers.into_iter().map(BucketType).collect::<BTreeSet<_>>();
     let (buckets, claims) = (set(buckets), set(claims));

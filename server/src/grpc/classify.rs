@@ -1,4 +1,4 @@
-//! `ClassifyService`, over gRPC and as `POST /v1/classify`: which cell a request belongs to.
+//! `ClassifyService`: finds the cell that a request belongs to. Routers call it over gRPC, or as `POST /v1/classify`.
 
 use std::sync::Arc;
 
@@ -17,18 +17,18 @@ use leasehold_proto::gitlab::cells::topology_service::{
 };
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{REQUEST_BYTES, Service, convert, errors, permit};
+use super::{REQUEST_BYTES, Services, convert, errors, permit};
 use crate::identity::{Denied, Permit};
 
-/// The most claims in one classify.
+/// The most claims in one request.
 const MAX_CLAIMS: usize = 100;
 
-/// The classify service.
+/// The handlers of `ClassifyService`.
 #[derive(Clone)]
-pub struct Classify(pub Arc<Service>);
+pub struct ClassifyHandler(pub Arc<Services>);
 
 #[async_trait]
-impl ClassifyService for Classify {
+impl ClassifyService for ClassifyHandler {
     async fn get_cells(&self, _: Request<GetCellsRequest>) -> Result<Response<GetCellsResponse>, Status> {
         Ok(Response::new(self.0.all_cells()))
     }
@@ -39,8 +39,9 @@ impl ClassifyService for Classify {
     }
 }
 
-impl Service {
-    /// The cell of the first claim that matches (B30); without claims, the cell that type and value name.
+impl Services {
+    /// The cell that owns the first claim of the list that any cell owns (B30). Without claims in the request, the cell that
+    /// its type and value name.
     async fn classify(&self, request: ClassifyRequest) -> Result<ClassifyResponse, Status> {
         if request.claims.len() > MAX_CLAIMS {
             return Err(errors::over_limit("claims_per_classify", MAX_CLAIMS, Some(request.claims.len())));
@@ -56,7 +57,7 @@ impl Service {
             }
         }
         match ClassifyType::try_from(request.r#type) {
-            Ok(ClassifyType::Unspecified) if by_claims => Err(errors::not_found("no cell claims any of these")),
+            Ok(ClassifyType::Unspecified) if by_claims => Err(errors::not_found("no cell owns any of these claims")),
             Ok(kind) => self.classify_by_type(kind, &request.value).map(proxy),
             Err(_) => Err(errors::invalid("`type` is not known")),
         }
@@ -86,20 +87,21 @@ fn proxy(cell: CellInfo) -> ClassifyResponse {
     }
 }
 
+/// The state of the HTTP route.
 #[derive(Clone)]
-struct Http {
-    service: Arc<Service>,
+struct HttpState {
+    service: Arc<Services>,
     pool: DescriptorPool,
 }
 
-/// The HTTP side: `POST /v1/classify` in proto3 JSON.
-pub fn http_router(service: Arc<Service>, pool: DescriptorPool) -> Router {
+/// The HTTP route: `POST /v1/classify` in proto3 JSON.
+pub fn http_router(service: Arc<Services>, pool: DescriptorPool) -> Router {
     let limit = DefaultBodyLimit::max(MAX_REQUEST_BYTES);
-    Router::new().route("/v1/classify", post(classify_json).layer(limit)).with_state(Http { service, pool })
+    Router::new().route("/v1/classify", post(classify_json).layer(limit)).with_state(HttpState { service, pool })
 }
 
 async fn classify_json(
-    State(http): State<Http>,
+    State(http): State<HttpState>,
     permit: Option<Extension<Permit>>,
     body: Result<Bytes, BytesRejection>,
 ) -> HttpResponse {
@@ -108,7 +110,7 @@ async fn classify_json(
     }
     let body = match body {
         Ok(body) => body,
-        Err(rejection) => return unread(&rejection),
+        Err(rejection) => return unreadable_body(&rejection),
     };
     let name = |message| format!("gitlab.cells.topology_service.{message}");
     let request = leasehold_proto::from_json::<ClassifyRequest>(&http.pool, &name("ClassifyRequest"), &body);
@@ -118,7 +120,7 @@ async fn classify_json(
     };
     let bytes = answer.and_then(|response| {
         let bytes = leasehold_proto::to_json(&http.pool, &name("ClassifyResponse"), &response);
-        bytes.map_err(|_| Status::internal("the answer can't be written as JSON"))
+        bytes.map_err(|_| errors::internal("the response can't be written as JSON"))
     });
     match bytes {
         Ok(bytes) => ([(http::header::CONTENT_TYPE, "application/json")], bytes).into_response(),
@@ -126,11 +128,11 @@ async fn classify_json(
     }
 }
 
-/// Why a body was not read: too large, or cut off.
-fn unread(rejection: &BytesRejection) -> HttpResponse {
+/// The response to a body that is too large, or cut off.
+fn unreadable_body(rejection: &BytesRejection) -> HttpResponse {
     let status = match rejection.status() {
         http::StatusCode::PAYLOAD_TOO_LARGE => errors::over_limit(REQUEST_BYTES, MAX_REQUEST_BYTES, None),
-        _ => errors::invalid("the body could not be read to its end"),
+        _ => errors::invalid("the body can't be read to its end"),
     };
     let mut response = errors::json(&status);
     *response.status_mut() = rejection.status();

@@ -1,4 +1,4 @@
-//! Between wire messages and the engine's terms. The claims' enum numbers are kept as they are.
+//! Conversions between wire messages and the engine's types. The numbers of the wire's enums are kept as they are.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use leasehold_proto::leasehold::v1::LeaseCursor;
 use prost::Name;
 use prost_types::Any;
 
-/// What is wrong with a bucket on the wire, in words.
+/// The problem of a malformed field, as the message of its refusal.
 pub(super) type Malformed = &'static str;
 
-/// The bucket type and value that a claim names: field number N is bucket type N, an id is written in decimal.
+/// The bucket type and value of a wire claim. The number of its field is the bucket type; an id becomes decimal text.
 fn claim_bucket(claim: types::Claim) -> Option<(i32, String)> {
     use types::claim::Claim as Kind;
     Some(match claim.claim? {
@@ -44,7 +44,7 @@ fn claim_bucket(claim: types::Claim) -> Option<(i32, String)> {
     })
 }
 
-/// The bucket of a request that may carry `bucket`, `claim`, or both where they agree.
+/// The bucket of a request. It may have `bucket`, `claim`, or both if they name the same bucket.
 pub(super) fn bucket(
     bucket: Option<wire::Bucket>,
     claim: Option<types::Claim>,
@@ -75,10 +75,10 @@ fn claim_request(metadata: wire::Metadata) -> Result<ClaimRequest, (BucketType, 
     })
 }
 
-/// An update as the engine takes it.
+/// The engine's form of an update.
 ///
 /// # Errors
-/// Too many claims; or, where a claim names no bucket or two, every claim whose form is wrong (B10).
+/// The update has too many claims. Or a claim names no bucket, or two: then the rejection has every malformed claim (B10).
 pub(super) fn update(
     creates: Vec<wire::Metadata>,
     destroys: Vec<wire::Metadata>,
@@ -100,7 +100,7 @@ pub(super) fn update(
     if offences.is_empty() { Ok(request) } else { Err(with_others(offences, request, catalogue)) }
 }
 
-/// A rejection for these offences, and for those that the engine finds among the other claims.
+/// A rejection with these offences, and with those that the engine finds in the other claims.
 fn with_others(mut offences: Vec<Offence>, request: UpdateRequest, catalogue: &Catalogue) -> Rejection {
     let known: BTreeSet<_> = offences.iter().filter_map(|offence| offence.place).collect();
     let found = Batch::parse(request, catalogue).err();
@@ -109,7 +109,7 @@ fn with_others(mut offences: Vec<Offence>, request: UpdateRequest, catalogue: &C
     Rejection::of(offences).unwrap_or_else(|| Rejection::whole(Reason::InvalidUpdate, Detail::None))
 }
 
-/// Stands for a claim that is refused already, so that the others keep their places.
+/// A claim in the place of a malformed one, so that the claims after it keep their positions.
 fn placeholder() -> ClaimRequest {
     ClaimRequest { bucket_type: BucketType(0), value: "".into(), subject: None, source: None, user_data: None }
 }
@@ -126,7 +126,8 @@ pub(super) fn timestamp(at: Timestamp) -> Option<prost_types::Timestamp> {
     })
 }
 
-/// A time of the wire, rounded up to the next microsecond, as fits an inclusive lower bound.
+/// The inclusive lower bound that a wire time means. Nanoseconds are rounded up: rounded down, the bound would admit a lease
+/// from before it.
 pub(super) fn lower_bound(at: &prost_types::Timestamp) -> Result<Timestamp, Malformed> {
     if !(0..1_000_000_000).contains(&at.nanos) {
         return Err("`created_after.nanos` is not from 0 to 999999999");
@@ -144,23 +145,23 @@ pub(super) fn lease_record(row: &LeaseRow) -> wire::LeaseRecord {
     }
 }
 
-/// An opaque cursor, valid for its cell only.
+/// The opaque cursor of a list position. It is valid for the leases of its cell only.
 pub(super) fn cursor(cell_id: i64, position: LeasePosition) -> Any {
     let cursor = LeaseCursor {
         cell_id,
-        // A time of the system clock is far from the end of the range.
+        // Microseconds of the system clock reach `i64::MAX` in the year 294,246.
         created_at_micros: i64::try_from(position.created_at.as_micros()).unwrap_or(i64::MAX),
         lease_uuid: position.lease.0.into_bytes().to_vec(),
     };
     Any { type_url: LeaseCursor::type_url(), value: prost::Message::encode_to_vec(&cursor) }
 }
 
-/// Reads a cursor back.
+/// The list position of a cursor.
 ///
 /// # Errors
-/// It is not one of ours, or is another cell's.
+/// [`cursor`] did not make it, or made it for another cell.
 pub(super) fn read_cursor(cell_id: i64, any: &Any) -> Result<LeasePosition, Malformed> {
-    let foreign = "`next` is not a cursor that this service gave for this cell's leases";
+    let foreign = "`next` is not a cursor of this cell's leases";
     let cursor: LeaseCursor = any.to_msg().map_err(|_| foreign)?;
     let lease = uuid::Uuid::from_slice(&cursor.lease_uuid).map_err(|_| foreign)?;
     let created_at = u64::try_from(cursor.created_at_micros).map_err(|_| foreign)?;
@@ -170,7 +171,7 @@ pub(super) fn read_cursor(cell_id: i64, any: &Any) -> Result<LeasePosition, Malf
     Ok(LeasePosition { created_at: Timestamp::from_micros(created_at), lease: LeaseId(lease) })
 }
 
-/// A claim as reads show it: of a replace, the new record, as being created.
+/// A claim in the form that reads return. A replace shows its new record, with the status of a create (B08).
 pub(super) fn record(key: &BucketKey, claim: Claim) -> wire::Record {
     let hold = claim.hold();
     let (status, record) = match claim.state {

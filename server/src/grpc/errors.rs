@@ -1,12 +1,14 @@
 //! Errors on the wire: a gRPC code, a reason for machines, and the details of `google.rpc`.
+//!
+//! Every status made here has details. The [`middleware`](super::middleware) relies on that to tell a handler's status from
+//! one of tonic's own.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use leasehold_core::bucket::BucketType;
 use leasehold_core::rejection::{Detail, List, Offence, Reason, Rejection};
-use leasehold_proto::leasehold::v1::RejectedClaims;
-use leasehold_proto::leasehold::v1::rejected_claims::{Claims, Group};
+use leasehold_proto::leasehold::v1::{RejectedClaims, rejected_claims};
 use prost::{Message, Name};
 use prost_types::Any;
 use tonic::{Code, Status};
@@ -16,10 +18,10 @@ use tonic_types::pb::{ErrorInfo, RetryInfo};
 use crate::committer::Refusal;
 use crate::identity::Denied;
 
-/// Whose reasons these are (`google.rpc.ErrorInfo.domain`).
+/// The namespace of the reasons (`google.rpc.ErrorInfo.domain`).
 const DOMAIN: &str = "leasehold";
 
-/// The gRPC code of a reason.
+/// The gRPC code of an engine's reason.
 fn code(reason: Reason) -> Code {
     match reason {
         Reason::InvalidUpdate | Reason::LimitExceeded | Reason::ValueNotAllowed | Reason::IdempotencyKeyReused => {
@@ -34,7 +36,7 @@ fn code(reason: Reason) -> Code {
     }
 }
 
-/// A refusal of the engine.
+/// The status of an update that the engine rejected.
 pub(super) fn rejected(rejection: &Rejection) -> Status {
     let mut details = vec![error_info(rejection.reason().code(), metadata(rejection))];
     details.extend(rejected_claims(rejection).as_ref().map(any));
@@ -42,7 +44,7 @@ pub(super) fn rejected(rejection: &Rejection) -> Status {
     status(code(rejection.reason()), rejection.to_string(), details)
 }
 
-/// A command that the engine was not asked, or whose outcome was not kept.
+/// The status of a command that was not decided, or whose decision could not be written.
 pub(super) fn refused(refusal: &Refusal) -> Status {
     match refusal {
         Refusal::Overloaded { retry_after } => {
@@ -60,18 +62,18 @@ pub(super) fn refused(refusal: &Refusal) -> Status {
     }
 }
 
-/// A caller that may not.
+/// The status of a call that the caller may not make.
 pub(super) fn denied(denied: Denied) -> Status {
     let (code, reason, message) = match denied {
         Denied::NoIdentity => (
             Code::Unauthenticated,
             "NO_IDENTITY",
-            "no client certificate says who calls: present one with a `spiffe://` URI of a cell, a router or an admin",
+            "the call has no client certificate: present one with the `spiffe://` URI of a cell, a router or an admin",
         ),
         Denied::NoRole => (
             Code::Unauthenticated,
             "NO_IDENTITY",
-            "the client certificate does not say who calls: present one with a single `spiffe://` URI of a cell, a router or an admin, in the trust domain of the server (`tls.trust_domain`)",
+            "the client certificate has no role, or more than one: present one with a single `spiffe://` URI of a cell, a router or an admin, in the trust domain of the server (`tls.trust_domain`)",
         ),
         Denied::RuleDenied => {
             (Code::PermissionDenied, "RULE_DENIED", "the caller's certificate does not allow this call")
@@ -80,17 +82,22 @@ pub(super) fn denied(denied: Denied) -> Status {
     status(code, message.into(), vec![error_info(reason, HashMap::new())])
 }
 
-/// A call whose caller no longer waits.
-pub(super) fn late() -> Status {
-    status(Code::DeadlineExceeded, "no answer in the time that the caller gave".into(), Vec::new())
+/// The status of a call whose deadline has passed.
+pub(super) fn deadline_exceeded() -> Status {
+    status(Code::DeadlineExceeded, "the caller's deadline passed before the answer was ready".into(), Vec::new())
 }
 
-/// A request whose form is wrong.
+/// The status of a fault in the server itself.
+pub(super) fn internal(message: &str) -> Status {
+    status(Code::Internal, message.into(), vec![error_info("INTERNAL", HashMap::new())])
+}
+
+/// The status of a malformed request.
 pub(super) fn invalid(message: &str) -> Status {
     status(Code::InvalidArgument, message.into(), vec![error_info("INVALID_UPDATE", HashMap::new())])
 }
 
-/// A request over a limit (B11): the limit's name, its figure, and the actual one where it is known.
+/// The status of a request over a limit (B11): the limit's name, its figure, and the request's own figure if it is known.
 pub(super) fn over_limit(name: &str, max: usize, actual: Option<usize>) -> Status {
     let found = actual.map(|actual| format!(", not {actual}")).unwrap_or_default();
     let mut metadata = HashMap::from([("limit".into(), name.into()), ("max".into(), max.to_string())]);
@@ -99,12 +106,13 @@ pub(super) fn over_limit(name: &str, max: usize, actual: Option<usize>) -> Statu
     status(Code::InvalidArgument, message, vec![error_info("LIMIT_EXCEEDED", metadata)])
 }
 
-/// A read that found nothing.
+/// The status of a read that found no claim.
 pub(super) fn not_found(message: &str) -> Status {
     status(Code::NotFound, message.into(), vec![error_info("CLAIM_NOT_FOUND", HashMap::new())])
 }
 
-/// A status as an HTTP answer: the code of `google.rpc` and its HTTP twin, the reason, the message.
+/// A status as an HTTP response: the HTTP status that stands for its gRPC code, and that code, the reason and the message
+/// in JSON.
 pub(super) fn json(status: &Status) -> axum::response::Response {
     use axum::Extension;
     use axum::response::IntoResponse;
@@ -124,8 +132,31 @@ pub(super) fn json(status: &Status) -> axum::response::Response {
         "reason": reason,
     });
     let headers = [(http::header::CONTENT_TYPE, "application/json")];
-    // The code, for those who count.
+    // The middleware counts the response under this code.
     (http_code, Extension(status.code()), headers, body.to_string()).into_response()
+}
+
+/// The name of a gRPC code, as the metrics label it.
+pub(super) fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "Ok",
+        Code::Cancelled => "Cancelled",
+        Code::Unknown => "Unknown",
+        Code::InvalidArgument => "InvalidArgument",
+        Code::DeadlineExceeded => "DeadlineExceeded",
+        Code::NotFound => "NotFound",
+        Code::AlreadyExists => "AlreadyExists",
+        Code::PermissionDenied => "PermissionDenied",
+        Code::ResourceExhausted => "ResourceExhausted",
+        Code::FailedPrecondition => "FailedPrecondition",
+        Code::Aborted => "Aborted",
+        Code::OutOfRange => "OutOfRange",
+        Code::Unimplemented => "Unimplemented",
+        Code::Internal => "Internal",
+        Code::Unavailable => "Unavailable",
+        Code::DataLoss => "DataLoss",
+        Code::Unauthenticated => "Unauthenticated",
+    }
 }
 
 fn status(code: Code, message: String, details: Vec<Any>) -> Status {
@@ -151,7 +182,7 @@ fn retry_info(delay: Duration) -> Any {
     Any { type_url: "type.googleapis.com/google.rpc.RetryInfo".into(), value: info.encode_to_vec() }
 }
 
-/// What the first offence of the deciding reason has to say beside its words.
+/// The figures of the first offence that has the rejection's own reason, by name: its place, and the detail's values.
 fn metadata(rejection: &Rejection) -> HashMap<String, String> {
     let deciding = rejection.offences().iter().find(|offence| offence.reason == rejection.reason());
     let Some(Offence { place, detail, .. }) = deciding else { return HashMap::new() };
@@ -172,9 +203,12 @@ fn metadata(rejection: &Rejection) -> HashMap<String, String> {
     metadata
 }
 
-/// Every offending claim (B10); none where the request as a whole offends.
+/// Every offending claim (B10), grouped by reason and bucket type; `None` if the request as a whole offends.
+///
+/// Positions within a group are packed numbers, so that 2,000 of them fit into the trailers. gRPC clients bound these to
+/// 8 KiB by default (`GRPC_ARG_MAX_METADATA_SIZE`).
 fn rejected_claims(rejection: &Rejection) -> Option<RejectedClaims> {
-    let mut groups: BTreeMap<Reason, BTreeMap<BucketType, Claims>> = BTreeMap::new();
+    let mut groups: BTreeMap<Reason, BTreeMap<BucketType, rejected_claims::Claims>> = BTreeMap::new();
     for offence in rejection.offences() {
         let (Some(place), Some(bucket_type)) = (offence.place, offence.bucket_type) else { continue };
         let claims = groups.entry(offence.reason).or_default().entry(bucket_type).or_default();
@@ -184,7 +218,7 @@ fn rejected_claims(rejection: &Rejection) -> Option<RejectedClaims> {
             List::Destroys => claims.destroy_positions.push(place.position),
         }
     }
-    let group = |(reason, claims): (Reason, BTreeMap<_, Claims>)| Group {
+    let group = |(reason, claims): (Reason, BTreeMap<_, rejected_claims::Claims>)| rejected_claims::Group {
         reason: reason.code().into(),
         claims: claims.into_values().collect(),
     };
@@ -199,7 +233,7 @@ mod tests {
 
     #[test]
     fn b10_the_largest_rejection_fits_into_trailer_metadata() {
-        // Every claim of the largest update offends, with as many reasons and types as claims can have.
+        // Every claim of the largest update offends, under every reason and bucket type that a claim can have.
         let reasons =
             [Reason::NotOwner, Reason::ClaimTaken, Reason::ClaimNotFound, Reason::ClaimChanged, Reason::ClaimBusy];
         let offences = (0..2000_u32).map(|n| {

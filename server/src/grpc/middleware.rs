@@ -1,5 +1,7 @@
-//! In front of every request: who calls and whether a rule of the method allows it; behind it: metrics, and clear codes
-//! for requests that never reached a handler.
+//! The layer in front of every service.
+//!
+//! Before a handler runs, the layer finds the caller's permit, bounds the size of the request and starts the caller's
+//! deadline. Afterwards it counts the request, and replaces the status of a request that tonic could not decode.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -8,47 +10,47 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use leasehold_core::batch::MAX_REQUEST_BYTES;
 use leasehold_proto::AccessRules;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
-use super::{REQUEST_BYTES, errors};
+use super::errors;
+use super::message_limit::MessageLimit;
 use crate::identity::{Denied, Peer};
 use crate::metrics::Metrics;
 
-/// The HTTP twin of the classify rpc, and that rpc.
+/// The path of `Classify` over HTTP, and that of the same method over gRPC, whose rules both obey.
 const CLASSIFY_HTTP: &str = "/v1/classify";
 const CLASSIFY_RPC: &str = "/gitlab.cells.topology_service.ClassifyService/Classify";
 
-/// Puts the guard in front of a service.
+/// Puts the middleware in front of a service.
 #[derive(Clone)]
-pub struct GuardLayer {
-    /// The rules of the methods.
+pub struct MiddlewareLayer {
+    /// The access rules of each method.
     pub rules: Arc<AccessRules>,
-    /// Where requests are counted.
+    /// The counters of requests.
     pub metrics: Arc<Metrics>,
 }
 
-impl<S> Layer<S> for GuardLayer {
-    type Service = Guard<S>;
+impl<S> Layer<S> for MiddlewareLayer {
+    type Service = Middleware<S>;
 
-    fn layer(&self, inner: S) -> Guard<S> {
-        Guard { inner, shared: self.clone() }
+    fn layer(&self, inner: S) -> Middleware<S> {
+        Middleware { inner, shared: self.clone() }
     }
 }
 
-/// The guard.
+/// A service with the middleware in front.
 #[derive(Clone)]
-pub struct Guard<S> {
+pub struct Middleware<S> {
     inner: S,
-    shared: GuardLayer,
+    shared: MiddlewareLayer,
 }
 
 type Answer = Result<http::Response<Body>, Infallible>;
 
-impl<S> Service<http::Request<Body>> for Guard<S>
+impl<S> Service<http::Request<Body>> for Middleware<S>
 where
     S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
     S::Future: Send + 'static,
@@ -65,33 +67,33 @@ where
         let started = Instant::now();
         let method = method_label(request.uri().path());
         let metrics = self.shared.metrics.clone();
-        if let Err(denied) = self.shared.admit(&mut request) {
+        if let Err(denied) = self.shared.authorise(&mut request) {
             let status = errors::denied(denied);
-            metrics.answered(method, status.code(), started.elapsed());
-            let json = request.uri().path() == CLASSIFY_HTTP;
-            let response = if json { errors::json(&status).map(Body::new) } else { status.into_http() };
+            metrics.answered(method, errors::code_name(status.code()), started.elapsed());
+            let is_json = request.uri().path() == CLASSIFY_HTTP;
+            let response = if is_json { errors::json(&status).map(Body::new) } else { status.into_http() };
             return Box::pin(std::future::ready(Ok(response)));
         }
-        let patience = patience(request.headers());
-        let answer = self.inner.call(request);
+        let time_limit = time_limit(request.headers());
+        let answer = self.inner.call(with_message_limit(request));
         Box::pin(async move {
-            let answer = match patience {
-                Some(patience) => tokio::time::timeout(patience, answer).await.ok(),
+            let answer = match time_limit {
+                Some(limit) => tokio::time::timeout(limit, answer).await.ok(),
                 None => Some(answer.await),
             };
             let (code, response) = match answer {
-                Some(answer) => clear(answer?),
-                None => (Code::DeadlineExceeded, errors::late().into_http()),
+                Some(answer) => with_code(answer?),
+                None => (Code::DeadlineExceeded, errors::deadline_exceeded().into_http()),
             };
-            metrics.answered(method, code, started.elapsed());
+            metrics.answered(method, errors::code_name(code), started.elapsed());
             Ok(response)
         })
     }
 }
 
-impl GuardLayer {
-    /// Gives the request its permit. What has no rules (health, reflection) is open.
-    fn admit(&self, request: &mut http::Request<Body>) -> Result<(), Denied> {
+impl MiddlewareLayer {
+    /// Adds the caller's permit to the request. A path without rules, such as health and reflection, is open to all.
+    fn authorise(&self, request: &mut http::Request<Body>) -> Result<(), Denied> {
         let path = match request.uri().path() {
             CLASSIFY_HTTP => CLASSIFY_RPC,
             path => path,
@@ -104,7 +106,14 @@ impl GuardLayer {
     }
 }
 
-/// A method's name for metrics: bounded, whatever paths are asked for.
+/// Bounds the message of a gRPC request. Over HTTP, axum bounds the body.
+fn with_message_limit(request: http::Request<Body>) -> http::Request<Body> {
+    let content_type = request.headers().get(http::header::CONTENT_TYPE);
+    let is_grpc = content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"));
+    if is_grpc { request.map(|body| Body::new(MessageLimit::new(body))) } else { request }
+}
+
+/// The label of a method in the metrics. Unknown paths share one label, so that callers can't add labels without bound.
 fn method_label(path: &str) -> &'static str {
     match path.rsplit('/').next() {
         Some("BeginUpdate") => "BeginUpdate",
@@ -120,25 +129,16 @@ fn method_label(path: &str) -> &'static str {
     }
 }
 
-/// The library's words for a message or a frame around it that can't be read.
-fn is_about_the_request(message: &str) -> bool {
-    ["decod", "protocol error: received message with", "Missing request message"]
-        .iter()
-        .any(|words| message.contains(words))
-}
-
-/// The library tells the actual size in words only, and first.
-fn first_number(message: &str) -> Option<usize> {
-    message.split(|c: char| !c.is_ascii_digit()).find(|digits| !digits.is_empty())?.parse().ok()
-}
-
-/// How long the caller waits (`grpc-timeout`), less what it takes to answer before the library does: it would say
-/// CANCELLED, on which callers do not try again.
-fn patience(headers: &http::HeaderMap) -> Option<Duration> {
+/// The time in which the server must answer: the caller's deadline (`grpc-timeout`), less a millisecond.
+///
+/// A tonic client enforces the same deadline itself, and then reports CANCELLED (tonic's status.rs turns `TimeoutExpired`
+/// into it), on which callers do not retry. The millisecond lets the server's DEADLINE_EXCEEDED arrive first.
+fn time_limit(headers: &http::HeaderMap) -> Option<Duration> {
     let timeout = parse_timeout(headers.get("grpc-timeout")?.to_str().ok()?)?;
     Some(timeout.saturating_sub(Duration::from_millis(1)))
 }
 
+/// Parses `grpc-timeout`: at most 8 digits and a unit (gRPC over HTTP/2, "Timeout").
 fn parse_timeout(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.len() > 8 {
@@ -156,7 +156,7 @@ fn parse_timeout(text: &str) -> Option<Duration> {
     })
 }
 
-/// The code that stands for an answer in plain HTTP which says no more.
+/// The gRPC code that a plain HTTP response counts as, if its handler gave none.
 fn code_of_http(status: http::StatusCode) -> Code {
     match status.as_u16() {
         200..400 => Code::Ok,
@@ -166,20 +166,21 @@ fn code_of_http(status: http::StatusCode) -> Code {
     }
 }
 
-/// The code of an answer; of one that the library gave to an unreadable request, in our own terms.
-fn clear(response: http::Response<Body>) -> (Code, http::Response<Body>) {
+/// The gRPC code of a response, and the response. If tonic could not decode the request, both are replaced.
+///
+/// Every status of a handler has details ([`errors`]). An INTERNAL without details is therefore tonic's own, for a request
+/// with a malformed frame or message (tonic's codec/decode.rs and server/grpc.rs, tonic-prost's codec.rs). The caller is at
+/// fault, so the right code is INVALID_ARGUMENT; INTERNAL would call for an operator.
+fn with_code(response: http::Response<Body>) -> (Code, http::Response<Body>) {
     let Some(status) = Status::from_header_map(response.headers()) else {
         let code = response.extensions().get().copied();
         return (code.unwrap_or_else(|| code_of_http(response.status())), response);
     };
-    let ours = match status.code() {
-        Code::OutOfRange => errors::over_limit(REQUEST_BYTES, MAX_REQUEST_BYTES, first_number(status.message())),
-        Code::Internal if status.details().is_empty() && is_about_the_request(status.message()) => {
-            errors::invalid("the request is not the message that this method takes")
-        }
-        code => return (code, response),
-    };
-    (ours.code(), ours.into_http())
+    if status.code() == Code::Internal && status.details().is_empty() {
+        let status = errors::invalid("the request is not a message of this method");
+        return (status.code(), status.into_http());
+    }
+    (status.code(), response)
 }
 
 #[cfg(test)]
@@ -187,13 +188,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_library_says_of_requests_is_about_them() {
-        assert!(is_about_the_request("Missing request message."));
-        assert!(!is_about_the_request("the state is broken"));
+    fn an_internal_status_without_details_is_replaced_and_one_with_details_is_kept() {
+        for (status, code) in [
+            (Status::internal("Missing request message."), Code::InvalidArgument),
+            (Status::internal("any other text"), Code::InvalidArgument),
+            (errors::internal("a fault of the server"), Code::Internal),
+            (Status::unimplemented("compression"), Code::Unimplemented),
+            (errors::not_found("a claim"), Code::NotFound),
+        ] {
+            let (found, response) = with_code(status.clone().into_http());
+            let sent = Status::from_header_map(response.headers()).unwrap();
+            assert_eq!((found, sent.code()), (code, code), "{status}");
+            assert_eq!(sent.details().is_empty(), status.code() == Code::Unimplemented, "{status}");
+        }
     }
 
     #[test]
-    fn timeouts_are_read_as_grpc_writes_them() {
+    fn timeouts_have_the_form_that_grpc_specifies() {
         for (text, expected) in [
             ("300m", Some(Duration::from_millis(300))),
             ("2S", Some(Duration::from_secs(2))),

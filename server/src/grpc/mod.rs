@@ -1,9 +1,12 @@
-//! The gRPC services: translate, call the committer or the store, translate back. No rule of the protocol lives here.
+//! The gRPC services: each handler converts a request, calls the committer or the store, and converts the answer.
+//!
+//! No rule of the protocol lives here, and gRPC codes live nowhere else: below this layer failures are typed.
 
 mod claims;
 mod classify;
 mod convert;
 mod errors;
+mod message_limit;
 mod middleware;
 
 use std::collections::BTreeMap;
@@ -18,48 +21,60 @@ use leasehold_proto::gitlab::cells::topology_service::{CellInfo, GetCellsRespons
 use tokio::sync::Semaphore;
 use tonic::{Request, Status};
 
+use crate::audit::AuditSink;
 use crate::committer::{Committer, Refusal};
 use crate::config::{CellConfig, Config};
 use crate::identity::{Denied, Permit};
 use crate::metrics::Metrics;
 use crate::store::{Reader, StoreError};
 
-pub use claims::Claims;
-pub use classify::{Classify, http_router};
-pub use middleware::GuardLayer;
+pub use claims::ClaimsHandler;
+pub use classify::{ClassifyHandler, http_router};
+pub use middleware::MiddlewareLayer;
 
-/// The name of the limit of a request's size.
+/// The name of the limit on a request's size, as refusals have it.
 const REQUEST_BYTES: &str = "request_bytes";
 
-/// What the services share.
-pub struct Service {
+/// The state that all services share.
+pub struct Services {
     rules: Rules,
     cells: BTreeMap<CellId, CellInfo>,
     store: Reader,
     committer: Committer,
     running_lists: Semaphore,
+    // The lists that run and those that wait for a place.
     admitted_lists: Semaphore,
-    /// What operators watch.
+    /// The counters and gauges of the server.
     pub metrics: Arc<Metrics>,
-    failing: AtomicBool,
+    /// The audit trail.
+    pub audit: Arc<AuditSink>,
+    // A read has failed in a way that only a restart can mend.
+    has_failed: AtomicBool,
 }
 
-impl Service {
-    /// The services' shared part.
-    pub fn new(config: &Config, rules: Rules, store: Reader, committer: Committer, metrics: Arc<Metrics>) -> Self {
+impl Services {
+    /// The shared state of services over this store and this committer.
+    pub fn new(
+        config: &Config,
+        store: Reader,
+        committer: Committer,
+        metrics: Arc<Metrics>,
+        audit: Arc<AuditSink>,
+    ) -> Self {
         Self {
-            rules,
+            rules: config.rules(),
             cells: config.cells().into_iter().map(|(id, cell)| (id, cell_info(cell))).collect(),
             store,
             committer,
             running_lists: semaphore(config.limits.concurrent_lists),
             admitted_lists: semaphore(config.limits.concurrent_lists.saturating_add(config.limits.queued_lists)),
             metrics,
-            failing: AtomicBool::new(false),
+            audit,
+            has_failed: AtomicBool::new(false),
         }
     }
 
-    /// The way to the writer.
+    /// The committer, which decides and writes commands.
     pub fn committer(&self) -> &Committer {
         &self.committer
     }
@@ -69,9 +84,9 @@ impl Service {
         &self.store
     }
 
-    /// Whether the store can no longer be relied on.
+    /// True if the store failed in a way that only a restart can mend.
     pub fn has_failed(&self) -> bool {
-        self.committer.has_failed() || self.failing.load(Ordering::Relaxed)
+        self.committer.has_failed() || self.has_failed.load(Ordering::Relaxed)
     }
 
     fn cell_info(&self, cell: CellId) -> Option<CellInfo> {
@@ -82,7 +97,7 @@ impl Service {
         GetCellsResponse { cells: self.cells.values().cloned().collect() }
     }
 
-    /// The key of a bucket to read.
+    /// The key of a bucket, or the status of a value that its type does not allow.
     fn bucket_key(&self, bucket_type: BucketType, value: String) -> Result<BucketKey, Status> {
         let bucket = self.rules.catalogue.bucket(bucket_type, value.into());
         bucket.map(|bucket| bucket.key).map_err(|error| {
@@ -92,12 +107,12 @@ impl Service {
         })
     }
 
-    /// A bucket's claim (B30).
+    /// The claim on a bucket, if any (B30).
     async fn claim(&self, key: &BucketKey) -> Result<Option<Claim>, Status> {
         self.store.claim(key).await.map_err(|error| self.unreadable(&error))
     }
 
-    /// Runs a list, or sheds it where too many wait.
+    /// Runs a list once fewer than `limits.concurrent_lists` run. Sheds it at once if `limits.queued_lists` wait already.
     async fn list<T>(
         &self,
         method: &'static str,
@@ -113,9 +128,9 @@ impl Service {
     }
 
     fn unreadable(&self, error: &StoreError) -> Status {
-        tracing::error!(%error, "a row could not be read");
+        tracing::error!(%error, "a row can't be read");
         if self.store.is_lost_by(error) {
-            self.failing.store(true, Ordering::Relaxed);
+            self.has_failed.store(true, Ordering::Relaxed);
         }
         errors::refused(&Refusal::StoreUnavailable(error.to_string().into()))
     }
@@ -135,7 +150,7 @@ fn cell_info(cell: CellConfig) -> CellInfo {
     }
 }
 
-/// The permit that the layer in front gave the request; without one, nothing is allowed.
+/// The permit that the middleware added to the request. A request without one, on a path without access rules, is denied.
 fn permit<T>(request: &Request<T>) -> Result<Permit, Status> {
     request.extensions().get::<Permit>().copied().ok_or_else(|| errors::denied(Denied::NoIdentity))
 }

@@ -1,4 +1,5 @@
-//! What a server does by itself: forgets what was settled long ago, and says whether its store can be written to.
+//! The work that a server does without being called: it forgets leases that were settled long ago, and publishes through
+//! the health service if its store can be written.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,83 +12,86 @@ use leasehold_core::update::{Command, Forget};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimServiceServer;
 use leasehold_proto::gitlab::cells::topology_service::classify_service_server::ClassifyServiceServer;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tonic::server::NamedService;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::committer::now;
-use crate::grpc::{Claims, Classify, Service};
+use crate::grpc::{ClaimsHandler, ClassifyHandler, Services};
 use crate::identity::Caller;
 use crate::store::{EmbeddedStore, PostgresStore, Probe, Reader, StoreError};
 
-/// How often settled leases are looked through.
-const TICK: Duration = Duration::from_secs(5);
-/// Between two looks whether a database is there: whoever goes by the health is to hear soon that it is gone, or back.
-const LOOK: Duration = Duration::from_millis(500);
-/// How long a database may be silent. What it is asked touches no row, so that load alone does not take it so long.
-const SILENCE: Duration = Duration::from_secs(2);
-/// Leases forgotten at a time.
+/// The pause between two maintenance runs.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(5);
+/// The pause between two probes of a database. Load balancers go by the health status, which must soon say that the database
+/// is gone, or back.
+const PROBE_INTERVAL: Duration = Duration::from_millis(500);
+/// A probe that takes longer counts as failed. It touches no row, so load alone never takes it this long.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The most leases that one step forgets.
 const FORGET_BATCH: usize = 500;
 
-/// A server's own work.
-pub(crate) struct Maintenance {
-    service: Arc<Service>,
+/// The background work of a server.
+pub(super) struct Maintenance {
+    services: Arc<Services>,
     health: HealthReporter,
     retention_seconds: u64,
-    // What the health last said.
+    // The health status that was last published.
     was_serving: AtomicBool,
 }
 
 impl Maintenance {
-    pub(crate) fn new(service: Arc<Service>, health: HealthReporter, retention_seconds: u64) -> Self {
-        Self { service, health, retention_seconds, was_serving: AtomicBool::new(true) }
+    pub(super) fn new(services: Arc<Services>, health: HealthReporter, retention_seconds: u64) -> Self {
+        Self { services, health, retention_seconds, was_serving: AtomicBool::new(true) }
     }
 
     /// Works until the server stops.
-    pub(crate) async fn run(self, mut stopping: watch::Receiver<bool>) {
-        self.health.set_serving::<ClaimServiceServer<Claims>>().await;
-        self.health.set_serving::<ClassifyServiceServer<Classify>>().await;
+    pub(super) async fn run(self, mut stopping: watch::Receiver<bool>) {
+        self.health.set_serving::<ClaimServiceServer<ClaimsHandler>>().await;
+        self.health.set_serving::<ClassifyServiceServer<ClassifyHandler>>().await;
         let work = async {
-            match self.service.store() {
-                Reader::Embedded(store) => self.tend(store).await,
+            match self.services.store() {
+                Reader::Embedded(store) => self.maintain_embedded(store).await,
                 Reader::Postgres(store) => {
-                    tokio::join!(self.watch(store), self.tend_database(store));
+                    tokio::join!(self.probe_database(store), self.maintain_database(store));
                 }
             }
         };
         tokio::select! { () = work => {}, _ = stopping.wait_for(|stop| *stop) => {} }
     }
 
-    fn settled_before(&self) -> Timestamp {
+    /// The time before which a lease must have been settled to be forgotten (B22).
+    fn forget_before(&self) -> Timestamp {
         now().minus_micros(self.retention_seconds.saturating_mul(1_000_000))
     }
 
-    /// Has the health say what is so, where that has changed.
-    async fn tell(&self) {
-        let is_away = self.service.metrics.is_database_lost() || self.service.committer().is_away();
-        let serves = !self.service.has_failed() && !is_away;
-        if self.was_serving.swap(serves, Ordering::Relaxed) == serves {
+    /// Publishes the health status if it changed. Reads still work while the store can't be written, so classification
+    /// goes on serving.
+    async fn publish_health(&self) {
+        let is_away = self.services.metrics.is_database_lost() || self.services.committer().is_away();
+        let is_serving = !self.services.has_failed() && !is_away;
+        if self.was_serving.swap(is_serving, Ordering::Relaxed) == is_serving {
             return;
         }
-        let status = if serves { ServingStatus::Serving } else { ServingStatus::NotServing };
-        for name in ["", ClaimServiceServer::<Claims>::NAME] {
+        let status = if is_serving { ServingStatus::Serving } else { ServingStatus::NotServing };
+        for name in ["", ClaimServiceServer::<ClaimsHandler>::NAME] {
             self.health.set_service_status(name, status).await;
         }
     }
 
-    /// Of the embedded store: forgets (B22, B24), and tells when it has failed.
-    async fn tend(&self, store: &EmbeddedStore) {
+    async fn maintain_embedded(&self, store: &EmbeddedStore) {
         loop {
-            while !self.service.has_failed() && self.forget_some(store).await {}
-            self.tell().await;
-            sleep(TICK).await;
+            while !self.services.has_failed() && self.forget_batch(store).await {}
+            self.publish_health().await;
+            sleep(MAINTENANCE_INTERVAL).await;
         }
     }
 
-    /// Forgets a batch of leases; true where there may be more.
-    async fn forget_some(&self, store: &EmbeddedStore) -> bool {
-        let (store, settled_before) = (store.clone(), self.settled_before());
+    /// Forgets a batch of settled leases. Returns true if more may be left.
+    async fn forget_batch(&self, store: &EmbeddedStore) -> bool {
+        let (store, settled_before) = (store.clone(), self.forget_before());
         let found = tokio::task::spawn_blocking(move || store.settled(settled_before, FORGET_BATCH)).await;
         let leases = match found {
             Ok(Ok(leases)) => leases,
@@ -95,102 +99,108 @@ impl Maintenance {
                 tracing::error!(%error, "settled leases can't be read");
                 return false;
             }
+            // The runtime is shutting down.
             Err(_) => return false,
         };
         let found = leases.len();
-        let mut forgets = tokio::task::JoinSet::new();
+        let mut forgets = JoinSet::new();
         for lease in leases {
-            let service = self.service.clone();
+            let services = self.services.clone();
             let forget = Command::Forget(Forget { lease, settled_before });
-            // The server itself asks.
-            forgets.spawn(async move { service.committer().submit(Caller::Trusted, forget).await });
+            // The server itself is the caller, which needs no permit.
+            forgets.spawn(async move { services.committer().submit(Caller::Trusted, forget).await });
         }
         let decisions = forgets.join_all().await;
         found == FORGET_BATCH && decisions.iter().all(Result::is_ok)
     }
 
-    /// Looks again and again whether the database is there, whatever else is asked of it meanwhile.
-    async fn watch(&self, store: &PostgresStore) {
+    /// Probes the database again and again, over a connection of its own. Neither load nor a full pool then looks like an
+    /// outage.
+    async fn probe_database(&self, store: &PostgresStore) {
         let mut probe: Probe = store.probe();
         loop {
-            let seen = {
-                let mut look = pin!(probe.look());
-                match timeout(SILENCE, &mut look).await {
-                    Ok(seen) => seen,
+            let result = {
+                let mut result = pin!(probe.look());
+                match timeout(PROBE_TIMEOUT, &mut result).await {
+                    Ok(result) => result,
                     Err(_) => {
-                        let silent = format!("no answer within {} s", SILENCE.as_secs());
-                        self.saw(store, Err(StoreError::Away(silent))).await;
-                        // It is the answer that says that it goes on: a new connection may be let in where all others hang.
-                        look.await
+                        let silent = format!("no answer within {} s", PROBE_TIMEOUT.as_secs());
+                        self.record_probe(store, Err(StoreError::Away(silent))).await;
+                        // The same query stays open, and only its answer ends the outage. A database that hangs may still
+                        // accept a new connection and answer on that.
+                        result.await
                     }
                 }
             };
-            self.saw(store, seen).await;
-            sleep(LOOK).await;
+            self.record_probe(store, result).await;
+            sleep(PROBE_INTERVAL).await;
         }
     }
 
-    async fn saw(&self, store: &PostgresStore, seen: Result<usize, StoreError>) {
-        let (is_there, committer) = (seen.is_ok(), self.service.committer());
-        let was_there = self.service.metrics.looked_for_database(is_there);
-        if let Ok(others) = seen {
-            committer.share(others);
+    /// Records the result of a probe: the number of other servers at work on the database, or the reason of a failure.
+    async fn record_probe(&self, store: &PostgresStore, result: Result<usize, StoreError>) {
+        let (is_reachable, committer) = (result.is_ok(), self.services.committer());
+        let was_reachable = self.services.metrics.set_database_reachable(is_reachable);
+        if let Ok(other_servers) = result {
+            committer.share(other_servers);
         }
-        match seen {
-            // Where the writers have found it away, they say so themselves.
-            Ok(_) if !was_there && !committer.is_away() => tracing::info!("the store is back"),
+        match result {
+            // If the writers found the database away, they log its return themselves, once one of them can write.
+            Ok(_) if !was_reachable && !committer.is_away() => tracing::info!("the store is back"),
             Ok(_) => {}
-            // Said once: it is looked for often while it is away.
-            Err(error) if was_there => tracing::error!(%error, "the database is away"),
+            // Probes are frequent: only the first failure of an outage is an error.
+            Err(error) if was_reachable => tracing::error!(%error, "the database is away"),
             Err(error) => tracing::debug!(%error, "the database is still away"),
         }
-        self.tell().await;
-        if is_there
-            && !was_there
-            && let Ok(Ok(occupancy)) = timeout(SILENCE, store.occupancy()).await
+        self.publish_health().await;
+        // Other servers may have begun and settled leases during the outage.
+        if is_reachable
+            && !was_reachable
+            && let Ok(Ok(occupancy)) = timeout(PROBE_TIMEOUT, store.occupancy()).await
         {
             committer.recount(occupancy.held_claims);
         }
     }
 
-    /// Tidies a database up, time and again.
-    async fn tend_database(&self, store: &PostgresStore) {
-        let (metrics, mut was_hindered) = (&self.service.metrics, false);
+    /// Runs the maintenance of the database again and again, and logs a failure when it begins.
+    async fn maintain_database(&self, store: &PostgresStore) {
+        let (metrics, mut was_hindered) = (&self.services.metrics, false);
         loop {
-            let tidied = self.tidy(store).await;
-            let (is_hindered, does_it) = match &tidied {
+            let result = self.maintain_once(store).await;
+            // An outage is reported by the probe. A lock of another session, or another server that was first, passes. Only
+            // a refusal, as by a full disk, means that the database can't be written.
+            let (is_hindered, is_accepted) = match &result {
                 Ok(()) => (false, true),
-                // Another session's lock, or a database that is looked for elsewhere: no refusal.
                 Err(StoreError::Away(_) | StoreError::Blocked(_) | StoreError::Changed(_)) => (true, true),
                 Err(_) => (true, false),
             };
-            let did_it = metrics.asked_database(does_it);
-            if let Err(error) = tidied {
-                match does_it {
-                    false if did_it => tracing::error!(%error, "the database can't be tended"),
+            let was_accepted = metrics.set_maintenance_succeeding(is_accepted);
+            if let Err(error) = result {
+                match is_accepted {
+                    false if was_accepted => tracing::error!(%error, "the database refuses maintenance"),
                     true if !was_hindered && !metrics.is_database_lost() => {
                         tracing::warn!(%error, "settled leases can't be forgotten now");
                     }
-                    _ => tracing::debug!(%error, "the database still can't be tended"),
+                    _ => tracing::debug!(%error, "maintenance still fails"),
                 }
             }
             was_hindered = is_hindered;
-            sleep(TICK).await;
+            sleep(MAINTENANCE_INTERVAL).await;
         }
     }
 
-    /// Counts anew what is held, frees what was left behind, and forgets: each of it, whatever comes of the others. The first
-    /// failure.
-    async fn tidy(&self, store: &PostgresStore) -> Result<(), StoreError> {
-        let counted = store.occupancy().await.map(|found| self.service.committer().recount(found.held_claims));
+    /// Counts the held claims, vacuums, forgets settled leases, and removes abandoned groups. Each step runs even if one
+    /// before it failed; the first failure in the order of importance is returned.
+    async fn maintain_once(&self, store: &PostgresStore) -> Result<(), StoreError> {
+        let counted = store.occupancy().await.map(|found| self.services.committer().recount(found.held_claims));
         if matches!(counted, Err(StoreError::Away(_))) {
             return counted;
         }
         let vacuumed = store.vacuum().await;
-        let until = Instant::now() + TICK;
-        // What is left of many is for the next time, so that the rest is done meanwhile.
+        let until = Instant::now() + MAINTENANCE_INTERVAL;
+        // With a large backlog the rest waits for the next run: the other steps must not wait for it.
         let forgotten = loop {
-            match store.forget(self.settled_before()).await {
+            match store.forget(self.forget_before()).await {
                 Ok(true) if Instant::now() < until => {}
                 done => break done.map(drop),
             }

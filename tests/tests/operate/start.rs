@@ -73,7 +73,7 @@ async fn cells_that_own_claims_and_are_not_configured_are_named() {
         ids.iter().map(cell).collect::<String>()
     };
     for (cells, warning) in [
-        (only(&[1]), "cell 2 owns claims but is not configured: its claims stay, its callers are refused"),
+        (only(&[1]), "cell 2 owns claims but is not configured: its claims stay, its calls are refused"),
         (only(&[2, 3]), "cell 1 owns claims but is not configured"),
         (only(&[3]), "cells 1, 2 own claims but are not configured"),
     ] {
@@ -206,8 +206,8 @@ async fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
         ("settled_retention_seconds = -1".to_owned(), "`settled_retention_seconds` is -1: give 1 to"),
         ("[log]\nformat = \"xml\"".to_owned(), "`xml`"),
         (format!("[log]\nfilter = \"[[\"\n{cell}"), "`[[`"),
-        (format!("[log]\nfilter = \"verbose\"\n{cell}"), "`verbose` is no level"),
-        (format!("[log]\nfilter = \"info,audit\"\n{cell}"), "`audit` is no level"),
+        (format!("[log]\nfilter = \"verbose\"\n{cell}"), "`verbose` is not a level"),
+        (format!("[log]\nfilter = \"info,audit\"\n{cell}"), "`audit` is not a level"),
         (format!("[log]\nfilter = \"\"\n{cell}"), "it is empty"),
         ("min_free_disk_mib = 1".to_owned(), "no `[[cells]]`"),
         (format!("{cell}{}", teams("number = 14")), "bucket type number 14 is reserved"),

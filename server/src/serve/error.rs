@@ -1,0 +1,85 @@
+//! The failures of `serve`, and of the other commands that open a store.
+
+use std::io;
+use std::net::SocketAddr;
+
+use crate::audit::AuditError;
+use crate::client::{USAGE, exit_code_of};
+use crate::config::ConfigError;
+use crate::logging::LogError;
+use crate::store::StoreError;
+use crate::transport::TlsError;
+
+/// A failure that stops the server, or keeps it from starting.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The configuration has a problem.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The store can't be opened or read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A value of the command line or the environment has a problem.
+    #[error(transparent)]
+    CommandLine(Box<Self>),
+    /// The log can't be started.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The audit trail can't be opened.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
+    /// The certificates can't be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The server can't listen on an address.
+    #[error("can't listen on `{address}`: {error}")]
+    Listen {
+        /// The flag that sets the address.
+        flag: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// The operating system's reason.
+        error: io::Error,
+    },
+    /// The descriptors that were built into the program can't be read.
+    #[error("the built-in descriptors can't be used: {0}")]
+    Descriptors(String),
+    /// Any other failure of the operating system.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl ServeError {
+    /// The exit code of the process, one of [`EXIT_CODES`](crate::client::EXIT_CODES).
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::CommandLine(_) | Self::Config(_) | Self::Log(_) | Self::Audit(_) | Self::Tls(_) => USAGE,
+            Self::Store(error) if error.is_of_settings() => USAGE,
+            _ => self.code().map_or(1, exit_code_of),
+        }
+    }
+
+    /// Marks an error as a problem of the command line, whatever its own kind is.
+    #[must_use]
+    pub fn of_command_line(error: impl Into<Self>) -> Self {
+        Self::CommandLine(Box::new(error.into()))
+    }
+
+    /// The gRPC code that stands for a failure of the store; `None` for one that only a person can mend.
+    pub fn code(&self) -> Option<tonic::Code> {
+        let Self::Store(error) = self else { return None };
+        error.code()
+    }
+
+    /// The advice that the message itself does not have.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Store(error) => error.hint(),
+            Self::CommandLine(error) => error.hint(),
+            Self::Listen { flag, error, .. } if error.kind() == io::ErrorKind::AddrInUse => {
+                Some(format!("another server runs there: stop it, or choose another address with `{flag}`"))
+            }
+            _ => None,
+        }
+    }
+}

@@ -373,10 +373,8 @@ async fn acknowledged_updates_survive_sigkill() {
     let cut = owners
         .iter()
         .fold(Cut::default(), |sum, owner| Cut { kept: sum.kept + owner.cut.kept, lost: sum.lost + owner.cut.lost });
-    println!(
-        "{} leases settled, calls cut short: {cut:?}",
-        owners.iter().map(|owner| owner.settled.len()).sum::<usize>()
-    );
+    let settled: usize = owners.iter().map(|owner| owner.settled.len()).sum();
+    println!("counts: {{\"kills\":{KILLS},\"leases\":{settled},\"kept\":{},\"lost\":{}}}", cut.kept, cut.lost);
     assert!(cut.kept > 0 && cut.lost > 0, "no kill has cut a call short: {cut:?}");
     server.terminate().unwrap();
     let state = check_export(&server);

@@ -1,6 +1,7 @@
 //! The project's own commands, as `cargo xtask COMMAND`.
 
 mod check;
+mod deep;
 mod pipeline;
 mod web;
 
@@ -23,7 +24,15 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Install what the tests need, then run the lints and every test
-    Test,
+    Test {
+        /// Repeat a part of the tests with new seeds instead; counts add up in `target/deep.jsonl`
+        #[arg(long, value_name = "PART")]
+        deep: Option<deep::Part>,
+
+        /// Minutes after which a deep part starts no further round
+        #[arg(long, value_name = "N", default_value_t = 55, requires = "deep")]
+        minutes: u64,
+    },
     /// Check format and lints; writes nothing
     Lint,
     /// Format the code and apply what clippy can fix by itself
@@ -70,7 +79,7 @@ async fn main() -> ExitCode {
 
 async fn run(command: Command) -> Result<()> {
     match command {
-        Command::Test => {
+        Command::Test { deep, minutes } => {
             // Ruby and Python before their packages: they are asked which of them they have.
             needs::install(&[needs::FOR_EXTENSION, needs::FOR_PYTHON].concat())?;
             needs::install(
@@ -78,7 +87,10 @@ async fn run(command: Command) -> Result<()> {
             )?;
             needs::install_components()?;
             needs::install_nextest()?;
-            check::test().await
+            match deep {
+                Some(part) => deep::run(part, minutes).await,
+                None => check::test().await,
+            }
         }
         Command::Lint => {
             needs::install(&[needs::FOR_EXTENSION, needs::FOR_PYTHON].concat())?;

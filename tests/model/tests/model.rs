@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -23,7 +23,7 @@ use leasehold_model::{
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::{Config, RngSeed, TestRunner};
 
 #[path = "../../../core/src/properties.rs"]
 mod properties;
@@ -603,12 +603,24 @@ const KINDS: [&str; 30] = [
     "words",
 ];
 
+/// The number of random long sequences in a run.
+const LONG_SEQUENCES: u32 = 2000;
+
+/// The configuration of the random long sequences: those of the seed in the environment variable `SEED`, if it is set.
+fn long_sequences() -> Config {
+    let config = Config { cases: LONG_SEQUENCES, failure_persistence: None, ..properties::config() };
+    match std::env::var("SEED") {
+        Ok(seed) => Config { rng_seed: RngSeed::Fixed(seed.parse().unwrap()), ..config },
+        Err(_) => config,
+    }
+}
+
 #[test]
 fn b01_b02_b03_b04_b05_b06_b07_b09_b10_b13_b14_b15_b20_b21_b22_b23_b24_b25_random_long_sequences() {
-    let seen = RefCell::new(BTreeSet::new());
+    let (seen, commands) = (RefCell::new(BTreeSet::new()), Cell::new(0));
     let sequences = prop::collection::vec((op(), prop::bool::weighted(0.25)), 1..=60);
-    let config = Config { cases: 2000, failure_persistence: None, ..properties::config() };
-    let ran = TestRunner::new(config).run(&sequences, |ops| {
+    let ran = TestRunner::new(long_sequences()).run(&sequences, |ops| {
+        commands.set(commands.get() + ops.len());
         let mut play = Play::new();
         for (op, ends_group) in ops {
             play.play(op, &seen);
@@ -620,6 +632,7 @@ fn b01_b02_b03_b04_b05_b06_b07_b09_b10_b13_b14_b15_b20_b21_b22_b23_b24_b25_rando
         Ok(())
     });
     ran.unwrap();
+    println!("counts: {{\"sequences\":{LONG_SEQUENCES},\"commands\":{}}}", commands.get());
     assert_eq!(seen.into_inner(), KINDS.iter().map(|kind| kind.to_string()).collect());
 }
 

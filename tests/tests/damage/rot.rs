@@ -240,7 +240,7 @@ async fn damage_is_never_served() {
             wrong += u32::from(end == "WRONG");
         }
     }
-    println!("{ends:?}");
+    println!("{ends:?}\ncounts: {{\"damages\":{}}}", ends.values().sum::<u32>());
     assert_eq!(wrong, 0, "see above");
     assert_eq!(ends.len(), 3, "the damage does not reach all that it should: {ends:?}");
 }

@@ -449,6 +449,7 @@ fn every_answer_agrees_with_some_order() {
     let mut arena = Arena::start(seed);
     let end = Instant::now() + Duration::from_secs(seconds);
     let pause = Duration::from_secs(seconds.clamp(5, 20) / 5);
+    let mut faulted = 0;
     let faults: [fn(&mut Arena); 3] = [|arena| arena.kill(0), Arena::crash_database, |arena| arena.kill(1)];
     for fault in faults.iter().cycle() {
         arena.go_on(pause);
@@ -456,6 +457,7 @@ fn every_answer_agrees_with_some_order() {
             break;
         }
         fault(&mut arena);
+        faulted += 1;
         arena.await_answers();
     }
     let (histories, state) = arena.end();
@@ -463,6 +465,7 @@ fn every_answer_agrees_with_some_order() {
     let all = histories.concat();
     let tally = tally(&all);
     println!("{} operations: {tally:#?}", all.len());
+    println!("counts: {{\"operations\":{},\"faults\":{faulted}}}", all.len());
     for kind in ["begin OK", "begin CLAIM_BUSY", "begin CLAIM_TAKEN", "begin unknown", "settle OK", "settle unknown"] {
         assert!(tally.contains_key(kind), "there was no `{kind}`");
     }

@@ -1,0 +1,198 @@
+//! `cargo xtask test --deep PART`: tests that gain by repetition, round after round with new seeds. A log keeps each
+//! round, so that a run continues where the last one of the same code stopped, and counts add up.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use tokio::process::Command;
+use xtask::process::{as_a_person, root, target_directory};
+
+use crate::check::FEATURES;
+
+/// The beginning of the line in which a test prints its counts, as a JSON object of numbers.
+const COUNTS: &str = "counts: ";
+
+/// A part of the deep tests
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Part {
+    /// Random worlds with faults in the simulation: 100,000 a round
+    Worlds,
+    /// Random long sequences of commands, the engine beside its independent model: 2,000 a round
+    Sequences,
+    /// A hundred clients on two servers of one PostgreSQL; servers are killed and the database crashes: a minute a round
+    Fight,
+    /// A server under load, killed again and again: 60 kills a round
+    Kills,
+    /// Damaged files of the embedded store: some hundred a round
+    Damage,
+}
+
+impl Part {
+    /// The test, and the environment variables that a round sets beside the seed.
+    const fn test(self) -> (&'static str, &'static [(&'static str, &'static str)]) {
+        match self {
+            Self::Worlds => ("worlds_with_faults_break_nothing_and_come_to_rest", &[]),
+            Self::Sequences => ("random_long_sequences", &[]),
+            Self::Fight => ("every_answer_agrees_with_some_order", &[("LEASEHOLD_FIGHT_SECONDS", "60")]),
+            Self::Kills => ("acknowledged_updates_survive_sigkill", &[]),
+            Self::Damage => ("damage_is_never_served", &[]),
+        }
+    }
+
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+/// One round, as the log keeps it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Round {
+    part: String,
+    /// The commit of the code, with a `+` if files differed from it.
+    commit: String,
+    seed: u64,
+    seconds: f64,
+    passed: bool,
+    counts: BTreeMap<String, u64>,
+}
+
+/// Runs rounds of a part for `minutes`, each with the next seed, and prints the sums over all runs of the same code.
+///
+/// # Errors
+/// A round failed; the message names its seed.
+pub(crate) async fn run(part: Part, minutes: u64) -> Result<()> {
+    let commit = commit().await?;
+    let mut rounds = read(&part.name(), &commit)?;
+    println!("{}", sums(part, &rounds));
+    let end = Instant::now() + Duration::from_secs(60 * minutes);
+    while Instant::now() < end {
+        let seed = rounds.iter().map(|round| round.seed).max().unwrap_or(0) + 1;
+        let round = play(part, &commit, seed).await?;
+        append(&round)?;
+        let passed = round.passed;
+        rounds.push(round);
+        println!("{}", sums(part, &rounds));
+        ensure!(passed, "seed {seed} failed: repeat it with `SEED={seed} cargo nextest run {}`", part.test().0);
+    }
+    Ok(())
+}
+
+async fn play(part: Part, commit: &str, seed: u64) -> Result<Round> {
+    let (test, variables) = part.test();
+    let mut cargo = as_a_person("cargo");
+    cargo.args(["nextest", "run", "--workspace", "--features", FEATURES, "--no-capture", test]);
+    cargo.env("SEED", seed.to_string()).envs(variables.iter().copied());
+    cargo.current_dir(root()).stdin(Stdio::null()).stderr(Stdio::inherit());
+    let start = Instant::now();
+    let output = cargo.kill_on_drop(true).output().await.context("cannot start `cargo`")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        println!("{text}");
+    }
+    let (seconds, passed) = (start.elapsed().as_secs_f64(), output.status.success());
+    Ok(Round { part: part.name(), commit: commit.to_owned(), seed, seconds, passed, counts: counts(&text)? })
+}
+
+/// The counts that a test printed, none if it printed no line of them.
+fn counts(output: &str) -> Result<BTreeMap<String, u64>> {
+    let line = output.lines().find_map(|line| line.trim_start().strip_prefix(COUNTS));
+    line.map_or_else(|| Ok(BTreeMap::new()), |text| serde_json::from_str(text).context("counts are no JSON object"))
+}
+
+/// The commit at hand, with a `+` if files differ from it.
+async fn commit() -> Result<String> {
+    let differs = !git(&["status", "--porcelain"]).await?.is_empty();
+    Ok(git(&["rev-parse", "--short=12", "HEAD"]).await? + if differs { "+" } else { "" })
+}
+
+async fn git(arguments: &[&str]) -> Result<String> {
+    let output =
+        Command::new("git").args(arguments).current_dir(root()).output().await.context("cannot start `git`")?;
+    ensure!(output.status.success(), "`git {}` failed", arguments.join(" "));
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+fn log() -> PathBuf {
+    target_directory().join("deep.jsonl")
+}
+
+/// The rounds of a part that the log keeps of this commit.
+fn read(part: &str, commit: &str) -> Result<Vec<Round>> {
+    let text = match std::fs::read_to_string(log()) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => bail!("cannot read `{}`: {error}", log().display()),
+    };
+    let rounds = text.lines().map(serde_json::from_str::<Round>).collect::<Result<Vec<_>, _>>();
+    let rounds = rounds.with_context(|| format!("`{}` has a line that is no round: remove it", log().display()))?;
+    Ok(rounds.into_iter().filter(|round| round.part == part && round.commit == commit).collect())
+}
+
+fn append(round: &Round) -> Result<()> {
+    let mut file = OpenOptions::new().create(true).append(true).open(log())?;
+    writeln!(file, "{}", serde_json::to_string(round)?).context("cannot write the log of rounds")
+}
+
+/// A line with the number of rounds, their seeds and the sums of their counts.
+fn sums(part: Part, rounds: &[Round]) -> String {
+    let Some(last) = rounds.last() else { return format!("{}: no round of this code yet", part.name()) };
+    let mut counts = BTreeMap::<&str, u64>::new();
+    for (name, count) in rounds.iter().flat_map(|round| &round.counts) {
+        *counts.entry(name).or_default() += count;
+    }
+    let counts: String = counts.iter().map(|(name, count)| format!(", {count} {name}")).collect();
+    let (failed, minutes) = (
+        rounds.iter().filter(|round| !round.passed).count(),
+        rounds.iter().map(|round| round.seconds).sum::<f64>() / 60.0,
+    );
+    format!(
+        "{} at {}: {} rounds (seeds to {}), {failed} failed, {minutes:.1} min{counts}",
+        part.name(),
+        last.commit,
+        rounds.len(),
+        last.seed
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn counts_are_read_from_their_line_and_add_up() {
+        let counts = counts("SEED=1\n  counts: {\"worlds\":3,\"leases\":5}\n").unwrap();
+        assert_eq!(counts.get("worlds"), Some(&3));
+        let round = |seed, passed| Round {
+            part: "worlds".into(),
+            commit: "abc".into(),
+            seed,
+            seconds: 30.0,
+            passed,
+            counts: counts.clone(),
+        };
+        let text = sums(Part::Worlds, &[round(1, true), round(2, false)]);
+        assert_eq!(text, "worlds at abc: 2 rounds (seeds to 2), 1 failed, 1.0 min, 10 leases, 6 worlds");
+        assert!(super::counts("counts: five").is_err());
+    }
+
+    #[test]
+    fn a_part_names_one_test() {
+        for part in Part::value_variants() {
+            let found = std::process::Command::new("git")
+                .args(["grep", "-h", &format!("fn .*{}()", part.test().0)])
+                .current_dir(root())
+                .output()
+                .unwrap();
+            assert_eq!(String::from_utf8_lossy(&found.stdout).lines().count(), 1, "{part:?}");
+        }
+    }
+}

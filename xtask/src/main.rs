@@ -80,7 +80,7 @@ async fn main() -> ExitCode {
 async fn run(command: Command) -> Result<()> {
     match command {
         Command::Test { deep, minutes } => {
-            // Ruby and Python before their packages: they are asked which of them they have.
+            // Ruby and Python come first: the later checks ask them for their packages.
             needs::install(&[needs::FOR_EXTENSION, needs::FOR_PYTHON].concat())?;
             needs::install(
                 &[needs::FOR_TESTS, needs::FOR_GEM, needs::FOR_NPM, needs::FOR_PAGE, needs::FOR_VENV].concat(),
@@ -126,7 +126,7 @@ async fn run(command: Command) -> Result<()> {
     }
 }
 
-/// Runs the benchmarks, a program of their own: their dependencies take minutes to compile.
+/// Runs the benchmarks. They are a separate program, since their dependencies take minutes to compile.
 async fn bench(arguments: &[OsString]) -> Result<()> {
     let mut cargo = as_a_person("cargo");
     cargo.args(["run", "--quiet", "--package", "leasehold-bench", "--"]).args(arguments).current_dir(root());

@@ -1,4 +1,4 @@
-//! What a command needs of the machine, and its installation on Debian and Ubuntu.
+//! The programs and libraries that a command needs, and their installation on Debian and Ubuntu.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,14 +6,14 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// What is needed, and the Debian package that brings it.
+/// A program or library that a command needs, and the Debian package that contains it.
 #[derive(Clone, Copy)]
 pub struct Need {
     sign: Sign,
     package: &'static str,
 }
 
-/// What shows that a need is met.
+/// The evidence that a need is met.
 #[derive(Clone, Copy)]
 enum Sign {
     /// A program on the `PATH`.
@@ -60,7 +60,7 @@ impl Need {
     }
 }
 
-/// For `cargo xtask test`.
+/// The needs of `cargo xtask test`, beside those of the language packages.
 pub const FOR_TESTS: &[Need] = &[
     Need::on_path("cc", "build-essential"),
     Need::on_path("git", "git"),
@@ -71,7 +71,7 @@ pub const FOR_TESTS: &[Need] = &[
     Need::on_path("unshare", "util-linux"),
 ];
 
-/// To compile the Ruby extension, as lints do too.
+/// The needs of a compilation of the Ruby extension; clippy compiles it too.
 pub const FOR_EXTENSION: &[Need] = &[
     Need::on_path("cc", "build-essential"),
     Need::on_path("ruby", "ruby"),
@@ -79,10 +79,11 @@ pub const FOR_EXTENSION: &[Need] = &[
     Need::also_in("/usr/lib/*/lib", "libclang.so", "libclang-dev"),
 ];
 
-/// For the tests of the gem.
+/// The needs of the gem's specs.
 pub const FOR_GEM: &[Need] = &[
     Need::on_path("grpc_tools_ruby_protoc", "ruby-grpc-tools"),
-    // What every contract imports: the compiler comes without it where recommendations are not followed.
+    // Every contract imports it. Debian's compiler of contracts only recommends this package, and `install` leaves
+    // recommendations out.
     Need::file_in("/usr/include/google/protobuf", "descriptor.proto", "libprotobuf-dev"),
     Need::on_path("rake", "rake"),
     Need::on_path("rspec", "ruby-rspec"),
@@ -98,20 +99,20 @@ pub const FOR_GEM: &[Need] = &[
     Need::gem("sidekiq", "ruby-sidekiq"),
 ];
 
-/// To compile the Python extension, as lints do too: its interpreter says how, without headers.
+/// The needs of a compilation of the Python extension; clippy compiles it too. pyo3 asks the interpreter, not headers.
 pub const FOR_PYTHON: &[Need] = &[Need::on_path("cc", "build-essential"), Need::on_path("python3", "python3")];
 
-/// For an environment of the Python package's own.
+/// The needs of the Python package's virtual environment.
 pub const FOR_VENV: &[Need] = &[Need::module("ensurepip", "python3-venv")];
 
-/// For the npm package and its tests.
+/// The needs of the npm package and its tests.
 pub const FOR_NPM: &[Need] = &[Need::on_path("node", "nodejs"), Need::on_path("npm", "npm")];
 
-/// For the tests of the page: they look for it where Debian puts it.
+/// The needs of the page's tests, which look for the browser in Debian's place.
 pub const FOR_PAGE: &[Need] = &[Need::file_in("/usr/bin", "chromium", "chromium")];
 
-/// A compiler, the sources of its standard library and a linker for WebAssembly. Programs of rustup's would hide those on
-/// the path.
+/// A compiler, the sources of its standard library and a linker for WebAssembly. They are looked for by file: on the
+/// `PATH`, programs of rustup's would hide them.
 pub const FOR_WASM: &[Need] = &[
     Need::file_in("/usr/bin", "cargo", "cargo-web"),
     Need::file_in("/usr/bin", "rustc", "rustc-web"),
@@ -120,14 +121,14 @@ pub const FOR_WASM: &[Need] = &[
     Need::file_in("/usr/lib/llvm-*/bin", "wasm-ld", "lld-22"),
 ];
 
-/// For the rows of `cargo xtask bench` that have etcd as their peer.
+/// The needs of the rows of `cargo xtask bench` with etcd as their peer.
 pub const FOR_ETCD: &[Need] = &[Need::on_path("etcd", "etcd-server")];
 
-/// For the rows of `cargo xtask bench` on PostgreSQL.
+/// The needs of the rows of `cargo xtask bench` on PostgreSQL.
 pub const FOR_POSTGRES: &[Need] =
     &[Need::also_in("/usr/lib/postgresql/*/bin", "pgbench", "postgresql"), Need::on_path("setpriv", "util-linux")];
 
-/// Components of the Rust toolchain, with the command that shows that one is there.
+/// Components of the Rust toolchain, each with the subcommand of cargo that works if it is installed.
 const COMPONENTS: &[(&str, &str)] = &[("rustfmt", "fmt"), ("clippy", "clippy")];
 
 /// The version of the test runner that is installed if none is there.
@@ -146,10 +147,10 @@ pub fn install_nextest() -> Result<()> {
         .context("cannot install `cargo-nextest`: install it, then try again")
 }
 
-/// Installs the packages of those programs that are missing; touches nothing when none is.
+/// Installs the packages of the needs that are not met; does nothing if all are.
 ///
 /// # Errors
-/// When `apt-get` is absent or fails; the message names the packages.
+/// `apt-get` is absent or fails; the message names the packages.
 pub fn install(needs: &[Need]) -> Result<()> {
     let packages = missing(needs);
     if packages.is_empty() {
@@ -166,7 +167,7 @@ pub fn install(needs: &[Need]) -> Result<()> {
 /// Adds the toolchain's components that are missing.
 ///
 /// # Errors
-/// When `rustup` is absent or fails.
+/// `rustup` is absent or fails.
 pub fn install_components() -> Result<()> {
     for (component, subcommand) in COMPONENTS {
         if !succeeds_quietly(Command::new("cargo").args([subcommand, "--version"])) {
@@ -201,7 +202,7 @@ fn apt_get(arguments: &[&str]) -> Result<()> {
     }
     words.extend(arguments);
     let Some((program, rest)) = words.split_first() else { return Ok(()) };
-    // Standard output belongs to our own results, so that `--json` prints nothing else.
+    // Standard output is for results only: `--json` must print nothing else.
     run(Command::new(program).args(rest).stdout(std::io::stderr()))
 }
 

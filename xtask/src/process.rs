@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How long a process may take to end when asked to.
+/// The time that a process has to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// The exit code that a shell reports for a command ended by Ctrl-C.
@@ -79,7 +79,7 @@ impl Group {
     /// Starts `command` as the leader of a new group.
     ///
     /// # Errors
-    /// When the program cannot be started.
+    /// The program cannot be started.
     pub fn start(command: &mut Command) -> Result<Self> {
         let name = command.as_std().get_program().to_string_lossy().into_owned();
         let child = command.process_group(0).spawn().with_context(|| format!("cannot start `{name}`"))?;
@@ -89,15 +89,15 @@ impl Group {
     /// Waits for the leader to end by itself.
     ///
     /// # Errors
-    /// When the operating system refuses to wait.
+    /// The operating system refuses to wait.
     pub async fn wait(&mut self) -> Result<ExitStatus> {
         self.child.wait().await.with_context(|| format!("cannot wait for `{}`", self.name))
     }
 
-    /// Asks the leader to end, and waits; what is left after a grace is killed.
+    /// Sends SIGTERM to the leader, waits for it, and kills the group if it has not ended within the grace period.
     ///
     /// # Errors
-    /// When the operating system refuses to signal or to wait.
+    /// The operating system refuses to signal or to wait.
     pub async fn stop(mut self) -> Result<()> {
         if let Some(leader) = self.leader() {
             kill(leader, Signal::SIGTERM).with_context(|| format!("cannot end `{}`", self.name))?;
@@ -111,7 +111,7 @@ impl Group {
     /// Kills the whole group at once, and waits for the leader.
     ///
     /// # Errors
-    /// When the operating system refuses to signal or to wait.
+    /// The operating system refuses to signal or to wait.
     pub async fn kill(&mut self) -> Result<()> {
         if let Some(leader) = self.leader() {
             killpg(leader, Signal::SIGKILL).with_context(|| format!("cannot kill `{}`", self.name))?;
@@ -119,10 +119,10 @@ impl Group {
         self.wait().await.map(drop)
     }
 
-    /// Megabytes of memory that the leader has resident, as `/proc` tells.
+    /// The leader's resident memory in megabytes, read from `/proc`.
     ///
     /// # Errors
-    /// When it has ended.
+    /// The leader has ended.
     pub fn resident_megabytes(&self) -> Result<f64> {
         let id = self.leader().with_context(|| format!("`{}` has ended", self.name))?;
         let status = std::fs::read_to_string(format!("/proc/{id}/status")).context("cannot read the memory in use")?;
@@ -131,12 +131,12 @@ impl Group {
         Ok(kibibytes * 1024.0 / 1e6)
     }
 
-    /// The pipe of its standard output, once, if it was asked for.
+    /// Takes the pipe of the leader's standard output; `None` if it was not piped or is taken.
     pub fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.child.stdout.take()
     }
 
-    /// The leader's id, which is the group's; `None` once it has ended, since its id may then be another's.
+    /// The id of the leader and of its group; `None` once the leader has ended, since the id may be reused.
     fn leader(&self) -> Option<Pid> {
         self.child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw)
     }
@@ -155,7 +155,7 @@ impl Drop for Group {
 /// Runs a command without input to its end.
 ///
 /// # Errors
-/// It can't be started, or fails; the message names the program.
+/// The command cannot be started, or fails; the message names the program.
 pub async fn run(command: &mut Command) -> Result<()> {
     let name = command.as_std().get_program().to_string_lossy().into_owned();
     let status = Group::start(command.stdin(Stdio::null()))?.wait().await?;
@@ -173,7 +173,7 @@ mod tests {
 
     use super::*;
 
-    /// A shell whose own child holds standard output open, and would for a minute.
+    /// A shell whose child holds standard output open for a minute.
     fn shell_with_a_child() -> Group {
         let script = "sleep 60 & echo started; wait";
         Group::start(Command::new("sh").args(["-c", script]).stdout(Stdio::piped())).unwrap()

@@ -1,4 +1,4 @@
-//! `cargo xtask python`: the Python package in an environment of its own, and its tests there.
+//! `cargo xtask python`: builds the Python package, installs it into a virtual environment, and tests it there.
 
 use std::path::PathBuf;
 
@@ -7,23 +7,23 @@ use tokio::process::Command;
 
 use crate::process::{as_a_person, root, run, target_directory};
 
-/// What builds, checks and tests the package.
+/// The file that lists the tools which build, check and test the package.
 const REQUIREMENTS: &str = "requirements-dev.txt";
 
-/// How the wheel is built that people get. The benchmark measures that one.
+/// The optimised build, which users get and the benchmark measures.
 const RELEASE: Profile = Profile { name: "release", wheels: "wheels" };
-/// How the one is built that tests look at, unless they are told otherwise: quickly.
+/// The quick build for the tests.
 const DEV: Profile = Profile { name: "dev", wheels: "wheels-dev" };
 
-/// A profile of cargo's, and the directory of the wheel that it makes.
+/// A build profile of cargo, and the directory that receives its wheel.
 #[derive(Clone, Copy)]
 struct Profile {
     name: &'static str,
     wheels: &'static str,
 }
 
-/// What holds the package to its promises: a program of the environment, where it runs, and its arguments. All of them
-/// look at the installed wheel: none runs where the sources of the package, which lack the extension, would be found.
+/// The checks of the installed wheel: a program of the environment, its working directory in `python`, its arguments.
+/// stubtest runs in `tests`: in `python` it would import the sources, which lack the extension.
 const CHECKS: &[(&str, &str, &[&str])] = &[
     ("ruff", ".", &["check", "."]),
     ("ruff", ".", &["format", "--check", "."]),
@@ -32,7 +32,7 @@ const CHECKS: &[(&str, &str, &[&str])] = &[
     ("pytest", ".", &[]),
 ];
 
-/// Where the package is built and tested, in the build's directory.
+/// The virtual environment in which the package is tested, in the build directory.
 pub struct Environment {
     package: PathBuf,
     home: PathBuf,
@@ -42,31 +42,31 @@ impl Environment {
     /// The environment in the project's build directory.
     pub fn of_project() -> Self {
         let home = target_directory().join("python");
-        // Programs are called in other directories.
+        // The path is absolute since its programs run in other directories.
         let home = std::path::absolute(&home).unwrap_or(home);
         Self { package: root().join("python"), home }
     }
 
-    /// Where a program of the environment is.
+    /// The path of a program of the environment.
     pub fn path(&self, name: &str) -> PathBuf {
         self.home.join("venv/bin").join(name)
     }
 
-    /// A program of the environment, as it is called in `python`.
+    /// A command that runs a program of the environment in `python`.
     pub fn program(&self, name: &str) -> Command {
         let mut command = as_a_person(self.path(name));
         command.current_dir(&self.package);
-        // What these keep for the next time stays in the build's directory, too.
+        // Caches stay in the build directory.
         command.env("PIP_CACHE_DIR", self.home.join("pip")).env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
         command.env("HYPOTHESIS_STORAGE_DIRECTORY", self.home.join("hypothesis"));
         command.env("PYTHONDONTWRITEBYTECODE", "1");
         command
     }
 
-    /// Makes the environment where it is missing, and brings what it needs up to date.
+    /// Creates the environment if it is missing, and installs the requirements if they changed.
     ///
     /// # Errors
-    /// Python or a package can't be had.
+    /// Python is missing, or a package cannot be installed.
     pub async fn prepare(&self) -> Result<()> {
         if !self.home.join("venv/bin/pip").exists() {
             run(as_a_person("python3").args(["-m", "venv", "--clear"]).arg(self.home.join("venv"))).await?;
@@ -80,15 +80,15 @@ impl Environment {
         std::fs::write(&installed, wanted).context("cannot note what was installed")
     }
 
-    /// Builds the wheel that people get, and installs it.
+    /// Builds the optimised wheel and installs it.
     ///
     /// # Errors
-    /// It can't be built or installed.
+    /// The wheel cannot be built or installed.
     pub async fn install_release(&self) -> Result<()> {
         self.install(RELEASE).await
     }
 
-    /// Builds a wheel, the only one in its directory, and installs it.
+    /// Builds a wheel into an empty directory and installs it.
     async fn install(&self, profile: Profile) -> Result<()> {
         let wheels = self.wheels(profile);
         if wheels.exists() {
@@ -96,7 +96,8 @@ impl Environment {
         }
         let mut maturin = self.program("maturin");
         maturin.args(["build", "--quiet", "--locked", "--profile", profile.name]);
-        // A directory of its own: what Python's extensions are linked with differs, and would be built anew each time.
+        // A separate target directory: maturin sets variables that pyo3 compiles in, so builds in a shared directory would
+        // invalidate each other.
         maturin.arg("--target-dir").arg(self.home.join("build")).arg("--out").arg(&wheels);
         maturin.arg("--interpreter").arg(self.home.join("venv/bin/python"));
         run(&mut maturin).await?;
@@ -111,7 +112,7 @@ impl Environment {
     }
 }
 
-/// Builds the package as people get it, and installs it.
+/// Builds the optimised package and installs it.
 ///
 /// # Errors
 /// See [`Environment::prepare`] and [`Environment::install_release`].
@@ -121,10 +122,10 @@ pub async fn build() -> Result<()> {
     environment.install_release().await
 }
 
-/// Builds the package, quickly or as people get it, and installs it.
+/// Builds the package, quickly or optimised, and installs it.
 ///
 /// # Errors
-/// It can't be built.
+/// The package cannot be built.
 pub async fn build_for_tests(is_release: bool) -> Result<()> {
     let environment = Environment::of_project();
     environment.prepare().await?;

@@ -1,4 +1,4 @@
-//! `cargo xtask web`: the engine and the simulation compiled to WebAssembly, the npm package around them, and the page.
+//! `cargo xtask web`: compiles the engine and the simulation to WebAssembly, and builds the npm package and the page.
 
 pub(crate) mod suites;
 mod toolchain;
@@ -9,28 +9,28 @@ use anyhow::Result;
 use toolchain::Toolchain;
 use xtask::process::{as_a_person, root, run, target_directory};
 
-/// The package of the workspace, as its file is called.
+/// The crate's name in file names.
 const CRATE: &str = "leasehold_wasm";
 
-/// The stack's bytes, a quarter of which no test needs. Data comes after it, and every address below a mebibyte is a
-/// byte shorter in the file.
+/// The size of the stack in bytes; the tests use less than a quarter. Data follows the stack, and addresses below one
+/// mebibyte are encoded in one byte less.
 const STACK: u32 = 512 * 1024;
 
-/// A wasm file of the package.
+/// One wasm file of the package.
 struct Part {
-    /// As the file is called.
+    /// The file's name, without its ending.
     name: &'static str,
-    /// The feature of the crate that makes it.
+    /// The feature of the crate that it is compiled with.
     feature: &'static str,
 }
 
 const PARTS: &[Part] =
     &[Part { name: "leasehold", feature: "engine" }, Part { name: "simulation", feature: "simulation" }];
 
-/// Builds `wasm/pkg`, the wasm files with their JavaScript and types, and `wasm/visualiser/dist`, the page.
+/// Builds `wasm/pkg` (the wasm files with their JavaScript and types) and `wasm/visualiser/dist` (the page).
 ///
 /// # Errors
-/// When no toolchain can be had, or the build fails.
+/// No toolchain is found, or the build fails.
 pub(crate) async fn build() -> Result<()> {
     let (directory, package) = (root().join("wasm"), root().join("wasm/pkg"));
     npm(&directory, &["ci", "--no-audit", "--no-fund"]).await?;
@@ -50,7 +50,7 @@ pub(crate) async fn build() -> Result<()> {
     Ok(())
 }
 
-/// Where the page lies, and two ways to see it.
+/// A text with the page's directory and two ways to serve it.
 fn how_to_see(page: &Path) -> String {
     let page = page.display();
     format!(
@@ -67,7 +67,7 @@ async fn npm(directory: &Path, arguments: &[&str]) -> Result<()> {
 }
 
 async fn optimize(directory: &Path, file: &Path) -> Result<()> {
-    // A tenth of the size. What is flattened first has more for the rest to find.
+    // It saves a tenth of the size; flattened code lets the later passes find more.
     let mut optimizer = as_a_person(directory.join("node_modules/.bin/wasm-opt"));
     optimizer.args(["--flatten", "--rereloop", "-Oz", "-Oz"]).arg(file).arg("--output").arg(file);
     run(optimizer.current_dir(directory)).await?;
@@ -98,7 +98,7 @@ async fn compile(toolchain: &Toolchain, part: &Part) -> Result<PathBuf> {
     Ok(target.join(toolchain::TARGET).join("wasm").join(CRATE).with_extension("wasm"))
 }
 
-/// Of its own, since nothing of it serves another build, and another build need not wait for it.
+/// The target directory of WebAssembly builds. It is separate, so that they and native builds do not wait for one lock.
 fn build_directory() -> PathBuf {
     target_directory().join("wasm")
 }

@@ -1,6 +1,6 @@
 //! Writes the JavaScript and the types around a compiled WebAssembly file: `leasehold-bindgen INPUT NAME DIRECTORY`.
 //!
-//! A program of its own, since the library behind it compiles for a minute and only `cargo xtask web` needs it.
+//! It is a separate program, since its dependencies compile for a minute and only `cargo xtask web` needs them.
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! `cargo xtask web-test`: the suites of the engine and of the simulation, compiled to WebAssembly and run in Node.
+//! `cargo xtask web-test`: compiles the test suites of the engine and of the simulation to WebAssembly and runs them in
+//! Node.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -53,7 +54,7 @@ struct Build {
     only: Option<&'static str>,
 }
 
-/// One line of what cargo says of a build.
+/// One line of cargo's messages about a build.
 #[derive(Deserialize)]
 struct Message {
     executable: Option<PathBuf>,
@@ -66,7 +67,7 @@ struct Target {
     name: String,
 }
 
-/// A suite: a file of tests, or those within a library.
+/// A test executable: a file of tests, or the unit tests of a library.
 struct Suite {
     name: String,
     program: PathBuf,

@@ -10,30 +10,30 @@ use tokio::process::Command;
 use xtask::needs;
 use xtask::process::Group;
 
-/// What is compiled for.
+/// The compilation target.
 pub(super) const TARGET: &str = "wasm32-unknown-unknown";
 
-/// How long rustup may take; without the network it may never end.
+/// The longest that rustup may take: without a network it may hang.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Where Debian puts its compiler, beside rustup's.
+/// The path of Debian's compiler, which may be installed beside rustup's.
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 const DEBIAN_CARGO: &str = "/usr/bin/cargo";
 
-/// Whose compiler it is.
+/// A Rust toolchain that compiles to WebAssembly.
 #[derive(Debug)]
 pub(super) enum Toolchain {
-    /// The one that builds everything else: it has the target.
+    /// The toolchain of native builds: it has the target.
     Own,
-    /// Debian's, which builds the standard library from Debian's sources of it.
+    /// Debian's toolchain, which builds the standard library from Debian's sources.
     Debian,
 }
 
 impl Toolchain {
-    /// The toolchain's own target; where it is missing, as rustup adds it; where that fails, Debian's compiler.
+    /// Returns the native toolchain if it has the target or rustup can add it, else Debian's.
     ///
     /// # Errors
-    /// None of them can be had.
+    /// Debian's packages cannot be installed.
     pub(super) async fn find() -> Result<Self> {
         if has_target().await? || add_target().await && has_target().await? {
             return Ok(Self::Own);
@@ -45,7 +45,7 @@ impl Toolchain {
         Ok(Self::Debian)
     }
 
-    /// The cargo to call.
+    /// The name or path of the toolchain's cargo.
     pub(super) fn cargo(&self) -> &'static str {
         match self {
             Self::Own => "cargo",
@@ -53,23 +53,24 @@ impl Toolchain {
         }
     }
 
-    /// Has a call of cargo use the toolchain.
+    /// Adds the arguments and variables that make a call of cargo use the toolchain.
     pub(super) fn configure(&self, cargo: &mut Command) {
         self.build_std(cargo, "-Zbuild-std=std,panic_abort");
         if let Self::Debian = self {
-            // Where it is built anyway, a third less of it: its sorts are small ones.
+            // Smaller algorithms, sorts above all, take a third off the library.
             cargo.arg("-Zbuild-std-features=optimize_for_size");
         }
     }
 
-    /// The same for a call that builds tests, which stand on a library of their own.
+    /// Does the same for a call that builds tests, which need the crate `test` too.
     pub(super) fn configure_tests(&self, cargo: &mut Command) {
         self.build_std(cargo, "-Zbuild-std=std,panic_abort,test");
     }
 
     fn build_std(&self, cargo: &mut Command, crates: &str) {
         if let Self::Debian = self {
-            // Sources of a release are built by its own compiler, so what `-Z` guards against can't happen.
+            // The variable allows `-Z` on a stable compiler. The sources are those of the compiler's own release, so the two
+            // always fit.
             cargo.env("RUSTC", DEBIAN_RUSTC).env("RUSTC_BOOTSTRAP", "1").arg(crates);
         }
     }
@@ -81,7 +82,7 @@ async fn has_target() -> Result<bool> {
     Ok(Path::new(sysroot.trim()).join("lib/rustlib").join(TARGET).join("lib").exists())
 }
 
-/// Whether rustup has added the target. Cargo as rustup starts it names its toolchain to rustup.
+/// Has rustup add the target, and returns true if it did. Under rustup, cargo passes on the name of its toolchain.
 async fn add_target() -> bool {
     let added = async {
         let mut rustup = Command::new("rustup");

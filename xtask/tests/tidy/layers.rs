@@ -1,4 +1,4 @@
-//! Layers point one way: who may depend on whom.
+//! Layers point one way: each member of the workspace depends only on the members listed here.
 
 use toml::{Table, Value};
 
@@ -21,13 +21,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("xtask/bindgen", &[]),
 ];
 
-/// What the names of our packages begin with.
+/// The prefix of the names of our packages.
 const PREFIX: &str = "leasehold-";
 
 /// The tables of a manifest that hold dependencies; each also stands under `target`.
 const KINDS: &[&str] = &["dependencies", "dev-dependencies", "build-dependencies"];
 
-/// The members that a manifest depends on, in whatever way.
+/// The members that a manifest depends on, in any of its tables.
 fn members(manifest: &Table) -> Vec<String> {
     let own = KINDS.iter().filter_map(|kind| manifest.get(*kind)?.as_table());
     let own = own.flatten().filter_map(|(name, value)| {
@@ -39,7 +39,7 @@ fn members(manifest: &Table) -> Vec<String> {
     own.chain(targets.flat_map(members)).collect()
 }
 
-/// Complaints about the manifest of a member, which is named by its folder.
+/// Complaints about the manifest of a member; the folder is the member's name.
 fn wrong_way(file: &File) -> Vec<String> {
     let manifest: Table = file.text.parse().unwrap_or_else(|error| panic!("{}: {error}", file.path));
     let member = file.path.trim_end_matches("/Cargo.toml");

@@ -1,5 +1,5 @@
-//! Tidy: what the compiler does not check, held for every file of the repository. Each rule is a function from text to
-//! complaints, and has a test that it catches a bad example.
+//! Tidy: rules for every file of the repository that the compiler does not check. Each rule is a function from text to
+//! complaints, with a test that it catches a bad example.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -13,22 +13,22 @@ use std::process::Command;
 /// The most lines of a file.
 const FILE_LINES: usize = 1000;
 
-/// Files that people write and read; data and lock files may be long.
+/// Extensions of files that people write and read. Data and lock files may be long.
 const WRITTEN: &[&str] = &["md", "proto", "py", "rb", "rs", "sh", "sql", "toml", "ts"];
 
-/// A text of the repository, by its path from the root.
+/// A text file of the repository, with its path from the root.
 struct File {
     path: String,
     text: String,
 }
 
-/// Read when it runs, not when it is compiled: clones may share a build directory.
+/// The project's root. The variable is read at run time, not at compile time: clones may share a build directory.
 fn root() -> PathBuf {
     let member = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests"));
     member.parent().expect("xtask lies in the root").to_owned()
 }
 
-/// Every file that git tracks or would add, so that a new file is held to the rules before it is committed.
+/// Paths of all files that git tracks or would add: a new file must follow the rules before it is committed.
 fn paths() -> Vec<String> {
     let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"];
     let output = Command::new("git").current_dir(root()).args(arguments).output().expect("git runs");
@@ -51,7 +51,7 @@ fn assert_none(complaints: &[String]) {
     assert!(complaints.is_empty(), "{} to tidy:\n{}", complaints.len(), complaints.join("\n"));
 }
 
-/// Files stay short enough to read in one go.
+/// A complaint if a file is too long.
 fn too_long(file: &File) -> Option<String> {
     let lines = file.text.lines().count();
     (lines > FILE_LINES).then(|| format!("{}: {lines} lines: split it ({FILE_LINES} at most)", file.path))

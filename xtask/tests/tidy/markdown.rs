@@ -1,4 +1,4 @@
-//! Rules for the documents: what they point at is there.
+//! Rules for the documents: every link and every named file exists.
 
 use std::collections::HashSet;
 
@@ -6,10 +6,10 @@ use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 
 use super::{File, assert_none, files, paths};
 
-/// Endings by which a word in code type is taken for the name of a file.
+/// Endings that make a word in code type the name of a file.
 const NAMED_FILES: &[&str] = &[".md", ".proto", ".rs"];
 
-/// The document that tells of the past, whose files may be gone.
+/// The document that describes the past: files that it names may be gone.
 const CHANGELOG: &str = "CHANGELOG.md";
 
 /// Every path of the repository, its folders too, and the headings of its documents.
@@ -33,7 +33,7 @@ impl Repository {
         }
     }
 
-    /// Whether some path is `name`, or ends in it.
+    /// True if a path equals `name` or ends in it.
     fn has_some(&self, name: &str) -> bool {
         let name = name.trim_end_matches('/');
         self.paths
@@ -70,7 +70,7 @@ fn headings(text: &str) -> Vec<(HeadingLevel, String)> {
     headings
 }
 
-/// The anchor that a heading gets where documents are shown.
+/// The anchor that renderers give to a heading.
 fn slug(heading: &str) -> String {
     let kept = heading.to_lowercase();
     let kept = kept.chars().filter(|letter| letter.is_alphanumeric() || matches!(letter, ' ' | '-' | '_'));
@@ -100,7 +100,7 @@ fn is_alive(file: &File, target: &str, repository: &Repository) -> bool {
     })
 }
 
-/// Relative links and images that lead nowhere.
+/// Relative links and images whose target does not exist.
 fn dead_links(file: &File, repository: &Repository) -> Vec<String> {
     let target = |event| match event {
         Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => Some(dest_url),
@@ -113,7 +113,7 @@ fn dead_links(file: &File, repository: &Repository) -> Vec<String> {
     dead.map(|target| format!("{}: the link `{target}` leads nowhere", file.path)).collect()
 }
 
-/// Whether a word in code type names a file or folder of this repository, rightly or wrongly.
+/// True if a word in code type looks like the name of a file or folder of this repository.
 fn is_file_name(word: &str, repository: &Repository) -> bool {
     let is_plain = word.chars().all(|letter| letter.is_ascii_alphanumeric() || "./_-".contains(letter));
     let is_ours = word.split_once('/').is_some_and(|(top, _)| repository.top_folders().any(|folder| folder == top));
@@ -132,7 +132,7 @@ fn dead_names(file: &File, repository: &Repository) -> Vec<String> {
     dead.map(|word| format!("{}: there is no file `{word}`", file.path)).collect()
 }
 
-/// Where the next change is to be noted.
+/// True if the changelog has a heading for changes that are not released.
 fn has_unreleased(changelog: &str) -> bool {
     let is_it = |(level, text): &(HeadingLevel, String)| {
         *level == HeadingLevel::H2 && text.trim_matches(['[', ']']).eq_ignore_ascii_case("unreleased")

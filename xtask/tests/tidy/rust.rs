@@ -1,4 +1,4 @@
-//! Rules for Rust, over its syntax: a string or a comment breaks none.
+//! Rules for Rust. They read its syntax, so that strings and comments break none.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::spanned::Spanned;
@@ -10,10 +10,10 @@ use super::{File, assert_none, files};
 /// The most lines of a function, from `fn` to its closing brace.
 const FUNCTION_LINES: usize = 70;
 
-/// What may not be named, and what to do instead. A pattern matches path segments that follow each other.
+/// A banned path and its replacement. The pattern matches consecutive path segments.
 type Ban = (&'static [&'static str], &'static str);
 
-/// Not in the core: it has no clock, randomness, threads or I/O, and the same input gives the same output everywhere.
+/// Bans in the core: it has no clock, randomness, threads or I/O, and the same input gives the same output everywhere.
 const BANNED_IN_CORE: &[Ban] = &[
     (&["SystemTime", "now"], "take `now` as an argument"),
     (&["Instant", "now"], "take `now` as an argument"),
@@ -36,31 +36,31 @@ const BANNED_IN_CORE: &[Ban] = &[
 /// Types that are seeded at random when their last parameter, the hasher, is left out: name, parameters with it.
 const HASHED: &[(&str, usize)] = &[("HashMap", 3), ("HashSet", 2)];
 
-/// Not in tests.
+/// Bans in tests.
 const BANNED_IN_TESTS: &[Ban] = &[
     (&["thread", "sleep"], "wait for a condition, with a deadline"),
     (&["time", "sleep"], "wait for a condition, with a deadline"),
 ];
 
-/// Macros that stand for what is not there.
+/// Macros that stand for missing code.
 const BANNED_MACROS: &[&str] = &["todo", "unimplemented"];
 
-/// Something named in a file, and where.
+/// A path that a file names, with its line.
 struct Named {
     segments: Vec<String>,
-    /// How many generic arguments the last segment has; `None` when it has no list of them.
+    /// The number of generic arguments of the last segment; `None` if it has no list of them.
     arguments: Option<usize>,
     line: usize,
     in_test: bool,
 }
 
-/// What the rules look at.
+/// The facts about a file that the rules read.
 #[derive(Default)]
 struct Facts {
     names: Vec<Named>,
     functions: Vec<(String, usize, usize)>,
     attributes: Vec<Attribute>,
-    /// Depth of `#[cfg(test)]` modules and test functions around what is visited.
+    /// The number of `#[cfg(test)]` modules and test functions around the visited item.
     test_depth: usize,
 }
 
@@ -173,12 +173,12 @@ impl<'ast> Visit<'ast> for Facts {
     }
 }
 
-/// Files of a `tests` folder are tests from end to end.
+/// True if the whole file is test code.
 fn is_test_file(path: &str) -> bool {
     path.split('/').any(|part| part == "tests" || part == "tests.rs")
 }
 
-/// `#[test]`, `#[tokio::test]`, `#[cfg(test)]`.
+/// True for `#[test]`, `#[tokio::test]` and `#[cfg(test)]`.
 fn is_test(attributes: &[Attribute]) -> bool {
     let is_named = |attribute: &Attribute| attribute.path().segments.last().is_some_and(|last| last.ident == "test");
     let is_cfg = |attribute: &Attribute| match &attribute.meta {
@@ -239,7 +239,7 @@ fn banned_in_tests(file: &File) -> Vec<String> {
     banned(file, BANNED_IN_TESTS, |named| named.in_test)
 }
 
-/// `todo!`, `unimplemented!` and `#[ignore]`: what is not there yet does not look as if it were.
+/// Complaints about `todo!`, `unimplemented!` and `#[ignore]`: missing code must not look like finished code.
 fn placeholders(file: &File) -> Vec<String> {
     let facts = Facts::of(file);
     let is_banned = |named: &&Named| matches!(named.segments.as_slice(), [only] if BANNED_MACROS.iter().any(|name| only == &format!("{name}!")));
@@ -252,7 +252,7 @@ fn placeholders(file: &File) -> Vec<String> {
     macros.chain(ignored).collect()
 }
 
-/// `allow` and `expect` say why, also within `cfg_attr`.
+/// Complaints about `allow` and `expect` without a reason, also within `cfg_attr`.
 fn without_reason(file: &File) -> Vec<String> {
     let lacks = |attribute: &&Attribute| match &attribute.meta {
         Meta::List(list) if is_lint(&list.path) => !has_reason(list.tokens.clone()),

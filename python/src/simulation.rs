@@ -1,12 +1,12 @@
 //! `_native.Simulation` and `_native.Explorer`: runs of simulated worlds. What crosses is JSON, the form of traces.
 
 use leasehold_bindings::DetailedError;
-use leasehold_simulation::calm::Unrest;
-use leasehold_simulation::explorer::{self, BadPlan};
+use leasehold_simulation::explorer::{self, InvalidPlan};
 use leasehold_simulation::player::Player;
-use leasehold_simulation::settings::{BadSettings, Mode, Rule};
-use leasehold_simulation::trace::{BadTrace, Trace};
-use leasehold_simulation::world::Impossible;
+use leasehold_simulation::quiescence::NotQuiescent;
+use leasehold_simulation::settings::{InvalidSettings, Mode, Rule};
+use leasehold_simulation::trace::{InvalidTrace, Trace};
+use leasehold_simulation::world::ImpossibleEvent;
 use leasehold_simulation::{plans, possible, view, words};
 use pyo3::prelude::*;
 
@@ -27,7 +27,7 @@ impl Simulation {
     #[staticmethod]
     fn load(py: Python<'_>, trace: &str) -> PyResult<Self> {
         let player = py.detach(|| Player::load(Trace::parse(trace)?));
-        let invalid = |error: BadTrace| errors::misuse(py, "INVALID_TRACE", error);
+        let invalid = |error: InvalidTrace| errors::misuse(py, "INVALID_TRACE", error);
         Ok(Self(Session::new(player.map_err(invalid)?)))
     }
 
@@ -54,7 +54,7 @@ impl Simulation {
     }
 
     fn back(&self, py: Python<'_>) -> PyResult<bool> {
-        self.0.work(py, |player| Ok(player.back()))
+        self.0.work(py, |player| Ok(player.step_back()))
     }
 
     fn seek(&self, py: Python<'_>, position: usize) -> PyResult<()> {
@@ -70,11 +70,12 @@ impl Simulation {
     }
 
     fn play(&self, py: Python<'_>, events: u32) -> PyResult<u32> {
-        self.0.work(py, |player| Ok(player.play_on(events)))
+        self.0.work(py, |player| Ok(player.play_randomly(events)))
     }
 
     fn settle(&self, py: Python<'_>) -> PyResult<usize> {
-        self.0.work(py, |player| player.settle().map_err(|unrest: Unrest| DetailedError::new("IMPOSSIBLE", unrest)))
+        self.0
+            .work(py, |player| player.quiesce().map_err(|error: NotQuiescent| DetailedError::new("IMPOSSIBLE", error)))
     }
 
     fn possible(&self, py: Python<'_>) -> PyResult<String> {
@@ -115,7 +116,7 @@ impl Explorer {
     #[new]
     fn new(py: Python<'_>, plan: &str) -> PyResult<Self> {
         let explorer = explorer::Explorer::new(read(py, plan)?);
-        let invalid = |error: BadPlan| errors::misuse(py, "INVALID_ARGUMENT", error);
+        let invalid = |error: InvalidPlan| errors::misuse(py, "INVALID_ARGUMENT", error);
         Ok(Self(Session::new(explorer.map_err(invalid)?)))
     }
 
@@ -129,7 +130,7 @@ impl Explorer {
 
     fn found(&self, py: Python<'_>) -> PyResult<Option<(String, String)>> {
         self.0.with(py, |explorer| {
-            let found = explorer.found();
+            let found = explorer.counterexample();
             found.map(|found| Ok((found.violation.to_string(), write(py, &found.trace)?))).transpose()
         })
     }
@@ -161,10 +162,10 @@ pub(crate) fn transition_tables(py: Python<'_>) -> PyResult<String> {
     write(py, &view::Tables::new())
 }
 
-fn bad_settings(py: Python<'_>, error: &BadSettings) -> PyErr {
+fn bad_settings(py: Python<'_>, error: &InvalidSettings) -> PyErr {
     errors::misuse(py, "INVALID_ARGUMENT", error)
 }
 
-fn impossible(error: Impossible) -> DetailedError {
+fn impossible(error: ImpossibleEvent) -> DetailedError {
     DetailedError::new("IMPOSSIBLE", error)
 }

@@ -8,28 +8,28 @@
 
 use std::time::Instant;
 
-use leasehold_simulation::scheduler::Chance;
-use leasehold_simulation::settings::{BadSettings, Mode, Rates, Settings};
+use leasehold_simulation::scheduler::RandomScheduler;
+use leasehold_simulation::settings::{InvalidSettings, Mode, Rates, WorldSettings};
 use leasehold_simulation::world::World;
 
 /// Events of one world: as many as a long trace has.
 const EVENTS_A_WORLD: u64 = 10_000;
 
-fn settings(seed: u64) -> Settings {
+fn settings(seed: u64) -> WorldSettings {
     let modes = vec![Mode::BeforeCommit, Mode::LeaseFirst];
-    Settings { seed, modes, rates: Rates { drift: 6, ..Rates::default() }, ..Settings::default() }
+    WorldSettings { seed, modes, rates: Rates { drift: 6, ..Rates::default() }, ..WorldSettings::default() }
 }
 
-fn main() -> Result<(), BadSettings> {
+fn main() -> Result<(), InvalidSettings> {
     let events: u64 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(5_000_000);
     let started = Instant::now();
     let (mut saves, mut leases, mut violations) = (0, 0, 0);
     for seed in 0..events.div_ceil(EVENTS_A_WORLD) {
-        let mut chance = Chance::new(&settings(seed));
+        let mut scheduler = RandomScheduler::new(&settings(seed));
         let mut world = World::new(settings(seed))?;
-        (0..EVENTS_A_WORLD).for_each(|_| _ = chance.step(&mut world));
+        (0..EVENTS_A_WORLD).for_each(|_| _ = scheduler.step(&mut world));
         saves += u64::from(world.saves());
-        leases += u64::from(world.ghosts().len());
+        leases += u64::from(world.ground_truth().len());
         violations += u64::from(world.violation().is_some());
     }
     let events = events.div_ceil(EVENTS_A_WORLD) * EVENTS_A_WORLD;

@@ -1,8 +1,9 @@
-//! What must hold after every event: the engine's own invariants, and those that span the databases. Only what the
-//! event has touched is looked at; [`everything`] looks at all, and tests hold the two to each other.
+//! The conditions that hold after every event: the engine's own invariants, and those that span the
+//! databases. [`after_event`] checks only the changes of the event; [`everything`] checks the whole
+//! world, and tests verify that both agree.
 //!
-//! A rule that is switched off is not itself looked at: what is looked at is what it is there for. So without lease
-//! exclusivity two leases may list one claim, until two cells own one name.
+//! A rule that is switched off is not itself checked; its purpose is. For example, without lease
+//! exclusivity two leases may list one claim. Only a name that belongs to two cells is a violation.
 
 use leasehold_core::claim::{CellId, Claim, ClaimState, Record};
 use leasehold_core::invariant;
@@ -10,42 +11,42 @@ use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::reconcile::Settled;
 use serde::{Serialize, Serializer};
 
-use crate::database::{Row, find, micros};
-use crate::ghost::Ghost;
-use crate::names::{TABLE, row_of};
+use crate::database::{Row, micros, row_by_id};
+use crate::effects::SettleAnswer;
+use crate::ground_truth::LeaseTruth;
+use crate::message_text::settled_text;
+use crate::names::{TABLE, row_id};
 use crate::settings::Rule;
-use crate::touched::Answered;
-use crate::words::settled_words;
 use crate::world::World;
 
-/// What does not hold, by name.
+/// A condition that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum Violation {
-    /// A promise that the engine makes of its own state.
+    /// An invariant of the engine's own state.
     #[error("in the service {0}")]
     Engine(#[serde(serialize_with = "as_text")] invariant::Violation),
-    /// Committed rows of two cells have one name.
+    /// Committed rows of two cells have the same name.
     #[error("`{name}` belongs to rows of cell {} and cell {}", cells[0], cells[1])]
     OwnedTwice {
         /// The name.
         name: String,
-        /// The cells.
+        /// The two cells.
         cells: [u8; 2],
     },
-    /// A committed row has no claim, and none is on its way.
-    #[error("row {row} of cell {cell} is committed as `{name}`, and nothing claims that for it")]
+    /// A committed row has no claim, and no outstanding lease will give it one.
+    #[error("row {row} of cell {cell} is committed as `{name}`, but has no claim")]
     Unclaimed {
         /// The cell.
         cell: u8,
         /// The row.
         row: u32,
-        /// Its name.
+        /// The row's name.
         name: String,
     },
-    /// Verification corrects a name's claim against a row that nobody has changed past the claims: gives up a claim that
-    /// the row calls for, or makes one that it does not.
-    #[error("verification corrects the claim of `{name}` against row {row} of cell {cell}")]
+    /// Verification corrects the claim of a row that no plain SQL has changed. It gives up a claim
+    /// that the row needs, or makes one that the row does not need.
+    #[error("verification changes the claim of `{name}` contrary to row {row} of cell {cell}")]
     Miscorrected {
         /// The cell.
         cell: u8,
@@ -54,31 +55,31 @@ pub enum Violation {
         /// The name.
         name: String,
     },
-    /// A lease was committed, and its local transaction was not.
-    #[error("lease {lease} is committed, and its local transaction is not")]
+    /// A lease was committed, but its local transaction was not.
+    #[error("lease {lease} was committed, but its local transaction was not")]
     CommittedWithoutRows {
         /// The lease.
         lease: LeaseId,
     },
-    /// A lease was rolled back, and its local transaction was committed.
-    #[error("lease {lease} was rolled back, and its local transaction is committed")]
+    /// A lease was rolled back, but its local transaction was committed.
+    #[error("lease {lease} was rolled back, but its local transaction was committed")]
     RolledBackUnderRows {
         /// The lease.
         lease: LeaseId,
     },
-    /// Who asked what had become of a lease was not told the truth.
-    #[error("lease {lease} {}, and its cell was told: {}", ending(*ended), settled_words(*told))]
+    /// The service gave a false answer about the outcome of a lease.
+    #[error("lease {lease} {}, but its cell was told: {}", ending(*ended), settled_text(*told))]
     ToldWrongly {
         /// The lease.
         lease: LeaseId,
-        /// How it had ended, if it had.
+        /// The true outcome; `None` while the lease is outstanding.
         #[serde(skip_serializing_if = "Option::is_none")]
         ended: Option<Outcome>,
-        /// What the service said.
+        /// The answer of the service.
         told: Settled,
     },
-    /// A save was refused because of a lease that its own first try had begun.
-    #[error("a save is refused because of the lease that its own first try has begun")]
+    /// A save was refused because of a lease that its own first attempt had begun.
+    #[error("a save is refused because of the lease that its own first attempt has begun")]
     OwnObstacle,
 }
 
@@ -94,84 +95,89 @@ fn as_text<S: Serializer>(violation: &invariant::Violation, to: S) -> Result<S::
     to.collect_str(violation)
 }
 
-/// Checks what the last event has touched.
+/// Checks the changes made by the last event.
 ///
 /// # Errors
 /// The first violation found.
-pub fn touched(world: &World) -> Result<(), Violation> {
-    let touched = world.touched();
-    if touched.is_own_obstacle {
+pub fn after_event(world: &World) -> Result<(), Violation> {
+    let effects = world.effects();
+    if effects.blocked_by_own_lease {
         return Err(Violation::OwnObstacle);
     }
-    touched.answered.iter().try_for_each(|answered| answer(world, answered))?;
-    touched.names.iter().try_for_each(|name| bucket(world, *name))?;
-    for lease in &touched.leases {
-        settled_lease(world, *lease)?;
-        engine_lease(world, *lease)?;
+    effects.settle_answer.iter().try_for_each(|settle_answer| check_settle_answer(world, settle_answer))?;
+    effects.names.iter().try_for_each(|name| check_name(world, *name))?;
+    for lease in &effects.leases {
+        check_settled_lease(world, *lease)?;
+        check_engine_lease(world, *lease)?;
     }
     Ok(())
 }
 
-/// Checks everything there is.
+/// Checks the whole world.
 ///
 /// # Errors
 /// The first violation found.
 pub fn everything(world: &World) -> Result<(), Violation> {
-    if world.settings().rules_off.keep(Rule::LeaseExclusivity) {
+    if world.settings().rules_off.is_on(Rule::LeaseExclusivity) {
         invariant::check(&world.service().state()).map_err(Violation::Engine)?;
     }
-    (0..world.names().len()).try_for_each(|name| bucket(world, name))?;
-    (1..=world.ghosts().len()).try_for_each(|number| settled_lease(world, crate::names::lease_id(number)))
+    (0..world.names().len()).try_for_each(|name| check_name(world, name))?;
+    (1..=world.ground_truth().len()).try_for_each(|number| check_settled_lease(world, crate::names::lease_id(number)))
 }
 
-/// Whose a name is, and whether it is claimed for its row.
-fn bucket(world: &World, name: u8) -> Result<(), Violation> {
+/// Checks that at most one cell owns a name, and that the name is claimed for its row.
+fn check_name(world: &World, name: u8) -> Result<(), Violation> {
     let Some(key) = world.names().key(name) else { return Ok(()) };
     let claim = world.service().claim(key);
     if let Some(claim) = claim {
         invariant::lone_claim(key, claim).map_err(Violation::Engine)?;
-        if world.settings().rules_off.keep(Rule::LeaseExclusivity) {
+        if world.settings().rules_off.is_on(Rule::LeaseExclusivity) {
             let lease = claim.hold().and_then(|hold| world.service().lease(hold.lease));
             invariant::held_claim(key, claim, lease).map_err(Violation::Engine)?;
         }
     }
     let mut owner = None;
     for (cell, database) in (1..).zip(world.databases()) {
-        let Some(row) = database.row_named(name).filter(|row| !row.is_stray) else { continue };
+        let Some(row) = database.row_by_name(name).filter(|row| !row.is_stray) else { continue };
         if let Some(first) = owner.replace(cell) {
             let name = world.names().spelling(name).to_owned();
             return Err(Violation::OwnedTwice { name, cells: [first, cell] });
         }
         if !claim.is_some_and(|claim| covers(world, claim, cell, row)) {
             let (row, name) = (row.id, world.names().spelling(name).to_owned());
-            let is_correction = claim.and_then(|claim| world.ghosts().correction(claim)).is_some();
+            let is_correction = claim.and_then(|claim| world.ground_truth().correction(claim)).is_some();
             return Err(match is_correction {
                 true => Violation::Miscorrected { cell, row, name },
                 false => Violation::Unclaimed { cell, row, name },
             });
         }
     }
-    claim.map_or(Ok(()), |claim| called_for(world, name, claim))
+    claim.map_or(Ok(()), |claim| check_correction(world, name, claim))
 }
 
-/// What a correction takes is called for by its row from when the lease's row is written until the lease is committed.
-fn called_for(world: &World, name: u8, claim: &Claim) -> Result<(), Violation> {
-    let ghost = world.ghosts().correction(claim).filter(|ghost| !ghost.is_overtaken);
-    let (Some(&Ghost { cell, .. }), Some(row)) = (ghost, world.ghosts().promised(claim)) else { return Ok(()) };
+/// Checks that a correction's claim matches its row, from the write of the lease row until the
+/// lease is committed.
+fn check_correction(world: &World, name: u8, claim: &Claim) -> Result<(), Violation> {
+    let truth = world.ground_truth().correction(claim).filter(|truth| !truth.is_overtaken);
+    let (Some(&LeaseTruth { cell, .. }), Some(row)) = (truth, world.ground_truth().promised(claim)) else {
+        return Ok(());
+    };
     let is_called_for =
-        world.cell(cell).and_then(|at| find(at.database.rows(), row)).is_some_and(|row| row.name == name);
+        world.cell(cell).and_then(|at| row_by_id(at.database.rows(), row)).is_some_and(|row| row.name == name);
     if is_called_for {
         return Ok(());
     }
     Err(Violation::Miscorrected { cell, row, name: world.names().spelling(name).to_owned() })
 }
 
-/// Whether a claim is the row's, once its lease is settled as its local transaction has ended by now. A correction by
-/// verification is not to touch it at all before its lease's row is written: its cell's users would be told to wait.
+/// True if the claim belongs to the row once its lease is settled like its local transaction. A
+/// correction must not change the claim before its lease row is written, because the cell's users
+/// would find the name busy.
 fn covers(world: &World, claim: &Claim, cell: u8, row: &Row) -> bool {
-    let comes_from = |record: &Record| record.source.source_type == TABLE && row_of(&record.source.id) == Some(row.id);
-    let is_committed = claim.hold().and_then(|hold| world.ghosts().lease(hold.lease)).is_some_and(|it| it.is_committed);
-    let is_correction = world.ghosts().correction(claim).is_some();
+    let comes_from = |record: &Record| record.source.source_type == TABLE && row_id(&record.source.id) == Some(row.id);
+    let is_committed =
+        claim.hold().and_then(|hold| world.ground_truth().lease(hold.lease)).is_some_and(|it| it.is_committed);
+    let is_correction = world.ground_truth().correction(claim).is_some();
     claim.owner == CellId(cell.into())
         && match &claim.state {
             ClaimState::Active(record) => comes_from(record),
@@ -182,93 +188,94 @@ fn covers(world: &World, claim: &Claim, cell: u8, row: &Row) -> bool {
         }
 }
 
-/// A settled lease and its local transaction have ended alike.
-fn settled_lease(world: &World, lease: LeaseId) -> Result<(), Violation> {
-    let Some(ghost) = world.ghosts().lease(lease) else { return Ok(()) };
-    match ghost.settled {
-        Some((Outcome::Committed, _)) if !ghost.is_committed => Err(Violation::CommittedWithoutRows { lease }),
-        Some((Outcome::RolledBack, _)) if ghost.is_committed => Err(Violation::RolledBackUnderRows { lease }),
+/// Checks that a settled lease and its local transaction have the same outcome.
+fn check_settled_lease(world: &World, lease: LeaseId) -> Result<(), Violation> {
+    let Some(truth) = world.ground_truth().lease(lease) else { return Ok(()) };
+    match truth.settled {
+        Some((Outcome::Committed, _)) if !truth.is_committed => Err(Violation::CommittedWithoutRows { lease }),
+        Some((Outcome::RolledBack, _)) if truth.is_committed => Err(Violation::RolledBackUnderRows { lease }),
         _ => Ok(()),
     }
 }
 
-/// The engine's own invariants of one lease.
-fn engine_lease(world: &World, id: LeaseId) -> Result<(), Violation> {
+/// Checks the engine's own invariants of one lease.
+fn check_engine_lease(world: &World, id: LeaseId) -> Result<(), Violation> {
     let service = world.service();
     let Some(lease) = service.lease(id) else { return Ok(()) };
     invariant::lone_lease(lease).map_err(Violation::Engine)?;
-    if world.settings().rules_off.keep(Rule::LeaseExclusivity) {
+    if world.settings().rules_off.is_on(Rule::LeaseExclusivity) {
         invariant::lease_holds(id, lease, |key| service.claim(key)).map_err(Violation::Engine)?;
     }
     let used = lease.idempotency_key.as_ref().and_then(|key| Some((key, service.replay(key)?)));
     used.map_or(Ok(()), |(key, used)| invariant::replay(key, used, Some(lease)).map_err(Violation::Engine))
 }
 
-/// A settle was answered truly, for as long as settled leases are to be remembered.
-fn answer(world: &World, answered: &Answered) -> Result<(), Violation> {
-    let Answered { lease, wanted, told } = *answered;
-    let Some(ghost) = world.ghosts().lease(lease) else { return Ok(()) };
+/// Checks that the answer to a settle is true. After `remember_within_seconds`, a lease may be
+/// unknown.
+fn check_settle_answer(world: &World, settle_answer: &SettleAnswer) -> Result<(), Violation> {
+    let SettleAnswer { lease, requested, answer } = *settle_answer;
+    let Some(truth) = world.ground_truth().lease(lease) else { return Ok(()) };
     let remember = micros(world.settings().thresholds.remember_within_seconds);
-    let is_true = match (told, ghost.settled) {
-        (Settled::Done, Some((outcome, _))) => outcome == wanted,
+    let is_true = match (answer, truth.settled) {
+        (Settled::Done, Some((outcome, _))) => outcome == requested,
         (Settled::RolledBack, Some((outcome, _))) => outcome == Outcome::RolledBack,
         (Settled::Committed, Some((outcome, _))) => outcome == Outcome::Committed,
         (Settled::NotFound, Some((_, at))) => world.service_now().micros_since(at) > remember,
         (_, None) => false,
     };
-    let ended = ghost.settled.map(|(outcome, _)| outcome);
-    if is_true { Ok(()) } else { Err(Violation::ToldWrongly { lease, ended, told }) }
+    let ended = truth.settled.map(|(outcome, _)| outcome);
+    if is_true { Ok(()) } else { Err(Violation::ToldWrongly { lease, ended, told: answer }) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::effects::SettleAnswer;
     use crate::event::{Change, Drift, Event};
     use crate::names::lease_id;
     use crate::script::Script;
-    use crate::settings::Settings;
-    use crate::touched::Answered;
+    use crate::settings::WorldSettings;
     use crate::worker::Phase;
     use crate::world::Tampering;
 
-    /// A world in which cell 1 has saved two rows and is about to commit the lease of another, and cell 2 has begun a
-    /// lease.
+    /// Returns a world with outstanding work. Cell 1 has saved two rows and is about to commit the
+    /// lease of a third; cell 2 has begun a lease.
     fn world() -> World {
-        let mut script = Script::new(Settings { names: 4, ..Settings::default() }).unwrap();
+        let mut script = Script::new(WorldSettings { names: 4, ..WorldSettings::default() }).unwrap();
         script.save(1, 0, Change::Create(0)).save(1, 0, Change::Create(2));
-        script.ask(1, 0, Change::Create(1)).until(1, 0, Phase::CommitLease);
-        script.ask(2, 0, Change::Create(3)).until(2, 0, Phase::WriteLease);
+        script.request_save(1, 0, Change::Create(1)).run_worker_until(1, 0, Phase::CommitLease);
+        script.request_save(2, 0, Change::Create(3)).run_worker_until(2, 0, Phase::WriteLease);
         assert_eq!(everything(script.world()), Ok(()));
         script.world().clone()
     }
 
-    /// What either check says of a world after somebody has tampered with it.
+    /// Returns the results of both checks after a change that no event can make.
     fn after(tampering: Tampering) -> (Result<(), Violation>, Result<(), Violation>) {
         let mut world = world();
         world.tamper(tampering);
-        (touched(&world), everything(&world))
+        (after_event(&world), everything(&world))
     }
 
-    /// A world in which a row's name is corrected under the lease whose row was just written.
+    /// Returns a world in which a correction has just written its lease row.
     fn correction() -> World {
-        let mut script = Script::new(Settings::default()).unwrap();
+        let mut script = Script::new(WorldSettings::default()).unwrap();
         script.event(Event::Drift { cell: 1, drift: Drift::Insert(0) }).wait(3700);
-        script.until_step(1, "commit");
+        script.run_verifier_until(1, "commit");
         assert_eq!(everything(script.world()), Ok(()));
         script.world().clone()
     }
 
     #[test]
-    fn a_correction_that_its_row_does_not_call_for_is_found() {
+    fn a_correction_that_contradicts_its_row_is_found() {
         let mut world = correction();
         world.tamper(Tampering::DropRow(1, 1));
-        for found in [touched(&world), everything(&world)] {
+        for found in [after_event(&world), everything(&world)] {
             assert!(matches!(found, Err(Violation::Miscorrected { cell: 1, row: 1, .. })), "{found:?}");
         }
     }
 
     #[test]
-    fn a_correction_that_ended_otherwise_than_its_row_says_is_found() {
+    fn a_correction_with_another_outcome_than_its_lease_row_is_found() {
         for (tampering, is_committed) in [
             (Tampering::Settle(lease_id(1), Outcome::RolledBack), true),
             (Tampering::Settle(lease_id(1), Outcome::Committed), false),
@@ -280,7 +287,7 @@ mod tests {
                 true => Violation::RolledBackUnderRows { lease: lease_id(1) },
                 false => Violation::CommittedWithoutRows { lease: lease_id(1) },
             };
-            assert_eq!(touched(&world), Err(expected));
+            assert_eq!(after_event(&world), Err(expected));
         }
     }
 
@@ -298,18 +305,18 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_another_cell_or_row_is_no_claim() {
+    fn a_claim_of_another_cell_or_row_does_not_cover_a_row() {
         both_find(Tampering::GiveClaim(0, 2), |found| matches!(found, Violation::Unclaimed { cell: 1, row: 1, .. }));
         both_find(Tampering::CopyClaim(0, 2), |found| matches!(found, Violation::Unclaimed { row: 2, .. }));
     }
 
     #[test]
-    fn a_name_of_two_cells_is_found() {
+    fn a_name_owned_by_two_cells_is_found() {
         both_find(Tampering::AddRow(2, 0), |found| matches!(found, Violation::OwnedTwice { cells: [1, 2], .. }));
     }
 
     #[test]
-    fn a_lease_that_ended_otherwise_than_its_transaction_is_found() {
+    fn a_lease_with_another_outcome_than_its_transaction_is_found() {
         let rolled_back = Tampering::Settle(lease_id(1), Outcome::RolledBack);
         both_find(rolled_back, |found| matches!(found, Violation::RolledBackUnderRows { .. }));
         let uncommitted = Tampering::Uncommit(lease_id(1));
@@ -317,22 +324,24 @@ mod tests {
     }
 
     #[test]
-    fn what_the_engine_promises_of_itself_is_looked_at() {
+    fn the_engines_own_invariants_are_checked() {
         both_find(Tampering::DropLease(lease_id(3)), |found| matches!(found, Violation::Engine(_)));
         both_find(Tampering::DropClaim(3), |found| matches!(found, Violation::Engine(_)));
         both_find(Tampering::RenumberReplays, |found| matches!(found, Violation::Engine(_)));
     }
 
     #[test]
-    fn an_untrue_answer_is_found() {
-        let told = |told, wanted| {
-            after(Tampering::Answer(Answered { lease: lease_id(1), wanted, told })).0.map_err(|found| found.to_string())
+    fn a_false_answer_is_found() {
+        let told = |answer, requested| {
+            after(Tampering::Answer(SettleAnswer { lease: lease_id(1), requested, answer }))
+                .0
+                .map_err(|found| found.to_string())
         };
         assert_eq!(told(Settled::Done, Outcome::Committed), Ok(()));
         for (answer, wanted, words) in [
-            (Settled::Done, Outcome::RolledBack, "was committed, and its cell was told: done"),
-            (Settled::RolledBack, Outcome::Committed, "was committed, and its cell was told: it was rolled back"),
-            (Settled::NotFound, Outcome::Committed, "was committed, and its cell was told: no such lease"),
+            (Settled::Done, Outcome::RolledBack, "was committed, but its cell was told: done"),
+            (Settled::RolledBack, Outcome::Committed, "was committed, but its cell was told: it was rolled back"),
+            (Settled::NotFound, Outcome::Committed, "was committed, but its cell was told: no such lease"),
         ] {
             assert_eq!(told(answer, wanted), Err(format!("lease {} {words}", lease_id(1))));
         }

@@ -1,4 +1,5 @@
-//! A cell's own database: rows, the rows of leases, open transactions with their locks, and a replica that lags.
+//! A cell's own database: rows, lease rows, open transactions with their locks, and a replica that
+//! lags.
 
 use std::collections::VecDeque;
 
@@ -8,92 +9,93 @@ use leasehold_core::time::Timestamp;
 use smallvec::SmallVec;
 
 use crate::event::Change;
-use crate::settings::{Clock, Rule, Settings, Thresholds};
+use crate::settings::{Clock, Rule, Thresholds, WorldSettings};
 
-/// A row of the one table that there is: users, who have a name.
+/// A row of the only table, `users`. Each user has a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Row {
-    /// Its primary key.
+    /// The primary key.
     pub id: u32,
-    /// Its name, unique in this database.
+    /// The number of the row's name, which is unique in this database.
     pub name: u8,
-    /// When it was written, by this database's clock.
+    /// The time of the last write, by this database's clock.
     pub updated_at: Timestamp,
-    /// Whether it was written past the claims, so that nothing is promised of it.
+    /// True if plain SQL wrote the row and bypassed the claims. No claim is promised for such a
+    /// row.
     pub is_stray: bool,
 }
 
-/// What a transaction does to one row.
+/// A change that a transaction makes to one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Write {
-    /// The row.
+    /// The row's primary key.
     pub row: u32,
-    /// Its name before; none where it is new.
+    /// The name before the change; `None` for a new row.
     pub before: Option<u8>,
-    /// Its name after; none where it goes.
+    /// The name after the change; `None` for a deleted row.
     pub after: Option<u8>,
 }
 
-/// What a transaction does.
+/// The changes that one transaction makes.
 pub type Writes = SmallVec<[Write; 2]>;
 
-/// Where a transaction stands.
+/// The state of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransactionState {
-    /// Begun.
+    /// The transaction has begun and can still be rolled back.
     Open,
-    /// Its COMMIT is in the database's hands.
+    /// The database has received the COMMIT.
     Committing,
-    /// Likewise, and the worker that sent it is gone.
+    /// The database has received the COMMIT, and the worker has lost its connection.
     Orphaned,
 }
 
-/// A transaction that is not at its end.
+/// A transaction that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Transaction {
-    /// Whose it is.
+    /// The worker that began it.
     pub worker: u8,
-    /// When it was begun, by this database's clock.
+    /// The time of its BEGIN, by this database's clock.
     pub begun_at: Timestamp,
-    /// When its rows were written.
+    /// The time at which its rows were written.
     pub written_at: Timestamp,
-    /// What it does; its rows and names are locked.
+    /// The rows and names that it changes. All of them are locked.
     pub writes: Writes,
-    /// The lease's row that it writes.
+    /// The lease row that it writes.
     pub lease: Option<LocalRow>,
-    /// Where it stands.
+    /// The state of the transaction.
     pub state: TransactionState,
 }
 
-/// What came of an attempt to write.
+/// The result of an attempt to write rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
-    /// It is written, and locked.
+pub enum WriteResult {
+    /// The rows are written and locked.
     Done,
-    /// Another transaction holds a lock.
+    /// Another transaction holds one of the locks.
     Blocked,
-    /// A name is another row's, or a row is not what it was.
+    /// Another row has one of the names, or a row has changed since it was read.
     Conflict,
 }
 
-/// Why a COMMIT did not take effect.
+/// The reason for which the database refused a COMMIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TooLate {
-    /// The lease is older than its safe age (R04).
-    Lease,
-    /// The transaction is older than any may be.
-    Transaction,
+pub enum CommitRefusal {
+    /// The lease is older than `commit_within_seconds` (R04).
+    LeaseTooOld,
+    /// The transaction is older than `transaction_within_seconds`.
+    TransactionTooOld,
 }
 
-/// A change that a replica has yet to take in.
+/// A change that the replica has not applied yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Logged {
+struct ReplicationEntry {
     at: Timestamp,
     id: u32,
     row: Option<Row>,
 }
 
-/// A table of rows, in the order of their keys.
+/// Rows in the order of their primary keys.
 pub type Table = Vec<Row>;
 
 /// A cell's database.
@@ -105,15 +107,15 @@ pub struct Database {
     lease_rows: Vec<LocalRow>,
     transactions: Vec<Transaction>,
     replica: Table,
-    log: VecDeque<Logged>,
+    replication_log: VecDeque<ReplicationEntry>,
 }
 
-/// The row with a key.
-pub fn find(rows: &[Row], id: u32) -> Option<&Row> {
+/// The row with this primary key.
+pub fn row_by_id(rows: &[Row], id: u32) -> Option<&Row> {
     rows.binary_search_by_key(&id, |row| row.id).ok().and_then(|at| rows.get(at))
 }
 
-fn put(rows: &mut Table, id: u32, row: Option<Row>) {
+fn put_row(rows: &mut Table, id: u32, row: Option<Row>) {
     match (rows.binary_search_by_key(&id, |row| row.id), row) {
         (Ok(at), Some(row)) => rows.iter_mut().skip(at).take(1).for_each(|present| *present = row),
         (Ok(at), None) => _ = rows.remove(at),
@@ -123,7 +125,7 @@ fn put(rows: &mut Table, id: u32, row: Option<Row>) {
 }
 
 impl Database {
-    /// An empty database.
+    /// Creates an empty database.
     pub fn new(clock: Clock) -> Self {
         Self {
             clock,
@@ -132,17 +134,18 @@ impl Database {
             lease_rows: Vec::new(),
             transactions: Vec::new(),
             replica: Table::new(),
-            log: VecDeque::new(),
+            replication_log: VecDeque::new(),
         }
     }
 
-    /// Its clock, when the world's says `now` and said `start` at the start.
+    /// The database's clock when the world's clock shows `now`. At the start, the world's clock
+    /// showed `start`.
     pub fn now(&self, start: u64, now: u64) -> Timestamp {
         let passed = i128::from(now.saturating_sub(start));
         let ahead = i128::from(self.clock.ahead_seconds) * 1_000_000;
         let fast = passed * i128::from(self.clock.fast_ppm) / 1_000_000;
-        let told = i128::from(start) + passed + ahead + fast;
-        Timestamp::from_micros(u64::try_from(told).unwrap_or_default())
+        let shown = i128::from(start) + passed + ahead + fast;
+        Timestamp::from_micros(u64::try_from(shown).unwrap_or_default())
     }
 
     /// The committed rows.
@@ -150,30 +153,32 @@ impl Database {
         &self.rows
     }
 
-    /// The committed rows of leases.
+    /// The committed lease rows.
     pub fn lease_rows(&self) -> &[LocalRow] {
         &self.lease_rows
     }
 
-    /// The transactions that are not at their end.
+    /// The transactions that have not ended.
     pub fn transactions(&self) -> &[Transaction] {
         &self.transactions
     }
 
-    /// The committed row that has a name.
-    pub fn row_named(&self, name: u8) -> Option<&Row> {
+    /// The committed row with this name.
+    pub fn row_by_name(&self, name: u8) -> Option<&Row> {
         self.rows.iter().find(|row| row.name == name)
     }
 
-    /// The next primary key: a sequence never gives one twice.
-    pub fn draw_key(&mut self) -> u32 {
+    /// Returns the next primary key. A key is never given out twice, like the values of an SQL
+    /// sequence.
+    pub fn allocate_key(&mut self) -> u32 {
         self.next_row += 1;
         self.next_row - 1
     }
 
-    /// What a change comes to, as the committed rows stand; none where there is nothing to do.
+    /// Returns the writes that a change needs, given the committed rows; `None` if it changes
+    /// nothing or a row is missing.
     pub fn plan(&self, change: Change, keys: [u32; 2]) -> Option<Writes> {
-        let name = |id: u32| find(&self.rows, id).map(|row| row.name);
+        let name = |id: u32| row_by_id(&self.rows, id).map(|row| row.name);
         let [first, second] = keys;
         let write = |row, before, after| Write { row, before, after };
         let writes: Writes = match change {
@@ -198,7 +203,7 @@ impl Database {
         (is_change && !is_twice).then_some(writes)
     }
 
-    /// Begins a worker's transaction.
+    /// Begins a transaction for a worker.
     pub fn begin(&mut self, worker: u8, now: Timestamp) {
         self.transactions.push(Transaction {
             worker,
@@ -210,22 +215,23 @@ impl Database {
         });
     }
 
-    /// The open transaction of a worker.
+    /// The worker's open transaction.
     pub fn open(&mut self, worker: u8) -> Option<&mut Transaction> {
         self.transactions.iter_mut().find(|tx| tx.worker == worker && tx.state == TransactionState::Open)
     }
 
-    /// Whether a worker's COMMIT is in the database's hands.
+    /// True if the database has received a COMMIT from this worker and has not answered it.
     pub fn is_committing(&self, worker: u8) -> bool {
         self.transactions.iter().any(|tx| tx.worker == worker && tx.state != TransactionState::Open)
     }
 
-    /// Whether a COMMIT whose worker is gone is in the database's hands.
+    /// True if the database has received a COMMIT from this worker, and the worker has lost its
+    /// connection.
     pub fn is_orphaned(&self, worker: u8) -> bool {
         self.transactions.iter().any(|tx| tx.worker == worker && tx.state == TransactionState::Orphaned)
     }
 
-    /// Whether nobody else holds the locks of these writes.
+    /// True if no other transaction holds a lock that these writes need.
     pub fn is_free(&self, worker: u8, writes: &[Write]) -> bool {
         let others = self.transactions.iter().filter(|tx| tx.worker != worker || tx.state != TransactionState::Open);
         others.flat_map(|tx| &tx.writes).all(|held| {
@@ -237,39 +243,39 @@ impl Database {
         })
     }
 
-    /// Whether some transaction has written a row, and is not at its end.
+    /// True if a transaction that has not ended has written the row.
     pub fn is_being_written(&self, id: u32) -> bool {
         self.transactions.iter().flat_map(|tx| &tx.writes).any(|write| write.row == id)
     }
 
     /// Writes rows in a worker's open transaction.
-    pub fn write(&mut self, worker: u8, writes: &Writes, now: Timestamp) -> Written {
+    pub fn write(&mut self, worker: u8, writes: &Writes, now: Timestamp) -> WriteResult {
         if !self.is_free(worker, writes) {
-            return Written::Blocked;
+            return WriteResult::Blocked;
         }
         let is_own = |id: u32| writes.iter().any(|write| write.row == id);
-        let is_stale = |write: &Write| find(&self.rows, write.row).map(|row| row.name) != write.before;
-        let is_taken = |name: u8| self.row_named(name).is_some_and(|row| !is_own(row.id));
+        let is_stale = |write: &Write| row_by_id(&self.rows, write.row).map(|row| row.name) != write.before;
+        let is_taken = |name: u8| self.row_by_name(name).is_some_and(|row| !is_own(row.id));
         let is_doubled = matches!(&writes[..], [one, two] if one.after.is_some() && one.after == two.after);
         if is_doubled || writes.iter().any(|write| is_stale(write) || write.after.is_some_and(is_taken)) {
-            return Written::Conflict;
+            return WriteResult::Conflict;
         }
         if let Some(open) = self.open(worker) {
             open.writes.clone_from(writes);
             open.written_at = now;
         }
-        Written::Done
+        WriteResult::Done
     }
 
-    /// Takes a worker's COMMIT in hand.
+    /// Hands the worker's COMMIT to the database.
     pub fn send_commit(&mut self, worker: u8) {
         if let Some(open) = self.open(worker) {
             open.state = TransactionState::Committing;
         }
     }
 
-    /// Rolls back what a worker has open, as it does where the connection is lost. A COMMIT that was sent may yet be
-    /// done.
+    /// Ends a worker's connection. Its open transaction is rolled back; a COMMIT that the database
+    /// has received may still succeed.
     pub fn lose_connection(&mut self, worker: u8) {
         self.transactions.retain(|tx| tx.worker != worker || tx.state != TransactionState::Open);
         for tx in self.transactions.iter_mut().filter(|tx| tx.worker == worker) {
@@ -277,15 +283,16 @@ impl Database {
         }
     }
 
-    /// Carries out the first COMMIT that is in hand for a worker, or refuses it as too late. None where there is none.
+    /// Performs the worker's first pending COMMIT, or refuses it as too late. Returns `None` if no
+    /// COMMIT is pending.
     pub fn finish_commit(
         &mut self,
         worker: u8,
         now: Timestamp,
-        by: &Settings,
-    ) -> Option<(Transaction, Result<(), TooLate>)> {
+        by: &WorldSettings,
+    ) -> Option<(Transaction, Result<(), CommitRefusal>)> {
         let tx = self.take_committing(worker, |state| state != TransactionState::Open)?;
-        let result = in_time(&tx, now, &by.thresholds, by.rules_off.keep(Rule::LocalFence));
+        let result = check_commit_age(&tx, now, &by.thresholds, by.rules_off.is_on(Rule::LocalFence));
         if result.is_ok() {
             for write in &tx.writes {
                 let row =
@@ -297,36 +304,36 @@ impl Database {
         Some((tx, result))
     }
 
-    /// Gives up on a COMMIT whose worker is gone.
+    /// Abandons a COMMIT whose worker has lost its connection, and returns the transaction.
     pub fn lose_commit(&mut self, worker: u8) -> Option<Transaction> {
         self.take_committing(worker, |state| state == TransactionState::Orphaned)
     }
 
-    fn take_committing(&mut self, worker: u8, is_it: impl Fn(TransactionState) -> bool) -> Option<Transaction> {
-        let at = self.transactions.iter().position(|tx| tx.worker == worker && is_it(tx.state))?;
+    fn take_committing(&mut self, worker: u8, matches: impl Fn(TransactionState) -> bool) -> Option<Transaction> {
+        let at = self.transactions.iter().position(|tx| tx.worker == worker && matches(tx.state))?;
         Some(self.transactions.remove(at))
     }
 
-    /// Writes a row at once, as a statement outside any transaction does.
-    pub fn apply(&mut self, id: u32, row: Option<Row>, now: Timestamp, by: &Settings) {
-        put(&mut self.rows, id, row);
+    /// Writes or deletes a row at once, like a statement outside any transaction.
+    pub fn apply(&mut self, id: u32, row: Option<Row>, now: Timestamp, by: &WorldSettings) {
+        put_row(&mut self.rows, id, row);
         if by.thresholds.replica_lag_seconds > 0 {
-            self.log.push_back(Logged { at: now, id, row });
+            self.replication_log.push_back(ReplicationEntry { at: now, id, row });
         }
     }
 
-    /// Rows that are no longer stray: verification has claimed for them what they call for.
+    /// Marks a row as covered by a claim, now that verification has claimed its name.
     pub fn adopt(&mut self, id: u32, name: u8) {
         self.rows.iter_mut().filter(|row| row.id == id && row.name == name).for_each(|row| row.is_stray = false);
     }
 
-    /// Writes the row of a lease in a transaction of its own, or refuses it as too late.
+    /// Writes a lease row in its own transaction.
     ///
     /// # Errors
     /// The lease is older than its safe age.
-    pub fn write_lease_row(&mut self, row: LocalRow, now: Timestamp, by: &Settings) -> Result<(), TooLate> {
-        if by.rules_off.keep(Rule::LocalFence) && is_too_old(row, now, &by.thresholds) {
-            return Err(TooLate::Lease);
+    pub fn write_lease_row(&mut self, row: LocalRow, now: Timestamp, by: &WorldSettings) -> Result<(), CommitRefusal> {
+        if by.rules_off.is_on(Rule::LocalFence) && is_too_old(row, now, &by.thresholds) {
+            return Err(CommitRefusal::LeaseTooOld);
         }
         self.lease_rows.push(row);
         Ok(())
@@ -337,33 +344,34 @@ impl Database {
         self.lease_rows.retain(|row| row.lease != lease);
     }
 
-    /// Whether the replica has something to take in.
+    /// True if the replica has changes to apply.
     pub fn is_behind(&self) -> bool {
-        !self.log.is_empty()
+        !self.replication_log.is_empty()
     }
 
-    /// Lets the replica take in the next change.
+    /// Applies the next change to the replica.
     pub fn replicate(&mut self) {
-        if let Some(logged) = self.log.pop_front() {
-            put(&mut self.replica, logged.id, logged.row);
+        if let Some(entry) = self.replication_log.pop_front() {
+            put_row(&mut self.replica, entry.id, entry.row);
         }
     }
 
-    /// The rows that verification reads: the replica's, not older than the lag that is allowed.
-    pub fn read(&mut self, now: Timestamp, by: &Settings) -> &[Row] {
+    /// The rows that verification reads. A replica first applies every change that is older than
+    /// the allowed lag.
+    pub fn read(&mut self, now: Timestamp, by: &WorldSettings) -> &[Row] {
         let lag = by.thresholds.replica_lag_seconds;
         if lag == 0 {
             return &self.rows;
         }
         let oldest = now.minus_micros(micros(lag));
-        while self.log.front().is_some_and(|logged| logged.at < oldest) {
+        while self.replication_log.front().is_some_and(|entry| entry.at < oldest) {
             self.replicate();
         }
         &self.replica
     }
 }
 
-/// Seconds as microseconds.
+/// Converts seconds to microseconds.
 pub fn micros(seconds: u32) -> u64 {
     u64::from(seconds) * 1_000_000
 }
@@ -376,13 +384,18 @@ fn is_too_old(lease: LocalRow, now: Timestamp, by: &Thresholds) -> bool {
     is_older(lease.created_at, now, by.commit_within_seconds)
 }
 
-/// What the database's own guards say of a COMMIT.
-fn in_time(tx: &Transaction, now: Timestamp, by: &Thresholds, is_fenced: bool) -> Result<(), TooLate> {
-    if is_fenced && tx.lease.is_some_and(|lease| is_too_old(lease, now, by)) {
-        return Err(TooLate::Lease);
+/// Applies the database's own guards to a COMMIT.
+fn check_commit_age(
+    tx: &Transaction,
+    now: Timestamp,
+    by: &Thresholds,
+    has_lease_fence: bool,
+) -> Result<(), CommitRefusal> {
+    if has_lease_fence && tx.lease.is_some_and(|lease| is_too_old(lease, now, by)) {
+        return Err(CommitRefusal::LeaseTooOld);
     }
     if is_older(tx.begun_at, now, by.transaction_within_seconds) {
-        return Err(TooLate::Transaction);
+        return Err(CommitRefusal::TransactionTooOld);
     }
     Ok(())
 }

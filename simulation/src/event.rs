@@ -1,170 +1,158 @@
-//! What can befall a world: every effect that a crash could fall before or after is an event of its own.
+//! Everything that can happen to a world. Each effect that a crash can separate from the next one
+//! is its own event.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::integer_fields;
 use crate::network::MessageId;
-use crate::numbers;
-use crate::written::Written;
+use crate::process::Process;
 
-/// A process of a cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Process {
-    /// Saves for users, one at a time; by number, from 0.
-    Worker(u8),
-    /// Settles what was left outstanding; by number, from 0.
-    Reconciler(u8),
-    /// Compares the table with its claims.
-    Verifier,
-}
-
-/// What a user wants to be saved. Rows and names go by number.
+/// A change that a user wants to save. Rows and names are given by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Change {
-    /// Something that is not valid: it gets no further than the cell's own validation.
+    /// Invalid input, which the cell's own validation refuses.
     Invalid,
     /// A new row with this name.
     Create(u8),
-    /// Two new rows in one transaction.
+    /// Two new rows with these names, in one transaction.
     CreateTwo([u8; 2]),
-    /// Another name for a row.
+    /// A new name for a row.
     #[serde(deserialize_with = "row_and_name")]
     Rename {
         /// The row.
         row: u32,
-        /// Its new name.
+        /// The row's new name.
         name: u8,
     },
-    /// A row goes, and its name is free.
+    /// Deletion of a row, which frees its name.
     Delete(u32),
-    /// Two rows trade their names.
+    /// Two rows exchange their names.
     Swap([u32; 2]),
-    /// A row goes, and its name becomes another row's.
+    /// Deletion of a row, whose name goes to another row in the same transaction.
     #[serde(deserialize_with = "from_and_to")]
     Transfer {
-        /// The row that goes.
+        /// The row that is deleted.
         from: u32,
-        /// The row that gets its name.
+        /// The row that gets the name.
         to: u32,
     },
 }
 
-/// A change past the claims, as plain SQL makes it. Verification mends it.
+/// A change by plain SQL that bypasses the claims. Verification repairs the difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Drift {
-    /// A new row that claims nothing.
+    /// A new row without a claim.
     Insert(u8),
-    /// Another name for a row, which keeps the claim of its old one.
+    /// A new name for a row, which keeps the claim of its old name.
     #[serde(deserialize_with = "row_and_name")]
     Rename {
         /// The row.
         row: u32,
-        /// Its new name.
+        /// The row's new name.
         name: u8,
     },
-    /// A row goes, and leaves its claim behind.
+    /// Deletion of a row, which leaves its claim behind.
     Delete(u32),
 }
 
 fn row_and_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(u32, u8), D::Error> {
-    numbers::pair(deserializer, ["row", "name"])
+    integer_fields::pair(deserializer, ["row", "name"])
 }
 
 fn from_and_to<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(u32, u32), D::Error> {
-    numbers::pair(deserializer, ["from", "to"])
+    integer_fields::pair(deserializer, ["from", "to"])
 }
 
-/// One thing that happens. Cells are numbered from 1, as on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(from = "Written", into = "Written")]
+/// One event. Cells are numbered from 1, as on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// A user asks an idle worker for a save.
     Save {
         /// The cell.
         cell: u8,
-        /// Its worker.
+        /// The worker.
         worker: u8,
-        /// What to save.
+        /// The change to save.
         change: Change,
     },
-    /// A process takes its next step: one local effect, or one message sent. An idle reconciler or verifier starts a
-    /// run.
+    /// A process takes its next step: one local effect or one message sent. An idle reconciler or
+    /// verifier starts a run.
     Step {
         /// The cell.
         cell: u8,
-        /// Its process.
+        /// The process.
         process: Process,
     },
-    /// A database carries out the COMMIT that a worker has sent, or refuses it as too late.
+    /// A database performs the COMMIT that a worker has sent, or refuses it as too late.
     FinishCommit {
         /// The cell.
         cell: u8,
-        /// The worker, which may have died meanwhile.
+        /// The worker that sent the COMMIT. It may have crashed since.
         worker: u8,
     },
-    /// A database gives up on a COMMIT whose worker is gone.
+    /// A database abandons a COMMIT whose worker has lost its connection.
     LoseCommit {
         /// The cell.
         cell: u8,
-        /// The worker that was.
+        /// The worker that sent the COMMIT.
         worker: u8,
     },
     /// A message arrives.
     Deliver(MessageId),
     /// A message is lost.
     Drop(MessageId),
-    /// A message is doubled.
+    /// A message is duplicated.
     Duplicate(MessageId),
-    /// A process waits no longer for the answer to its call.
+    /// A process stops waiting for the answer to its call.
     TimeOut {
         /// The cell.
         cell: u8,
-        /// Its process.
+        /// The process.
         process: Process,
     },
-    /// A process dies, and is there again at once with nothing in its memory.
+    /// A process crashes and restarts at once with empty memory.
     Crash {
         /// The cell.
         cell: u8,
-        /// Its process.
+        /// The process.
         process: Process,
     },
     /// A worker loses its connection to the database.
     Disconnect {
         /// The cell.
         cell: u8,
-        /// Its worker.
+        /// The worker.
         worker: u8,
     },
-    /// A database restarts: every connection to it is lost.
+    /// A database restarts, and every connection to it is lost.
     RestartDatabase {
         /// The cell.
         cell: u8,
     },
-    /// A cell is cut off from the service: messages wait.
+    /// A cell is cut off from the service; its messages wait.
     Partition {
         /// The cell.
         cell: u8,
     },
-    /// A cell is cut off no more.
+    /// The connection between a cell and the service is restored.
     Heal {
         /// The cell.
         cell: u8,
     },
-    /// The service stops: requests on their way to it are lost, and none is let in.
+    /// The service stops: requests in flight to it are lost, and it accepts no new ones.
     StopService,
-    /// The service starts with what it had made durable.
+    /// The service starts again with everything that it had made durable.
     StartService,
-    /// A replica takes in the next change of its database.
+    /// A cell's replica applies the next change of its database.
     Replicate {
         /// The cell.
         cell: u8,
     },
-    /// The service forgets what was settled long ago.
+    /// The service deletes leases that were settled longer ago than it must remember.
     Forget,
-    /// A row is changed past the claims.
+    /// Plain SQL changes a row and bypasses the claims.
     Drift {
         /// The cell.
         cell: u8,
@@ -173,23 +161,13 @@ pub enum Event {
     },
     /// Time passes.
     Wait {
-        /// How much.
+        /// The duration.
         seconds: u32,
     },
 }
 
-impl Process {
-    /// Its number, where it is a worker.
-    pub fn worker(self) -> Option<u8> {
-        match self {
-            Self::Worker(number) => Some(number),
-            Self::Reconciler(_) | Self::Verifier => None,
-        }
-    }
-}
-
 impl Event {
-    /// Whether it is trouble: what nobody asks for.
+    /// True if the event is a fault that no participant requests.
     pub fn is_fault(self) -> bool {
         match self {
             Self::LoseCommit { .. }
@@ -214,7 +192,7 @@ impl Event {
         }
     }
 
-    /// The message that it is about.
+    /// The message that the event delivers, drops or duplicates.
     pub fn message(self) -> Option<MessageId> {
         match self {
             Self::Deliver(id) | Self::Drop(id) | Self::Duplicate(id) => Some(id),
@@ -222,7 +200,8 @@ impl Event {
         }
     }
 
-    /// The same about other rows of its cell: those that `row` puts in the places of its own.
+    /// Returns the event with every row number replaced by the result of `row`, which receives the
+    /// cell and the old number.
     #[must_use]
     pub fn with_rows(self, mut row: impl FnMut(u8, u32) -> u32) -> Self {
         match self {
@@ -241,7 +220,7 @@ impl Event {
         }
     }
 
-    /// The same about another message.
+    /// Returns the event with its message replaced.
     #[must_use]
     pub fn with_message(self, id: MessageId) -> Self {
         match self {

@@ -1,9 +1,10 @@
-//! Every schedule of a small world, the shortest first: what users ask for and how much trouble there is at the most is
-//! given, the order of everything is not. A violation that it finds comes with a shortest trace; where it finds none
-//! and has finished, there is none.
+//! Explores every schedule of a small world in order of length. A [`Plan`] fixes the saves that
+//! users request and the largest number of faults; the explorer tries every order of them. A
+//! violation comes with one of the shortest traces that lead to it. If the search finishes without
+//! one, no schedule of the plan breaks the world.
 //!
-//! It works in slices, so that a page stays alive: call [`Explorer::explore`] until it is finished or has found
-//! something.
+//! The search runs in slices, so that a page stays responsive: call [`Explorer::explore`] until it
+//! finishes or finds a violation.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -11,43 +12,44 @@ use std::hash::{BuildHasherDefault, Hasher};
 use serde::{Deserialize, Serialize};
 
 use crate::check::Violation;
-use crate::event::{Change, Drift, Event, Process};
+use crate::event::{Change, Drift, Event};
 use crate::fingerprint;
-use crate::numbers::{Numbers, from_numbers};
+use crate::integer_fields::{IntegerFields, from_integer_fields};
 use crate::possible;
-use crate::settings::{BadSettings, Settings};
+use crate::process::Process;
+use crate::settings::{InvalidSettings, WorldSettings};
 use crate::trace::Trace;
 use crate::world::World;
 
-/// What a user asks for at some time.
+/// A save that a user requests at some point of every schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wish {
     /// The cell.
     pub cell: u8,
-    /// Its worker; of one worker's wishes the earlier comes first.
+    /// The worker. A worker performs its saves in the order of the plan.
     pub worker: u8,
-    /// What to save.
+    /// The change to save.
     pub change: Change,
 }
 
-/// How much trouble there is at the most, and how much of everything that can be started at any time.
+/// The largest number of faults of each kind, and of waits and runs that can start at any time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Numbers")]
+#[serde(try_from = "IntegerFields")]
 pub struct Allowance {
     /// Messages lost.
     pub drops: u8,
-    /// Messages doubled.
+    /// Messages duplicated.
     pub duplicates: u8,
-    /// Answers not waited for.
+    /// Calls whose process stops waiting for the answer.
     pub time_outs: u8,
-    /// Processes that die.
+    /// Processes that crash.
     pub crashes: u8,
     /// Database connections lost.
     pub disconnects: u8,
     /// Stops of the service.
     pub stops: u8,
-    /// Times that time passes.
+    /// Waits of `wait_seconds` each.
     pub waits: u8,
     /// Runs of reconciliation.
     pub reconciliations: u8,
@@ -55,7 +57,7 @@ pub struct Allowance {
     pub verifications: u8,
 }
 
-from_numbers!(
+from_integer_fields!(
     Allowance { drops, duplicates, time_outs, crashes, disconnects, stops, waits, reconciliations, verifications },
     Some(Self::default())
 );
@@ -64,74 +66,74 @@ from_numbers!(
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// The world.
-    pub settings: Settings,
-    /// What has happened before: the schedules begin after it.
+    /// The settings of the world.
+    pub settings: WorldSettings,
+    /// The events before every schedule.
     #[serde(default)]
     pub before: Vec<Event>,
-    /// What users ask for, 16 wishes at the most.
+    /// The saves that users request, at most 16.
     pub wishes: Vec<Wish>,
-    /// Changes past the claims, 16 at the most.
+    /// The changes by plain SQL, each with its cell, at most 16.
     #[serde(default)]
     pub drifts: Vec<(u8, Drift)>,
-    /// How much of what.
+    /// The largest number of faults, waits and runs.
     pub allowance: Allowance,
-    /// How much time passes at a time.
+    /// The duration of a wait.
     pub wait_seconds: u32,
     /// The longest schedule, in events after `before`.
     pub depth: u32,
 }
 
-/// How far an explorer has come.
+/// The progress of an explorer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Progress {
-    /// Different states that were met.
+    /// Distinct states found.
     pub states: u64,
-    /// Events tried.
+    /// Events performed.
     pub events: u64,
-    /// The length of the schedules that are looked at now.
+    /// The length of the schedules that are being extended.
     pub depth: u32,
-    /// States that are still to be gone on from.
+    /// States that are still to be extended.
     pub open: u64,
-    /// Whether some schedule was cut off at the greatest depth.
+    /// True if the depth limit cut off a schedule.
     pub is_cut_off: bool,
-    /// Whether every schedule has been looked at, up to the depth.
+    /// True if every schedule up to the depth limit has been explored.
     pub is_finished: bool,
 }
 
-/// A violation with one of the shortest ways to it.
+/// A violation with one of the shortest traces that lead to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Found {
-    /// What does not hold.
+pub struct Counterexample {
+    /// The violated condition.
     pub violation: Violation,
-    /// How it came to that.
+    /// The trace that leads to the violation.
     pub trace: Trace,
 }
 
-/// What is left of a plan.
+/// The part of a plan that a schedule has not used yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Left {
+struct Remaining {
     allowance: Allowance,
     wishes: u16,
     drifts: u16,
 }
 
-/// Where a state came from: the state before, and the event.
-type Origin = (u32, Event);
+/// The position of the previous state, and the event that led from there.
+type Predecessor = (u32, Event);
 
 #[derive(Clone, Debug)]
-struct Open {
+struct FrontierState {
     world: World,
-    left: Left,
+    left: Remaining,
     depth: u32,
     at: u32,
 }
 
-/// Numbers that are hashes already.
+/// A hasher for keys that are hashes already.
 #[derive(Clone, Copy, Debug, Default)]
-struct AsIs(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for AsIs {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -145,121 +147,121 @@ impl Hasher for AsIs {
     }
 }
 
-/// An exploration under way.
+/// A search in progress.
 #[derive(Clone, Debug)]
 pub struct Explorer {
     plan: Plan,
-    open: VecDeque<Open>,
-    seen: HashSet<u128, BuildHasherDefault<AsIs>>,
-    origins: Vec<Origin>,
+    frontier: VecDeque<FrontierState>,
+    visited: HashSet<u128, BuildHasherDefault<IdentityHasher>>,
+    predecessors: Vec<Predecessor>,
     progress: Progress,
-    found: Option<Found>,
+    counterexample: Option<Counterexample>,
 }
 
-/// A plan that can't be explored.
+/// The reason for which a plan cannot be explored.
 #[derive(Debug, thiserror::Error)]
-pub enum BadPlan {
-    /// No world can be made of its settings.
-    #[error("the plan has bad settings: {0}")]
-    Settings(#[from] BadSettings),
-    /// What is said to have happened before can't.
+pub enum InvalidPlan {
+    /// The settings describe no valid world.
+    #[error("the plan has invalid settings: {0}")]
+    Settings(#[from] InvalidSettings),
+    /// An event of `before` is impossible.
     #[error("{0}")]
-    Before(#[from] crate::world::Impossible),
-    /// There is more than can be kept track of.
-    #[error("a plan has 16 wishes and 16 drifts at the most")]
+    Before(#[from] crate::world::ImpossibleEvent),
+    /// The plan has more saves or drifts than an explorer tracks.
+    #[error("the plan has too many wishes or drifts: use at most 16 of each")]
     TooLong,
 }
 
 impl Explorer {
-    /// Begins to explore a plan.
+    /// Prepares the search of a plan.
     ///
     /// # Errors
-    /// The plan makes no world.
-    pub fn new(mut plan: Plan) -> Result<Self, BadPlan> {
+    /// The plan describes no valid world, or exceeds a limit.
+    pub fn new(mut plan: Plan) -> Result<Self, InvalidPlan> {
         if plan.wishes.len() > 16 || plan.drifts.len() > 16 {
-            return Err(BadPlan::TooLong);
+            return Err(InvalidPlan::TooLong);
         }
-        // Else no two ways would lead to one state.
+        // With time in the state, two orders of the same events would never lead to the same state.
         plan.settings.step_micros = 0;
         let mut world = World::new(plan.settings.clone())?;
         for event in &plan.before {
             world.apply(*event)?;
         }
-        let left = Left { allowance: plan.allowance, wishes: 0, drifts: 0 };
+        let left = Remaining { allowance: plan.allowance, wishes: 0, drifts: 0 };
         let mut explorer = Self {
             plan,
-            open: VecDeque::new(),
-            seen: HashSet::default(),
-            origins: Vec::new(),
+            frontier: VecDeque::new(),
+            visited: HashSet::default(),
+            predecessors: Vec::new(),
             progress: Progress::default(),
-            found: None,
+            counterexample: None,
         };
-        explorer.meet(world, left, 0, (0, Event::Forget));
+        explorer.visit(world, left, 0, (0, Event::Forget));
         Ok(explorer)
     }
 
-    /// How far it has come.
+    /// The progress so far.
     pub fn progress(&self) -> Progress {
-        Progress { open: self.open.len() as u64, is_finished: self.open.is_empty(), ..self.progress }
+        Progress { open: self.frontier.len() as u64, is_finished: self.frontier.is_empty(), ..self.progress }
     }
 
-    /// The shortest violation, once one is found.
-    pub fn found(&self) -> Option<&Found> {
-        self.found.as_ref()
+    /// The shortest violation, once the search has found one.
+    pub fn counterexample(&self) -> Option<&Counterexample> {
+        self.counterexample.as_ref()
     }
 
-    /// The worlds that are still to be gone on from, the next one first.
-    pub fn open(&self) -> impl DoubleEndedIterator<Item = &World> {
-        self.open.iter().map(|open| &open.world)
+    /// The worlds that are still to be extended, the next one first.
+    pub fn frontier(&self) -> impl DoubleEndedIterator<Item = &World> {
+        self.frontier.iter().map(|state| &state.world)
     }
 
-    /// Goes on from so many states. True while there is more to do.
+    /// Extends up to `states` states. Returns true while more remain.
     pub fn explore(&mut self, states: u64) -> bool {
         for _ in 0..states {
-            if self.found.is_some() {
+            if self.counterexample.is_some() {
                 return false;
             }
-            let Some(open) = self.open.pop_front() else { return false };
-            self.progress.depth = open.depth;
-            self.go_on(&open);
+            let Some(state) = self.frontier.pop_front() else { return false };
+            self.progress.depth = state.depth;
+            self.extend(&state);
         }
-        self.found.is_none() && !self.open.is_empty()
+        self.counterexample.is_none() && !self.frontier.is_empty()
     }
 
-    fn go_on(&mut self, open: &Open) {
-        let events = self.plan.successors(&open.world, open.left);
-        if open.depth >= self.plan.depth {
+    fn extend(&mut self, state: &FrontierState) {
+        let events = self.plan.successors(&state.world, state.left);
+        if state.depth >= self.plan.depth {
             self.progress.is_cut_off |= !events.is_empty();
             return;
         }
         for (event, left) in events {
-            let mut world = open.world.clone();
+            let mut world = state.world.clone();
             if world.apply(event).is_err() {
                 continue;
             }
             self.progress.events += 1;
             if let Some(violation) = world.violation() {
                 let violation = violation.clone();
-                let trace = self.trace(open.at, event);
-                self.found = Some(Found { violation, trace });
+                let trace = self.trace(state.at, event);
+                self.counterexample = Some(Counterexample { violation, trace });
                 return;
             }
-            self.meet(world, left, open.depth + 1, (open.at, event));
+            self.visit(world, left, state.depth + 1, (state.at, event));
         }
     }
 
-    fn meet(&mut self, world: World, left: Left, depth: u32, origin: Origin) {
-        if self.seen.insert(fingerprint::of(&world, left)) {
-            let at = self.origins.len() as u32;
-            self.origins.push(origin);
+    fn visit(&mut self, world: World, left: Remaining, depth: u32, predecessor: Predecessor) {
+        if self.visited.insert(fingerprint::of(&world, left)) {
+            let at = self.predecessors.len() as u32;
+            self.predecessors.push(predecessor);
             self.progress.states += 1;
-            self.open.push_back(Open { world, left, depth, at });
+            self.frontier.push_back(FrontierState { world, left, depth, at });
         }
     }
 
     fn trace(&self, mut at: u32, last: Event) -> Trace {
         let mut events = vec![last];
-        while let Some((before, event)) = self.origins.get(at as usize).filter(|_| at > 0) {
+        while let Some((before, event)) = self.predecessors.get(at as usize).filter(|_| at > 0) {
             events.push(*event);
             at = *before;
         }
@@ -270,8 +272,8 @@ impl Explorer {
 }
 
 impl Plan {
-    /// Everything that can happen next, with what is left of the plan then.
-    fn successors(&self, world: &World, left: Left) -> Vec<(Event, Left)> {
+    /// Every event that can happen next, each with the remaining part of the plan after it.
+    fn successors(&self, world: &World, left: Remaining) -> Vec<(Event, Remaining)> {
         let mut events = Vec::new();
         self.starts(left, &mut events);
         events.push((Event::Wait { seconds: self.wait_seconds }, left));
@@ -279,7 +281,7 @@ impl Plan {
         events.into_iter().filter_map(|(event, left)| Some((event, left.without(event, world)?))).collect()
     }
 
-    fn starts(&self, left: Left, events: &mut Vec<(Event, Left)>) {
+    fn starts(&self, left: Remaining, events: &mut Vec<(Event, Remaining)>) {
         let is_open = |done: u16, at: usize| done >> at & 1 == 0;
         for (at, wish) in self.wishes.iter().enumerate().filter(|(at, _)| is_open(left.wishes, *at)) {
             let mut earlier = self.wishes.iter().take(at).enumerate();
@@ -287,18 +289,19 @@ impl Plan {
                 earlier.any(|(at, one)| is_open(left.wishes, at) && (one.cell, one.worker) == (wish.cell, wish.worker));
             if !waits {
                 let event = Event::Save { cell: wish.cell, worker: wish.worker, change: wish.change };
-                events.push((event, Left { wishes: left.wishes | 1 << at, ..left }));
+                events.push((event, Remaining { wishes: left.wishes | 1 << at, ..left }));
             }
         }
         for (at, (cell, drift)) in self.drifts.iter().enumerate().filter(|(at, _)| is_open(left.drifts, *at)) {
             let event = Event::Drift { cell: *cell, drift: *drift };
-            events.push((event, Left { drifts: left.drifts | 1 << at, ..left }));
+            events.push((event, Remaining { drifts: left.drifts | 1 << at, ..left }));
         }
     }
 }
 
-impl Left {
-    /// What is left after an event; none where there is no more of its kind.
+impl Remaining {
+    /// Returns the remaining part of the plan after an event; `None` if the plan allows no further
+    /// event of this kind.
     fn without(mut self, event: Event, world: &World) -> Option<Self> {
         let allowance = &mut self.allowance;
         let spent = match event {
@@ -314,8 +317,8 @@ impl Left {
                 Process::Verifier => &mut allowance.verifications,
                 Process::Worker(_) => return Some(self),
             },
-            // A cell that is cut off is one whose messages come late; a database that restarts, one of which workers
-            // are disconnected.
+            // The search covers partitions by delayed messages, and a database restart by
+            // disconnections of its workers.
             Event::Partition { .. } | Event::Heal { .. } | Event::RestartDatabase { .. } | Event::Forget => {
                 return None;
             }

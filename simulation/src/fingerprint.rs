@@ -1,5 +1,5 @@
-//! What a world comes to, as a number: two worlds with one number go on alike. The explorer tells by it where it has
-//! been.
+//! A hash of a world's state. Two worlds with the same hash have the same future, so the explorer
+//! recognises states that it has visited.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -10,37 +10,37 @@ use crate::names::lease_id;
 use crate::network::{Answer, Message, Payload, Request};
 use crate::world::{Cell, World};
 
-/// A world's number: all that decides how it can go on, and nothing else.
-pub(crate) fn of(world: &World, beside: impl Hash) -> u128 {
-    let mut hasher = Digest::new();
-    beside.hash(&mut hasher);
+/// Hashes everything that influences the future of a world, and nothing else.
+pub(crate) fn of(world: &World, context: impl Hash) -> u128 {
+    let mut hasher = WideHasher::new();
+    context.hash(&mut hasher);
     world.now().hash(&mut hasher);
     world.saves().hash(&mut hasher);
     world.violation().is_some().hash(&mut hasher);
-    world.ghosts().hash(&mut hasher);
+    world.ground_truth().hash(&mut hasher);
     service(world, &mut hasher);
-    // In whatever order they were sent.
+    // The order in which messages were sent has no influence, so their hashes are added.
     let messages = world.network().messages().iter().map(message);
     messages.fold(0_u128, u128::wrapping_add).hash(&mut hasher);
     world.cells().iter().for_each(|one| cell(one, &mut hasher));
     hasher.number()
 }
 
-fn service(world: &World, hasher: &mut Digest) {
+fn service(world: &World, hasher: &mut WideHasher) {
     world.service().is_up.hash(hasher);
     for name in 0..world.names().len() {
         let found = world.names().key(name).and_then(|key| world.service().claim(key));
         found.is_some().hash(hasher);
         found.into_iter().for_each(|found| claim(found, hasher));
     }
-    for number in 1..=world.ghosts().len() {
+    for number in 1..=world.ground_truth().len() {
         let found = world.service().lease(lease_id(number));
         found.is_some().hash(hasher);
         found.into_iter().for_each(|found| lease(found, hasher));
     }
 }
 
-fn claim(claim: &Claim, hasher: &mut Digest) {
+fn claim(claim: &Claim, hasher: &mut WideHasher) {
     claim.owner.hash(hasher);
     claim.hold().map(|hold| (hold.lease, hold.since)).hash(hasher);
     std::mem::discriminant(&claim.state).hash(hasher);
@@ -50,16 +50,16 @@ fn claim(claim: &Claim, hasher: &mut Digest) {
     }
 }
 
-fn record(record: &Record, hasher: &mut Digest) {
+fn record(record: &Record, hasher: &mut WideHasher) {
     (record.uuid, &record.source, record.subject, record.created_at, record.updated_at).hash(hasher);
 }
 
-fn lease(lease: &Lease, hasher: &mut Digest) {
+fn lease(lease: &Lease, hasher: &mut WideHasher) {
     (lease.created_at, lease.updated_at, lease.outcome(), &lease.idempotency_key).hash(hasher);
 }
 
 fn message(message: &Message) -> u128 {
-    let mut hasher = Digest::new();
+    let mut hasher = WideHasher::new();
     message.id.hash(&mut hasher);
     match &message.payload {
         Payload::Request(request) => self::request(request, &mut hasher),
@@ -68,7 +68,7 @@ fn message(message: &Message) -> u128 {
     hasher.number()
 }
 
-fn request(request: &Request, hasher: &mut Digest) {
+fn request(request: &Request, hasher: &mut WideHasher) {
     std::mem::discriminant(request).hash(hasher);
     match request {
         Request::Begin { update, key, purpose } => (key, purpose, update).hash(hasher),
@@ -78,11 +78,11 @@ fn request(request: &Request, hasher: &mut Digest) {
     }
 }
 
-fn answer(answer: &Answer, hasher: &mut Digest) {
+fn answer(answer: &Answer, hasher: &mut WideHasher) {
     std::mem::discriminant(answer).hash(hasher);
     match answer {
         Answer::Begun { lease, fence } => (lease, fence).hash(hasher),
-        Answer::Refused { reason, claims, is_own_obstacle } => (reason, claims, is_own_obstacle).hash(hasher),
+        Answer::Refused { reason, claims, blocked_by_own_lease } => (reason, claims, blocked_by_own_lease).hash(hasher),
         Answer::Settled(settled) => settled.hash(hasher),
         Answer::Leases { leases, now, next } => (leases, now, next).hash(hasher),
         Answer::Records { records, now, truncated } => {
@@ -96,23 +96,23 @@ fn answer(answer: &Answer, hasher: &mut Digest) {
     }
 }
 
-fn cell(cell: &Cell, hasher: &mut Digest) {
+fn cell(cell: &Cell, hasher: &mut WideHasher) {
     cell.is_cut_off.hash(hasher);
     cell.database.hash(hasher);
     for worker in &cell.workers {
-        (&worker.save, worker.line).hash(hasher);
+        (&worker.save, worker.calls).hash(hasher);
     }
     for reconciler in &cell.reconcilers {
-        (reconciler.line, &reconciler.run).hash(hasher);
+        (reconciler.calls, &reconciler.run).hash(hasher);
     }
-    (cell.verifier.line, &cell.verifier.run).hash(hasher);
+    (cell.verifier.calls, &cell.verifier.run).hash(hasher);
 }
 
-/// The standard library's hash twice, once begun otherwise: one has too few bits to tell all states of an exploration
-/// apart.
-struct Digest([DefaultHasher; 2]);
+/// The standard library's hasher twice, with different starts. One hasher's 64 bits are too few to
+/// tell all states of an exploration apart.
+struct WideHasher([DefaultHasher; 2]);
 
-impl Digest {
+impl WideHasher {
     fn new() -> Self {
         let mut other = DefaultHasher::new();
         other.write_u8(1);
@@ -125,12 +125,12 @@ impl Digest {
     }
 }
 
-impl Hasher for Digest {
+impl Hasher for WideHasher {
     fn finish(&self) -> u64 {
         self.number() as u64
     }
 
-    // Else it is written out at every place that hashes something.
+    // Inlined at every call, this function would enlarge the WebAssembly file.
     #[inline(never)]
     fn write(&mut self, bytes: &[u8]) {
         self.0.iter_mut().for_each(|half| half.write(bytes));

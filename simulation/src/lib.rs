@@ -1,55 +1,69 @@
-//! A deterministic world around the engine: users, cells with their databases and processes, a network that delays,
-//! loses, doubles and cuts off, clocks that drift, a service that restarts. One seed, or one list of events, is one
-//! history, byte for byte, wherever it runs.
+//! A deterministic world around the engine. It contains users, cells with databases and processes,
+//! a network that delays, loses, duplicates and blocks messages, clocks that drift, and a service
+//! that restarts. One seed, or one list of events, gives the same history on every platform, byte
+//! for byte.
 //!
-//! **What is real.** The service is the engine over its reference store ([`service`]); a cell's reconciler and verifier
-//! are hosts of the engine's own machines ([`reconciler`], [`verifier`]). No rule of the protocol is written here a
-//! second time. What is the cells' own, a save's steps and the guards of a database, is here: [`worker`], [`database`].
+//! **Real and simulated parts.** The service is the engine over its reference store ([`service`]).
+//! A cell's reconciler and verifier drive the engine's own machines ([`reconciler`], [`verifier`]).
+//! No rule of the protocol is implemented a second time here. The steps of a save and the guards of
+//! a cell's database belong to the cells, so they are modelled here: [`worker`], [`database`].
 //!
-//! **Events.** A [`world::World`] changes by [`world::World::apply`] alone. Every effect is an [`event::Event`] of its
-//! own, so that a crash can fall between any two; time passes, and messages arrive, only by events. What happens next
-//! is decided by chance ([`scheduler`]), by a list ([`trace`]), by somebody who watches ([`player`], [`possible`]), or
-//! it is everything in turn ([`explorer`]).
+//! **Events.** [`world::World::apply`] is the only way to change a [`world::World`]. Every effect
+//! is its own [`event::Event`], so a crash can fall between any two effects. Time passes and
+//! messages arrive only by events. Four sources choose the next event: a seeded random generator
+//! ([`scheduler`]), a recorded list ([`trace`]), a person ([`player`], [`possible`]), or an
+//! exhaustive search ([`explorer`]).
 //!
-//! **Checks.** After every event what it has touched is held to the engine's invariants and to those that span the
-//! databases ([`check`]): no name belongs to rows of two cells, every committed row is claimed or will be, every
-//! settled lease agrees with its local transaction, every answer is true, no correction by verification contradicts the
-//! row that it is about. When all trouble ends everything comes to rest ([`calm`]).
+//! **Checks.** After every event, [`check`] tests everything that the event changed against the
+//! engine's invariants and against five that span the databases:
 //!
-//! **Rules can be switched off** ([`settings::Rule`]), one by one, to see what each is there for. It is done around the
-//! engine, which has no switch: the service is shown claims without their leases or owners, or forgets at once what is
-//! settled; cells send no keys, databases have no guard, verifiers do not tell how old something is. [`plans`] has for
-//! each rule a small world that breaks without it.
+//! - No name belongs to rows of two cells.
+//! - Every committed row is claimed, or its claim is outstanding under a lease that will be
+//!   committed.
+//! - Every settled lease has the same outcome as its local transaction.
+//! - Every answer about a settled lease is true.
+//! - No correction by verification contradicts the row that it corrects.
 //!
-//! **For a page:** [`scenarios`] to watch, [`player::Player`] to play them, [`view::View`] to draw what there is, and
-//! [`timeline::Timeline`] what has happened, in [`words`].
+//! When all faults end, the world becomes quiescent ([`quiescence`]).
+//!
+//! **Rules that can be switched off.** Each [`settings::Rule`] can be switched off to show which
+//! failure it prevents. The engine has no such switch, so its surroundings change instead: the
+//! service sees claims without their leases or owners, or forgets settled leases at once; cells
+//! send no idempotency keys; databases have no guard; verifiers report no ages. [`plans`] has a
+//! small world for each rule that breaks without it.
+//!
+//! **For a page.** [`scenarios`] lists runs to watch, [`player::Player`] plays them, [`view::View`]
+//! shows the current state, and [`timeline::Timeline`] lists past events with the texts of
+//! [`words`].
 
-pub mod calm;
 pub mod check;
 pub mod database;
+pub mod effects;
 pub mod event;
+mod event_json;
 pub mod explorer;
 mod fingerprint;
-pub mod ghost;
+pub mod ground_truth;
+mod integer_fields;
+mod message_text;
 pub mod names;
 pub mod network;
-mod numbers;
-mod outside;
 pub mod plans;
 pub mod player;
 pub mod possible;
+pub mod process;
+pub mod quiescence;
 pub mod reconciler;
 pub mod scenarios;
 pub mod scheduler;
 pub mod script;
 pub mod service;
 pub mod settings;
+mod step_context;
 pub mod timeline;
-pub mod touched;
 pub mod trace;
 pub mod verifier;
 pub mod view;
 pub mod words;
 pub mod worker;
 pub mod world;
-mod written;

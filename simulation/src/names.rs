@@ -1,4 +1,4 @@
-//! The names that there are to claim, and how rows and names look to the engine.
+//! The names that cells can claim, and the conversion of rows and names to the engine's types.
 
 use std::sync::Arc;
 
@@ -12,49 +12,49 @@ use uuid::Uuid;
 
 use crate::database::Write;
 
-/// The wire's `USERNAMES`.
+/// The number of `USERNAMES` on the wire.
 pub const BUCKET_TYPE: BucketType = BucketType(4);
-/// The wire's `RAILS_TABLE_USERS`.
+/// The number of `RAILS_TABLE_USERS` on the wire.
 pub const TABLE: SourceType = SourceType(1);
-/// The wire's `USER`.
+/// The number of `USER` on the wire.
 const SUBJECT_TYPE: i32 = 4;
 
 const PEOPLE: [&str; 8] = ["alice", "bob", "carol", "dave", "erin", "frank", "grace", "heidi"];
 
-/// Leases are numbered from 1; this is what their ids look like beside the number.
+/// The id of a lease without its number. Leases are numbered from 1, in the last 32 bits.
 const LEASE: u128 = 0x01a2_0000_0000_7000_8000_0000_0000_0000;
 
-/// The id of the lease with a number.
+/// The id of the lease with this number.
 pub fn lease_id(number: u32) -> LeaseId {
     LeaseId(Uuid::from_u128(LEASE | u128::from(number)))
 }
 
-/// The number of a lease.
+/// The number of the lease with this id.
 pub fn lease_number(lease: LeaseId) -> u32 {
     (lease.0.as_u128() & u128::from(u32::MAX)) as u32
 }
 
-/// A row's primary key as the engine has it.
+/// Converts a row's primary key to the engine's source id.
 pub fn source_id(row: u32) -> SourceId {
     SourceId::from(u64::from(row))
 }
 
-/// The row that a primary key is of.
-pub fn row_of(id: &SourceId) -> Option<u32> {
+/// Converts a source id to the primary key of a row.
+pub fn row_id(id: &SourceId) -> Option<u32> {
     let bytes = <[u8; 8]>::try_from(id.as_bytes()).ok()?;
     u32::try_from(u64::from_be_bytes(bytes)).ok()
 }
 
-/// The names by number, and what the service is set up with.
+/// The names, by number, and the rules of the service.
 #[derive(Debug)]
 pub struct Names {
     keys: Vec<BucketKey>,
-    /// What the service goes by.
+    /// The catalogue and the cells that the service knows.
     pub rules: Rules,
 }
 
 impl Names {
-    /// So many names, and so many cells.
+    /// Creates `names` names and the rules for cells 1 to `cells`.
     pub fn new(names: u8, cells: u8) -> Self {
         let rule = BucketRule { number: BUCKET_TYPE, name: "USERNAMES".into(), form: Form::Word, fold_case: true };
         let spelling = |number: u8| match PEOPLE.get(usize::from(number)) {
@@ -67,12 +67,12 @@ impl Names {
         Self { keys: (0..names).map(key).collect(), rules }
     }
 
-    /// How many there are.
+    /// The number of names.
     pub fn len(&self) -> u8 {
         self.keys.len() as u8
     }
 
-    /// Whether there is none.
+    /// True if there are no names.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
@@ -82,7 +82,7 @@ impl Names {
         self.keys.get(usize::from(name))
     }
 
-    /// The name as people spell it.
+    /// The text of a name.
     pub fn spelling(&self, name: u8) -> &str {
         self.key(name).map_or("", |key| &key.canonical)
     }
@@ -92,7 +92,8 @@ impl Names {
         self.keys.iter().position(|own| own == key).map(|at| at as u8)
     }
 
-    /// The update that some writes call for. Destroys at `gone` positions are left out.
+    /// Returns the update that some writes need. `gone` is a bit set: destroys at these positions
+    /// are left out.
     pub fn update(&self, writes: &[Write], gone: u8) -> UpdateRequest {
         let changed = || writes.iter().filter(|write| write.before != write.after);
         let creates = changed().filter_map(|write| self.claim(write.row, write.after?));
@@ -111,8 +112,9 @@ impl Names {
         })
     }
 
-    /// What a row calls for, as verification wants to be told: bucket type, value, subject type, subject.
-    pub fn called_for(&self, row: u32, name: u8) -> (i32, &str, i32, i64) {
+    /// The claim that a row needs, in the form that verification reads: bucket type, value, subject
+    /// type, subject id.
+    pub fn expected_claim(&self, row: u32, name: u8) -> (i32, &str, i32, i64) {
         (BUCKET_TYPE.0, self.spelling(name), SUBJECT_TYPE, i64::from(row))
     }
 }

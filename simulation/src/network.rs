@@ -1,4 +1,5 @@
-//! What is on its way between the cells and the service. Messages arrive in any order, late, twice or never.
+//! The messages between the cells and the service. A message can arrive in any order, late, twice
+//! or never.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use leasehold_core::rejection::{Place, Reason};
 use leasehold_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::event::Process;
+use crate::process::Process;
 
-/// A message's name: whose call it belongs to, which way it goes, and which copy it is. It stays the same when events
-/// that have nothing to do with it are taken out of a trace.
+/// The id of a message: its call, its direction and the number of its copy. An id stays the same
+/// when unrelated events are removed from a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageId(u32);
@@ -33,7 +34,7 @@ impl From<u32> for MessageId {
 }
 
 impl MessageId {
-    /// The request of a process's call.
+    /// The id of the request of a process's call.
     pub fn request(cell: u8, process: Process, call: u32) -> Self {
         let process = match process {
             Process::Worker(number) => u32::from(number),
@@ -44,41 +45,42 @@ impl MessageId {
         Self(caller << (COPY_BITS + 1))
     }
 
-    /// The same message of another call.
+    /// Returns the id with the number of its call replaced.
     #[must_use]
-    pub fn of_call(self, call: u32) -> Self {
+    pub fn with_call(self, call: u32) -> Self {
         let answer = self.0 & ((1 << (COPY_BITS + 1)) - 1);
         Self(Self::request(self.cell(), self.process(), call).0 | answer)
     }
 
-    /// The answer to this request, as the same copy.
+    /// The id of the answer to this request, with the same copy number.
     #[must_use]
     pub fn answer(self) -> Self {
         Self(self.0 | 1 << COPY_BITS)
     }
 
-    /// Another copy of this message; none where there are too many.
+    /// Returns the id with the number of its copy replaced; `None` if the number exceeds three
+    /// bits.
     pub fn copy(self, number: u8) -> Option<Self> {
         let number = u32::from(number);
         (number < 1 << COPY_BITS).then_some(Self(self.0 & !((1 << COPY_BITS) - 1) | number))
     }
 
-    /// Which copy this is, from 0.
+    /// The number of the copy, from 0.
     pub fn copy_number(self) -> u8 {
         (self.0 & ((1 << COPY_BITS) - 1)) as u8
     }
 
-    /// Whether it goes to the cell.
+    /// True if the message goes from the service to the cell.
     pub fn is_answer(self) -> bool {
         self.0 >> COPY_BITS & 1 == 1
     }
 
-    /// The cell whose call it belongs to.
+    /// The cell whose process made the call.
     pub fn cell(self) -> u8 {
         (self.0 >> (COPY_BITS + 1 + PROCESS_BITS) & ((1 << CELL_BITS) - 1)) as u8
     }
 
-    /// The process that called.
+    /// The process that made the call.
     pub fn process(self) -> Process {
         match self.0 >> (COPY_BITS + 1) & ((1 << PROCESS_BITS) - 1) {
             VERIFIER => Process::Verifier,
@@ -87,7 +89,7 @@ impl MessageId {
         }
     }
 
-    /// Which of the process's calls it belongs to.
+    /// The number of the call among the calls of its process.
     pub fn call(self) -> u32 {
         self.0 >> (COPY_BITS + 1 + PROCESS_BITS + CELL_BITS)
     }
@@ -101,7 +103,7 @@ impl fmt::Display for MessageId {
     }
 }
 
-/// On whose behalf an update is begun. The service never sees it: the checks do.
+/// The purpose for which an update was begun. The service never sees it; only the checks do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
@@ -111,59 +113,60 @@ pub enum Purpose {
     Correction,
 }
 
-/// What a cell asks of the service.
+/// A request from a cell to the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Begin an update.
     Begin {
-        /// What to claim and let go of.
+        /// The claims to create and to destroy.
         update: Arc<UpdateRequest>,
         /// The idempotency key.
         key: Option<Arc<str>>,
-        /// Why.
+        /// The purpose of the update.
         purpose: Purpose,
     },
     /// Commit or roll back a lease.
     Settle {
         /// The lease.
         lease: LeaseId,
-        /// Which of the two.
+        /// Commit or rollback.
         outcome: Outcome,
     },
-    /// List outstanding leases.
+    /// List a page of the cell's outstanding leases.
     ListLeases {
-        /// Where the page before ended.
+        /// The position after the last lease of the previous page.
         cursor: Option<LeasePosition>,
     },
-    /// List claims by the rows that they come from.
+    /// List a page of the cell's claims in the order of their rows.
     ListRecords {
-        /// Only beyond this row.
+        /// The page starts after this row.
         after: SourceId,
-        /// Only up to this row.
+        /// The page ends with this row.
         upto: SourceId,
     },
 }
 
-/// What the service answers.
+/// An answer from the service to a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The update is begun.
+    /// The update has begun.
     Begun {
         /// The lease.
         lease: LeaseId,
         /// Its fence.
         fence: Fence,
     },
-    /// The update is refused, because of these claims.
+    /// The update is refused.
     Refused {
-        /// The one reason that speaks for all.
+        /// The reason that stands for the whole update.
         reason: Reason,
-        /// The claims at fault.
+        /// The refused claims and the reason of each.
         claims: Arc<[(Place, Reason)]>,
-        /// Whether what was in the way is a lease that the same save had begun. Nobody is told: the checks look.
-        is_own_obstacle: bool,
+        /// True if the obstacle was a lease that the same save had begun. No participant reads this
+        /// field; the checks do.
+        blocked_by_own_lease: bool,
     },
-    /// What became of the lease.
+    /// The outcome of a settle.
     Settled(Settled),
     /// A page of leases.
     Leases {
@@ -171,7 +174,7 @@ pub enum Answer {
         leases: Arc<[RemoteLease]>,
         /// The service's time.
         now: Timestamp,
-        /// Where the next page begins.
+        /// The position at which the next page begins; `None` on the last page.
         next: Option<LeasePosition>,
     },
     /// A page of claims.
@@ -180,54 +183,54 @@ pub enum Answer {
         records: Arc<[RecordRow]>,
         /// The service's time.
         now: Timestamp,
-        /// Whether more remain.
+        /// True if more claims remain.
         truncated: bool,
     },
-    /// Nobody serves at that address just now.
+    /// The service is down.
     Unavailable,
 }
 
-/// What a message carries.
+/// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// To the service.
+    /// From a cell to the service.
     Request(Request),
-    /// To the cell.
+    /// From the service to a cell.
     Answer(Answer),
 }
 
-/// A message under way.
+/// A message in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Its name.
+    /// The id of the message.
     pub id: MessageId,
-    /// What it carries.
+    /// The content.
     pub payload: Payload,
-    /// When it was sent, by the world's clock in microseconds.
+    /// The time at which it was sent, by the world's clock in microseconds.
     pub sent_at: u64,
 }
 
-/// Everything that is under way, the oldest first.
+/// The messages in flight, the oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct Network {
     messages: Vec<Message>,
 }
 
 impl Network {
-    /// Sends a message. One that is under way under this name already is not sent again.
+    /// Sends a message, unless a message with this id is already in flight.
     pub fn send(&mut self, id: MessageId, payload: Payload, sent_at: u64) {
         if self.position(id).is_none() {
             self.messages.push(Message { id, payload, sent_at });
         }
     }
 
-    /// Takes a message out.
+    /// Removes a message and returns it.
     pub fn take(&mut self, id: MessageId) -> Option<Message> {
         self.position(id).map(|at| self.messages.remove(at))
     }
 
-    /// Doubles a message, and says under which name.
-    pub fn double(&mut self, id: MessageId) -> Option<MessageId> {
+    /// Duplicates a message and returns the id of the copy.
+    pub fn duplicate(&mut self, id: MessageId) -> Option<MessageId> {
         let at = self.position(id)?;
         let last = self.messages.iter().filter(|message| message.id.copy(0) == id.copy(0)).map(|m| m.id.copy_number());
         let copy = id.copy(last.max()?.checked_add(1)?)?;
@@ -236,12 +239,12 @@ impl Network {
         Some(copy)
     }
 
-    /// Takes out every request.
-    pub fn lose_requests(&mut self) {
+    /// Removes every request.
+    pub fn drop_requests(&mut self) {
         self.messages.retain(|message| message.id.is_answer());
     }
 
-    /// The messages, the oldest first.
+    /// The messages in flight, the oldest first.
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
@@ -256,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_id_gives_back_what_it_was_made_of() {
+    fn a_message_id_returns_its_parts() {
         for process in
             [Process::Worker(0), Process::Worker(7), Process::Reconciler(0), Process::Reconciler(3), Process::Verifier]
         {
@@ -265,7 +268,7 @@ mod tests {
                 let copy = request.answer().copy(5).unwrap();
                 for id in [request, request.answer(), copy] {
                     assert_eq!((id.cell(), id.process(), id.call()), (cell, process, call));
-                    assert_eq!(id.of_call(1).of_call(call), id);
+                    assert_eq!(id.with_call(1).with_call(call), id);
                 }
                 let answers = [request, request.answer(), copy].map(MessageId::is_answer);
                 assert_eq!((answers, copy.copy_number()), ([false, true, true], 5));

@@ -1,147 +1,159 @@
-//! A run that is watched: played, stepped back, scrubbed, and bent by what its watcher lets happen.
+//! A run that a person watches: it can be played, stepped back, moved to any position, and changed
+//! from there.
 
-use crate::calm::{self, Unrest};
 use crate::event::Event;
-use crate::scheduler::Chance;
-use crate::settings::{BadSettings, Settings};
-use crate::timeline::{Beginning, Timeline};
-use crate::trace::{BadTrace, Trace};
-use crate::world::{Impossible, World};
+use crate::quiescence::{self, NotQuiescent};
+use crate::scheduler::RandomScheduler;
+use crate::settings::{InvalidSettings, WorldSettings};
+use crate::timeline::{BeforeEvent, Timeline};
+use crate::trace::{InvalidTrace, Trace};
+use crate::world::{ImpossibleEvent, World};
 
-/// A world is kept after every so many events: stepping back is replaying from the last one.
-const KEPT_EVERY: usize = 64;
+/// The number of events between two snapshots. Stepping back replays from the last snapshot before
+/// the target.
+const SNAPSHOT_INTERVAL: usize = 64;
 
-/// A run and a position in it.
+/// A run with a current position.
 #[derive(Clone, Debug)]
 pub struct Player {
-    settings: Settings,
+    settings: WorldSettings,
     events: Vec<Event>,
     position: usize,
     world: World,
     /// The worlds after 0, 64, 128, … events.
-    kept: Vec<World>,
-    chance: Chance,
+    snapshots: Vec<World>,
+    scheduler: RandomScheduler,
     timeline: Timeline,
 }
 
 impl Player {
-    /// A run in which nothing has happened yet.
+    /// Creates a run without events.
     ///
     /// # Errors
-    /// No world can be made of these settings.
-    pub fn new(settings: Settings) -> Result<Self, BadSettings> {
+    /// The settings describe no valid world.
+    pub fn new(settings: WorldSettings) -> Result<Self, InvalidSettings> {
         let world = World::new(settings.clone())?;
-        let chance = Chance::new(&settings);
-        let kept = vec![world.clone()];
-        Ok(Self { settings, events: Vec::new(), position: 0, kept, world, chance, timeline: Timeline::default() })
+        let scheduler = RandomScheduler::new(&settings);
+        let snapshots = vec![world.clone()];
+        Ok(Self {
+            settings,
+            events: Vec::new(),
+            position: 0,
+            snapshots,
+            world,
+            scheduler,
+            timeline: Timeline::default(),
+        })
     }
 
-    /// A run that was recorded, at its start. All of it is replayed once, so that no event is found impossible later.
+    /// Loads a recorded run and moves to its start. The whole run is replayed once, so no event can
+    /// turn out to be impossible later.
     ///
     /// # Errors
-    /// The trace can't be replayed.
-    pub fn load(trace: Trace) -> Result<Self, BadTrace> {
+    /// The trace cannot be replayed.
+    pub fn load(trace: Trace) -> Result<Self, InvalidTrace> {
         let mut player = Self::new(trace.settings)?;
         for (at, event) in trace.events.into_iter().enumerate() {
-            player.apply(event).map_err(|impossible| BadTrace::Event { at, impossible })?;
+            player.apply(event).map_err(|impossible| InvalidTrace::Event { at, impossible })?;
         }
         player.seek(0);
         Ok(player)
     }
 
-    /// The world at the position.
+    /// The world at the current position.
     pub fn world(&self) -> &World {
         &self.world
     }
 
-    /// How many events have happened at the position.
+    /// The number of events before the current position.
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// Every event of the run, those after the position too.
+    /// Every event of the run, including those after the current position.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// What happened in the run, after the position too.
+    /// The timeline of the whole run, including the events after the current position.
     pub fn timeline(&self) -> &Timeline {
         &self.timeline
     }
 
-    /// The run as a trace.
+    /// The whole run as a trace.
     pub fn trace(&self) -> Trace {
         Trace::new(self.settings.clone(), self.events.clone())
     }
 
-    /// Goes one event on. False at the end.
+    /// Moves one event forward. Returns false at the end of the run.
     pub fn step(&mut self) -> bool {
         let Some(event) = self.events.get(self.position).copied() else { return false };
         let applied = self.world.apply(event);
         debug_assert_eq!(applied, Ok(()), "it could happen when it was recorded");
         self.position += 1;
-        self.keep();
+        self.take_snapshot();
         true
     }
 
-    /// Goes one event back. False at the start.
-    pub fn back(&mut self) -> bool {
+    /// Moves one event back. Returns false at the start of the run.
+    pub fn step_back(&mut self) -> bool {
         let Some(before) = self.position.checked_sub(1) else { return false };
         self.seek(before);
         true
     }
 
-    /// Goes to a position, or to the end where it is beyond.
+    /// Moves to a position, or to the end of the run if the position lies beyond it.
     pub fn seek(&mut self, position: usize) {
         let target = position.min(self.events.len());
-        let nearest = (target / KEPT_EVERY).min(self.kept.len().saturating_sub(1));
-        let is_nearer = self.position <= target && self.position >= nearest * KEPT_EVERY;
-        if let Some(world) = self.kept.get(nearest).filter(|_| !is_nearer) {
+        let nearest = (target / SNAPSHOT_INTERVAL).min(self.snapshots.len().saturating_sub(1));
+        let is_nearer = self.position <= target && self.position >= nearest * SNAPSHOT_INTERVAL;
+        if let Some(world) = self.snapshots.get(nearest).filter(|_| !is_nearer) {
             self.world.clone_from(world);
-            self.position = nearest * KEPT_EVERY;
+            self.position = nearest * SNAPSHOT_INTERVAL;
         }
         while self.position < target && self.step() {}
     }
 
-    /// Lets something happen at the position. What was to happen after it is gone.
+    /// Performs an event at the current position and removes all later events from the run.
     ///
     /// # Errors
-    /// It can't happen; nothing has changed.
-    pub fn apply(&mut self, event: Event) -> Result<(), Impossible> {
-        let beginning = Beginning::of(&self.world, event);
+    /// The event is impossible, and nothing has changed.
+    pub fn apply(&mut self, event: Event) -> Result<(), ImpossibleEvent> {
+        let before = BeforeEvent::of(&self.world, event);
         self.world.apply(event)?;
-        self.happened(beginning, event);
+        self.record(before, event);
         Ok(())
     }
 
-    /// Lets chance have something happen at the position. What was to happen after it is gone.
+    /// Performs a random event at the current position, removes all later events from the run and
+    /// returns the event.
     ///
     /// # Errors
-    /// Nothing can happen any more: the world has come to its end.
-    pub fn play(&mut self) -> Result<Event, Impossible> {
-        let event = self.chance.choose(&self.world);
+    /// No event is possible, because the world's clock has reached its end.
+    pub fn step_randomly(&mut self) -> Result<Event, ImpossibleEvent> {
+        let event = self.scheduler.choose(&self.world);
         self.apply(event)?;
         Ok(event)
     }
 
-    /// Lets chance have so many things happen, up to the run's first violation or the end of the world. How many have
-    /// happened.
-    pub fn play_on(&mut self, events: u32) -> u32 {
+    /// Performs up to `events` random events and returns their number. It stops earlier at the
+    /// run's first violation and at the end of the world's clock.
+    pub fn play_randomly(&mut self, events: u32) -> u32 {
         let was_violated = self.world.violation().is_some();
         let mut played = 0;
-        while played < events && (was_violated || self.world.violation().is_none()) && self.play().is_ok() {
+        while played < events && (was_violated || self.world.violation().is_none()) && self.step_randomly().is_ok() {
             played += 1;
         }
         played
     }
 
-    /// Ends all trouble at the position, and lets everybody come to rest. How many events that took. What was to happen
-    /// after it is gone.
+    /// Ends all faults at the current position, lets every process finish and returns the number of
+    /// events that this took. All later events are removed from the run.
     ///
     /// # Errors
-    /// It goes on for ever; nothing has changed.
-    pub fn settle(&mut self) -> Result<usize, Unrest> {
-        let events = calm::settle(&mut self.world.clone())?;
+    /// The processes do not finish, and nothing has changed.
+    pub fn quiesce(&mut self) -> Result<usize, NotQuiescent> {
+        let events = quiescence::reach(&mut self.world.clone())?;
         for event in &events {
             let applied = self.apply(*event);
             debug_assert_eq!(applied, Ok(()), "it happened to the same world");
@@ -149,19 +161,19 @@ impl Player {
         Ok(events.len())
     }
 
-    fn happened(&mut self, beginning: Beginning, event: Event) {
-        self.timeline.cut(self.position);
-        self.timeline.record(beginning, &self.world, event);
+    fn record(&mut self, before: BeforeEvent, event: Event) {
+        self.timeline.truncate(self.position);
+        self.timeline.record(before, &self.world, event);
         self.events.truncate(self.position);
-        self.kept.truncate(self.position / KEPT_EVERY + 1);
+        self.snapshots.truncate(self.position / SNAPSHOT_INTERVAL + 1);
         self.events.push(event);
         self.position += 1;
-        self.keep();
+        self.take_snapshot();
     }
 
-    fn keep(&mut self) {
-        if self.position == self.kept.len() * KEPT_EVERY {
-            self.kept.push(self.world.clone());
+    fn take_snapshot(&mut self) {
+        if self.position == self.snapshots.len() * SNAPSHOT_INTERVAL {
+            self.snapshots.push(self.world.clone());
         }
     }
 }

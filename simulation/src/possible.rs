@@ -1,10 +1,11 @@
-//! What can happen next. What users ask for, changes past the claims and how much time passes are anybody's choice:
-//! these are not listed.
+//! The events that are possible in the present state of a world. Saves, changes by plain SQL and
+//! waits take free parameters, so they are not listed.
 
-use crate::event::{Event, Process};
+use crate::event::Event;
+use crate::process::Process;
 use crate::world::World;
 
-/// Every event that can happen as the world stands, beside those that somebody has to make up.
+/// Every possible event except saves, changes by plain SQL and waits.
 pub fn events(world: &World) -> Vec<Event> {
     let mut events = Vec::with_capacity(32);
     for cell in 1..=world.settings().cells {

@@ -1,5 +1,5 @@
-//! A reconciler: a process that runs the engine's reconciliation for its cell. It does what the machine asks for, one
-//! step at a time, and decides nothing.
+//! A reconciler: a process that drives the engine's reconciliation for its cell. It performs the
+//! machine's requests one step at a time and decides nothing.
 
 use leasehold_core::query::LeasePosition;
 use leasehold_core::reconcile::{Event, LocalRow, Reconciliation, Settings, Step, Summary};
@@ -7,31 +7,31 @@ use leasehold_core::rules::parse_lease_id;
 use leasehold_core::time::Timestamp;
 
 use crate::database::micros;
-use crate::event::Process;
 use crate::network::{Answer, Request};
-use crate::outside::{Line, Outside};
+use crate::process::Process;
+use crate::step_context::{Calls, StepContext};
 
-/// How many rows of leases make a page: few, so that lists have many.
+/// The number of lease rows of a page. It is small, so that a list has many pages.
 const ROWS_PER_PAGE: usize = 2;
 
-/// A reconciler.
+/// A process that settles its cell's outstanding leases.
 #[derive(Clone, Debug, Default)]
 pub struct Reconciler {
-    /// The run that it is at.
+    /// The run in progress.
     pub run: Option<Reconciliation>,
-    /// What the last run did.
+    /// The summary of the last run.
     pub last: Option<Summary>,
-    /// Its call to the service.
-    pub line: Line,
+    /// The calls to the service.
+    pub calls: Calls,
 }
 
 impl Reconciler {
-    /// Takes the next step; starts a run where there is none.
-    pub fn step(&mut self, number: u8, outside: &mut Outside<'_>) {
-        let stale_after_micros = micros(outside.settings.thresholds.stale_after_seconds);
+    /// Takes the next step, and starts a run if none is in progress.
+    pub fn step(&mut self, number: u8, context: &mut StepContext<'_>) {
+        let stale_after_micros = micros(context.settings.thresholds.stale_after_seconds);
         let settings = Settings { stale_after_micros, rows_per_page: ROWS_PER_PAGE };
         let run = self.run.get_or_insert_with(|| Reconciliation::new(settings));
-        let now = outside.database_now;
+        let now = context.database_now;
         let event = match run.step() {
             Step::Done => {
                 self.last = self.run.take().map(|run| run.summary().clone());
@@ -39,31 +39,31 @@ impl Reconciler {
             }
             Step::ListLeases { cursor } => {
                 let cursor = cursor.as_deref().and_then(read_cursor);
-                return outside.call(Process::Reconciler(number), &mut self.line, Request::ListLeases { cursor });
+                return context.call(Process::Reconciler(number), &mut self.calls, Request::ListLeases { cursor });
             }
             Step::Settle { lease, outcome } => {
                 let request = Request::Settle { lease, outcome };
-                return outside.call(Process::Reconciler(number), &mut self.line, request);
+                return context.call(Process::Reconciler(number), &mut self.calls, request);
             }
             Step::FindRows { leases } => {
-                let rows = outside.database.lease_rows().iter().filter(|row| leases.contains(&row.lease));
+                let rows = context.database.lease_rows().iter().filter(|row| leases.contains(&row.lease));
                 Event::Rows { rows: rows.copied().collect(), now }
             }
             Step::ListRows { after, min_age_micros, limit } => {
-                Event::Rows { rows: old_rows(outside.database.lease_rows(), after, min_age_micros, limit, now), now }
+                Event::Rows { rows: old_rows(context.database.lease_rows(), after, min_age_micros, limit, now), now }
             }
             Step::DeleteRow { lease, .. } => {
-                outside.database.delete_lease_row(lease);
-                outside.touched.leases.push(lease);
+                context.database.delete_lease_row(lease);
+                context.effects.leases.push(lease);
                 Event::Deleted
             }
         };
         self.feed(event);
     }
 
-    /// The service has answered.
+    /// Processes an answer of the service.
     pub fn answer(&mut self, answer: &Answer) {
-        self.line.is_waiting = false;
+        self.calls.is_waiting = false;
         let event = match answer {
             Answer::Leases { leases, now, next } => {
                 Event::Leases { leases: leases.to_vec(), now: *now, cursor: next.map(write_cursor) }
@@ -74,16 +74,16 @@ impl Reconciler {
         self.feed(event);
     }
 
-    /// No answer came in time.
+    /// Ends the wait for an answer.
     pub fn time_out(&mut self) {
-        self.line.is_waiting = false;
+        self.calls.is_waiting = false;
         self.feed(Event::Failed);
     }
 
-    /// The process dies.
+    /// Ends the process and its memory.
     pub fn crash(&mut self) {
         self.run = None;
-        self.line.is_waiting = false;
+        self.calls.is_waiting = false;
     }
 
     fn feed(&mut self, event: Event) {
@@ -110,7 +110,7 @@ fn old_rows(
     page
 }
 
-/// A cursor as the machine carries it: text that it does not look into.
+/// Writes a cursor as text, which the machine carries without reading it.
 fn write_cursor(position: LeasePosition) -> String {
     format!("{} {}", position.created_at.as_micros(), position.lease)
 }

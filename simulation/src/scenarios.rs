@@ -1,65 +1,66 @@
-//! What can go wrong with a save, case by case, as schedules to watch. The numbers are those of the protocol's failure
-//! points.
+//! The failure modes of a save, each as a run to watch. The numbers are those of the protocol's
+//! failure points.
 
 use leasehold_core::rejection::Reason;
 use serde::Serialize;
 
-use crate::event::{Change, Drift, Event, Process};
+use crate::event::{Change, Drift, Event};
+use crate::process::Process;
 use crate::script::Script;
-use crate::settings::{BadSettings, Mode, Settings};
+use crate::settings::{InvalidSettings, Mode, WorldSettings};
 use crate::trace::Trace;
-use crate::worker::{Phase, Told};
+use crate::worker::{Phase, SaveResult};
 
 /// The names, by number.
 const ALICE: u8 = 0;
 const BOB: u8 = 1;
 const CAROL: u8 = 2;
 
-/// Longer than a lease is left alone.
+/// Longer than the age at which a lease becomes stale.
 const STALE_SECONDS: u32 = 660;
 
-/// A schedule to watch.
+/// A run to watch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Scenario {
-    /// What it is called in links.
+    /// The name used in links.
     pub id: &'static str,
-    /// What it is called.
+    /// The title.
     pub title: &'static str,
-    /// What to watch.
+    /// A sentence about the point of the run.
     pub watch: &'static str,
-    /// How it ends.
+    /// The final state.
     pub end: End,
-    /// What happens.
+    /// The settings and events.
     pub trace: Trace,
 }
 
-/// How a scenario ends.
+/// The final state of a scenario.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct End {
-    /// The claims at rest: name, cell, row.
+    /// The active claims: name, cell, row.
     pub claims: Vec<(u8, u8, u32)>,
     /// The committed rows: cell, row, name.
     pub rows: Vec<(u8, u32, u8)>,
-    /// What users were told last: cell, worker, what.
-    pub told: Vec<(u8, u8, Told)>,
-    /// Leases left outstanding.
+    /// The results of the last saves: cell, worker, result.
+    pub told: Vec<(u8, u8, SaveResult)>,
+    /// The number of outstanding leases.
     pub outstanding: u32,
-    /// Rows of leases left in the cells' databases.
+    /// The number of lease rows in the cells' databases.
     pub lease_rows: u32,
 }
 
-/// A scenario in the making: how it is called, what to watch, what happens, and how it ends.
+/// A scenario whose events have not been played yet.
 struct Draft {
     id: &'static str,
     title: &'static str,
     watch: &'static str,
-    settings: Settings,
+    settings: WorldSettings,
     play: fn(&mut Script),
     end: End,
 }
 
 impl Draft {
-    fn finish(self) -> Result<Scenario, BadSettings> {
+    fn finish(self) -> Result<Scenario, InvalidSettings> {
         let mut script = Script::new(self.settings)?;
         (self.play)(&mut script);
         let Self { id, title, watch, end, .. } = self;
@@ -67,11 +68,11 @@ impl Draft {
     }
 }
 
-/// Every scenario, in the order in which they are best watched.
+/// Every scenario, in the order in which a reader should watch them.
 ///
 /// # Errors
-/// Never in practice: a test plays each of them.
-pub fn all() -> Result<Vec<Scenario>, BadSettings> {
+/// Never in practice: a test plays every scenario.
+pub fn all() -> Result<Vec<Scenario>, InvalidSettings> {
     let drafts = [
         happy_path(),
         happy_path_lease_first(),
@@ -92,21 +93,21 @@ pub fn all() -> Result<Vec<Scenario>, BadSettings> {
     drafts.into_iter().map(Draft::finish).collect()
 }
 
-fn cells(cells: u8, workers: u8, mode: Mode) -> Settings {
-    Settings { cells, workers, modes: vec![mode], ..Settings::default() }
+fn cells(cells: u8, workers: u8, mode: Mode) -> WorldSettings {
+    WorldSettings { cells, workers, modes: vec![mode], ..WorldSettings::default() }
 }
 
 fn happy_path() -> Draft {
     Draft {
         id: "happy-path",
         title: "Happy path",
-        watch: "The name is claimed right before the local COMMIT, and rests once the lease is committed.",
+        watch: "The name is claimed immediately before the local COMMIT, and becomes active once the lease is committed.",
         settings: cells(1, 1, Mode::BeforeCommit),
         play: |script| _ = script.save(1, 0, Change::Create(ALICE)),
         end: End {
             claims: vec![(ALICE, 1, 1)],
             rows: vec![(1, 1, ALICE)],
-            told: vec![(1, 0, Told::Saved)],
+            told: vec![(1, 0, SaveResult::Saved)],
             ..End::default()
         },
     }
@@ -116,13 +117,13 @@ fn happy_path_lease_first() -> Draft {
     Draft {
         id: "happy-path-lease-first",
         title: "Happy path, the lease first",
-        watch: "The lease is begun before the local BEGIN, so no transaction waits for the network.",
+        watch: "The lease begins before the local BEGIN, so no transaction waits for the network.",
         settings: cells(1, 1, Mode::LeaseFirst),
         play: |script| _ = script.save(1, 0, Change::CreateTwo([ALICE, BOB])),
         end: End {
             claims: vec![(ALICE, 1, 1), (BOB, 1, 2)],
             rows: vec![(1, 1, ALICE), (1, 2, BOB)],
-            told: vec![(1, 0, Told::Saved)],
+            told: vec![(1, 0, SaveResult::Saved)],
             ..End::default()
         },
     }
@@ -132,10 +133,10 @@ fn invalid() -> Draft {
     Draft {
         id: "1",
         title: "1: validation fails",
-        watch: "Nothing is sent: what is not valid gets no further than its own cell.",
+        watch: "No request is sent: an invalid change gets no further than its own cell.",
         settings: cells(1, 1, Mode::BeforeCommit),
         play: |script| _ = script.save(1, 0, Change::Invalid),
-        end: End { told: vec![(1, 0, Told::Invalid)], ..End::default() },
+        end: End { told: vec![(1, 0, SaveResult::Invalid)], ..End::default() },
     }
 }
 
@@ -143,13 +144,13 @@ fn taken() -> Draft {
     Draft {
         id: "2a",
         title: "2A: the name is taken",
-        watch: "The service refuses the second cell for good, and its local transaction is rolled back.",
+        watch: "The service refuses the second cell for good, and the cell rolls its local transaction back.",
         settings: cells(2, 1, Mode::BeforeCommit),
         play: |script| _ = script.save(1, 0, Change::Create(ALICE)).save(2, 0, Change::Create(ALICE)),
         end: End {
             claims: vec![(ALICE, 1, 1)],
             rows: vec![(1, 1, ALICE)],
-            told: vec![(1, 0, Told::Saved), (2, 0, Told::Refused(Reason::ClaimTaken))],
+            told: vec![(1, 0, SaveResult::Saved), (2, 0, SaveResult::Refused(Reason::ClaimTaken))],
             ..End::default()
         },
     }
@@ -159,17 +160,17 @@ fn lost_answer() -> Draft {
     Draft {
         id: "2b",
         title: "2B: the answer to a begin is lost",
-        watch: "The second try carries the key of the first, and gets the same lease instead of colliding with itself.",
+        watch: "The second attempt carries the same key, so it gets the same lease instead of colliding with the first.",
         settings: cells(1, 1, Mode::BeforeCommit),
         play: |script| {
             let worker = Process::Worker(0);
-            script.ask(1, 0, Change::Create(ALICE)).until(1, 0, Phase::AwaitBegin);
-            script.arrive(1, worker).lose_answer(1, worker).run(1, worker);
+            script.request_save(1, 0, Change::Create(ALICE)).run_worker_until(1, 0, Phase::AwaitBegin);
+            script.deliver_request(1, worker).lose_answer(1, worker).run(1, worker);
         },
         end: End {
             claims: vec![(ALICE, 1, 1)],
             rows: vec![(1, 1, ALICE)],
-            told: vec![(1, 0, Told::Saved)],
+            told: vec![(1, 0, SaveResult::Saved)],
             ..End::default()
         },
     }
@@ -179,15 +180,15 @@ fn no_answer() -> Draft {
     Draft {
         id: "2b-twice",
         title: "2B: both answers to a begin are lost",
-        watch: "After the local rollback the lease is asked for once more under its key, and rolled back: the name is free.",
+        watch: "After the local rollback the worker repeats the begin with its key and rolls the lease back: the name is free.",
         settings: cells(1, 1, Mode::LeaseFirst),
         play: |script| {
             let worker = Process::Worker(0);
-            script.ask(1, 0, Change::Create(ALICE)).until(1, 0, Phase::AwaitBegin);
-            script.arrive(1, worker).lose_answer(1, worker).until(1, 0, Phase::AwaitBegin);
-            script.arrive(1, worker).lose_answer(1, worker).run(1, worker);
+            script.request_save(1, 0, Change::Create(ALICE)).run_worker_until(1, 0, Phase::AwaitBegin);
+            script.deliver_request(1, worker).lose_answer(1, worker).run_worker_until(1, 0, Phase::AwaitBegin);
+            script.deliver_request(1, worker).lose_answer(1, worker).run(1, worker);
         },
-        end: End { told: vec![(1, 0, Told::Unavailable)], ..End::default() },
+        end: End { told: vec![(1, 0, SaveResult::Unavailable)], ..End::default() },
     }
 }
 
@@ -195,18 +196,19 @@ fn local_conflict() -> Draft {
     Draft {
         id: "3a",
         title: "3A: the local database refuses the rows",
-        watch: "The lease is begun, the local transaction fails, and the lease is rolled back: the old name stays.",
+        watch: "The lease begins, the local transaction fails, and the lease is rolled back: the old name stays claimed.",
         settings: cells(1, 1, Mode::LeaseFirst),
         play: |script| {
             script.save(1, 0, Change::Create(ALICE));
-            // Somebody has written this name past the claims, so only the local database knows of it.
+            // Plain SQL has inserted this name without a claim, so only the local database knows
+            // it.
             script.event(Event::Drift { cell: 1, drift: Drift::Insert(BOB) });
             script.save(1, 0, Change::Rename { row: 1, name: BOB });
         },
         end: End {
             claims: vec![(ALICE, 1, 1)],
             rows: vec![(1, 1, ALICE), (1, 2, BOB)],
-            told: vec![(1, 0, Told::Conflict)],
+            told: vec![(1, 0, SaveResult::Conflict)],
             ..End::default()
         },
     }
@@ -216,15 +218,15 @@ fn crash_in_transaction() -> Draft {
     Draft {
         id: "3b",
         title: "3B: the process dies in its transaction",
-        watch: "No row of the lease was committed, so reconciliation rolls it back once it is stale, and the name is free.",
+        watch: "No lease row was committed, so reconciliation rolls the lease back once it is stale: the name is free.",
         settings: cells(1, 1, Mode::BeforeCommit),
         play: |script| {
             let process = Process::Worker(0);
-            script.ask(1, 0, Change::Create(ALICE)).until(1, 0, Phase::Commit);
+            script.request_save(1, 0, Change::Create(ALICE)).run_worker_until(1, 0, Phase::Commit);
             script.event(Event::Crash { cell: 1, process });
             script.run(1, Process::Reconciler(0)).wait(STALE_SECONDS).run(1, Process::Reconciler(0));
         },
-        end: End { told: vec![(1, 0, Told::Unknown)], ..End::default() },
+        end: End { told: vec![(1, 0, SaveResult::Unknown)], ..End::default() },
     }
 }
 
@@ -232,18 +234,18 @@ fn crash_after_commit() -> Draft {
     Draft {
         id: "4a",
         title: "4A: the process dies before it commits the lease",
-        watch: "The row of the lease proves the local COMMIT, so reconciliation commits the lease.",
+        watch: "The lease row proves the local COMMIT, so reconciliation commits the lease.",
         settings: cells(1, 1, Mode::BeforeCommit),
         play: |script| {
             let process = Process::Worker(0);
-            script.ask(1, 0, Change::Create(ALICE)).until(1, 0, Phase::CommitLease);
+            script.request_save(1, 0, Change::Create(ALICE)).run_worker_until(1, 0, Phase::CommitLease);
             script.event(Event::Crash { cell: 1, process });
             script.wait(STALE_SECONDS).run(1, Process::Reconciler(0));
         },
         end: End {
             claims: vec![(ALICE, 1, 1)],
             rows: vec![(1, 1, ALICE)],
-            told: vec![(1, 0, Told::Unknown)],
+            told: vec![(1, 0, SaveResult::Unknown)],
             ..End::default()
         },
     }
@@ -253,17 +255,17 @@ fn service_down_at_commit() -> Draft {
     Draft {
         id: "4b",
         title: "4B: the service is down at commit",
-        watch: "The rows are saved and the user is told so; the lease waits for the service and for reconciliation.",
+        watch: "The rows are saved, and the user learns that; the lease waits for the service and for reconciliation.",
         settings: cells(1, 1, Mode::BeforeCommit),
         play: |script| {
-            script.ask(1, 0, Change::Create(ALICE)).until(1, 0, Phase::CommitLease);
+            script.request_save(1, 0, Change::Create(ALICE)).run_worker_until(1, 0, Phase::CommitLease);
             script.event(Event::StopService).run(1, Process::Worker(0));
             script.event(Event::StartService).wait(STALE_SECONDS).run(1, Process::Reconciler(0));
         },
         end: End {
             claims: vec![(ALICE, 1, 1)],
             rows: vec![(1, 1, ALICE)],
-            told: vec![(1, 0, Told::Saved)],
+            told: vec![(1, 0, SaveResult::Saved)],
             ..End::default()
         },
     }
@@ -272,19 +274,19 @@ fn service_down_at_commit() -> Draft {
 fn row_left_behind() -> Draft {
     Draft {
         id: "5a",
-        title: "5A: the row of the lease is left behind",
-        watch: "Reconciliation finds a row without an outstanding lease, asks how it was settled, and deletes the row.",
+        title: "5A: the lease row is left behind",
+        watch: "Reconciliation finds a lease row without an outstanding lease, asks for the lease's outcome, and deletes the row.",
         settings: cells(1, 1, Mode::BeforeCommit),
         play: |script| {
             let process = Process::Worker(0);
-            script.ask(1, 0, Change::Create(ALICE)).until(1, 0, Phase::DeleteRow);
+            script.request_save(1, 0, Change::Create(ALICE)).run_worker_until(1, 0, Phase::DeleteRow);
             script.event(Event::Crash { cell: 1, process });
             script.wait(STALE_SECONDS).run(1, Process::Reconciler(0));
         },
         end: End {
             claims: vec![(ALICE, 1, 1)],
             rows: vec![(1, 1, ALICE)],
-            told: vec![(1, 0, Told::Unknown)],
+            told: vec![(1, 0, SaveResult::Unknown)],
             ..End::default()
         },
     }
@@ -293,18 +295,18 @@ fn row_left_behind() -> Draft {
 fn collision() -> Draft {
     Draft {
         id: "collision",
-        title: "Collision: a user renames what an administrator deletes",
-        watch: "The first lease holds the old name, so the second is refused as busy, and may try again.",
+        title: "Collision: a user renames a row that an administrator deletes",
+        watch: "The first lease holds the old name, so the second save is refused as busy and can be repeated.",
         settings: cells(1, 2, Mode::LeaseFirst),
         play: |script| {
             script.save(1, 0, Change::Create(ALICE));
-            script.ask(1, 0, Change::Rename { row: 1, name: BOB }).until(1, 0, Phase::Write);
+            script.request_save(1, 0, Change::Rename { row: 1, name: BOB }).run_worker_until(1, 0, Phase::Write);
             script.save(1, 1, Change::Delete(1)).run(1, Process::Worker(0));
         },
         end: End {
             claims: vec![(BOB, 1, 1)],
             rows: vec![(1, 1, BOB)],
-            told: vec![(1, 0, Told::Saved), (1, 1, Told::Refused(Reason::ClaimBusy))],
+            told: vec![(1, 0, SaveResult::Saved), (1, 1, SaveResult::Refused(Reason::ClaimBusy))],
             ..End::default()
         },
     }
@@ -314,17 +316,17 @@ fn transfer() -> Draft {
     Draft {
         id: "transfer",
         title: "Transfer: two operations move one name",
-        watch: "Destroy and create of one name are one replace, without a gap; the second transfer finds it busy.",
+        watch: "Destroy and create of the same name are one replace without a gap; the second transfer finds the name busy.",
         settings: cells(1, 2, Mode::LeaseFirst),
         play: |script| {
             script.save(1, 0, Change::CreateTwo([ALICE, BOB])).save(1, 0, Change::Create(CAROL));
-            script.ask(1, 0, Change::Transfer { from: 1, to: 2 }).until(1, 0, Phase::Write);
+            script.request_save(1, 0, Change::Transfer { from: 1, to: 2 }).run_worker_until(1, 0, Phase::Write);
             script.save(1, 1, Change::Transfer { from: 1, to: 3 }).run(1, Process::Worker(0));
         },
         end: End {
             claims: vec![(ALICE, 1, 2), (CAROL, 1, 3)],
             rows: vec![(1, 2, ALICE), (1, 3, CAROL)],
-            told: vec![(1, 0, Told::Saved), (1, 1, Told::Refused(Reason::ClaimBusy))],
+            told: vec![(1, 0, SaveResult::Saved), (1, 1, SaveResult::Refused(Reason::ClaimBusy))],
             ..End::default()
         },
     }
@@ -333,19 +335,19 @@ fn transfer() -> Draft {
 fn concurrent_creation() -> Draft {
     Draft {
         id: "concurrent-creation",
-        title: "Concurrent creation: two cells want one name",
-        watch: "Whoever begins first wins; the other is told busy while the lease stands, and taken once it is committed.",
+        title: "Concurrent creation: two cells want the same name",
+        watch: "The first begin wins; the other cell finds the name busy while the lease is outstanding, and taken once it is committed.",
         settings: cells(2, 1, Mode::BeforeCommit),
         play: |script| {
-            script.ask(1, 0, Change::Create(ALICE)).ask(2, 0, Change::Create(ALICE));
-            script.until(1, 0, Phase::AwaitBegin).until(2, 0, Phase::AwaitBegin);
-            script.arrive(1, Process::Worker(0)).run(2, Process::Worker(0));
+            script.request_save(1, 0, Change::Create(ALICE)).request_save(2, 0, Change::Create(ALICE));
+            script.run_worker_until(1, 0, Phase::AwaitBegin).run_worker_until(2, 0, Phase::AwaitBegin);
+            script.deliver_request(1, Process::Worker(0)).run(2, Process::Worker(0));
             script.run(1, Process::Worker(0)).save(2, 0, Change::Create(ALICE));
         },
         end: End {
             claims: vec![(ALICE, 1, 1)],
             rows: vec![(1, 1, ALICE)],
-            told: vec![(1, 0, Told::Saved), (2, 0, Told::Refused(Reason::ClaimTaken))],
+            told: vec![(1, 0, SaveResult::Saved), (2, 0, SaveResult::Refused(Reason::ClaimTaken))],
             ..End::default()
         },
     }
@@ -358,9 +360,9 @@ fn staleness_race() -> Draft {
         watch: "Reconciliation gives the lease up; the process wakes, and its own database refuses the late COMMIT.",
         settings: cells(1, 1, Mode::BeforeCommit),
         play: |script| {
-            script.ask(1, 0, Change::Create(ALICE)).until(1, 0, Phase::Commit);
+            script.request_save(1, 0, Change::Create(ALICE)).run_worker_until(1, 0, Phase::Commit);
             script.wait(STALE_SECONDS).run(1, Process::Reconciler(0)).run(1, Process::Worker(0));
         },
-        end: End { told: vec![(1, 0, Told::TooLate)], ..End::default() },
+        end: End { told: vec![(1, 0, SaveResult::TooLate)], ..End::default() },
     }
 }

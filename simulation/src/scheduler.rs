@@ -1,22 +1,23 @@
-//! Who decides what happens next: chance, drawn from a seed.
+//! A random choice of the next event, from a seed.
 
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
-use crate::event::{Change, Drift, Event, Process};
-use crate::settings::{MAX_RECONCILERS, Rates, Settings};
+use crate::event::{Change, Drift, Event};
+use crate::process::Process;
+use crate::settings::{MAX_RECONCILERS, Rates, WorldSettings};
 use crate::world::World;
 
-/// A stream of a generator for all seeds to share: any number does.
+/// The stream of the random generator. Every seed uses the same one; its value has no meaning.
 const STREAM: u64 = 0x6c65_6173_6568_6f6c;
-/// How often a draw that can't happen is drawn again before every process is looked at.
-const DRAWS: u32 = 64;
-/// What time passes at a time: around the thresholds, so that each is met from both sides.
+/// The number of draws before the scheduler gives up and lets one second pass.
+const MAX_DRAWS: u32 = 64;
+/// The durations of waits. They lie on both sides of each threshold.
 const WAITS: [u32; 9] = [1, 20, 100, 290, 310, 590, 1700, 3500, 90_000];
 
-/// Chance.
+/// A seeded random generator of events.
 #[derive(Clone, Debug)]
-pub struct Chance {
+pub struct RandomScheduler {
     generator: Pcg32,
     rates: Rates,
     total: u32,
@@ -26,9 +27,9 @@ pub struct Chance {
     names: u8,
 }
 
-impl Chance {
-    /// From the seed of some settings.
-    pub fn new(settings: &Settings) -> Self {
+impl RandomScheduler {
+    /// Creates a scheduler from the seed and the rates of some settings.
+    pub fn new(settings: &WorldSettings) -> Self {
         let total = weights(&settings.rates).into_iter().map(u32::from).sum();
         Self {
             generator: Pcg32::new(settings.seed, STREAM),
@@ -41,7 +42,7 @@ impl Chance {
         }
     }
 
-    /// Draws something that can happen, and lets it happen.
+    /// Draws a possible event and performs it.
     pub fn step(&mut self, world: &mut World) -> Event {
         let event = self.choose(world);
         let happened = world.apply(event);
@@ -49,10 +50,10 @@ impl Chance {
         event
     }
 
-    /// Draws something that can happen.
+    /// Draws a possible event.
     pub fn choose(&mut self, world: &World) -> Event {
-        let drawn = (0..DRAWS).find_map(|_| self.draw(world).filter(|event| world.is_possible(*event)));
-        // Time can always pass, but for the end of the world.
+        let drawn = (0..MAX_DRAWS).find_map(|_| self.draw(world).filter(|event| world.is_possible(*event)));
+        // A wait is always possible until the world's clock reaches its end.
         drawn.unwrap_or(Event::Wait { seconds: 1 })
     }
 
@@ -77,7 +78,7 @@ impl Chance {
         self.below(self.names.into()) as u8
     }
 
-    /// A process: a worker three times out of four.
+    /// Draws a process: a worker in six of eight cases.
     fn process(&mut self) -> Process {
         match self.below(8) {
             0 => Process::Verifier,
@@ -120,7 +121,7 @@ impl Chance {
         })
     }
 
-    /// A process or a database goes on.
+    /// Draws the next step of a process or a database.
     fn progress(&mut self, world: &World, cell: u8) -> Event {
         let process = self.process();
         match process {
@@ -132,7 +133,8 @@ impl Chance {
                 }
             }
             Process::Verifier if self.below(4) == 0 => Event::Replicate { cell },
-            // Idle ones are started less often than busy ones go on.
+            // Starting an idle reconciler or verifier is four times rarer than continuing a busy
+            // one.
             Process::Verifier | Process::Reconciler(_) if !world.is_busy(cell, process) && self.below(4) != 0 => {
                 Event::Step { cell, process: Process::Worker(self.worker()) }
             }

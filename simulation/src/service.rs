@@ -1,7 +1,7 @@
-//! The service: the engine over its reference store, and nothing of its own. It keeps what it has written through every
-//! restart, and loses what was on its way.
+//! The service: the engine over its reference store, without rules of its own. Everything it has
+//! written survives a restart; requests in flight are lost.
 //!
-//! A rule that is switched off is taken away around the engine: see [`Ledger`].
+//! A rule that is switched off is removed outside the engine: see [`MaskedStore`].
 
 use std::ops::Bound;
 
@@ -20,88 +20,88 @@ use leasehold_core::time::Timestamp;
 use leasehold_core::transaction::{BrokenState, Changes, Replay, Transaction};
 use leasehold_core::update::{self, Forget};
 
-use crate::ghost::Ghosts;
+use crate::effects::{Cause, Effects, SettleAnswer};
+use crate::ground_truth::GroundTruth;
 use crate::names::{Names, TABLE, lease_id};
 use crate::network::{Answer, Purpose, Request};
 use crate::settings::{Rule, RulesOff};
-use crate::touched::{Answered, Cause, Touched};
 
-/// How many leases make a page: few, so that lists have many.
+/// The number of leases of a page. It is small, so that a list has many pages.
 const LEASES_PER_PAGE: i32 = 2;
 
-/// The service.
+/// The simulated claims service.
 #[derive(Clone, Debug)]
 pub struct Service {
     store: MemoryStore,
-    /// Whether it serves.
+    /// True if the service accepts requests.
     pub is_up: bool,
 }
 
-/// Who asks, and what the answer is to be noted in.
-pub struct Call<'a> {
-    /// The cell that asks.
+/// The caller of a request, and the records that its answer changes.
+pub struct CallContext<'a> {
+    /// The calling cell.
     pub cell: u8,
     /// The service's time.
     pub now: Timestamp,
-    /// The rules that are off.
-    pub rules: RulesOff,
-    /// The names.
+    /// The rules that are switched off.
+    pub rules_off: RulesOff,
+    /// The names that cells can claim.
     pub names: &'a Names,
-    /// Where leases are noted.
-    pub ghosts: &'a mut Ghosts,
-    /// Where changes are noted.
-    pub touched: &'a mut Touched,
+    /// The record of every lease.
+    pub ground_truth: &'a mut GroundTruth,
+    /// The record of the present event's changes.
+    pub effects: &'a mut Effects,
 }
 
-impl Call<'_> {
+impl CallContext<'_> {
     fn cell_id(&self) -> CellId {
         CellId(self.cell.into())
     }
 }
 
 impl Default for Service {
-    /// One that serves, and has nothing yet.
+    /// Creates a running service without claims.
     fn default() -> Self {
         Self { store: MemoryStore::default(), is_up: true }
     }
 }
 
 impl Service {
-    /// Everything that is durable.
+    /// The complete durable state.
     pub fn state(&self) -> State {
         // The reference store reads maps, which never fails.
         self.store.state().unwrap_or_default()
     }
 
-    /// Writes past the engine.
+    /// Writes to the store without the engine.
     #[cfg(test)]
     pub(crate) fn write(&mut self, changes: Changes) {
         self.store.write(changes).unwrap();
     }
 
-    /// A cell's outstanding leases.
+    /// The ids of a cell's outstanding leases.
     pub fn outstanding(&self, cell: u8) -> impl Iterator<Item = LeaseId> {
         let scan = LeaseScan { cell: CellId(cell.into()), from: Bound::Unbounded, limit: usize::MAX };
         self.store.leases(&scan).unwrap_or_default().into_iter().map(|row| row.position.lease)
     }
 
-    /// A claim as it stands.
+    /// The claim of a bucket.
     pub fn claim(&self, key: &BucketKey) -> Option<&Claim> {
         Transaction::claim(&self.store, key).ok().flatten()
     }
 
-    /// A lease as it stands.
+    /// The lease with this id.
     pub fn lease(&self, lease: LeaseId) -> Option<&Lease> {
         Transaction::lease(&self.store, lease).ok().flatten()
     }
 
-    /// What an idempotency key was used for.
+    /// The begin that used an idempotency key.
     pub fn replay(&self, key: &IdempotencyKey) -> Option<&Replay> {
         Transaction::replay(&self.store, key).ok().flatten()
     }
 
     /// Answers a request.
-    pub fn answer(&mut self, request: &Request, call: &mut Call<'_>) -> Answer {
+    pub fn answer(&mut self, request: &Request, call: &mut CallContext<'_>) -> Answer {
         if !self.is_up {
             return Answer::Unavailable;
         }
@@ -111,7 +111,7 @@ impl Service {
             Request::ListLeases { cursor } => self.list_leases(*cursor, call),
             Request::ListRecords { after, upto } => self.list_records(after, upto, call),
         };
-        // A store that contradicts itself decides nothing.
+        // If the store contradicts itself, the service decides nothing.
         answer.unwrap_or(Answer::Unavailable)
     }
 
@@ -120,21 +120,21 @@ impl Service {
         request: &UpdateRequest,
         key: Option<&str>,
         purpose: Purpose,
-        call: &mut Call<'_>,
+        call: &mut CallContext<'_>,
     ) -> Result<Answer, BrokenState> {
-        let lease = lease_id(call.ghosts.len() + 1);
+        let lease = lease_id(call.ground_truth.len() + 1);
         let command = match call.names.rules.begin(call.cell_id(), request.clone(), key, lease) {
             Ok(command) => command,
             Err(rejection) => return Ok(refused(&rejection, false)),
         };
         let now = call.now;
-        let mut ledger = Ledger::new(&mut self.store, call, Cause::Begin);
-        command.batch.keys().for_each(|key| ledger.mask(key));
-        let answer = update::begin(&mut ledger, &command, now)?;
+        let mut store = MaskedStore::new(&mut self.store, call, Cause::Begin);
+        command.batch.keys().for_each(|key| store.mask(key));
+        let answer = update::begin(&mut store, &command, now)?;
         Ok(match answer {
             Ok(begun) => {
                 if !begun.replayed {
-                    call.ghosts.begun(call.cell, purpose);
+                    call.ground_truth.record_begin(call.cell, purpose);
                 }
                 Answer::Begun { lease: begun.lease, fence: begun.fence }
             }
@@ -142,25 +142,26 @@ impl Service {
                 let mut holds = command.batch.keys().filter_map(|key| self.claim(key)?.hold());
                 let is_own = purpose != Purpose::Correction
                     && rejection.reason() == Reason::ClaimBusy
-                    && holds.any(|hold| call.ghosts.lease(hold.lease).is_some_and(|ghost| ghost.purpose == purpose));
+                    && holds
+                        .any(|hold| call.ground_truth.lease(hold.lease).is_some_and(|truth| truth.purpose == purpose));
                 refused(&rejection, is_own)
             }
         })
     }
 
-    fn settle(&mut self, lease: LeaseId, outcome: Outcome, call: &mut Call<'_>) -> Result<Answer, BrokenState> {
+    fn settle(&mut self, lease: LeaseId, outcome: Outcome, call: &mut CallContext<'_>) -> Result<Answer, BrokenState> {
         let command = match call.names.rules.settle(call.cell_id(), &lease.to_string(), outcome) {
             Ok(command) => command,
             Err(rejection) => return Ok(refused(&rejection, false)),
         };
         let now = call.now;
-        let mut ledger = Ledger::new(&mut self.store, call, Cause::Settle(outcome));
-        let answer = update::settle(&mut ledger, &command, now)?;
+        let mut store = MaskedStore::new(&mut self.store, call, Cause::Settle(outcome));
+        let answer = update::settle(&mut store, &command, now)?;
         if answer == Ok(true) {
-            if let Some(ghost) = call.ghosts.lease_mut(lease) {
-                ghost.settled = Some((outcome, call.now));
+            if let Some(truth) = call.ground_truth.lease_mut(lease) {
+                truth.settled = Some((outcome, call.now));
             }
-            if !call.rules.keep(Rule::SettledLeaseMemory) {
+            if !call.rules_off.is_on(Rule::SettledLeaseMemory) {
                 self.forget(lease, call)?;
             }
         }
@@ -170,29 +171,29 @@ impl Service {
             Err(Reason::LeaseCommitted) => Settled::Committed,
             Err(_) => Settled::NotFound,
         };
-        call.touched.answered = Some(Answered { lease, wanted: outcome, told: settled });
+        call.effects.settle_answer = Some(SettleAnswer { lease, requested: outcome, answer: settled });
         Ok(Answer::Settled(settled))
     }
 
-    /// Forgets a settled lease, however young.
-    fn forget(&mut self, lease: LeaseId, call: &mut Call<'_>) -> Result<(), BrokenState> {
-        let mut ledger = Ledger::new(&mut self.store, call, Cause::Forget);
-        update::forget(&mut ledger, &Forget { lease, settled_before: Timestamp::MAX })?;
+    /// Deletes a settled lease, whatever its age.
+    fn forget(&mut self, lease: LeaseId, call: &mut CallContext<'_>) -> Result<(), BrokenState> {
+        let mut store = MaskedStore::new(&mut self.store, call, Cause::Forget);
+        update::forget(&mut store, &Forget { lease, settled_before: Timestamp::MAX })?;
         Ok(())
     }
 
-    /// Forgets what was settled before a time. Whether there was anything.
-    pub fn forget_settled(&mut self, before: Timestamp, call: &mut Call<'_>) -> bool {
+    /// Deletes the leases that were settled before a time. Returns true if there were any.
+    pub fn forget_settled(&mut self, before: Timestamp, call: &mut CallContext<'_>) -> bool {
         let leases = self.store.settled(before, usize::MAX).unwrap_or_default();
         for lease in &leases {
-            let mut ledger = Ledger::new(&mut self.store, call, Cause::Forget);
-            let forgotten = update::forget(&mut ledger, &Forget { lease: *lease, settled_before: before });
+            let mut store = MaskedStore::new(&mut self.store, call, Cause::Forget);
+            let forgotten = update::forget(&mut store, &Forget { lease: *lease, settled_before: before });
             debug_assert_eq!(forgotten, Ok(true), "the store said that it was settled before");
         }
         !leases.is_empty()
     }
 
-    fn list_leases(&self, cursor: Option<LeasePosition>, call: &Call<'_>) -> Result<Answer, BrokenState> {
+    fn list_leases(&self, cursor: Option<LeasePosition>, call: &CallContext<'_>) -> Result<Answer, BrokenState> {
         let query = match LeaseQuery::parse(call.cell_id(), Some(LEASES_PER_PAGE), None, cursor) {
             Ok(query) => query,
             Err(rejection) => return Ok(refused(&rejection, false)),
@@ -203,7 +204,7 @@ impl Service {
         Ok(Answer::Leases { leases, now: call.now, next: page.next })
     }
 
-    fn list_records(&self, after: &SourceId, upto: &SourceId, call: &Call<'_>) -> Result<Answer, BrokenState> {
+    fn list_records(&self, after: &SourceId, upto: &SourceId, call: &CallContext<'_>) -> Result<Answer, BrokenState> {
         let types = [crate::names::BUCKET_TYPE].into();
         let query = match RecordQuery::parse(call.cell_id(), TABLE, types, after.clone(), upto.clone()) {
             Ok(query) => query,
@@ -222,49 +223,49 @@ impl Service {
     }
 }
 
-fn refused(rejection: &Rejection, is_own_obstacle: bool) -> Answer {
+fn refused(rejection: &Rejection, blocked_by_own_lease: bool) -> Answer {
     let claims = rejection.offences().iter().filter_map(|offence| Some((offence.place?, offence.reason)));
-    Answer::Refused { reason: rejection.reason(), claims: claims.collect::<Vec<_>>().into(), is_own_obstacle }
+    Answer::Refused { reason: rejection.reason(), claims: claims.collect::<Vec<_>>().into(), blocked_by_own_lease }
 }
 
-/// The store as a command sees it: with some rules off, it is shown what makes the engine's own check of them pass, and
-/// nothing else. Notes every change.
+/// The store as a command sees it. If a rule is off, the command sees claims that pass the engine's
+/// check of this rule, and only those differ. Every change is recorded.
 ///
-/// - Without *lease exclusivity*, what a lease holds looks as it was before, as if at rest.
-/// - Without *ownership*, every claim that the command asks for looks like the caller's own.
-struct Ledger<'a> {
+/// - Without *lease exclusivity*, a claim under a lease appears as it was before that lease.
+/// - Without *ownership*, every requested claim appears to belong to the calling cell.
+struct MaskedStore<'a> {
     store: &'a mut MemoryStore,
     cell: CellId,
     rules: RulesOff,
     cause: Cause,
     names: &'a Names,
-    touched: &'a mut Touched,
+    effects: &'a mut Effects,
     masked: Vec<(BucketKey, Option<Claim>)>,
 }
 
-impl<'a> Ledger<'a> {
-    fn new<'b: 'a>(store: &'a mut MemoryStore, call: &'a mut Call<'b>, cause: Cause) -> Self {
+impl<'a> MaskedStore<'a> {
+    fn new<'b: 'a>(store: &'a mut MemoryStore, call: &'a mut CallContext<'b>, cause: Cause) -> Self {
         Self {
             store,
             cell: call.cell_id(),
-            rules: call.rules,
+            rules: call.rules_off,
             cause,
             names: call.names,
-            touched: call.touched,
+            effects: call.effects,
             masked: Vec::new(),
         }
     }
 
-    /// Shows a claim as the rules that are off would have it.
+    /// Records how a claim appears under the rules that are off.
     fn mask(&mut self, key: &BucketKey) {
-        let hides_leases = !self.rules.keep(Rule::LeaseExclusivity);
-        let hides_owners = !self.rules.keep(Rule::Ownership);
+        let hides_leases = !self.rules.is_on(Rule::LeaseExclusivity);
+        let hides_owners = !self.rules.is_on(Rule::Ownership);
         if !hides_leases && !hides_owners {
             return;
         }
         let mut claim = Transaction::claim(self.store, key).ok().flatten().cloned();
         if hides_leases {
-            claim = claim.and_then(before_its_lease);
+            claim = claim.and_then(claim_before_lease);
         }
         if hides_owners {
             claim = claim.map(|claim| Claim { owner: self.cell, ..claim });
@@ -273,8 +274,8 @@ impl<'a> Ledger<'a> {
     }
 }
 
-/// A claim as if its lease had never been.
-fn before_its_lease(claim: Claim) -> Option<Claim> {
+/// Returns a claim as it was before its lease; `None` for a claim that the lease creates.
+fn claim_before_lease(claim: Claim) -> Option<Claim> {
     let record = match claim.state {
         ClaimState::Creating(_, _) => return None,
         ClaimState::Active(record) | ClaimState::Destroying(_, record) => record,
@@ -283,7 +284,7 @@ fn before_its_lease(claim: Claim) -> Option<Claim> {
     Some(Claim { owner: claim.owner, state: ClaimState::Active(record) })
 }
 
-impl Transaction for Ledger<'_> {
+impl Transaction for MaskedStore<'_> {
     type Error = BrokenState;
 
     fn claim(&self, key: &BucketKey) -> Result<Option<&Claim>, BrokenState> {
@@ -309,12 +310,12 @@ impl Transaction for Ledger<'_> {
         for (key, after) in &changes.claims {
             let before = ClaimStatus::of(Transaction::claim(self.store, key)?);
             if let Some(name) = self.names.name(key) {
-                self.touched.claim(name, before, ClaimStatus::of(after.as_ref()), self.cause);
+                self.effects.claim(name, before, ClaimStatus::of(after.as_ref()), self.cause);
             }
         }
         for (id, after) in &changes.leases {
             let before = LeaseStatus::of(Transaction::lease(self.store, *id)?);
-            self.touched.lease(*id, before, LeaseStatus::of(after.as_ref()), self.cause);
+            self.effects.lease(*id, before, LeaseStatus::of(after.as_ref()), self.cause);
         }
         self.store.write(changes)
     }

@@ -1,49 +1,51 @@
-//! What a world is made of, and by which rules it plays. A world is its settings and the events that befell it.
+//! The settings of a world: its size, its clocks, the fault rates and the rules in force. A world
+//! follows from its settings and its events.
 
 use serde::{Deserialize, Serialize};
 
-use crate::numbers::{Numbers, from_numbers};
+use crate::integer_fields::{IntegerFields, from_integer_fields};
 
-/// The most cells, workers of a cell, and reconcilers of a cell: a message names its caller in four bits.
+/// The largest number of cells. A message id stores the cell in four bits.
 pub const MAX_CELLS: u8 = 8;
-/// See [`MAX_CELLS`].
+/// The largest number of workers of a cell. A message id stores the process in four bits: eight
+/// workers, at most seven reconcilers and the verifier.
 pub const MAX_WORKERS: u8 = 8;
-/// See [`MAX_CELLS`].
+/// The largest number of reconcilers of a cell. See [`MAX_WORKERS`].
 pub const MAX_RECONCILERS: u8 = 4;
-/// The most names that there are to claim.
+/// The largest number of names.
 pub const MAX_NAMES: u8 = 32;
 
-/// The largest seed: JavaScript's readers of JSON keep no larger number as it is.
+/// The largest seed. JavaScript reads JSON numbers as doubles, which are exact up to 2^53 - 1.
 pub const MAX_SEED: u64 = (1 << 53) - 1;
 
-/// When a cell begins the lease of a save.
+/// The point of a save at which a cell begins the lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Right before the COMMIT of the local transaction, which has written its rows by then.
+    /// The local transaction has written its rows; the lease begins immediately before its COMMIT.
     #[default]
     BeforeCommit,
-    /// Before the BEGIN of the local transaction, so that no transaction waits for the network.
+    /// The lease begins before the local BEGIN, so no transaction stays open during a network call.
     LeaseFirst,
 }
 
-/// One rule of the protocol that can be switched off, to see what it is there for.
+/// A rule of the protocol that can be switched off to show which failure it prevents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
-    /// What is under a lease is busy for every other update (B03).
+    /// A claim under a lease is busy for every other update (B03).
     LeaseExclusivity,
-    /// A cell destroys only what is its own (B04).
+    /// A cell can destroy only its own claims (B04).
     Ownership,
-    /// Settled leases are remembered, so that a repeated or late settle gets the true answer (B22, B23).
+    /// Settled leases are remembered, so a repeated or late settle gets the true answer (B22, B23).
     SettledLeaseMemory,
-    /// A begin that is sent again under its idempotency key gets the same lease (B09).
+    /// A repeated begin with the same idempotency key gets the same lease (B09).
     ReplayKeys,
-    /// A local COMMIT that comes later than the lease's safe age is refused by the database (R04).
+    /// The database refuses a local COMMIT after the lease's safe age (R04).
     LocalFence,
-    /// Verification leaves rows alone that were changed lately (V02).
+    /// Verification leaves recently changed rows alone (V02).
     SkipRecentRows,
-    /// Verification leaves claims alone that were changed lately (V02).
+    /// Verification leaves recently changed claims alone (V02).
     SkipRecentClaims,
 }
 
@@ -62,37 +64,37 @@ impl Rule {
     /// The rule in one sentence, for a page.
     pub const fn summary(self) -> &'static str {
         match self {
-            Self::LeaseExclusivity => "what is under a lease is busy for every other update",
-            Self::Ownership => "a cell destroys only what is its own",
-            Self::SettledLeaseMemory => "settled leases are remembered, so that who asks again gets the true answer",
-            Self::ReplayKeys => "a begin that is sent again gets the lease of the first try",
-            Self::LocalFence => "the cell's database refuses a COMMIT that comes after the lease's safe age",
-            Self::SkipRecentRows => "verification leaves rows alone that were changed lately",
-            Self::SkipRecentClaims => "verification leaves claims alone that were changed lately",
+            Self::LeaseExclusivity => "a claim under a lease is busy for every other update",
+            Self::Ownership => "a cell can destroy only its own claims",
+            Self::SettledLeaseMemory => "settled leases are remembered, so a repeated settle gets the true answer",
+            Self::ReplayKeys => "a repeated begin with the same idempotency key gets the same lease",
+            Self::LocalFence => "the cell's database refuses a COMMIT after the lease's safe age",
+            Self::SkipRecentRows => "verification leaves recently changed rows alone",
+            Self::SkipRecentClaims => "verification leaves recently changed claims alone",
         }
     }
 }
 
-/// Which rules are off; none unless said.
+/// The rules that are switched off; none by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RulesOff(u8);
 
 impl RulesOff {
-    /// With this rule off, too.
+    /// Returns the set with this rule switched off too.
     #[must_use]
     pub const fn with(self, rule: Rule) -> Self {
         Self(self.0 | 1 << rule as u8)
     }
 
-    /// Whether a rule is kept.
-    pub const fn keep(self, rule: Rule) -> bool {
+    /// True if the rule is in force.
+    pub const fn is_on(self, rule: Rule) -> bool {
         self.0 & (1 << rule as u8) == 0
     }
 }
 
 impl Serialize for RulesOff {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(Rule::ALL.into_iter().filter(|rule| !self.keep(*rule)))
+        to.collect_seq(Rule::ALL.into_iter().filter(|rule| !self.is_on(*rule)))
     }
 }
 
@@ -103,26 +105,27 @@ impl<'de> Deserialize<'de> for RulesOff {
     }
 }
 
-/// The spans of time that the protocol goes by.
+/// The protocol's time limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Numbers")]
+#[serde(try_from = "IntegerFields")]
 pub struct Thresholds {
-    /// From this age on a lease is given up by its cell.
+    /// The age at which reconciliation treats an outstanding lease as stale.
     pub stale_after_seconds: u32,
-    /// Up to this age of the lease a cell's database commits under it.
+    /// The age of a lease up to which the cell's database accepts a COMMIT under it.
     pub commit_within_seconds: u32,
-    /// Longer than this no local transaction lives: well below what counts as recent, since its rows say when they were
-    /// written, not when they were committed.
+    /// The longest life of a local transaction. It must stay well below `recent_within_seconds`,
+    /// because a row records the time of its write, and its COMMIT comes later.
     pub transaction_within_seconds: u32,
-    /// What was changed within this time verification leaves alone.
+    /// Verification leaves rows and claims alone for this long after a change.
     pub recent_within_seconds: u32,
-    /// For so long settled leases are remembered.
+    /// The service remembers settled leases for this long.
     pub remember_within_seconds: u32,
-    /// By so much the replica that verification reads may lag behind its database; 0 is to read the database itself.
+    /// The largest lag of the replica that verification reads; 0 means that it reads the database
+    /// itself.
     pub replica_lag_seconds: u32,
 }
 
-from_numbers!(
+from_integer_fields!(
     Thresholds {
         stale_after_seconds,
         commit_within_seconds,
@@ -147,21 +150,21 @@ impl Default for Thresholds {
     }
 }
 
-/// How the clock of a cell's database differs from the service's, which is the world's.
+/// The difference between a cell database's clock and the service's clock, which is the world's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Numbers")]
+#[serde(try_from = "IntegerFields")]
 pub struct Clock {
-    /// By so much it is ahead at the start.
+    /// Seconds that the clock is ahead at the start of the world.
     pub ahead_seconds: i32,
-    /// By so many millionths it runs faster.
+    /// Parts per million that the clock runs fast.
     pub fast_ppm: i32,
 }
 
-from_numbers!(Clock { ahead_seconds, fast_ppm }, None);
+from_integer_fields!(Clock { ahead_seconds, fast_ppm }, None);
 
-/// How often a random world meets with what; weights of the scheduler's draw. A weight of 0 is never.
+/// The relative frequencies of events in a random run. An event with weight 0 never happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Numbers")]
+#[serde(try_from = "IntegerFields")]
 pub struct Rates {
     /// A user asks for a save.
     pub save: u16,
@@ -171,25 +174,25 @@ pub struct Rates {
     pub deliver: u16,
     /// A message is lost.
     pub drop: u16,
-    /// A message is doubled.
+    /// A message is duplicated.
     pub duplicate: u16,
-    /// Whoever waits for an answer gives up.
+    /// A process stops waiting for an answer.
     pub time_out: u16,
-    /// A process dies, and is there again at once with nothing in its memory.
+    /// A process crashes and restarts at once with empty memory.
     pub crash: u16,
     /// A worker loses its database connection, or a database restarts.
     pub disconnect: u16,
-    /// A cell is cut off from the service, or is so no more.
+    /// A cell is cut off from the service, or the connection is restored.
     pub partition: u16,
-    /// The service stops, or starts again.
+    /// The service stops or starts again.
     pub restart: u16,
     /// Time passes.
     pub wait: u16,
-    /// A row is changed past the claims, by plain SQL.
+    /// Plain SQL changes a row and bypasses the claims.
     pub drift: u16,
 }
 
-from_numbers!(
+from_integer_fields!(
     Rates { save, step, deliver, drop, duplicate, time_out, crash, disconnect, partition, restart, wait, drift },
     None
 );
@@ -213,35 +216,35 @@ impl Default for Rates {
     }
 }
 
-/// A world before anything has happened in it.
+/// The settings of a world before its first event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
-    /// Whence a random run draws, [`MAX_SEED`] at the most.
+pub struct WorldSettings {
+    /// The seed of a random run, at most [`MAX_SEED`].
     pub seed: u64,
-    /// How many cells there are.
+    /// The number of cells.
     pub cells: u8,
-    /// How many saves a cell can be at, at a time.
+    /// The number of workers of a cell, which is also its number of concurrent saves.
     pub workers: u8,
-    /// How many reconcilers a cell runs at a time (R05).
+    /// The number of reconcilers that a cell runs at once (R05).
     pub reconcilers: u8,
-    /// How many names there are to claim.
+    /// The number of names that cells can claim.
     pub names: u8,
-    /// The mode of each cell; the list begins again where it ends before the cells do.
+    /// The mode of each cell. If the list is shorter than the cells, it repeats from its start.
     pub modes: Vec<Mode>,
-    /// The clocks of the cells' databases, likewise.
+    /// The clock of each cell's database. The list repeats like `modes`.
     pub clocks: Vec<Clock>,
     /// The rules that are switched off.
     pub rules_off: RulesOff,
-    /// The protocol's spans of time.
+    /// The protocol's time limits.
     pub thresholds: Thresholds,
-    /// How long every event takes.
+    /// The duration of every event.
     pub step_micros: u32,
-    /// What befalls a random run.
+    /// The event frequencies of a random run.
     pub rates: Rates,
 }
 
-impl Default for Settings {
+impl Default for WorldSettings {
     fn default() -> Self {
         Self {
             seed: 0,
@@ -259,21 +262,21 @@ impl Default for Settings {
     }
 }
 
-/// Settings that make no world.
+/// A setting that no world can have, with the allowed values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}` is {actual}: {wanted}")]
-pub struct BadSettings {
+pub struct InvalidSettings {
     field: &'static str,
     actual: String,
     wanted: String,
 }
 
-impl Settings {
-    /// Checks that a world can be made of these.
+impl WorldSettings {
+    /// Checks that a world can have these settings.
     ///
     /// # Errors
     /// A number is out of its range, or a list is empty.
-    pub fn check(&self) -> Result<(), BadSettings> {
+    pub fn check(&self) -> Result<(), InvalidSettings> {
         let ranges = [
             ("cells", self.cells, 1, MAX_CELLS),
             ("workers", self.workers, 1, MAX_WORKERS),
@@ -282,15 +285,15 @@ impl Settings {
         ];
         for (field, actual, low, high) in ranges {
             if !(low..=high).contains(&actual) {
-                return Err(bad(field, actual, format!("say {low} to {high}")));
+                return Err(bad(field, actual, format!("use {low} to {high}")));
             }
         }
         if self.seed > MAX_SEED {
-            return Err(bad("seed", self.seed, format!("say {MAX_SEED} at the most")));
+            return Err(bad("seed", self.seed, format!("use at most {MAX_SEED}")));
         }
         for (field, is_empty) in [("modes", self.modes.is_empty()), ("clocks", self.clocks.is_empty())] {
             if is_empty {
-                return Err(bad(field, "empty", "name one at least".to_owned()));
+                return Err(bad(field, "empty", "list at least one".to_owned()));
             }
         }
         let far =
@@ -298,13 +301,13 @@ impl Settings {
         match far {
             Some(clock) => {
                 let actual = format!("{} s ahead and {} ppm fast", clock.ahead_seconds, clock.fast_ppm);
-                Err(bad("clocks", actual, "say at most a year ahead or behind, and 500000 ppm".to_owned()))
+                Err(bad("clocks", actual, "use at most a year and 500000 ppm, ahead or behind".to_owned()))
             }
             None => Ok(()),
         }
     }
 }
 
-fn bad(field: &'static str, actual: impl ToString, wanted: String) -> BadSettings {
-    BadSettings { field, actual: actual.to_string(), wanted }
+fn bad(field: &'static str, actual: impl ToString, wanted: String) -> InvalidSettings {
+    InvalidSettings { field, actual: actual.to_string(), wanted }
 }

@@ -1,16 +1,20 @@
-//! What happened in a run, event by event, as lanes are drawn from it: kept as the run is played, cut where it is bent.
+//! The history of a run for a diagram with one lane for each participant. It grows as the run is
+//! played, and is truncated if the run is changed.
 
 use leasehold_core::lease::LeaseId;
 use serde::Serialize;
 use smallvec::SmallVec;
 
-use crate::event::{Event, Process};
+use crate::event::Event;
+use crate::message_text;
 use crate::network::{Answer, Message, MessageId, Payload, Request};
-use crate::view::{self, FiredView};
-use crate::words::Story;
+use crate::process::Process;
+use crate::view::{self, TransitionView};
+use crate::words::EventText;
 use crate::world::{START, World};
 
-/// Where something happens. What happens to a cell as a whole happens to its users; time passes by the service's clock.
+/// The participant at which an event happens. An event of a whole cell belongs to its users; the
+/// passing of time belongs to the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lane {
@@ -24,179 +28,179 @@ pub enum Lane {
     Service,
 }
 
-/// How a message's way ended.
+/// The end of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ending {
-    /// It arrived.
+pub enum Delivery {
+    /// The message arrived.
     Arrived,
-    /// It was lost.
+    /// The message was lost.
     Lost,
-    /// It arrived, and nobody waited for it any more.
+    /// The message arrived after its receiver had stopped waiting.
     Ignored,
 }
 
-/// A message on its way. Positions are those of events, from 0.
+/// A message from its sender to its receiver. Positions count events from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Arrow {
-    /// Its name.
+    /// The id of the message.
     pub id: MessageId,
-    /// Whence.
+    /// The sender.
     pub from: Lane,
-    /// Whither.
+    /// The receiver.
     pub to: Lane,
-    /// What it says, in a few words.
+    /// The content in a few words.
     pub says: String,
-    /// The lease that it is about.
+    /// The lease that the message is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseId>,
-    /// Where it was sent.
+    /// The position of the event that sent it.
     pub sent: usize,
-    /// Where its way ended; none while it is under way at the end of the run.
+    /// The position of the event that ended it; `None` while it is in flight at the end of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<usize>,
-    /// How it ended.
+    /// The way it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub how: Option<Ending>,
+    pub how: Option<Delivery>,
 }
 
-/// What happened by one event.
+/// The record of one event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry<'a> {
-    /// The event's position, from 0.
+    /// The position, from 0.
     pub position: usize,
     /// The event.
     pub event: Event,
-    /// The clock after it, in microseconds since the start.
+    /// The world's clock after the event, in microseconds since the start.
     pub at_micros: u64,
-    /// What happened, in words.
+    /// The event in words.
     pub says: &'a str,
-    /// Where it happened.
+    /// The participant at which the event happened.
     pub lane: Lane,
-    /// The messages that it sent, a copy by duplication too.
+    /// The messages that the event sent, including a copy by duplication.
     pub sent: &'a [Arrow],
     /// The message that arrived.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arrived: Option<MessageId>,
-    /// The messages that were lost by it.
+    /// The messages that the event lost.
     pub lost: &'a [MessageId],
-    /// The edges of the engine's tables that fired.
-    pub fired: &'a [FiredView],
-    /// Whether it is trouble.
+    /// The transitions in the engine's tables.
+    pub fired: &'a [TransitionView],
+    /// True if the event is a fault.
     pub fault: bool,
-    /// What does not hold since then, where that is the run's first violation.
+    /// The violation, if the event caused the first one of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub violation: Option<&'a str>,
 }
 
-/// Where a run is worth looking at: positions of events.
+/// The positions of events worth a look.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Marks {
-    /// Trouble.
+    /// The faults.
     pub faults: Vec<usize>,
     /// The first violation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub violation: Option<usize>,
 }
 
-/// One event, as it is kept.
+/// A stored event.
 #[derive(Clone, Debug)]
-struct Moment {
+struct RecordedEvent {
     event: Event,
     at_micros: u64,
     says: Box<str>,
     lane: Lane,
-    /// How many messages had been sent before it.
+    /// The number of messages sent before the event.
     sent_before: usize,
     arrived: Option<MessageId>,
     lost: SmallVec<[MessageId; 2]>,
-    fired: Box<[FiredView]>,
+    fired: Box<[TransitionView]>,
     violation: Option<Box<str>>,
 }
 
-/// Every event of a run, and every message, in order.
+/// Every event and every message of a run, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
-    moments: Vec<Moment>,
+    events: Vec<RecordedEvent>,
     arrows: Vec<Arrow>,
-    /// The messages that are under way at the end, by their places in `arrows`.
-    under_way: Vec<usize>,
+    /// The positions in `arrows` of the messages in flight at the end.
+    in_flight: Vec<usize>,
 }
 
-/// What has to be known of an event before it happens.
-pub(crate) struct Beginning {
-    story: Story,
+/// The facts about an event that must be recorded before it happens.
+pub(crate) struct BeforeEvent {
+    text: EventText,
     is_violated: bool,
 }
 
-impl Beginning {
+impl BeforeEvent {
     pub(crate) fn of(world: &World, event: Event) -> Self {
-        Self { story: Story::begin(world, event), is_violated: world.violation().is_some() }
+        Self { text: EventText::before(world, event), is_violated: world.violation().is_some() }
     }
 }
 
 impl Timeline {
-    /// The events at some positions, as far as there are any.
+    /// The events from position `from` up to, not including, `to`.
     pub fn entries(&self, from: usize, to: usize) -> impl Iterator<Item = Entry<'_>> {
-        let moments = self.moments.iter().enumerate().take(to).skip(from);
-        moments.map(|(position, moment)| self.entry(position, moment))
+        let events = self.events.iter().enumerate().take(to).skip(from);
+        events.map(|(position, recorded)| self.entry(position, recorded))
     }
 
-    fn entry<'a>(&'a self, position: usize, moment: &'a Moment) -> Entry<'a> {
-        let sent_after = self.moments.get(position + 1).map_or(self.arrows.len(), |next| next.sent_before);
+    fn entry<'a>(&'a self, position: usize, recorded: &'a RecordedEvent) -> Entry<'a> {
+        let sent_after = self.events.get(position + 1).map_or(self.arrows.len(), |next| next.sent_before);
         Entry {
             position,
-            event: moment.event,
-            at_micros: moment.at_micros,
-            says: &moment.says,
-            lane: moment.lane,
-            sent: self.arrows.get(moment.sent_before..sent_after).unwrap_or_default(),
-            arrived: moment.arrived,
-            lost: &moment.lost,
-            fired: &moment.fired,
-            fault: moment.event.is_fault(),
-            violation: moment.violation.as_deref(),
+            event: recorded.event,
+            at_micros: recorded.at_micros,
+            says: &recorded.says,
+            lane: recorded.lane,
+            sent: self.arrows.get(recorded.sent_before..sent_after).unwrap_or_default(),
+            arrived: recorded.arrived,
+            lost: &recorded.lost,
+            fired: &recorded.fired,
+            fault: recorded.event.is_fault(),
+            violation: recorded.violation.as_deref(),
         }
     }
 
-    /// The messages that were under way at some of these positions.
+    /// The messages in flight at some position from `from` up to, not including, `to`.
     pub fn arrows(&self, from: usize, to: usize) -> impl Iterator<Item = &Arrow> {
         let sent = self.arrows.iter().take_while(move |arrow| arrow.sent < to);
         sent.filter(move |arrow| arrow.ended.is_none_or(|ended| ended >= from))
     }
 
-    /// Where the run is worth looking at.
+    /// The positions of faults and of the first violation.
     pub fn marks(&self) -> Marks {
-        let positions = || self.moments.iter().enumerate();
+        let positions = || self.events.iter().enumerate();
         Marks {
-            faults: positions().filter(|(_, moment)| moment.event.is_fault()).map(|(at, _)| at).collect(),
-            violation: positions().find(|(_, moment)| moment.violation.is_some()).map(|(at, _)| at),
+            faults: positions().filter(|(_, recorded)| recorded.event.is_fault()).map(|(at, _)| at).collect(),
+            violation: positions().find(|(_, recorded)| recorded.violation.is_some()).map(|(at, _)| at),
         }
     }
 
-    /// Forgets what is at a position and after it.
-    pub(crate) fn cut(&mut self, position: usize) {
-        let Some(moment) = self.moments.get(position) else { return };
-        self.arrows.truncate(moment.sent_before);
-        self.moments.truncate(position);
+    /// Removes the events from a position on.
+    pub(crate) fn truncate(&mut self, position: usize) {
+        let Some(recorded) = self.events.get(position) else { return };
+        self.arrows.truncate(recorded.sent_before);
+        self.events.truncate(position);
         for arrow in self.arrows.iter_mut().filter(|arrow| arrow.ended.is_some_and(|ended| ended >= position)) {
             (arrow.ended, arrow.how) = (None, None);
         }
         let open = self.arrows.iter().enumerate().filter(|(_, arrow)| arrow.ended.is_none());
-        self.under_way = open.map(|(at, _)| at).collect();
+        self.in_flight = open.map(|(at, _)| at).collect();
     }
 
     /// Adds an event that has just happened.
-    pub(crate) fn record(&mut self, beginning: Beginning, world: &World, event: Event) {
+    pub(crate) fn record(&mut self, before: BeforeEvent, world: &World, event: Event) {
         let sent_before = self.arrows.len();
-        let (arrived, lost) = self.end_ways(world, event, beginning.story.is_awaited);
+        let (arrived, lost) = self.end_arrows(world, event, before.text.is_awaited);
         self.send(world, event);
-        let fired = world.touched().fired.iter().map(|fired| view::fired(world, fired));
-        let violation = world.violation().filter(|_| !beginning.is_violated);
-        self.moments.push(Moment {
+        let fired = world.effects().transitions.iter().map(|transition| view::transition(world, transition));
+        let violation = world.violation().filter(|_| !before.is_violated);
+        self.events.push(RecordedEvent {
             event,
             at_micros: world.now() - START,
-            says: beginning.story.end(world).into(),
+            says: before.text.after(world).into(),
             lane: lane(event),
             sent_before,
             arrived,
@@ -206,52 +210,53 @@ impl Timeline {
         });
     }
 
-    /// Ends the way of every message that is under way no more: what arrived, and what was lost.
-    fn end_ways(
+    /// Ends the arrows of all messages that are no longer in flight. Returns the message that
+    /// arrived and the messages that were lost.
+    fn end_arrows(
         &mut self,
         world: &World,
         event: Event,
         is_awaited: bool,
     ) -> (Option<MessageId>, SmallVec<[MessageId; 2]>) {
-        let position = self.moments.len();
+        let position = self.events.len();
         let (mut arrived, mut lost) = (None, SmallVec::new());
         let arrows = &mut self.arrows;
-        self.under_way.retain(|at| {
+        self.in_flight.retain(|at| {
             let Some(arrow) = arrows.get_mut(*at) else { return false };
-            if find(world, arrow.id).is_some() {
+            if message_in_flight(world, arrow.id).is_some() {
                 return true;
             }
             let how = match event {
-                Event::Deliver(id) if id == arrow.id && (is_awaited || !id.is_answer()) => Ending::Arrived,
-                Event::Deliver(id) if id == arrow.id => Ending::Ignored,
-                _ => Ending::Lost,
+                Event::Deliver(id) if id == arrow.id && (is_awaited || !id.is_answer()) => Delivery::Arrived,
+                Event::Deliver(id) if id == arrow.id => Delivery::Ignored,
+                _ => Delivery::Lost,
             };
             (arrow.ended, arrow.how) = (Some(position), Some(how));
             match how {
-                Ending::Lost => lost.push(arrow.id),
-                Ending::Arrived | Ending::Ignored => arrived = Some(arrow.id),
+                Delivery::Lost => lost.push(arrow.id),
+                Delivery::Arrived | Delivery::Ignored => arrived = Some(arrow.id),
             }
             false
         });
         (arrived, lost)
     }
 
-    /// Starts the way of every message that is under way now and was not before.
+    /// Adds an arrow for the message that the event sent.
     fn send(&mut self, world: &World, event: Event) {
-        for message in world.touched().sent.into_iter().filter_map(|id| find(world, id)) {
-            if self.open(message.id).is_none() {
+        for message in world.effects().sent.into_iter().filter_map(|id| message_in_flight(world, id)) {
+            if self.open_arrow(message.id).is_none() {
                 let lease = lease(&message.payload).or_else(|| self.lease_of_request(event));
-                self.under_way.push(self.arrows.len());
-                self.arrows.push(Arrow::new(message, lease, self.moments.len()));
+                self.in_flight.push(self.arrows.len());
+                self.arrows.push(Arrow::new(message, lease, self.events.len()));
             }
         }
     }
 
-    fn open(&self, id: MessageId) -> Option<&Arrow> {
-        self.under_way.iter().filter_map(|at| self.arrows.get(*at)).find(|arrow| arrow.id == id)
+    fn open_arrow(&self, id: MessageId) -> Option<&Arrow> {
+        self.in_flight.iter().filter_map(|at| self.arrows.get(*at)).find(|arrow| arrow.id == id)
     }
 
-    /// The lease that the request is about which an event has brought: its answer is about the same.
+    /// The lease of the request that an event delivered. The answer is about the same lease.
     fn lease_of_request(&self, event: Event) -> Option<LeaseId> {
         self.arrows.iter().rfind(|arrow| Some(arrow.id) == event.message())?.lease
     }
@@ -259,13 +264,13 @@ impl Timeline {
 
 impl Arrow {
     fn new(message: &Message, lease: Option<LeaseId>, sent: usize) -> Self {
-        let (from, to) = way(message.id);
-        let says = view::says(&message.payload);
+        let (from, to) = endpoints(message.id);
+        let says = message_text::payload_text(&message.payload);
         Self { id: message.id, from, to, says, lease, sent, ended: None, how: None }
     }
 }
 
-fn find(world: &World, id: MessageId) -> Option<&Message> {
+fn message_in_flight(world: &World, id: MessageId) -> Option<&Message> {
     world.network().messages().iter().find(|message| message.id == id)
 }
 
@@ -276,8 +281,8 @@ fn lease(payload: &Payload) -> Option<LeaseId> {
     }
 }
 
-/// Whence and whither a message goes.
-fn way(id: MessageId) -> (Lane, Lane) {
+/// The sender and the receiver of a message.
+fn endpoints(id: MessageId) -> (Lane, Lane) {
     let caller = Lane::Process(id.cell(), id.process());
     if id.is_answer() { (Lane::Service, caller) } else { (caller, Lane::Service) }
 }
@@ -294,8 +299,8 @@ fn lane(event: Event) -> Lane {
         | Event::RestartDatabase { cell }
         | Event::Replicate { cell }
         | Event::Drift { cell, .. } => Lane::Database(cell),
-        Event::Deliver(id) | Event::Drop(id) => way(id).1,
-        Event::Duplicate(id) => way(id).0,
+        Event::Deliver(id) | Event::Drop(id) => endpoints(id).1,
+        Event::Duplicate(id) => endpoints(id).0,
         Event::StopService | Event::StartService | Event::Forget | Event::Wait { .. } => Lane::Service,
     }
 }

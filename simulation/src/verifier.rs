@@ -1,13 +1,15 @@
-//! A verifier: a process that runs the engine's verification of its cell's table. It does what the machine asks for,
-//! one step at a time, and decides nothing. It reads a replica where there is one, but for what it reads under a lease.
+//! A verifier: a process that drives the engine's verification of its cell's table. It performs the
+//! machine's requests one step at a time and decides nothing. It reads a replica if the cell has
+//! one; rows under a lease are read from the database itself.
 //!
 //! ```text
-//! a correction    begin lease · read its rows again · its row · commit lease · delete its row
-//! overtaken       begin lease · read its rows again · roll the lease back
+//! correction      begin lease · read its rows again · write lease row · commit lease · delete
+//! lease row
+//! rows changed    begin lease · read its rows again · roll the lease back
 //! ```
 //!
-//! The lease's row is written in a transaction of its own, so that reconciliation commits what is lost after it, and
-//! rolls back what is lost before.
+//! The lease row is written in its own transaction. If the verifier crashes after that,
+//! reconciliation commits the lease; if it crashes before, reconciliation rolls the lease back.
 
 use std::sync::Arc;
 
@@ -19,149 +21,157 @@ use leasehold_core::time::Timestamp;
 use leasehold_core::verify::{RecordRef, Records, Report, Rows, Settings, Step, UpdateResult, Verification};
 
 use crate::database::{Database, Row, micros};
-use crate::event::Process;
 use crate::names::{BUCKET_TYPE, Names, TABLE, source_id};
 use crate::network::{Answer, Purpose, Request};
-use crate::outside::{Line, Outside};
-use crate::settings::{self, Rule};
+use crate::process::Process;
+use crate::settings::{Rule, WorldSettings};
+use crate::step_context::{Calls, StepContext};
 
-/// How many rows make a page: few, so that runs have many.
+/// The number of rows of a page. It is small, so that a run has many pages.
 const ROWS_PER_PAGE: usize = 2;
 
-/// A run under way.
+/// A run in progress.
 #[derive(Clone, Debug, Hash)]
 pub struct Run {
     /// The engine's machine.
     pub machine: Verification,
-    /// The database's time right before the last begin (R04).
+    /// The database's time immediately before the last begin (R04).
     begun_at: Timestamp,
-    /// The correction that is under way, once it is begun.
-    held: Option<Held>,
+    /// The correction in progress, once its lease has begun.
+    correction: Option<Correction>,
 }
 
-/// A correction that is begun.
+/// A correction whose lease has begun.
 #[derive(Clone, Copy, Debug, Hash)]
-struct Held {
+struct Correction {
     lease: LeaseId,
-    stage: Stage,
+    stage: CorrectionStage,
 }
 
-/// Where a correction stands.
+/// The progress of a correction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Stage {
-    /// Begun.
+pub enum CorrectionStage {
+    /// The lease has begun.
     Begun,
-    /// The row of its lease is written.
+    /// The lease row is written.
     Written,
-    /// Its lease is committed.
+    /// The lease is committed.
     Committed,
 }
 
-/// A verifier.
+/// A process that verifies its cell's claims.
 #[derive(Clone, Debug, Default)]
 pub struct Verifier {
-    /// The run that it is at.
+    /// The run in progress.
     pub run: Option<Box<Run>>,
-    /// What the last run saw and did.
+    /// The report of the last run.
     pub last: Option<Report>,
-    /// Its call to the service.
-    pub line: Line,
+    /// The calls to the service.
+    pub calls: Calls,
 }
 
 impl Verifier {
-    /// Takes the next step; starts a run where there is none.
-    pub fn step(&mut self, outside: &mut Outside<'_>) {
-        let run = self.run.get_or_insert_with(|| Box::new(start(outside)));
-        let now = outside.database_now;
-        let sight =
-            Sight { names: outside.names, now, tells_age: outside.settings.rules_off.keep(Rule::SkipRecentRows) };
+    /// Takes the next step, and starts a run if none is in progress.
+    pub fn step(&mut self, context: &mut StepContext<'_>) {
+        let run = self.run.get_or_insert_with(|| Box::new(start(context)));
+        let now = context.database_now;
+        let reader = RowReader {
+            names: context.names,
+            now,
+            reports_age: context.settings.rules_off.is_on(Rule::SkipRecentRows),
+        };
         let fed = match run.machine.step().clone() {
             Step::Done => {
                 self.last = self.run.take().map(|run| run.machine.report().clone());
                 return;
             }
             Step::FindBound { after, rows } => {
-                let table = outside.database.read(now, outside.settings);
+                let table = context.database.read(now, context.settings);
                 let bound = table.iter().filter(|row| source_id(row.id) > after).nth(rows.saturating_sub(1));
                 run.machine.bound(bound.map(|row| source_id(row.id)))
             }
             Step::ListRecords { after, upto } => {
-                return outside.call(Process::Verifier, &mut self.line, Request::ListRecords { after, upto });
+                return context.call(Process::Verifier, &mut self.calls, Request::ListRecords { after, upto });
             }
             Step::ReadRows { after, upto } => {
-                let table = outside.database.read(now, outside.settings);
-                run.machine.rows(sight.rows(table, &|id| *id > after && (upto.is_empty() || *id <= upto)))
+                let table = context.database.read(now, context.settings);
+                run.machine.rows(reader.rows(table, &|id| *id > after && (upto.is_empty() || *id <= upto)))
             }
-            Step::ReadAgain { ids } if run.held.is_some() => {
-                run.machine.rows(sight.under_lease(outside.database, &ids))
+            Step::ReadAgain { ids } if run.correction.is_some() => {
+                run.machine.rows(reader.under_lease(context.database, &ids))
             }
-            // Before a begin it only spares an update that would be rolled back.
+            // Before the begin, this read only saves an update that would be rolled back. The
+            // replica is good enough.
             Step::ReadAgain { ids } => {
-                let table = outside.database.read(now, outside.settings);
-                run.machine.rows(sight.rows(table, &|id| ids.contains(id)))
+                let table = context.database.read(now, context.settings);
+                run.machine.rows(reader.rows(table, &|id| ids.contains(id)))
             }
             Step::Begin(update) => {
                 run.begun_at = now;
-                let key = outside.settings.rules_off.keep(Rule::ReplayKeys);
-                let key = key.then(|| Arc::from(format!("verify-{}", self.line.made)));
+                let key = context.settings.rules_off.is_on(Rule::ReplayKeys);
+                let key = key.then(|| Arc::from(format!("verify-{}", self.calls.made)));
                 let request = Request::Begin { update: Arc::new(update), key, purpose: Purpose::Correction };
-                return outside.call(Process::Verifier, &mut self.line, request);
+                return context.call(Process::Verifier, &mut self.calls, request);
             }
-            Step::Commit => return self.commit(outside),
-            Step::RollBack => return self.settle(Outcome::RolledBack, outside),
+            Step::Commit => return self.commit(context),
+            Step::RollBack => return self.settle(Outcome::RolledBack, context),
             Step::PageDone => run.machine.proceed(),
         };
         debug_assert_eq!(fed, Ok(()), "a host answers the step that it was asked for");
     }
 
-    fn commit(&mut self, outside: &mut Outside<'_>) {
+    fn commit(&mut self, context: &mut StepContext<'_>) {
         let Some(run) = &mut self.run else { return };
-        let Some(held) = &mut run.held else { return };
-        match held.stage {
-            Stage::Begun => {
-                let row = LocalRow { created_at: run.begun_at, lease: held.lease };
-                let written = outside.database.write_lease_row(row, outside.database_now, outside.settings);
-                outside.touched.refused = written.err();
+        let Some(correction) = &mut run.correction else { return };
+        match correction.stage {
+            CorrectionStage::Begun => {
+                let row = LocalRow { created_at: run.begun_at, lease: correction.lease };
+                let written = context.database.write_lease_row(row, context.database_now, context.settings);
+                context.effects.commit_refusal = written.err();
                 if written.is_err() {
                     return self.update(UpdateResult::Failed);
                 }
-                held.stage = Stage::Written;
-                outside.touched.leases.push(held.lease);
-                outside.ghosts.lease_mut(held.lease).into_iter().for_each(|ghost| ghost.is_committed = true);
+                correction.stage = CorrectionStage::Written;
+                context.effects.leases.push(correction.lease);
+                context
+                    .ground_truth
+                    .lease_mut(correction.lease)
+                    .into_iter()
+                    .for_each(|truth| truth.is_committed = true);
             }
-            Stage::Written => self.settle(Outcome::Committed, outside),
-            Stage::Committed => {
-                outside.database.delete_lease_row(held.lease);
-                outside.touched.leases.push(held.lease);
+            CorrectionStage::Written => self.settle(Outcome::Committed, context),
+            CorrectionStage::Committed => {
+                context.database.delete_lease_row(correction.lease);
+                context.effects.leases.push(correction.lease);
                 self.update(UpdateResult::Settled);
             }
         }
     }
 
-    fn settle(&mut self, outcome: Outcome, outside: &mut Outside<'_>) {
-        let lease = self.run.as_ref().and_then(|run| run.held).map(|held| held.lease);
+    fn settle(&mut self, outcome: Outcome, context: &mut StepContext<'_>) {
+        let lease = self.run.as_ref().and_then(|run| run.correction).map(|correction| correction.lease);
         debug_assert!(lease.is_some(), "what is settled was begun");
         if let Some(lease) = lease {
-            outside.call(Process::Verifier, &mut self.line, Request::Settle { lease, outcome });
+            context.call(Process::Verifier, &mut self.calls, Request::Settle { lease, outcome });
         }
     }
 
-    /// The service has answered.
-    pub fn answer(&mut self, answer: &Answer, settings: &settings::Settings) {
-        self.line.is_waiting = false;
+    /// Processes an answer of the service.
+    pub fn answer(&mut self, answer: &Answer, settings: &WorldSettings) {
+        self.calls.is_waiting = false;
         let Some(run) = &mut self.run else { return };
-        match (answer, &mut run.held) {
+        match (answer, &mut run.correction) {
             (Answer::Begun { lease, .. }, _) => {
                 self.update(UpdateResult::Begun);
-                self.hold(*lease);
+                self.begin_correction(*lease);
             }
             (Answer::Records { records, now, truncated }, _) => {
-                let as_of = if settings.rules_off.keep(Rule::SkipRecentClaims) { None } else { Some(Timestamp::MIN) };
+                let as_of = if settings.rules_off.is_on(Rule::SkipRecentClaims) { None } else { Some(Timestamp::MIN) };
                 let fed = run.machine.records(columns(records, *now, as_of), *truncated);
                 debug_assert_eq!(fed, Ok(()), "a host answers the step that it was asked for");
             }
-            (Answer::Settled(Settled::Done), Some(held)) if held.stage == Stage::Written => {
-                held.stage = Stage::Committed;
+            (Answer::Settled(Settled::Done), Some(correction)) if correction.stage == CorrectionStage::Written => {
+                correction.stage = CorrectionStage::Committed;
             }
             (Answer::Settled(Settled::Done), _) => self.update(UpdateResult::Settled),
             (Answer::Refused { claims, .. }, _) if !claims.is_empty() => {
@@ -171,77 +181,97 @@ impl Verifier {
         }
     }
 
-    fn hold(&mut self, lease: LeaseId) {
-        self.run.iter_mut().for_each(|run| run.held = Some(Held { lease, stage: Stage::Begun }));
+    fn begin_correction(&mut self, lease: LeaseId) {
+        self.run.iter_mut().for_each(|run| run.correction = Some(Correction { lease, stage: CorrectionStage::Begun }));
     }
 
-    /// A correction has come further, or has come to its end.
+    /// Reports the progress or the end of a correction to the machine.
     fn update(&mut self, result: UpdateResult) {
         let Some(run) = &mut self.run else { return };
-        run.held = None;
-        // Only a correction can fail, so without one there is nothing to go on with.
+        run.correction = None;
+        // The machine refuses a failure context a correction. Without the missing page, the run
+        // cannot continue.
         if run.machine.updated(result).is_err() {
             self.run = None;
         }
     }
 
-    /// No answer came in time: nobody knows what came of a correction, and without a page there is nothing to go on
-    /// with.
+    /// Ends the wait for an answer. The outcome of a correction is then unknown, and a page is
+    /// missing.
     pub fn time_out(&mut self) {
-        self.line.is_waiting = false;
+        self.calls.is_waiting = false;
         self.update(UpdateResult::Failed);
     }
 
-    /// The process dies.
+    /// Ends the process and its memory.
     pub fn crash(&mut self) {
         self.run = None;
-        self.line.is_waiting = false;
+        self.calls.is_waiting = false;
     }
 }
 
 impl Run {
-    /// Where the correction that is under way stands, once it is begun.
-    pub fn stage(&self) -> Option<Stage> {
-        self.held.map(|held| held.stage)
+    /// The name of the next action, for views and scripts. The machine's request to commit is three actions here.
+    pub fn step_name(&self) -> &'static str {
+        match self.machine.step() {
+            Step::FindBound { .. } => "find_bound",
+            Step::ListRecords { .. } => "list_records",
+            Step::ReadRows { .. } => "read_rows",
+            Step::ReadAgain { .. } => "read_again",
+            Step::Begin(_) => "begin",
+            Step::Commit => match self.stage() {
+                Some(CorrectionStage::Written) => "commit",
+                Some(CorrectionStage::Committed) => "delete_row",
+                Some(CorrectionStage::Begun) | None => "write_lease",
+            },
+            Step::RollBack => "roll_back",
+            Step::PageDone => "page_done",
+            Step::Done => "done",
+        }
+    }
+
+    /// The progress of the correction, once its lease has begun.
+    pub fn stage(&self) -> Option<CorrectionStage> {
+        self.correction.map(|correction| correction.stage)
     }
 }
 
-fn start(outside: &Outside<'_>) -> Run {
+fn start(context: &StepContext<'_>) -> Run {
     let settings = Settings {
         source_type: TABLE,
         bucket_types: [BUCKET_TYPE].into(),
-        recent_within_micros: micros(outside.settings.thresholds.recent_within_seconds),
+        recent_within_micros: micros(context.settings.thresholds.recent_within_seconds),
         rows_per_page: ROWS_PER_PAGE,
         dry_run: false,
         hash_seed: 0,
     };
-    let machine = Verification::new(settings, outside.names.rules.catalogue.clone(), None);
-    Run { machine, begun_at: Timestamp::MIN, held: None }
+    let machine = Verification::new(settings, context.names.rules.catalogue.clone(), None);
+    Run { machine, begun_at: Timestamp::MIN, correction: None }
 }
 
-/// How rows are handed to the machine. It has one threshold for both sides; with the rule for one side off, its host
-/// says of that side that it knows of no late change.
-struct Sight<'a> {
+/// Converts rows for the machine. The machine has one threshold for rows and claims. If the rule
+/// for rows is off, the reader reports no age for any row.
+struct RowReader<'a> {
     names: &'a Names,
     now: Timestamp,
-    tells_age: bool,
+    reports_age: bool,
 }
 
-impl Sight<'_> {
-    /// Rows that are read under a lease: nothing may lag behind, and whoever is at one has changed it just now.
+impl RowReader<'_> {
+    /// Reads rows under a lease, without lag. A row in an open transaction counts as changed now.
     fn under_lease(&self, database: &Database, ids: &[SourceId]) -> Rows {
         let mut table = database.rows().to_vec();
         table.iter_mut().filter(|row| database.is_being_written(row.id)).for_each(|row| row.updated_at = self.now);
         self.rows(&table, &|id| ids.contains(id))
     }
 
-    fn rows(&self, table: &[Row], is_asked_for: &dyn Fn(&SourceId) -> bool) -> Rows {
+    fn rows(&self, table: &[Row], is_requested: &dyn Fn(&SourceId) -> bool) -> Rows {
         let mut rows = Rows::new(self.now);
         for row in table {
             let id = source_id(row.id);
-            if is_asked_for(&id) {
-                let (bucket_type, value, subject_type, subject_id) = self.names.called_for(row.id, row.name);
-                rows.row(id.as_bytes(), self.tells_age.then_some(row.updated_at));
+            if is_requested(&id) {
+                let (bucket_type, value, subject_type, subject_id) = self.names.expected_claim(row.id, row.name);
+                rows.row(id.as_bytes(), self.reports_age.then_some(row.updated_at));
                 rows.claim(bucket_type, value, subject_type, subject_id);
             }
         }

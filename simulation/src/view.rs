@@ -1,4 +1,5 @@
-//! A world as a page shows it: plain values, with names instead of numbers, and what the last event has changed.
+//! A world in the form that a page draws: plain values, names instead of numbers, and the changes
+//! made by the last event.
 
 use std::fmt::Debug;
 
@@ -12,26 +13,27 @@ use serde::Serialize;
 
 use crate::check::Violation;
 use crate::database::{TransactionState, Write};
-use crate::event::{Change, Process};
-use crate::names::{lease_id, row_of};
-use crate::network::{Answer, Message, MessageId, Payload, Request};
+use crate::effects::Transition;
+use crate::event::Change;
+use crate::message_text;
+use crate::names::{lease_id, row_id};
+use crate::network::{Message, MessageId};
+use crate::process::Process;
 use crate::settings::Mode;
-use crate::touched::Fired;
-use crate::verifier::{Run, Stage};
-use crate::words::settled_words;
-use crate::worker::{Phase, Told};
+use crate::verifier::Run;
+use crate::worker::{Phase, SaveResult};
 use crate::world::{Cell, START, World};
 
-/// A world.
+/// The state of a world.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct View {
-    /// How many events have happened.
+    /// The number of events that have happened.
     pub events: u64,
-    /// The clock, in microseconds since the start.
+    /// The world's clock, in microseconds since the start.
     pub now_micros: u64,
     /// Every name, by number.
     pub names: Vec<String>,
-    /// Whether the service serves.
+    /// True if the service accepts requests.
     pub is_up: bool,
     /// The service's claims.
     pub claims: Vec<ClaimView>,
@@ -39,13 +41,13 @@ pub struct View {
     pub leases: Vec<LeaseView>,
     /// The cells.
     pub cells: Vec<CellView>,
-    /// What is under way, the oldest first.
+    /// The messages in flight, the oldest first.
     pub messages: Vec<MessageView>,
-    /// The edges of the engine's tables that the last event has fired.
-    pub fired: Vec<FiredView>,
-    /// What the last event has changed.
+    /// The transitions in the engine's tables that the last event caused.
+    pub fired: Vec<TransitionView>,
+    /// The changes made by the last event.
     pub changed: Changed,
-    /// What does not hold, and the same in words.
+    /// The first violation, and its text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub violation: Option<(Violation, String)>,
 }
@@ -55,20 +57,20 @@ pub struct View {
 pub struct ClaimView {
     /// The name.
     pub name: String,
-    /// Whose it is.
+    /// The cell that owns the claim.
     pub cell: i64,
-    /// Where it stands, as the engine's table calls it.
+    /// The status, as the engine's table names it.
     pub status: String,
-    /// The row that it comes from; of a replace, the new one.
+    /// The row that the claim comes from; for a replace, the new row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub row: Option<u32>,
-    /// Of a replace, the row that it came from before.
+    /// For a replace, the row that the claim came from before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub row_before: Option<u32>,
     /// The lease that holds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseId>,
-    /// When it last changed, in microseconds since the start.
+    /// The time of the last change, in microseconds since the start.
     pub updated_micros: u64,
 }
 
@@ -79,75 +81,75 @@ pub struct LeaseView {
     pub lease: LeaseId,
     /// Its number, from 1.
     pub number: u32,
-    /// Whose it is.
+    /// The cell that began the lease.
     pub cell: i64,
-    /// Where it stands, as the engine's table calls it.
+    /// The status, as the engine's table names it.
     pub status: String,
     /// Its fence.
     pub fence: u64,
-    /// How old it is.
+    /// The age in microseconds.
     pub age_micros: u64,
-    /// The names that it holds.
+    /// The names that the lease holds.
     pub names: Vec<String>,
 }
 
 /// A cell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CellView {
-    /// Its number.
+    /// The cell's number.
     pub cell: u8,
-    /// When it begins leases.
+    /// The point of a save at which the cell begins its lease.
     pub mode: Mode,
-    /// Whether it is cut off from the service.
+    /// True if the cell is cut off from the service.
     pub is_cut_off: bool,
-    /// By how many microseconds its database's clock is ahead.
+    /// Microseconds that the database's clock is ahead of the world's clock.
     pub clock_ahead_micros: i64,
-    /// Its committed rows.
+    /// The committed rows.
     pub rows: Vec<RowView>,
-    /// Its committed rows of leases.
+    /// The committed lease rows.
     pub lease_rows: Vec<LeaseRowView>,
-    /// Its transactions.
+    /// The transactions that have not ended.
     pub transactions: Vec<TransactionView>,
-    /// Its workers.
+    /// The workers, by number.
     pub workers: Vec<WorkerView>,
-    /// Its reconcilers.
+    /// The reconcilers, by number.
     pub reconcilers: Vec<ReconcilerView>,
-    /// Its verifier.
+    /// The verifier.
     pub verifier: VerifierView,
 }
 
 /// A row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RowView {
-    /// Its key.
+    /// The primary key.
     pub row: u32,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// How long ago it was written, by its database's clock.
+    /// Microseconds since the last write, by the database's clock.
     pub age_micros: u64,
-    /// Whether it was written past the claims.
+    /// True if plain SQL wrote the row and bypassed the claims.
     pub is_stray: bool,
 }
 
-/// The row of a lease.
+/// A lease row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeaseRowView {
     /// The lease.
     pub lease: LeaseId,
-    /// How long ago the lease was begun, by its database's clock.
+    /// Microseconds since the begin of the lease, by the database's clock.
     pub age_micros: u64,
 }
 
-/// A transaction that is not at its end.
+/// A transaction that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TransactionView {
-    /// Whose it is.
+    /// The worker that began it.
     pub worker: u8,
-    /// Where it stands.
+    /// The state: `open`, `committing` or `orphaned`.
     pub state: &'static str,
-    /// What it writes: row, name before, name after.
+    /// The changes: the row, its name before and its name after.
     pub writes: Vec<(u32, Option<String>, Option<String>)>,
-    /// The lease whose row it writes.
+    /// The lease whose row the transaction writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseId>,
 }
@@ -155,31 +157,31 @@ pub struct TransactionView {
 /// A worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WorkerView {
-    /// What it is to save.
+    /// The change being saved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<Change>,
-    /// What it does next.
+    /// The next action of the save.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// Its lease.
+    /// The lease of the save.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseId>,
-    /// Whether it can take a step.
+    /// True if the worker can take a step.
     pub is_ready: bool,
-    /// What it told the last user.
+    /// The result of the last save.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub told: Option<Told>,
+    pub told: Option<SaveResult>,
 }
 
 /// A reconciler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ReconcilerView {
-    /// What it does next, where it is at a run.
+    /// The next action of the run in progress.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<Step>,
-    /// Whether it waits for the service.
+    /// True if the reconciler waits for the service.
     pub is_waiting: bool,
-    /// What the last run did.
+    /// The summary of the last run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<Summary>,
 }
@@ -187,77 +189,78 @@ pub struct ReconcilerView {
 /// A verifier.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VerifierView {
-    /// What it does next, where it is at a run.
+    /// The next action of the run in progress.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<&'static str>,
-    /// Whether it waits for the service.
+    /// True if the verifier waits for the service.
     pub is_waiting: bool,
-    /// What the last run saw and did.
+    /// The report of the last run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<verify::Report>,
 }
 
-/// A message under way.
+/// A message in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MessageView {
-    /// Its name, for events.
+    /// The id of the message, as events refer to it.
     pub id: MessageId,
-    /// The cell whose call it belongs to.
+    /// The cell whose process made the call.
     pub cell: u8,
-    /// The process that called.
+    /// The process that made the call.
     pub process: Process,
-    /// Whether it goes to the cell.
+    /// True if the message goes from the service to the cell.
     pub is_answer: bool,
-    /// Which copy it is, from 0.
+    /// The number of the copy, from 0.
     pub copy: u8,
-    /// What it says, in a few words.
+    /// The content in a few words.
     pub says: String,
-    /// When it was sent, in microseconds since the start.
+    /// The time at which it was sent, in microseconds since the start.
     pub sent_micros: u64,
-    /// Whether it could arrive now.
+    /// True if the message can arrive now.
     pub can_arrive: bool,
 }
 
-/// An edge that has fired.
+/// A transition of a claim or a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct FiredView {
-    /// Of which machine: `claim` or `lease`.
+pub struct TransitionView {
+    /// The machine: `claim` or `lease`.
     pub machine: &'static str,
-    /// The name or the lease.
+    /// The name of the claim, or the id of the lease.
     pub of: String,
-    /// Its place in the engine's table; none where a rule that is off let happen what the table lacks.
+    /// The position of the transition in the engine's table; `None` if only a rule that is off
+    /// allowed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edge: Option<usize>,
-    /// Where it stood.
+    /// The state before.
     pub from: String,
-    /// By what it was moved.
+    /// The event.
     pub event: String,
-    /// Where it stands.
+    /// The state after.
     pub to: String,
 }
 
-/// An edge of one of the engine's tables: from a state, by an event, to a state.
+/// An edge of one of the engine's tables.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EdgeView {
-    /// Where the machine stands.
+    /// The state before.
     pub from: String,
-    /// What happens.
+    /// The event.
     pub event: String,
-    /// Where it stands then.
+    /// The state after.
     pub to: String,
 }
 
-/// The engine's tables, in the order in which [`FiredView::edge`] counts.
+/// The engine's tables. [`TransitionView::edge`] is a position in one of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tables {
-    /// Of a claim.
+    /// The edges of a claim.
     pub claim: Vec<EdgeView>,
-    /// Of a lease.
+    /// The edges of a lease.
     pub lease: Vec<EdgeView>,
 }
 
 impl Tables {
-    /// The engine's own.
+    /// Returns the engine's tables.
     pub fn new() -> Self {
         Self { claim: CLAIM.iter().map(EdgeView::of).collect(), lease: LEASE.iter().map(EdgeView::of).collect() }
     }
@@ -275,21 +278,21 @@ impl EdgeView {
     }
 }
 
-/// What an event has changed.
+/// The changes made by an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Changed {
-    /// Names whose claims or rows have changed.
+    /// The names whose claims or rows have changed.
     pub names: Vec<String>,
-    /// Leases that have changed, on either side.
+    /// The leases that have changed at the service or in a cell's database.
     pub leases: Vec<LeaseId>,
-    /// Messages that were sent.
+    /// The messages that were sent.
     pub sent: Vec<MessageId>,
 }
 
 impl View {
-    /// The world as it stands.
+    /// The present state of a world.
     pub fn of(world: &World) -> Self {
-        let touched = world.touched();
+        let effects = world.effects();
         let name = |name: u8| world.names().spelling(name).to_owned();
         Self {
             events: world.events(),
@@ -297,14 +300,14 @@ impl View {
             names: (0..world.names().len()).map(name).collect(),
             is_up: world.service().is_up,
             claims: claims(world),
-            leases: (1..=world.ghosts().len()).filter_map(|number| lease(world, number)).collect(),
+            leases: (1..=world.ground_truth().len()).filter_map(|number| lease(world, number)).collect(),
             cells: (1..).zip(world.cells()).map(|(number, cell)| self::cell(world, number, cell)).collect(),
             messages: world.network().messages().iter().map(|message| self::message(world, message)).collect(),
-            fired: touched.fired.iter().map(|fired| self::fired(world, fired)).collect(),
+            fired: effects.transitions.iter().map(|transition| self::transition(world, transition)).collect(),
             changed: Changed {
-                names: touched.names.iter().map(|touched| name(*touched)).collect(),
-                leases: touched.leases.to_vec(),
-                sent: touched.sent.into_iter().collect(),
+                names: effects.names.iter().map(|effects| name(*effects)).collect(),
+                leases: effects.leases.to_vec(),
+                sent: effects.sent.into_iter().collect(),
             },
             violation: world.violation().map(|violation| (violation.clone(), violation.to_string())),
         }
@@ -319,7 +322,7 @@ fn claims(world: &World) -> Vec<ClaimView> {
     let names = 0..world.names().len();
     let claim = |name: u8| Some((name, world.service().claim(world.names().key(name)?)?));
     let view = |(name, claim): (u8, &Claim)| {
-        let row = |record: &Record| row_of(&record.source.id);
+        let row = |record: &Record| row_id(&record.source.id);
         ClaimView {
             name: world.names().spelling(name).to_owned(),
             cell: claim.owner.0,
@@ -390,8 +393,8 @@ fn cell(world: &World, number: u8, cell: &Cell) -> CellView {
         workers: workers(cell),
         reconcilers: reconcilers(cell),
         verifier: VerifierView {
-            step: cell.verifier.run.as_deref().map(verifier_step),
-            is_waiting: cell.verifier.line.is_waiting,
+            step: cell.verifier.run.as_deref().map(Run::step_name),
+            is_waiting: cell.verifier.calls.is_waiting,
             last: cell.verifier.last.clone(),
         },
     }
@@ -403,7 +406,7 @@ fn workers(cell: &Cell) -> Vec<WorkerView> {
         phase: worker.save.as_ref().map(|save| save.phase),
         lease: worker.save.as_ref().and_then(|save| save.lease),
         is_ready: worker.is_ready(number, &cell.database),
-        told: worker.told,
+        told: worker.last_result,
     });
     workers.collect()
 }
@@ -411,28 +414,10 @@ fn workers(cell: &Cell) -> Vec<WorkerView> {
 fn reconcilers(cell: &Cell) -> Vec<ReconcilerView> {
     let reconcilers = cell.reconcilers.iter().map(|reconciler| ReconcilerView {
         step: reconciler.run.as_ref().map(leasehold_core::reconcile::Reconciliation::step),
-        is_waiting: reconciler.line.is_waiting,
+        is_waiting: reconciler.calls.is_waiting,
         last: reconciler.last.clone(),
     });
     reconcilers.collect()
-}
-
-pub(crate) fn verifier_step(run: &Run) -> &'static str {
-    match run.machine.step() {
-        verify::Step::FindBound { .. } => "find_bound",
-        verify::Step::ListRecords { .. } => "list_records",
-        verify::Step::ReadRows { .. } => "read_rows",
-        verify::Step::ReadAgain { .. } => "read_again",
-        verify::Step::Begin(_) => "begin",
-        verify::Step::Commit => match run.stage() {
-            Some(Stage::Written) => "commit",
-            Some(Stage::Committed) => "delete_row",
-            Some(Stage::Begun) | None => "write_lease",
-        },
-        verify::Step::RollBack => "roll_back",
-        verify::Step::PageDone => "page_done",
-        verify::Step::Done => "done",
-    }
 }
 
 fn message(world: &World, message: &Message) -> MessageView {
@@ -443,43 +428,15 @@ fn message(world: &World, message: &Message) -> MessageView {
         process: id.process(),
         is_answer: id.is_answer(),
         copy: id.copy_number(),
-        says: says(&message.payload),
+        says: message_text::payload_text(&message.payload),
         sent_micros: since_start(Timestamp::from_micros(message.sent_at)),
         can_arrive: world.is_possible(crate::event::Event::Deliver(id)),
     }
 }
 
-pub(crate) fn says(payload: &Payload) -> String {
-    match payload {
-        Payload::Request(Request::Begin { update, .. }) => {
-            let names = |claims: &[leasehold_core::batch::ClaimRequest]| {
-                claims.iter().map(|claim| claim.value.to_string()).collect::<Vec<_>>().join(", ")
-            };
-            let parts = [("create", names(&update.creates)), ("destroy", names(&update.destroys))];
-            let parts = parts.into_iter().filter(|(_, names)| !names.is_empty());
-            let parts: Vec<_> = parts.map(|(what, names)| format!("{what} {names}")).collect();
-            format!("begin: {}", parts.join("; "))
-        }
-        Payload::Request(Request::Settle { outcome: leasehold_core::lease::Outcome::Committed, .. }) => "commit".into(),
-        Payload::Request(Request::Settle { .. }) => "roll back".into(),
-        Payload::Request(Request::ListLeases { .. }) => "list leases".into(),
-        Payload::Request(Request::ListRecords { .. }) => "list claims".into(),
-        Payload::Answer(Answer::Begun { fence, .. }) => format!("begun, fence {}", fence.0),
-        Payload::Answer(Answer::Refused { reason, .. }) => format!("refused: {}", reason.summary()),
-        Payload::Answer(Answer::Settled(settled)) => settled_words(*settled).into(),
-        Payload::Answer(Answer::Leases { leases, .. }) => counted(leases.len(), "lease"),
-        Payload::Answer(Answer::Records { records, .. }) => counted(records.len(), "claim"),
-        Payload::Answer(Answer::Unavailable) => "unavailable".into(),
-    }
-}
-
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
-pub(crate) fn fired(world: &World, fired: &Fired) -> FiredView {
-    match *fired {
-        Fired::Claim { name, from, event, to } => FiredView {
+pub(crate) fn transition(world: &World, transition: &Transition) -> TransitionView {
+    match *transition {
+        Transition::Claim { name, from, event, to } => TransitionView {
             machine: "claim",
             of: world.names().spelling(name).to_owned(),
             edge: CLAIM.iter().position(|edge| (edge.from, edge.event, edge.to) == (from, event, to)),
@@ -487,7 +444,7 @@ pub(crate) fn fired(world: &World, fired: &Fired) -> FiredView {
             event: format!("{event:?}"),
             to: format!("{to:?}"),
         },
-        Fired::Lease { lease, from, event, to } => FiredView {
+        Transition::Lease { lease, from, event, to } => TransitionView {
             machine: "lease",
             of: lease.to_string(),
             edge: LEASE.iter().position(|edge| (edge.from, edge.event, edge.to) == (from, event, to)),

@@ -1,70 +1,74 @@
-//! Events in words, for people who watch. What an event is about may be gone once it has happened, and what comes of it
-//! is known only then: so it is told in two parts.
+//! Events as English sentences. The objects of an event may be gone after it, and its consequences
+//! are known only then. Each sentence is therefore built in two parts, before and after the event.
 
 use leasehold_core::lease::{LeaseId, Outcome};
-use leasehold_core::reconcile::{Fate, Settled, Step};
+use leasehold_core::reconcile::{Fate, Step};
 
-use crate::database::{TooLate, find};
-use crate::event::{Change, Drift, Event, Process};
+use crate::database::{CommitRefusal, row_by_id};
+use crate::effects::Transition;
+use crate::event::{Change, Drift, Event};
+use crate::message_text::payload_text;
 use crate::names::lease_number;
 use crate::network::{Message, MessageId, Payload, Request};
-use crate::touched::Fired;
-use crate::view::{says, verifier_step};
-use crate::worker::{Phase, Told, Worker};
+use crate::process::Process;
+use crate::verifier::Run;
+use crate::worker::{Phase, SaveResult, Worker};
 use crate::world::World;
 
-/// What would happen if an event did, as the world stands; of one that can't happen, what it is.
+/// Describes an event and its consequences. If the event is impossible, only the attempt is
+/// described.
 pub fn describe(world: &World, event: Event) -> String {
-    let story = Story::begin(world, event);
+    let text = EventText::before(world, event);
     let mut world = world.clone();
     match world.apply(event) {
-        Ok(()) => story.end(&world),
-        Err(_) => story.words,
+        Ok(()) => text.after(&world),
+        Err(_) => text.words,
     }
 }
 
-/// An event that is being told.
-pub(crate) struct Story {
+/// A sentence about an event, under construction.
+pub(crate) struct EventText {
     event: Event,
     words: String,
-    /// Whether there is a user whom the event may bring an answer.
+    /// True if the event can tell a waiting user the result of a save.
     has_user: bool,
-    /// Whether the answer that arrives is waited for.
+    /// True if the event delivers an answer and its receiver still waits for it.
     pub(crate) is_awaited: bool,
 }
 
-impl Story {
-    /// What is known before it happens.
-    pub(crate) fn begin(world: &World, event: Event) -> Self {
+impl EventText {
+    /// Writes the first part, before the event.
+    pub(crate) fn before(world: &World, event: Event) -> Self {
         let has_user = user_of(event).and_then(|at| worker(world, at)).is_some_and(|worker| worker.save.is_some());
         let is_awaited = event.message().is_some_and(|id| world.is_awaited(id));
-        Self { event, words: intent(world, event), has_user, is_awaited }
+        Self { event, words: action(world, event), has_user, is_awaited }
     }
 
-    /// The same with what came of it.
-    pub(crate) fn end(self, world: &World) -> String {
+    /// Adds the consequences, after the event.
+    pub(crate) fn after(self, world: &World) -> String {
         let mut words = self.words;
         match self.event {
-            Event::Step { .. } if world.touched().refused.is_some() => {
-                words.push_str(", which is refused: it is too late")
+            Event::Step { .. } if world.effects().commit_refusal.is_some() => {
+                words.push_str(", which is refused: the lease is too old")
             }
-            Event::Step { .. } => words.push_str(&sent(world)),
-            Event::Deliver(id) if id.is_answer() && !self.is_awaited => words.push_str(", and waits for it no more"),
+            Event::Step { .. } => words.push_str(&sent_text(world)),
+            Event::Deliver(id) if id.is_answer() && !self.is_awaited => words.push_str(", but no longer waits for it"),
             Event::Deliver(id) if !id.is_answer() => {
-                let answer = message(world, id.answer()).map_or_else(String::new, |answer| says(&answer.payload));
+                let answer =
+                    message(world, id.answer()).map_or_else(String::new, |answer| payload_text(&answer.payload));
                 words.push_str(&format!(", and answers: {answer}"));
             }
-            Event::FinishCommit { .. } => words.push_str(match world.touched().refused {
+            Event::FinishCommit { .. } => words.push_str(match world.effects().commit_refusal {
                 None => " is committed",
-                Some(TooLate::Lease) => " is refused: its lease is too old",
-                Some(TooLate::Transaction) => " is refused: it is too old",
+                Some(CommitRefusal::LeaseTooOld) => " is refused: its lease is too old",
+                Some(CommitRefusal::TransactionTooOld) => " is refused: it has been open for too long",
             }),
-            Event::Forget => words.push_str(&forgotten(world)),
+            Event::Forget => words.push_str(&forgotten_text(world)),
             _ => {}
         }
-        let told = user_of(self.event).filter(|_| self.has_user).and_then(|at| worker(world, at));
-        if let Some(told) = told.filter(|worker| worker.save.is_none()).and_then(|worker| worker.told) {
-            words.push_str(&format!("; the user is told: {}", told_words(told)));
+        let worker = user_of(self.event).filter(|_| self.has_user).and_then(|at| worker(world, at));
+        if let Some(result) = worker.filter(|worker| worker.save.is_none()).and_then(|worker| worker.last_result) {
+            words.push_str(&format!("; the user is told: {}", result_text(result)));
         }
         words
     }
@@ -78,7 +82,7 @@ fn message(world: &World, id: MessageId) -> Option<&Message> {
     world.network().messages().iter().find(|message| message.id == id)
 }
 
-/// The worker whose user may learn something by an event: cell and number.
+/// The cell and number of the worker whose user may learn a result from the event.
 fn user_of(event: Event) -> Option<(u8, u8)> {
     match event {
         Event::Step { cell, process } | Event::TimeOut { cell, process } | Event::Crash { cell, process } => {
@@ -90,7 +94,7 @@ fn user_of(event: Event) -> Option<(u8, u8)> {
     }
 }
 
-fn who(cell: u8, process: Process) -> String {
+fn process_text(cell: u8, process: Process) -> String {
     match process {
         Process::Worker(number) => format!("cell {cell}'s worker {number}"),
         Process::Reconciler(number) => format!("cell {cell}'s reconciler {number}"),
@@ -98,43 +102,45 @@ fn who(cell: u8, process: Process) -> String {
     }
 }
 
-fn intent(world: &World, event: Event) -> String {
+fn action(world: &World, event: Event) -> String {
     match event {
         Event::Save { cell, worker, change } => {
-            format!("a user of cell {cell} asks worker {worker} to {}", change_words(world, cell, change))
+            format!("a user of cell {cell} asks worker {worker} to {}", change_text(world, cell, change))
         }
-        Event::Step { cell, process } => format!("{}{}", who(cell, process), step(world, cell, process)),
+        Event::Step { cell, process } => format!("{}{}", process_text(cell, process), step_text(world, cell, process)),
         Event::FinishCommit { cell, worker } => {
             format!("in cell {cell}'s database the transaction of worker {worker}")
         }
         Event::LoseCommit { cell, worker } => {
-            format!("cell {cell}'s database gives up on the COMMIT of worker {worker}, which is gone")
+            format!("cell {cell}'s database abandons the COMMIT of worker {worker}, which has lost its connection")
         }
         Event::Deliver(id) => arrival(world, id),
-        Event::Drop(id) => format!("the network loses {}", letter(world, id)),
-        Event::Duplicate(id) => format!("the network doubles {}", letter(world, id)),
-        Event::TimeOut { cell, process } => format!("{} waits no longer for its answer", who(cell, process)),
-        Event::Crash { cell, process } => format!("{} dies, and starts again knowing nothing", who(cell, process)),
+        Event::Drop(id) => format!("the network loses {}", receiver_and_content(world, id)),
+        Event::Duplicate(id) => format!("the network duplicates {}", receiver_and_content(world, id)),
+        Event::TimeOut { cell, process } => format!("{} stops waiting for its answer", process_text(cell, process)),
+        Event::Crash { cell, process } => {
+            format!("{} crashes and restarts with empty memory", process_text(cell, process))
+        }
         Event::Disconnect { cell, worker } => format!("cell {cell}'s worker {worker} loses its database connection"),
-        Event::RestartDatabase { cell } => format!("cell {cell}'s database restarts: all its connections are lost"),
+        Event::RestartDatabase { cell } => format!("cell {cell}'s database restarts and loses all its connections"),
         Event::Partition { cell } => format!("cell {cell} is cut off from the service"),
         Event::Heal { cell } => format!("cell {cell} reaches the service again"),
-        Event::StopService => "the service stops: requests on their way to it are lost".to_owned(),
-        Event::StartService => "the service starts again, with all that it had answered".to_owned(),
-        Event::Replicate { cell } => format!("cell {cell}'s replica takes in a change of its database"),
-        Event::Forget => "the service forgets".to_owned(),
+        Event::StopService => "the service stops: requests in flight to it are lost".to_owned(),
+        Event::StartService => "the service starts again with all its durable state".to_owned(),
+        Event::Replicate { cell } => format!("cell {cell}'s replica applies a change of its database"),
+        Event::Forget => "the service deletes".to_owned(),
         Event::Drift { cell, drift } => {
-            format!("past the claims, in cell {cell}'s database {}", drift_words(world, cell, drift))
+            format!("in cell {cell}'s database plain SQL {}", drift_text(world, cell, drift))
         }
         Event::Wait { seconds } => format!("time passes: {}", duration(seconds)),
     }
 }
 
-fn change_words(world: &World, cell: u8, change: Change) -> String {
+fn change_text(world: &World, cell: u8, change: Change) -> String {
     let name = |name| world.names().spelling(name);
     let row = |id| row(world, cell, id);
     match change {
-        Change::Invalid => "save what is not valid".to_owned(),
+        Change::Invalid => "save an invalid change".to_owned(),
         Change::Create(created) => format!("create {}", name(created)),
         Change::CreateTwo([one, other]) => format!("create {} and {}", name(one), name(other)),
         Change::Rename { row: id, name: to } => format!("rename {} to {}", row(id), name(to)),
@@ -144,56 +150,56 @@ fn change_words(world: &World, cell: u8, change: Change) -> String {
     }
 }
 
-fn drift_words(world: &World, cell: u8, drift: Drift) -> String {
+fn drift_text(world: &World, cell: u8, drift: Drift) -> String {
     let name = |name| world.names().spelling(name);
     match drift {
-        Drift::Insert(inserted) => format!("a row is inserted for {}", name(inserted)),
-        Drift::Rename { row: id, name: to } => format!("{} is renamed to {}", row(world, cell, id), name(to)),
-        Drift::Delete(id) => format!("{} is deleted", row(world, cell, id)),
+        Drift::Insert(inserted) => format!("inserts a row named {}", name(inserted)),
+        Drift::Rename { row: id, name: to } => format!("renames {} to {}", row(world, cell, id), name(to)),
+        Drift::Delete(id) => format!("deletes {}", row(world, cell, id)),
     }
 }
 
 fn row(world: &World, cell: u8, id: u32) -> String {
-    match world.cell(cell).and_then(|cell| find(cell.database.rows(), id)) {
+    match world.cell(cell).and_then(|cell| row_by_id(cell.database.rows(), id)) {
         Some(row) => format!("row {id} ({})", world.names().spelling(row.name)),
         None => format!("row {id}"),
     }
 }
 
-/// What a process does, unless it sends something: that is told by what was sent.
-fn step(world: &World, cell: u8, process: Process) -> String {
+/// The action of a process. A step that sends a message is described by the message instead.
+fn step_text(world: &World, cell: u8, process: Process) -> String {
     let Some(at) = world.cell(cell) else { return String::new() };
     match process {
         Process::Worker(number) => match worker(world, (cell, number)).and_then(|worker| worker.save.as_ref()) {
-            Some(save) => phase_words(save.phase).to_owned(),
+            Some(save) => phase_text(save.phase).to_owned(),
             None => " has nothing to do".to_owned(),
         },
         Process::Reconciler(number) => {
             let run = at.reconcilers.get(usize::from(number)).and_then(|one| one.run.as_ref());
-            run.map_or_else(String::new, |run| reconciler_words(&run.step()))
+            run.map_or_else(String::new, |run| reconciler_text(&run.step()))
         }
-        Process::Verifier => match at.verifier.run.as_deref().map(verifier_step) {
+        Process::Verifier => match at.verifier.run.as_deref().map(Run::step_name) {
             Some("read_rows") => " reads a page of rows",
-            Some("read_again") => " reads some rows once more",
-            Some("write_lease") => " writes the row of its lease",
-            Some("delete_row") => " deletes the row of its lease",
-            Some("page_done") => " has compared a page",
+            Some("read_again") => " reads some rows again",
+            Some("write_lease") => " writes its lease row",
+            Some("delete_row") => " deletes its lease row",
+            Some("page_done") => " finishes a page",
             Some("done") => " ends its run",
-            None | Some("find_bound") => " looks where a page of rows ends",
+            None | Some("find_bound") => " looks for the end of a page of rows",
             Some(_) => "",
         }
         .to_owned(),
     }
 }
 
-fn phase_words(phase: Phase) -> &'static str {
+fn phase_text(phase: Phase) -> &'static str {
     match phase {
-        Phase::Validate => " checks what it is to save",
+        Phase::Validate => " validates its change",
         Phase::Open => " begins its local transaction",
         Phase::Write => " writes its rows",
-        Phase::WriteLease => " writes the row of its lease",
+        Phase::WriteLease => " writes its lease row",
         Phase::Commit => " sends COMMIT to its database",
-        Phase::DeleteRow => " deletes the row of its lease",
+        Phase::DeleteRow => " deletes its lease row",
         Phase::Abort => " rolls its local transaction back",
         Phase::Begin | Phase::CommitLease | Phase::FindLease | Phase::RollBackLease => "",
         Phase::AwaitDatabase => " waits for its database",
@@ -201,71 +207,71 @@ fn phase_words(phase: Phase) -> &'static str {
     }
 }
 
-fn reconciler_words(step: &Step) -> String {
+fn reconciler_text(step: &Step) -> String {
     match step {
-        Step::FindRows { .. } => " looks for its rows of these leases".to_owned(),
-        Step::ListRows { .. } => " looks for rows of leases that are stale".to_owned(),
+        Step::FindRows { .. } => " looks up its rows of these leases".to_owned(),
+        Step::ListRows { .. } => " looks for stale lease rows".to_owned(),
         Step::DeleteRow { lease, fate } => {
             let fate = match fate {
-                Fate::Committed => "which is committed",
+                Fate::Committed => "which was committed",
                 Fate::Lost => "which was rolled back: its claims are lost",
-                Fate::Forgotten => "which is forgotten",
+                Fate::Forgotten => "which the service no longer remembers",
             };
-            format!(" deletes the row of {}, {fate}", lease_words(*lease))
+            format!(" deletes the row of {}, {fate}", lease_text(*lease))
         }
         Step::Done => " ends its run".to_owned(),
         Step::ListLeases { .. } | Step::Settle { .. } => String::new(),
     }
 }
 
-fn lease_words(lease: LeaseId) -> String {
+fn lease_text(lease: LeaseId) -> String {
     format!("lease {}", lease_number(lease))
 }
 
-/// The request that was sent by a step.
-fn sent(world: &World) -> String {
-    match world.touched().sent.and_then(|id| message(world, id)) {
+/// The request that a step sent.
+fn sent_text(world: &World) -> String {
+    match world.effects().sent.and_then(|id| message(world, id)) {
         Some(Message { payload: Payload::Request(Request::ListLeases { .. }), .. }) => {
             " asks for its outstanding leases".to_owned()
         }
         Some(Message { payload: Payload::Request(Request::ListRecords { .. }), .. }) => {
             " asks for its claims".to_owned()
         }
-        Some(message) => format!(" sends {}", message_words(&message.payload)),
+        Some(message) => format!(" sends {}", content_text(&message.payload)),
         None => String::new(),
     }
 }
 
-fn message_words(payload: &Payload) -> String {
+fn content_text(payload: &Payload) -> String {
     match payload {
         Payload::Request(Request::Settle { lease, outcome }) => {
             let what = if *outcome == Outcome::Committed { "commit" } else { "rollback" };
-            format!("{what} of {}", lease_words(*lease))
+            format!("{what} of {}", lease_text(*lease))
         }
-        payload => says(payload),
+        payload => payload_text(payload),
     }
 }
 
 fn arrival(world: &World, id: MessageId) -> String {
-    let (caller, words) = (who(id.cell(), id.process()), contents(world, id));
+    let (caller, words) = (process_text(id.cell(), id.process()), content_in_flight(world, id));
     if id.is_answer() {
-        format!("{caller} gets the answer: {words}")
+        format!("{caller} receives the answer: {words}")
     } else {
-        format!("the service gets from {caller}: {words}")
+        format!("the service receives from {caller}: {words}")
     }
 }
 
-fn letter(world: &World, id: MessageId) -> String {
-    let to = if id.is_answer() { who(id.cell(), id.process()) } else { "the service".to_owned() };
-    format!("a message to {to}: {}", contents(world, id))
+fn receiver_and_content(world: &World, id: MessageId) -> String {
+    let to = if id.is_answer() { process_text(id.cell(), id.process()) } else { "the service".to_owned() };
+    format!("a message to {to}: {}", content_in_flight(world, id))
 }
 
-fn contents(world: &World, id: MessageId) -> String {
-    message(world, id).map_or_else(|| "it is not under way".to_owned(), |message| message_words(&message.payload))
+fn content_in_flight(world: &World, id: MessageId) -> String {
+    message(world, id).map_or_else(|| "it is not in flight".to_owned(), |message| content_text(&message.payload))
 }
 
-fn forgotten(world: &World) -> String {
-    let leases = world.touched().fired.iter().filter(|fired| matches!(fired, Fired::Lease { .. })).count();
+fn forgotten_text(world: &World) -> String {
+    let leases = world.effects().transitions.iter().filter(|fired| matches!(fired, Transition::Lease { .. })).count();
     match leases {
         0 => " nothing: no settled lease is old enough".to_owned(),
         1 => " a lease that was settled long ago".to_owned(),
@@ -273,25 +279,15 @@ fn forgotten(world: &World) -> String {
     }
 }
 
-/// What the service says became of a lease.
-pub(crate) fn settled_words(settled: Settled) -> &'static str {
-    match settled {
-        Settled::Done => "done",
-        Settled::RolledBack => "it was rolled back",
-        Settled::Committed => "it was committed",
-        Settled::NotFound => "no such lease",
-    }
-}
-
-fn told_words(told: Told) -> String {
-    match told {
-        Told::Saved => "saved".to_owned(),
-        Told::Invalid => "not valid".to_owned(),
-        Told::Refused(reason) => format!("refused, {}", reason.summary()),
-        Told::Conflict => "refused by the cell's own database".to_owned(),
-        Told::TooLate => "too late, try again".to_owned(),
-        Told::Unavailable => "no answer, try again".to_owned(),
-        Told::Unknown => "nobody knows, look whether it is there".to_owned(),
+fn result_text(result: SaveResult) -> String {
+    match result {
+        SaveResult::Saved => "saved".to_owned(),
+        SaveResult::Invalid => "invalid".to_owned(),
+        SaveResult::Refused(reason) => format!("refused, {}", reason.summary()),
+        SaveResult::Conflict => "refused by the cell's own database".to_owned(),
+        SaveResult::TooLate => "too late, try again".to_owned(),
+        SaveResult::Unavailable => "no answer, try again".to_owned(),
+        SaveResult::Unknown => "outcome unknown, check whether the row exists".to_owned(),
     }
 }
 

@@ -1,18 +1,21 @@
-//! A worker: one process of a cell that saves for users, one save at a time, in steps between any two of which it may
-//! die.
+//! A worker: a process of a cell that performs one save for a user at a time. It can crash between
+//! any two of its steps.
 //!
 //! ```text
-//! before commit   validate · BEGIN · write · begin lease · its row · COMMIT · commit lease · delete its row
-//! lease first     validate · begin lease · BEGIN · write · its row · COMMIT · commit lease · delete its row
-//! failing         ROLLBACK · roll the lease back
+//! before commit   validate · BEGIN · write rows · begin lease · write lease row · COMMIT · after COMMIT
+//! lease first     validate · begin lease · BEGIN · write rows · write lease row · COMMIT · after COMMIT
+//! after COMMIT    commit lease · delete lease row
+//! failure         ROLLBACK · roll the lease back
 //! ```
 //!
-//! A lease that was to come first, and finds that a name which it is to give up is not claimed, is begun before commit:
-//! only under the row's lock is it certain that nobody claims that name meanwhile.
+//! In the mode *lease first*, a lease can fail because a name to be given up is not claimed. The
+//! save then begins its lease before COMMIT instead, because only the lock of the row prevents
+//! other saves from claiming that name meanwhile.
 //!
-//! Of a call without an answer there is one more try, under the same idempotency key. A begin that nobody answered may
-//! have taken effect: after the local rollback it is asked for again under its key, and rolled back. What fails after
-//! the local COMMIT is left to reconciliation, and so is a COMMIT of unknown outcome (R02).
+//! A call without an answer is repeated once, with the same idempotency key. An unanswered begin
+//! may have taken effect. After the local rollback, the worker therefore repeats the begin with its
+//! key to learn the lease, and rolls the lease back. A failure after the local COMMIT is left to
+//! reconciliation, and so is a COMMIT of unknown outcome (R02).
 
 use std::sync::Arc;
 
@@ -23,77 +26,79 @@ use leasehold_core::rejection::{List, Place, Reason};
 use leasehold_core::time::Timestamp;
 use serde::Serialize;
 
-use crate::database::{TooLate, Writes, Written};
-use crate::event::{Change, Process};
+use crate::database::{CommitRefusal, WriteResult, Writes};
+use crate::event::Change;
 use crate::network::{Answer, Purpose, Request};
-use crate::outside::{Line, Outside};
+use crate::process::Process;
 use crate::settings::{Mode, Rule};
+use crate::step_context::{Calls, StepContext};
 
-/// Tries of one call.
-const TRIES: u8 = 2;
+/// The number of attempts of one call.
+const ATTEMPTS: u8 = 2;
 
-/// What a save does next, or waits for.
+/// The next action of a save, or the answer that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// To look whether it is valid.
+    /// Check that the change is valid.
     Validate,
-    /// To begin the local transaction.
+    /// Begin the local transaction.
     Open,
-    /// To write its rows, once nobody else holds their locks.
+    /// Write the rows, once no other transaction holds their locks.
     Write,
-    /// To begin the lease.
+    /// Begin the lease.
     Begin,
-    /// The service is to answer.
+    /// Wait for the answer to the begin.
     AwaitBegin,
-    /// To write the lease's row.
+    /// Write the lease row.
     WriteLease,
-    /// To send COMMIT.
+    /// Send COMMIT.
     Commit,
-    /// The database is to answer.
+    /// Wait for the database.
     AwaitDatabase,
-    /// To commit the lease.
+    /// Commit the lease.
     CommitLease,
-    /// The service is to answer.
+    /// Wait for the answer to the commit.
     AwaitCommit,
-    /// To delete the lease's row.
+    /// Delete the lease row.
     DeleteRow,
-    /// To roll the local transaction back.
+    /// Roll the local transaction back.
     Abort,
-    /// To find out which lease was begun, if any was.
+    /// Repeat the begin to learn which lease it began, if any.
     FindLease,
-    /// The service is to answer.
+    /// Wait for the answer to the repeated begin.
     AwaitFound,
-    /// To roll the lease back.
+    /// Roll the lease back.
     RollBackLease,
-    /// The service is to answer.
+    /// Wait for the answer to the rollback.
     AwaitRollback,
 }
 
 impl Phase {
-    /// Whether it waits for the service.
+    /// True if the save waits for the service.
     pub fn awaits_service(self) -> bool {
         matches!(self, Self::AwaitBegin | Self::AwaitCommit | Self::AwaitFound | Self::AwaitRollback)
     }
 }
 
-/// What a user was told in the end.
+/// The result of a save, as the user learns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Told {
+pub enum SaveResult {
     /// All rows are saved.
     Saved,
-    /// There is nothing to save, or it is not valid.
+    /// The change is invalid or changes nothing.
     Invalid,
     /// The service refused the claims.
     Refused(#[serde(serialize_with = "as_code")] Reason),
     /// The cell's own database refused the rows.
     Conflict,
-    /// The database refused the COMMIT as too late: try again.
+    /// The database refused the COMMIT as too late; the user can try again.
     TooLate,
-    /// The service did not answer: try again.
+    /// The service did not answer; the user can try again.
     Unavailable,
-    /// The connection was lost at COMMIT, or the process died: look whether it is there.
+    /// The connection was lost during COMMIT, or the process crashed; the user must check whether
+    /// the rows exist.
     Unknown,
 }
 
@@ -102,49 +107,49 @@ fn as_code<S: serde::Serializer>(reason: &Reason, to: S) -> Result<S::Ok, S::Err
     to.serialize_str(reason.code())
 }
 
-/// A save under way.
+/// A save in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Save {
-    /// Its number, by which its begins are known to be one.
+    /// The number of the save. All begins of one save share it.
     pub number: u32,
-    /// What to save.
+    /// The change to save.
     pub change: Change,
-    /// What it does next.
+    /// The next action.
     pub phase: Phase,
-    /// What it writes, once that is known.
+    /// The rows to write, once they are known.
     pub writes: Writes,
-    /// The keys of its new rows.
+    /// The primary keys of its new rows.
     pub keys: [u32; 2],
-    /// Its lease, once it is begun.
+    /// The lease, once it has begun.
     pub lease: Option<LeaseId>,
-    /// The database's time right before the begin (R04).
+    /// The database's time immediately before the begin (R04).
     pub begun_at: Timestamp,
-    tries: u8,
-    /// Which destroys were found to be done already, as bits.
-    gone: u8,
-    /// Whether its lease, which was to come first, comes before its commit.
-    begins_late: bool,
-    /// Whether a begin went without an answer.
-    is_unanswered: bool,
-    /// What to tell the user after a rollback.
-    failure: Told,
+    attempts: u8,
+    /// The positions of destroys that need not be done, as bits.
+    skipped_destroys: u8,
+    /// True if the lease begins before COMMIT although the mode is *lease first*.
+    begins_before_commit: bool,
+    /// True if a begin got no answer.
+    has_unanswered_begin: bool,
+    /// The result to report after a rollback.
+    failure: SaveResult,
 }
 
-/// A worker.
+/// A process that saves for users.
 #[derive(Clone, Debug, Default, Hash)]
 pub struct Worker {
-    /// The save that it is at.
+    /// The save in progress.
     pub save: Option<Save>,
-    /// What it told the last user.
-    pub told: Option<Told>,
-    /// Its call to the service.
-    pub line: Line,
+    /// The result of the last save.
+    pub last_result: Option<SaveResult>,
+    /// The calls to the service.
+    pub calls: Calls,
 }
 
 impl Worker {
-    /// A user asks for a save.
+    /// Starts a save that a user has requested.
     pub fn start(&mut self, number: u32, change: Change, keys: [u32; 2]) {
-        self.told = None;
+        self.last_result = None;
         self.save = Some(Save {
             number,
             change,
@@ -153,99 +158,100 @@ impl Worker {
             keys,
             lease: None,
             begun_at: Timestamp::MIN,
-            tries: 0,
-            gone: 0,
-            begins_late: false,
-            is_unanswered: false,
-            failure: Told::Invalid,
+            attempts: 0,
+            skipped_destroys: 0,
+            begins_before_commit: false,
+            has_unanswered_begin: false,
+            failure: SaveResult::Invalid,
         });
     }
 
-    /// Whether it can take a step by itself.
-    pub fn is_ready(&self, number: u8, outside: &crate::database::Database) -> bool {
+    /// True if the worker can take a step without waiting for a message, its database or a lock.
+    pub fn is_ready(&self, number: u8, context: &crate::database::Database) -> bool {
         self.save.as_ref().is_some_and(|save| match save.phase {
             Phase::AwaitDatabase => false,
-            Phase::Write => outside.is_free(number, &save.planned(outside)),
+            Phase::Write => context.is_free(number, &save.planned(context)),
             phase => !phase.awaits_service(),
         })
     }
 
-    /// The process dies.
+    /// Ends the process and its memory.
     pub fn crash(&mut self) {
         if self.save.take().is_some() {
-            self.told = Some(Told::Unknown);
+            self.last_result = Some(SaveResult::Unknown);
         }
-        self.line.is_waiting = false;
+        self.calls.is_waiting = false;
     }
 
-    fn end(&mut self, told: Told) {
+    fn end(&mut self, result: SaveResult) {
         self.save = None;
-        self.told = Some(told);
+        self.last_result = Some(result);
     }
 
-    /// Takes the next step.
-    pub fn step(&mut self, number: u8, outside: &mut Outside<'_>, mode: Mode) {
+    /// Takes the next step of the save.
+    pub fn step(&mut self, number: u8, context: &mut StepContext<'_>, mode: Mode) {
         let Some(mut save) = self.save.take() else { return };
-        let next = save.take_step(number, &mut self.line, outside, mode);
-        self.go_on(save, next);
+        let next = save.take_step(number, &mut self.calls, context, mode);
+        self.advance(save, next);
     }
 
-    /// The service has answered.
+    /// Processes an answer of the service.
     pub fn answer(&mut self, answer: &Answer, mode: Mode) {
-        self.line.is_waiting = false;
+        self.calls.is_waiting = false;
         let Some(mut save) = self.save.take() else { return };
         let next = save.take_answer(answer, mode);
-        self.go_on(save, next);
+        self.advance(save, next);
     }
 
-    /// No answer came in time.
+    /// Ends the wait for an answer.
     pub fn time_out(&mut self) {
-        self.line.is_waiting = false;
+        self.calls.is_waiting = false;
         let Some(mut save) = self.save.take() else { return };
-        let next = save.no_answer();
-        self.go_on(save, next);
+        let next = save.retry_or_give_up();
+        self.advance(save, next);
     }
 
-    /// The database has carried the COMMIT out, or refused it.
-    pub fn committed(&mut self, result: Result<(), TooLate>) {
+    /// Processes the database's answer to the COMMIT.
+    pub fn committed(&mut self, result: Result<(), CommitRefusal>) {
         let Some(mut save) = self.save.take() else { return };
         let next = match (result, save.lease) {
             (Ok(()), Some(_)) => Next::Phase(Phase::CommitLease),
-            (Ok(()), None) => Next::End(Told::Saved),
-            (Err(_), _) => save.fail(Told::TooLate, Phase::RollBackLease),
+            (Ok(()), None) => Next::End(SaveResult::Saved),
+            (Err(_), _) => save.fail(SaveResult::TooLate, Phase::RollBackLease),
         };
-        self.go_on(save, next);
+        self.advance(save, next);
     }
 
-    /// The connection to the database is lost while a transaction was open. Before COMMIT was sent that is a rollback,
-    /// but nothing proves it to a worker with another connection: it leaves its lease to reconciliation.
+    /// Processes the loss of the database connection during a transaction. If COMMIT was not sent,
+    /// the database rolls back. The worker cannot verify that on a new connection, so it leaves its
+    /// lease to reconciliation.
     pub fn disconnect(&mut self) {
         let is_known = self.save.as_ref().is_some_and(|save| save.phase != Phase::AwaitDatabase);
         self.crash();
         if is_known {
-            self.told = Some(Told::Unavailable);
+            self.last_result = Some(SaveResult::Unavailable);
         }
     }
 
-    fn go_on(&mut self, mut save: Save, next: Next) {
+    fn advance(&mut self, mut save: Save, next: Next) {
         match next {
             Next::Phase(phase) => {
                 save.phase = phase;
                 self.save = Some(save);
             }
-            Next::End(told) => self.end(told),
+            Next::End(result) => self.end(result),
         }
     }
 }
 
-/// What a step leads to.
+/// The effect of a step on the save.
 enum Next {
     Phase(Phase),
-    End(Told),
+    End(SaveResult),
 }
 
 impl Save {
-    /// What it writes, as far as can be known by now.
+    /// The rows to write, as far as they are known.
     fn planned(&self, database: &crate::database::Database) -> Writes {
         if self.writes.is_empty() {
             database.plan(self.change, self.keys).unwrap_or_default()
@@ -254,51 +260,51 @@ impl Save {
         }
     }
 
-    fn take_step(&mut self, number: u8, line: &mut Line, outside: &mut Outside<'_>, mode: Mode) -> Next {
+    fn take_step(&mut self, number: u8, calls: &mut Calls, context: &mut StepContext<'_>, mode: Mode) -> Next {
         let next = match self.phase {
-            Phase::Validate => return self.validate(outside, mode),
+            Phase::Validate => return self.validate(context, mode),
             Phase::Open => {
-                outside.database.begin(number, outside.database_now);
+                context.database.begin(number, context.database_now);
                 Phase::Write
             }
-            Phase::Write => return self.write(number, outside, mode),
-            Phase::Begin => return self.begin(number, line, outside, mode),
+            Phase::Write => return self.write(number, context, mode),
+            Phase::Begin => return self.begin(number, calls, context, mode),
             Phase::WriteLease => {
                 let lease = self.lease.map(|lease| LocalRow { created_at: self.begun_at, lease });
-                if let Some(open) = outside.database.open(number) {
+                if let Some(open) = context.database.open(number) {
                     open.lease = lease;
                 }
                 Phase::Commit
             }
             Phase::Commit => {
-                outside.database.send_commit(number);
+                context.database.send_commit(number);
                 Phase::AwaitDatabase
             }
-            Phase::CommitLease => return self.settle(number, line, outside, Outcome::Committed),
+            Phase::CommitLease => return self.settle(number, calls, context, Outcome::Committed),
             Phase::DeleteRow => {
                 if let Some(lease) = self.lease {
-                    outside.database.delete_lease_row(lease);
-                    outside.touched.leases.push(lease);
+                    context.database.delete_lease_row(lease);
+                    context.effects.leases.push(lease);
                 }
-                return Next::End(Told::Saved);
+                return Next::End(SaveResult::Saved);
             }
             Phase::Abort => {
-                outside.database.lose_connection(number);
-                return self.after_abort(outside);
+                context.database.lose_connection(number);
+                return self.after_abort(context);
             }
             Phase::FindLease => {
-                let update = outside.names.update(&self.writes, self.gone);
-                self.call_begin(update, number, line, outside);
+                let update = context.names.update(&self.writes, self.skipped_destroys);
+                self.call_begin(update, number, calls, context);
                 Phase::AwaitFound
             }
-            Phase::RollBackLease => return self.settle(number, line, outside, Outcome::RolledBack),
+            Phase::RollBackLease => return self.settle(number, calls, context, Outcome::RolledBack),
             waiting => waiting,
         };
         Next::Phase(next)
     }
 
-    fn validate(&mut self, outside: &Outside<'_>, mode: Mode) -> Next {
-        let Some(writes) = outside.database.plan(self.change, self.keys) else { return Next::End(Told::Invalid) };
+    fn validate(&mut self, context: &StepContext<'_>, mode: Mode) -> Next {
+        let Some(writes) = context.database.plan(self.change, self.keys) else { return Next::End(SaveResult::Invalid) };
         Next::Phase(match mode {
             Mode::BeforeCommit => Phase::Open,
             Mode::LeaseFirst => {
@@ -308,16 +314,17 @@ impl Save {
         })
     }
 
-    /// Rows are read under their locks, unless the lease came first: then they must still be what they were.
-    fn write(&mut self, number: u8, outside: &mut Outside<'_>, mode: Mode) -> Next {
-        let planned = self.planned(outside.database);
+    /// In the mode *before commit*, the rows are read under their locks. In the mode *lease first*,
+    /// they must still equal the rows read before the lease.
+    fn write(&mut self, number: u8, context: &mut StepContext<'_>, mode: Mode) -> Next {
+        let planned = self.planned(context.database);
         if planned.is_empty() {
-            return self.fail(Told::Conflict, Phase::Abort);
+            return self.fail(SaveResult::Conflict, Phase::Abort);
         }
-        match outside.database.write(number, &planned, outside.database_now) {
-            Written::Blocked => Next::Phase(Phase::Write),
-            Written::Conflict => self.fail(Told::Conflict, Phase::Abort),
-            Written::Done => {
+        match context.database.write(number, &planned, context.database_now) {
+            WriteResult::Blocked => Next::Phase(Phase::Write),
+            WriteResult::Conflict => self.fail(SaveResult::Conflict, Phase::Abort),
+            WriteResult::Done => {
                 self.writes = planned;
                 Next::Phase(match (self.is_lease_first(mode), self.lease) {
                     (false, _) => Phase::Begin,
@@ -328,47 +335,49 @@ impl Save {
         }
     }
 
-    fn begin(&mut self, number: u8, line: &mut Line, outside: &mut Outside<'_>, mode: Mode) -> Next {
-        let update = outside.names.update(&self.writes, self.gone);
+    fn begin(&mut self, number: u8, calls: &mut Calls, context: &mut StepContext<'_>, mode: Mode) -> Next {
+        let update = context.names.update(&self.writes, self.skipped_destroys);
         if update.creates.is_empty() && update.destroys.is_empty() {
             return Next::Phase(self.after_begin(mode));
         }
-        if self.tries == 0 {
-            // Before the call, so that the row is never younger than the lease (R04).
-            self.begun_at = outside.database_now;
+        if self.attempts == 0 {
+            // R04: the time is taken before the call, so that the lease row is never younger than
+            // the lease.
+            self.begun_at = context.database_now;
         }
-        self.call_begin(update, number, line, outside);
+        self.call_begin(update, number, calls, context);
         Next::Phase(Phase::AwaitBegin)
     }
 
-    fn call_begin(&self, update: UpdateRequest, number: u8, line: &mut Line, outside: &mut Outside<'_>) {
-        let key = outside.settings.rules_off.keep(Rule::ReplayKeys);
-        let key = key.then(|| Arc::from(format!("save-{}-{}", self.number, self.gone)));
+    fn call_begin(&self, update: UpdateRequest, number: u8, calls: &mut Calls, context: &mut StepContext<'_>) {
+        let key = context.settings.rules_off.is_on(Rule::ReplayKeys);
+        let key = key.then(|| Arc::from(format!("save-{}-{}", self.number, self.skipped_destroys)));
         let request = Request::Begin { update: Arc::new(update), key, purpose: Purpose::Save(self.number) };
-        outside.call(Process::Worker(number), line, request);
+        context.call(Process::Worker(number), calls, request);
     }
 
-    fn settle(&self, number: u8, line: &mut Line, outside: &mut Outside<'_>, outcome: Outcome) -> Next {
+    fn settle(&self, number: u8, calls: &mut Calls, context: &mut StepContext<'_>, outcome: Outcome) -> Next {
         let Some(lease) = self.lease else { return Next::End(self.failure) };
-        outside.call(Process::Worker(number), line, Request::Settle { lease, outcome });
+        context.call(Process::Worker(number), calls, Request::Settle { lease, outcome });
         Next::Phase(if outcome == Outcome::Committed { Phase::AwaitCommit } else { Phase::AwaitRollback })
     }
 
     fn take_answer(&mut self, answer: &Answer, mode: Mode) -> Next {
         match (self.phase, answer) {
-            (_, Answer::Unavailable) => self.no_answer(),
+            (_, Answer::Unavailable) => self.retry_or_give_up(),
             (Phase::AwaitBegin, Answer::Begun { lease, .. }) => {
                 self.lease = Some(*lease);
-                self.tries = 0;
+                self.attempts = 0;
                 Next::Phase(self.after_begin(mode))
             }
-            (Phase::AwaitBegin, Answer::Refused { reason, claims, .. }) => self.refused(*reason, claims, mode),
+            (Phase::AwaitBegin, Answer::Refused { reason, claims, .. }) => self.on_refusal(*reason, claims, mode),
             (Phase::AwaitCommit, Answer::Settled(Settled::Done)) => Next::Phase(Phase::DeleteRow),
-            // The rows are committed whatever the service says: reconciliation finds out the rest.
-            (Phase::AwaitCommit, _) => Next::End(Told::Saved),
+            // The rows are committed whatever the service answers; reconciliation settles the
+            // lease.
+            (Phase::AwaitCommit, _) => Next::End(SaveResult::Saved),
             (Phase::AwaitFound, Answer::Begun { lease, .. }) => {
                 self.lease = Some(*lease);
-                self.tries = 0;
+                self.attempts = 0;
                 Next::Phase(Phase::RollBackLease)
             }
             (_, _) => Next::End(self.failure),
@@ -376,7 +385,7 @@ impl Save {
     }
 
     fn is_lease_first(&self, mode: Mode) -> bool {
-        mode == Mode::LeaseFirst && !self.begins_late
+        mode == Mode::LeaseFirst && !self.begins_before_commit
     }
 
     fn after_begin(&self, mode: Mode) -> Phase {
@@ -387,64 +396,67 @@ impl Save {
         }
     }
 
-    /// To destroy what is not there, or not ours, is already done: the update is begun again without that.
-    fn refused(&mut self, reason: Reason, claims: &[(Place, Reason)], mode: Mode) -> Next {
-        let is_gone = |(place, reason): &(Place, Reason)| {
+    /// A claim that does not exist or belongs to another row or cell need not be destroyed. The
+    /// begin is repeated without it.
+    fn on_refusal(&mut self, reason: Reason, claims: &[(Place, Reason)], mode: Mode) -> Next {
+        let need_not_be_destroyed = |(place, reason): &(Place, Reason)| {
             let is_done = matches!(reason, Reason::ClaimNotFound | Reason::ClaimChanged | Reason::NotOwner);
             is_done && place.list == List::Destroys
         };
-        self.tries = 0;
-        self.is_unanswered = false;
-        if self.gone == 0 && claims.iter().all(is_gone) {
+        self.attempts = 0;
+        self.has_unanswered_begin = false;
+        if self.skipped_destroys == 0 && claims.iter().all(need_not_be_destroyed) {
             if self.is_lease_first(mode) {
-                // Nothing keeps others from claiming what is gone before its row is locked: it is asked for under the lock.
-                self.begins_late = true;
+                // Until the row is locked, another save can claim the missing name. The lease must
+                // wait for the lock.
+                self.begins_before_commit = true;
                 return Next::Phase(Phase::Open);
             }
-            self.gone = claims.iter().fold(0, |gone, (place, _)| gone | 1 << place.position.min(7));
+            self.skipped_destroys =
+                claims.iter().fold(0, |skipped_destroys, (place, _)| skipped_destroys | 1 << place.position.min(7));
             return Next::Phase(Phase::Begin);
         }
-        let failure = Told::Refused(reason);
+        let failure = SaveResult::Refused(reason);
         if self.is_lease_first(mode) { Next::End(failure) } else { self.fail(failure, Phase::Abort) }
     }
 
-    /// Nobody knows what came of the call: once more, then it is given up.
-    fn no_answer(&mut self) -> Next {
-        self.tries += 1;
-        let is_last = self.tries >= TRIES;
+    /// Repeats a call without an answer once, then gives up.
+    fn retry_or_give_up(&mut self) -> Next {
+        self.attempts += 1;
+        let is_last = self.attempts >= ATTEMPTS;
         if is_last {
-            self.tries = 0;
+            self.attempts = 0;
         }
         match (self.phase, is_last) {
             (Phase::AwaitBegin, false) => {
-                self.is_unanswered = true;
+                self.has_unanswered_begin = true;
                 Next::Phase(Phase::Begin)
             }
             (Phase::AwaitBegin, true) => {
-                self.is_unanswered = true;
-                self.fail(Told::Unavailable, Phase::Abort)
+                self.has_unanswered_begin = true;
+                self.fail(SaveResult::Unavailable, Phase::Abort)
             }
             (Phase::AwaitCommit, false) => Next::Phase(Phase::CommitLease),
-            (Phase::AwaitCommit, true) => Next::End(Told::Saved),
+            (Phase::AwaitCommit, true) => Next::End(SaveResult::Saved),
             (Phase::AwaitFound, false) => Next::Phase(Phase::FindLease),
             (Phase::AwaitRollback, false) => Next::Phase(Phase::RollBackLease),
             (_, _) => Next::End(self.failure),
         }
     }
 
-    /// The local transaction is rolled back for certain: then so is the lease.
-    fn after_abort(&self, outside: &Outside<'_>) -> Next {
-        let has_key = outside.settings.rules_off.keep(Rule::ReplayKeys);
+    /// The local transaction is certainly rolled back, so the lease must be rolled back too.
+    fn after_abort(&self, context: &StepContext<'_>) -> Next {
+        let has_key = context.settings.rules_off.is_on(Rule::ReplayKeys);
         match self.lease {
             Some(_) => Next::Phase(Phase::RollBackLease),
-            None if self.is_unanswered && has_key => Next::Phase(Phase::FindLease),
+            None if self.has_unanswered_begin && has_key => Next::Phase(Phase::FindLease),
             None => Next::End(self.failure),
         }
     }
 
-    fn fail(&mut self, told: Told, phase: Phase) -> Next {
-        self.failure = told;
-        self.tries = 0;
+    fn fail(&mut self, result: SaveResult, phase: Phase) -> Next {
+        self.failure = result;
+        self.attempts = 0;
         Next::Phase(phase)
     }
 }

@@ -1,5 +1,5 @@
-//! The world: cells with their databases and processes, the network, the service, one clock. It changes by
-//! [`World::apply`] alone, one event at a time, and every event is checked.
+//! The world: cells with databases and processes, the network, the service and one clock.
+//! [`World::apply`] is the only way to change it, one event at a time, and every event is checked.
 
 use std::sync::Arc;
 
@@ -7,52 +7,53 @@ use leasehold_core::claim::CellId;
 use leasehold_core::time::Timestamp;
 
 use crate::check::{self, Violation};
-use crate::database::{Database, Row, Transaction, TransactionState, Write, find, micros};
-use crate::event::{Change, Drift, Event, Process};
-use crate::ghost::Ghosts;
+use crate::database::{Database, Row, Transaction, TransactionState, Write, micros, row_by_id};
+use crate::effects::Effects;
+use crate::event::{Change, Drift, Event};
+use crate::ground_truth::GroundTruth;
 use crate::names::Names;
 use crate::network::{Answer, MessageId, Network, Payload};
-use crate::outside::{Line, Outside};
+use crate::process::Process;
 use crate::reconciler::Reconciler;
-use crate::service::{Call, Service};
-use crate::settings::{BadSettings, Mode, Settings};
-use crate::touched::Touched;
+use crate::service::{CallContext, Service};
+use crate::settings::{InvalidSettings, Mode, WorldSettings};
+use crate::step_context::{Calls, StepContext};
 use crate::verifier::Verifier;
 use crate::worker::Worker;
 
-/// The world's clock at the start: a day in the year 2027, in microseconds since 1970.
+/// The world's clock at the start, in microseconds since 1970: a day in January 2027.
 pub const START: u64 = 1_800_000_000_000_000;
-/// The latest time that the world comes to: 2100.
+/// The latest time that the world's clock can show: 2100.
 const END: u64 = 4_102_444_800_000_000;
-/// Nobody's worker: statements outside of transactions.
-const NOBODY: u8 = u8::MAX;
+/// A worker number for statements context any transaction. No worker has this number.
+const NO_WORKER: u8 = u8::MAX;
 
 /// A cell.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// Its database.
+    /// The cell's database.
     pub database: Database,
-    /// Its workers, by number.
+    /// The cell's workers, by number.
     pub workers: Vec<Worker>,
-    /// Its reconcilers, by number.
+    /// The cell's reconcilers, by number.
     pub reconcilers: Vec<Reconciler>,
-    /// Its verifier.
+    /// The cell's verifier.
     pub verifier: Verifier,
-    /// Whether it is cut off from the service.
+    /// True if no message passes between the cell and the service.
     pub is_cut_off: bool,
-    /// When it begins leases.
+    /// The point of a save at which the cell begins its lease.
     pub mode: Mode,
 }
 
-/// An event that can't happen as the world stands.
+/// An event that the world cannot perform in its present state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} can't happen as the world stands")]
-pub struct Impossible(pub Event);
+#[error("{0:?} is impossible in the present state of the world")]
+pub struct ImpossibleEvent(pub Event);
 
-/// A world.
+/// The complete state of a simulation.
 #[derive(Clone, Debug)]
 pub struct World {
-    settings: Arc<Settings>,
+    settings: Arc<WorldSettings>,
     names: Arc<Names>,
     now: u64,
     events: u64,
@@ -60,26 +61,26 @@ pub struct World {
     service: Service,
     network: Network,
     cells: Vec<Cell>,
-    ghosts: Ghosts,
-    touched: Touched,
+    ground_truth: GroundTruth,
+    effects: Effects,
     violation: Option<Violation>,
 }
 
 impl World {
-    /// A world in which nothing has happened yet.
+    /// Creates a world in which no event has happened.
     ///
     /// # Errors
-    /// No world can be made of these settings.
-    pub fn new(settings: Settings) -> Result<Self, BadSettings> {
+    /// The settings describe no valid world.
+    pub fn new(settings: WorldSettings) -> Result<Self, InvalidSettings> {
         settings.check()?;
         let of = |cell: u8| usize::from(cell);
         let cells = (0..settings.cells).map(|cell| Cell {
-            database: Database::new(cycled(&settings.clocks, of(cell))),
+            database: Database::new(nth_cycled(&settings.clocks, of(cell))),
             workers: vec![Worker::default(); of(settings.workers)],
             reconcilers: vec![Reconciler::default(); of(settings.reconcilers)],
             verifier: Verifier::default(),
             is_cut_off: false,
-            mode: cycled(&settings.modes, of(cell)),
+            mode: nth_cycled(&settings.modes, of(cell)),
         });
         Ok(Self {
             cells: cells.collect(),
@@ -90,38 +91,38 @@ impl World {
             saves: 0,
             service: Service::default(),
             network: Network::default(),
-            ghosts: Ghosts::default(),
-            touched: Touched::default(),
+            ground_truth: GroundTruth::default(),
+            effects: Effects::default(),
             violation: None,
         })
     }
 
-    /// What it is made of.
-    pub fn settings(&self) -> &Settings {
+    /// The settings that the world was created with.
+    pub fn settings(&self) -> &WorldSettings {
         &self.settings
     }
 
-    /// The names that there are to claim.
+    /// The names that cells can claim.
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// The clock, in microseconds since 1970.
+    /// The world's clock, in microseconds since 1970.
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// The service's clock, which is the world's.
+    /// The service's clock, which always shows the world's time.
     pub fn service_now(&self) -> Timestamp {
         Timestamp::from_micros(self.now)
     }
 
-    /// How many events have happened.
+    /// The number of events that have happened.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// How many saves users have asked for.
+    /// The number of saves that users have requested.
     pub fn saves(&self) -> u32 {
         self.saves
     }
@@ -131,37 +132,37 @@ impl World {
         &self.service
     }
 
-    /// What is under way.
+    /// The messages in flight.
     pub fn network(&self) -> &Network {
         &self.network
     }
 
-    /// The cells; the first is number 1.
+    /// The cells in order of their numbers; the first is number 1.
     pub fn cells(&self) -> &[Cell] {
         &self.cells
     }
 
-    /// The cells' databases.
+    /// The cells' databases in order of the cells' numbers.
     pub fn databases(&self) -> impl Iterator<Item = &Database> {
         self.cells.iter().map(|cell| &cell.database)
     }
 
-    /// The truth about every lease.
-    pub fn ghosts(&self) -> &Ghosts {
-        &self.ghosts
+    /// The true history of every lease, which no participant knows.
+    pub fn ground_truth(&self) -> &GroundTruth {
+        &self.ground_truth
     }
 
-    /// What the last event has changed.
-    pub fn touched(&self) -> &Touched {
-        &self.touched
+    /// The changes made by the last event.
+    pub fn effects(&self) -> &Effects {
+        &self.effects
     }
 
-    /// What does not hold since some event; the first such thing.
+    /// The first violation since the start, if there was one.
     pub fn violation(&self) -> Option<&Violation> {
         self.violation.as_ref()
     }
 
-    /// The cell with a number.
+    /// The cell with this number.
     pub fn cell(&self, number: u8) -> Option<&Cell> {
         self.cells.get(usize::from(number.checked_sub(1)?))
     }
@@ -170,25 +171,25 @@ impl World {
         self.cells.get_mut(usize::from(number.checked_sub(1)?))
     }
 
-    /// Lets an event happen, and checks what must hold after it.
+    /// Performs an event, then checks everything that it changed.
     ///
     /// # Errors
-    /// It can't happen as the world stands; nothing has changed.
-    pub fn apply(&mut self, event: Event) -> Result<(), Impossible> {
+    /// The event is impossible in the present state. The world is unchanged.
+    pub fn apply(&mut self, event: Event) -> Result<(), ImpossibleEvent> {
         if !self.is_possible(event) {
-            return Err(Impossible(event));
+            return Err(ImpossibleEvent(event));
         }
-        self.touched.clear();
+        self.effects.clear();
         self.events += 1;
         self.now += u64::from(self.settings.step_micros);
-        self.happen(event);
+        self.perform(event);
         if self.violation.is_none() {
-            self.violation = check::touched(self).err();
+            self.violation = check::after_event(self).err();
         }
         Ok(())
     }
 
-    /// Whether an event can happen as the world stands.
+    /// True if the event is possible in the present state.
     pub fn is_possible(&self, event: Event) -> bool {
         match event {
             Event::Save { cell, worker, change } => {
@@ -200,10 +201,10 @@ impl World {
                 self.cell(cell).is_some_and(|cell| cell.database.is_committing(worker))
             }
             Event::LoseCommit { cell, worker } => self.cell(cell).is_some_and(|cell| cell.database.is_orphaned(worker)),
-            Event::Deliver(id) => self.is_under_way(id) && self.cell(id.cell()).is_some_and(|cell| !cell.is_cut_off),
-            Event::Drop(id) => self.is_under_way(id),
-            Event::Duplicate(id) => self.is_under_way(id) && id.copy_number() == 0,
-            Event::TimeOut { cell, process } => self.line(cell, process).is_some_and(|line| line.is_waiting),
+            Event::Deliver(id) => self.is_in_flight(id) && self.cell(id.cell()).is_some_and(|cell| !cell.is_cut_off),
+            Event::Drop(id) => self.is_in_flight(id),
+            Event::Duplicate(id) => self.is_in_flight(id) && id.copy_number() == 0,
+            Event::TimeOut { cell, process } => self.calls_of(cell, process).is_some_and(|calls| calls.is_waiting),
             Event::Crash { cell, process } => self.is_busy(cell, process),
             Event::Disconnect { cell, worker } => self.cell(cell).is_some_and(|cell| is_connected(cell, worker)),
             Event::RestartDatabase { cell } => {
@@ -229,49 +230,51 @@ impl World {
         }
     }
 
-    /// A statement outside a transaction waits for locks as any other does.
+    /// A statement context a transaction waits for locks like any other statement.
     fn can_drift(&self, database: &Database, drift: Drift) -> bool {
-        let is_new = |name| name < self.names.len() && database.row_named(name).is_none();
-        let named = |id| find(database.rows(), id).map(|row| row.name);
+        let is_new = |name| name < self.names.len() && database.row_by_name(name).is_none();
+        let named = |id| row_by_id(database.rows(), id).map(|row| row.name);
         let (row, before, after) = match drift {
             Drift::Insert(name) if is_new(name) => (0, None, Some(name)),
             Drift::Rename { row, name } if is_new(name) && named(row).is_some() => (row, named(row), Some(name)),
             Drift::Delete(row) if named(row).is_some() => (row, named(row), None),
             Drift::Insert(_) | Drift::Rename { .. } | Drift::Delete(_) => return false,
         };
-        database.is_free(NOBODY, &[Write { row, before, after }])
+        database.is_free(NO_WORKER, &[Write { row, before, after }])
     }
 
     fn worker(&self, cell: u8, worker: u8) -> Option<&Worker> {
         self.cell(cell)?.workers.get(usize::from(worker))
     }
 
-    fn line(&self, cell: u8, process: Process) -> Option<Line> {
+    fn calls_of(&self, cell: u8, process: Process) -> Option<Calls> {
         let cell = self.cell(cell)?;
         Some(match process {
-            Process::Worker(number) => cell.workers.get(usize::from(number))?.line,
-            Process::Reconciler(number) => cell.reconcilers.get(usize::from(number))?.line,
-            Process::Verifier => cell.verifier.line,
+            Process::Worker(number) => cell.workers.get(usize::from(number))?.calls,
+            Process::Reconciler(number) => cell.reconcilers.get(usize::from(number))?.calls,
+            Process::Verifier => cell.verifier.calls,
         })
     }
 
-    /// How many calls a process has made.
+    /// The number of calls that a process has made.
     pub fn calls(&self, cell: u8, process: Process) -> u32 {
-        self.line(cell, process).map_or(0, |line| line.made)
+        self.calls_of(cell, process).map_or(0, |calls| calls.made)
     }
 
-    /// Whether a process can take a step by itself.
+    /// True if a process can take a step without waiting for a message or for its database.
     pub fn is_ready(&self, cell: u8, process: Process) -> bool {
         let Some(at) = self.cell(cell) else { return false };
         match process {
             Process::Worker(number) => {
                 at.workers.get(usize::from(number)).is_some_and(|worker| worker.is_ready(number, &at.database))
             }
-            Process::Reconciler(_) | Process::Verifier => self.line(cell, process).is_some_and(|line| !line.is_waiting),
+            Process::Reconciler(_) | Process::Verifier => {
+                self.calls_of(cell, process).is_some_and(|calls| !calls.is_waiting)
+            }
         }
     }
 
-    /// Whether a process is at something.
+    /// True if a process is working on a save or a run.
     pub fn is_busy(&self, cell: u8, process: Process) -> bool {
         let Some(cell) = self.cell(cell) else { return false };
         match process {
@@ -285,33 +288,33 @@ impl World {
         }
     }
 
-    fn is_under_way(&self, id: MessageId) -> bool {
+    fn is_in_flight(&self, id: MessageId) -> bool {
         self.network.messages().iter().any(|message| message.id == id)
     }
 
-    fn happen(&mut self, event: Event) {
+    fn perform(&mut self, event: Event) {
         match event {
             Event::Save { cell, worker, change } => self.save(cell, worker, change),
             Event::Step { cell, process } => self.step(cell, process),
             Event::FinishCommit { cell, worker } => self.finish_commit(cell, worker),
             Event::LoseCommit { cell, worker } => {
                 let lost = self.cell_mut(cell).and_then(|cell| cell.database.lose_commit(worker));
-                lost.iter().for_each(|tx| self.touch(tx));
+                lost.iter().for_each(|tx| self.note_transaction(tx));
             }
             Event::Deliver(id) => self.deliver(id),
             Event::Drop(id) => _ = self.network.take(id),
-            Event::Duplicate(id) => self.touched.sent = self.network.double(id),
+            Event::Duplicate(id) => self.effects.sent = self.network.duplicate(id),
             Event::TimeOut { cell, process } => self.time_out(cell, process),
             Event::Crash { cell, process } => self.crash(cell, process),
             Event::Disconnect { cell, worker } => self.disconnect(cell, worker),
             Event::RestartDatabase { cell } => {
                 (0..self.settings.workers).for_each(|worker| self.disconnect(cell, worker));
             }
-            Event::Partition { cell } => self.cut_off(cell, true),
-            Event::Heal { cell } => self.cut_off(cell, false),
+            Event::Partition { cell } => self.set_cut_off(cell, true),
+            Event::Heal { cell } => self.set_cut_off(cell, false),
             Event::StopService => {
                 self.service.is_up = false;
-                self.network.lose_requests();
+                self.network.drop_requests();
             }
             Event::StartService => self.service.is_up = true,
             Event::Replicate { cell } => self.cell_mut(cell).into_iter().for_each(|cell| cell.database.replicate()),
@@ -331,31 +334,40 @@ impl World {
             _ => 0,
         };
         let mut keys = [0; 2];
-        keys.iter_mut().take(new_rows).for_each(|key| *key = cell.database.draw_key());
+        keys.iter_mut().take(new_rows).for_each(|key| *key = cell.database.allocate_key());
         if let Some(worker) = cell.workers.get_mut(usize::from(worker)) {
             worker.start(number, change, keys);
         }
     }
 
     fn step(&mut self, number: u8, process: Process) {
-        let Self { cells, network, ghosts, touched, settings, names, now, .. } = self;
+        let Self { cells, network, ground_truth, effects, settings, names, now, .. } = self;
         let at = usize::from(number).checked_sub(1);
         let Some(cell) = at.and_then(|at| cells.get_mut(at)) else { return };
         let Cell { database, workers, reconcilers, verifier, mode, .. } = cell;
         let database_now = database.now(START, *now);
-        let mut outside =
-            Outside { now: *now, cell: number, database, database_now, network, ghosts, touched, settings, names };
+        let mut context = StepContext {
+            now: *now,
+            cell: number,
+            database,
+            database_now,
+            network,
+            ground_truth,
+            effects,
+            settings,
+            names,
+        };
         match process {
             Process::Worker(number) => {
                 let worker = workers.get_mut(usize::from(number)).into_iter();
-                worker.for_each(|worker| worker.step(number, &mut outside, *mode));
+                worker.for_each(|worker| worker.step(number, &mut context, *mode));
             }
             Process::Reconciler(number) => {
                 let reconciler = reconcilers.get_mut(usize::from(number)).into_iter();
-                reconciler.for_each(|reconciler| reconciler.step(number, &mut outside));
+                reconciler.for_each(|reconciler| reconciler.step(number, &mut context));
             }
             Process::Verifier => {
-                verifier.step(&mut outside);
+                verifier.step(&mut context);
                 self.adopt(number);
             }
         }
@@ -369,70 +381,70 @@ impl World {
         if tx.state == TransactionState::Committing {
             at.workers.get_mut(usize::from(worker)).into_iter().for_each(|worker| worker.committed(result));
         }
-        self.touched.refused = result.err();
+        self.effects.commit_refusal = result.err();
         if let (Ok(()), Some(lease)) = (result, tx.lease)
-            && let Some(ghost) = self.ghosts.lease_mut(lease.lease)
+            && let Some(truth) = self.ground_truth.lease_mut(lease.lease)
         {
-            ghost.is_committed = true;
+            truth.is_committed = true;
         }
-        self.touch(&tx);
+        self.note_transaction(&tx);
     }
 
-    /// What a transaction that has ended may have changed.
-    fn touch(&mut self, tx: &Transaction) {
+    /// Records every name and lease that a finished transaction may have changed.
+    fn note_transaction(&mut self, tx: &Transaction) {
         let names = tx.writes.iter().flat_map(|write| [write.before, write.after]);
-        names.flatten().for_each(|name| self.touched.name(name));
-        self.touched.leases.extend(tx.lease.map(|row| row.lease));
+        names.flatten().for_each(|name| self.effects.name(name));
+        self.effects.leases.extend(tx.lease.map(|row| row.lease));
     }
 
     fn deliver(&mut self, id: MessageId) {
         match self.network.take(id).map(|message| message.payload) {
             None => {}
-            Some(Payload::Answer(answer)) => self.hand_over(id, &answer),
+            Some(Payload::Answer(answer)) => self.deliver_answer(id, &answer),
             Some(Payload::Request(request)) => {
-                let mut call = Call {
+                let mut call = CallContext {
                     cell: id.cell(),
                     now: Timestamp::from_micros(self.now),
-                    rules: self.settings.rules_off,
+                    rules_off: self.settings.rules_off,
                     names: &self.names,
-                    ghosts: &mut self.ghosts,
-                    touched: &mut self.touched,
+                    ground_truth: &mut self.ground_truth,
+                    effects: &mut self.effects,
                 };
                 let answer = self.service.answer(&request, &mut call);
                 self.network.send(id.answer(), Payload::Answer(answer), self.now);
-                self.touched.sent = Some(id.answer());
+                self.effects.sent = Some(id.answer());
             }
         }
     }
 
-    /// Once a correction's lease has its row, its lease will be committed: what it claims for a row is promised to the
-    /// row from here on.
+    /// Marks rows as covered once their correction's lease row is written. From then on the lease
+    /// will be committed, so the row must keep its claim.
     fn adopt(&mut self, cell: u8) {
         for name in 0..self.names.len() {
             let Some(claim) = self.names.key(name).and_then(|key| self.service.claim(key)) else { continue };
-            let Some(row) = self.ghosts.promised(claim).filter(|_| claim.owner == CellId(cell.into())) else {
+            let Some(row) = self.ground_truth.promised(claim).filter(|_| claim.owner == CellId(cell.into())) else {
                 continue;
             };
-            self.touched.name(name);
+            self.effects.name(name);
             self.cell_mut(cell).into_iter().for_each(|cell| cell.database.adopt(row, name));
         }
     }
 
-    /// Whether a process waits for this message, as the answer to its last call.
+    /// True if a process is waiting for this message as the answer to its last call.
     pub fn is_awaited(&self, id: MessageId) -> bool {
-        // Numbers of calls begin again after a million.
-        let last = |line: Line| MessageId::request(id.cell(), id.process(), line.made).call();
-        let is_last = |line: Line| line.is_waiting && last(line) == id.call();
-        id.is_answer() && self.line(id.cell(), id.process()).is_some_and(is_last)
+        // A message id keeps 20 bits of the call number, so numbers repeat after a million calls.
+        let last = |calls: Calls| MessageId::request(id.cell(), id.process(), calls.made).call();
+        let is_last = |calls: Calls| calls.is_waiting && last(calls) == id.call();
+        id.is_answer() && self.calls_of(id.cell(), id.process()).is_some_and(is_last)
     }
 
-    /// Hands an answer to the process that called, if it still waits for it.
-    fn hand_over(&mut self, id: MessageId, answer: &Answer) {
+    /// Delivers an answer to the calling process, unless the process no longer waits for it.
+    fn deliver_answer(&mut self, id: MessageId, answer: &Answer) {
         if !self.is_awaited(id) {
             return;
         }
-        if let Answer::Refused { is_own_obstacle: true, .. } = answer {
-            self.touched.is_own_obstacle = true;
+        if let Answer::Refused { blocked_by_own_lease: true, .. } = answer {
+            self.effects.blocked_by_own_lease = true;
         }
         let settings = self.settings.clone();
         let Some(cell) = self.cell_mut(id.cell()) else { return };
@@ -483,19 +495,19 @@ impl World {
         }
     }
 
-    fn cut_off(&mut self, cell: u8, is_cut_off: bool) {
+    fn set_cut_off(&mut self, cell: u8, is_cut_off: bool) {
         self.cell_mut(cell).into_iter().for_each(|cell| cell.is_cut_off = is_cut_off);
     }
 
     fn forget(&mut self) {
         let now = Timestamp::from_micros(self.now);
-        let mut call = Call {
+        let mut call = CallContext {
             cell: 0,
             now,
-            rules: self.settings.rules_off,
+            rules_off: self.settings.rules_off,
             names: &self.names,
-            ghosts: &mut self.ghosts,
-            touched: &mut self.touched,
+            ground_truth: &mut self.ground_truth,
+            effects: &mut self.effects,
         };
         let remember = micros(self.settings.thresholds.remember_within_seconds);
         self.service.forget_settled(now.minus_micros(remember), &mut call);
@@ -506,15 +518,15 @@ impl World {
         let settings = self.settings.clone();
         let Some(cell) = self.cell_mut(number) else { return };
         let (id, after) = match drift {
-            Drift::Insert(name) => (cell.database.draw_key(), Some(name)),
+            Drift::Insert(name) => (cell.database.allocate_key(), Some(name)),
             Drift::Rename { row, name } => (row, Some(name)),
             Drift::Delete(row) => (row, None),
         };
-        let before = find(cell.database.rows(), id).map(|row| row.name);
+        let before = row_by_id(cell.database.rows(), id).map(|row| row.name);
         let row = after.map(|name| Row { id, name, updated_at: now, is_stray: true });
         cell.database.apply(id, row, now, &settings);
-        self.ghosts.overtake(number);
-        [before, after].into_iter().flatten().for_each(|name| self.touched.name(name));
+        self.ground_truth.mark_overtaken(number);
+        [before, after].into_iter().flatten().for_each(|name| self.effects.name(name));
     }
 
     fn database_now(&self, cell: u8) -> Timestamp {
@@ -522,43 +534,44 @@ impl World {
     }
 }
 
-/// Whether a worker has a transaction open, or a COMMIT sent.
+/// True if a worker has an open transaction, or has sent a COMMIT that the database has not
+/// answered.
 fn is_connected(cell: &Cell, worker: u8) -> bool {
     let transactions = cell.database.transactions();
     transactions.iter().any(|tx| tx.worker == worker && tx.state != TransactionState::Orphaned)
 }
 
-fn cycled<T: Copy + Default>(list: &[T], at: usize) -> T {
+fn nth_cycled<T: Copy + Default>(list: &[T], at: usize) -> T {
     at.checked_rem(list.len()).and_then(|at| list.get(at)).copied().unwrap_or_default()
 }
 
 #[cfg(test)]
 use leasehold_core::lease::{LeaseId, Outcome};
 
-/// What no event can do: tests break the world with it, to see that the checks bite.
+/// A change that no event can make. Tests break the world with it to prove that the checks find it.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Tampering {
-    /// The service loses a name's claim.
+    /// The service loses the claim of a name.
     DropClaim(u8),
-    /// A name's claim goes to another cell.
+    /// The claim of a name moves to another cell.
     GiveClaim(u8, u8),
-    /// A name's claim gets the record of another's.
+    /// The claim of the first name replaces the claim of the second.
     CopyClaim(u8, u8),
-    /// A cell gets a row of this name.
+    /// A cell gets a row with this name.
     AddRow(u8, u8),
-    /// A cell loses a row, as if a save had deleted it.
+    /// A cell loses a row as if a save had deleted it.
     DropRow(u8, u32),
-    /// A lease is said to have ended otherwise.
+    /// The recorded outcome of a lease is replaced.
     Settle(LeaseId, Outcome),
-    /// A lease's local transaction is said not to have been committed.
+    /// The local transaction of a lease is recorded as not committed.
     Uncommit(LeaseId),
     /// The service loses a lease.
     DropLease(LeaseId),
-    /// Every idempotency key names another fence.
+    /// Every idempotency key refers to a wrong fence.
     RenumberReplays,
-    /// The service is said to have answered so.
-    Answer(crate::touched::Answered),
+    /// The service is recorded as having given this answer.
+    Answer(crate::effects::SettleAnswer),
 }
 
 #[cfg(test)]
@@ -570,7 +583,7 @@ impl World {
         let claim = |name: u8| state.claims[self.names.key(name).unwrap()].clone();
         let key = |name: u8| self.names.key(name).unwrap().clone();
         let mut changes = Changes::default();
-        self.touched.clear();
+        self.effects.clear();
         match tampering {
             Tampering::DropClaim(name) => changes.claims.push((key(name), None)),
             Tampering::GiveClaim(name, cell) => {
@@ -581,45 +594,45 @@ impl World {
                 let row = Row { id: 9, name, updated_at: Timestamp::MIN, is_stray: false };
                 let settings = self.settings.clone();
                 self.cell_mut(cell).unwrap().database.apply(9, Some(row), Timestamp::MIN, &settings);
-                self.touched.name(name);
+                self.effects.name(name);
             }
             Tampering::DropRow(cell, row) => {
                 let settings = self.settings.clone();
                 let database = &mut self.cell_mut(cell).unwrap().database;
-                let name = find(database.rows(), row).unwrap().name;
+                let name = row_by_id(database.rows(), row).unwrap().name;
                 database.apply(row, None, Timestamp::MIN, &settings);
-                self.touched.name(name);
+                self.effects.name(name);
             }
             Tampering::Settle(lease, outcome) => {
-                self.ghosts.lease_mut(lease).unwrap().settled = Some((outcome, Timestamp::MIN));
-                self.touched.leases.push(lease);
+                self.ground_truth.lease_mut(lease).unwrap().settled = Some((outcome, Timestamp::MIN));
+                self.effects.leases.push(lease);
             }
             Tampering::Uncommit(lease) => {
-                self.ghosts.lease_mut(lease).unwrap().is_committed = false;
-                self.touched.leases.push(lease);
+                self.ground_truth.lease_mut(lease).unwrap().is_committed = false;
+                self.effects.leases.push(lease);
             }
             Tampering::DropLease(lease) => {
                 changes.leases.push((lease, None));
-                self.touched.leases.push(lease);
+                self.effects.leases.push(lease);
                 let held = state.leases[&lease].claims().iter().filter_map(|key| self.names.name(key));
-                held.collect::<Vec<_>>().into_iter().for_each(|name| self.touched.name(name));
+                held.collect::<Vec<_>>().into_iter().for_each(|name| self.effects.name(name));
             }
             Tampering::RenumberReplays => {
                 let renumbered = |replay: Replay| Replay { fence: replay.fence.next(), ..replay };
                 changes.replays = state.replays.into_iter().map(|(key, used)| (key, Some(renumbered(used)))).collect();
-                self.touched.leases.extend(state.leases.into_keys());
+                self.effects.leases.extend(state.leases.into_keys());
             }
-            Tampering::Answer(answered) => self.touched.answered = Some(answered),
+            Tampering::Answer(answered) => self.effects.settle_answer = Some(answered),
         }
         let names: Vec<_> = changes.claims.iter().filter_map(|(key, _)| self.names.name(key)).collect();
-        names.into_iter().for_each(|name| self.touched.name(name));
-        let holds = changes.claims.iter().filter_map(|(key, _)| state_hold(self.service.claim(key)));
-        self.touched.leases.extend(holds);
+        names.into_iter().for_each(|name| self.effects.name(name));
+        let holds = changes.claims.iter().filter_map(|(key, _)| lease_holding(self.service.claim(key)));
+        self.effects.leases.extend(holds);
         self.service.write(changes);
     }
 }
 
 #[cfg(test)]
-fn state_hold(claim: Option<&leasehold_core::claim::Claim>) -> Option<LeaseId> {
+fn lease_holding(claim: Option<&leasehold_core::claim::Claim>) -> Option<LeaseId> {
     claim?.hold().map(|hold| hold.lease)
 }

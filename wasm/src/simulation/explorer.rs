@@ -1,6 +1,6 @@
 //! The `Explorer` class: an exhaustive search of a small world for a violation.
 
-use leasehold_simulation::explorer::{self, BadPlan};
+use leasehold_simulation::explorer::{self, InvalidPlan};
 use serde::Serialize;
 use wasm_bindgen::prelude::wasm_bindgen;
 
@@ -48,7 +48,7 @@ impl Explorer {
 
     /// Returns the violation, or `undefined` if the exploration has found none so far.
     pub fn found(&self) -> Result<Option<Found>, Exception> {
-        let Some(found) = self.0.found() else { return Ok(None) };
+        let Some(found) = self.0.counterexample() else { return Ok(None) };
         let (violation, trace) = (found.violation.to_string(), json::to_text(&found.trace)?);
         json::to_js(&FoundObject { violation, trace }).map(Some)
     }
@@ -61,8 +61,8 @@ struct FoundObject {
     trace: String,
 }
 
-impl From<BadPlan> for Exception {
-    fn from(error: BadPlan) -> Self {
+impl From<InvalidPlan> for Exception {
+    fn from(error: InvalidPlan) -> Self {
         Self::invalid_argument(error)
     }
 }

@@ -1,11 +1,11 @@
 //! The `Simulation` class: one run of a simulated world, with a position that can be moved.
 
-use leasehold_simulation::calm::{self, Unrest};
+use leasehold_simulation::quiescence::{self, NotQuiescent};
 use leasehold_simulation::network::MessageId;
 use leasehold_simulation::player::Player;
-use leasehold_simulation::settings::{self, BadSettings};
-use leasehold_simulation::trace::{BadTrace, Trace};
-use leasehold_simulation::world::Impossible;
+use leasehold_simulation::settings::{self, InvalidSettings};
+use leasehold_simulation::trace::{InvalidTrace, Trace};
+use leasehold_simulation::world::ImpossibleEvent;
 use leasehold_simulation::{possible, view, words};
 use wasm_bindgen::prelude::wasm_bindgen;
 
@@ -58,7 +58,7 @@ impl Simulation {
     pub fn new(settings: Option<PartialSettings>) -> Result<Simulation, Exception> {
         let settings = match settings {
             Some(settings) => json::from_js(&settings)?,
-            None => settings::Settings::default(),
+            None => settings::WorldSettings::default(),
         };
         Ok(Self(Player::new(settings)?))
     }
@@ -98,7 +98,7 @@ impl Simulation {
 
     /// Moves the position back by one event. Returns false at the start of the run.
     pub fn back(&mut self) -> bool {
-        self.0.back()
+        self.0.step_back()
     }
 
     /// Moves to a position, or to the end of a shorter run.
@@ -115,13 +115,13 @@ impl Simulation {
     /// Drops the rest of the run and plays so many random events from the seed. Playing ends early at the first
     /// violation. Returns the number of events played.
     pub fn play(&mut self, events: u32) -> u32 {
-        self.0.play_on(events)
+        self.0.play_randomly(events)
     }
 
     /// Drops the rest of the run, ends every fault, and plays until every process is idle. Returns the number of events
     /// played.
     pub fn settle(&mut self) -> Result<usize, Exception> {
-        Ok(self.0.settle()?)
+        Ok(self.0.quiesce()?)
     }
 
     /// Returns the events that can happen at the position. Saves, drifts and waits are not among them: a caller makes
@@ -134,7 +134,7 @@ impl Simulation {
     /// `except` is not delivered.
     #[wasm_bindgen(js_name = nextCalm)]
     pub fn next_calm(&self, except: Option<u32>) -> Result<Option<Event>, Exception> {
-        let event = calm::next(self.0.world(), except.map(MessageId::from));
+        let event = quiescence::next_event(self.0.world(), except.map(MessageId::from));
         event.as_ref().map(json::to_js).transpose()
     }
 
@@ -172,26 +172,26 @@ impl Simulation {
     }
 }
 
-impl From<BadSettings> for Exception {
-    fn from(error: BadSettings) -> Self {
+impl From<InvalidSettings> for Exception {
+    fn from(error: InvalidSettings) -> Self {
         Self::invalid_argument(error)
     }
 }
 
-impl From<BadTrace> for Exception {
-    fn from(error: BadTrace) -> Self {
+impl From<InvalidTrace> for Exception {
+    fn from(error: InvalidTrace) -> Self {
         Self::new("INVALID_TRACE", &error.to_string())
     }
 }
 
-impl From<Impossible> for Exception {
-    fn from(error: Impossible) -> Self {
+impl From<ImpossibleEvent> for Exception {
+    fn from(error: ImpossibleEvent) -> Self {
         Self::new("IMPOSSIBLE", &error.to_string())
     }
 }
 
-impl From<Unrest> for Exception {
-    fn from(error: Unrest) -> Self {
+impl From<NotQuiescent> for Exception {
+    fn from(error: NotQuiescent) -> Self {
         Self::new("IMPOSSIBLE", &error.to_string())
     }
 }

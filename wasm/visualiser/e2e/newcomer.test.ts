@@ -99,7 +99,7 @@ describe.each([
     test("sees the violation at any position of the link, and goes there", async () => {
         const page = await stage.page("#scenario=2b&off=replay_keys&at=2", options);
         await keepPicture(page, `colleague-${name}-broken`);
-        await expectVisible(page.locator(".verdict").getByText("An invariant is violated at event 11: a save is refused because of the lease that its own first try has begun"));
+        await expectVisible(page.locator(".verdict").getByText("An invariant is violated at event 11: a save is refused because of the lease that its own first attempt has begun"));
         await page.getByText("Played without the rule “retried calls are recognised”").waitFor();
         if (name === "laptop") expect(await page.locator('[data-rule="replay_keys"]').isChecked()).toBe(false);
         await page.getByRole("button", { name: "Go there, and see why" }).click();

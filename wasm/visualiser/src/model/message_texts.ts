@@ -1,7 +1,7 @@
 // Recognises messages and entries of the simulation by their texts.
 //
 // The package hands out messages as text only. This module holds every pattern that the page matches on them; the texts
-// are written by `says` in `simulation/src/view.rs` and by `simulation/src/words.rs`. The test
+// are written by `simulation/src/message_text.rs` and by `simulation/src/words.rs`. The test
 // `tests/message_texts.test.ts` fails if a pattern matches no text of the scenarios any more.
 
 /** Returns true for a request to commit a lease. */
@@ -56,12 +56,12 @@ export function isRefusedAnswer(text: string): boolean {
 
 /** Returns true if an entry is about the lease row of a verifier's correction. */
 export function isVerifierLeaseRow(sentence: string): boolean {
-    return /verifier .*row of its lease/.test(sentence);
+    return /verifier .*lease row/.test(sentence);
 }
 
 /** Returns true if an entry writes a lease row. */
 export function isLeaseRowWrite(sentence: string): boolean {
-    return sentence.includes("writes the row of its lease");
+    return sentence.includes("writes its lease row");
 }
 
 /** Returns true if an entry says that the database refused a transaction for its age. */

@@ -1,27 +1,26 @@
-//! What happened, as lanes are drawn from it.
-
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+//! The history of a run, as lanes show it.
 
 use std::collections::BTreeMap;
 
-use leasehold_simulation::calm;
-use leasehold_simulation::event::{Change, Event, Process};
+use leasehold_simulation::event::{Change, Event};
 use leasehold_simulation::network::MessageId;
 use leasehold_simulation::player::Player;
+use leasehold_simulation::process::Process;
+use leasehold_simulation::quiescence;
 use leasehold_simulation::scenarios;
-use leasehold_simulation::settings::{Mode, Rates, Rule, RulesOff, Settings, Thresholds};
-use leasehold_simulation::timeline::{Arrow, Ending, Entry, Lane};
+use leasehold_simulation::settings::{Mode, Rates, Rule, RulesOff, Thresholds, WorldSettings};
+use leasehold_simulation::timeline::{Arrow, Delivery, Entry, Lane};
 use leasehold_simulation::trace::Trace;
 use leasehold_simulation::words;
 
-fn settings(seed: u64) -> Settings {
+fn settings(seed: u64) -> WorldSettings {
     let rates = Rates { drift: 6, ..Rates::default() };
-    Settings { seed, modes: vec![Mode::BeforeCommit, Mode::LeaseFirst], rates, ..Settings::default() }
+    WorldSettings { seed, modes: vec![Mode::BeforeCommit, Mode::LeaseFirst], rates, ..WorldSettings::default() }
 }
 
-fn played(settings: Settings, events: u32) -> Player {
+fn played(settings: WorldSettings, events: u32) -> Player {
     let mut player = Player::new(settings).unwrap();
-    assert_eq!(player.play_on(events), events);
+    assert_eq!(player.play_randomly(events), events);
     player
 }
 
@@ -43,43 +42,46 @@ fn says(player: &Player) -> Vec<&str> {
 }
 
 #[test]
-fn a_save_with_a_lost_answer_is_told_in_words() {
+fn a_save_with_a_lost_answer_is_described_event_by_event() {
     let player = scenario("2b");
     let expected = [
         "a user of cell 1 asks worker 0 to create alice",
-        "cell 1's worker 0 checks what it is to save",
+        "cell 1's worker 0 validates its change",
         "cell 1's worker 0 begins its local transaction",
         "cell 1's worker 0 writes its rows",
         "cell 1's worker 0 sends begin: create alice",
-        "the service gets from cell 1's worker 0: begin: create alice, and answers: begun, fence 1",
+        "the service receives from cell 1's worker 0: begin: create alice, and answers: begun, fence 1",
         "the network loses a message to cell 1's worker 0: begun, fence 1",
-        "cell 1's worker 0 waits no longer for its answer",
+        "cell 1's worker 0 stops waiting for its answer",
         "cell 1's worker 0 sends begin: create alice",
-        "the service gets from cell 1's worker 0: begin: create alice, and answers: begun, fence 1",
-        "cell 1's worker 0 gets the answer: begun, fence 1",
-        "cell 1's worker 0 writes the row of its lease",
+        "the service receives from cell 1's worker 0: begin: create alice, and answers: begun, fence 1",
+        "cell 1's worker 0 receives the answer: begun, fence 1",
+        "cell 1's worker 0 writes its lease row",
         "cell 1's worker 0 sends COMMIT to its database",
         "in cell 1's database the transaction of worker 0 is committed",
         "cell 1's worker 0 sends commit of lease 1",
-        "the service gets from cell 1's worker 0: commit of lease 1, and answers: done",
-        "cell 1's worker 0 gets the answer: done",
-        "cell 1's worker 0 deletes the row of its lease; the user is told: saved",
+        "the service receives from cell 1's worker 0: commit of lease 1, and answers: done",
+        "cell 1's worker 0 receives the answer: done",
+        "cell 1's worker 0 deletes its lease row; the user is told: saved",
     ];
     assert_eq!(says(&player), expected);
     assert_eq!(player.timeline().marks().faults, [6, 7]);
 }
 
 #[test]
-fn a_refused_commit_and_a_death_are_told_with_what_comes_of_them() {
+fn a_refused_commit_and_a_crash_are_described_with_their_consequences() {
     let race = scenario("staleness-race");
     let race = says(&race);
     assert!(race.contains(&"time passes: 11 minutes"));
     assert!(race.contains(&"in cell 1's database the transaction of worker 0 is refused: its lease is too old"));
     assert!(race.contains(&"cell 1's reconciler 0 sends rollback of lease 1"));
-    assert_eq!(race.last(), Some(&"cell 1's worker 0 gets the answer: done; the user is told: too late, try again"));
-    let death = scenario("3b");
-    let told = "cell 1's worker 0 dies, and starts again knowing nothing; the user is told: nobody knows, look whether it is there";
-    assert!(says(&death).contains(&told));
+    assert_eq!(
+        race.last(),
+        Some(&"cell 1's worker 0 receives the answer: done; the user is told: too late, try again")
+    );
+    let crash = scenario("3b");
+    let expected = "cell 1's worker 0 crashes and restarts with empty memory; the user is told: outcome unknown, check whether the row exists";
+    assert!(says(&crash).contains(&expected));
 }
 
 #[test]
@@ -90,7 +92,7 @@ fn a_lost_message_ends_where_it_was_lost() {
     let lost = &arrows[1];
     assert_eq!(
         (lost.from, lost.to, lost.sent, lost.ended, lost.how),
-        (Lane::Service, worker, 5, Some(6), Some(Ending::Lost))
+        (Lane::Service, worker, 5, Some(6), Some(Delivery::Lost))
     );
     assert_eq!((entries[6].lost, entries[6].lane, entries[6].fault), (&[lost.id][..], worker, true));
     assert_eq!((entries[5].arrived, entries[5].sent), (Some(arrows[0].id), &arrows[1..2]));
@@ -102,24 +104,24 @@ fn a_lost_message_ends_where_it_was_lost() {
     assert_eq!(fired.collect::<Vec<_>>(), [("claim", "Commit"), ("lease", "Commit")]);
 }
 
-/// Messages under way, by what the timeline says and by what the world says.
+/// Compares the messages in flight of the timeline with those of the world.
 #[test]
 fn every_message_of_a_long_run_is_sent_once_and_ends_once() {
     for seed in 0..20 {
         let mut player = played(settings(seed), 1500);
-        let mut under_way: BTreeMap<MessageId, usize> = BTreeMap::new();
+        let mut in_flight: BTreeMap<MessageId, usize> = BTreeMap::new();
         let mut endings = BTreeMap::new();
         for entry in entries(&player) {
             for id in entry.arrived.iter().chain(entry.lost) {
-                assert!(under_way.remove(id).is_some(), "{id} ends, and was not under way");
+                assert!(in_flight.remove(id).is_some(), "{id} ends, but was not in flight");
             }
             for arrow in entry.sent {
                 assert_eq!(arrow.sent, entry.position);
-                assert_eq!(under_way.insert(arrow.id, entry.position), None, "{} is under way twice", arrow.id);
+                assert_eq!(in_flight.insert(arrow.id, entry.position), None, "{} is in flight twice", arrow.id);
             }
         }
         let messages = player.world().network().messages();
-        assert_eq!(under_way.keys().copied().collect::<Vec<_>>(), {
+        assert_eq!(in_flight.keys().copied().collect::<Vec<_>>(), {
             let mut ids: Vec<_> = messages.iter().map(|message| message.id).collect();
             ids.sort();
             ids
@@ -136,7 +138,7 @@ fn every_message_of_a_long_run_is_sent_once_and_ends_once() {
 }
 
 #[test]
-fn what_is_drawn_for_a_screen_is_every_message_that_crosses_it() {
+fn a_range_of_positions_has_every_message_in_flight_within_it() {
     let player = played(settings(1), 1500);
     for from in (0..1500).step_by(70) {
         let to = from + 60;
@@ -148,14 +150,15 @@ fn what_is_drawn_for_a_screen_is_every_message_that_crosses_it() {
     }
 }
 
-/// A timeline that was cut and played on is that of the same run played at once.
+/// Compares a timeline that was truncated and extended with the timeline of the same run played at
+/// once.
 #[test]
-fn a_bent_run_is_told_as_if_it_had_always_been_so() {
+fn a_run_changed_in_the_middle_has_the_timeline_of_a_run_played_at_once() {
     let mut player = played(settings(2), 600);
     for position in [599, 433, 64, 1, 0] {
         player.seek(position);
         player.apply(Event::Wait { seconds: 7 }).unwrap();
-        player.play_on(300);
+        player.play_randomly(300);
         let again = Player::load(player.trace()).unwrap();
         assert_eq!((entries(&player), arrows(&player)), (entries(&again), arrows(&again)));
         assert_eq!(player.timeline().marks(), again.timeline().marks());
@@ -164,11 +167,11 @@ fn a_bent_run_is_told_as_if_it_had_always_been_so() {
 }
 
 #[test]
-fn the_first_violation_is_marked_where_it_happened() {
+fn the_first_violation_is_marked_at_its_event() {
     let rules_off = RulesOff::default().with(Rule::SettledLeaseMemory);
     let mut player = (0..).find_map(|seed| {
-        let mut player = Player::new(Settings { rules_off, ..settings(seed) }).unwrap();
-        (player.play_on(1000) < 1000).then_some(player)
+        let mut player = Player::new(WorldSettings { rules_off, ..settings(seed) }).unwrap();
+        (player.play_randomly(1000) < 1000).then_some(player)
     });
     let player = player.as_mut().unwrap();
     let last = player.events().len() - 1;
@@ -176,13 +179,13 @@ fn the_first_violation_is_marked_where_it_happened() {
     assert_eq!(player.timeline().marks().violation, Some(last));
     assert_eq!(entries(player)[last].violation, Some(violation.as_str()));
     // Whoever has seen it may go on.
-    assert_eq!(player.play_on(100), 100);
+    assert_eq!(player.play_randomly(100), 100);
     assert_eq!(entries(player).iter().filter(|entry| entry.violation.is_some()).count(), 1);
 }
 
-/// What is told before something happens is what is told once it has.
+/// Compares the description of each event before it happens with the recorded one.
 #[test]
-fn what_is_foretold_happens() {
+fn an_event_is_described_alike_before_and_after_it_happens() {
     let player = played(settings(3), 1000);
     let mut again = Player::load(player.trace()).unwrap();
     for entry in player.timeline().entries(0, 1000) {
@@ -192,36 +195,37 @@ fn what_is_foretold_happens() {
     }
     let impossible = Event::Deliver(MessageId::request(1, Process::Worker(0), 1));
     let words = words::describe(Player::new(settings(0)).unwrap().world(), impossible);
-    assert_eq!(words, "the service gets from cell 1's worker 0: it is not under way");
+    assert_eq!(words, "the service receives from cell 1's worker 0: it is not in flight");
 }
 
 #[test]
-fn settling_leaves_everything_at_rest_and_is_told_as_well() {
+fn ending_all_faults_makes_the_world_quiescent_and_is_recorded() {
     let mut player = played(settings(4), 700);
     player.seek(500);
-    let settled = player.settle().unwrap();
+    let settled = player.quiesce().unwrap();
     assert_eq!((player.position(), player.events().len()), (500 + settled, 500 + settled));
-    assert_eq!(calm::at_rest(player.world()), Ok(()));
+    assert_eq!(quiescence::check(player.world()), Ok(()));
     assert!(arrows(&player).iter().all(|arrow| arrow.ended.is_some()));
 }
 
-/// Longer than there are seconds is as long as there are.
+/// A wait longer than `u32` seconds is limited to the largest `u32`.
 #[test]
-fn settling_a_world_with_endless_thresholds_does_no_harm() {
+fn ending_all_faults_works_with_the_largest_thresholds() {
     let thresholds = Thresholds { recent_within_seconds: u32::MAX, ..Thresholds::default() };
-    let mut player = Player::new(Settings { thresholds, ..settings(0) }).unwrap();
+    let mut player = Player::new(WorldSettings { thresholds, ..settings(0) }).unwrap();
     player.apply(Event::Save { cell: 1, worker: 0, change: Change::Create(0) }).unwrap();
-    assert!(player.settle().unwrap() > 0);
+    assert!(player.quiesce().unwrap() > 0);
 }
 
 #[test]
-fn chance_stops_at_the_end_of_the_world() {
+fn random_play_stops_at_the_end_of_the_clock() {
     let [save, step, deliver, drop, duplicate, time_out] = [0; 6];
     let [crash, disconnect, partition, restart, wait, drift] = [0; 6];
     let rates =
         Rates { save, step, deliver, drop, duplicate, time_out, crash, disconnect, partition, restart, wait, drift };
     let nearly_over = vec![Event::Wait { seconds: 2_302_444_798 }];
-    let mut player = Player::load(Trace::new(Settings { rates, ..Settings::default() }, nearly_over)).unwrap();
+    let mut player =
+        Player::load(Trace::new(WorldSettings { rates, ..WorldSettings::default() }, nearly_over)).unwrap();
     player.seek(1);
-    assert_eq!((player.play_on(10), player.play_on(10)), (1, 0));
+    assert_eq!((player.play_randomly(10), player.play_randomly(10)), (1, 0));
 }

@@ -1,16 +1,17 @@
-//! Events as JSON has them. Those that say the same of what they are about share its reader and its writer: one for each
-//! would be eight kilobytes more of WebAssembly.
+//! The JSON form of an event. Variants with the same fields share a struct, because serde's derived
+//! readers and writers of one struct each would add eight kilobytes of WebAssembly.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::event::{Change, Drift, Event, Process};
+use crate::event::{Change, Drift, Event};
+use crate::integer_fields::{IntegerFields, from_integer_fields};
 use crate::network::MessageId;
-use crate::numbers::{Numbers, from_numbers};
+use crate::process::Process;
 
-/// An [`Event`].
+/// The JSON form of an [`Event`].
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Written {
+pub(crate) enum EventJson {
     Save(Save),
     Step(AtProcess),
     FinishCommit(AtWorker),
@@ -48,21 +49,21 @@ pub(crate) struct AtProcess {
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
-#[serde(try_from = "Numbers")]
+#[serde(try_from = "IntegerFields")]
 pub(crate) struct AtWorker {
     cell: u8,
     worker: u8,
 }
 
-from_numbers!(AtWorker { cell, worker }, None);
+from_integer_fields!(AtWorker { cell, worker }, None);
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
-#[serde(try_from = "Numbers")]
+#[serde(try_from = "IntegerFields")]
 pub(crate) struct AtCell {
     cell: u8,
 }
 
-from_numbers!(AtCell { cell }, None);
+from_integer_fields!(AtCell { cell }, None);
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -72,40 +73,52 @@ pub(crate) struct AtRow {
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
-#[serde(try_from = "Numbers")]
+#[serde(try_from = "IntegerFields")]
 pub(crate) struct Span {
     seconds: u32,
 }
 
-from_numbers!(Span { seconds }, None);
+from_integer_fields!(Span { seconds }, None);
 
-impl From<Written> for Event {
-    fn from(written: Written) -> Self {
-        match written {
-            Written::Save(Save { cell, worker, change }) => Self::Save { cell, worker, change },
-            Written::Step(AtProcess { cell, process }) => Self::Step { cell, process },
-            Written::FinishCommit(AtWorker { cell, worker }) => Self::FinishCommit { cell, worker },
-            Written::LoseCommit(AtWorker { cell, worker }) => Self::LoseCommit { cell, worker },
-            Written::Deliver(id) => Self::Deliver(id),
-            Written::Drop(id) => Self::Drop(id),
-            Written::Duplicate(id) => Self::Duplicate(id),
-            Written::TimeOut(AtProcess { cell, process }) => Self::TimeOut { cell, process },
-            Written::Crash(AtProcess { cell, process }) => Self::Crash { cell, process },
-            Written::Disconnect(AtWorker { cell, worker }) => Self::Disconnect { cell, worker },
-            Written::RestartDatabase(AtCell { cell }) => Self::RestartDatabase { cell },
-            Written::Partition(AtCell { cell }) => Self::Partition { cell },
-            Written::Heal(AtCell { cell }) => Self::Heal { cell },
-            Written::StopService => Self::StopService,
-            Written::StartService => Self::StartService,
-            Written::Replicate(AtCell { cell }) => Self::Replicate { cell },
-            Written::Forget => Self::Forget,
-            Written::Drift(AtRow { cell, drift }) => Self::Drift { cell, drift },
-            Written::Wait(Span { seconds }) => Self::Wait { seconds },
+impl Serialize for Event {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        EventJson::from(*self).serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Event {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        EventJson::deserialize(from).map(Self::from)
+    }
+}
+
+impl From<EventJson> for Event {
+    fn from(json: EventJson) -> Self {
+        match json {
+            EventJson::Save(Save { cell, worker, change }) => Self::Save { cell, worker, change },
+            EventJson::Step(AtProcess { cell, process }) => Self::Step { cell, process },
+            EventJson::FinishCommit(AtWorker { cell, worker }) => Self::FinishCommit { cell, worker },
+            EventJson::LoseCommit(AtWorker { cell, worker }) => Self::LoseCommit { cell, worker },
+            EventJson::Deliver(id) => Self::Deliver(id),
+            EventJson::Drop(id) => Self::Drop(id),
+            EventJson::Duplicate(id) => Self::Duplicate(id),
+            EventJson::TimeOut(AtProcess { cell, process }) => Self::TimeOut { cell, process },
+            EventJson::Crash(AtProcess { cell, process }) => Self::Crash { cell, process },
+            EventJson::Disconnect(AtWorker { cell, worker }) => Self::Disconnect { cell, worker },
+            EventJson::RestartDatabase(AtCell { cell }) => Self::RestartDatabase { cell },
+            EventJson::Partition(AtCell { cell }) => Self::Partition { cell },
+            EventJson::Heal(AtCell { cell }) => Self::Heal { cell },
+            EventJson::StopService => Self::StopService,
+            EventJson::StartService => Self::StartService,
+            EventJson::Replicate(AtCell { cell }) => Self::Replicate { cell },
+            EventJson::Forget => Self::Forget,
+            EventJson::Drift(AtRow { cell, drift }) => Self::Drift { cell, drift },
+            EventJson::Wait(Span { seconds }) => Self::Wait { seconds },
         }
     }
 }
 
-impl From<Event> for Written {
+impl From<Event> for EventJson {
     fn from(event: Event) -> Self {
         match event {
             Event::Save { cell, worker, change } => Self::Save(Save { cell, worker, change }),

@@ -1,48 +1,51 @@
-//! What each rule is there for: without it there is a schedule that breaks something, with it there is none.
-
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+//! The purpose of each rule: without it some schedule breaks the world, and with it none does.
 
 use std::mem::discriminant;
 
 use leasehold_simulation::check::Violation;
-use leasehold_simulation::explorer::{Explorer, Found, Plan};
+use leasehold_simulation::explorer::{Counterexample, Explorer, Plan};
 use leasehold_simulation::plans;
 use leasehold_simulation::settings::{Mode, Rule};
 use leasehold_simulation::trace::Trace;
 
-/// Explores a plan to its end.
+use crate::parallel;
+
+/// Explores a whole plan.
 fn explore(plan: Plan) -> Explorer {
     let mut explorer = Explorer::new(plan).unwrap();
     while explorer.explore(1000) {}
     explorer
 }
 
-/// The shortest schedule that breaks something without a rule: at the most so long, beside what has happened before.
-fn found_without(rule: Rule, mode: Mode, longest: usize) -> Found {
+/// Returns the shortest schedule that breaks the world without a rule. It may have `longest` events
+/// after the plan's first ones.
+fn found_without(rule: Rule, mode: Mode, longest: usize) -> Counterexample {
     let plan = plans::without(rule, plans::about(rule, mode).unwrap());
     let before = plan.before.len();
     let explorer = explore(plan);
-    let found = explorer.found().unwrap_or_else(|| panic!("{mode:?}: nothing is broken without {rule:?}"));
+    let found = explorer.counterexample().unwrap_or_else(|| panic!("{mode:?}: nothing is broken without {rule:?}"));
     let length = found.trace.events.len() - before;
     assert!(length <= longest, "{mode:?}: the shortest schedule without {rule:?} is {length} events long");
     assert_eq!(found.trace.replay().unwrap().violation(), Some(&found.violation));
     found.clone()
 }
 
-/// Without the rule this breaks, in at the most so many events; with it every schedule of the same world is sound.
+/// Asserts that the plan's world breaks without the rule, within so many events in each mode, and
+/// is sound with it.
 fn is_needed(rule: Rule, longest: [usize; 2], is_expected: fn(&Violation) -> bool) {
-    for (mode, longest) in [Mode::BeforeCommit, Mode::LeaseFirst].into_iter().zip(longest) {
+    parallel::map([Mode::BeforeCommit, Mode::LeaseFirst].into_iter().zip(longest), |(mode, longest)| {
         let found = found_without(rule, mode, longest);
         assert!(is_expected(&found.violation), "{mode:?}: {}", found.violation);
         let minimal = minimal(&found.trace);
         assert!(minimal.events.len() <= found.trace.events.len());
         let explorer = explore(plans::about(rule, mode).unwrap());
-        assert_eq!(explorer.found(), None, "{mode:?}: with {rule:?}");
+        assert_eq!(explorer.counterexample(), None, "{mode:?}: with {rule:?}");
         assert!(explorer.progress().is_finished && !explorer.progress().is_cut_off);
-    }
+    });
 }
 
-/// The trace without what its violation does not need; it replays, and nothing more can be taken out.
+/// Minimises a trace and asserts that the result has the same violation and cannot be reduced
+/// further.
 fn minimal(trace: &Trace) -> Trace {
     let violation = trace.replay().unwrap().violation().unwrap().clone();
     let minimal = trace.minimise().unwrap();
@@ -53,22 +56,22 @@ fn minimal(trace: &Trace) -> Trace {
 }
 
 #[test]
-fn b03_without_lease_exclusivity_two_cells_are_told_that_a_name_is_theirs() {
+fn b03_without_lease_exclusivity_two_cells_own_one_name() {
     is_needed(Rule::LeaseExclusivity, [16, 14], |found| matches!(found, Violation::Unclaimed { .. }));
 }
 
 #[test]
-fn b04_without_ownership_a_cell_destroys_what_is_not_its_own() {
+fn b04_without_ownership_a_cell_destroys_another_cells_claim() {
     is_needed(Rule::Ownership, [19, 17], |found| matches!(found, Violation::Unclaimed { .. }));
 }
 
 #[test]
-fn b22_b23_without_memory_who_asks_again_is_not_told_the_truth() {
+fn b22_b23_without_memory_a_repeated_settle_gets_a_false_answer() {
     is_needed(Rule::SettledLeaseMemory, [15, 15], |found| matches!(found, Violation::ToldWrongly { .. }));
 }
 
 #[test]
-fn b09_without_replay_keys_a_save_collides_with_itself() {
+fn b09_without_replay_keys_a_save_collides_with_its_own_first_attempt() {
     is_needed(Rule::ReplayKeys, [10, 8], |found| matches!(found, Violation::OwnObstacle));
 }
 
@@ -78,11 +81,11 @@ fn r04_without_the_local_fence_a_late_commit_has_no_claim() {
 }
 
 #[test]
-fn v02_without_skipping_recent_rows_a_claim_is_corrected_against_its_row() {
+fn v02_without_skipping_recent_rows_a_correction_contradicts_its_row() {
     is_needed(Rule::SkipRecentRows, [38, 38], |found| matches!(found, Violation::Miscorrected { .. }));
 }
 
 #[test]
-fn v02_without_skipping_recent_claims_a_lagging_replica_has_a_claim_corrected_against_its_row() {
+fn v02_without_skipping_recent_claims_a_lagging_replica_causes_a_false_correction() {
     is_needed(Rule::SkipRecentClaims, [28, 28], |found| matches!(found, Violation::Miscorrected { .. }));
 }

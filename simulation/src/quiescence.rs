@@ -1,32 +1,33 @@
-//! The end of all trouble: the network heals, everybody finishes, reconcilers and verifiers run. Then everything must
-//! be at rest, and both sides must agree.
+//! The end of all faults: the network heals, every process finishes, reconcilers and verifiers run.
+//! After that the world must be quiescent, and rows and claims must agree.
 
 use leasehold_core::claim::{CellId, ClaimState};
 
-use crate::event::{Event, Process};
-use crate::names::row_of;
+use crate::event::Event;
+use crate::names::row_id;
 use crate::network::MessageId;
+use crate::process::Process;
 use crate::world::World;
 
-/// More events than any small world needs to come to rest.
-const PATIENCE: u32 = 100_000;
+/// An upper bound on the events that a small world needs to become quiescent.
+const MAX_EVENTS: u32 = 100_000;
 
-/// What is not at rest, or not in agreement, after all.
+/// The reason for which a world is not quiescent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unrest {
-    /// It goes on for ever.
-    #[error("the world does not come to rest")]
+pub enum NotQuiescent {
+    /// Processes continue to act without end.
+    #[error("the processes of the world do not finish")]
     Endless,
-    /// Messages, transactions, leases or their rows are left.
-    #[error("{what} of cell {cell} are left")]
-    Left {
-        /// What is.
+    /// Messages, transactions, leases or lease rows remain.
+    #[error("cell {cell} still has {what}")]
+    Remaining {
+        /// The kind of thing that remains.
         what: &'static str,
-        /// Whose.
+        /// The cell that it belongs to.
         cell: u8,
     },
-    /// A row has no claim, though the name is nobody else's.
-    #[error("row {row} of cell {cell} is not claimed")]
+    /// A row has no claim although its name is free.
+    #[error("row {row} of cell {cell} has no claim")]
     Unclaimed {
         /// The cell.
         cell: u8,
@@ -34,75 +35,76 @@ pub enum Unrest {
         row: u32,
     },
     /// A claim has no row.
-    #[error("`{name}` is claimed for no row")]
+    #[error("the claim of `{name}` has no row")]
     Extra {
         /// The name.
         name: String,
     },
 }
 
-/// Ends all trouble, and returns the events that it took.
+/// Ends all faults, lets every process finish, and returns the events that this took.
 ///
 /// # Errors
-/// It goes on for ever.
-pub fn settle(world: &mut World) -> Result<Vec<Event>, Unrest> {
-    let mut calm = Calm { world, events: Vec::new(), left: PATIENCE };
-    calm.make_peace();
-    calm.drain()?;
-    let thresholds = calm.world.settings().thresholds;
+/// The processes do not finish.
+pub fn reach(world: &mut World) -> Result<Vec<Event>, NotQuiescent> {
+    let mut quiescing = Quiescing { world, events: Vec::new(), left: MAX_EVENTS };
+    quiescing.repair_all();
+    quiescing.drain()?;
+    let thresholds = quiescing.world.settings().thresholds;
     let longest = [thresholds.stale_after_seconds, thresholds.recent_within_seconds, thresholds.replica_lag_seconds];
-    // Clocks may run slow.
+    // A database's clock may run at half speed.
     let wait = Event::Wait { seconds: longest.into_iter().max().unwrap_or_default().saturating_mul(3) };
     for process in [Process::Reconciler(0), Process::Verifier, Process::Reconciler(0), Process::Verifier] {
-        calm.happen(wait);
-        for cell in 1..=calm.world.settings().cells {
-            calm.happen(Event::Step { cell, process });
-            calm.drain()?;
+        quiescing.perform(wait);
+        for cell in 1..=quiescing.world.settings().cells {
+            quiescing.perform(Event::Step { cell, process });
+            quiescing.drain()?;
         }
     }
-    Ok(calm.events)
+    Ok(quiescing.events)
 }
 
-struct Calm<'a> {
+struct Quiescing<'a> {
     world: &'a mut World,
     events: Vec<Event>,
     left: u32,
 }
 
-impl Calm<'_> {
-    fn happen(&mut self, event: Event) -> bool {
+impl Quiescing<'_> {
+    fn perform(&mut self, event: Event) -> bool {
         let happened = self.world.apply(event).is_ok();
         self.events.extend(happened.then_some(event));
         happened
     }
 
-    fn make_peace(&mut self) {
-        while let Some(event) = peace(self.world) {
-            self.happen(event);
+    fn repair_all(&mut self) {
+        while let Some(event) = repair(self.world) {
+            self.perform(event);
         }
     }
 
-    /// Lets everybody finish what they are at.
-    fn drain(&mut self) -> Result<(), Unrest> {
-        while let Some(event) = next(self.world, None) {
-            self.left = self.left.checked_sub(1).ok_or(Unrest::Endless)?;
-            self.happen(event);
+    /// Lets every process finish its work.
+    fn drain(&mut self) -> Result<(), NotQuiescent> {
+        while let Some(event) = next_event(self.world, None) {
+            self.left = self.left.checked_sub(1).ok_or(NotQuiescent::Endless)?;
+            self.perform(event);
         }
         Ok(())
     }
 }
 
-/// What happens next when nothing more goes wrong, until nobody is at anything: messages arrive, everybody goes on with
-/// what they are at, whoever waits in vain gives up, and what is down or cut off comes back. `except` is a message that
-/// is to wait.
-pub fn next(world: &World, except: Option<MessageId>) -> Option<Event> {
+/// Returns the next event of a world without further faults; `None` once every process is idle.
+///
+/// Messages arrive first. Then processes continue, processes that wait in vain time out, and
+/// finally the service starts and partitions heal. The message `except` is not delivered.
+pub fn next_event(world: &World, except: Option<MessageId>) -> Option<Event> {
     let messages = world.network().messages().iter().filter(|message| Some(message.id) != except);
     let message = messages.map(|message| Event::Deliver(message.id)).find(|event| world.is_possible(*event));
     message
         .or_else(|| finish_commit(world))
         .or_else(|| step(world))
         .or_else(|| time_out(world))
-        .or_else(|| peace(world))
+        .or_else(|| repair(world))
 }
 
 fn finish_commit(world: &World) -> Option<Event> {
@@ -125,7 +127,7 @@ fn time_out(world: &World) -> Option<Event> {
     events.find(|event| world.is_possible(*event))
 }
 
-fn peace(world: &World) -> Option<Event> {
+fn repair(world: &World) -> Option<Event> {
     let heal = (1..=world.settings().cells).map(|cell| Event::Heal { cell });
     std::iter::once(Event::StartService).chain(heal).find(|event| world.is_possible(*event))
 }
@@ -140,11 +142,11 @@ fn processes(world: &World) -> impl Iterator<Item = (u8, Process)> {
     })
 }
 
-/// Checks that nothing is under way, and that rows and claims agree.
+/// Checks that no work is left and that rows and claims agree.
 ///
 /// # Errors
-/// The first thing that is not so.
-pub fn at_rest(world: &World) -> Result<(), Unrest> {
+/// The first reason for which the world is not quiescent.
+pub fn check(world: &World) -> Result<(), NotQuiescent> {
     for (cell, at) in (1..).zip(world.cells()) {
         let left = [
             ("outstanding leases", world.service().outstanding(cell).next().is_some()),
@@ -153,26 +155,26 @@ pub fn at_rest(world: &World) -> Result<(), Unrest> {
             ("messages", world.network().messages().iter().any(|message| message.id.cell() == cell)),
         ];
         if let Some((what, _)) = left.into_iter().find(|(_, is_left)| *is_left) {
-            return Err(Unrest::Left { what, cell });
+            return Err(NotQuiescent::Remaining { what, cell });
         }
     }
-    (0..world.names().len()).try_for_each(|name| agreed(world, name))
+    (0..world.names().len()).try_for_each(|name| check_name(world, name))
 }
 
-/// A name's claim has its row; and of its rows one has the claim.
-fn agreed(world: &World, name: u8) -> Result<(), Unrest> {
+/// Checks that a name's claim has its row, and that one of the name's rows has the claim.
+fn check_name(world: &World, name: u8) -> Result<(), NotQuiescent> {
     let claim = world.names().key(name).and_then(|key| world.service().claim(key));
     let holder = claim.and_then(|claim| match &claim.state {
-        ClaimState::Active(record) => Some((claim.owner, row_of(&record.source.id)?)),
+        ClaimState::Active(record) => Some((claim.owner, row_id(&record.source.id)?)),
         _ => None,
     });
     let mut rows =
-        (1_u8..).zip(world.databases()).filter_map(|(cell, database)| Some((cell, database.row_named(name)?)));
+        (1_u8..).zip(world.databases()).filter_map(|(cell, database)| Some((cell, database.row_by_name(name)?)));
     match holder {
-        None => rows.next().map_or(Ok(()), |(cell, row)| Err(Unrest::Unclaimed { cell, row: row.id })),
+        None => rows.next().map_or(Ok(()), |(cell, row)| Err(NotQuiescent::Unclaimed { cell, row: row.id })),
         Some((owner, id)) => {
             let is_held = rows.any(|(cell, row)| CellId(cell.into()) == owner && row.id == id);
-            if is_held { Ok(()) } else { Err(Unrest::Extra { name: world.names().spelling(name).to_owned() }) }
+            if is_held { Ok(()) } else { Err(NotQuiescent::Extra { name: world.names().spelling(name).to_owned() }) }
         }
     }
 }

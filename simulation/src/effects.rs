@@ -1,101 +1,102 @@
-//! What one event has changed: all that has to be checked after it, and what a page highlights.
+//! The changes made by one event: everything that must be checked after it, and everything that a
+//! page highlights.
 
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::reconcile::Settled;
 use leasehold_core::table::{ClaimEvent, ClaimStatus, LeaseEvent, LeaseStatus};
 use smallvec::SmallVec;
 
-use crate::database::TooLate;
+use crate::database::CommitRefusal;
 use crate::network::MessageId;
 
-/// Why the service has written something.
+/// The reason for which the service writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// An update was begun.
     Begin,
     /// A lease was settled.
     Settle(Outcome),
-    /// A lease was forgotten.
+    /// A settled lease was deleted.
     Forget,
 }
 
-/// A claim or lease that has gone from one state to another.
+/// A transition of a claim or a lease between two states of the engine's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fired {
+pub enum Transition {
     /// A claim.
     Claim {
-        /// Of which name.
+        /// The claim's name, by number.
         name: u8,
-        /// Where it stood.
+        /// The state before.
         from: ClaimStatus,
-        /// By what it was moved.
+        /// The event of the engine's table.
         event: ClaimEvent,
-        /// Where it stands.
+        /// The state after.
         to: ClaimStatus,
     },
     /// A lease.
     Lease {
-        /// Which one.
+        /// The lease.
         lease: LeaseId,
-        /// Where it stood.
+        /// The state before.
         from: LeaseStatus,
-        /// By what it was moved.
+        /// The event of the engine's table.
         event: LeaseEvent,
-        /// Where it stands.
+        /// The state after.
         to: LeaseStatus,
     },
 }
 
-/// How the service answered a settle.
+/// The service's answer to a settle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Answered {
+pub struct SettleAnswer {
     /// The lease.
     pub lease: LeaseId,
-    /// What was wanted.
-    pub wanted: Outcome,
-    /// What the service said.
-    pub told: Settled,
+    /// The outcome that the cell requested.
+    pub requested: Outcome,
+    /// The answer of the service.
+    pub answer: Settled,
 }
 
-/// What one event has changed.
+/// The changes made by one event.
 #[derive(Clone, Debug, Default)]
-pub struct Touched {
-    /// Names whose claims or rows have changed.
+pub struct Effects {
+    /// The names whose claims or rows have changed.
     pub names: SmallVec<[u8; 8]>,
-    /// Leases that have changed, at the service or in a cell's database.
+    /// The leases that have changed at the service or in a cell's database.
     pub leases: SmallVec<[LeaseId; 4]>,
-    /// Edges that have fired.
-    pub fired: SmallVec<[Fired; 4]>,
-    /// How the service answered a settle.
-    pub answered: Option<Answered>,
-    /// Whether a save was refused because of its own first try.
-    pub is_own_obstacle: bool,
-    /// Why a database has refused a COMMIT.
-    pub refused: Option<TooLate>,
+    /// The transitions of claims and leases.
+    pub transitions: SmallVec<[Transition; 4]>,
+    /// The service's answer to a settle, if the event delivered one.
+    pub settle_answer: Option<SettleAnswer>,
+    /// True if a save was refused because of a lease that its own first attempt had begun.
+    pub blocked_by_own_lease: bool,
+    /// The reason for which a database refused a COMMIT.
+    pub commit_refusal: Option<CommitRefusal>,
     /// The message that was sent.
     pub sent: Option<MessageId>,
 }
 
-impl Touched {
-    /// Nothing yet.
+impl Effects {
+    /// Removes all changes, before the next event.
     pub fn clear(&mut self) {
         self.names.clear();
         self.leases.clear();
-        self.fired.clear();
-        self.answered = None;
-        self.is_own_obstacle = false;
-        self.refused = None;
+        self.transitions.clear();
+        self.settle_answer = None;
+        self.blocked_by_own_lease = false;
+        self.commit_refusal = None;
         self.sent = None;
     }
 
-    /// A name's rows have changed.
+    /// Records that a name's rows have changed.
     pub fn name(&mut self, name: u8) {
         if !self.names.contains(&name) {
             self.names.push(name);
         }
     }
 
-    /// A name's claim has changed.
+    /// Records that a name's claim has changed.
     pub fn claim(&mut self, name: u8, from: ClaimStatus, to: ClaimStatus, cause: Cause) {
         self.name(name);
         let event = match (cause, to) {
@@ -105,10 +106,10 @@ impl Touched {
             (Cause::Begin, ClaimStatus::Replacing) => ClaimEvent::BeginReplace,
             (Cause::Begin, _) => ClaimEvent::BeginCreate,
         };
-        self.fired.push(Fired::Claim { name, from, event, to });
+        self.transitions.push(Transition::Claim { name, from, event, to });
     }
 
-    /// A lease has changed at the service.
+    /// Records that a lease has changed at the service.
     pub fn lease(&mut self, lease: LeaseId, from: LeaseStatus, to: LeaseStatus, cause: Cause) {
         self.leases.push(lease);
         let event = match cause {
@@ -117,6 +118,6 @@ impl Touched {
             Cause::Settle(Outcome::RolledBack) => LeaseEvent::Rollback,
             Cause::Forget => LeaseEvent::Forget,
         };
-        self.fired.push(Fired::Lease { lease, from, event, to });
+        self.transitions.push(Transition::Lease { lease, from, event, to });
     }
 }

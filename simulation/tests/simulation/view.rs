@@ -1,16 +1,15 @@
-//! What a page is shown, and what it is told can happen next.
-
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+//! The state that a page shows, and the list of possible events.
 
 use std::collections::BTreeSet;
 
-use leasehold_simulation::event::{Change, Drift, Event, Process};
+use leasehold_simulation::event::{Change, Drift, Event};
 use leasehold_simulation::possible;
-use leasehold_simulation::scheduler::Chance;
+use leasehold_simulation::process::Process;
+use leasehold_simulation::scheduler::RandomScheduler;
 use leasehold_simulation::script::Script;
-use leasehold_simulation::settings::{Mode, Rates, Rule, RulesOff, Settings, Thresholds};
+use leasehold_simulation::settings::{Mode, Rates, Rule, RulesOff, Thresholds, WorldSettings};
 use leasehold_simulation::view::View;
-use leasehold_simulation::worker::{Phase, Told};
+use leasehold_simulation::worker::{Phase, SaveResult};
 use leasehold_simulation::world::World;
 use serde_json::{Value, json};
 
@@ -20,8 +19,8 @@ fn value(world: &World) -> Value {
 
 #[test]
 fn a_view_shows_both_sides_of_a_save_at_its_commit() {
-    let mut script = Script::new(Settings { cells: 1, workers: 1, ..Settings::default() }).unwrap();
-    script.ask(1, 0, Change::Create(0)).until(1, 0, Phase::AwaitCommit);
+    let mut script = Script::new(WorldSettings { cells: 1, workers: 1, ..WorldSettings::default() }).unwrap();
+    script.request_save(1, 0, Change::Create(0)).run_worker_until(1, 0, Phase::AwaitCommit);
     let view = value(script.world());
     let lease = "01a20000-0000-7000-8000-000000000001";
     let claim = &view["claims"][0];
@@ -43,27 +42,28 @@ fn a_view_shows_both_sides_of_a_save_at_its_commit() {
     );
     script.run(1, Process::Worker(0));
     let view = View::of(script.world());
-    assert_eq!(view.cells[0].workers[0].told, Some(Told::Saved));
+    assert_eq!(view.cells[0].workers[0].told, Some(SaveResult::Saved));
     assert_eq!((view.claims[0].status.as_str(), view.claims[0].lease, view.violation), ("Active", None, None));
 }
 
-/// A run of chance in a world with everything in it.
+/// Plays a random world with every feature switched on, and calls `look` after each event.
 fn watch(seed: u64, rules_off: RulesOff, mut look: impl FnMut(&World, Event)) {
     let rates = Rates { drift: 6, ..Rates::default() };
     let thresholds = Thresholds { replica_lag_seconds: 60, ..Thresholds::default() };
     let modes = vec![Mode::BeforeCommit, Mode::LeaseFirst];
-    let settings = Settings { seed, rates, thresholds, modes, rules_off, ..Settings::default() };
-    let mut chance = Chance::new(&settings);
+    let settings = WorldSettings { seed, rates, thresholds, modes, rules_off, ..WorldSettings::default() };
+    let mut scheduler = RandomScheduler::new(&settings);
     let mut world = World::new(settings).unwrap();
     for _ in 0..400 {
-        let event = chance.step(&mut world);
+        let event = scheduler.step(&mut world);
         look(&world, event);
     }
 }
 
-/// The engine's tables have an edge for whatever happens to claims and leases, and each of them is seen.
+/// The engine's tables must contain every transition of claims and leases, and every edge must
+/// occur.
 #[test]
-fn every_edge_of_the_tables_fires_and_no_other() {
+fn every_edge_of_the_tables_occurs_and_no_other_transition() {
     let mut seen = BTreeSet::new();
     for seed in 0..400 {
         watch(seed, RulesOff::default(), |world, _| {
@@ -92,12 +92,13 @@ fn a_violation_is_shown_in_words() {
     assert!(shown > 0);
 }
 
-/// What is listed can happen, and what happens by chance was listed, but for what somebody has to make up.
+/// Every listed event must be possible. Every random event must have been listed, unless it has
+/// free parameters.
 #[test]
-fn what_can_happen_is_what_is_listed() {
+fn the_listed_events_are_the_possible_ones() {
     let is_made_up = |event| matches!(event, Event::Save { .. } | Event::Drift { .. } | Event::Wait { .. });
     for seed in 0..30 {
-        let mut listed = possible::events(&World::new(Settings { seed, ..Settings::default() }).unwrap());
+        let mut listed = possible::events(&World::new(WorldSettings { seed, ..WorldSettings::default() }).unwrap());
         watch(seed, RulesOff::default(), |world, event| {
             assert!(is_made_up(event) || listed.contains(&event) || world.events() == 1, "{event:?}");
             listed = possible::events(world);
@@ -109,10 +110,10 @@ fn what_can_happen_is_what_is_listed() {
     }
 }
 
-/// What can't happen changes nothing.
+/// An impossible event must leave the world unchanged.
 #[test]
-fn what_can_not_happen_is_refused() {
-    let mut world = World::new(Settings::default()).unwrap();
+fn an_impossible_event_is_refused() {
+    let mut world = World::new(WorldSettings::default()).unwrap();
     let before = value(&world);
     let worker = Process::Worker(0);
     for event in [

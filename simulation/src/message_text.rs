@@ -1,0 +1,46 @@
+//! The texts of requests and answers.
+
+use leasehold_core::batch::ClaimRequest;
+use leasehold_core::lease::Outcome;
+use leasehold_core::reconcile::Settled;
+
+use crate::network::{Answer, Payload, Request};
+
+/// The content of a message in a few words.
+pub(crate) fn payload_text(payload: &Payload) -> String {
+    match payload {
+        Payload::Request(Request::Begin { update, .. }) => {
+            let names = |claims: &[ClaimRequest]| {
+                claims.iter().map(|claim| claim.value.to_string()).collect::<Vec<_>>().join(", ")
+            };
+            let parts = [("create", names(&update.creates)), ("destroy", names(&update.destroys))];
+            let parts = parts.into_iter().filter(|(_, names)| !names.is_empty());
+            let parts: Vec<_> = parts.map(|(what, names)| format!("{what} {names}")).collect();
+            format!("begin: {}", parts.join("; "))
+        }
+        Payload::Request(Request::Settle { outcome: Outcome::Committed, .. }) => "commit".into(),
+        Payload::Request(Request::Settle { .. }) => "roll back".into(),
+        Payload::Request(Request::ListLeases { .. }) => "list leases".into(),
+        Payload::Request(Request::ListRecords { .. }) => "list claims".into(),
+        Payload::Answer(Answer::Begun { fence, .. }) => format!("begun, fence {}", fence.0),
+        Payload::Answer(Answer::Refused { reason, .. }) => format!("refused: {}", reason.summary()),
+        Payload::Answer(Answer::Settled(settled)) => settled_text(*settled).into(),
+        Payload::Answer(Answer::Leases { leases, .. }) => counted(leases.len(), "lease"),
+        Payload::Answer(Answer::Records { records, .. }) => counted(records.len(), "claim"),
+        Payload::Answer(Answer::Unavailable) => "unavailable".into(),
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// The service's answer to a settle, in words.
+pub(crate) fn settled_text(settled: Settled) -> &'static str {
+    match settled {
+        Settled::Done => "done",
+        Settled::RolledBack => "it was rolled back",
+        Settled::Committed => "it was committed",
+        Settled::NotFound => "no such lease",
+    }
+}

@@ -1,4 +1,4 @@
-//! What is asked and answered at once.
+//! Calls that the engine answers at once, without a session.
 
 use leasehold_core::batch::{Batch, ClaimRequest, MAX_SOURCE_ID_BYTES, UpdateRequest};
 use leasehold_core::bucket::BucketType;
@@ -9,25 +9,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::DetailedError;
 
-/// What a language package asks the engine.
+/// A question to the engine, as a language package asks it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "call", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Call {
-    /// The form of a value that decides whether two are the same (B12).
+    /// Computes the canonical form of a value, which decides whether two values are the same (B12).
     CanonicalForm {
         /// The bucket type's number on the wire.
         bucket_type: i32,
-        /// The value as a person gave it.
+        /// The value as a person spelled it.
         value: String,
     },
-    /// Whether an update is one that can be begun: all that is refused before anything is read (B07, B11, B12, B14).
+    /// Checks an update without reading any claim: every rule that needs no stored data (B07, B11,
+    /// B12, B14).
     CheckBatch {
         /// The claims to create.
-        creates: Vec<Claim>,
+        creates: Vec<ClaimInput>,
         /// The claims to destroy.
-        destroys: Vec<Claim>,
+        destroys: Vec<ClaimInput>,
     },
-    /// A row's primary key as the bytes that a claim's source has.
+    /// Encodes a row's primary key as the source id of a claim.
     EncodeSourceId {
         /// The key.
         key: SourceKey,
@@ -37,60 +38,61 @@ pub enum Call {
 /// One claim of an update.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Claim {
+pub struct ClaimInput {
     /// The bucket type's number on the wire.
     pub bucket_type: i32,
-    /// The value as a person gave it.
+    /// The value as a person spelled it.
     pub bucket_value: String,
-    /// Who is to hold it.
+    /// The holder of the claim.
     pub subject: Option<Subject>,
-    /// The row it comes from.
+    /// The row that the claim comes from.
     pub source: Option<Source>,
 }
 
-/// A row's primary key as its language has it.
+/// A row's primary key as the language has it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SourceKey {
-    /// An integer, 0 or more.
+    /// An integer of at least 0.
     Integer(i64),
-    /// Text; in the 36-character form of a UUID, the UUID.
+    /// A text. The 36-character form of a UUID is encoded as its 16 bytes.
     Text(String),
 }
 
-/// What the engine answers.
+/// The engine's answer to a [`Call`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
-    /// See [`Call::CanonicalForm`].
+pub enum CallOutput {
+    /// The answer to [`Call::CanonicalForm`].
     CanonicalForm(String),
-    /// See [`Call::CheckBatch`].
+    /// The answer to [`Call::CheckBatch`]: the update can be begun, as far as its own contents
+    /// decide.
     BatchIsValid,
-    /// See [`Call::EncodeSourceId`].
+    /// The answer to [`Call::EncodeSourceId`].
     SourceId(SourceId),
 }
 
-/// Asks the engine.
+/// Calls the engine.
 ///
 /// # Errors
-/// The engine refuses; the code says why.
-pub fn call(call: Call, catalogue: &Catalogue) -> Result<Answer, DetailedError> {
+/// The engine refuses the input; the error's code is the reason.
+pub fn call(call: Call, catalogue: &Catalogue) -> Result<CallOutput, DetailedError> {
     match call {
         Call::CanonicalForm { bucket_type, value } => {
             let bucket = catalogue.bucket(BucketType(bucket_type), value.into())?;
-            Ok(Answer::CanonicalForm(bucket.key.canonical.to_string()))
+            Ok(CallOutput::CanonicalForm(bucket.key.canonical.to_string()))
         }
         Call::CheckBatch { creates, destroys } => {
-            let requests = |claims: Vec<Claim>| claims.into_iter().map(ClaimRequest::from).collect();
+            let requests = |claims: Vec<ClaimInput>| claims.into_iter().map(ClaimRequest::from).collect();
             Batch::parse(UpdateRequest { creates: requests(creates), destroys: requests(destroys) }, catalogue)?;
-            Ok(Answer::BatchIsValid)
+            Ok(CallOutput::BatchIsValid)
         }
-        Call::EncodeSourceId { key } => encode(key).map(Answer::SourceId),
+        Call::EncodeSourceId { key } => encode(key).map(CallOutput::SourceId),
     }
 }
 
-impl From<Claim> for ClaimRequest {
-    fn from(claim: Claim) -> Self {
+impl From<ClaimInput> for ClaimRequest {
+    fn from(claim: ClaimInput) -> Self {
         Self {
             bucket_type: BucketType(claim.bucket_type),
             value: claim.bucket_value.into(),
@@ -103,12 +105,12 @@ impl From<Claim> for ClaimRequest {
 
 fn encode(key: SourceKey) -> Result<SourceId, DetailedError> {
     let id = match key {
-        SourceKey::Integer(key) => SourceId::from_integer(key).ok_or("an integer key is 0 or more"),
+        SourceKey::Integer(key) => SourceId::from_integer(key).ok_or("an integer key must be at least 0"),
         SourceKey::Text(key) => Ok(SourceId::from_text(&key)),
     };
     let id = id.map_err(|what| DetailedError::new(Reason::InvalidUpdate.code(), what))?;
     match id.as_bytes().len() {
-        0 => Err(DetailedError::new(Reason::InvalidUpdate.code(), "the key is empty")),
+        0 => Err(DetailedError::new(Reason::InvalidUpdate.code(), "the key is empty: use a non-empty key")),
         bytes if bytes > MAX_SOURCE_ID_BYTES => {
             let message = format!("`source_id_bytes` is {bytes}, at most {MAX_SOURCE_ID_BYTES} is allowed");
             Err(DetailedError::new(Reason::LimitExceeded.code(), message))
@@ -123,33 +125,34 @@ mod tests {
 
     use super::*;
 
-    fn ask(text: &str) -> String {
-        let answer = call(serde_json::from_str(text).unwrap(), &Catalogue::default());
-        match answer {
-            Ok(answer) => serde_json::to_string(&answer),
+    fn call_json(text: &str) -> String {
+        let output = call(serde_json::from_str(text).unwrap(), &Catalogue::default());
+        match output {
+            Ok(output) => serde_json::to_string(&output),
             Err(error) => serde_json::to_string(&error.code),
         }
         .unwrap()
     }
 
     #[test]
-    fn b12_canonical_forms_and_refusals_cross_the_border() {
-        let canonical = |value: &str| ask(&format!(r#"{{"call":"canonical_form","bucket_type":4,"value":"{value}"}}"#));
+    fn b12_canonical_forms_and_refusals_are_returned_by_calls() {
+        let canonical =
+            |value: &str| call_json(&format!(r#"{{"call":"canonical_form","bucket_type":4,"value":"{value}"}}"#));
         assert_eq!(canonical("Alice"), r#"{"canonical_form":"alice"}"#);
         assert_eq!(canonical("two words"), r#""VALUE_NOT_ALLOWED""#);
-        assert_eq!(ask(r#"{"call":"canonical_form","bucket_type":99,"value":"x"}"#), r#""INVALID_UPDATE""#);
+        assert_eq!(call_json(r#"{"call":"canonical_form","bucket_type":99,"value":"x"}"#), r#""INVALID_UPDATE""#);
     }
 
     #[test]
-    fn b10_an_invalid_batch_names_every_claim() {
-        let claim = |value: &str| Claim {
+    fn b10_an_invalid_batch_lists_every_refused_claim() {
+        let claim = |value: &str| ClaimInput {
             bucket_type: 4,
             bucket_value: value.into(),
             subject: Some(Subject { subject_type: 4, id: 7 }),
             source: Some(Source { source_type: leasehold_core::claim::SourceType(1), id: SourceId::from(7) }),
         };
         let check = |creates, destroys| call(Call::CheckBatch { creates, destroys }, &Catalogue::default());
-        assert_eq!(check(vec![claim("a")], vec![claim("A")]), Ok(Answer::BatchIsValid));
+        assert_eq!(check(vec![claim("a")], vec![claim("A")]), Ok(CallOutput::BatchIsValid));
         let error = check(vec![claim("a"), claim("a b"), claim("A")], vec![claim(" ")]).unwrap_err();
         assert_eq!(error.code, "INVALID_UPDATE");
         let details: Vec<_> = error.details.iter().map(|d| (d.list, d.position, d.bucket_type, d.code)).collect();
@@ -164,8 +167,8 @@ mod tests {
     }
 
     #[test]
-    fn keys_become_bytes_in_the_order_of_keys() {
-        let encode = |key: &str| ask(&format!(r#"{{"call":"encode_source_id","key":{key}}}"#));
+    fn source_ids_are_bytes_in_the_order_of_their_keys() {
+        let encode = |key: &str| call_json(&format!(r#"{{"call":"encode_source_id","key":{key}}}"#));
         assert_eq!(encode(r#"{"integer":258}"#), r#"{"source_id":"0000000000000102"}"#);
         assert_eq!(encode(r#"{"integer":-1}"#), r#""INVALID_UPDATE""#);
         assert_eq!(encode(r#"{"text":"ab"}"#), r#"{"source_id":"6162"}"#);

@@ -1,40 +1,41 @@
-//! Why there is no answer, in a form that every language can carry.
+//! Errors in a form that every language can represent.
 
 use leasehold_core::catalogue::ValueError;
 use leasehold_core::reconcile::OutOfTurn;
 use leasehold_core::rejection::{List, Offence, Place, Reason, Rejection};
 use serde::Serialize;
 
-/// The engine's no: languages choose the exception by its code.
+/// An error of the engine. Language packages choose the exception class by the code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DetailedError {
-    /// The reason, as on the wire, or `OUT_OF_TURN`, `INVALID_ROWS`, `INVALID_CHECKPOINT` where a session is misused.
+    /// The reason as on the wire, or `OUT_OF_TURN`, `INVALID_ROWS` or `INVALID_CHECKPOINT` for a
+    /// misused session.
     pub code: &'static str,
-    /// What is wrong, for people.
+    /// The text for people.
     pub message: String,
-    /// Each claim that offends, where claims do.
-    pub details: Vec<Detail>,
-    /// In how many microseconds to try again, where that can help.
+    /// The refused claims, if the error concerns single claims.
+    pub details: Vec<ErrorDetail>,
+    /// Microseconds after which a retry can succeed; `None` if a retry cannot help.
     pub retry_after_micros: Option<u64>,
 }
 
-/// One claim that offends.
+/// A refused claim of an update.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Detail {
+pub struct ErrorDetail {
     /// `creates` or `destroys`.
     pub list: &'static str,
-    /// Its position there, from 0.
+    /// The position in that list, from 0.
     pub position: u32,
-    /// Its bucket type.
+    /// The bucket type's number on the wire.
     pub bucket_type: i32,
     /// The reason, as on the wire.
     pub code: &'static str,
-    /// What is wrong with it, for people.
+    /// The text for people.
     pub message: String,
 }
 
 impl DetailedError {
-    /// One that no claim is to blame for.
+    /// Creates an error that concerns no single claim.
     pub fn new(code: &'static str, message: impl ToString) -> Self {
         Self { code, message: message.to_string(), details: Vec::new(), retry_after_micros: None }
     }
@@ -60,8 +61,8 @@ impl From<Rejection> for DetailedError {
     }
 }
 
-fn detail(place: Place, offence: &Offence) -> Detail {
-    Detail {
+fn detail(place: Place, offence: &Offence) -> ErrorDetail {
+    ErrorDetail {
         list: match place.list {
             List::Creates => "creates",
             List::Destroys => "destroys",
@@ -73,8 +74,8 @@ fn detail(place: Place, offence: &Offence) -> Detail {
     }
 }
 
-/// The reason that has a code, none for a code of another version.
+/// The reason with this code on the wire; `None` for a code of another version.
 #[must_use]
-pub fn reason(code: &str) -> Option<Reason> {
+pub fn reason_by_code(code: &str) -> Option<Reason> {
     Reason::ALL.into_iter().find(|reason| reason.code() == code)
 }

@@ -1,9 +1,11 @@
-//! The engine's face for other languages. A language package converts values and maps codes to its own exceptions; it
-//! holds no rule.
+//! The engine's interface for other languages. A language package converts values and maps error
+//! codes to its own exceptions; it contains no rule of the protocol.
 //!
-//! - *Calls*: a [`Call`] goes in, an [`Answer`] or a [`DetailedError`] comes out, all of them plain serde values.
-//! - *Sessions*: the engine's machines, driven by the language's own I/O: [`reconcile::Reconciliation`], whose steps and
-//!   events are serde values, and [`Verification`], whose rows and records come in as columns, since they are many.
+//! - *Calls*: a [`Call`] gives a [`CallOutput`] or a [`DetailedError`]. All of them are plain serde
+//!   values.
+//! - *Sessions*: the engine's machines, driven by the language's own I/O. The steps and events of
+//!   [`reconcile::Reconciliation`] are serde values. [`Verification`] receives rows and records in
+//!   columns, because there are many of them.
 //! - *A service* in memory: [`Service`], for tests and studies without a server.
 
 mod call;
@@ -13,8 +15,8 @@ mod verification;
 #[cfg(feature = "wire")]
 pub mod wire;
 
-pub use call::{Answer, Call, Claim, SourceKey, call};
-pub use error::{Detail, DetailedError, reason};
+pub use call::{Call, CallOutput, ClaimInput, SourceKey, call};
+pub use error::{DetailedError, ErrorDetail, reason_by_code};
 pub use leasehold_core::batch::{ClaimRequest, MAX_SOURCE_ID_BYTES, UpdateRequest};
 pub use leasehold_core::bucket::BucketType;
 pub use leasehold_core::catalogue::Catalogue;
@@ -24,5 +26,7 @@ pub use leasehold_core::reconcile;
 pub use leasehold_core::rejection::{List, Reason};
 pub use leasehold_core::time::Timestamp;
 pub use leasehold_core::verify;
-pub use service::{Begun, Held, LeasePage, OutstandingLease, RecordPage, RecordsQuery, Service, Status};
-pub use verification::{Refused, Updated, Verification};
+pub use service::{
+    Begun, ClaimRecord, LeasePage, OutstandingLease, RecordPage, RecordSelection, RecordStatus, Service,
+};
+pub use verification::{RefusedClaim, UpdateReply, Verification};

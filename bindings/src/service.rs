@@ -1,4 +1,5 @@
-//! A claims service in memory: the engine over its reference store. It holds no rule, and reads no clock.
+//! A claims service in memory: the engine over its reference store. It contains no rule of the
+//! protocol and reads no clock.
 
 use std::collections::BTreeSet;
 
@@ -21,26 +22,26 @@ pub use leasehold_core::update::Begun;
 
 use crate::error::DetailedError;
 
-/// Claims in memory, for cells that are known from the start.
+/// A claims service in memory, for a fixed set of cells.
 #[derive(Clone, Debug, Default)]
 pub struct Service {
     rules: Rules,
     store: MemoryStore,
 }
 
-/// Where a claim stands, as on the wire.
+/// The status of a record, as on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// At rest.
+pub enum RecordStatus {
+    /// No lease holds the claim.
     Active,
-    /// Comes to rest when its lease is committed.
+    /// The claim becomes active when its lease is committed.
     LeaseCreating,
-    /// Goes when its lease is committed.
+    /// The claim is removed when its lease is committed.
     LeaseDestroying,
 }
 
-impl Status {
-    /// Its name on the wire.
+impl RecordStatus {
+    /// The name of the status on the wire.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Active => "ACTIVE",
@@ -52,26 +53,26 @@ impl Status {
 
 /// A claim as readers see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
-    /// Names the claim for as long as the cell keeps the bucket.
+pub struct ClaimRecord {
+    /// The id of the claim. It stays the same while the cell keeps the bucket.
     pub uuid: Uuid,
     /// The bucket's type.
     pub bucket_type: BucketType,
-    /// The value as spelled.
+    /// The value as a person spelled it.
     pub value: String,
-    /// Whom it is for.
+    /// The holder of the claim.
     pub subject: Subject,
-    /// The row it comes from.
+    /// The row that the claim comes from.
     pub source: Source,
     /// The cell that owns it.
     pub cell: i64,
-    /// Where it stands.
-    pub status: Status,
+    /// The status of the claim.
+    pub status: RecordStatus,
     /// The lease that holds it.
     pub lease: Option<LeaseId>,
-    /// When it was begun.
+    /// The time of its begin.
     pub created_at: Timestamp,
-    /// When it last changed.
+    /// The time of its last change.
     pub updated_at: Timestamp,
 }
 
@@ -80,56 +81,56 @@ pub struct Held {
 pub struct OutstandingLease {
     /// The lease.
     pub lease: LeaseId,
-    /// When it was begun.
+    /// The time of its begin.
     pub created_at: Timestamp,
-    /// When it last changed.
+    /// The time of its last change.
     pub updated_at: Timestamp,
 }
 
-/// Some leases of a cell, in the order of their begin.
+/// A page of a cell's leases, in the order of their begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeasePage {
     /// The leases.
     pub leases: Vec<OutstandingLease>,
-    /// Leads to the next page; absent on the last one only.
+    /// The cursor of the next page; `None` on the last page.
     pub cursor: Option<String>,
 }
 
-/// Which records to list.
+/// The selection of a list of records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RecordsQuery {
-    /// Whose.
+pub struct RecordSelection {
+    /// The cell that owns the records.
     pub cell: i64,
     /// The table's number.
     pub source_type: i32,
-    /// The bucket types' numbers; all where it is empty.
+    /// The bucket types' numbers; an empty list selects all.
     pub bucket_types: Vec<i32>,
-    /// Beyond this source id; the empty one bounds nothing.
+    /// The list starts after this source id; empty means from the first record.
     pub after: Vec<u8>,
-    /// Up to this source id; the empty one bounds nothing.
+    /// The list ends with this source id; empty means up to the last record.
     pub upto: Vec<u8>,
 }
 
-/// Some records of a table, in the order of their source ids.
+/// A page of a table's records, in the order of their source ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordPage {
     /// The records.
-    pub records: Vec<Held>,
-    /// Whether more remain.
+    pub records: Vec<ClaimRecord>,
+    /// True if more records remain.
     pub truncated: bool,
 }
 
 impl Service {
-    /// One without claims, for these cells.
+    /// Creates a service without claims for these cells.
     pub fn new(cells: impl IntoIterator<Item = i64>, catalogue: Catalogue) -> Self {
         let cells = cells.into_iter().map(CellId).collect();
         Self { rules: Rules { catalogue, cells }, store: MemoryStore::default() }
     }
 
-    /// Begins an update under `lease`, a fresh id (B01 to B15).
+    /// Begins an update under `lease`, which must be a fresh id (B01 to B15).
     ///
     /// # Errors
-    /// It is refused.
+    /// The engine refuses the update.
     pub fn begin(
         &mut self,
         cell: i64,
@@ -139,34 +140,35 @@ impl Service {
         now: Timestamp,
     ) -> Result<Begun, DetailedError> {
         let command = self.rules.begin(CellId(cell), update, idempotency_key, lease)?;
-        decided(update::begin(&mut self.store, &command, now))
+        decision(update::begin(&mut self.store, &command, now))
     }
 
-    /// Commits or rolls back (B20 to B24). False where that had happened before.
+    /// Commits or rolls back a lease (B20 to B24). Returns false if the lease already had that
+    /// outcome.
     ///
     /// # Errors
-    /// It is refused.
+    /// The engine refuses the settle.
     pub fn settle(&mut self, cell: i64, lease: &str, outcome: Outcome, now: Timestamp) -> Result<bool, DetailedError> {
         let command = self.rules.settle(CellId(cell), lease, outcome)?;
-        decided(update::settle(&mut self.store, &command, now))
+        decision(update::settle(&mut self.store, &command, now))
     }
 
     /// The claim of a bucket (B30).
     ///
     /// # Errors
     /// `CLAIM_NOT_FOUND`, or the value is not allowed.
-    pub fn record(&self, bucket_type: i32, value: &str) -> Result<Held, DetailedError> {
+    pub fn record(&self, bucket_type: i32, value: &str) -> Result<ClaimRecord, DetailedError> {
         let bucket = self.rules.catalogue.bucket(BucketType(bucket_type), value.into());
         let bucket = bucket.map_err(|error| Rejection::whole(error.reason, error.detail))?;
-        let claim = held_by(Store::claim(&self.store, &bucket.key))?;
+        let claim = or_internal(Store::claim(&self.store, &bucket.key))?;
         let Bucket { key, .. } = bucket;
-        claim.map(|claim| held(key.bucket_type, &claim)).ok_or_else(|| whole(Reason::ClaimNotFound).into())
+        claim.map(|claim| claim_record(key.bucket_type, &claim)).ok_or_else(|| refusal(Reason::ClaimNotFound).into())
     }
 
-    /// A page of a cell's outstanding leases (B31), begun at `created_after` or later.
+    /// A page of a cell's outstanding leases that began at `created_after` or later (B31).
     ///
     /// # Errors
-    /// It is refused; the cursor is none.
+    /// The engine refuses the query, or the cursor is invalid.
     pub fn leases(
         &self,
         cell: i64,
@@ -177,7 +179,7 @@ impl Service {
         self.rules.check_cell(CellId(cell))?;
         let cursor = cursor.map(position).transpose()?;
         let query = LeaseQuery::parse(CellId(cell), limit, created_after, cursor)?;
-        let page = query.page(held_by(self.store.leases(&query.scan()))?);
+        let page = query.page(or_internal(self.store.leases(&query.scan()))?);
         let leases = page.leases.iter().map(|row| OutstandingLease {
             lease: row.position.lease,
             created_at: row.position.created_at,
@@ -190,8 +192,8 @@ impl Service {
     /// A page of a cell's records of one table (B32).
     ///
     /// # Errors
-    /// It is refused.
-    pub fn records(&self, query: &RecordsQuery) -> Result<RecordPage, DetailedError> {
+    /// The engine refuses the query.
+    pub fn records(&self, query: &RecordSelection) -> Result<RecordPage, DetailedError> {
         self.rules.check_cell(CellId(query.cell))?;
         let query = RecordQuery::parse(
             CellId(query.cell),
@@ -202,45 +204,46 @@ impl Service {
         )?;
         let mut scan = query.scan();
         loop {
-            match query.step(held_by(self.store.records(&scan))?, &scan) {
+            match query.step(or_internal(self.store.records(&scan))?, &scan) {
                 RecordStep::Again(larger) => scan = larger,
                 RecordStep::Page(page) => {
-                    let records = page.records.iter().map(|row| held(row.key.bucket_type, &row.claim)).collect();
+                    let records =
+                        page.records.iter().map(|row| claim_record(row.key.bucket_type, &row.claim)).collect();
                     return Ok(RecordPage { records, truncated: page.truncated });
                 }
             }
         }
     }
 
-    /// Forgets every lease that was settled before a time, and says how many there were.
+    /// Deletes every lease that was settled before a time and returns their number.
     ///
     /// # Errors
     /// The state contradicts itself, which is a defect.
     pub fn forget(&mut self, settled_before: Timestamp) -> Result<usize, DetailedError> {
-        let settled = held_by(self.store.settled(settled_before, usize::MAX))?;
+        let settled = or_internal(self.store.settled(settled_before, usize::MAX))?;
         for lease in &settled {
-            held_by(update::forget(&mut self.store, &Forget { lease: *lease, settled_before }))?;
+            or_internal(update::forget(&mut self.store, &Forget { lease: *lease, settled_before }))?;
         }
         Ok(settled.len())
     }
 
-    /// Holds everything to the engine's invariants.
+    /// Checks the whole state against the engine's invariants.
     ///
     /// # Errors
-    /// One does not hold, which is a defect.
+    /// An invariant does not hold, which is a defect.
     pub fn check(&self) -> Result<(), DetailedError> {
-        let state = held_by(self.store.state())?;
+        let state = or_internal(self.store.state())?;
         invariant::check(&state).map_err(|broken| DetailedError::new("INTERNAL", broken))
     }
 }
 
-/// The engine's decision.
-fn decided<T, E: std::fmt::Display>(answer: Answer<T, E>) -> Result<T, DetailedError> {
-    Ok(held_by(answer)??)
+/// Converts the engine's decision.
+fn decision<T, E: std::fmt::Display>(answer: Answer<T, E>) -> Result<T, DetailedError> {
+    Ok(or_internal(answer)??)
 }
 
-/// The reference store fails only where it contradicts itself.
-fn held_by<T, E: std::fmt::Display>(read: Result<T, E>) -> Result<T, DetailedError> {
+/// Converts a failure of the reference store, which fails only if its state contradicts itself.
+fn or_internal<T, E: std::fmt::Display>(read: Result<T, E>) -> Result<T, DetailedError> {
     read.map_err(|error| DetailedError::new("INTERNAL", error))
 }
 
@@ -249,16 +252,18 @@ fn position(cursor: &str) -> Result<LeasePosition, DetailedError> {
         let created_at = Timestamp::from_micros(micros.parse().ok()?);
         Some(LeasePosition { created_at, lease: parse_lease_id(lease)? })
     });
-    position.ok_or_else(|| DetailedError::new(Reason::InvalidUpdate.code(), "the cursor comes from no list"))
+    position.ok_or_else(|| {
+        DetailedError::new(Reason::InvalidUpdate.code(), "the cursor is invalid: use a cursor that a list returned")
+    })
 }
 
-fn whole(reason: Reason) -> Rejection {
+fn refusal(reason: Reason) -> Rejection {
     Rejection::whole(reason, rejection::Detail::None)
 }
 
-fn held(bucket_type: BucketType, claim: &Claim) -> Held {
+fn claim_record(bucket_type: BucketType, claim: &Claim) -> ClaimRecord {
     let record = claim.record();
-    Held {
+    ClaimRecord {
         uuid: record.uuid,
         bucket_type,
         value: record.spelling.to_string(),
@@ -266,9 +271,9 @@ fn held(bucket_type: BucketType, claim: &Claim) -> Held {
         source: record.source.clone(),
         cell: claim.owner.0,
         status: match claim.state {
-            ClaimState::Active(_) => Status::Active,
-            ClaimState::Creating(..) | ClaimState::Replacing(..) => Status::LeaseCreating,
-            ClaimState::Destroying(..) => Status::LeaseDestroying,
+            ClaimState::Active(_) => RecordStatus::Active,
+            ClaimState::Creating(..) | ClaimState::Replacing(..) => RecordStatus::LeaseCreating,
+            ClaimState::Destroying(..) => RecordStatus::LeaseDestroying,
         },
         lease: claim.hold().map(|hold| hold.lease),
         created_at: record.created_at,
@@ -299,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn b02_b03_b20_an_update_goes_from_begin_to_rest() {
+    fn b02_b03_b20_an_update_is_begun_committed_and_listed() {
         let mut service = Service::new([1, 2], Catalogue::default());
         let begun = service.begin(1, create("Alice"), Some("key"), LEASE, NOW).unwrap();
         assert_eq!((begun.lease, begun.fence.0, begun.replayed), (LEASE, 1, false));
@@ -313,7 +318,8 @@ mod tests {
         assert_eq!((settled(&mut service), settled(&mut service)), (Ok(true), Ok(false)));
         let taken = service.begin(2, create("alice"), None, LeaseId(Uuid::nil()), NOW).unwrap_err();
         assert_eq!((taken.code, taken.retry_after_micros), ("CLAIM_TAKEN", None));
-        let records = service.records(&RecordsQuery { cell: 1, source_type: 1, ..RecordsQuery::default() }).unwrap();
+        let records =
+            service.records(&RecordSelection { cell: 1, source_type: 1, ..RecordSelection::default() }).unwrap();
         assert_eq!(records.records.first(), Some(&service.record(4, "alice").unwrap()));
         assert_eq!(service.forget(Timestamp::MAX), Ok(1));
         assert_eq!(settled(&mut service).unwrap_err().code, "LEASE_NOT_FOUND");
@@ -321,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn b31_pages_are_left_through_their_cursors_only() {
+    fn b31_the_last_page_alone_has_no_cursor() {
         let mut service = Service::new([1], Catalogue::default());
         for name in 0..3_u8 {
             let lease = LeaseId(Uuid::from_u128(u128::from(name)));

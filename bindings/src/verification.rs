@@ -1,4 +1,4 @@
-//! Verification as a session: source ids as bytes, refusals by their code, the checkpoint as text.
+//! Verification as a session: source ids are bytes, refusals are codes, and the checkpoint is text.
 
 use leasehold_core::catalogue::Catalogue;
 use leasehold_core::claim::SourceId;
@@ -6,69 +6,70 @@ use leasehold_core::rejection::{List, Place};
 use leasehold_core::verify;
 use leasehold_core::verify::{Checkpoint, Finding, Misuse, Records, Report, Rows, Settings, Step, UpdateResult};
 
-use crate::error::{DetailedError, reason};
+use crate::error::{DetailedError, reason_by_code};
 
-/// A claim because of which an update was refused, as the server names it.
+/// A refused claim of an update, as the server names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// Which list of the update.
+pub struct RefusedClaim {
+    /// The list of the update.
     pub list: List,
-    /// The position there, from 0.
+    /// The position in that list, from 0.
     pub position: u32,
-    /// The reason's code on the wire.
+    /// The code of the reason on the wire.
     pub code: String,
 }
 
-/// What came of a step of an update.
+/// The result of a step of an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Updated {
-    /// It is begun.
+pub enum UpdateReply {
+    /// The update has begun.
     Begun,
-    /// Its begin was refused, because of these claims.
-    Refused(Vec<Refused>),
-    /// It is committed, or rolled back, as was asked for.
+    /// The begin was refused because of these claims.
+    Refused(Vec<RefusedClaim>),
+    /// The lease is committed or rolled back as requested.
     Settled,
-    /// It failed otherwise, or nobody knows what came of it.
+    /// The step failed in another way, or its outcome is unknown.
     Failed,
 }
 
-impl From<Updated> for UpdateResult {
-    fn from(updated: Updated) -> Self {
+impl From<UpdateReply> for UpdateResult {
+    fn from(updated: UpdateReply) -> Self {
         match updated {
-            Updated::Begun => Self::Begun,
-            Updated::Settled => Self::Settled,
-            Updated::Failed => Self::Failed,
-            Updated::Refused(claims) => {
-                let known = |claim: &Refused| {
+            UpdateReply::Begun => Self::Begun,
+            UpdateReply::Settled => Self::Settled,
+            UpdateReply::Failed => Self::Failed,
+            UpdateReply::Refused(claims) => {
+                let known = |claim: &RefusedClaim| {
                     let place = Place { list: claim.list, position: claim.position };
-                    Some((place, reason(&claim.code)?))
+                    Some((place, reason_by_code(&claim.code)?))
                 };
-                // A reason of a later version says nothing here: the update has failed.
+                // A reason of a later version cannot be interpreted here, so the update counts as
+                // failed.
                 claims.iter().map(known).collect::<Option<_>>().map_or(Self::Failed, Self::Refused)
             }
         }
     }
 }
 
-/// A run of verification: see [`leasehold_core::verify`] for the order of calls.
+/// A run of verification. See [`leasehold_core::verify`] for the order of calls.
 #[derive(Clone, Debug)]
 pub struct Verification(verify::Verification);
 
 impl Verification {
-    /// A new run, or one that goes on from a checkpoint.
+    /// Starts a run, or resumes one from a checkpoint.
     ///
     /// # Errors
-    /// `INVALID_CHECKPOINT`: the text is none.
+    /// `INVALID_CHECKPOINT`: the text is not a checkpoint.
     pub fn new(settings: Settings, catalogue: Catalogue, checkpoint: Option<&str>) -> Result<Self, DetailedError> {
         let checkpoint = checkpoint.map(serde_json::from_str::<Checkpoint>).transpose();
-        // What serde says may show values.
+        // V09: serde's message may quote values of claims.
         let checkpoint = checkpoint.map_err(|_| {
-            DetailedError::new("INVALID_CHECKPOINT", "the checkpoint is none: drop it, and the run begins anew")
+            DetailedError::new("INVALID_CHECKPOINT", "the checkpoint is invalid: discard it to start a new run")
         })?;
         Ok(Self(verify::Verification::new(settings, catalogue, checkpoint)))
     }
 
-    /// What to do next: the same until it is answered.
+    /// The next step. It stays the same until it is answered.
     pub fn step(&self) -> &Step {
         self.0.step()
     }
@@ -76,7 +77,7 @@ impl Verification {
     /// Answers [`Step::FindBound`].
     ///
     /// # Errors
-    /// Out of turn or range.
+    /// The machine did not ask for a bound, or the bound is out of range.
     pub fn bound(&mut self, bound: Option<&[u8]>) -> Result<(), DetailedError> {
         Ok(self.0.bound(bound.map(SourceId::from_bytes))?)
     }
@@ -84,7 +85,7 @@ impl Verification {
     /// Answers [`Step::ListRecords`].
     ///
     /// # Errors
-    /// Out of turn, order or range.
+    /// The machine did not ask for records, or they are out of order or range.
     pub fn records(&mut self, records: Records, truncated: bool) -> Result<(), DetailedError> {
         Ok(self.0.records(records, truncated)?)
     }
@@ -92,15 +93,17 @@ impl Verification {
     /// Answers [`Step::ReadRows`] and [`Step::ReadAgain`].
     ///
     /// # Errors
-    /// Out of turn, order or range, or of a bucket type that the settings lack.
+    /// The machine did not ask for rows, they are out of order or range, or a bucket type is not in
+    /// the settings.
     pub fn rows(&mut self, rows: Rows) -> Result<(), DetailedError> {
         Ok(self.0.rows(rows)?)
     }
 
-    /// Answers [`Step::ReadAgain`] under a lease: the rows are those of a dump, which nobody changes.
+    /// Answers [`Step::ReadAgain`] under a lease for rows that cannot change, such as those of a
+    /// dump.
     ///
     /// # Errors
-    /// Out of turn.
+    /// The machine did not ask to read rows again.
     pub fn unchanged(&mut self) -> Result<(), DetailedError> {
         Ok(self.0.unchanged()?)
     }
@@ -108,47 +111,49 @@ impl Verification {
     /// Answers [`Step::Begin`], [`Step::Commit`] and [`Step::RollBack`].
     ///
     /// # Errors
-    /// Out of turn.
-    pub fn updated(&mut self, updated: Updated) -> Result<(), DetailedError> {
+    /// No update is in progress.
+    pub fn updated(&mut self, updated: UpdateReply) -> Result<(), DetailedError> {
         Ok(self.0.updated(updated.into())?)
     }
 
-    /// Goes on after [`Step::PageDone`].
+    /// Continues after [`Step::PageDone`].
     ///
     /// # Errors
-    /// Out of turn.
+    /// The page is not done.
     pub fn proceed(&mut self) -> Result<(), DetailedError> {
         Ok(self.0.proceed()?)
     }
 
-    /// Ends the run after [`Step::PageDone`], its time being over: go on until it is done, then keep the checkpoint.
+    /// Ends the run after [`Step::PageDone`], for example at the end of its time budget. Continue
+    /// until [`Step::Done`], then store the checkpoint.
     ///
     /// # Errors
-    /// Out of turn.
+    /// The page is not done.
     pub fn stop(&mut self) -> Result<(), DetailedError> {
         Ok(self.0.stop()?)
     }
 
-    /// Where a run could go on, as text; none where nothing is left to do. To be asked for at [`Step::PageDone`] and
-    /// [`Step::Done`]. Holds values of claims: keep it as user data.
+    /// The checkpoint as text; `None` if the run has nothing left to do. Ask for it at
+    /// [`Step::PageDone`] and [`Step::Done`]. It contains values of claims, so store it like user
+    /// data.
     ///
     /// # Errors
-    /// It can't be written as text.
+    /// The checkpoint cannot be written as text.
     pub fn checkpoint(&self) -> Result<Option<String>, DetailedError> {
         let checkpoint = self.0.checkpoint();
         if checkpoint.is_done() {
             return Ok(None);
         }
         let text = serde_json::to_string(&checkpoint);
-        text.map(Some).map_err(|_| DetailedError::new("INVALID_CHECKPOINT", "the checkpoint can't be written"))
+        text.map(Some).map_err(|_| DetailedError::new("INVALID_CHECKPOINT", "the checkpoint cannot be written as text"))
     }
 
-    /// What was seen and done so far.
+    /// The counts so far.
     pub fn report(&self) -> &Report {
         self.0.report()
     }
 
-    /// What became of single claims since the last call.
+    /// The findings about single claims since the last call.
     pub fn take_findings(&mut self) -> Vec<Finding> {
         self.0.take_findings()
     }
@@ -198,8 +203,9 @@ mod tests {
         rows
     }
 
-    /// To the update that creates a row's claim, which is refused with each of these codes in turn.
-    fn refused(codes: &[&str]) -> Verification {
+    /// Returns a run whose update, the creation of a row's claim, was refused with each of these
+    /// codes in turn.
+    fn run_refused_with(codes: &[&str]) -> Verification {
         let mut run = session(None).unwrap();
         run.bound(None).unwrap();
         run.records(Records::new(Timestamp::MAX), false).unwrap();
@@ -207,32 +213,32 @@ mod tests {
         for code in codes {
             let Step::Begin(update) = run.step() else { unreachable!("{:?}", run.step()) };
             let list = if update.destroys.is_empty() { List::Creates } else { List::Destroys };
-            let claim = Refused { list, position: 0, code: (*code).into() };
-            run.updated(Updated::Refused(vec![claim])).unwrap();
+            let claim = RefusedClaim { list, position: 0, code: (*code).into() };
+            run.updated(UpdateReply::Refused(vec![claim])).unwrap();
         }
         run
     }
 
     #[test]
-    fn v05_v07_a_checkpoint_is_text_and_carries_what_waits() {
-        let run = refused(&["CLAIM_TAKEN", "CLAIM_CHANGED"]);
+    fn v05_v07_a_checkpoint_is_text_and_contains_deferred_creates() {
+        let run = run_refused_with(&["CLAIM_TAKEN", "CLAIM_CHANGED"]);
         assert_eq!(run.step(), &Step::PageDone);
         let text = run.checkpoint().unwrap().unwrap();
         let mut again = session(Some(&text)).unwrap();
-        assert!(matches!(again.step(), Step::ReadAgain { .. }), "nothing is left to scan, but one take waits");
+        assert!(matches!(again.step(), Step::ReadAgain { .. }), "the scan is finished, and one create is deferred");
         again.rows(rows("alice")).unwrap();
         let Step::Begin(update) = again.step() else { unreachable!() };
-        assert_eq!(update.creates.first().map(|claim| &*claim.value), Some("alice"), "as the row is now");
-        again.updated(Updated::Begun).unwrap();
+        assert_eq!(update.creates.first().map(|claim| &*claim.value), Some("alice"), "the row's present value");
+        again.updated(UpdateReply::Begun).unwrap();
         again.rows(rows("alice")).unwrap();
         assert_eq!(again.step(), &Step::Commit);
-        again.updated(Updated::Settled).unwrap();
+        again.updated(UpdateReply::Settled).unwrap();
         assert_eq!((again.step(), again.checkpoint()), (&Step::Done, Ok(None)));
         assert_eq!(again.report().created, 1);
     }
 
     #[test]
-    fn v07_checkpoints_of_versions_without_a_second_look_are_read_and_written() {
+    fn v07_checkpoints_without_ranges_to_recheck_are_read_and_written() {
         let text = r#"{"scan":{"after":"0000000000000007"},"takes":[],"frees":[]}"#;
         let run = session(Some(text)).unwrap();
         assert_eq!(run.step(), &Step::FindBound { after: SourceId::from(7), rows: 10 });
@@ -240,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn v05_v07_a_checkpoint_carries_what_is_to_be_looked_at_again() {
+    fn v05_v07_a_checkpoint_contains_the_ranges_to_recheck() {
         let span = r#""again":[{"after":"0000000000000003","upto":"0000000000000007"}]"#;
         let text = format!(r#"{{"scan":"finished","takes":[],"frees":[],{span}}}"#);
         let mut run = session(Some(&text)).unwrap();
@@ -256,14 +262,14 @@ mod tests {
     }
 
     #[test]
-    fn codes_become_reasons_and_unknown_ones_a_failure() {
-        assert_eq!(refused(&["CLAIM_TAKEN", "NOT_OWNER"]).report().other_cell, 1);
-        assert_eq!(refused(&["VALUE_NOT_ALLOWED"]).report().invalid, 1);
-        assert_eq!(refused(&["OF_TOMORROW"]).report().failed, 1);
+    fn refusal_codes_are_interpreted_and_unknown_ones_count_as_failures() {
+        assert_eq!(run_refused_with(&["CLAIM_TAKEN", "NOT_OWNER"]).report().other_cell, 1);
+        assert_eq!(run_refused_with(&["VALUE_NOT_ALLOWED"]).report().invalid, 1);
+        assert_eq!(run_refused_with(&["OF_TOMORROW"]).report().failed, 1);
     }
 
     #[test]
-    fn misuse_has_a_code_and_shows_no_value() {
+    fn v09_misuse_has_a_code_and_shows_no_value() {
         let code = |result: Result<(), DetailedError>| result.unwrap_err().code;
         let mut run = session(None).unwrap();
         assert_eq!(code(run.proceed()), "OUT_OF_TURN");

@@ -1,5 +1,5 @@
-//! What verification exchanges with the server, as it goes over the wire: the answers to ListRecords and the updates. A
-//! language's objects for either cost many times what the engine's work does, so none is made.
+//! Verification's messages in their wire form: the answers to ListRecords, and the updates. Objects
+//! of a language for them would cost many times the engine's own work, so none are made.
 
 use leasehold_core::batch::{ClaimRequest, UpdateRequest};
 use leasehold_core::rejection::List;
@@ -12,14 +12,15 @@ use crate::error::DetailedError;
 /// `Record.Status.ACTIVE`.
 const ACTIVE: u64 = 1;
 
-/// An update as a BeginUpdateRequest, but for its cell: messages that are written side by side are one.
+/// Encodes an update as a BeginUpdateRequest without its cell. In protobuf, concatenated messages
+/// merge into one, so the caller appends the cell.
 pub fn update(update: &UpdateRequest) -> Vec<u8> {
     let mut request = list(List::Creates, &update.creates);
     request.extend(list(List::Destroys, &update.destroys));
     request
 }
 
-/// One list of an update, likewise.
+/// Encodes one list of an update as a part of a BeginUpdateRequest.
 pub fn list(list: List, claims: &[ClaimRequest]) -> Vec<u8> {
     let field = match list {
         List::Creates => 1,
@@ -30,8 +31,8 @@ pub fn list(list: List, claims: &[ClaimRequest]) -> Vec<u8> {
     request
 }
 
-/// `Metadata`: 1 bucket (1 type, 2 value), 2 subject (1 type, 2 id), 3 source (1 type, 2 the row's key), 4 user data (1 type,
-/// 2 value).
+/// Writes `Metadata`: 1 bucket (1 type, 2 value), 2 subject (1 type, 2 id), 3 source (1 type, 2 the
+/// row's key), 4 user data (1 type, 2 value).
 fn claim_request(to: &mut Vec<u8>, claim: &ClaimRequest) {
     message(to, 1, |to| {
         number(to, 1, claim.bucket_type.0.into());
@@ -57,7 +58,8 @@ fn claim_request(to: &mut Vec<u8>, claim: &ClaimRequest) {
     }
 }
 
-/// A message within another one. Its length comes first and is known last, so it is moved there: messages are short.
+/// Writes an embedded message. Its length precedes it but is known only afterwards, so the length
+/// is rotated to the front; messages are short.
 fn message(to: &mut Vec<u8>, field: u32, body: impl FnOnce(&mut Vec<u8>)) {
     encode_key(field, WireType::LengthDelimited, to);
     let start = to.len();
@@ -81,17 +83,20 @@ fn bytes(to: &mut Vec<u8>, field: u32, value: &[u8]) {
     to.extend_from_slice(value);
 }
 
-/// The records of an answer, and whether more remain.
+/// Returns the records of an answer, and true if more remain.
 ///
 /// # Errors
-/// It is no answer to ListRecords.
+/// The bytes are not an answer to ListRecords.
 pub fn records(answer: &[u8], now: Timestamp) -> Result<(Records, bool), DetailedError> {
     read(answer, now).map_err(|Malformed| {
-        DetailedError::new("INVALID_ROWS", "the server's records can't be read: they are no answer to ListRecords")
+        DetailedError::new(
+            "INVALID_ROWS",
+            "the server's records cannot be read: the bytes are not an answer to ListRecords",
+        )
     })
 }
 
-/// `ListRecordsResponse`: 1 records, 2 truncated.
+/// Reads `ListRecordsResponse`: 1 records, 2 truncated.
 fn read(answer: &[u8], now: Timestamp) -> Result<(Records, bool), Malformed> {
     let mut records = Records::new(now);
     let mut truncated = false;
@@ -105,7 +110,7 @@ fn read(answer: &[u8], now: Timestamp) -> Result<(Records, bool), Malformed> {
     Ok((records, truncated))
 }
 
-/// `Record`: 2 metadata, 4 status, 7 updated_at.
+/// Reads `Record`: 2 metadata, 4 status, 7 updated_at.
 fn record(message: &[u8]) -> Result<RecordRef<'_>, Malformed> {
     let mut record = RecordRef {
         source_id: &[],
@@ -127,7 +132,8 @@ fn record(message: &[u8]) -> Result<RecordRef<'_>, Malformed> {
     Ok(record)
 }
 
-/// `Metadata`: 1 bucket (1 type, 2 value), 2 subject (1 type, 2 id), 3 source (2 the row's key).
+/// Reads `Metadata`: 1 bucket (1 type, 2 value), 2 subject (1 type, 2 id), 3 source (2 the row's
+/// key).
 fn metadata<'a>(message: &'a [u8], record: &mut RecordRef<'a>) -> Result<(), Malformed> {
     for field in Fields(message) {
         let (number, Field::Bytes(message)) = field? else { continue };
@@ -145,7 +151,7 @@ fn metadata<'a>(message: &'a [u8], record: &mut RecordRef<'a>) -> Result<(), Mal
     Ok(())
 }
 
-/// `google.protobuf.Timestamp`: 1 seconds, 2 nanos.
+/// Reads `google.protobuf.Timestamp`: 1 seconds, 2 nanos.
 fn timestamp(message: &[u8]) -> Result<Timestamp, Malformed> {
     let (mut seconds, mut nanos) = (0, 0);
     for field in Fields(message) {
@@ -163,7 +169,7 @@ fn text(bytes: &[u8]) -> Result<&str, Malformed> {
     std::str::from_utf8(bytes).map_err(|_| Malformed)
 }
 
-/// The bytes are not the message that they should be.
+/// The bytes are not the expected message.
 struct Malformed;
 
 impl From<prost::DecodeError> for Malformed {
@@ -172,7 +178,7 @@ impl From<prost::DecodeError> for Malformed {
     }
 }
 
-/// A message's fields, by number, where they lie.
+/// An iterator over the fields of a message, without copies.
 struct Fields<'a>(&'a [u8]);
 
 enum Field<'a> {
@@ -182,7 +188,7 @@ enum Field<'a> {
 }
 
 impl<'a> Fields<'a> {
-    // A record has some twenty fields: the calls would cost more than the fields.
+    // A record has about twenty fields, and a call for each would cost more than reading it.
     #[inline(always)]
     fn field(&mut self) -> Result<(u32, Field<'a>), Malformed> {
         let key = self.varint()?;
@@ -204,7 +210,7 @@ impl<'a> Fields<'a> {
     #[inline(always)]
     fn varint(&mut self) -> Result<u64, Malformed> {
         match self.0 {
-            // Nearly all of them are one byte long,
+            // Nearly all varints are one byte long.
             [byte @ 0..0x80, rest @ ..] => {
                 self.0 = rest;
                 Ok(u64::from(*byte))

@@ -2,7 +2,9 @@
 
 use std::sync::LazyLock;
 
-use leasehold_bindings::{Answer, Call, Catalogue, Claim, Source, SourceId, SourceKey, SourceType, Subject, call};
+use leasehold_bindings::{
+    Call, CallOutput, Catalogue, ClaimInput, Source, SourceId, SourceKey, SourceType, Subject, call,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
@@ -14,7 +16,7 @@ static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::default);
 #[pyfunction]
 pub(crate) fn canonical_form(py: Python<'_>, bucket_type: i32, value: String) -> PyResult<String> {
     match ask(py, Call::CanonicalForm { bucket_type, value })? {
-        Answer::CanonicalForm(form) => Ok(form),
+        CallOutput::CanonicalForm(form) => Ok(form),
         _ => Err(mistaken(py)),
     }
 }
@@ -22,7 +24,7 @@ pub(crate) fn canonical_form(py: Python<'_>, bucket_type: i32, value: String) ->
 /// Raises where the server would refuse an update before it looks at any other claim.
 #[pyfunction]
 pub(crate) fn check_batch(py: Python<'_>, creates: Vec<ClaimArgument>, destroys: Vec<ClaimArgument>) -> PyResult<()> {
-    let claims = |claims: Vec<ClaimArgument>| claims.into_iter().map(Claim::from).collect();
+    let claims = |claims: Vec<ClaimArgument>| claims.into_iter().map(ClaimInput::from).collect();
     let question = Call::CheckBatch { creates: claims(creates), destroys: claims(destroys) };
     py.detach(|| call(question, &CATALOGUE)).map(drop).map_err(|error| errors::refusal(py, &error))
 }
@@ -35,7 +37,7 @@ pub(crate) fn encode_source_id<'py>(py: Python<'py>, key: &Bound<'py, PyAny>) ->
         Err(_) => SourceKey::Integer(key.extract()?),
     };
     match ask(py, Call::EncodeSourceId { key })? {
-        Answer::SourceId(id) => Ok(PyBytes::new(py, id.as_bytes())),
+        CallOutput::SourceId(id) => Ok(PyBytes::new(py, id.as_bytes())),
         _ => Err(mistaken(py)),
     }
 }
@@ -63,7 +65,7 @@ pub(crate) struct SourceArgument {
     pub(crate) id: Vec<u8>,
 }
 
-impl From<ClaimArgument> for Claim {
+impl From<ClaimArgument> for ClaimInput {
     fn from(claim: ClaimArgument) -> Self {
         let source = |source: SourceArgument| Source {
             source_type: SourceType(source.source_type),
@@ -78,7 +80,7 @@ impl From<ClaimArgument> for Claim {
     }
 }
 
-fn ask(py: Python<'_>, question: Call) -> PyResult<Answer> {
+fn ask(py: Python<'_>, question: Call) -> PyResult<CallOutput> {
     call(question, &CATALOGUE).map_err(|error| errors::refusal(py, &error))
 }
 

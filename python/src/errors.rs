@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use leasehold_bindings::{Detail, DetailedError, Reason, reason};
+use leasehold_bindings::{DetailedError, ErrorDetail, Reason, reason_by_code};
 use pyo3::prelude::*;
 
 use crate::columns::BadColumn;
@@ -74,7 +74,7 @@ pub(crate) fn misuse(py: Python<'_>, code: &'static str, message: impl ToString)
 }
 
 /// The members of `leasehold.errors.Detail`.
-fn detail(detail: &Detail) -> (&'static str, u32, i32, &'static str, u16, &str) {
-    let number = reason(detail.code).map_or(0, |reason| reason as u16);
+fn detail(detail: &ErrorDetail) -> (&'static str, u32, i32, &'static str, u16, &str) {
+    let number = reason_by_code(detail.code).map_or(0, |reason| reason as u16);
     (detail.list, detail.position, detail.bucket_type, detail.code, number, &detail.message)
 }

@@ -1,7 +1,8 @@
 //! `_native.ClaimsService`: a claims service in memory. Times are microseconds since 1970; leases are 36-character uuids.
 
 use leasehold_bindings::{
-    BucketType, Catalogue, Claim, ClaimRequest, Held, LeaseId, Outcome, RecordsQuery, Service, Timestamp, UpdateRequest,
+    BucketType, Catalogue, ClaimInput, ClaimRecord, ClaimRequest, LeaseId, Outcome, RecordSelection, Service,
+    Timestamp, UpdateRequest,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -47,7 +48,7 @@ impl ClaimsService {
         now: u64,
     ) -> PyResult<(String, u64, bool)> {
         let requests =
-            |claims: Vec<ClaimArgument>| claims.into_iter().map(Claim::from).map(ClaimRequest::from).collect();
+            |claims: Vec<ClaimArgument>| claims.into_iter().map(ClaimInput::from).map(ClaimRequest::from).collect();
         let update = UpdateRequest { creates: requests(creates), destroys: requests(destroys) };
         let (lease, now) = (LeaseId(Uuid::from_u128(lease)), Timestamp::from_micros(now));
         let begun = self.0.work(py, |service| service.begin(cell, update, idempotency_key, lease, now))?;
@@ -89,7 +90,7 @@ impl ClaimsService {
         after: Vec<u8>,
         upto: Vec<u8>,
     ) -> PyResult<(Vec<RecordMembers<'py>>, bool)> {
-        let query = RecordsQuery { cell, source_type, bucket_types, after, upto };
+        let query = RecordSelection { cell, source_type, bucket_types, after, upto };
         let page = self.0.work(py, |service| service.records(&query))?;
         Ok((page.records.iter().map(|record| members(py, record)).collect(), page.truncated))
     }
@@ -103,7 +104,7 @@ impl ClaimsService {
     }
 }
 
-fn members<'py>(py: Python<'py>, held: &Held) -> RecordMembers<'py> {
+fn members<'py>(py: Python<'py>, held: &ClaimRecord) -> RecordMembers<'py> {
     let BucketType(bucket_type) = held.bucket_type;
     let subject = (held.subject.subject_type, held.subject.id);
     let source = (held.source.source_type.0, PyBytes::new(py, held.source.id.as_bytes()));

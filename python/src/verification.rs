@@ -2,7 +2,7 @@
 //! objects where they are few; steps go out as tuples that begin with their name.
 
 use leasehold_bindings::verify::{RecordRef, Records, Rows, Step};
-use leasehold_bindings::{Catalogue, ClaimRequest, List, Refused, SourceId, Timestamp, Updated, wire};
+use leasehold_bindings::{Catalogue, ClaimRequest, List, RefusedClaim, SourceId, Timestamp, UpdateReply, wire};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -107,21 +107,22 @@ impl Verification {
     }
 
     fn begun(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.work(py, |run| run.updated(Updated::Begun))
+        self.0.work(py, |run| run.updated(UpdateReply::Begun))
     }
 
     fn settled(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.work(py, |run| run.updated(Updated::Settled))
+        self.0.work(py, |run| run.updated(UpdateReply::Settled))
     }
 
     fn failed(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.work(py, |run| run.updated(Updated::Failed))
+        self.0.work(py, |run| run.updated(UpdateReply::Failed))
     }
 
     fn refused(&self, py: Python<'_>, claims: Vec<(String, u32, String)>) -> PyResult<()> {
-        let refused = |(list, position, code): (String, u32, String)| Refused { list: named(&list), position, code };
+        let refused =
+            |(list, position, code): (String, u32, String)| RefusedClaim { list: named(&list), position, code };
         let claims = claims.into_iter().map(refused).collect();
-        self.0.work(py, |run| run.updated(Updated::Refused(claims)))
+        self.0.work(py, |run| run.updated(UpdateReply::Refused(claims)))
     }
 
     fn proceed(&self, py: Python<'_>) -> PyResult<()> {

@@ -104,7 +104,7 @@ RSpec.describe "what a model says of its claims", :rails do
       expect(seen).to be_empty
     end
     expect { for_owner.create!(id: -1, name: "alice", owner_id: 7) }
-      .to raise_error(Leasehold::Error::Invalid, /`Snippet#id` is -1: an integer key is 0 or more/)
+      .to raise_error(Leasehold::Error::Invalid, /`Snippet#id` is -1: an integer key must be at least 0/)
     expect(for_owner.create!(id: 0, name: "alice", owner_id: 7)).to be_persisted
   end
 

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use leasehold_bindings::{Answer, Call, Catalogue, Claim, SourceKey, call};
+use leasehold_bindings::{Call, CallOutput, Catalogue, ClaimInput, SourceKey, call};
 use wasm_bindgen::prelude::wasm_bindgen;
 use wasm_bindgen::{JsCast, JsValue};
 
@@ -30,7 +30,7 @@ extern "C" {
 #[wasm_bindgen(js_name = canonicalForm)]
 pub fn canonical_form(bucket_type: i32, value: String) -> Result<String, Exception> {
     match call(Call::CanonicalForm { bucket_type, value }, &CATALOGUE)? {
-        Answer::CanonicalForm(form) => Ok(form),
+        CallOutput::CanonicalForm(form) => Ok(form),
         _ => Err(unexpected_answer()),
     }
 }
@@ -57,7 +57,7 @@ pub fn encode_source_id(key: RowKey) -> Result<Vec<u8>, Exception> {
         None => SourceKey::Integer(integer(key)?),
     };
     match call(Call::EncodeSourceId { key }, &CATALOGUE)? {
-        Answer::SourceId(id) => Ok(id.as_bytes().to_vec()),
+        CallOutput::SourceId(id) => Ok(id.as_bytes().to_vec()),
         _ => Err(unexpected_answer()),
     }
 }
@@ -68,9 +68,9 @@ fn integer(value: JsValue) -> Result<i64, Exception> {
     })
 }
 
-fn claims(claims: ClaimArray) -> Result<Vec<Claim>, Exception> {
+fn claims(claims: ClaimArray) -> Result<Vec<ClaimInput>, Exception> {
     let claims: Vec<ClaimObject> = value::from_js(claims.unchecked_into())?;
-    Ok(claims.into_iter().map(Claim::from).collect())
+    Ok(claims.into_iter().map(ClaimInput::from).collect())
 }
 
 /// Returns the exception for an `Answer` of another variant than the `Call` has.

@@ -1,6 +1,6 @@
 //! Conversion between claims of the engine and claim objects of JavaScript.
 
-use leasehold_bindings::{BucketType, Claim, ClaimRequest, Source, SourceId, SourceType, Subject};
+use leasehold_bindings::{BucketType, ClaimInput, ClaimRequest, Source, SourceId, SourceType, Subject};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -22,7 +22,7 @@ struct SourceObject {
     id: ByteBuf,
 }
 
-impl From<ClaimObject> for Claim {
+impl From<ClaimObject> for ClaimInput {
     fn from(claim: ClaimObject) -> Self {
         let source =
             |source: SourceObject| Source { source_type: source.source_type, id: SourceId::from_bytes(&source.id) };

@@ -1,7 +1,7 @@
 //! The `Verification` session: compares the rows of one table with their claims and corrects the claims.
 
 use leasehold_bindings::verify::Step;
-use leasehold_bindings::{Catalogue, ClaimRequest, List, Refused, Updated, verify};
+use leasehold_bindings::{Catalogue, ClaimRequest, List, RefusedClaim, UpdateReply, verify};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use wasm_bindgen::JsCast;
@@ -81,23 +81,23 @@ impl Verification {
 
     /// Answers `begin`: the server has begun the update.
     pub fn begun(&mut self) -> Result<(), Exception> {
-        Ok(self.0.updated(Updated::Begun)?)
+        Ok(self.0.updated(UpdateReply::Begun)?)
     }
 
     /// Answers `commit` and `roll_back`: the lease is settled as asked.
     pub fn settled(&mut self) -> Result<(), Exception> {
-        Ok(self.0.updated(Updated::Settled)?)
+        Ok(self.0.updated(UpdateReply::Settled)?)
     }
 
     /// Answers `begin`: the server refused the update because of these claims.
     pub fn refused(&mut self, claims: RefusedClaims) -> Result<(), Exception> {
         let claims: Vec<RefusedObject> = value::from_js(claims.unchecked_into())?;
-        Ok(self.0.updated(Updated::Refused(claims.into_iter().map(Refused::from).collect()))?)
+        Ok(self.0.updated(UpdateReply::Refused(claims.into_iter().map(RefusedClaim::from).collect()))?)
     }
 
     /// Answers `begin`, `commit` and `roll_back`: the call failed for another reason, or its outcome is unknown.
     pub fn failed(&mut self) -> Result<(), Exception> {
-        Ok(self.0.updated(Updated::Failed)?)
+        Ok(self.0.updated(UpdateReply::Failed)?)
     }
 
     /// Answers `page_done`: continue with the next page.
@@ -180,7 +180,7 @@ enum ListName {
     Destroys,
 }
 
-impl From<RefusedObject> for Refused {
+impl From<RefusedObject> for RefusedClaim {
     fn from(refused: RefusedObject) -> Self {
         let list = match refused.list {
             ListName::Creates => List::Creates,

@@ -1,8 +1,8 @@
 //! The `Simulation` class: one run of a simulated world, with a position that can be moved.
 
-use leasehold_simulation::quiescence::{self, NotQuiescent};
 use leasehold_simulation::network::MessageId;
 use leasehold_simulation::player::Player;
+use leasehold_simulation::quiescence::{self, NotQuiescent};
 use leasehold_simulation::settings::{self, InvalidSettings};
 use leasehold_simulation::trace::{InvalidTrace, Trace};
 use leasehold_simulation::world::ImpossibleEvent;

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use leasehold_bindings::{Answer, Call, Catalogue, Claim, Source, SourceKey, SourceType, Subject, call};
+use leasehold_bindings::{Call, CallOutput, Catalogue, ClaimInput, Source, SourceKey, SourceType, Subject, call};
 use magnus::{Error, Integer, RArray, RModule, RString, Ruby, TryConvert, Value, function, prelude::*};
 
 use crate::columns::source_id;
@@ -20,13 +20,13 @@ pub(crate) fn init(_: &Ruby, leasehold: RModule) -> Result<(), Error> {
     Ok(())
 }
 
-fn ask(ruby: &Ruby, question: Call) -> Result<Answer, Error> {
+fn ask(ruby: &Ruby, question: Call) -> Result<CallOutput, Error> {
     call(question, &CATALOGUE).map_err(|error| errors::refusal(ruby, &error))
 }
 
 fn canonical_form(ruby: &Ruby, bucket_type: i32, value: String) -> Result<String, Error> {
     guard(ruby, || match ask(ruby, Call::CanonicalForm { bucket_type, value })? {
-        Answer::CanonicalForm(form) => Ok(form),
+        CallOutput::CanonicalForm(form) => Ok(form),
         _ => Err(mistaken(ruby)),
     })
 }
@@ -45,7 +45,7 @@ fn encode_source_id(ruby: &Ruby, key: Value) -> Result<RString, Error> {
             None => SourceKey::Text(String::try_convert(key)?),
         };
         match ask(ruby, Call::EncodeSourceId { key })? {
-            Answer::SourceId(id) => Ok(ruby.str_from_slice(id.as_bytes())),
+            CallOutput::SourceId(id) => Ok(ruby.str_from_slice(id.as_bytes())),
             _ => Err(mistaken(ruby)),
         }
     })
@@ -56,11 +56,11 @@ fn mistaken(ruby: &Ruby) -> Error {
 }
 
 /// Claims are Hashes or Structs: both answer `[]` with a Symbol.
-fn claims(ruby: &Ruby, values: RArray) -> Result<Vec<Claim>, Error> {
+fn claims(ruby: &Ruby, values: RArray) -> Result<Vec<ClaimInput>, Error> {
     values.into_iter().map(|value| claim(ruby, value)).collect()
 }
 
-fn claim(ruby: &Ruby, value: Value) -> Result<Claim, Error> {
+fn claim(ruby: &Ruby, value: Value) -> Result<ClaimInput, Error> {
     let member = |name: &str| -> Result<Value, Error> { value.funcall("[]", (ruby.to_symbol(name),)) };
     let subject = match Option::<i64>::try_convert(member("subject_id")?)? {
         Some(id) => Some(Subject { subject_type: i32::try_convert(member("subject_type")?)?, id }),
@@ -73,7 +73,7 @@ fn claim(ruby: &Ruby, value: Value) -> Result<Claim, Error> {
         }
         None => None,
     };
-    Ok(Claim {
+    Ok(ClaimInput {
         bucket_type: i32::try_convert(member("bucket_type")?)?,
         bucket_value: String::try_convert(member("bucket_value")?)?,
         subject,

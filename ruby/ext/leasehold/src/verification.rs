@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 
 use leasehold_bindings::verify::Step;
-use leasehold_bindings::{Catalogue, DetailedError, List, Refused, SourceId, Updated, Verification, wire};
+use leasehold_bindings::{Catalogue, DetailedError, List, RefusedClaim, SourceId, UpdateReply, Verification, wire};
 use magnus::{Error, IntoValue, RArray, RModule, RString, Ruby, Value, function, method, prelude::*};
 
 use crate::columns;
@@ -90,24 +90,24 @@ impl Session {
     }
 
     fn begun(ruby: &Ruby, session: &Self) -> Result<(), Error> {
-        session.feed(ruby, |run| run.updated(Updated::Begun))
+        session.feed(ruby, |run| run.updated(UpdateReply::Begun))
     }
 
     fn settled(ruby: &Ruby, session: &Self) -> Result<(), Error> {
-        session.feed(ruby, |run| run.updated(Updated::Settled))
+        session.feed(ruby, |run| run.updated(UpdateReply::Settled))
     }
 
     fn failed(ruby: &Ruby, session: &Self) -> Result<(), Error> {
-        session.feed(ruby, |run| run.updated(Updated::Failed))
+        session.feed(ruby, |run| run.updated(UpdateReply::Failed))
     }
 
     fn refused(ruby: &Ruby, session: &Self, claims: Vec<(String, u32, String)>) -> Result<(), Error> {
         let refused = |(list, position, code): (String, u32, String)| {
             let list = if list == "create" { List::Creates } else { List::Destroys };
-            Refused { list, position, code }
+            RefusedClaim { list, position, code }
         };
         let claims = claims.into_iter().map(refused).collect();
-        session.feed(ruby, |run| run.updated(Updated::Refused(claims)))
+        session.feed(ruby, |run| run.updated(UpdateReply::Refused(claims)))
     }
 
     fn proceed(ruby: &Ruby, session: &Self) -> Result<(), Error> {

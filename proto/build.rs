@@ -1,10 +1,11 @@
-//! Compiles the `.proto` files: Rust code for messages and services, and the descriptors for reflection.
+//! Compiles the `.proto` files to Rust code for messages and services, and to the descriptors that
+//! reflection serves.
 
 use std::path::PathBuf;
 
 const ROOT: &str = "proto";
 
-/// The files that nothing else imports; the rest come in as their imports.
+/// The files that no other file imports. The remaining files are compiled as their imports.
 const ENTRY_FILES: [&str; 4] = [
     "gitlab/cells/topology_service/classify_service.proto",
     "gitlab/cells/topology_service/claims/v1/claim_service.proto",
@@ -17,7 +18,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut compiler = protox::Compiler::new([ROOT])?;
     compiler.include_imports(true).include_source_info(true).open_files(ENTRY_FILES)?;
 
-    // Encoded by protox rather than from prost's own types, which drop the `access_control` options.
+    // prost's own descriptor types drop unknown extensions, such as the `access_control` options,
+    // so protox encodes the set.
     let out_dir = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out_dir.join("descriptor.bin"), compiler.encode_file_descriptor_set())?;
 

@@ -1,4 +1,4 @@
-//! Who may call which rpc, read from the `access_control` options of the contract.
+//! The access rules of each rpc, read from the `access_control` options of the contract.
 
 use std::collections::HashMap;
 
@@ -9,17 +9,18 @@ use crate::gitlab::cells::topology_service::{AccessControl, AuthorizationRule};
 const EXTENDED: &str = "google.protobuf.MethodOptions";
 const EXTENSION_NUMBER: u32 = 90_000;
 
-/// The rules of every rpc in the contract. A caller that satisfies one of an rpc's rules may call it.
+/// The access rules of every rpc in the contract. A caller may call an rpc if it satisfies at least
+/// one of its rules.
 #[derive(Clone, Debug)]
 pub struct AccessRules {
     by_path: HashMap<String, Vec<AuthorizationRule>>,
 }
 
-/// Why the contract's access rules could not be read.
+/// The reason for which the contract's access rules could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccessError {
-    /// The descriptors do not fit together.
+    /// The descriptors are inconsistent.
     #[error("cannot read the embedded descriptors: rebuild leasehold-proto")]
     Descriptors(#[from] DescriptorError),
     /// The contract does not define the `access_control` option.
@@ -30,16 +31,16 @@ pub enum AccessError {
     Malformed {
         /// The rpc, as `/package.Service/Method`.
         path: String,
-        /// What did not decode.
+        /// The decoding error.
         source: prost::DecodeError,
     },
-    /// An rpc does not say who may call it.
+    /// An rpc has no access rules.
     #[error("`{path}` names nobody who may call it: give it an access_control option with rules")]
     NoRules {
         /// The rpc, as `/package.Service/Method`.
         path: String,
     },
-    /// An rpc has a rule that means nothing.
+    /// An rpc has an access rule that this version does not know.
     #[error("`{path}` has the unknown rule `{number}`: use a rule of AuthorizationRule other than 0")]
     UnknownRule {
         /// The rpc, as `/package.Service/Method`.
@@ -53,7 +54,7 @@ impl AccessRules {
     /// Reads the rules of the embedded contract.
     ///
     /// # Errors
-    /// When an rpc has no rules, or none that can be understood.
+    /// An rpc has no rules, or rules that cannot be read.
     pub fn from_descriptors() -> Result<Self, AccessError> {
         Self::from_pool(&crate::descriptor_pool()?)
     }
@@ -61,7 +62,7 @@ impl AccessRules {
     /// Reads the rules of every rpc in `pool`.
     ///
     /// # Errors
-    /// When an rpc has no rules, or none that can be understood.
+    /// An rpc has no rules, or rules that cannot be read.
     pub fn from_pool(pool: &DescriptorPool) -> Result<Self, AccessError> {
         let extension = pool
             .get_message_by_name(EXTENDED)
@@ -78,7 +79,8 @@ impl AccessRules {
         Ok(Self { by_path })
     }
 
-    /// The rules of the rpc at `path`, such as `/package.Service/Method`; none for an rpc outside the contract.
+    /// The rules of the rpc at `path`, such as `/package.Service/Method`; `None` for an rpc outside
+    /// the contract.
     #[must_use]
     pub fn for_path(&self, path: &str) -> Option<&[AuthorizationRule]> {
         self.by_path.get(path).map(Vec::as_slice)

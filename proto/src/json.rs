@@ -5,25 +5,25 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, ReflectMe
 use prost_types::{Any, Timestamp};
 use serde_json::{Map, Value as Json, json};
 
-/// Why a message could not be read from JSON or written as JSON.
+/// The reason for which a message could not be read from JSON or written as JSON.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JsonError {
-    /// The pool has no message of that name.
+    /// The pool has no message with this name.
     #[error("no message `{0}` in the contract: use the full name of a message, with its package")]
     UnknownMessage(String),
-    /// The text is not JSON, or not that of the message.
+    /// The text is not JSON, or not the JSON form of the message.
     #[error("not the JSON of the message: {0}")]
     Json(#[from] serde_json::Error),
-    /// The name and the Rust type are not the same message.
+    /// The name and the Rust type belong to different messages.
     #[error("the name and the type are different messages: {0}")]
     Mismatch(#[from] prost::DecodeError),
 }
 
-/// Reads the message `full_name`, whose Rust type is `M`, from JSON. Fields that it does not have are an error.
+/// Reads the message `full_name`, whose Rust type is `M`, from JSON. Unknown fields are an error.
 ///
 /// # Errors
-/// When the JSON is not that of the message, or the pool has no such message.
+/// The text is not the JSON form of the message, or the pool has no such message.
 pub fn from_json<M: Message + Default>(pool: &DescriptorPool, full_name: &str, json: &[u8]) -> Result<M, JsonError> {
     let mut input = serde_json::Deserializer::from_slice(json);
     let message = DynamicMessage::deserialize(descriptor(pool, full_name)?, &mut input)?;
@@ -31,31 +31,34 @@ pub fn from_json<M: Message + Default>(pool: &DescriptorPool, full_name: &str, j
     Ok(message.transcode_to()?)
 }
 
-/// Writes `message`, which is the message `full_name`, as JSON. Fields with their default value are left out.
+/// Writes `message`, which is the message `full_name`, as JSON. Fields with their default value are
+/// omitted.
 ///
 /// # Errors
-/// When the pool has no such message, or the message holds what has no JSON: an `Any` of a message that the pool does
-/// not know, or a time before year 1 or after year 9999.
+/// The pool has no such message, or a part of the message has no JSON form: an `Any` of a message
+/// that the pool does not know, or a time before year 1 or after year 9999.
 pub fn to_json<M: Message>(pool: &DescriptorPool, full_name: &str, message: &M) -> Result<Vec<u8>, JsonError> {
     Ok(serde_json::to_vec(&dynamic(pool, full_name, message)?)?)
 }
 
-/// Like [`to_json`], but shows what has no JSON too: an `Any` as its `@type`, and its `value` in base64; a time as its
-/// `seconds` and `nanos`. It is for looking at: [`from_json`] does not read these.
+/// Like [`to_json`], but also shows parts that have no JSON form: an `Any` as its `@type` with its
+/// `value` in base64, and a time as its `seconds` and `nanos`. The result is for display;
+/// [`from_json`] does not read these parts.
 ///
 /// # Errors
-/// When the pool has no such message.
+/// The pool has no such message.
 pub fn show_json<M: Message>(pool: &DescriptorPool, full_name: &str, message: &M) -> Result<Json, JsonError> {
     show(&dynamic(pool, full_name, message)?)
 }
 
-/// Only what has no JSON is taken apart, so that all the rest reads as in [`to_json`].
+/// Takes apart only those messages that have no JSON form, so that everything else equals
+/// [`to_json`].
 fn show(message: &DynamicMessage) -> Result<Json, JsonError> {
     match (serde_json::to_value(message), message.descriptor().full_name()) {
         (Ok(json), _) => Ok(json),
         (Err(_), "google.protobuf.Any") => {
             let any: Any = message.transcode_to()?;
-            // Bytes as a message of their own are written in base64.
+            // The message form of bytes, `BytesValue`, is written in base64.
             let value = serde_json::to_value(any.value.transcode_to_dynamic())?;
             Ok(json!({ "@type": any.type_url, "value": value }))
         }
@@ -139,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_json_is_shown_as_it_is() {
+    fn a_message_with_a_json_form_is_shown_in_it() {
         let cursor = Any::from_msg(&LeaseCursor { cell_id: 1, ..LeaseCursor::default() }).unwrap();
         let record = record(cursor);
         assert_eq!(shown(&record), strict(&record).unwrap());
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_any_that_nobody_knows_is_shown_as_its_bytes_and_the_rest_as_ever() {
+    fn an_any_of_an_unknown_message_is_shown_as_base64() {
         let mut known = strict(&record(Any::from_msg(&LeaseCursor::default()).unwrap())).unwrap();
         for (type_url, value, base64) in [
             ("type.googleapis.com/my.app.UserExtra", &[0xfb, 0xff][..], "+/8="),
@@ -167,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_out_of_range_is_shown_in_seconds() {
+    fn a_time_out_of_range_is_shown_as_seconds_and_nanos() {
         let record =
             Record { created_at: Some(YEAR_10000), updated_at: Some(Timestamp::default()), ..Record::default() };
         assert!(strict(&record).is_err());

@@ -1,5 +1,6 @@
-//! The wire contract of Leasehold: messages and services generated from the `.proto` files, their descriptors, and what
-//! is read out of the descriptors: who may call which rpc, and the JSON form of messages.
+//! The wire contract of Leasehold: messages and services generated from the `.proto` files, and
+//! their descriptors. From the descriptors come the access rules of each rpc and the JSON form of
+//! messages.
 
 mod access;
 mod json;
@@ -8,25 +9,26 @@ pub use access::{AccessError, AccessRules};
 pub use json::{JsonError, from_json, show_json, to_json};
 pub use prost_reflect::{DescriptorError, DescriptorPool};
 
-/// All our `.proto` files and their imports, encoded, with the method options and comments in them.
+/// The encoded descriptors of all `.proto` files of this package and of their imports, with method
+/// options and comments.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptor.bin"));
 
-/// Decodes [`FILE_DESCRIPTOR_SET`]. Keep the pool: it is cheap to clone, but not to build.
+/// Decodes [`FILE_DESCRIPTOR_SET`]. Keep the pool: it is cheap to clone but expensive to build.
 ///
 /// # Errors
-/// When the embedded descriptors do not fit together, which a passing build rules out.
+/// The embedded descriptors are inconsistent, which a passing build rules out.
 pub fn descriptor_pool() -> Result<DescriptorPool, DescriptorError> {
     DescriptorPool::decode(FILE_DESCRIPTOR_SET)
 }
 
-/// Includes the code generated for a package.
+/// Includes the generated code of a package.
 macro_rules! generated {
     ($package:literal) => {
         include!(concat!(env!("OUT_DIR"), "/", $package, ".rs"));
     };
 }
 
-/// The packages that existing cell clients speak.
+/// The packages of the contract that existing cell clients use.
 #[allow(
     missing_docs,
     clippy::all,
@@ -53,7 +55,7 @@ pub mod gitlab {
     }
 }
 
-/// The packages that are Leasehold's own.
+/// The packages of Leasehold itself.
 #[allow(
     missing_docs,
     clippy::all,

@@ -1,4 +1,4 @@
-//! The contract, held against a committed rendering of it, and what is read out of its descriptors.
+//! The contract compared with its committed listing, and the data read from its descriptors.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ const LIST_LEASES_RESPONSE: &str = "gitlab.cells.topology_service.claims.v1.List
 const LIST_RECORDS_REQUEST: &str = "gitlab.cells.topology_service.claims.v1.ListRecordsRequest";
 
 #[test]
-fn the_contract_is_the_committed_one() {
+fn the_contract_equals_its_committed_listing() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/contract.txt");
     let rendered = render(&descriptor_pool().unwrap());
     if std::env::var_os("UPDATE_CONTRACT").is_some() {
@@ -49,7 +49,7 @@ fn render(pool: &DescriptorPool) -> String {
     blocks.join("\n")
 }
 
-/// Whether a type is part of our contract rather than of the ones it imports.
+/// True if a type belongs to the contract and not to its imports.
 fn is_ours(full_name: &str) -> bool {
     !full_name.starts_with("google.")
 }
@@ -104,7 +104,7 @@ fn join(numbers: impl Iterator<Item = impl ToString>) -> String {
     numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(" ")
 }
 
-/// The options are printed as the descriptors have them, not by way of the crate that is under test.
+/// Options are printed from the descriptors, not through the crate under test.
 fn rpc(pool: &DescriptorPool, method: &MethodDescriptor) -> String {
     let mut text = format!("  {}\n", method.name());
     let streaming = |is: bool| if is { "stream " } else { "" };
@@ -122,7 +122,7 @@ fn rpc(pool: &DescriptorPool, method: &MethodDescriptor) -> String {
 }
 
 #[test]
-fn rules_come_from_the_options() {
+fn access_rules_are_read_from_the_options() {
     use AuthorizationRule::{RuleAllowAnyAdmin, RuleAllowAnyCell, RuleAllowAnyRouter, RuleAllowMatchingCellOnly};
     let rules = AccessRules::from_descriptors().unwrap();
     let claims = |method| rules.for_path(&format!("/gitlab.cells.topology_service.claims.v1.ClaimService/{method}"));
@@ -140,7 +140,7 @@ fn rules_come_from_the_options() {
 }
 
 #[test]
-fn an_rpc_has_to_say_who_may_call_it() {
+fn an_rpc_without_valid_access_rules_is_refused() {
     let no_rules = |options| match AccessRules::from_pool(&pool_with_rpc(options)) {
         Err(AccessError::NoRules { path }) => assert_eq!(path, "/sample.Sample/Call"),
         other => panic!("`{options}` gave {other:?}"),
@@ -157,7 +157,7 @@ fn an_rpc_has_to_say_who_may_call_it() {
     assert!(matches!(without_option, Err(AccessError::NoExtension)), "{without_option:?}");
 }
 
-/// The contract with one more service, whose only rpc has these options.
+/// Returns the contract with one more service, whose only rpc has these options.
 fn pool_with_rpc(options: &str) -> DescriptorPool {
     let source = format!(
         r#"syntax = "proto3";
@@ -188,7 +188,7 @@ impl protox::file::FileResolver for Inline {
 }
 
 #[test]
-fn json_is_proto3_json() {
+fn messages_are_read_and_written_as_proto3_json() {
     let pool = descriptor_pool().unwrap();
     let request = ClassifyRequest {
         r#type: topology::ClassifyType::CellId.into(),
@@ -209,7 +209,7 @@ fn json_is_proto3_json() {
 }
 
 #[test]
-fn what_is_not_the_json_of_the_message_is_an_error() {
+fn invalid_json_of_a_message_is_refused() {
     let pool = descriptor_pool().unwrap();
     let bad: [&[u8]; 9] = [
         b"",
@@ -231,7 +231,7 @@ fn what_is_not_the_json_of_the_message_is_an_error() {
 }
 
 #[test]
-fn a_cursor_in_an_any_has_json() {
+fn a_cursor_in_an_any_survives_json() {
     let pool = descriptor_pool().unwrap();
     let cursor = LeaseCursor { cell_id: 1, created_at_micros: 7, lease_uuid: vec![0xab; 16] };
     let next = Any::from_msg(&cursor).unwrap();
@@ -244,7 +244,7 @@ fn a_cursor_in_an_any_has_json() {
 }
 
 #[test]
-fn an_unknown_enum_number_is_kept() {
+fn an_unknown_enum_number_is_preserved() {
     let unknown = Bucket { r#type: 4711, value: "v".to_owned() };
     assert_eq!(Bucket::decode(unknown.encode_to_vec().as_slice()).unwrap().r#type, 4711);
 
@@ -257,8 +257,9 @@ fn an_unknown_enum_number_is_kept() {
 }
 
 #[test]
-fn two_thousand_rejected_positions_fit_into_trailers() {
-    // Every position under every bucket type and reason in turn: the grouping at its least favourable.
+fn two_thousand_rejected_positions_fit_into_trailer_metadata() {
+    // Every position in turn has another bucket type and reason, which is the worst case for
+    // grouping.
     let (reasons, bucket_types) = (5_u32, 18_u32);
     let positions = |reason: u32, bucket_type: u32, parity: u32| {
         (0..2000)

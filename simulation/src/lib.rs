@@ -26,6 +26,13 @@
 //!
 //! When all faults end, the world becomes quiescent ([`quiescence`]).
 //!
+//! **Assumptions.** The checks do not cover these:
+//!
+//! - A database ends its transactions well before `recent_within_seconds` has passed.
+//! - A primary key is never given out twice.
+//! - The commit age by the fastest clock stays below the stale age by the slowest.
+//! - A cell verifies its table once at a time (V10).
+//!
 //! **Rules that can be switched off.** Each [`settings::Rule`] can be switched off to show which
 //! failure it prevents. The engine has no such switch, so its surroundings change instead: the
 //! service sees claims without their leases or owners, or forgets settled leases at once; cells

@@ -96,8 +96,8 @@ impl Trace {
     /// does not need. The result is minimal: without any one of its events, the violation is gone.
     /// `None` if the run has no violation.
     pub fn minimise(&self) -> Option<Self> {
-        let event: Vec<_> = self.events.iter().map(|event| PortableEvent { event: *event, references: None }).collect();
-        let (mut events, violation) = self.to_violation(event.into_iter())?;
+        let original = self.events.iter().map(|event| PortableEvent { event: *event, references: None });
+        let (mut events, violation) = self.to_violation(original)?;
         let mut size = events.len().div_ceil(2);
         loop {
             match self.without_some(&events, size, &violation) {
@@ -109,7 +109,7 @@ impl Trace {
                 None => size = size.div_ceil(2),
             }
         }
-        Some(Self::new(self.settings.clone(), events.into_iter().map(|event| event.event).collect()))
+        Some(Self::new(self.settings.clone(), events.into_iter().map(|portable| portable.event).collect()))
     }
 
     /// Returns the events without a block of `size` events that the violation does not need.
@@ -139,9 +139,9 @@ impl Trace {
         let mut world = World::new(self.settings.clone()).ok()?;
         let mut applied = Vec::new();
         for event in events {
-            let event = event.resolved_in(&world);
-            if world.apply(event.event).is_ok() {
-                applied.push(event);
+            let resolved = event.resolved_in(&world);
+            if world.apply(resolved.event).is_ok() {
+                applied.push(resolved);
             }
             if let Some(violation) = world.violation() {
                 return Some((applied, violation.clone()));
@@ -156,7 +156,8 @@ impl Trace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PortableEvent {
     event: Event,
-    /// `None` if the event keeps its original numbers.
+    /// `None` until the event is performed: it keeps its own numbers then, and the references are
+    /// recorded for the next attempt.
     references: Option<References>,
 }
 

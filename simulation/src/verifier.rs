@@ -3,12 +3,12 @@
 //! one; rows under a lease are read from the database itself.
 //!
 //! ```text
-//! correction      begin lease · read its rows again · write lease row · commit lease · delete
-//! lease row
-//! rows changed    begin lease · read its rows again · roll the lease back
+//! correction      begin lease · read rows again · write lease row · commit lease · delete lease row
+//! rows changed    begin lease · read rows again · roll the lease back
 //! ```
 //!
-//! The lease row is written in its own transaction. If the verifier crashes after that,
+//! The gem's verifier commits one update while it begins the next; here the two come one after the
+//! other. The lease row is written in its own transaction. If the verifier crashes after that,
 //! reconciliation commits the lease; if it crashes before, reconciliation rolls the lease back.
 
 use std::sync::Arc;
@@ -189,7 +189,7 @@ impl Verifier {
     fn update(&mut self, result: UpdateResult) {
         let Some(run) = &mut self.run else { return };
         run.correction = None;
-        // The machine refuses a failure context a correction. Without the missing page, the run
+        // The machine refuses a failure outside a correction. Without the missing page, the run
         // cannot continue.
         if run.machine.updated(result).is_err() {
             self.run = None;

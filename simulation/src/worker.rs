@@ -9,8 +9,9 @@
 //! ```
 //!
 //! In the mode *lease first*, a lease can fail because a name to be given up is not claimed. The
-//! save then begins its lease before COMMIT instead, because only the lock of the row prevents
-//! other saves from claiming that name meanwhile.
+//! save then begins its lease before COMMIT instead, under the lock of the row. Between a lease
+//! without that name and the lock, a verifier could claim the old name for the row, which is about
+//! to lose it.
 //!
 //! A call without an answer is repeated once, with the same idempotency key. An unanswered begin
 //! may have taken effect. After the local rollback, the worker therefore repeats the begin with its
@@ -412,8 +413,7 @@ impl Save {
                 self.begins_before_commit = true;
                 return Next::Phase(Phase::Open);
             }
-            self.skipped_destroys =
-                claims.iter().fold(0, |skipped_destroys, (place, _)| skipped_destroys | 1 << place.position.min(7));
+            self.skipped_destroys = claims.iter().fold(0, |skipped, (place, _)| skipped | 1 << place.position.min(7));
             return Next::Phase(Phase::Begin);
         }
         let failure = SaveResult::Refused(reason);

@@ -25,7 +25,7 @@ use crate::worker::Worker;
 pub const START: u64 = 1_800_000_000_000_000;
 /// The latest time that the world's clock can show: 2100.
 const END: u64 = 4_102_444_800_000_000;
-/// A worker number for statements context any transaction. No worker has this number.
+/// A worker number for statements outside any transaction. No worker has this number.
 const NO_WORKER: u8 = u8::MAX;
 
 /// A cell.
@@ -230,7 +230,7 @@ impl World {
         }
     }
 
-    /// A statement context a transaction waits for locks like any other statement.
+    /// A statement outside a transaction waits for locks like any other statement.
     fn can_drift(&self, database: &Database, drift: Drift) -> bool {
         let is_new = |name| name < self.names.len() && database.row_by_name(name).is_none();
         let named = |id| row_by_id(database.rows(), id).map(|row| row.name);

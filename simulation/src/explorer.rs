@@ -11,7 +11,6 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use serde::{Deserialize, Serialize};
 
-use crate::check::Violation;
 use crate::event::{Change, Drift, Event};
 use crate::fingerprint;
 use crate::integer_fields::{IntegerFields, from_integer_fields};
@@ -19,6 +18,7 @@ use crate::possible;
 use crate::process::Process;
 use crate::settings::{InvalidSettings, WorldSettings};
 use crate::trace::Trace;
+use crate::violation::Violation;
 use crate::world::World;
 
 /// A save that a user requests at some point of every schedule.

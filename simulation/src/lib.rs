@@ -71,6 +71,7 @@ pub mod timeline;
 pub mod trace;
 pub mod verifier;
 pub mod view;
+pub mod violation;
 pub mod words;
 pub mod worker;
 pub mod world;

@@ -3,10 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::check::Violation;
 use crate::database::row_by_id;
 use crate::event::Event;
 use crate::settings::{InvalidSettings, WorldSettings};
+use crate::violation::Violation;
 use crate::world::{ImpossibleEvent, World};
 
 /// The version of the trace format that this program writes and reads.

@@ -11,7 +11,6 @@ use leasehold_core::time::Timestamp;
 use leasehold_core::verify;
 use serde::Serialize;
 
-use crate::check::Violation;
 use crate::database::{TransactionState, Write};
 use crate::effects::Transition;
 use crate::event::Change;
@@ -21,6 +20,7 @@ use crate::network::{Message, MessageId};
 use crate::process::Process;
 use crate::settings::Mode;
 use crate::verifier::Run;
+use crate::violation::Violation;
 use crate::worker::{Phase, SaveResult};
 use crate::world::{Cell, START, World};
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use leasehold_core::claim::CellId;
 use leasehold_core::time::Timestamp;
 
-use crate::check::{self, Violation};
 use crate::database::{Database, Row, Transaction, TransactionState, Write, micros, row_by_id};
 use crate::effects::Effects;
 use crate::event::{Change, Drift, Event};
@@ -19,6 +18,7 @@ use crate::service::{CallContext, Service};
 use crate::settings::{InvalidSettings, Mode, WorldSettings};
 use crate::step_context::{Calls, StepContext};
 use crate::verifier::Verifier;
+use crate::violation::Violation;
 use crate::worker::Worker;
 
 /// The world's clock at the start, in microseconds since 1970: a day in January 2027.
@@ -171,22 +171,24 @@ impl World {
         self.cells.get_mut(usize::from(number.checked_sub(1)?))
     }
 
-    /// Performs an event, then checks everything that it changed.
+    /// Performs an event without checking its changes. [`World::apply`] checks them.
     ///
     /// # Errors
     /// The event is impossible in the present state. The world is unchanged.
-    pub fn apply(&mut self, event: Event) -> Result<(), ImpossibleEvent> {
+    pub(crate) fn perform(&mut self, event: Event) -> Result<(), ImpossibleEvent> {
         if !self.is_possible(event) {
             return Err(ImpossibleEvent(event));
         }
         self.effects.clear();
         self.events += 1;
         self.now += u64::from(self.settings.step_micros);
-        self.perform(event);
-        if self.violation.is_none() {
-            self.violation = check::after_event(self).err();
-        }
+        self.dispatch(event);
         Ok(())
+    }
+
+    /// Records the first violation.
+    pub(crate) fn set_violation(&mut self, violation: Violation) {
+        self.violation.get_or_insert(violation);
     }
 
     /// True if the event is possible in the present state.
@@ -292,7 +294,7 @@ impl World {
         self.network.messages().iter().any(|message| message.id == id)
     }
 
-    fn perform(&mut self, event: Event) {
+    fn dispatch(&mut self, event: Event) {
         match event {
             Event::Save { cell, worker, change } => self.save(cell, worker, change),
             Event::Step { cell, process } => self.step(cell, process),

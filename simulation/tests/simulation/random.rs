@@ -1,7 +1,7 @@
 //! Random worlds with faults. With all rules on, nothing breaks; without a rule, random runs also
 //! find the failure that it prevents.
 
-use leasehold_simulation::check::{self, Violation};
+use leasehold_simulation::check;
 use leasehold_simulation::event::{Change, Event};
 use leasehold_simulation::process::Process;
 use leasehold_simulation::quiescence::{self, NotQuiescent};
@@ -9,6 +9,7 @@ use leasehold_simulation::scheduler::RandomScheduler;
 use leasehold_simulation::script::Script;
 use leasehold_simulation::settings::{Clock, Mode, Rates, Rule, RulesOff, Thresholds, WorldSettings};
 use leasehold_simulation::trace::Trace;
+use leasehold_simulation::violation::Violation;
 use leasehold_simulation::worker::Phase;
 use leasehold_simulation::world::World;
 

@@ -2,11 +2,11 @@
 
 use std::mem::discriminant;
 
-use leasehold_simulation::check::Violation;
 use leasehold_simulation::explorer::{Counterexample, Explorer, Plan};
 use leasehold_simulation::plans;
 use leasehold_simulation::settings::{Mode, Rule};
 use leasehold_simulation::trace::Trace;
+use leasehold_simulation::violation::Violation;
 
 use crate::parallel;
 

@@ -1,0 +1,84 @@
+//! The violations that the checks find, each with its text.
+
+use leasehold_core::invariant;
+use leasehold_core::lease::{LeaseId, Outcome};
+use leasehold_core::reconcile::Settled;
+use serde::{Serialize, Serializer};
+
+use crate::message_text::settled_text;
+
+/// A condition that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum Violation {
+    /// An invariant of the engine's own state.
+    #[error("in the service {0}")]
+    Engine(#[serde(serialize_with = "as_text")] invariant::Violation),
+    /// Committed rows of two cells have the same name.
+    #[error("`{name}` belongs to rows of cell {} and cell {}", cells[0], cells[1])]
+    OwnedTwice {
+        /// The name.
+        name: String,
+        /// The two cells.
+        cells: [u8; 2],
+    },
+    /// A committed row has no claim, and no outstanding lease will give it one.
+    #[error("row {row} of cell {cell} is committed as `{name}`, but has no claim")]
+    Unclaimed {
+        /// The cell.
+        cell: u8,
+        /// The row.
+        row: u32,
+        /// The row's name.
+        name: String,
+    },
+    /// Verification corrects the claim of a row that no plain SQL has changed. It gives up a claim
+    /// that the row needs, or makes one that the row does not need.
+    #[error("verification changes the claim of `{name}` contrary to row {row} of cell {cell}")]
+    Miscorrected {
+        /// The cell.
+        cell: u8,
+        /// The row.
+        row: u32,
+        /// The name.
+        name: String,
+    },
+    /// A lease was committed, but its local transaction was not.
+    #[error("lease {lease} was committed, but its local transaction was not")]
+    CommittedWithoutRows {
+        /// The lease.
+        lease: LeaseId,
+    },
+    /// A lease was rolled back, but its local transaction was committed.
+    #[error("lease {lease} was rolled back, but its local transaction was committed")]
+    RolledBackUnderRows {
+        /// The lease.
+        lease: LeaseId,
+    },
+    /// The service gave a false answer about the outcome of a lease.
+    #[error("lease {lease} {}, but its cell was told: {}", ending(*ended), settled_text(*told))]
+    ToldWrongly {
+        /// The lease.
+        lease: LeaseId,
+        /// The true outcome; `None` while the lease is outstanding.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        ended: Option<Outcome>,
+        /// The answer of the service.
+        told: Settled,
+    },
+    /// A save was refused because of a lease that its own first attempt had begun.
+    #[error("a save is refused because of the lease that its own first attempt has begun")]
+    OwnObstacle,
+}
+
+fn ending(ended: Option<Outcome>) -> &'static str {
+    match ended {
+        None => "is not settled",
+        Some(Outcome::Committed) => "was committed",
+        Some(Outcome::RolledBack) => "was rolled back",
+    }
+}
+
+fn as_text<S: Serializer>(violation: &invariant::Violation, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(violation)
+}

@@ -1,6 +1,13 @@
-"""Leasehold keeps names unique across many databases. This is its engine for operators and analysts.
+"""Leasehold keeps names unique across many databases.
 
-The functions are those of the server: written in Rust, called from Python.
+This package is for operators and analysts. Its rules are the server's own Rust functions, called from Python.
+
+- `leasehold.calls`: pure functions, such as `canonical_form` and `check_batch`.
+- `leasehold.client`: the gRPC client, blocking and asyncio.
+- `leasehold.service`: the claims service in memory, for tests and studies.
+- `leasehold.verification`, `leasehold.reconciliation`: state machines that the caller drives.
+- `leasehold.tables`: verification of PostgreSQL tables, files and Arrow data against a server.
+- `leasehold.simulation`: deterministic worlds of cells, databases, network and clocks.
 """
 
 from leasehold import reconciliation, simulation, verification

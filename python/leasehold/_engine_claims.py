@@ -1,4 +1,4 @@
-"""Claims of an update that the engine asks for."""
+"""The lists of claims in an update that the engine requests, converted to Python objects on demand."""
 
 from __future__ import annotations
 
@@ -11,13 +11,21 @@ from leasehold.claims import Claim, Source, Subject
 
 
 class EngineClaims(Sequence[Claim]):
-    """A list of claims as the engine has it. They become objects when somebody looks at them, and clients need none."""
+    """An immutable sequence of claims that stays in the extension until a caller reads its items.
+
+    The gRPC client sends `encoded` bytes, so a backfill creates no Python object per claim. `Claim` objects are built
+    once, on the first access.
+    """
 
     def __init__(self, claims: _native.Claims) -> None:
         self._native = claims
 
     def encoded(self, name: Literal["creates", "destroys"]) -> bytes:
-        """Write them as that list of a `BeginUpdateRequest`: messages that are written side by side are one."""
+        """Return the claims as the field `name` of a serialized `BeginUpdateRequest`.
+
+        Concatenated encodings of one Protobuf message type merge: repeated fields append
+        (protobuf.dev, "Encoding", section "Last One Wins"). The caller can therefore join both lists and the cell.
+        """
         return self._native.encoded(name)
 
     @cached_property
@@ -31,11 +39,11 @@ class EngineClaims(Sequence[Claim]):
         return len(self._native)
 
     @overload
-    def __getitem__(self, place: int) -> Claim: ...
+    def __getitem__(self, index: int) -> Claim: ...
     @overload
-    def __getitem__(self, place: slice) -> Sequence[Claim]: ...
-    def __getitem__(self, place: int | slice) -> Claim | Sequence[Claim]:
-        return self._claims[place]
+    def __getitem__(self, index: slice) -> Sequence[Claim]: ...
+    def __getitem__(self, index: int | slice) -> Claim | Sequence[Claim]:
+        return self._claims[index]
 
     def __iter__(self) -> Iterator[Claim]:
         return iter(self._claims)

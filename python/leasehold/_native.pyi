@@ -1,4 +1,4 @@
-"""The extension, as the rest of the package calls it. It is no part of the public face."""
+"""Types of the Rust extension (`python/src`). The module is private: only this package imports it."""
 
 from typing import Any, Literal, final
 

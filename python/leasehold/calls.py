@@ -1,4 +1,4 @@
-"""What the engine answers at once."""
+"""Pure functions of the engine: no state, no server."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from leasehold.claims import Claim
 
 
 def canonical_form(bucket_type: int, value: str) -> str:
-    """Return the form of a value that decides whether two are the same.
+    """Return the canonical form of a value: two values are the same name if their canonical forms are equal.
 
     Parameters
     ----------
     bucket_type : int
         A `BucketType`.
     value : str
-        The value, as a person gave it: at most 1,024 bytes of UTF-8.
+        The value as the user entered it: at most 1,024 bytes of UTF-8.
 
     Returns
     -------
     str
-        The canonical form. The canonical form of a canonical form is itself.
+        The canonical form. The function is idempotent: a canonical form is its own canonical form.
 
     Raises
     ------
     InvalidError
-        The bucket type does not allow the value, or is not known.
+        The bucket type does not allow the value, or is unknown.
 
     Examples
     --------
@@ -38,17 +38,17 @@ def canonical_form(bucket_type: int, value: str) -> str:
 
 
 def check_batch(creates: Iterable[Claim], destroys: Iterable[Claim] = ()) -> None:
-    """Check that an update is one that can be begun.
+    """Check the parts of an update that the server validates before it reads any stored claim.
 
     Parameters
     ----------
     creates, destroys : iterable of Claim
-        The claims to create and to destroy: at most 2,000 together. One bucket in both is a replace.
+        The claims to create and to destroy: at most 2,000 in total. A bucket in both lists is replaced.
 
     Raises
     ------
     InvalidError
-        The service would refuse the update before it looks at any other claim; `details` has each claim that offends.
+        The update is invalid. `details` names every invalid claim.
 
     Examples
     --------
@@ -61,31 +61,33 @@ def check_batch(creates: Iterable[Claim], destroys: Iterable[Claim] = ()) -> Non
     >>> try:
     ...     check_batch([username("alice"), username("not allowed")])
     ... except InvalidError as error:
-    ...     [(one.list, one.position, one.code) for one in error.details]
+    ...     [(detail.list, detail.position, detail.code) for detail in error.details]
     [('creates', 1, 'VALUE_NOT_ALLOWED')]
     """
     _native.check_batch(list(creates), list(destroys))
 
 
 def encode_source_id(key: int | str) -> bytes:
-    """Return a row's primary key as the bytes that a claim's source has.
+    """Return a primary key encoded as the id of a claim's source.
+
+    The encoding keeps the order of the keys: encoded integers, and encoded UUIDs, sort as the keys do.
 
     Parameters
     ----------
     key : int or str
-        The key: an integer from 0 to 2**63 - 1, or a text. A text in the 36-character form of a UUID is the UUID.
+        An integer from 0 to 2**63 - 1, or a string. A string in the 36-character form of a UUID is encoded as that UUID.
 
     Returns
     -------
     bytes
-        8 bytes for an integer, 16 for a UUID, a text's own UTF-8: in the order of the keys.
+        8 bytes for an integer, 16 bytes for a UUID, the UTF-8 bytes of any other string.
 
     Raises
     ------
     InvalidError
         The key is negative, empty, or longer than 128 bytes.
     OverflowError
-        The integer is larger than a key can be.
+        The integer does not fit into 64 bits.
 
     Examples
     --------

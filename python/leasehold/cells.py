@@ -1,4 +1,4 @@
-"""What a server says of cells, and of who holds what."""
+"""Cells, and the answers of the server that name them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from leasehold.claims import Bucket, Record
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell, as the server's configuration knows it.
+    """A cell in the server's configuration.
 
     Attributes
     ----------
     id : int
-        Its number.
+        The id of the cell.
     name : str
-        What people call it.
+        The display name of the cell.
     address : str
-        Where its requests are sent.
+        The address that a router forwards requests to.
     session_prefix : str
-        What it puts in front of its session identifiers.
+        The prefix of the session identifiers that the cell issues.
     min_id, max_id : int or None
-        The database ids that it may hand out, both included; None where nothing is said.
+        The inclusive range of database ids that the cell may assign; None if the configuration sets no range.
     """
 
     id: int
@@ -35,14 +35,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class FoundRecord:
-    """One record, and who holds it.
+    """A record together with the cell that owns it.
 
     Attributes
     ----------
     record : Record
         The record.
     cell : Cell or None
-        The cell; None where the server's configuration has it no more.
+        The owner; None if the server's configuration no longer contains that cell.
     """
 
     record: Record
@@ -51,14 +51,14 @@ class FoundRecord:
 
 @dataclass(frozen=True)
 class Classification:
-    """Where a request belongs.
+    """The cell that a request must be forwarded to.
 
     Attributes
     ----------
     address : str
-        The cell's.
+        The address of the cell.
     matched : Bucket or None
-        The bucket that decided, where one did.
+        The first requested bucket that is claimed; None if the request was not classified by a bucket.
     """
 
     address: str

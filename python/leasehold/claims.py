@@ -1,4 +1,4 @@
-"""What is claimed, for whom, and out of which row."""
+"""Claims, leases and records as immutable values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from leasehold.times import micros
 
 
 class BucketType(IntEnum):
-    """The kinds of names, by their numbers on the wire."""
+    """Kinds of unique names. Values are the enum numbers of the wire contract."""
 
     ROUTES = 1
     ORGANIZATION_PATH = 2
@@ -35,7 +35,7 @@ class BucketType(IntEnum):
 
 
 class SubjectType(IntEnum):
-    """The kinds of whom a claim can be for, by their numbers on the wire."""
+    """Kinds of objects that a claim can belong to. Values are the enum numbers of the wire contract."""
 
     ORGANIZATION = 1
     NAMESPACE = 2
@@ -44,7 +44,7 @@ class SubjectType(IntEnum):
 
 
 class SourceType(IntEnum):
-    """The tables that claims come out of, by their numbers on the wire."""
+    """Tables whose rows make claims. Values are the enum numbers of the wire contract."""
 
     USERS = 1
     EMAILS = 2
@@ -64,14 +64,14 @@ class SourceType(IntEnum):
 
 @dataclass(frozen=True)
 class Subject:
-    """Whom a claim is for.
+    """The object that a claim belongs to, such as a user or a project.
 
     Attributes
     ----------
     subject_type : int
         A `SubjectType`.
     id : int
-        The id, 1 or more.
+        The id of the object, at least 1.
     """
 
     subject_type: int
@@ -80,14 +80,14 @@ class Subject:
 
 @dataclass(frozen=True)
 class Source:
-    """The row that a claim comes out of.
+    """The table row that makes a claim.
 
     Attributes
     ----------
     source_type : int
         A `SourceType`.
     id : bytes
-        The row's primary key, as `encode_source_id` gives it.
+        The primary key of the row, encoded by `encode_source_id`.
     """
 
     source_type: int
@@ -95,14 +95,14 @@ class Source:
 
     @classmethod
     def of(cls, source_type: int, key: int | str) -> Self:
-        """Name a row by its primary key.
+        """Return the source for an unencoded primary key.
 
         Parameters
         ----------
         source_type : int
             A `SourceType`.
         key : int or str
-            The key, as `encode_source_id` takes it.
+            The primary key; see `encode_source_id`.
 
         Raises
         ------
@@ -120,14 +120,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Bucket:
-    """What must be unique.
+    """A type and a value that at most one cell can claim.
 
     Attributes
     ----------
     bucket_type : int
         A `BucketType`.
     value : str
-        The value, in any spelling.
+        The value in any spelling; its canonical form decides.
     """
 
     bucket_type: int
@@ -136,14 +136,14 @@ class Bucket:
 
 @dataclass(frozen=True)
 class UserData:
-    """What a cell attaches to a claim and gets back unread.
+    """Opaque data that a cell attaches to a claim. The server stores and returns it without reading it.
 
     Attributes
     ----------
     type_url : str
-        Names the type of the value.
+        The type of the value, as in `google.protobuf.Any`.
     value : bytes
-        The value.
+        The serialized value.
     """
 
     type_url: str
@@ -152,20 +152,20 @@ class UserData:
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of an update. A destroy may leave out subject and source.
+    """A claim in an update. A destroy may omit the subject and the source.
 
     Attributes
     ----------
     bucket_type : int
         A `BucketType`.
     bucket_value : str
-        The value, as a person gave it.
+        The value as the user entered it. The server keeps this spelling.
     subject : Subject or None
-        Whom it is for.
+        The object that the claim belongs to.
     source : Source or None
-        The row that it comes out of. A destroy that names one is refused where the claim has moved to another row.
+        The row that makes the claim. A destroy with a source fails with `ChangedError` if another row has the claim by now.
     user_data : UserData or None
-        What the cell attaches to it.
+        Opaque data that the server stores with the claim.
     """
 
     bucket_type: int
@@ -176,22 +176,22 @@ class Claim:
 
     @property
     def bucket(self) -> Bucket:
-        """What is claimed."""
+        """The bucket that is claimed."""
         return Bucket(self.bucket_type, self.bucket_value)
 
 
 @dataclass(frozen=True)
 class Lease:
-    """A begun update.
+    """An update that has begun and must be committed or rolled back.
 
     Attributes
     ----------
     uuid : str
-        Settles it, in the 36-character form.
+        The id of the lease in the 36-character form. Commit and rollback need it.
     fence : int
-        Larger than that of every lease before.
+        A fencing number, larger than the fence of every earlier lease.
     replayed : bool
-        Whether an earlier try under the same idempotency key had begun it.
+        True if an earlier begin with the same idempotency key created the lease.
     """
 
     uuid: str
@@ -201,14 +201,14 @@ class Lease:
 
 @dataclass(frozen=True)
 class OutstandingLease:
-    """A lease that is begun and not settled.
+    """A lease that is neither committed nor rolled back.
 
     Attributes
     ----------
     uuid : str
-        The lease.
+        The id of the lease.
     created_at, updated_at : datetime
-        When it was begun and when it last changed, by the service's clock.
+        The times of the begin and of the last change, by the service's clock.
     """
 
     uuid: str
@@ -218,16 +218,16 @@ class OutstandingLease:
 
 @dataclass(frozen=True)
 class LeasePage:
-    """Some outstanding leases of a cell.
+    """A page of outstanding leases of one cell.
 
     Attributes
     ----------
     leases : tuple of OutstandingLease
-        In the order of their begin.
+        The leases, oldest first.
     cursor : str or None
-        Leads to the next page; None on the last one only.
+        The position of the next page; None only on the last page.
     server_time : datetime
-        The service's time when it answered, by which the age of the leases is to be judged.
+        The service's clock when it answered. Compute the ages of the leases from it, not from a local clock.
     """
 
     leases: tuple[OutstandingLease, ...]
@@ -237,22 +237,22 @@ class LeasePage:
 
 @dataclass(frozen=True)
 class Record:
-    """What a service knows of a claim.
+    """A claim as the service stores it.
 
     Attributes
     ----------
     uuid : str
-        Names the claim for as long as the cell keeps the bucket.
+        The id of the record. It stays the same until the cell gives the bucket up.
     claim : Claim
-        The claim, with its subject and its source.
+        The claim with its subject and source.
     cell_id : int
         The cell that owns it.
     status : str
-        "ACTIVE" at rest, "LEASE_CREATING" or "LEASE_DESTROYING" under a lease.
+        "ACTIVE" if no lease holds the claim, else "LEASE_CREATING" or "LEASE_DESTROYING".
     lease_uuid : str or None
-        The lease that holds it.
+        The lease that holds the claim; None if the claim is active.
     created_at, updated_at : datetime
-        When it was begun and when it last changed, by the service's clock.
+        The times of the begin and of the last change, by the service's clock.
     """
 
     uuid: str
@@ -265,22 +265,22 @@ class Record:
 
     @property
     def updated_micros(self) -> int:
-        """When it last changed, in microseconds since 1970."""
+        """The time of the last change, in microseconds since 1970."""
         return micros(self.updated_at)
 
 
 @dataclass(frozen=True)
 class RecordPage:
-    """Some records of one table.
+    """A page of records of one table.
 
     Attributes
     ----------
     records : tuple of Record
-        In the order of their source ids.
+        The records in the order of their source ids.
     truncated : bool
-        Whether more remain.
+        True if more records follow.
     server_time : datetime
-        The service's time when it answered.
+        The service's clock when it answered.
     """
 
     records: tuple[Record, ...]

@@ -1,4 +1,7 @@
-"""What is refused: the class is chosen by the code, which is the same in every language."""
+"""Exceptions of the package.
+
+Each reason code maps to one exception class. Codes are the same in every language package and on the wire.
+"""
 
 from __future__ import annotations
 
@@ -44,22 +47,22 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Detail:
-    """One claim that offends.
+    """One claim of an update that was refused, and the reason.
 
     Attributes
     ----------
     list : {"creates", "destroys"}
-        The list of the update that it stands in.
+        The list of the update that contains the claim.
     position : int
-        Its position there, from 0.
+        The index of the claim in that list, from 0.
     bucket_type : int
-        Its bucket type's number.
+        The number of the bucket type.
     code : str
-        The reason, as on the wire.
+        The reason code, as in `ErrorInfo.reason` on the wire.
     number : int
-        The reason's number in the engine; 0 for a reason that this version does not know.
+        The number of the reason in the engine; 0 if this version does not know the code.
     message : str
-        What is wrong with it, for people. It shows no value.
+        A description for people. It never contains the value.
     """
 
     list: Literal["creates", "destroys"]
@@ -71,29 +74,29 @@ class Detail:
 
 
 class LeaseholdError(Exception):
-    """Whatever is refused, by the engine, a service or the way to it.
+    """Base class of every exception that this package raises for a failed request.
 
     Parameters
     ----------
     message : str
-        What is wrong, for people. It shows no value.
+        A description for people. It never contains the value of a claim.
     code : str
-        The reason, for machines.
+        The reason code, for programs.
     details : iterable of Detail, optional
-        Each claim that offends, where claims do.
+        The refused claims, if single claims are the cause.
     retry_after_seconds : float, optional
-        When to try again, where that can help.
+        The delay before a retry, if a retry can succeed.
     metadata : mapping of str to str, optional
-        More for machines: the limit that was passed, for example.
+        Further facts for programs, such as the limit that was exceeded.
 
     Attributes
     ----------
     outcome_is_unknown : bool
-        Whether a request to a service may have taken effect although it failed: no answer came.
+        True if the request may have taken effect although no answer arrived.
     idempotency_key : str or None
-        The name of the begin that failed: begun again under it, the same update gets the same lease.
+        The key of the failed begin. A repeated begin with this key and the same update returns the same lease.
     lease_uuid : str or None
-        The lease that could not be settled.
+        The lease whose commit or rollback failed.
 
     Examples
     --------
@@ -106,7 +109,7 @@ class LeaseholdError(Exception):
     """
 
     is_temporary: bool = False
-    """Whether the same request can succeed later without anybody's decision."""
+    """True if the same request can succeed later without a change by the caller."""
 
     def __init__(
         self,
@@ -129,51 +132,53 @@ class LeaseholdError(Exception):
 
     @property
     def number(self) -> int:
-        """The reason's number in the engine; 0 where it is none of the engine's."""
+        """The number of the reason in the engine; 0 if the code is not one of the engine's."""
         return NUMBERS.get(self.code, 0)
 
     def __reduce__(self) -> tuple[object, ...]:
-        state = (type(self), self.message, self.code, self.details, self.retry_after_seconds, self.metadata)
-        outcome = {name: getattr(self, name) for name in ("outcome_is_unknown", "idempotency_key", "lease_uuid")}
-        return _restore, state, outcome
+        # CPython's `BaseException.__reduce__` calls the class with `self.args` only (Objects/exceptions.c,
+        # BaseException_reduce). `code` is keyword-only, so an exception from a worker process could not be unpickled.
+        arguments = (type(self), self.message, self.code, self.details, self.retry_after_seconds, self.metadata)
+        state = {name: getattr(self, name) for name in ("outcome_is_unknown", "idempotency_key", "lease_uuid")}
+        return _restore, arguments, state
 
 
 class InvalidError(LeaseholdError):
-    """The request's form is wrong, a limit is passed, or a value is not allowed."""
+    """The request is malformed, exceeds a limit, or contains a value that its bucket type does not allow."""
 
 
 class TakenError(LeaseholdError):
-    """The bucket is owned, for good."""
+    """The bucket is claimed, and no lease holds that claim. A retry cannot succeed."""
 
 
 class BusyError(LeaseholdError):
-    """The bucket is under another lease, for now."""
+    """Another lease holds the bucket. A retry can succeed after that lease ends."""
 
     is_temporary = True
 
 
 class ChangedError(LeaseholdError):
-    """The claim to destroy has moved to another source row."""
+    """The claim to destroy belongs to another source row by now."""
 
 
 class NotFoundError(LeaseholdError):
-    """There is no such claim, or no such lease: the code says which."""
+    """The claim or the lease does not exist; `code` tells which."""
 
 
 class NotOwnerError(LeaseholdError):
-    """The claim or the lease is another cell's."""
+    """The claim or the lease belongs to another cell."""
 
 
 class RolledBackError(LeaseholdError):
-    """The lease to commit was rolled back."""
+    """The lease to commit was rolled back before."""
 
 
 class CommittedError(LeaseholdError):
-    """The lease to roll back was committed."""
+    """The lease to roll back was committed before."""
 
 
 class MisconfiguredError(LeaseholdError, ValueError):
-    """It can't work as it is set up; nothing was done."""
+    """The caller's configuration or arguments cannot work. The request had no effect."""
 
     def __init__(
         self,
@@ -188,42 +193,42 @@ class MisconfiguredError(LeaseholdError, ValueError):
 
 
 class UnauthenticatedError(LeaseholdError):
-    """No certificate says who calls."""
+    """The client certificate carries no identity."""
 
 
 class DeniedError(LeaseholdError):
-    """The certificate does not allow this call."""
+    """The identity in the client certificate may not make this call."""
 
 
 class OverloadedError(LeaseholdError):
-    """Too much is under way."""
+    """The server rejects new requests because too many are in progress."""
 
     is_temporary = True
 
 
 class UnavailableError(LeaseholdError):
-    """The service can't be reached, or its store is down. Whether the request took effect is unknown."""
+    """The server cannot be reached, or its store is down. The request may have taken effect."""
 
     is_temporary = True
 
 
 class DeadlineExceededError(LeaseholdError):
-    """No answer came in time. Whether the request took effect is unknown."""
+    """No answer arrived within the timeout. The request may have taken effect."""
 
     is_temporary = True
 
 
 class RowsError(InvalidError):
-    """Rows or records are not such as a session can take. Nothing was applied."""
+    """A session refuses the rows or records. Its state is unchanged."""
 
 
 class ColumnError(RowsError):
-    """A column of a table can't be read. Nothing of it was applied.
+    """A column of a table cannot be read. No row of the batch was used.
 
     Parameters
     ----------
     column : str
-        The column's name.
+        The name of the column.
     """
 
     def __init__(self, message: str, *, code: str, column: str = "") -> None:
@@ -235,51 +240,51 @@ class ColumnError(RowsError):
 
 
 class ColumnMissingError(ColumnError):
-    """The table has no column of that name, or two."""
+    """The table has no column of that name, or more than one."""
 
 
 class ColumnTypeError(ColumnError):
-    """The column holds values of another type than are wanted there."""
+    """The type of the column is not supported for its role."""
 
 
 class ColumnNullError(ColumnError):
-    """The column is null where a value is wanted."""
+    """The column is null in a row that needs a value."""
 
 
 class ColumnValueError(ColumnError):
-    """The column has a value that can't be what it stands for: a negative key, or text that is not UTF-8."""
+    """The column contains an invalid value, such as a negative key or text that is not UTF-8."""
 
 
 class ColumnTimeZoneError(ColumnError):
-    """The column's times have no time zone, so that nobody knows which moments they are."""
+    """The times in the column have no time zone."""
 
 
 class ColumnOrderError(ColumnError):
-    """The rows are not in the order of their encoded keys, or a key is there twice."""
+    """The rows are not sorted by their encoded keys, or a key is duplicated."""
 
 
 class TraceError(InvalidError):
-    """The text is no trace of a simulation, or can't be replayed."""
+    """The text is not a trace of a simulation, or its events cannot be replayed."""
 
 
 class ImpossibleError(LeaseholdError):
-    """The event can't happen in this world now. Nothing has changed."""
+    """The event is impossible in the current state of the simulated world. The world is unchanged."""
 
 
 class OutOfTurnError(LeaseholdError):
-    """A session was told what is no answer to its step. It is as before."""
+    """A session received an answer that does not match its current step. Its state is unchanged."""
 
 
 class SessionInUseError(LeaseholdError):
-    """Another thread is in this session: make one a thread."""
+    """Another thread is using this session. Create one session per thread."""
 
 
 class InternalError(LeaseholdError):
-    """A defect: please report it."""
+    """A defect in Leasehold. Please report it."""
 
 
 NUMBERS: Final[Mapping[str, int]] = {code: number for code, number, _, _ in _native.reasons()}
-"""The engine's reasons, with their numbers."""
+"""The number of each reason code of the engine."""
 
 BY_CODE: Final[Mapping[str, type[LeaseholdError]]] = {
     **{code: globals()[name] for code, _, name, _ in _native.reasons()},
@@ -295,7 +300,10 @@ BY_CODE: Final[Mapping[str, type[LeaseholdError]]] = {
     "SESSION_IN_USE": SessionInUseError,
     "STORE_UNAVAILABLE": UnavailableError,
 }
-"""Codes, and the classes that they choose; the engine's own are told by the extension."""
+"""The exception class of each reason code.
+
+The extension supplies the engine's own codes, so that a new reason in Rust cannot lack a class here.
+"""
 
 
 def refusal(
@@ -304,23 +312,23 @@ def refusal(
     details: Iterable[tuple[Literal["creates", "destroys"], int, int, str, int, str]] = (),
     retry_after_micros: int | None = None,
 ) -> LeaseholdError:
-    """Make the exception for a code.
+    """Return the exception for a reason code. The extension calls this function (`python/src/errors.rs`).
 
     Parameters
     ----------
     code : str
-        The reason. One that this version does not know makes an `InternalError`.
+        The reason code. An unknown code returns an `InternalError`.
     message : str
-        What is wrong, for people.
+        A description for people.
     details : iterable of tuple, optional
-        Members of `Detail`, for each claim that offends.
+        The fields of a `Detail` for each refused claim.
     retry_after_micros : int, optional
-        In how many microseconds to try again, where that can help.
+        The delay before a retry in microseconds, if a retry can succeed.
 
     Returns
     -------
     LeaseholdError
-        The exception, to be raised.
+        The exception. The caller raises it.
     """
     retry_after_seconds = None if retry_after_micros is None else retry_after_micros / 1e6
     claims = [Detail(*members) for members in details]
@@ -335,31 +343,31 @@ COLUMN_ERRORS: Final[Mapping[str, type[ColumnError]]] = {
     "COLUMN_TYPE": ColumnTypeError,
     "COLUMN_VALUE": ColumnValueError,
 }
-"""What can be wrong with a column."""
+"""The exception class of each code for an unreadable column."""
 
 
 def column_error(code: str, column: str, message: str) -> ColumnError:
-    """Make the exception for a column.
+    """Return the exception for an unreadable column.
 
     Parameters
     ----------
     code : str
-        What is wrong: a key of `COLUMN_ERRORS`.
+        A key of `COLUMN_ERRORS`.
     column : str
-        The column's name.
+        The name of the column.
     message : str
-        What is wrong, for people.
+        A description for people.
 
     Returns
     -------
     ColumnError
-        The exception, to be raised.
+        The exception. The caller raises it.
     """
     return COLUMN_ERRORS[code](message, code=code, column=column)
 
 
 def _restore_column(kind: type[ColumnError], message: str, code: str, column: str) -> ColumnError:
-    """Make an exception anew, in another process."""
+    """Rebuild an unpickled exception. The default `__reduce__` would omit the keyword-only `code`."""
     return kind(message, code=code, column=column)
 
 
@@ -371,5 +379,5 @@ def _restore(
     retry_after_seconds: float | None,
     metadata: Mapping[str, str],
 ) -> LeaseholdError:
-    """Make an exception anew, in another process."""
+    """Rebuild an unpickled exception. The default `__reduce__` would omit the keyword-only `code`."""
     return kind(message, code=code, details=details, retry_after_seconds=retry_after_seconds, metadata=metadata)

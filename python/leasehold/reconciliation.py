@@ -1,4 +1,7 @@
-"""What a cell does about leases that were never settled."""
+"""Reconciliation of a cell: commits or rolls back the leases that its crashed processes left outstanding.
+
+`Reconciliation` is a state machine without I/O. The caller executes each step and reports the result.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +17,21 @@ from leasehold.claims import LeasePage
 
 @dataclass(frozen=True)
 class ListLeases:
-    """List a page of the cell's outstanding leases, from a cursor on; answer `leases`."""
+    """List a page of the cell's outstanding leases, starting at `cursor`. Answer with `leases`."""
 
     cursor: str | None
 
 
 @dataclass(frozen=True)
 class FindRows:
-    """Find the local rows of these leases; answer `rows` with those that are there."""
+    """Look up the local rows of these leases. Answer with `rows`, which contains the rows that exist."""
 
     leases: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class LocalRow:
-    """The row that a cell writes in the transaction of a lease: its uuid, and when it was written, by the database."""
+    """The row that a cell writes in the local transaction of a lease: the lease and the database's time of the write."""
 
     uuid: str
     created_at: datetime
@@ -36,7 +39,10 @@ class LocalRow:
 
 @dataclass(frozen=True)
 class ListRows:
-    """List at most `limit` local rows of at least an age, after one by age and lease; answer `rows`."""
+    """List at most `limit` local rows of at least `min_age_seconds`, ordered by time and lease, after `after`.
+
+    Answer with `rows`.
+    """
 
     after: LocalRow | None
     min_age_seconds: float
@@ -45,7 +51,7 @@ class ListRows:
 
 @dataclass(frozen=True)
 class Settle:
-    """Commit a lease or roll it back; answer `settled`."""
+    """Commit a lease or roll it back. Answer with `settled`."""
 
     lease: str
     outcome: Literal["committed", "rolled_back"]
@@ -53,7 +59,10 @@ class Settle:
 
 @dataclass(frozen=True)
 class DeleteRow:
-    """Delete a local row, if it is there; answer `deleted`. Say a lost lease to people before."""
+    """Delete the local row of a lease, if the row exists. Answer with `deleted`.
+
+    If `fate` is "lost", alert an operator first: the local transaction committed, but its claims were rolled back.
+    """
 
     lease: str
     fate: Literal["committed", "lost", "forgotten"]
@@ -61,16 +70,16 @@ class DeleteRow:
 
 @dataclass(frozen=True)
 class Done:
-    """The run is over."""
+    """The run has ended."""
 
 
 Step = ListLeases | FindRows | ListRows | Settle | DeleteRow | Done
-"""What a run asks for."""
+"""A request of the state machine to its caller."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run has done, in counts.
+    """Counts of the actions of a run.
 
     Attributes
     ----------
@@ -79,19 +88,19 @@ class Summary:
     committed, rolled_back : int
         Leases that the run settled.
     settled_meanwhile : int
-        Leases that somebody else had settled by then.
+        Leases that another process had settled in the meantime.
     looked_up : int
-        Local rows whose lease was settled before.
+        Local rows whose lease the service no longer listed as outstanding.
     forgotten : int
-        Of these, those of which nobody knows how.
+        The subset of `looked_up` whose outcome the service no longer remembers.
     lost : tuple of str
-        Leases that were rolled back though their rows are there: their claims are gone.
+        Leases that were rolled back although their local transaction committed. Their claims are gone.
     rows_deleted : int
-        Local rows that were deleted.
+        Deleted local rows.
     failed : int
-        Steps that failed and are left for the next run.
+        Failed steps. The next run repeats them.
     incomplete : bool
-        Whether a list failed, so that not all was looked at.
+        True if a list step failed, so that the run did not see every lease or row.
     """
 
     leases_seen: int
@@ -107,20 +116,21 @@ class Summary:
 
 
 class Reconciliation:
-    """A run that settles what a cell left outstanding.
+    """A run that settles the outstanding leases of a cell.
 
-    It never calls out: take the step that `step` says, feed back what came of it, until it is `Done`. One thread at a time.
+    The object does no I/O. Execute the step that `step` returns and report its result, until the step is `Done`.
+    Use the object in one thread at a time.
 
     Parameters
     ----------
     stale_after_seconds : float
-        The age from which a lease or a local row is given up.
+        The age at which a lease or a local row counts as abandoned.
     rows_per_page : int, optional
-        How many local rows to list at a time.
+        The maximum number of local rows per `ListRows`.
 
     Examples
     --------
-    One lease that nobody settled, and no local row: it is rolled back.
+    The service has one outstanding lease. No local row exists, so the run rolls the lease back.
 
     >>> from datetime import datetime, timedelta, timezone
     >>> from leasehold import LeasePage, OutstandingLease, reconciliation
@@ -143,11 +153,11 @@ class Reconciliation:
     """
 
     def __init__(self, *, stale_after_seconds: float, rows_per_page: int = 1000) -> None:
-        settings = {"stale_after_micros": times.span(stale_after_seconds), "rows_per_page": rows_per_page}
+        settings = {"stale_after_micros": times.to_micros(stale_after_seconds), "rows_per_page": rows_per_page}
         self._run = _native.Reconciliation(json.dumps(settings))
 
     def step(self) -> Step:
-        """Return what to do next: the same until it is answered."""
+        """Return the current step. The step stays the same until the caller answers it."""
         step = json.loads(self._run.step())
         match step.pop("step"):
             case "list_leases":
@@ -155,7 +165,7 @@ class Reconciliation:
             case "find_rows":
                 return FindRows(tuple(step["leases"]))
             case "list_rows":
-                after = step["after"] and LocalRow(step["after"]["lease"], times.at(step["after"]["created_at"]))
+                after = step["after"] and LocalRow(step["after"]["lease"], times.from_micros(step["after"]["created_at"]))
                 return ListRows(after, step["min_age_micros"] / 1e6, step["limit"])
             case "settle":
                 return Settle(step["lease"], "committed" if step["outcome"] == "Committed" else "rolled_back")
@@ -170,14 +180,14 @@ class Reconciliation:
         Parameters
         ----------
         page : LeasePage
-            The page, as the service gave it.
+            The page that the service returned.
 
         Raises
         ------
         OutOfTurnError
-            It was not asked for. The run is as before; so it is with every answer.
+            The current step is not `ListLeases`. The run is unchanged. Every answer raises this error out of turn.
         """
-        leases = [{"lease": one.uuid, "created_at": times.micros(one.created_at)} for one in page.leases]
+        leases = [{"lease": lease.uuid, "created_at": times.micros(lease.created_at)} for lease in page.leases]
         self._feed(event="leases", leases=leases, now=times.micros(page.server_time), cursor=page.cursor)
 
     def rows(self, rows: Iterable[LocalRow], *, now: datetime) -> None:
@@ -186,12 +196,12 @@ class Reconciliation:
         Parameters
         ----------
         rows : iterable of LocalRow
-            Those that are there.
+            The rows that exist.
         now : datetime
-            The database's time when it answered.
+            The database's clock at the time of the query.
         """
-        given = [{"lease": one.uuid, "created_at": times.micros(one.created_at)} for one in rows]
-        self._feed(event="rows", rows=given, now=times.micros(now))
+        local_rows = [{"lease": row.uuid, "created_at": times.micros(row.created_at)} for row in rows]
+        self._feed(event="rows", rows=local_rows, now=times.micros(now))
 
     def settled(self, answer: Literal["done", "rolled_back", "committed", "not_found"]) -> None:
         """Answer `Settle`.
@@ -199,22 +209,22 @@ class Reconciliation:
         Parameters
         ----------
         answer : {"done", "rolled_back", "committed", "not_found"}
-            "done" where the service did as told, now or before; else how it refused.
+            "done" if the lease has the requested outcome, from this call or an earlier one. Else the reason of the refusal.
         """
         self._feed(event="settled", answer=answer)
 
     def deleted(self) -> None:
-        """Answer `DeleteRow`: the row is gone."""
+        """Answer `DeleteRow`: the row does not exist any more."""
         self._feed(event="deleted")
 
     def failed(self) -> None:
-        """Answer any step: it failed, or nobody knows what came of it. That is left for the next run."""
+        """Answer any step: it failed, or its outcome is unknown. The next run repeats the work."""
         self._feed(event="failed")
 
     def summary(self) -> Summary:
-        """Return what was done so far."""
-        members: Mapping[str, Any] = json.loads(self._run.summary())
-        return Summary(**{**members, "lost": tuple(members["lost"])})
+        """Return the counts so far."""
+        counts: Mapping[str, Any] = json.loads(self._run.summary())
+        return Summary(**{**counts, "lost": tuple(counts["lost"])})
 
     def _feed(self, **event: object) -> None:
         self._run.feed(json.dumps(event))

@@ -1,4 +1,4 @@
-"""A claims service in memory: the engine over its reference store, for tests and studies without a server."""
+"""A claims service in memory, for tests and studies without a server."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from leasehold.claims import Claim, Lease, LeasePage, OutstandingLease, Record, 
 
 
 class ClaimsService:
-    """Claims of several cells, in memory.
+    """The engine over its in-memory reference store.
 
-    It answers as a server does, but nothing is kept beyond the object's life. One thread at a time.
+    Replies equal those of a server. The claims vanish with the object. Use the object in one thread at a time.
 
     Parameters
     ----------
     cells : iterable of int, optional
-        The cells that it knows, each 1 or more.
+        The ids of the configured cells, each at least 1.
     clock : callable, optional
-        Tells the time, with a time zone; this machine's clock unless told.
+        A function that returns the current time with a time zone. The default is the local clock.
 
     Examples
     --------
@@ -53,29 +53,31 @@ class ClaimsService:
         *,
         idempotency_key: str | None = None,
     ) -> Lease:
-        """Begin an update: all of it takes effect, or nothing.
+        """Begin an update. Either all of its creates and destroys take effect, or none.
 
         Parameters
         ----------
         cell_id : int
-            The cell that asks.
+            The cell that owns the claims.
         creates, destroys : iterable of Claim
-            The claims to create and to destroy: at most 2,000 together.
+            The claims to create and to destroy: at most 2,000 in total.
         idempotency_key : str, optional
-            Names this begin, so that it can be repeated: at most 128 printable ASCII characters.
+            A key that makes the begin safe to repeat: at most 128 printable ASCII characters.
 
         Returns
         -------
         Lease
-            The lease, to be committed or rolled back.
+            The lease. Commit it or roll it back.
 
         Raises
         ------
         LeaseholdError
-            It is refused: `InvalidError`, `TakenError`, `BusyError`, `ChangedError`, `NotFoundError` or `NotOwnerError`.
+            The service refuses the update: `InvalidError`, `TakenError`, `BusyError`, `ChangedError`, `NotFoundError` or
+            `NotOwnerError`.
         """
-        members = self._service.begin(cell_id, list(creates), list(destroys), idempotency_key, uuid.uuid4().int, self._now())
-        return Lease(*members)
+        # The engine draws no random numbers, so the caller supplies the id of the lease.
+        lease = self._service.begin(cell_id, list(creates), list(destroys), idempotency_key, uuid.uuid4().int, self._now())
+        return Lease(*lease)
 
     def commit(self, cell_id: int, lease_uuid: str) -> bool:
         """Commit a lease.
@@ -90,17 +92,17 @@ class ClaimsService:
         Returns
         -------
         bool
-            Whether it changed anything; False where it was committed before.
+            True if this call committed the lease, False if an earlier call did.
 
         Raises
         ------
         NotFoundError, NotOwnerError, RolledBackError
-            It is refused.
+            The service refuses the request.
         """
         return self._service.settle(cell_id, lease_uuid, True, self._now())  # noqa: FBT003
 
     def rollback(self, cell_id: int, lease_uuid: str) -> bool:
-        """Roll a lease back.
+        """Roll back a lease.
 
         Parameters
         ----------
@@ -112,12 +114,12 @@ class ClaimsService:
         Returns
         -------
         bool
-            Whether it changed anything; False where it was rolled back before.
+            True if this call rolled the lease back, False if an earlier call did.
 
         Raises
         ------
         NotFoundError, NotOwnerError, CommittedError
-            It is refused.
+            The service refuses the request.
         """
         return self._service.settle(cell_id, lease_uuid, False, self._now())  # noqa: FBT003
 
@@ -129,17 +131,17 @@ class ClaimsService:
         bucket_type : int
             A `BucketType`.
         value : str
-            The value, in any spelling.
+            The value in any spelling.
 
         Returns
         -------
         Record
-            The record, from begin on until its destroy is committed.
+            The record. It exists from the begin of its create to the commit of its destroy.
 
         Raises
         ------
         NotFoundError
-            Nobody has claimed it.
+            No cell claims the bucket.
         InvalidError
             The bucket type does not allow the value.
         """
@@ -160,11 +162,11 @@ class ClaimsService:
         cell_id : int
             The cell.
         limit : int, optional
-            How many at the most: 100 unless told, 1,000 at the most.
+            The maximum number of leases: 100 by default, 1,000 at most.
         created_after : datetime, optional
-            Only those that were begun then or later.
+            The earliest begin of a listed lease.
         cursor : str, optional
-            Where the page before ended.
+            The `cursor` of the previous page.
 
         Returns
         -------
@@ -174,12 +176,15 @@ class ClaimsService:
         Raises
         ------
         InvalidError
-            The cell is not known, the limit is negative, or the cursor is none.
+            The cell is unknown, the limit is negative, or the cursor is invalid.
         """
         after = None if created_after is None else times.micros(created_after)
-        leases, following = self._service.leases(cell_id, limit, after, cursor)
-        outstanding = tuple(OutstandingLease(one, times.at(begun), times.at(changed)) for one, begun, changed in leases)
-        return LeasePage(outstanding, following, self._clock())
+        leases, next_cursor = self._service.leases(cell_id, limit, after, cursor)
+        outstanding = tuple(
+            OutstandingLease(lease, times.from_micros(created), times.from_micros(updated))
+            for lease, created, updated in leases
+        )
+        return LeasePage(outstanding, next_cursor, self._clock())
 
     def list_records(
         self, cell_id: int, source_type: int, *, bucket_types: Iterable[int] = (), after: bytes = b"", upto: bytes = b""
@@ -193,34 +198,34 @@ class ClaimsService:
         source_type : int
             A `SourceType`.
         bucket_types : iterable of int, optional
-            Only of these types; all where there are none.
+            The bucket types to list; empty lists every type.
         after, upto : bytes, optional
-            Only beyond the one source id, and up to the other; the empty one bounds nothing.
+            The exclusive lower and the inclusive upper bound of the source ids. An empty bound is open.
 
         Returns
         -------
         RecordPage
-            The page, which never splits the records of one row.
+            The page. All records of one row are on the same page.
 
         Raises
         ------
         InvalidError
-            The cell or a type is not known.
+            The cell or a type is unknown.
         """
         records, truncated = self._service.records(cell_id, source_type, list(bucket_types), after, upto)
         return RecordPage(tuple(map(_record, records)), truncated, self._clock())
 
     def forget_settled(self) -> int:
-        """Forget every lease that is settled, and return how many there were."""
+        """Forget every settled lease and return their number."""
         return self._service.forget(self._now())
 
     def check(self) -> None:
-        """Hold everything to the engine's invariants.
+        """Check the stored claims and leases against the engine's invariants.
 
         Raises
         ------
         InternalError
-            One does not hold, which is a defect.
+            An invariant is violated, which is a defect in Leasehold.
         """
         self._service.check()
 
@@ -229,7 +234,7 @@ class ClaimsService:
 
 
 def _record(members: RecordMembers) -> Record:
-    """Make a record of its members."""
-    name, (bucket_type, value, subject, source), cell_id, status, lease, created_at, updated_at = members
+    """Return the record for the tuple that the extension returns."""
+    record_uuid, (bucket_type, value, subject, source), cell_id, status, lease, created_at, updated_at = members
     claim = Claim(bucket_type, value, Subject(*subject), Source(*source))
-    return Record(name, claim, cell_id, status, lease, times.at(created_at), times.at(updated_at))
+    return Record(record_uuid, claim, cell_id, status, lease, times.from_micros(created_at), times.from_micros(updated_at))

@@ -1,15 +1,15 @@
-"""Times of Python's, and the microseconds since 1970 that the engine counts in."""
+"""Conversions between `datetime` and the engine's integer microseconds since 1970."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 
-_START = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 
 
 def micros(time: datetime) -> int:
-    """Return microseconds since 1970.
+    """Return the microseconds from 1970 to a time.
 
     Parameters
     ----------
@@ -19,28 +19,28 @@ def micros(time: datetime) -> int:
     Returns
     -------
     int
-        Microseconds, rounded to none.
+        Whole microseconds. Integer division avoids the rounding of `datetime.timestamp`, which returns a float.
 
     Raises
     ------
     ValueError
-        The time has no time zone, so that nobody knows which moment it is.
+        The time has no time zone.
     """
     if time.tzinfo is None:
-        raise ValueError("the time has no time zone: use `datetime.now(timezone.utc)`, for example")
-    return (time - _START) // _MICROSECOND
+        raise ValueError("the time has no time zone: pass an aware `datetime`, such as `datetime.now(timezone.utc)`")
+    return (time - _EPOCH) // _MICROSECOND
 
 
-def at(micros_since_1970: int) -> datetime:
-    """Return the time at so many microseconds since 1970, in UTC."""
-    return _START + micros_since_1970 * _MICROSECOND
+def from_micros(micros_since_1970: int) -> datetime:
+    """Return the UTC time that is this many microseconds after 1970."""
+    return _EPOCH + micros_since_1970 * _MICROSECOND
 
 
 def now() -> datetime:
-    """Return the time of this machine's clock, in UTC."""
+    """Return the local clock's time in UTC."""
     return datetime.now(timezone.utc)
 
 
-def span(seconds: float) -> int:
-    """Return a span of seconds in microseconds."""
+def to_micros(seconds: float) -> int:
+    """Return a duration in microseconds, rounded to the nearest one."""
     return round(seconds * 1_000_000)

@@ -1,4 +1,7 @@
-"""The claims of one table compared with its rows, and corrected."""
+"""Verification: compares the claims of one table with its rows and corrects the claims.
+
+`Verification` is a state machine without I/O. The caller executes each step and reports the result.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +19,29 @@ from leasehold.errors import LeaseholdError
 
 
 class ArrowStream(Protocol):
-    """Whatever streams an Arrow table: tables of polars, pandas, pyarrow, duckdb and others."""
+    """An object that exports an Arrow stream through the PyCapsule interface.
+
+    Tables of polars, pandas, pyarrow and duckdb implement it; see "The Arrow PyCapsule Interface" at arrow.apache.org.
+    """
 
     def __arrow_c_stream__(self, requested_schema: object | None = None, /) -> object:
-        """Export the stream as a capsule."""
+        """Export the stream as a capsule named `arrow_array_stream`."""
 
 
 @dataclass(frozen=True)
 class ClaimColumns:
-    """Which columns of a table say what its rows claim of one bucket type.
+    """The columns from which the claims of one bucket type are made.
 
     Attributes
     ----------
     bucket_type : int
         A `BucketType`.
     value : str
-        The column of values: texts, or integers, which are claimed in decimal. A row whose value is null claims nothing.
+        The column of values: strings, or integers, which are claimed in decimal. A row whose value is null makes no claim.
     subject_type : int
         A `SubjectType`.
     subject : str
-        The column of subjects' ids: integers.
+        The column of the ids of the subjects: integers.
     """
 
     bucket_type: int
@@ -46,19 +52,19 @@ class ClaimColumns:
 
 @dataclass(frozen=True)
 class TableColumns:
-    """Which columns of a table are read.
+    """The columns of a table that verification reads.
 
     Attributes
     ----------
     key : str
-        The primary key: integers of 0 or more, texts, or bytes as `encode_source_id` gives them. Rows have to come in the
-        order of their encoded keys, which is that of integers, of UUIDs, and of the bytes of texts.
+        The column of the primary key: integers from 0, strings, or bytes from `encode_source_id`. Rows must be sorted by
+        their encoded keys: integers and UUIDs by value, strings by their bytes.
     claims : sequence of ClaimColumns
-        What rows claim.
+        The claims of each row.
     updated_at : str, optional
-        When a row was last changed: times with a time zone. Null where that is not known.
+        The column of the time of the last change, with a time zone. Null means unknown.
     assume_utc : bool, optional
-        Whether times without a time zone are taken for UTC, and not refused.
+        True if times without a time zone are UTC. Else they are refused.
     """
 
     key: str
@@ -69,16 +75,16 @@ class TableColumns:
 
 @dataclass(frozen=True)
 class Row:
-    """A row with its claims, where rows are few.
+    """A row with its claims. For large tables, use Arrow instead.
 
     Attributes
     ----------
     source_id : bytes
-        Its key, as `encode_source_id` gives it.
+        The primary key, encoded by `encode_source_id`.
     claims : sequence of Claim
-        What it claims; sources are not looked at.
+        The claims of the row. Their sources are ignored.
     updated_at : datetime, optional
-        When it was last changed, where that is known.
+        The time of the last change; None means unknown.
     """
 
     source_id: bytes
@@ -87,13 +93,13 @@ class Row:
 
     @property
     def updated_micros(self) -> int | None:
-        """When it was last changed, in microseconds since 1970."""
+        """The time of the last change in microseconds since 1970; None means unknown."""
         return None if self.updated_at is None else times.micros(self.updated_at)
 
 
 @dataclass(frozen=True)
 class FindBound:
-    """Find the source id of the row that is `rows` rows after `after`; answer `bound`."""
+    """Find the source id of the row that is `rows` rows after `after`. Answer with `bound`."""
 
     after: bytes
     rows: int
@@ -101,7 +107,10 @@ class FindBound:
 
 @dataclass(frozen=True)
 class ListRecords:
-    """List a page of the service's records beyond `after` and up to `upto`; answer `records` or `encoded_records`."""
+    """List a page of the service's records after `after`, up to and including `upto`.
+
+    Answer with `records` or `encoded_records`.
+    """
 
     after: bytes
     upto: bytes
@@ -109,7 +118,7 @@ class ListRecords:
 
 @dataclass(frozen=True)
 class ReadRows:
-    """Read the rows beyond `after` and up to `upto`; answer `rows`, `arrow` or `arrow_rows`."""
+    """Read the rows after `after`, up to and including `upto`. Answer with `rows`, `arrow` or `arrow_rows`."""
 
     after: bytes
     upto: bytes
@@ -117,10 +126,11 @@ class ReadRows:
 
 @dataclass(frozen=True)
 class ReadAgain:
-    """Read these rows once more, from where nothing lags behind, those that are out of scope too, which claim nothing.
+    """Read these rows again, from the primary database: a replica may lag behind.
 
-    Answer `rows` or `arrow`; once an update is begun, where nobody can have changed them, `unchanged`. A row that is being
-    written counts as changed just now.
+    Include rows outside the scope of the run, without claims. Report a row that an open transaction is writing as
+    changed now. Answer with `rows` or `arrow`. After `begun`, answer with `unchanged` if the rows cannot have changed,
+    as in a dump.
     """
 
     ids: tuple[bytes, ...]
@@ -128,7 +138,7 @@ class ReadAgain:
 
 @dataclass(frozen=True)
 class Begin:
-    """Begin an update; answer `begun`, `refused` or `failed`."""
+    """Begin an update. Answer with `begun`, `refused` or `failed`."""
 
     creates: Sequence[Claim]
     destroys: Sequence[Claim]
@@ -136,26 +146,26 @@ class Begin:
 
 @dataclass(frozen=True)
 class Commit:
-    """Commit what was begun; answer `settled` or `failed`."""
+    """Commit the lease of the update. Answer with `settled` or `failed`."""
 
 
 @dataclass(frozen=True)
 class RollBack:
-    """Roll back what was begun; answer `settled` or `failed`."""
+    """Roll back the lease of the update. Answer with `settled` or `failed`."""
 
 
 @dataclass(frozen=True)
 class PageDone:
-    """A page is compared: `proceed`, or `stop`."""
+    """A page has been compared. Answer with `proceed` or `stop`."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """The run is over, or has stopped."""
+    """The run has reached the end of the table, or `stop` has ended it."""
 
 
 Step = FindBound | ListRecords | ReadRows | ReadAgain | Begin | Commit | RollBack | PageDone | Done
-"""What a run asks for. An empty source id bounds nothing."""
+"""A request of the state machine to its caller. An empty source id is an open bound."""
 
 Outcome = Literal[
     "created",
@@ -170,23 +180,23 @@ Outcome = Literal[
     "recent",
     "failed",
 ]
-"""What can become of a claim."""
+"""The result of verification for one claim."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What became of one claim. It shows no value.
+    """The result for one claim. It never contains the value.
 
     Attributes
     ----------
     outcome : str
-        What became of it.
+        The result.
     bucket_type : int
-        Its bucket type.
+        The bucket type of the claim.
     source_id : str
-        Its row, in hexadecimal.
+        The encoded key of the row, in hexadecimal.
     value_hash : str
-        The canonical value's hash under the run's seed, as 16 hexadecimal digits.
+        The hash of the canonical value under the seed of the run, as 16 hexadecimal digits.
     """
 
     outcome: Outcome
@@ -197,23 +207,23 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """What a run has seen and done, in counts; in a dry run, what it would do.
+    """Counts of a run. A dry run counts the corrections that it would make.
 
     Attributes
     ----------
     dry_run : bool
-        Whether nothing was changed.
+        True if the run changed nothing.
     pages, rows, claims, records, updates : int
-        Ranges that were compared, rows that were read, claims that they call for, records that the service listed, and
-        updates that were sent. What had to be looked at again counts twice.
+        Compared key ranges, rows read, claims that these rows make, records that the service listed, and updates sent.
+        Rows of the second scan count twice.
     rows_recent, records_recent, records_held : int
-        What was left alone: changed lately, or under a lease.
+        Rows and records that the run skipped because they changed recently or a lease holds them.
     missing, different, extra : int
-        Claims that the service lacks, that it has otherwise, and that no row calls for.
+        Claims that the service lacks, that it stores differently, and that no row makes.
     created, replaced, destroyed : int
-        Claims that were corrected.
+        Corrected claims.
     gone, invalid, other_cell, other_row, busy, changed, recent, failed : int
-        Claims that were not, by why.
+        Uncorrected claims, by reason.
     """
 
     dry_run: bool
@@ -242,85 +252,86 @@ class Report:
 
 
 class ArrowRows:
-    """The rows of a table as an Arrow stream brings them, from first to last.
+    """The rows of a table, read once from an Arrow stream in key order.
 
-    Memory is that of a page, and of what the stream brings at a time. Columns go into the engine without an object a row,
-    while other threads run. Where so many names have moved that a run looks at rows again, the data is asked for its stream
-    once more.
+    Memory holds one page and one batch of the stream. The engine reads the columns without a Python object per row and
+    without the global interpreter lock. If too many names have moved between rows, the run needs a second scan and
+    requests a new stream from the data.
 
     Parameters
     ----------
     data : ArrowStream
-        The table, in the order of its encoded keys.
+        The table, sorted by its encoded keys.
     columns : TableColumns
-        Which of its columns are read.
+        The columns to read.
 
     Raises
     ------
     ColumnError
-        A column is missing, or of a type that can't be read. What is wrong with single values is told when they are reached.
+        A column is missing or of an unsupported type. Invalid values raise later, when the run reaches their batch.
     TypeError
-        The data is no Arrow stream.
+        The data is not an Arrow stream.
     """
 
     def __init__(self, data: ArrowStream, columns: TableColumns) -> None:
         self._rows = _native.ArrowRows(data, columns)
 
     def bound(self, after: bytes, rows: int) -> bytes | None:
-        """Return the answer to `FindBound`: the key of the row that is so many rows on, None where fewer are left.
+        """Return the answer to `FindBound`.
 
         Parameters
         ----------
         after : bytes
-            Count the rows after this source id.
+            The source id after which rows are counted.
         rows : int
-            How many.
+            The number of rows.
 
         Returns
         -------
         bytes or None
-            The encoded key.
+            The encoded key of the last counted row; None if fewer rows follow `after`.
 
         Raises
         ------
         ColumnError
-            A value can't be read, or rows are not in order.
+            A value is invalid, or the rows are not sorted.
         RowsError
-            The stream fails, or rows are to be read again and the data gives its stream only once.
+            The stream fails, or a second scan is needed and the data exports its stream only once.
         """
         return self._rows.bound(after, rows)
 
 
 class Verification:
-    """A run that compares the claims of one table with its rows, and corrects them.
+    """A run that compares the claims of one table with its rows and corrects the claims.
 
-    It never calls out: take the step that `step` says, feed back what came of it, until it is `Done`. One thread at a time.
+    The object does no I/O. Execute the step that `step` returns and report its result, until the step is `Done`.
+    Use the object in one thread at a time.
 
     Parameters
     ----------
     source_type : int
         The table: a `SourceType`.
     bucket_types : iterable of int
-        What its rows claim.
+        The bucket types that the rows claim.
     recent_within_seconds : float
-        What was changed within this time is left alone.
+        Rows and records that changed within this time are skipped: they may belong to an update in progress.
     rows_per_page : int, optional
-        How many rows to compare at a time.
+        The number of rows per page.
     dry_run : bool, optional
-        Whether to report only.
+        True to report differences without correcting them.
     hash_seed : int, optional
-        Keys the hashes of values in findings, from 0 to 2**64 - 1; random unless told.
+        The key of the hashes in findings, from 0 to 2**64 - 1. The default is random.
     checkpoint : str, optional
-        Where another run has stopped.
+        The checkpoint of an earlier run, to continue it.
 
     Raises
     ------
     InvalidError
-        The checkpoint is none.
+        The checkpoint is invalid.
 
     Examples
     --------
-    A table with two rows, and a service that knows of none.
+    The table has two rows. The service has no claims.
 
     >>> from datetime import datetime, timezone
     >>> import pyarrow as pa
@@ -368,7 +379,7 @@ class Verification:
         settings = {
             "source_type": source_type,
             "bucket_types": sorted(set(bucket_types)),
-            "recent_within_micros": times.span(recent_within_seconds),
+            "recent_within_micros": times.to_micros(recent_within_seconds),
             "rows_per_page": rows_per_page,
             "dry_run": dry_run,
             "hash_seed": secrets.randbits(64) if hash_seed is None else hash_seed,
@@ -376,9 +387,9 @@ class Verification:
         self._run = _native.Verification(json.dumps(settings), checkpoint)
 
     def step(self) -> Step:
-        """Return what to do next: the same until it is answered."""
-        name, *members = self._run.step()
-        step: Step = _STEPS[name](*members)
+        """Return the current step. The step stays the same until the caller answers it."""
+        name, *fields = self._run.step()
+        step: Step = _STEPS[name](*fields)
         return step
 
     def bound(self, source_id: bytes | None) -> None:
@@ -387,12 +398,12 @@ class Verification:
         Parameters
         ----------
         source_id : bytes or None
-            The source id of the row that ends the page; None where fewer rows are left.
+            The source id of the last row of the page; None if fewer rows follow.
 
         Raises
         ------
         OutOfTurnError
-            It was not asked for. The run is as before; so it is with every answer.
+            The current step is not `FindBound`. The run is unchanged. Every answer raises this error out of turn.
         """
         self._run.bound(source_id)
 
@@ -402,65 +413,65 @@ class Verification:
         Parameters
         ----------
         page : RecordPage
-            The page, as the service gave it.
+            The page that the service returned.
 
         Raises
         ------
         RowsError
-            The records are out of order, or out of the range that was asked for.
+            The records are not sorted, or lie outside the requested range.
         """
         self._run.records(list(page.records), page.truncated, times.micros(page.server_time))
 
     def encoded_records(self, answer: bytes, *, now: datetime) -> None:
-        """Answer `ListRecords` with what came off the wire, which costs no object a record.
+        """Answer `ListRecords` with an encoded response, which saves a Python object per record.
 
         Parameters
         ----------
         answer : bytes
-            A `ListRecordsResponse`, encoded.
+            A serialized `ListRecordsResponse`.
         now : datetime
             The service's time when it answered.
 
         Raises
         ------
         RowsError
-            It is no such answer, or the records are out of order, or out of the range that was asked for.
+            The bytes are not a `ListRecordsResponse`, or its records are not sorted or lie outside the requested range.
         """
         self._run.encoded_records(answer, times.micros(now))
 
     def rows(self, rows: Iterable[Row], *, now: datetime) -> None:
-        """Answer `ReadRows` or `ReadAgain`, where rows are few.
+        """Answer `ReadRows` or `ReadAgain` with Python objects. For large tables, use `arrow`.
 
         Parameters
         ----------
         rows : iterable of Row
-            The rows that are there, in the order of their encoded keys.
+            The rows that exist, sorted by their encoded keys.
         now : datetime
-            The database's time when it answered.
+            The database's clock at the time of the query.
 
         Raises
         ------
         RowsError
-            The rows are out of order or range, or claim a bucket type that the run was not set up with.
+            The rows are not sorted, lie outside the requested range, or claim a bucket type that the run does not verify.
         """
         self._run.rows(list(rows), times.micros(now))
 
     def arrow(self, data: ArrowStream, columns: TableColumns, *, now: datetime) -> None:
-        """Answer `ReadRows` or `ReadAgain` with a table that has just the rows that were asked for.
+        """Answer `ReadRows` or `ReadAgain` with a table that contains exactly the requested rows.
 
         Parameters
         ----------
         data : ArrowStream
-            The rows that are there, in the order of their encoded keys.
+            The rows that exist, sorted by their encoded keys.
         columns : TableColumns
-            Which of its columns are read.
+            The columns to read.
         now : datetime
-            The database's time when it answered.
+            The database's clock at the time of the query.
 
         Raises
         ------
         RowsError
-            As `rows`; a `ColumnError` where a column can't be read.
+            See `rows`. An unreadable column raises a `ColumnError`.
         """
         self._run.arrow(data, columns, times.micros(now))
 
@@ -470,66 +481,69 @@ class Verification:
         Parameters
         ----------
         rows : ArrowRows
-            The stream, which also answers `FindBound`.
+            The stream that also answered `FindBound`.
         now : datetime
-            The database's time: for a dump, when it was made.
+            The database's clock; for a dump, the time when it was made.
 
         Raises
         ------
         RowsError
-            As `rows`; a `ColumnError` where a column can't be read.
+            See `rows`. An unreadable column raises a `ColumnError`.
         """
         self._run.arrow_rows(rows._rows, times.micros(now))  # noqa: SLF001
 
     def unchanged(self) -> None:
-        """Answer `ReadAgain` once an update is begun: nobody can have changed the rows since, as they are those of a dump."""
+        """Answer `ReadAgain` after `begun`: the rows cannot have changed, as those of a dump."""
         self._run.unchanged()
 
     def begun(self) -> None:
-        """Answer `Begin`: it is begun."""
+        """Answer `Begin`: the service granted a lease."""
         self._run.begun()
 
     def settled(self) -> None:
-        """Answer `Commit` or `RollBack`: that is done."""
+        """Answer `Commit` or `RollBack`: the lease has that outcome."""
         self._run.settled()
 
     def refused(self, error: LeaseholdError) -> None:
-        """Answer `Begin`: it was refused.
+        """Answer `Begin`: the service refused the update.
 
         Parameters
         ----------
         error : LeaseholdError
-            The refusal. Without `details` the update has failed: nobody is known to be in the way.
+            The refusal. Without `details` the whole update counts as failed, because no single claim is known to conflict.
         """
         if error.details:
-            self._run.refused([(one.list, one.position, one.code) for one in error.details])
+            self._run.refused([(detail.list, detail.position, detail.code) for detail in error.details])
         else:
             self._run.failed()
 
     def failed(self) -> None:
-        """Answer `Begin`, `Commit` or `RollBack`: it failed otherwise, or nobody knows what came of it."""
+        """Answer `Begin`, `Commit` or `RollBack`: the call failed otherwise, or its outcome is unknown."""
         self._run.failed()
 
     def proceed(self) -> None:
-        """Go on after `PageDone`."""
+        """Answer `PageDone`: continue with the next page."""
         self._run.proceed()
 
     def stop(self) -> None:
-        """End the run after `PageDone`: go on until it is `Done`, then keep the checkpoint."""
+        """Answer `PageDone`: end the run. Execute the remaining steps until `Done`, then store the checkpoint."""
         self._run.stop()
 
     def checkpoint(self) -> str | None:
-        """Return where a run could go on, None where nothing is left to do. It holds values: keep it as user data."""
+        """Return the position for a later run; None if the run is complete.
+
+        A checkpoint contains values of claims. Protect it like user data.
+        """
         return self._run.checkpoint()
 
     def report(self) -> Report:
-        """Return what was seen and done so far."""
+        """Return the counts so far."""
         return Report(**json.loads(self._run.report()))
 
     def take_findings(self) -> list[Finding]:
-        """Return what became of single claims since the last call; the run keeps 10,000 at the most."""
+        """Return and clear the findings since the last call. The run keeps at most 10,000."""
         findings: list[dict[str, Any]] = json.loads(self._run.take_findings())
-        return [Finding(**members) for members in findings]
+        return [Finding(**fields) for fields in findings]
 
 
 _STEPS: dict[str, Any] = {

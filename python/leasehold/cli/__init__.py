@@ -1,4 +1,4 @@
-"""The command `leasehold-py`: what operators and analysts do from a shell."""
+"""The command line `leasehold-py` for operators and analysts."""
 
 from leasehold.cli._app import app, main
 

@@ -1,4 +1,4 @@
-"""`python -m leasehold.cli` is `leasehold-py`."""
+"""Entry point of `python -m leasehold.cli`, which is the same as `leasehold-py`."""
 
 from leasehold.cli import main
 

@@ -1,4 +1,4 @@
-"""All commands, and what becomes of their errors."""
+"""The list of commands, and the conversion of exceptions to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leasehold.errors import LeaseholdError
 
 app = typer.Typer(
     name="leasehold-py",
-    help="Look at a server's leases, verify tables against it, simulate cells, and study thresholds, and put load on servers.",
+    help="List leases, verify tables against a server, simulate cells, compare thresholds, and load-test servers.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -26,7 +26,7 @@ app.command("load")(_load.load)
 
 
 def main() -> None:
-    """Run the command line; an error is told in one line, and scripts go by the exit code."""
+    """Run the command line. An error prints one line on standard error and sets the exit code."""
     try:
         app()
     except (LeaseholdError, psycopg.Error, OSError) as error:

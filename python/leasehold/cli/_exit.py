@@ -1,4 +1,4 @@
-"""What scripts go by: the exit codes of the server's own command line."""
+"""Exit codes, equal to those of the server's command line, and error messages."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from leasehold.errors import (
     UnavailableError,
 )
 
-# What the package's own messages call by its parameters.
+# The package's messages name Python parameters; a user of the command line needs the options instead. Longer texts come
+# first, because `message_of` replaces in this order. tests/cli/test_cli_verify.py holds each pair to the messages.
 _OPTIONS = {
-    "`tls`, or say `allow_plaintext=True` where the network is trusted": "`--ca`, `--cert` and `--key`",
-    "name those of the authority and of the caller in `tls`": "name them by `--ca`, `--cert` and `--key`",
+    "`tls`, or set `allow_plaintext=True` on a trusted network": "`--ca`, `--cert` and `--key`",
+    "set the files of the authority and of the client in `tls`": "set them by `--ca`, `--cert` and `--key`",
     "`tls.ca`": "`--ca`",
     "`tls.certificate`": "`--cert`",
     "`tls.key`": "`--key`",
@@ -33,31 +34,31 @@ _OPTIONS = {
 USAGE = 2
 STOPPED = 7
 
-# A blank line after each, since this is Markdown.
+# Typer renders the epilog as Markdown, where only a blank line ends a paragraph.
 EXIT_CODES = """\
 Exit codes:
 
-0  done; for `verify`, table and claims agree
+0  success; for `verify`, the table and the claims agree
 
-1  anything else; for `verify`, something is left to correct
+1  any other error; for `verify`, differences remain
 
-2  the command line is wrong
+2  invalid command line
 
-3  refused for good
+3  refused, a retry cannot succeed
 
-4  try again: busy, overloaded, no answer in time
+4  try again: busy, overloaded or timed out
 
 5  the server or the database cannot be reached
 
 6  not allowed
 
-7  stopped before the end, as `--time-budget-seconds` says: go on with the same `--checkpoint`"""
+7  stopped before the end by `--time-budget-seconds`: continue with the same `--checkpoint`"""
 
 _NOT_ALLOWED = (database.InvalidAuthorizationSpecification, database.InvalidPassword, database.InsufficientPrivilege)
 
 
 def exit_code(error: Exception) -> int:
-    """Return the process's exit code after an error."""
+    """Return the exit code of the process for an error."""
     match error:
         case DeniedError() | UnauthenticatedError():
             return 6
@@ -72,21 +73,21 @@ def exit_code(error: Exception) -> int:
         case LeaseholdError():
             return 4 if error.is_temporary else 3
         case psycopg.Error():
-            return _of_database(error)
+            return _database_exit_code(error)
         case _:
             return 1
 
 
-def _of_database(error: psycopg.Error) -> int:
+def _database_exit_code(error: psycopg.Error) -> int:
     if isinstance(error, _NOT_ALLOWED):
         return 6
     return 5 if isinstance(error, psycopg.OperationalError) else 1
 
 
 def message_of(error: Exception) -> str:
-    """Return what to tell people, in one line."""
+    """Return the message of an error as one line, with options instead of Python parameters."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = "; ".join(lines) or type(error).__name__
+    message = "; ".join(lines) or type(error).__name__
     for parameter, option in _OPTIONS.items():
-        told = told.replace(parameter, option)
-    return told
+        message = message.replace(parameter, option)
+    return message

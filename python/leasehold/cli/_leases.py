@@ -1,4 +1,4 @@
-"""`leasehold-py leases`: what a cell has outstanding."""
+"""`leasehold-py leases`: the outstanding leases of a cell."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 
 from leasehold.cli import _options as options
-from leasehold.cli._output import show_json, show_table, span
+from leasehold.cli._output import format_duration, show_json, show_table
 from leasehold.client import Client
 
 
 @dataclass(frozen=True)
-class _Aged:
+class _LeaseAge:
     uuid: str
     created_at: datetime
     age_seconds: float
@@ -25,10 +25,8 @@ class _Aged:
 def leases(
     *,
     cell: options.CellId,
-    stale_after_seconds: Annotated[
-        float, typer.Option(help="The age from which reconciliation gives a lease up.", min=0.0)
-    ] = 600.0,
-    only_stale: Annotated[bool, typer.Option("--stale", help="Only those that are stale.")] = False,
+    stale_after_seconds: Annotated[float, typer.Option(help="The age at which a lease counts as abandoned.", min=0.0)] = 600.0,
+    only_stale: Annotated[bool, typer.Option("--stale", help="List stale leases only.")] = False,
     json: options.Json = False,
     server: options.Server = options.SERVER,
     ca: options.Ca = None,
@@ -36,12 +34,12 @@ def leases(
     key: options.Key = None,
     timeout_seconds: options.TimeoutSeconds = options.TIMEOUT_SECONDS,
 ) -> None:
-    """List a cell's outstanding leases with their ages, stale ones first.
+    """List the outstanding leases of a cell with their ages, oldest first.
 
-    Ages are by the server's clock. With --json, one object a line.
+    Ages are measured by the server's clock. With --json, each lease is one JSON object on a line.
     """
     with options.open_client(server, cell, ca, cert, key, timeout_seconds) as client:
-        found = sorted(_aged(client, stale_after_seconds), key=lambda lease: (-lease.age_seconds, lease.uuid))
+        found = sorted(_lease_ages(client, stale_after_seconds), key=lambda lease: (-lease.age_seconds, lease.uuid))
     shown = [lease for lease in found if lease.is_stale or not only_stale]
     if json:
         for lease in shown:
@@ -49,15 +47,20 @@ def leases(
         return
     stale = sum(lease.is_stale for lease in found)
     rows = [
-        (lease.uuid, span(lease.age_seconds), "stale" if lease.is_stale else "fresh", f"{lease.created_at:%Y-%m-%d %H:%M:%S}")
+        (
+            lease.uuid,
+            format_duration(lease.age_seconds),
+            "stale" if lease.is_stale else "fresh",
+            f"{lease.created_at:%Y-%m-%d %H:%M:%S}",
+        )
         for lease in shown
     ]
     title = f"cell {cell}: {len(found)} outstanding, {stale} stale"
     show_table(title, ("lease", "age", "state", "begun (UTC)"), rows, right=["age"])
 
 
-def _aged(client: Client, stale_after_seconds: float) -> Iterator[_Aged]:
+def _lease_ages(client: Client, stale_after_seconds: float) -> Iterator[_LeaseAge]:
     for page in client.lease_pages():
         for lease in page.leases:
             age_seconds = (page.server_time - lease.created_at).total_seconds()
-            yield _Aged(lease.uuid, lease.created_at, age_seconds, age_seconds >= stale_after_seconds)
+            yield _LeaseAge(lease.uuid, lease.created_at, age_seconds, age_seconds >= stale_after_seconds)

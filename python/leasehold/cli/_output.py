@@ -1,4 +1,4 @@
-"""Where answers and errors go: answers to standard output, everything else beside it."""
+"""Output of the commands: results on standard output, progress and errors on standard error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def show_json(value: object) -> None:
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> None:
-    """Print a table for people, as wide as it needs where nobody looks at it."""
+    """Print a table. Text that goes to a pipe or a file is not wrapped at the width of a terminal."""
     console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=200)
     table = Table(title=title or None, title_justify="left")
     for column in columns:
@@ -33,33 +33,33 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
 
 
 def show_line(text: str) -> None:
-    """Print a line for people, as it is."""
+    """Print a line of text without markup."""
     sys.stdout.write(text + "\n")
 
 
-def check_places(*paths: Path | None) -> None:
-    """See that files can be written where they are to be, before what takes long.
+def check_output_paths(*paths: Path | None) -> None:
+    """Check that output files can be created, before a long computation starts.
 
     Raises
     ------
     MisconfiguredError
-        There is no such directory.
+        The directory does not exist, or a path is a directory.
     """
     for path in paths:
         if path is not None and not path.parent.is_dir():
-            raise MisconfiguredError(f"`{path.parent}` is no directory: make it, or write elsewhere")
+            raise MisconfiguredError(f"`{path.parent}` is not a directory: create it, or choose another path")
         if path is not None and path.is_dir():
-            raise MisconfiguredError(f"`{path}` is a directory: name a file in it")
+            raise MisconfiguredError(f"`{path}` is a directory: choose a file in it")
 
 
 def progress_bar() -> Progress:
-    """Make a progress bar beside the answer; where nobody looks, it shows nothing."""
+    """Return a progress bar on standard error. It shows nothing if standard error is not a terminal."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     return Progress(*columns, console=ERRORS, transient=True, disable=not ERRORS.is_terminal)
 
 
-def span(seconds: float) -> str:
-    """Write an age for people: its two largest units."""
+def format_duration(seconds: float) -> str:
+    """Return a duration in its two largest units, such as `2 h 5 min`."""
     whole = max(0, int(seconds))
     units = [("d", whole // 86_400), ("h", whole // 3600 % 24), ("min", whole // 60 % 60), ("s", whole % 60)]
     first = next((at for at, (_, count) in enumerate(units) if count), 3)

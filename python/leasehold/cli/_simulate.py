@@ -1,4 +1,4 @@
-"""`leasehold-py simulate`: one world of cells, and what befalls it."""
+"""`leasehold-py simulate`: one simulated world, and the counts of its outcomes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from leasehold.cli import _options as options
-from leasehold.cli._output import check_places, show_json, show_table
-from leasehold.cli._worlds import Outcomes, outcomes
+from leasehold.cli._output import check_output_paths, show_json, show_table
+from leasehold.cli._world_summary import WorldSummary, summarise
 from leasehold.errors import MisconfiguredError
 from leasehold.simulation import Simulation, rules
 from leasehold.simulation.types import Rule
@@ -18,24 +18,26 @@ from leasehold.simulation.types import Rule
 
 def simulate(
     *,
-    seed: Annotated[int, typer.Option(help="Whence chance draws: the same seed, the same world.", min=0)] = 0,
-    events: Annotated[int, typer.Option(help="How many events befall it, up to the first violation.", min=1)] = 2000,
-    cells: Annotated[int, typer.Option(help="How many cells.")] = 2,
-    workers: Annotated[int, typer.Option(help="How many saves a cell can be at, at a time.")] = 2,
-    reconcilers: Annotated[int, typer.Option(help="How many reconcilers a cell runs at a time.")] = 1,
-    names: Annotated[int, typer.Option(help="How many names there are to claim.")] = 3,
+    seed: Annotated[int, typer.Option(help="The seed of the random events. The same seed plays the same world.", min=0)] = 0,
+    events: Annotated[int, typer.Option(help="The number of events. The run ends early at the first violation.", min=1)] = 2000,
+    cells: Annotated[int, typer.Option(help="The number of cells.")] = 2,
+    workers: Annotated[int, typer.Option(help="The number of concurrent saves of a cell.")] = 2,
+    reconcilers: Annotated[int, typer.Option(help="The number of concurrent reconcilers of a cell.")] = 1,
+    names: Annotated[int, typer.Option(help="The number of different names.")] = 3,
     rule_off: Annotated[
-        list[str] | None, typer.Option(help="A rule of the protocol to switch off. Repeat it.", metavar="RULE")
+        list[str] | None, typer.Option(help="A protocol rule to switch off. Can be repeated.", metavar="RULE")
     ] = None,
-    settle: Annotated[bool, typer.Option("--settle", help="End all trouble, and let everybody come to rest.")] = False,
-    trace: Annotated[Path | None, typer.Option(help="Where to write the run; the browser page opens it.")] = None,
+    settle: Annotated[
+        bool, typer.Option("--settle", help="After the events, stop all faults and play until every process is idle.")
+    ] = False,
+    trace: Annotated[Path | None, typer.Option(help="Write the run to this file, for the browser page.")] = None,
     json: options.Json = False,
 ) -> None:
-    """Play a simulated world of cells, databases, network and clocks, and tell what befell it.
+    """Play a simulated world of cells, databases, network and clocks, and count its outcomes.
 
-    The exit code is 1 where a promise of the protocol was broken.
+    The exit code is 1 if the protocol broke a promise.
     """
-    check_places(trace)
+    check_output_paths(trace)
     run = Simulation(
         seed=seed, cells=cells, workers=workers, reconcilers=reconcilers, names=names, rules_off=_rules(rule_off or [])
     )
@@ -44,37 +46,37 @@ def simulate(
         run.settle()
     if trace is not None:
         trace.write_text(run.trace(), encoding="utf-8")
-    found = outcomes(run)
-    _show(found, seed, json=json)
-    if found.violations:
+    summary = summarise(run)
+    _show(summary, seed, json=json)
+    if summary.violations:
         raise typer.Exit(1)
 
 
 def _rules(named: list[str]) -> list[Rule]:
-    known: list[Rule] = [one["rule"] for one in rules()]
+    known: list[Rule] = [info["rule"] for info in rules()]
     for rule in named:
         if rule not in known:
-            raise MisconfiguredError(f"`{rule}` is no rule: say one of {', '.join(known)}")
+            raise MisconfiguredError(f"`{rule}` is not a rule: use one of {', '.join(known)}")
     return [rule for rule in known if rule in named]
 
 
-def _show(found: Outcomes, seed: int, *, json: bool) -> None:
+def _show(summary: WorldSummary, seed: int, *, json: bool) -> None:
     if json:
-        show_json({"seed": seed, **vars(found)})
+        show_json({"seed": seed, **vars(summary)})
         return
     rows = [
-        ("events", found.events),
-        ("faults", found.faults),
-        *((f"users told: {words}", count) for words, count in found.told.most_common()),
-        *((f"refused: {words}", count) for words, count in found.refusals.most_common()),
-        ("leases begun", found.leases),
-        ("leases committed", found.committed),
-        ("leases rolled back", found.rolled_back),
-        ("leases lost", found.lost),
-        ("leases settled by reconcilers", len(found.recoveries)),
+        ("events", summary.events),
+        ("faults", summary.faults),
+        *((f"save result: {text}", count) for text, count in summary.save_results.most_common()),
+        *((f"refused: {text}", count) for text, count in summary.refusals.most_common()),
+        ("leases begun", summary.leases),
+        ("leases committed", summary.committed),
+        ("leases rolled back", summary.rolled_back),
+        ("leases lost", summary.lost),
+        ("leases settled by reconcilers", len(summary.recoveries)),
     ]
     shown = [(name, f"{count:,}") for name, count in rows]
-    if found.recoveries:
-        shown.append(("seconds to recover, median", f"{statistics.median(found.recoveries):,.1f}"))
-    shown += [("broken", violation) for violation in found.violations]
+    if summary.recoveries:
+        shown.append(("median recovery time (s)", f"{statistics.median(summary.recoveries):,.1f}"))
+    shown += [("broken promise", violation) for violation in summary.violations]
     show_table(f"world {seed}", ("outcome", "count"), shown, right=["count"])

@@ -1,4 +1,4 @@
-"""`leasehold-py sweep`: how thresholds, latency and crashes bear on conflicts, lost leases and recovery."""
+"""`leasehold-py sweep`: conflicts, lost leases and recovery times by threshold, latency and crash rate."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pyarrow.parquet
 import typer
 
 from leasehold.cli import _options as options
-from leasehold.cli._output import check_places, progress_bar, show_json, show_table
-from leasehold.cli._worlds import Outcomes, outcomes
+from leasehold.cli._output import check_output_paths, progress_bar, show_json, show_table
+from leasehold.cli._world_summary import WorldSummary, summarise
 from leasehold.errors import MisconfiguredError
 from leasehold.simulation import Simulation
 from leasehold.simulation.types import Rates, Thresholds
@@ -25,13 +25,14 @@ from leasehold.simulation.types import Rates, Thresholds
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_SAVE, _STEP, _DELIVER = 60, 480, 300
+# Relative weights of the events that are not faults; `--crash-rate` is a weight beside them.
+_SAVE_WEIGHT, _STEP_WEIGHT, _DELIVER_WEIGHT = 60, 480, 300
 _DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True)
 class Point:
-    """What a world is made with: when leases are given up, how long a step takes, how often processes crash."""
+    """One combination of parameters: the stale threshold, the duration of a step, and the weight of crashes."""
 
     stale_after_seconds: int
     step_ms: float
@@ -39,23 +40,23 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Swept:
-    """What befell the worlds of a point, in all.
+class SweepResult:
+    """Counts over all worlds of a point.
 
     Attributes
     ----------
     stale_after_seconds, step_ms, crash_rate
         The point.
     worlds, leases, conflicts, lost : int
-        Worlds that were played, leases that were begun, begins that met another lease, leases whose claims were lost.
+        The number of worlds, of leases that began, of begins refused by another lease, and of leases that lost their claims.
     conflicts_per_lease : float
-        Conflicts of each lease that was begun.
+        Conflicts divided by leases.
     recovered : int
-        Leases that reconcilers settled.
+        The number of leases that reconcilers settled.
     recover_median_seconds, recover_max_seconds : float or None
-        How long these were outstanding; None where there were none.
+        The seconds that those leases were outstanding; None if there were none.
     violations : int
-        Worlds that broke a promise.
+        The number of worlds that broke a promise.
     """
 
     stale_after_seconds: int
@@ -75,53 +76,58 @@ class Swept:
 def sweep(
     *,
     stale_after_seconds: Annotated[
-        str, typer.Option(help="Ages from which a lease is given up.", metavar="LIST")
+        str, typer.Option(help="Ages at which a lease counts as abandoned, comma-separated.", metavar="LIST")
     ] = "10,30,60,120",
     latency_ms: Annotated[
-        str, typer.Option(help="How long each step of a process and each message takes, at the least.", metavar="LIST")
+        str, typer.Option(help="Minimum durations of a process step and of a message, comma-separated.", metavar="LIST")
     ] = "50,200",
     crash_rate: Annotated[
-        str, typer.Option(help=f"Weights of crashes, beside {_STEP} for steps and {_DELIVER} for messages.", metavar="LIST")
+        str,
+        typer.Option(
+            help=f"Weights of crashes, relative to {_STEP_WEIGHT} for steps and {_DELIVER_WEIGHT} for messages.", metavar="LIST"
+        ),
     ] = "2,8,32",
-    worlds: Annotated[int, typer.Option(help="How many worlds to play for each point.", min=1)] = 8,
-    world_seconds: Annotated[float, typer.Option(help="How much time passes in each world.", min=1)] = 600.0,
-    seed: Annotated[int, typer.Option(help="The first world's seed; the others' follow.", min=0)] = 0,
-    threads: Annotated[int | None, typer.Option(help="Worlds to play at a time; one a core unless told.", min=1)] = None,
-    parquet: Annotated[Path | None, typer.Option(help="Where to write the table as Parquet.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Where to write a plot, as PNG; needs `leasehold[plot]`.")] = None,
+    worlds: Annotated[int, typer.Option(help="The number of worlds for each combination.", min=1)] = 8,
+    world_seconds: Annotated[float, typer.Option(help="The simulated time of each world.", min=1)] = 600.0,
+    seed: Annotated[int, typer.Option(help="The seed of the first world. Later worlds use the following numbers.", min=0)] = 0,
+    threads: Annotated[
+        int | None, typer.Option(help="The number of concurrent worlds. The default is one per core.", min=1)
+    ] = None,
+    parquet: Annotated[Path | None, typer.Option(help="Write the table to this Parquet file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a plot to this PNG file. Needs `leasehold[plot]`.")] = None,
     json: options.Json = False,
 ) -> None:
-    """Play simulated worlds over all combinations of three lists, and tell what befell them.
+    """Play simulated worlds for every combination of three lists, and count their outcomes.
 
-    Worlds of one seed are the same however many threads play them. Nothing but crashes troubles them. What is outstanding
-    when a world ends counts as no recovery.
+    The results depend on the seeds only, not on the number of threads. Crashes are the only faults. Leases that are
+    outstanding at the end of a world do not count as recovered.
     """
     points = [
         Point(stale, step, crash)
         for stale, step, crash in itertools.product(
-            _whole("stale-after-seconds", stale_after_seconds),
+            _integers("stale-after-seconds", stale_after_seconds),
             _numbers("latency-ms", latency_ms),
-            _whole("crash-rate", crash_rate),
+            _integers("crash-rate", crash_rate),
         )
     ]
-    # Worlds take long: what is missing is told before.
-    check_places(parquet, plot)
+    # The worlds can take hours, so missing directories and libraries must raise before the first one.
+    check_output_paths(parquet, plot)
     if plot is not None:
         _figure_class()
-    found = _play(points, range(seed, seed + worlds), world_seconds, threads or os.cpu_count() or 1)
+    results = _play(points, range(seed, seed + worlds), world_seconds, threads or os.cpu_count() or 1)
     if parquet is not None:
-        pyarrow.parquet.write_table(pa.Table.from_pylist([asdict(one) for one in found]), parquet)
+        pyarrow.parquet.write_table(pa.Table.from_pylist([asdict(result) for result in results]), parquet)
     if plot is not None:
-        draw(found, plot)
+        draw(results, plot)
     if json:
-        for one in found:
-            show_json(asdict(one))
+        for result in results:
+            show_json(asdict(result))
     else:
-        _show(found)
+        _show(results)
 
 
-def play(point: Point, seed: int, world_seconds: float) -> Outcomes:
-    """Play one world of a point, most of it beside other threads."""
+def play(point: Point, seed: int, world_seconds: float) -> WorldSummary:
+    """Play one world of a point. The extension releases the global interpreter lock, so threads play in parallel."""
     run = Simulation(
         seed=seed,
         cells=2,
@@ -131,13 +137,14 @@ def play(point: Point, seed: int, world_seconds: float) -> Outcomes:
         thresholds=_thresholds(point.stale_after_seconds),
         rates=_rates(point.crash_rate),
     )
-    # As much time for each point: who takes longer for a step takes fewer of them.
+    # Every world gets the same simulated time, so the number of events depends on the duration of a step.
     run.play(round(world_seconds * 1000 / point.step_ms))
-    return outcomes(run)
+    return summarise(run)
 
 
 def _thresholds(stale_after_seconds: int) -> Thresholds:
-    # In proportion to the usual ones; time to commit is half of what makes a lease stale.
+    # The ratios are those of the default thresholds. A local COMMIT must end in half of the time after which the lease is
+    # stale, so that reconciliation cannot roll the lease back under it (R04).
     return {
         "stale_after_seconds": stale_after_seconds,
         "commit_within_seconds": max(1, stale_after_seconds // 2),
@@ -149,10 +156,10 @@ def _thresholds(stale_after_seconds: int) -> Thresholds:
 
 
 def _rates(crash: int) -> Rates:
-    quiet: Rates = {
-        "save": _SAVE,
-        "step": _STEP,
-        "deliver": _DELIVER,
+    return {
+        "save": _SAVE_WEIGHT,
+        "step": _STEP_WEIGHT,
+        "deliver": _DELIVER_WEIGHT,
         "drop": 0,
         "duplicate": 0,
         "time_out": 0,
@@ -163,58 +170,57 @@ def _rates(crash: int) -> Rates:
         "wait": 0,
         "drift": 0,
     }
-    return quiet
 
 
-def _whole(name: str, text: str) -> list[int]:
-    found = _numbers(name, text)
-    if not all(number.is_integer() for number in found):
-        raise MisconfiguredError(f"`--{name}` is `{text}`: give whole numbers")
-    return [int(number) for number in found]
+def _integers(name: str, text: str) -> list[int]:
+    numbers = _numbers(name, text)
+    if not all(number.is_integer() for number in numbers):
+        raise MisconfiguredError(f"`--{name}` is `{text}`: use integers")
+    return [int(number) for number in numbers]
 
 
 def _numbers(name: str, text: str) -> list[float]:
     try:
-        found = [float(part) for part in text.split(",")]
+        numbers = [float(part) for part in text.split(",")]
     except ValueError:
-        found = []
-    is_good = found and all(0 <= number <= 1_000_000 for number in found)
-    if not is_good or (name != "crash-rate" and 0 in found):
-        raise MisconfiguredError(f"`--{name}` is `{text}`: give numbers with commas between them, as 10,30,60")
-    return found
+        numbers = []
+    is_valid = numbers and all(0 <= number <= 1_000_000 for number in numbers)
+    if not is_valid or (name != "crash-rate" and 0 in numbers):
+        raise MisconfiguredError(f"`--{name}` is `{text}`: use comma-separated numbers up to 1000000, such as 10,30,60")
+    return numbers
 
 
-def _play(points: Sequence[Point], seeds: Sequence[int], world_seconds: float, threads: int) -> list[Swept]:
+def _play(points: Sequence[Point], seeds: Sequence[int], world_seconds: float, threads: int) -> list[SweepResult]:
     jobs = list(itertools.product(points, seeds))
-    befell: dict[Point, list[Outcomes]] = {point: [] for point in points}
+    summaries: dict[Point, list[WorldSummary]] = {point: [] for point in points}
     with progress_bar() as bar, ThreadPoolExecutor(threads) as pool:
         task = bar.add_task(f"{len(jobs):,} worlds", total=len(jobs))
         played = pool.map(lambda job: play(job[0], job[1], world_seconds), jobs)
-        for (point, _), one in zip(jobs, played, strict=True):
-            befell[point].append(one)
+        for (point, _), summary in zip(jobs, played, strict=True):
+            summaries[point].append(summary)
             bar.advance(task)
-    return [_sum(point, some) for point, some in befell.items()]
+    return [_total(point, worlds) for point, worlds in summaries.items()]
 
 
-def _sum(point: Point, some: Sequence[Outcomes]) -> Swept:
-    recoveries = [seconds for one in some for seconds in one.recoveries]
-    leases, conflicts = sum(one.leases for one in some), sum(one.conflicts for one in some)
-    return Swept(
+def _total(point: Point, worlds: Sequence[WorldSummary]) -> SweepResult:
+    recoveries = [seconds for world in worlds for seconds in world.recoveries]
+    leases, conflicts = sum(world.leases for world in worlds), sum(world.conflicts for world in worlds)
+    return SweepResult(
         **asdict(point),
-        worlds=len(some),
+        worlds=len(worlds),
         leases=leases,
         conflicts=conflicts,
         conflicts_per_lease=conflicts / leases if leases else 0.0,
-        lost=sum(one.lost for one in some),
+        lost=sum(world.lost for world in worlds),
         recovered=len(recoveries),
         recover_median_seconds=statistics.median(recoveries) if recoveries else None,
         recover_max_seconds=max(recoveries, default=None),
-        violations=sum(bool(one.violations) for one in some),
+        violations=sum(bool(world.violations) for world in worlds),
     )
 
 
-def draw(found: Iterable[Swept], path: Path) -> None:
-    """Draw conflicts and times to recover over the threshold, a line for each latency and crash rate.
+def draw(results: Iterable[SweepResult], path: Path) -> None:
+    """Write a plot of conflicts and recovery times over the threshold, with one line per latency and crash rate.
 
     Raises
     ------
@@ -222,18 +228,20 @@ def draw(found: Iterable[Swept], path: Path) -> None:
         matplotlib is not installed.
     """
     figure = _figure_class()(figsize=(11, 4.5), layout="constrained")
-    lines: dict[tuple[float, int], list[Swept]] = {}
-    for one in found:
-        lines.setdefault((one.step_ms, one.crash_rate), []).append(one)
+    lines: dict[tuple[float, int], list[SweepResult]] = {}
+    for result in results:
+        lines.setdefault((result.step_ms, result.crash_rate), []).append(result)
     left, right = figure.subplots(1, 2)
-    for (step_ms, crash_rate), some in lines.items():
-        at = [one.stale_after_seconds for one in some]
+    for (step_ms, crash_rate), line in lines.items():
+        thresholds = [result.stale_after_seconds for result in line]
         label = f"{step_ms:g} ms, crash {crash_rate}"
-        left.plot(at, [one.conflicts_per_lease for one in some], marker="o", label=label)
-        times = [float("nan") if one.recover_median_seconds is None else one.recover_median_seconds for one in some]
-        right.plot(at, times, marker="o", label=label)
-    left.set(xlabel="stale after (s)", ylabel="conflicts a lease", ylim=(0, None))
-    right.set(xlabel="stale after (s)", ylabel="time to recover, median (s)", ylim=(0, None))
+        left.plot(thresholds, [result.conflicts_per_lease for result in line], marker="o", label=label)
+        medians = (result.recover_median_seconds for result in line)
+        # Matplotlib leaves a gap in the line for NaN.
+        seconds = [float("nan") if median is None else median for median in medians]
+        right.plot(thresholds, seconds, marker="o", label=label)
+    left.set(xlabel="stale after (s)", ylabel="conflicts per lease", ylim=(0, None))
+    right.set(xlabel="stale after (s)", ylabel="median recovery time (s)", ylim=(0, None))
     right.legend(fontsize="small")
     figure.savefig(path, format="png")
 
@@ -242,18 +250,18 @@ def _figure_class() -> type[Figure]:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise MisconfiguredError("matplotlib is not installed: `pip install matplotlib`, or leave `--plot` out") from None
+        raise MisconfiguredError("matplotlib is not installed: run `pip install matplotlib`, or omit `--plot`") from None
     return Figure
 
 
-def _show(found: Sequence[Swept]) -> None:
+def _show(results: Sequence[SweepResult]) -> None:
     columns = (
         "stale s",
         "step ms",
         "crash",
         "leases",
         "conflicts",
-        "a lease",
+        "per lease",
         "lost",
         "recovered",
         "median s",
@@ -266,18 +274,18 @@ def _show(found: Sequence[Swept]) -> None:
 
     rows = [
         (
-            str(one.stale_after_seconds),
-            f"{one.step_ms:g}",
-            str(one.crash_rate),
-            f"{one.leases:,}",
-            f"{one.conflicts:,}",
-            f"{one.conflicts_per_lease:.2f}",
-            str(one.lost),
-            str(one.recovered),
-            seconds(one.recover_median_seconds),
-            seconds(one.recover_max_seconds),
-            str(one.violations),
+            str(result.stale_after_seconds),
+            f"{result.step_ms:g}",
+            str(result.crash_rate),
+            f"{result.leases:,}",
+            f"{result.conflicts:,}",
+            f"{result.conflicts_per_lease:.2f}",
+            str(result.lost),
+            str(result.recovered),
+            seconds(result.recover_median_seconds),
+            seconds(result.recover_max_seconds),
+            str(result.violations),
         )
-        for one in found
+        for result in results
     ]
     show_table("", columns, rows, right=columns)

@@ -1,4 +1,4 @@
-"""`leasehold-py verify`: a table, or a dump of one, compared with the claims of its cell."""
+"""`leasehold-py verify`: compares a table, or a dump of one, with the claims of its cell."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import typer
 from leasehold.claims import BucketType, SourceType, SubjectType
 from leasehold.cli import _options as options
 from leasehold.cli._exit import STOPPED
-from leasehold.cli._output import check_places, progress_bar, show_json, show_line, show_table
+from leasehold.cli._output import check_output_paths, progress_bar, show_json, show_line, show_table
 from leasehold.client import Client
 from leasehold.errors import MisconfiguredError
-from leasehold.tables import Table, Verified, verify_table
+from leasehold.tables import Table, VerificationResult, verify_table
 from leasehold.tables.files import csv_table, parquet_table
 from leasehold.tables.postgres import PostgresTable
 from leasehold.verification import ClaimColumns, Report, TableColumns
@@ -24,47 +24,53 @@ _DATABASE_URL = ("postgres://", "postgresql://")
 
 
 def verify(
-    where: Annotated[str, typer.Argument(metavar="PLACE", help="A postgres:// URL, a .csv or a .parquet file.")],
+    table_source: Annotated[str, typer.Argument(metavar="URL|FILE", help="A postgres:// URL, a .csv or a .parquet file.")],
     *,
     cell: options.CellId,
-    source: Annotated[str, typer.Option(help="Which table it is to the server: USERS, EMAILS, ROUTES, …", metavar="TYPE")],
+    source: Annotated[str, typer.Option(help="The source type of the claims: USERS, EMAILS, ROUTES, …", metavar="TYPE")],
     claim: Annotated[
         list[str],
         typer.Option(
-            help="What rows claim, as BUCKET=VALUE,SUBJECT=ID with two columns: USERNAMES=username,USER=id. Repeat it.",
+            help="A claim of each row, as BUCKET=COLUMN,SUBJECT=COLUMN: USERNAMES=username,USER=id. Can be repeated.",
             metavar="CLAIM",
         ),
     ],
-    table: Annotated[str, typer.Option(help="The table's name in the database; --source in lower case unless told.")] = "",
-    key: Annotated[str, typer.Option("--key-column", help="The column of the primary key.")] = "id",
+    table: Annotated[
+        str, typer.Option(help="The name of the table in the database. The default is --source in lower case.")
+    ] = "",
+    key: Annotated[str, typer.Option("--key-column", help="The primary key column.")] = "id",
     updated_at: Annotated[
-        str | None, typer.Option("--updated-at-column", help="The column that says when a row was last changed.")
+        str | None, typer.Option("--updated-at-column", help="The column with the time of the last change.")
     ] = None,
-    assume_utc: Annotated[bool, typer.Option("--assume-utc", help="Take times without a time zone for UTC.")] = False,
-    text_keys: Annotated[bool, typer.Option("--text-keys", help="Keys of a CSV file are texts.")] = False,
+    assume_utc: Annotated[bool, typer.Option("--assume-utc", help="Read times without a time zone as UTC.")] = False,
+    text_keys: Annotated[bool, typer.Option("--text-keys", help="Read the keys of a CSV file as strings.")] = False,
     row_filter: Annotated[
-        str | None, typer.Option("--where", help="A condition in SQL: other rows claim nothing.", metavar="SQL")
+        str | None, typer.Option("--where", help="An SQL condition. Rows that fail it make no claims.", metavar="SQL")
     ] = None,
     taken_at: Annotated[
         datetime | None,
         typer.Option(
             formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"],
-            help="When a dump was made, by the database's clock: 2026-01-31T12:00:00Z. Needed to apply one.",
+            help="The time of the dump by the database's clock: 2026-01-31T12:00:00Z. --apply needs it.",
         ),
     ] = None,
-    apply: Annotated[bool, typer.Option("--apply", help="Correct the claims; without it nothing is changed.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Correct the claims. Without it, nothing changes.")] = False,
     allow_empty: Annotated[
-        bool, typer.Option("--allow-empty", help="Give up every claim where the table has no rows.")
+        bool, typer.Option("--allow-empty", help="If the table has no rows, destroy all of its claims.")
     ] = False,
-    recent_within_seconds: Annotated[float, typer.Option(help="What was changed lately is left alone.", min=0.0)] = 3600.0,
-    rows_per_page: Annotated[int, typer.Option(help="How many rows to compare at a time.", min=1)] = 1000,
-    samples: Annotated[int, typer.Option(help="How many findings of each kind to show.", min=0)] = 10,
+    recent_within_seconds: Annotated[
+        float, typer.Option(help="Skip rows and records that changed within this time.", min=0.0)
+    ] = 3600.0,
+    rows_per_page: Annotated[int, typer.Option(help="The number of rows per page.", min=1)] = 1000,
+    samples: Annotated[int, typer.Option(help="The number of findings to show for each outcome.", min=0)] = 10,
     show_values: Annotated[
-        bool, typer.Option("--show-values", help="Show values, which may name people; else hashes.")
+        bool, typer.Option("--show-values", help="Show values, which may be personal data, instead of hashes.")
     ] = False,
-    time_budget_seconds: Annotated[float | None, typer.Option(help="When to stop, at the end of a page.", min=0.0)] = None,
+    time_budget_seconds: Annotated[
+        float | None, typer.Option(help="Stop at the end of the page after this time.", min=0.0)
+    ] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Where to go on, and to note where a run has stopped. It holds values of claims.")
+        Path | None, typer.Option(help="A file to continue from, and to store the position in. It contains values of claims.")
     ] = None,
     json: options.Json = False,
     server: options.Server = options.SERVER,
@@ -72,22 +78,27 @@ def verify(
     cert: options.Cert = None,
     key_file: Annotated[
         Path | None,
-        typer.Option("--key", help="The private key of --cert, as PEM.", envvar="LEASEHOLD_KEY", rich_help_panel="Connection"),
+        typer.Option(
+            "--key", help="The PEM file of the private key of --cert.", envvar="LEASEHOLD_KEY", rich_help_panel="Connection"
+        ),
     ] = None,
     timeout_seconds: options.TimeoutSeconds = options.TIMEOUT_SECONDS,
 ) -> None:
-    """Compare a table with the claims of its cell: in PostgreSQL, or a CSV or Parquet dump in the order of its keys.
+    """Compare a table with the claims of its cell. Without --apply, only report the differences.
 
-    A dry run unless --apply is given. The exit code is 1 where something is left to correct, and 7 where the run has stopped
-    before the end, as --time-budget-seconds says. A dump that was cut short gives up the claims of the rows that it lacks: see
-    in a dry run that "rows" is what the table has, and "extra" is no surprise.
+    The table is in PostgreSQL, or in a CSV or Parquet dump that is sorted by its keys. The exit code is 1 if differences
+    remain, and 7 if --time-budget-seconds stopped the run before the end.
+
+    A truncated dump destroys the claims of its missing rows. First compare "rows" and "extra" of a dry run with the table.
     """
-    check_places(checkpoint)
-    source_type = _number(SourceType, source)
+    check_output_paths(checkpoint)
+    source_type = _enum_number(SourceType, source)
     columns = TableColumns(key, [_claim(text) for text in claim], updated_at, assume_utc)
-    rows = _table(where, table or source.lower(), columns, text_keys=text_keys, taken_at=taken_at, where_sql=row_filter)
+    rows = _open_table(
+        table_source, table or source.lower(), columns, text_keys=text_keys, taken_at=taken_at, row_filter=row_filter
+    )
     with options.open_client(server, cell, ca, cert, key_file, timeout_seconds) as client:
-        found = _run(
+        result = _verify_with_progress(
             client,
             rows,
             source_type=source_type,
@@ -99,104 +110,106 @@ def verify(
             show_values=show_values,
             time_budget_seconds=time_budget_seconds,
             checkpoint=checkpoint.read_text() if checkpoint and checkpoint.exists() else None,
-            failed=lambda found: _tell(found, checkpoint, "the run has failed before the end", json=json),
+            on_failure=lambda partial: _report(partial, checkpoint, "the run failed before the end", json=json),
         )
-    _tell(found, checkpoint, "stopped before the end", json=json)
-    if not found.is_finished:
+    _report(result, checkpoint, "stopped before the end", json=json)
+    if not result.is_finished:
         raise typer.Exit(STOPPED)
-    if _is_left(found):
+    if _differences_remain(result):
         raise typer.Exit(1)
 
 
-def _tell(found: Verified, checkpoint: Path | None, end: str, *, json: bool) -> None:
-    _note(found, checkpoint)
-    _show(found, json=json)
-    if found.is_finished or json:
+def _report(result: VerificationResult, checkpoint: Path | None, end: str, *, json: bool) -> None:
+    _store_checkpoint(result, checkpoint)
+    _show(result, json=json)
+    if result.is_finished or json:
         return
-    again = "run it again with the same" if checkpoint else "to go on from there instead of from the beginning, name a"
-    show_line(f"{end}: {again} --checkpoint")
+    advice = "continue with the same --checkpoint" if checkpoint else "to continue later, use --checkpoint"
+    show_line(f"{end}: {advice}")
 
 
-def _run(client: Client, table: Table, **settings: object) -> Verified:
+def _verify_with_progress(client: Client, table: Table, **settings: object) -> VerificationResult:
     with progress_bar() as bar:
         task = bar.add_task("comparing", total=None)
 
-        def tell(report: Report) -> None:
+        def show(report: Report) -> None:
             bar.update(task, description=f"{report.rows:,} rows, {report.records:,} records, {report.updates:,} updates")
 
-        return verify_table(client, table, progress=tell, **settings)  # type: ignore[arg-type]
+        return verify_table(client, table, on_progress=show, **settings)  # type: ignore[arg-type]
 
 
-def _number(kind: type[BucketType | SourceType | SubjectType], name: str) -> int:
+def _enum_number(enum_class: type[BucketType | SourceType | SubjectType], name: str) -> int:
     try:
-        return kind[name.upper()].value
+        return enum_class[name.upper()].value
     except KeyError:
-        known = ", ".join(one.name for one in kind)
-        raise MisconfiguredError(f"`{name}` is none of the types: say one of {known}") from None
+        known = ", ".join(member.name for member in enum_class)
+        raise MisconfiguredError(f"`{name}` is not a type: use one of {known}") from None
 
 
 def _claim(text: str) -> ClaimColumns:
     try:
         (bucket, value), (subject, subject_id) = (part.split("=") for part in text.split(","))
     except ValueError:
-        raise MisconfiguredError(f"`{text}` says no claim: write it as USERNAMES=username,USER=id") from None
-    return ClaimColumns(_number(BucketType, bucket), value, _number(SubjectType, subject), subject_id)
+        raise MisconfiguredError(f"`{text}` is not a claim: write it as USERNAMES=username,USER=id") from None
+    return ClaimColumns(_enum_number(BucketType, bucket), value, _enum_number(SubjectType, subject), subject_id)
 
 
-def _table(
-    where: str, name: str, columns: TableColumns, *, text_keys: bool, taken_at: datetime | None, where_sql: str | None
+def _open_table(
+    source: str, name: str, columns: TableColumns, *, text_keys: bool, taken_at: datetime | None, row_filter: str | None
 ) -> Table:
-    if where.startswith(_DATABASE_URL):
-        return PostgresTable(where, name, columns, where=where_sql)
-    if where_sql is not None:
-        raise MisconfiguredError("`--where` is for tables in a database: leave such rows out of the dump")
-    match Path(where).suffix.lower():
+    if source.startswith(_DATABASE_URL):
+        return PostgresTable(source, name, columns, where=row_filter)
+    if row_filter is not None:
+        raise MisconfiguredError("`--where` needs a table in a database: omit those rows from the dump instead")
+    match Path(source).suffix.lower():
         case ".csv":
-            return csv_table(where, columns, text_keys=text_keys, taken_at=taken_at)
+            return csv_table(source, columns, text_keys=text_keys, taken_at=taken_at)
         case ".parquet":
-            return parquet_table(where, columns, taken_at=taken_at)
+            return parquet_table(source, columns, taken_at=taken_at)
         case _:
-            raise MisconfiguredError(f"`{where}` is no table: give a postgres:// URL, a .csv or a .parquet file")
+            raise MisconfiguredError(f"`{source}` is not a table: use a postgres:// URL, a .csv or a .parquet file")
 
 
-def _note(found: Verified, path: Path | None) -> None:
+def _store_checkpoint(result: VerificationResult, path: Path | None) -> None:
     if path is None:
         return
-    if found.checkpoint is None:
+    if result.checkpoint is None:
         path.unlink(missing_ok=True)
     else:
+        # A checkpoint contains values of claims. The mode is set before the first byte is written.
         path.touch(mode=0o600)
-        path.write_text(found.checkpoint)
+        path.write_text(result.checkpoint)
 
 
-def _is_left(found: Verified) -> bool:
-    report = found.report
+def _differences_remain(result: VerificationResult) -> bool:
+    report = result.report
     if report.dry_run:
         return bool(report.missing or report.different or report.extra or report.invalid)
-    # What was changed meanwhile is as what was changed lately: another run finds it as it is then.
+    # `changed` and `recent` do not count: those rows changed during the run, and the next run verifies their final state.
     return bool(report.invalid or report.other_cell or report.other_row or report.busy or report.failed)
 
 
-def _show(found: Verified, *, json: bool) -> None:
+def _show(result: VerificationResult, *, json: bool) -> None:
     samples = [
-        {**asdict(one.finding), "in_table": list(one.in_table), "in_service": list(one.in_service)} for one in found.samples
+        {**asdict(sample.finding), "in_table": list(sample.in_table), "in_service": list(sample.in_service)}
+        for sample in result.samples
     ]
     if json:
-        show_json({"report": asdict(found.report), "samples": samples, "is_finished": found.is_finished})
+        show_json({"report": asdict(result.report), "samples": samples, "is_finished": result.is_finished})
         return
-    title = "dry run: what would be done" if found.report.dry_run else "what was done"
-    counts = [(name.replace("_", " "), f"{count:,}") for name, count in asdict(found.report).items() if name != "dry_run"]
+    title = "dry run: planned corrections" if result.report.dry_run else "corrections"
+    counts = [(name.replace("_", " "), f"{count:,}") for name, count in asdict(result.report).items() if name != "dry_run"]
     show_table(title, ("count", "claims or rows"), [row for row in counts if row[1] != "0"], right=["claims or rows"])
-    if found.samples:
+    if result.samples:
         rows = [
             (
-                one.finding.outcome,
-                BucketType(one.finding.bucket_type).name,
-                one.finding.source_id,
-                one.finding.value_hash,
-                ", ".join(one.in_table),
-                ", ".join(one.in_service),
+                sample.finding.outcome,
+                BucketType(sample.finding.bucket_type).name,
+                sample.finding.source_id,
+                sample.finding.value_hash,
+                ", ".join(sample.in_table),
+                ", ".join(sample.in_service),
             )
-            for one in found.samples
+            for sample in result.samples
         ]
-        show_table("samples", ("outcome", "type", "row", "value's hash", "in the table", "in the service"), rows)
+        show_table("samples", ("outcome", "type", "row", "hash of value", "in the table", "in the service"), rows)

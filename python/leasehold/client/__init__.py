@@ -1,4 +1,4 @@
-"""The way to the claims server: `Client` waits for each answer, `AsyncClient` awaits it."""
+"""gRPC clients of the claims server: `Client` blocks its thread, `AsyncClient` runs under asyncio."""
 
 from leasehold.client._asynchronous import AsyncClient, AsyncUpdate
 from leasehold.client._endpoint import DEFAULT_SERVER, Tls

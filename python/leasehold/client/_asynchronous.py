@@ -1,4 +1,4 @@
-"""The client that awaits its answers."""
+"""The asyncio client."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from typing_extensions import Self
 from leasehold.cells import Cell, Classification, FoundRecord
 from leasehold.claims import Bucket, Claim, Lease, LeasePage, OutstandingLease, Record
 from leasehold.client import _calls as calls
+from leasehold.client._base import ClientBase, call_error, decode_response, new_idempotency_key
 from leasehold.client._calls import Call, T
 from leasehold.client._endpoint import CHANNEL_OPTIONS
-from leasehold.client._fate import Fate, Held, given_up, may_have_begun, note_unsettled
+from leasehold.client._lease_scope import LeaseEnd, LeaseScope, may_have_begun, report_unsettled, settlement_abandoned
 from leasehold.client._messages import ReceivedPage
-from leasehold.client._retry import ONCE, Course, Retry
-from leasehold.client._settings import Settings, failure, new_key, read
+from leasehold.client._retry import ONCE, Attempts, Retry
 from leasehold.errors import LeaseholdError
 
 
-class AsyncClient(Settings):
-    """The way to the claims server under asyncio, for one cell and one event loop. Its twin is `Client`.
+class AsyncClient(ClientBase):
+    """A client of the claims server under asyncio, for one cell and one event loop. `Client` is the blocking equivalent.
 
-    It connects with the first call, and is closed by `close`, or at the end of an `async with` block. A call that is
-    cancelled may have taken effect all the same.
+    The first call connects. `close` or the end of an `async with` block closes the connection. A cancelled call may have
+    taken effect.
 
     Parameters
     ----------
     server, cell_id, tls, allow_plaintext, timeout_seconds, retry
-        As for `Client`.
+        See `Client`.
 
     Raises
     ------
     MisconfiguredError
-        The address is none, the connection would not be encrypted, or a file of `tls` cannot be used.
+        The address is invalid, the connection to a remote server would be plaintext, or a file in `tls` is unusable.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class AsyncClient(Settings):
         await self.close()
 
     async def close(self) -> None:
-        """End the connection; calls under way fail."""
+        """Close the connection. Calls in progress fail."""
         self._is_closed = True
         channel, self._opened = self._opened, None
         if channel is not None:
@@ -67,7 +67,8 @@ class AsyncClient(Settings):
 
     @property
     def _channel(self) -> grpc.aio.Channel:
-        # It belongs to the event loop that runs when it is made.
+        # Created lazily: a channel of `grpc.aio` belongs to the event loop that runs at its creation, and the constructor
+        # of the client may run outside any loop (grpc/aio/_channel.py, `Channel.__init__`).
         if self._opened is None:
             target, credentials = self._endpoint.target, self._endpoint.credentials
             if credentials is None:
@@ -84,8 +85,8 @@ class AsyncClient(Settings):
         idempotency_key: str | None = None,
         timeout_seconds: float | None = None,
     ) -> AsyncUpdate:
-        """Take a lease for an `async with` block; the parameters are those of `Client.update`."""
-        return AsyncUpdate(self, creates, destroys, idempotency_key or new_key(), timeout_seconds)
+        """Return an update whose lease lasts for an `async with` block. See `Client.update` for the parameters."""
+        return AsyncUpdate(self, creates, destroys, idempotency_key or new_idempotency_key(), timeout_seconds)
 
     async def begin(
         self,
@@ -95,15 +96,15 @@ class AsyncClient(Settings):
         idempotency_key: str | None = None,
         timeout_seconds: float | None = None,
     ) -> Lease:
-        """Take a lease on all creates and destroys, or on none. The rest is as for `Client.begin`."""
-        return await self._begin(creates, destroys, idempotency_key or new_key(), timeout_seconds)
+        """Begin an update: lease every create and destroy, or none. See `Client.begin`."""
+        return await self._begin(creates, destroys, idempotency_key or new_idempotency_key(), timeout_seconds)
 
     async def commit(self, lease_uuid: str, *, timeout_seconds: float | None = None) -> None:
-        """Make the changes of a lease final; to repeat it is safe. Exceptions are those of `Client.commit`."""
+        """Commit a lease. A repeated commit is safe. See `Client.commit`."""
         await self._run(calls.commit(self.cell_id, lease_uuid), timeout_seconds)
 
     async def rollback(self, lease_uuid: str, *, timeout_seconds: float | None = None) -> None:
-        """Take the changes of a lease back; to repeat it is safe. Exceptions are those of `Client.rollback`."""
+        """Roll back a lease. A repeated rollback is safe. See `Client.rollback`."""
         await self._run(calls.rollback(self.cell_id, lease_uuid), timeout_seconds)
 
     async def list_leases(
@@ -114,13 +115,13 @@ class AsyncClient(Settings):
         limit: int | None = None,
         timeout_seconds: float | None = None,
     ) -> LeasePage:
-        """List some of the cell's outstanding leases, the oldest first. The rest is as for `Client.list_leases`."""
+        """Return a page of the cell's outstanding leases, oldest first. See `Client.list_leases`."""
         return await self._run(calls.list_leases(self.cell_id, created_after, cursor, limit), timeout_seconds)
 
     async def lease_pages(
         self, *, created_after: datetime | None = None, limit: int | None = None, timeout_seconds: float | None = None
     ) -> AsyncIterator[LeasePage]:
-        """List all of the cell's outstanding leases, page by page; the parameters are those of `list_leases`."""
+        """Iterate over all pages of the cell's outstanding leases. See `list_leases` for the parameters."""
         cursor = None
         while True:
             page = await self.list_leases(
@@ -132,7 +133,7 @@ class AsyncClient(Settings):
                 return
 
     async def leases(self, *, created_after: datetime | None = None) -> AsyncIterator[OutstandingLease]:
-        """List all of the cell's outstanding leases, the oldest first."""
+        """Iterate over all outstanding leases of the cell, oldest first."""
         async for page in self.lease_pages(created_after=created_after):
             for lease in page.leases:
                 yield lease
@@ -146,7 +147,7 @@ class AsyncClient(Settings):
         upto: bytes = b"",
         timeout_seconds: float | None = None,
     ) -> ReceivedPage:
-        """List some of the cell's records out of one table; the parameters are those of `Client.list_records`."""
+        """Return a page of the cell's records of one table. See `Client.list_records`."""
         return await self._run(calls.list_records(self.cell_id, source_type, bucket_types, after, upto), timeout_seconds)
 
     async def record_pages(
@@ -158,7 +159,7 @@ class AsyncClient(Settings):
         upto: bytes = b"",
         timeout_seconds: float | None = None,
     ) -> AsyncIterator[ReceivedPage]:
-        """List all of the cell's records out of one table, page by page; the parameters are those of `list_records`."""
+        """Iterate over all pages of the cell's records of one table. See `list_records` for the parameters."""
         while True:
             page = await self.list_records(source_type, bucket_types, after=after, upto=upto, timeout_seconds=timeout_seconds)
             yield page
@@ -169,33 +170,33 @@ class AsyncClient(Settings):
     async def records(
         self, source_type: int, bucket_types: Sequence[int], *, after: bytes = b"", upto: bytes = b""
     ) -> AsyncIterator[Record]:
-        """List all of the cell's records out of one table, in the order of their source ids."""
+        """Iterate over all records of the cell of one table, in the order of their source ids."""
         async for page in self.record_pages(source_type, bucket_types, after=after, upto=upto):
             for record in page.records:
                 yield record
 
     async def get(self, bucket: Bucket, *, timeout_seconds: float | None = None) -> FoundRecord:
-        """Get the record of one bucket, whichever cell holds it. For administrators."""
+        """Return the record of a bucket of any cell. Only administrators may call it."""
         return await self._run(calls.get(bucket), timeout_seconds)
 
     async def cells(self, *, timeout_seconds: float | None = None) -> tuple[Cell, ...]:
-        """List the cells that the server knows."""
+        """Return the cells in the server's configuration."""
         return await self._run(calls.cells(), timeout_seconds)
 
     async def classify(self, *buckets: Bucket, timeout_seconds: float | None = None) -> Classification:
-        """Say which cell a request belongs to: the one that holds the first of these buckets that is claimed at all."""
+        """Return the cell that owns the first claimed bucket of these."""
         return await self._run(calls.classify(buckets), timeout_seconds)
 
     async def classify_session(self, prefix: str, *, timeout_seconds: float | None = None) -> Classification:
-        """Say which cell has a session prefix."""
+        """Return the cell that issues sessions with this prefix."""
         return await self._run(calls.classify_session(prefix), timeout_seconds)
 
     async def classify_cell(self, cell_id: int, *, timeout_seconds: float | None = None) -> Classification:
-        """Say where a cell is."""
+        """Return the address of a cell."""
         return await self._run(calls.classify_cell(cell_id), timeout_seconds)
 
     async def classify_first_cell(self, *, timeout_seconds: float | None = None) -> Classification:
-        """Say where the first cell is, which takes what belongs to no other."""
+        """Return the first cell, which serves requests that belong to no other cell."""
         return await self._run(calls.classify_first_cell(), timeout_seconds)
 
     async def _begin(
@@ -210,25 +211,25 @@ class AsyncClient(Settings):
 
     async def _run(self, call: Call[T], timeout_seconds: float | None, retry: Retry | None = None) -> T:
         self._check_open()
-        course = Course(retry or self._retry, self._timeout_seconds if timeout_seconds is None else timeout_seconds)
+        attempts = Attempts(retry or self._retry, self._timeout_seconds if timeout_seconds is None else timeout_seconds)
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(call.path)
         while True:
             try:
-                made = method(call.request, timeout=course.attempt_timeout_seconds(), metadata=call.metadata)
-                return read(call, await made, await made.initial_metadata())
-            except grpc.RpcError as status:
-                error = failure(call, status)
-                wait_seconds = course.wait_seconds(error)
+                rpc = method(call.request, timeout=attempts.attempt_timeout_seconds(), metadata=call.metadata)
+                return decode_response(call, await rpc, await rpc.initial_metadata())
+            except grpc.RpcError as rpc_error:
+                error = call_error(call, rpc_error)
+                wait_seconds = attempts.wait_seconds(error)
                 if wait_seconds is None:
                     raise error from None
             await asyncio.sleep(wait_seconds)
 
 
-class AsyncUpdate(Held):
-    """A lease for an `async with` block; `AsyncClient.update` makes it. It is settled as an `Update` is.
+class AsyncUpdate(LeaseScope):
+    """The lease of an `async with` block, created by `AsyncClient.update`. The block settles the lease as `Update` does.
 
-    A block that is cancelled is left by an exception, too: the lease is rolled back, unless `local_commit` says more. Where
-    the commit or the rollback itself is cancelled, it is given the time of one try, before the cancellation goes on.
+    A cancellation inside the block is an exception, so the lease is rolled back, unless `local_commit` was entered. If the
+    commit or the rollback itself is cancelled, the cancellation waits for it, at most for the timeout of one attempt.
     """
 
     def __init__(
@@ -244,45 +245,48 @@ class AsyncUpdate(Held):
 
     async def __aenter__(self) -> Self:
         try:
-            self._lease = await self._client._begin(*self._wanted)  # noqa: SLF001 - its own
+            self._lease = await self._client._begin(*self._begin_arguments)  # noqa: SLF001 - same module
         except BaseException as error:
             if may_have_begun(error):
-                await self._take_back(error)
+                await self._undo_begin(error)
             raise
         return self
 
     async def __aexit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
-        fate = self._fate_after(error)
-        if fate is Fate.LEAVE:
+        end = self._end_after(error)
+        if end is LeaseEnd.LEAVE_OUTSTANDING:
             return
-        settle = self._client.commit if fate is Fate.COMMIT else self._client.rollback
-        settling = asyncio.ensure_future(settle(self.uuid, timeout_seconds=self._timeout_seconds))
+        settle = self._client.commit if end is LeaseEnd.COMMIT else self._client.rollback
+        settlement = asyncio.ensure_future(settle(self.uuid, timeout_seconds=self._timeout_seconds))
         try:
-            await asyncio.shield(settling)
-        except LeaseholdError as failed:
+            # `shield` keeps the call running if this task is cancelled. Without it the cancellation would abort the rpc,
+            # and the claims would stay leased until reconciliation.
+            await asyncio.shield(settlement)
+        except LeaseholdError as failure:
             if error is None:
                 raise
-            note_unsettled(error, failed)
-        except asyncio.CancelledError as cancelled:
-            await self._finish(settling, cancelled)
+            report_unsettled(error, failure)
+        except asyncio.CancelledError as cancellation:
+            await self._await_settlement(settlement, cancellation)
             raise
 
-    async def _finish(self, settling: asyncio.Future[None], cancelled: BaseException) -> None:
-        # Who cancels waits for one try, unless it is done twice: else the claims would wait for reconciliation.
+    async def _await_settlement(self, settlement: asyncio.Future[None], cancellation: BaseException) -> None:
+        # A second cancellation raises from `wait`; `finally` then gives the settlement up.
         try:
-            await asyncio.wait([settling], timeout=self._client._retry.attempt_timeout_seconds)  # noqa: SLF001
+            await asyncio.wait([settlement], timeout=self._client._retry.attempt_timeout_seconds)  # noqa: SLF001
         finally:
-            if not settling.done():
-                settling.cancel()
-                note_unsettled(cancelled, given_up(self.uuid))
-            elif not settling.cancelled() and isinstance(failed := settling.exception(), LeaseholdError):
-                note_unsettled(cancelled, failed)
+            if not settlement.done():
+                settlement.cancel()
+                report_unsettled(cancellation, settlement_abandoned(self.uuid))
+            elif not settlement.cancelled() and isinstance(failure := settlement.exception(), LeaseholdError):
+                report_unsettled(cancellation, failure)
 
-    async def _take_back(self, error: BaseException) -> None:
-        # Under its key it is the same begin; what is begun only now is begun to be taken back.
+    async def _undo_begin(self, error: BaseException) -> None:
+        # The outcome of the begin is unknown. A second begin with the same key returns its lease, or a new one if the
+        # first begin had no effect (B09). Either lease is rolled back.
         try:
-            lease = await self._client._begin(*self._wanted, ONCE)  # noqa: SLF001
+            lease = await self._client._begin(*self._begin_arguments, ONCE)  # noqa: SLF001
             await self._client.rollback(lease.uuid, timeout_seconds=self._timeout_seconds)
-        except LeaseholdError as failed:
-            if failed.outcome_is_unknown:
-                note_unsettled(error, failed)
+        except LeaseholdError as failure:
+            if failure.outcome_is_unknown:
+                report_unsettled(error, failure)

@@ -1,4 +1,4 @@
-"""Each call of the contract: what is sent, and what is read out of the answer. Nothing is sent from here."""
+"""One function per rpc: it encodes the request and decodes the response. The two clients do the I/O."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ T = TypeVar("T")
 CLAIMS = "gitlab.cells.topology_service.claims.v1.ClaimService"
 CLASSIFY = "gitlab.cells.topology_service.ClassifyService"
 
-# Request metadata by which the server knows a begin that it has seen.
+# Request metadata: a repeated begin with this key returns the lease of the first.
 IDEMPOTENCY_KEY = "leasehold-idempotency-key"
-# Response metadata with a begun lease's number.
+# Response metadata: the fence of a new lease.
 FENCE = "leasehold-fence"
-# Response metadata with the server's clock.
+# Response metadata: the server's clock.
 SERVER_TIME = "leasehold-server-time-micros"
 
 Headers = Mapping[str, str | bytes]
@@ -35,50 +35,51 @@ Headers = Mapping[str, str | bytes]
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """One call, which may be sent more than once."""
+    """An encoded call. A client may send it more than once."""
 
     path: str
     request: bytes
-    read: Callable[[bytes, Headers], T]
+    decode: Callable[[bytes, Headers], T]
     metadata: tuple[tuple[str, str], ...] = ()
     lease_uuid: str | None = None
 
-    def explain(self, error: LeaseholdError) -> LeaseholdError:
-        """Add what the caller needs to go on."""
+    def annotate(self, error: LeaseholdError) -> LeaseholdError:
+        """Add the idempotency key and the lease to an error, so that the caller can repeat the call."""
         error.idempotency_key = dict(self.metadata).get(IDEMPOTENCY_KEY)
         error.lease_uuid = self.lease_uuid
         return error
 
 
-def _call(rpc: str, request: Message, read: Callable[[bytes, Headers], T], *, of: str = CLAIMS) -> Call[T]:
-    return Call(f"/{of}/{rpc}", request.SerializeToString(), read)
+def _call(rpc: str, request: Message, decode: Callable[[bytes, Headers], T], *, service_name: str = CLAIMS) -> Call[T]:
+    return Call(f"/{service_name}/{rpc}", request.SerializeToString(), decode)
 
 
 def begin(cell_id: int, creates: Sequence[Claim], destroys: Sequence[Claim], key: str) -> Call[Lease]:
     cell = service.BeginUpdateRequest(cell_id=cell_id).SerializeToString()
-    # Messages that are written side by side are one.
+    # Concatenated encodings of one Protobuf message type merge (protobuf.dev, "Encoding", "Last One Wins"), so claims that
+    # the engine encoded need no Python objects.
     request = cell + messages.encoded("creates", creates) + messages.encoded("destroys", destroys)
 
-    def read(answer: bytes, headers: Headers) -> Lease:
-        response = service.BeginUpdateResponse.FromString(answer)
-        return Lease(uuid=response.lease_uuid.value, fence=_header(headers, FENCE, "fences"))
+    def decode(response: bytes, headers: Headers) -> Lease:
+        message = service.BeginUpdateResponse.FromString(response)
+        return Lease(uuid=message.lease_uuid.value, fence=_header(headers, FENCE))
 
     if not (key.isascii() and key.isprintable() and key):
-        raise MisconfiguredError("the idempotency key is not printable ascii: use letters, digits and hyphens")
-    return Call(f"/{CLAIMS}/BeginUpdate", request, read, ((IDEMPOTENCY_KEY, key),))
+        raise MisconfiguredError("the idempotency key is empty or not printable ASCII: use letters, digits and hyphens")
+    return Call(f"/{CLAIMS}/BeginUpdate", request, decode, ((IDEMPOTENCY_KEY, key),))
 
 
 def commit(cell_id: int, uuid: str) -> Call[None]:
     request = service.CommitUpdateRequest(cell_id=cell_id, lease_uuid=messages.uuid(uuid))
-    return Call(f"/{CLAIMS}/CommitUpdate", request.SerializeToString(), _nothing, lease_uuid=uuid)
+    return Call(f"/{CLAIMS}/CommitUpdate", request.SerializeToString(), _ignore, lease_uuid=uuid)
 
 
 def rollback(cell_id: int, uuid: str) -> Call[None]:
     request = service.RollbackUpdateRequest(cell_id=cell_id, lease_uuid=messages.uuid(uuid))
-    return Call(f"/{CLAIMS}/RollbackUpdate", request.SerializeToString(), _nothing, lease_uuid=uuid)
+    return Call(f"/{CLAIMS}/RollbackUpdate", request.SerializeToString(), _ignore, lease_uuid=uuid)
 
 
-def _nothing(_answer: bytes, _headers: Headers) -> None:
+def _ignore(_response: bytes, _headers: Headers) -> None:
     return None
 
 
@@ -86,19 +87,19 @@ def list_leases(cell_id: int, created_after: datetime | None, cursor: str | None
     request = service.ListLeasesRequest(
         cell_id=cell_id,
         created_after=None if created_after is None else messages.timestamp(created_after),
-        next=None if cursor is None else messages.read_cursor(cursor),
+        next=None if cursor is None else messages.decode_cursor(cursor),
         limit=limit,
     )
 
-    def read(answer: bytes, headers: Headers) -> LeasePage:
-        response = service.ListLeasesResponse.FromString(answer)
+    def decode(response: bytes, headers: Headers) -> LeasePage:
+        message = service.ListLeasesResponse.FromString(response)
         return LeasePage(
-            leases=tuple(messages.lease(lease) for lease in response.leases),
-            cursor=messages.cursor(response.next) if response.HasField("next") else None,
+            leases=tuple(messages.lease(lease) for lease in message.leases),
+            cursor=messages.encode_cursor(message.next) if message.HasField("next") else None,
             server_time=_server_time(headers),
         )
 
-    return _call("ListLeases", request, read)
+    return _call("ListLeases", request, decode)
 
 
 def list_records(cell_id: int, source_type: int, bucket_types: Sequence[int], after: bytes, upto: bytes) -> Call[ReceivedPage]:
@@ -109,24 +110,24 @@ def list_records(cell_id: int, source_type: int, bucket_types: Sequence[int], af
         source_id_gt=after,
         source_id_lte=upto,
     )
-    return _call("ListRecords", request, lambda answer, headers: ReceivedPage(answer, _server_time(headers)))
+    return _call("ListRecords", request, lambda response, headers: ReceivedPage(response, _server_time(headers)))
 
 
 def get(bucket: Bucket) -> Call[FoundRecord]:
-    def read(answer: bytes, _headers: Headers) -> FoundRecord:
-        response = service.GetRecordResponse.FromString(answer)
-        cell = messages.cell(response.cell_info) if response.HasField("cell_info") else None
-        return FoundRecord(messages.record(response.record), cell)
+    def decode(response: bytes, _headers: Headers) -> FoundRecord:
+        message = service.GetRecordResponse.FromString(response)
+        cell = messages.cell(message.cell_info) if message.HasField("cell_info") else None
+        return FoundRecord(messages.record(message.record), cell)
 
-    return _call("GetRecord", service.GetRecordRequest(bucket=messages.bucket(bucket)), read)
+    return _call("GetRecord", service.GetRecordRequest(bucket=messages.bucket(bucket)), decode)
 
 
 def cells() -> Call[tuple[Cell, ...]]:
-    def read(answer: bytes, _headers: Headers) -> tuple[Cell, ...]:
-        response = cell_info_pb2.GetCellsResponse.FromString(answer)
-        return tuple(messages.cell(cell) for cell in response.cells)
+    def decode(response: bytes, _headers: Headers) -> tuple[Cell, ...]:
+        message = cell_info_pb2.GetCellsResponse.FromString(response)
+        return tuple(messages.cell(cell) for cell in message.cells)
 
-    return _call("GetCells", cell_info_pb2.GetCellsRequest(), read)
+    return _call("GetCells", cell_info_pb2.GetCellsRequest(), decode)
 
 
 def classify(buckets: Sequence[Bucket]) -> Call[Classification]:
@@ -146,24 +147,24 @@ def classify_first_cell() -> Call[Classification]:
 
 
 def _classify(request: classification.ClassifyRequest) -> Call[Classification]:
-    def read(answer: bytes, _headers: Headers) -> Classification:
-        response = classification.ClassifyResponse.FromString(answer)
-        if response.action != classification.PROXY:
+    def decode(response: bytes, _headers: Headers) -> Classification:
+        message = classification.ClassifyResponse.FromString(response)
+        if message.action != classification.PROXY:
             raise InternalError(
-                f"the server says to do `{int(response.action)}`, which is unknown: use a newer client", code="INTERNAL"
+                f"the server returned the unknown action `{int(message.action)}`: install a newer client", code="INTERNAL"
             )
-        return Classification(response.proxy.address, messages.matched(response.matched_claim))
+        return Classification(message.proxy.address, messages.matched_bucket(message.matched_claim))
 
-    return _call("Classify", request, read, of=CLASSIFY)
+    return _call("Classify", request, decode, service_name=CLASSIFY)
 
 
 def _server_time(headers: Headers) -> datetime:
-    return messages.time_of_micros(_header(headers, SERVER_TIME, "its time"))
+    return messages.time_from_micros(_header(headers, SERVER_TIME))
 
 
-def _header(headers: Headers, name: str, what: str) -> int:
+def _header(headers: Headers, name: str) -> int:
     try:
         return int(headers[name])
     except (KeyError, ValueError):
-        message = f"the server does not tell {what} (`{name}`): use one that is as new as this package"
+        message = f"the response lacks the metadata `{name}`: use a server of this package's version or newer"
         raise MisconfiguredError(message) from None

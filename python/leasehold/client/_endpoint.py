@@ -1,4 +1,4 @@
-"""Where the server is, whom it is trusted by, and who calls: checked before anything is sent."""
+"""The address and the TLS credentials of a client, checked before the first request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ DEFAULT_SERVER = "http://127.0.0.1:7171"
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
-# Silent connections die in the middle; servers that were away are to be found again soon.
+# Channel arguments of gRPC's core (include/grpc/impl/channel_arg_names.h).
+#
+# Keepalive pings detect a connection that a middlebox dropped without a FIN or RST; otherwise a call on it waits for its
+# full timeout (gRFC A8). The short reconnect backoff finds a restarted server within one call: the default of gRPC's
+# core grows to two minutes (gRPC's doc/connection-backoff.md).
 CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.primary_user_agent", "leasehold-python"),
     ("grpc.keepalive_time_ms", 30_000),
@@ -28,25 +32,25 @@ CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
-    # No proxy that the environment names stands between a cell and its claims.
+    # gRPC's core otherwise uses the proxy in `http_proxy`, which would see a cell's requests.
     ("grpc.enable_http_proxy", 0),
-    # Tries are counted here, and each is told to the caller's log.
+    # `_retry.Attempts` counts the attempts. Transparent retries by gRPC (gRFC A6) would exceed the configured number.
     ("grpc.enable_retries", 0),
 )
 
 
 @dataclass(frozen=True)
 class Tls:
-    """Files in PEM: whom to trust, and who calls. All three, or there is no connection.
+    """Paths of the PEM files for mutual TLS. All three are required.
 
     Attributes
     ----------
     ca
-        The authority that has signed the server's certificate.
+        The certificate of the authority that signed the server's certificate.
     certificate
-        The certificate that says who calls.
+        The client certificate, which identifies the caller.
     key
-        Its private key, not encrypted.
+        The private key of the client certificate, without a password.
     """
 
     ca: str | PathLike[str]
@@ -56,19 +60,19 @@ class Tls:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """What a channel needs."""
+    """The target and the credentials of a gRPC channel. `credentials` is None for plaintext."""
 
     target: str
     credentials: grpc.ChannelCredentials | None
 
 
 def endpoint(server: str, tls: Tls | None, *, allow_plaintext: bool) -> Endpoint:
-    """Say how to reach a server, or why it cannot be reached like this.
+    """Return the endpoint for a server address and optional TLS files.
 
     Raises
     ------
     MisconfiguredError
-        The address is none, the connection would not be encrypted, or a file is of no use.
+        The address is invalid, the connection to a remote server would be plaintext, or a TLS file is unusable.
     """
     url = _parse(server, https=tls is not None)
     host = url.hostname or ""
@@ -76,25 +80,25 @@ def endpoint(server: str, tls: Tls | None, *, allow_plaintext: bool) -> Endpoint
     if url.scheme == "https":
         return Endpoint(target, _credentials(server, tls))
     if tls is not None:
-        raise MisconfiguredError(f"certificates need an encrypted connection: write https:// in `{server}`")
+        raise MisconfiguredError(f"`{server}` is plaintext, but `tls` is set: use https://")
     if not (allow_plaintext or _is_loopback(host)):
         raise MisconfiguredError(
-            f"`{server}` is another machine, and would be spoken to in the clear: use https:// and `tls`, or say "
-            "`allow_plaintext=True` where the network is trusted"
+            f"`{server}` is a remote server, and the connection would be plaintext: use https:// and `tls`, or set "
+            "`allow_plaintext=True` on a trusted network"
         )
     return Endpoint(target, None)
 
 
 def _parse(server: str, *, https: bool) -> SplitResult:
-    wrong = MisconfiguredError(f"`{server}` is no server address: use http://HOST:PORT or https://HOST:PORT")
+    invalid = MisconfiguredError(f"`{server}` is not a server address: use http://HOST:PORT or https://HOST:PORT")
     try:
         url = urlsplit(server if "://" in server else f"{'https' if https else 'http'}://{server}")
         port = url.port
     except ValueError:
-        raise wrong from None
+        raise invalid from None
     is_bare = url.path in ("", "/") and not url.query and not url.fragment and "@" not in url.netloc
     if url.scheme not in _DEFAULT_PORTS or not url.hostname or not is_bare or port == 0 or " " in server:
-        raise wrong
+        raise invalid
     return url
 
 
@@ -107,38 +111,41 @@ def _is_loopback(host: str) -> bool:
 
 def _credentials(server: str, tls: Tls | None) -> grpc.ChannelCredentials:
     if tls is None:
-        raise MisconfiguredError(f"`{server}` wants certificates: name those of the authority and of the caller in `tls`")
-    ca, certificate, key = (_read(name, getattr(tls, name)) for name in ("ca", "certificate", "key"))
-    _check(tls)
+        raise MisconfiguredError(f"`{server}` needs certificates: set the files of the authority and of the client in `tls`")
+    ca, certificate, key = (_read_pem(name, getattr(tls, name)) for name in ("ca", "certificate", "key"))
+    _check_pem_files(tls)
     return grpc.ssl_channel_credentials(ca, key, certificate)
 
 
-def _read(name: str, path: str | PathLike[str]) -> bytes:
+def _read_pem(name: str, path: str | PathLike[str]) -> bytes:
     try:
         return Path(path).read_bytes()
     except (OSError, TypeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no path"
-        raise MisconfiguredError(f"cannot read `{path}` for `tls.{name}`: {reason}: name a readable file in PEM") from None
+        reason = error.strerror if isinstance(error, OSError) else "not a path"
+        raise MisconfiguredError(f"cannot read `{path}` for `tls.{name}` ({reason}): pass a readable PEM file") from None
 
 
-def _check(tls: Tls) -> None:
-    # gRPC takes anything for a PEM, and then shows it as a server that does not answer.
+def _check_pem_files(tls: Tls) -> None:
+    # `grpc.ssl_channel_credentials` accepts any bytes. With an invalid PEM, every call fails as UNAVAILABLE, as if the
+    # server were down. OpenSSL names the file that is wrong.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context.load_verify_locations(cafile=tls.ca)
     except ssl.SSLError:
-        raise MisconfiguredError(f"`{tls.ca}` for `tls.ca` holds no certificate in PEM: name the authority's") from None
+        raise MisconfiguredError(
+            f"`{tls.ca}` for `tls.ca` contains no PEM certificate: pass the authority's certificate"
+        ) from None
     if not context.get_ca_certs():
-        raise MisconfiguredError(f"`{tls.ca}` for `tls.ca` is not the certificate of an authority: name the authority's")
+        raise MisconfiguredError(f"`{tls.ca}` for `tls.ca` is not an authority's certificate: pass the authority's certificate")
     try:
-        # Without a password it would be asked for at the terminal.
+        # Without `password`, OpenSSL prompts for it on the terminal (CPython, `SSLContext.load_cert_chain`).
         context.load_cert_chain(tls.certificate, tls.key, password="")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            message = f"`{tls.key}` for `tls.key` is not the key of `{tls.certificate}`: name the one it was made with"
+            message = f"`{tls.key}` for `tls.key` is not the key of `{tls.certificate}`: pass the key of that certificate"
         else:
             message = (
-                f"`{tls.certificate}` and `{tls.key}` for `tls.certificate` and `tls.key` are not a certificate and its"
-                " private key in PEM, without a password: name such files"
+                f"`{tls.certificate}` and `{tls.key}` for `tls.certificate` and `tls.key` are not a PEM certificate and"
+                " its private key without a password: pass such files"
             )
         raise MisconfiguredError(message) from None

@@ -1,4 +1,4 @@
-"""Between values and the messages of the wire."""
+"""Conversions between the package's values and Protobuf messages."""
 
 from __future__ import annotations
 
@@ -36,48 +36,48 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 _INVALID = "INVALID_UPDATE"
 
-# Field N of a claim is for bucket type N.
+# The field number in `types.v1.Claim` equals the number of the bucket type (proto/types/v1/claim.proto).
 _CLAIM_FIELDS = claim_pb2.Claim.DESCRIPTOR.fields_by_number
 
 
-def enum(number: int) -> Any:  # noqa: ANN401 - every enumeration has a type of its own
-    """Pass a number as the member of a wire's enumeration, which keeps those that it has no name for."""
+def enum(number: int) -> Any:  # noqa: ANN401 - each enum has a type of its own
+    """Return the number, typed as any Protobuf enum. Proto3 enums are open: unknown numbers survive encoding."""
     return number
 
 
-def known(names: type[BucketType | SubjectType | SourceType], number: int) -> int:
-    """Give a number its name, where this version knows one."""
+def named(enum_class: type[BucketType | SubjectType | SourceType], number: int) -> int:
+    """Return the member of `enum_class` for a number, or the plain number if this version does not know it."""
     try:
-        return names(number)
+        return enum_class(number)
     except ValueError:
         return number
 
 
 def uuid(value: str) -> uuid_pb2.UUID:
-    """Write the name of a lease.
+    """Return the message for the id of a lease.
 
     Raises
     ------
     TypeError
-        It is no text.
+        The value is not a string.
     """
     if not isinstance(value, str):
-        raise TypeError(f"`lease_uuid` is a `{type(value).__name__}`, and no text: pass the `uuid` of a lease, or `str` of it")
+        raise TypeError(f"`lease_uuid` is a `{type(value).__name__}`, not a string: pass the `uuid` of a lease")
     return uuid_pb2.UUID(value=value)
 
 
 def bucket(value: Bucket) -> record_pb2.Bucket:
-    """Write a bucket."""
+    """Return the message for a bucket."""
     return record_pb2.Bucket(type=enum(value.bucket_type), value=value.value)
 
 
 def encoded(name: Literal["creates", "destroys"], claims: Sequence[Claim]) -> bytes:
-    """Write a list of an update, as a `BeginUpdateRequest` of that list alone.
+    """Return a serialized `BeginUpdateRequest` that contains only the list `name`.
 
     Raises
     ------
     InvalidError
-        A member of a claim does not fit into a message; the claim is named by its position.
+        A field of a claim has the wrong type. The error names the position of the claim.
     """
     if isinstance(claims, EngineClaims):
         return claims.encoded(name)
@@ -94,13 +94,13 @@ def _metadata_of(name: Literal["creates", "destroys"], claims: Sequence[Claim]) 
     for position, claim in enumerate(claims):
         try:
             yield _metadata(claim)
-        except (TypeError, ValueError, AttributeError) as error:  # noqa: PERF203 - it has to say where
-            raise _misfit(name, position, claim, error) from None
+        except (TypeError, ValueError, AttributeError) as error:  # noqa: PERF203 - the error needs the position
+            raise _field_error(name, position, claim, error) from None
 
 
-def _misfit(name: Literal["creates", "destroys"], position: int, claim: object, error: Exception) -> LeaseholdError:
-    # The error's own words are left out, since they quote the value.
-    message = f"`{name}[{position}]`: a member is of the wrong type ({type(error).__name__})"
+def _field_error(name: Literal["creates", "destroys"], position: int, claim: object, error: Exception) -> LeaseholdError:
+    # V09: no error may contain a value. The text of Protobuf's TypeError quotes it, so only the class name is used.
+    message = f"`{name}[{position}]` has a field of the wrong type ({type(error).__name__}): pass the types of `Claim`"
     bucket_type = getattr(claim, "bucket_type", 0)
     number = bucket_type if isinstance(bucket_type, int) else 0
     return refusal(_INVALID, message, [(name, position, number, _INVALID, NUMBERS[_INVALID], message)])
@@ -119,31 +119,33 @@ def _metadata(claim: Claim) -> record_pb2.Metadata:
 def _claim(metadata: record_pb2.Metadata) -> Claim:
     data = metadata.user_data
     return Claim(
-        bucket_type=known(BucketType, metadata.bucket.type),
+        bucket_type=named(BucketType, metadata.bucket.type),
         bucket_value=metadata.bucket.value,
-        subject=Subject(known(SubjectType, metadata.subject.type), metadata.subject.id),
-        source=Source(known(SourceType, metadata.source.type), metadata.source.rails_primary_key_id),
+        subject=Subject(named(SubjectType, metadata.subject.type), metadata.subject.id),
+        source=Source(named(SourceType, metadata.source.type), metadata.source.rails_primary_key_id),
         user_data=UserData(data.type_url, data.value) if metadata.HasField("user_data") else None,
     )
 
 
 def wire_claim(value: Bucket) -> claim_pb2.Claim:
-    """Write a bucket as classification takes it.
+    """Return the message by which a bucket is classified.
 
     Raises
     ------
     InvalidError
-        The contract has no claim of this type, or an id is not an integer.
+        The contract cannot classify by this bucket type, or an id is not an integer.
     """
     field = _CLAIM_FIELDS.get(value.bucket_type)
     if field is None:
-        raise _unclassifiable(f"a request cannot be classified by the bucket type {int(value.bucket_type)}")
+        raise _unclassifiable(f"the bucket type {int(value.bucket_type)} cannot classify a request: use another type")
     is_integer = field.cpp_type == field.CPPTYPE_INT64
     claim = claim_pb2.Claim()
     try:
         setattr(claim, field.name, int(value.value, 10) if is_integer else value.value)
     except (TypeError, ValueError):
-        raise _unclassifiable(f"the value of a `{field.name}` is not {'an integer' if is_integer else 'a text'}") from None
+        raise _unclassifiable(
+            f"the value of `{field.name}` is not {'an integer' if is_integer else 'a string'}: pass one"
+        ) from None
     return claim
 
 
@@ -151,17 +153,17 @@ def _unclassifiable(message: str) -> LeaseholdError:
     return refusal(_INVALID, message)
 
 
-def matched(claim: claim_pb2.Claim) -> Bucket | None:
-    """Read the claim that decided."""
+def matched_bucket(claim: claim_pb2.Claim) -> Bucket | None:
+    """Return the bucket that decided a classification; None if the request was not classified by a bucket."""
     name = claim.WhichOneof("claim")
     if name is None:
         return None
     number = claim_pb2.Claim.DESCRIPTOR.fields_by_name[name].number
-    return Bucket(known(BucketType, number), str(getattr(claim, name)))
+    return Bucket(named(BucketType, number), str(getattr(claim, name)))
 
 
 def record(message: record_pb2.Record) -> Record:
-    """Read a record."""
+    """Return the record of a message."""
     return Record(
         uuid=message.uuid.value,
         claim=_claim(message.metadata),
@@ -174,12 +176,12 @@ def record(message: record_pb2.Record) -> Record:
 
 
 def _status(number: int) -> str:
-    named = record_pb2.Record.Status.DESCRIPTOR.values_by_number.get(number)
-    return str(number) if named is None else str(named.name)
+    value = record_pb2.Record.Status.DESCRIPTOR.values_by_number.get(number)
+    return str(number) if value is None else str(value.name)
 
 
 def cell(message: cell_info_pb2.CellInfo) -> Cell:
-    """Read a cell."""
+    """Return the cell of a message."""
     has_range = message.HasField("sequence_range")
     return Cell(
         id=message.id,
@@ -192,66 +194,68 @@ def cell(message: cell_info_pb2.CellInfo) -> Cell:
 
 
 def lease(message: record_pb2.LeaseRecord) -> OutstandingLease:
-    """Read a listed lease."""
+    """Return the lease of a `ListLeases` entry."""
     return OutstandingLease(message.uuid.value, time(message.created_at), time(message.updated_at))
 
 
-def cursor(message: any_pb2.Any) -> str:
-    """Read a cursor as text, so that whoever pages can keep it anywhere."""
+def encode_cursor(message: any_pb2.Any) -> str:
+    """Return a cursor as Base64 text, which a caller can store anywhere."""
     return base64.b64encode(message.SerializeToString()).decode()
 
 
-def read_cursor(text: str) -> any_pb2.Any:
-    """Write a cursor.
+def decode_cursor(text: str) -> any_pb2.Any:
+    """Return the message for a cursor's text.
 
     Raises
     ------
     InvalidError
-        The text is none.
+        The text is not a cursor.
     """
     try:
         return any_pb2.Any.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError, DecodeError):
-        raise refusal(_INVALID, "the cursor is none: pass the `cursor` of the page before") from None
+        raise refusal(_INVALID, "the cursor is invalid: pass the `cursor` of the previous page") from None
 
 
 def time(message: timestamp_pb2.Timestamp) -> datetime:
-    """Read a time, to the microsecond."""
+    """Return the time of a message, truncated to microseconds: `datetime` has no nanoseconds."""
     return _EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
 
 
-def time_of_micros(micros: int) -> datetime:
-    """Read a time that came as microseconds since 1970."""
+def time_from_micros(micros: int) -> datetime:
+    """Return the UTC time that is `micros` microseconds after 1970."""
     return _EPOCH + timedelta(microseconds=micros)
 
 
 def timestamp(at: datetime) -> timestamp_pb2.Timestamp:
-    """Write a time.
+    """Return the message for a time.
 
     Raises
     ------
     InvalidError
-        It has no time zone.
+        The time has no time zone.
     TypeError
-        It is no `datetime`.
+        The value is not a `datetime`.
     """
     if not isinstance(at, datetime):
         raise TypeError(f"`created_after` is a `{type(at).__name__}`: pass a `datetime` with a time zone")
     if at.tzinfo is None:
-        raise refusal(_INVALID, f"the time `{at}` has no time zone: say which")
+        raise refusal(_INVALID, f"the time `{at}` has no time zone: pass an aware `datetime`")
     micros = (at - _EPOCH) // timedelta(microseconds=1)
     return timestamp_pb2.Timestamp(seconds=micros // 1_000_000, nanos=micros % 1_000_000 * 1000)
 
 
 class ReceivedPage:
-    """Some records of one table, in the order of their source ids. They become objects when somebody looks at them.
+    """A page of records of one table, in the order of their source ids.
+
+    The bytes are decoded on the first access to `records`. Verification reads `encoded` and decodes nothing in Python.
 
     Attributes
     ----------
     encoded
-        The answer as it came off the wire, which verification reads.
+        The serialized `ListRecordsResponse`.
     server_time
-        The server's clock before the records were read.
+        The server's clock before it read the records.
     """
 
     def __init__(self, encoded: bytes, server_time: datetime) -> None:
@@ -264,16 +268,16 @@ class ReceivedPage:
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
-        """The records."""
+        """The decoded records."""
         return tuple(record(message) for message in self._response.records)
 
     @property
     def truncated(self) -> bool:
-        """Whether more remain, beyond the last record's source id."""
+        """True if more records follow after `last_source_id`."""
         return self._response.truncated
 
     @property
     def last_source_id(self) -> bytes:
-        """Where the next page begins; empty where there is no record."""
+        """The source id of the last record, after which the next page begins; empty if the page is empty."""
         records = self._response.records
         return records[-1].metadata.source.rails_primary_key_id if records else b""

@@ -1,4 +1,4 @@
-"""Which failures are tried again, when, and for how long."""
+"""The retry policy: the failures that are retried, the delay before a retry, and the limits."""
 
 from __future__ import annotations
 
@@ -17,26 +17,30 @@ from leasehold.errors import (
 
 
 def check_seconds(name: str, seconds: float) -> float:
-    """Return the time, if it is one that can be waited for."""
+    """Return `seconds` if it is a positive, finite duration; else raise `MisconfiguredError` for the parameter `name`."""
     if not (math.isfinite(seconds) and seconds > 0):
-        raise MisconfiguredError(f"`{name}` is {seconds}: give a number of seconds above 0")
+        raise MisconfiguredError(f"`{name}` is {seconds}: pass a positive, finite number of seconds")
     return seconds
 
 
 @dataclass(frozen=True)
 class Retry:
-    """How a call is tried again where no answer came, or the server was overloaded. Every try of a begin has one key.
+    """The retry policy of a client.
+
+    A call is retried if no answer arrived or the server was overloaded. All attempts of a begin send the same idempotency
+    key, so that a retry returns the lease of the first attempt.
 
     Attributes
     ----------
     attempts
-        How often a call is tried, at the most; unless told, more often than the usual time of a call has room for.
+        The maximum number of attempts. The default exceeds the number that fits into the default timeout of a call.
     attempt_timeout_seconds
-        The time for one try; the time for all of them is the call's own.
+        The timeout of one attempt. The `timeout_seconds` of the call bounds all attempts together.
     backoff_seconds
-        The wait before the second try, at the most; it doubles with each, and is drawn from its upper half.
+        The maximum delay before the second attempt. It doubles with each attempt. The actual delay is random
+        between half of the maximum and the maximum.
     max_backoff_seconds
-        What it grows to.
+        The upper bound of the doubled delay.
     """
 
     attempts: int = 20
@@ -46,7 +50,7 @@ class Retry:
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
-            raise MisconfiguredError(f"`attempts` is {self.attempts}: at least 1 is needed")
+            raise MisconfiguredError(f"`attempts` is {self.attempts}: pass at least 1")
         for name in ("attempt_timeout_seconds", "backoff_seconds", "max_backoff_seconds"):
             check_seconds(name, getattr(self, name))
 
@@ -54,41 +58,43 @@ class Retry:
 ONCE = Retry(attempts=1)
 
 
-class Course:
-    """The tries of one call."""
+class Attempts:
+    """The attempts of one call: their number, the deadline, and the delay before the next one."""
 
     def __init__(self, retry: Retry, timeout_seconds: float) -> None:
         self._retry = retry
         self._deadline = time.monotonic() + check_seconds("timeout_seconds", timeout_seconds)
-        self._made = 0
-        self._may_have_happened = False
+        self._count = 0
+        self._earlier_attempt_may_have_succeeded = False
 
     def attempt_timeout_seconds(self) -> float:
-        """Begin a try: the time for it."""
-        self._made += 1
+        """Count a new attempt and return its timeout."""
+        self._count += 1
         return max(0.0, min(self._retry.attempt_timeout_seconds, self._remaining_seconds()))
 
     def wait_seconds(self, error: LeaseholdError) -> float | None:
-        """Say how long to wait before the next try, or that this failure is the last."""
-        self._may_have_happened |= error.outcome_is_unknown
-        # What was not even looked at says nothing about the tries before.
+        """Return the delay before the next attempt; None if `error` is final."""
+        self._earlier_attempt_may_have_succeeded |= error.outcome_is_unknown
+        # An overloaded server rejects a request before executing it, so this attempt had no effect. An earlier attempt
+        # without an answer may have had one, so the outcome of the call as a whole stays unknown.
         if isinstance(error, OverloadedError):
-            error.outcome_is_unknown = self._may_have_happened
-        if not _may_be_tried_again(error) or self._made >= self._retry.attempts:
+            error.outcome_is_unknown = self._earlier_attempt_may_have_succeeded
+        if not _is_retryable(error) or self._count >= self._retry.attempts:
             return None
         wait = max(self._backoff_seconds(), error.retry_after_seconds or 0.0)
         return wait if wait < self._remaining_seconds() else None
 
     def _backoff_seconds(self) -> float:
-        longest = min(self._retry.backoff_seconds * 2.0 ** (self._made - 1), self._retry.max_backoff_seconds)
-        return longest * random.uniform(0.5, 1.0)  # noqa: S311 - it only spreads callers
+        longest = min(self._retry.backoff_seconds * 2.0 ** (self._count - 1), self._retry.max_backoff_seconds)
+        return longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter needs no cryptographic randomness
 
     def _remaining_seconds(self) -> float:
         return self._deadline - time.monotonic()
 
 
-def _may_be_tried_again(error: LeaseholdError) -> bool:
+def _is_retryable(error: LeaseholdError) -> bool:
     if isinstance(error, OverloadedError):
-        # Without the server's own code it may be the answer that is too large, which it will be again.
+        # RESOURCE_EXHAUSTED without the server's reason also means a response over `grpc.max_receive_message_length`. A
+        # retry would return the same response.
         return error.code == "OVERLOADED"
     return isinstance(error, UnavailableError | DeadlineExceededError)

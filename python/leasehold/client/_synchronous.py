@@ -1,4 +1,4 @@
-"""The client that waits for its answers."""
+"""The blocking client."""
 
 from __future__ import annotations
 
@@ -13,41 +13,43 @@ from typing_extensions import Self
 from leasehold.cells import Cell, Classification, FoundRecord
 from leasehold.claims import Bucket, Claim, Lease, LeasePage, OutstandingLease, Record
 from leasehold.client import _calls as calls
+from leasehold.client._base import ClientBase, call_error, decode_response, new_idempotency_key
 from leasehold.client._calls import Call, T
 from leasehold.client._endpoint import CHANNEL_OPTIONS
-from leasehold.client._fate import Fate, Held, may_have_begun, note_unsettled
+from leasehold.client._lease_scope import LeaseEnd, LeaseScope, may_have_begun, report_unsettled
 from leasehold.client._messages import ReceivedPage
-from leasehold.client._retry import ONCE, Course, Retry
-from leasehold.client._settings import Settings, failure, new_key, read
+from leasehold.client._retry import ONCE, Attempts, Retry
 from leasehold.errors import LeaseholdError
 
 
-class Client(Settings):
-    """The way to the claims server, for one cell. Threads may share it; a process that was forked makes its own.
+class Client(ClientBase):
+    """A blocking client of the claims server, for one cell.
 
-    It is closed by `close`, or at the end of a `with` block. Every call raises a subclass of
-    `leasehold.errors.LeaseholdError` that says what was refused and why. Calls that nobody answered are tried again, a
-    begin under one idempotency key.
+    Threads may share a client. A forked process must create its own: gRPC's threads do not survive a fork.
+
+    `close` or the end of a `with` block closes the connection. Every call raises a subclass of
+    `leasehold.errors.LeaseholdError`. A call without an answer is retried; all attempts of a begin send one idempotency
+    key.
 
     Parameters
     ----------
     server
-        `https://HOST:PORT`, or `http://HOST:PORT` on this machine.
+        `https://HOST:PORT`, or `http://HOST:PORT` for a server on the local machine.
     cell_id
-        The cell to claim and to list for. Whoever only looks at records or classifies needs none.
+        The id of the cell that the client claims and lists for. `get`, `cells` and `classify` need none.
     tls
-        The certificates; without them there is no connection to another machine.
+        The files for mutual TLS. A connection to a remote server requires them.
     allow_plaintext
-        Speak in the clear to another machine all the same, since the network is trusted.
+        Allow a plaintext connection to a remote server. Use it only on a trusted network.
     timeout_seconds
-        The time for a call with all of its tries, unless the call says otherwise.
+        The timeout of a call with all of its attempts. A call can override it.
     retry
-        How a call is tried again.
+        The retry policy.
 
     Raises
     ------
     MisconfiguredError
-        The address is none, the connection would not be encrypted, or a file of `tls` cannot be used.
+        The address is invalid, the connection to a remote server would be plaintext, or a file in `tls` is unusable.
 
     Examples
     --------
@@ -73,7 +75,7 @@ class Client(Settings):
         self.close()
 
     def close(self) -> None:
-        """End the connection; calls under way fail."""
+        """Close the connection. Calls in progress fail."""
         self._is_closed = True
         self._channel.close()
 
@@ -85,16 +87,18 @@ class Client(Settings):
         idempotency_key: str | None = None,
         timeout_seconds: float | None = None,
     ) -> Update:
-        """Take a lease for a `with` block: committed at its end, rolled back where an exception leaves it.
+        """Return an update whose lease lasts for a `with` block.
+
+        The end of the block commits the lease. An exception in the block rolls the lease back. See `Update`.
 
         Parameters
         ----------
         creates, destroys
-            The claims to make and to give up; a bucket in both is replaced without a gap.
+            The claims to create and to destroy. A bucket in both lists is replaced without a gap.
         idempotency_key
-            The name of the begin; a new one unless it is given.
+            The key of the begin. The default is a random key.
         timeout_seconds
-            The time for each call; the client's own unless it is given.
+            The timeout of each call. The default is the client's.
 
         Examples
         --------
@@ -103,7 +107,7 @@ class Client(Settings):
         ...     with lease.local_commit():
         ...         pass  # COMMIT of the transaction that saves the user
         """
-        return Update(self, creates, destroys, idempotency_key or new_key(), timeout_seconds)
+        return Update(self, creates, destroys, idempotency_key or new_idempotency_key(), timeout_seconds)
 
     def begin(
         self,
@@ -113,44 +117,44 @@ class Client(Settings):
         idempotency_key: str | None = None,
         timeout_seconds: float | None = None,
     ) -> Lease:
-        """Take a lease on all creates and destroys, or on none.
+        """Begin an update: lease every create and destroy, or none.
 
         Parameters
         ----------
         creates, destroys
-            The claims to make and to give up; a bucket in both is replaced without a gap.
+            The claims to create and to destroy. A bucket in both lists is replaced without a gap.
         idempotency_key
-            The name of the begin: under it the same update gets the same lease, for as long as that is remembered. A
-            new one unless it is given; every try of this call has it.
+            The key of the begin. A repeated begin with the same key and the same update returns the same lease, as long
+            as the server remembers the lease. The default is a random key, which every attempt of this call sends.
         timeout_seconds
-            The time for the call; the client's own unless it is given.
+            The timeout of the call. The default is the client's.
 
         Raises
         ------
         TakenError, BusyError, ChangedError, NotFoundError, NotOwnerError, InvalidError
-            With the offending claims in `details`.
+            The server refuses the update. `details` names the refused claims.
         DeadlineExceededError, UnavailableError
-            Whether the lease was taken is not known: begin again under the error's `idempotency_key`.
+            The outcome is unknown. Begin again with the error's `idempotency_key`.
         """
-        return self._begin(creates, destroys, idempotency_key or new_key(), timeout_seconds)
+        return self._begin(creates, destroys, idempotency_key or new_idempotency_key(), timeout_seconds)
 
     def commit(self, lease_uuid: str, *, timeout_seconds: float | None = None) -> None:
-        """Make the changes of a lease final. To repeat it is safe.
+        """Commit a lease. A repeated commit is safe.
 
         Raises
         ------
         RolledBackError, NotFoundError, NotOwnerError
-            There is nothing to commit.
+            The lease was rolled back, does not exist, or belongs to another cell.
         """
         self._run(calls.commit(self.cell_id, lease_uuid), timeout_seconds)
 
     def rollback(self, lease_uuid: str, *, timeout_seconds: float | None = None) -> None:
-        """Take the changes of a lease back. To repeat it is safe.
+        """Roll back a lease. A repeated rollback is safe.
 
         Raises
         ------
         CommittedError, NotFoundError, NotOwnerError
-            There is nothing to roll back.
+            The lease was committed, does not exist, or belongs to another cell.
         """
         self._run(calls.rollback(self.cell_id, lease_uuid), timeout_seconds)
 
@@ -162,25 +166,25 @@ class Client(Settings):
         limit: int | None = None,
         timeout_seconds: float | None = None,
     ) -> LeasePage:
-        """List some of the cell's outstanding leases, the oldest first.
+        """Return a page of the cell's outstanding leases, oldest first.
 
         Parameters
         ----------
         created_after
-            Only from this time on.
+            The earliest begin of a listed lease.
         cursor
-            That of the page before.
+            The `cursor` of the previous page.
         limit
-            How many at the most: 100 unless it is given, 1000 at the most.
+            The maximum number of leases: 100 by default, 1,000 at most.
         timeout_seconds
-            The time for the call; the client's own unless it is given.
+            The timeout of the call. The default is the client's.
         """
         return self._run(calls.list_leases(self.cell_id, created_after, cursor, limit), timeout_seconds)
 
     def lease_pages(
         self, *, created_after: datetime | None = None, limit: int | None = None, timeout_seconds: float | None = None
     ) -> Iterator[LeasePage]:
-        """List all of the cell's outstanding leases, page by page; the parameters are those of `list_leases`."""
+        """Iterate over all pages of the cell's outstanding leases. See `list_leases` for the parameters."""
         cursor = None
         while True:
             page = self.list_leases(created_after=created_after, cursor=cursor, limit=limit, timeout_seconds=timeout_seconds)
@@ -190,7 +194,7 @@ class Client(Settings):
                 return
 
     def leases(self, *, created_after: datetime | None = None) -> Iterator[OutstandingLease]:
-        """List all of the cell's outstanding leases, the oldest first.
+        """Iterate over all outstanding leases of the cell, oldest first.
 
         Examples
         --------
@@ -209,18 +213,18 @@ class Client(Settings):
         upto: bytes = b"",
         timeout_seconds: float | None = None,
     ) -> ReceivedPage:
-        """List some of the cell's records out of one table, in the order of their source ids.
+        """Return a page of the cell's records of one table, in the order of their source ids.
 
         Parameters
         ----------
         source_type
             The table.
         bucket_types
-            The types to list.
+            The bucket types to list.
         after, upto
-            Only beyond one source id and up to another; an empty one bounds nothing.
+            The exclusive lower and the inclusive upper bound of the source ids. An empty bound is open.
         timeout_seconds
-            The time for the call; the client's own unless it is given.
+            The timeout of the call. The default is the client's.
         """
         return self._run(calls.list_records(self.cell_id, source_type, bucket_types, after, upto), timeout_seconds)
 
@@ -233,7 +237,7 @@ class Client(Settings):
         upto: bytes = b"",
         timeout_seconds: float | None = None,
     ) -> Iterator[ReceivedPage]:
-        """List all of the cell's records out of one table, page by page; the parameters are those of `list_records`."""
+        """Iterate over all pages of the cell's records of one table. See `list_records` for the parameters."""
         while True:
             page = self.list_records(source_type, bucket_types, after=after, upto=upto, timeout_seconds=timeout_seconds)
             yield page
@@ -244,7 +248,7 @@ class Client(Settings):
     def records(
         self, source_type: int, bucket_types: Sequence[int], *, after: bytes = b"", upto: bytes = b""
     ) -> Iterator[Record]:
-        """List all of the cell's records out of one table, in the order of their source ids.
+        """Iterate over all records of the cell of one table, in the order of their source ids.
 
         Examples
         --------
@@ -255,39 +259,39 @@ class Client(Settings):
             yield from page.records
 
     def get(self, bucket: Bucket, *, timeout_seconds: float | None = None) -> FoundRecord:
-        """Get the record of one bucket, whichever cell holds it. For administrators.
+        """Return the record of a bucket of any cell. Only administrators may call it.
 
         Raises
         ------
         NotFoundError
-            No cell claims it.
+            No cell claims the bucket.
         """
         return self._run(calls.get(bucket), timeout_seconds)
 
     def cells(self, *, timeout_seconds: float | None = None) -> tuple[Cell, ...]:
-        """List the cells that the server knows."""
+        """Return the cells in the server's configuration."""
         return self._run(calls.cells(), timeout_seconds)
 
     def classify(self, *buckets: Bucket, timeout_seconds: float | None = None) -> Classification:
-        """Say which cell a request belongs to: the one that holds the first of these buckets that is claimed at all.
+        """Return the cell that owns the first claimed bucket of these.
 
         Raises
         ------
         NotFoundError
-            No cell claims any of them.
+            No cell claims any of the buckets.
         """
         return self._run(calls.classify(buckets), timeout_seconds)
 
     def classify_session(self, prefix: str, *, timeout_seconds: float | None = None) -> Classification:
-        """Say which cell has a session prefix."""
+        """Return the cell that issues sessions with this prefix."""
         return self._run(calls.classify_session(prefix), timeout_seconds)
 
     def classify_cell(self, cell_id: int, *, timeout_seconds: float | None = None) -> Classification:
-        """Say where a cell is."""
+        """Return the address of a cell."""
         return self._run(calls.classify_cell(cell_id), timeout_seconds)
 
     def classify_first_cell(self, *, timeout_seconds: float | None = None) -> Classification:
-        """Say where the first cell is, which takes what belongs to no other."""
+        """Return the first cell, which serves requests that belong to no other cell."""
         return self._run(calls.classify_first_cell(), timeout_seconds)
 
     def _begin(
@@ -302,33 +306,34 @@ class Client(Settings):
 
     def _run(self, call: Call[T], timeout_seconds: float | None, retry: Retry | None = None) -> T:
         self._check_open()
-        course = Course(retry or self._retry, self._timeout_seconds if timeout_seconds is None else timeout_seconds)
+        attempts = Attempts(retry or self._retry, self._timeout_seconds if timeout_seconds is None else timeout_seconds)
         method: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(call.path)
         while True:
             try:
-                answer, made = method.with_call(call.request, timeout=course.attempt_timeout_seconds(), metadata=call.metadata)
-                return read(call, answer, made.initial_metadata())
-            except grpc.RpcError as status:
-                error = failure(call, status)
-                wait_seconds = course.wait_seconds(error)
+                attempt_timeout_seconds = attempts.attempt_timeout_seconds()
+                response, rpc = method.with_call(call.request, timeout=attempt_timeout_seconds, metadata=call.metadata)
+                return decode_response(call, response, rpc.initial_metadata())
+            except grpc.RpcError as rpc_error:
+                error = call_error(call, rpc_error)
+                wait_seconds = attempts.wait_seconds(error)
                 if wait_seconds is None:
                     raise error from None
             time.sleep(wait_seconds)
 
 
-class Update(Held):
-    """A lease for a `with` block; `Client.update` makes it.
+class Update(LeaseScope):
+    """The lease of a `with` block, created by `Client.update`.
 
-    Where the block ends, the lease is committed. Where an exception leaves it, the lease is rolled back, and the
-    exception goes on. What becomes of the caller's own transaction says more, if it is told by `local_commit`:
+    The end of the block commits the lease. An exception in the block rolls the lease back and propagates.
+    `local_commit` marks the COMMIT of the caller's own transaction and changes the rule:
 
-    - Interrupted or failed within: nobody knows whether that COMMIT was done, so the lease is left as it is, for
-      reconciliation to settle by the lease's row in the cell's own database.
-    - Past it: the lease is committed whatever the rest of the block raises.
+    - An exception inside `local_commit` leaves the lease outstanding, because the outcome of that COMMIT is unknown.
+      Reconciliation settles the lease by its row in the cell's own database.
+    - After `local_commit`, the lease is committed even if the rest of the block raises.
 
-    A commit that fails is raised, and never followed by a rollback. Where its outcome is unknown, as the error says by
-    `outcome_is_unknown`, commit its `lease_uuid` again, or leave it to reconciliation. A begin that nobody answered, or
-    that was interrupted, is taken back, if the server can be reached.
+    A failed commit raises and is never followed by a rollback. If the error's `outcome_is_unknown` is true, commit its
+    `lease_uuid` again or leave the lease to reconciliation. A begin that got no answer or was interrupted is rolled back,
+    if the server can be reached.
     """
 
     def __init__(
@@ -344,30 +349,31 @@ class Update(Held):
 
     def __enter__(self) -> Self:
         try:
-            self._lease = self._client._begin(*self._wanted)  # noqa: SLF001
+            self._lease = self._client._begin(*self._begin_arguments)  # noqa: SLF001 - same module
         except BaseException as error:
             if may_have_begun(error):
-                self._take_back(error)
+                self._undo_begin(error)
             raise
         return self
 
     def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
-        fate = self._fate_after(error)
-        if fate is Fate.LEAVE:
+        end = self._end_after(error)
+        if end is LeaseEnd.LEAVE_OUTSTANDING:
             return
-        settle = self._client.commit if fate is Fate.COMMIT else self._client.rollback
+        settle = self._client.commit if end is LeaseEnd.COMMIT else self._client.rollback
         try:
             settle(self.uuid, timeout_seconds=self._timeout_seconds)
-        except LeaseholdError as failed:
+        except LeaseholdError as failure:
             if error is None:
                 raise
-            note_unsettled(error, failed)
+            report_unsettled(error, failure)
 
-    def _take_back(self, error: BaseException) -> None:
-        # Under its key it is the same begin; what is begun only now is begun to be taken back.
+    def _undo_begin(self, error: BaseException) -> None:
+        # The outcome of the begin is unknown. A second begin with the same key returns its lease, or a new one if the
+        # first begin had no effect (B09). Either lease is rolled back.
         try:
-            lease = self._client._begin(*self._wanted, ONCE)  # noqa: SLF001
+            lease = self._client._begin(*self._begin_arguments, ONCE)  # noqa: SLF001
             self._client.rollback(lease.uuid, timeout_seconds=self._timeout_seconds)
-        except LeaseholdError as failed:
-            if failed.outcome_is_unknown:
-                note_unsettled(error, failed)
+        except LeaseholdError as failure:
+            if failure.outcome_is_unknown:
+                report_unsettled(error, failure)

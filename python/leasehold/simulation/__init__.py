@@ -1,6 +1,7 @@
-"""A world of cells, databases, network and clocks around the engine: to play, to bend and to break.
+"""Deterministic simulated worlds of cells, databases, network and clocks around the engine.
 
-Nothing moves in it but by an event, so one list of events is one history, byte for byte, here, in Rust and in browsers.
+Every change in a world is an event. The same settings and events produce the same trace, byte for byte, in Python, in
+Rust and in a browser.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from leasehold.simulation.types import (
     Event,
     Found,
     Marks,
+    PartialSettings,
     Plan,
     Progress,
     Rule,
     RuleInfo,
     Scenario,
     Settings,
-    SomeSettings,
     TransitionTables,
     View,
 )
@@ -37,17 +38,17 @@ __all__ = ["Explorer", "Simulation", "rule_world", "rules", "scenarios", "transi
 
 
 class Simulation:
-    """A run of a simulated world, and a position in it.
+    """A run of a simulated world, with a position in its list of events.
 
     Parameters
     ----------
     **settings
-        What the world is made of, as far as it is not the usual: `seed`, `cells`, `workers`, … See `types.Settings`.
+        The settings that differ from the defaults: `seed`, `cells`, `workers`, … See `types.Settings`.
 
     Raises
     ------
     InvalidError
-        No world can be made of these settings.
+        The settings are invalid.
 
     Examples
     --------
@@ -62,17 +63,17 @@ class Simulation:
     True
     """
 
-    def __init__(self, **settings: Unpack[SomeSettings]) -> None:
+    def __init__(self, **settings: Unpack[PartialSettings]) -> None:
         self._run = _native.Simulation(json.dumps(settings))
 
     @classmethod
     def load(cls, trace: str) -> Simulation:
-        """Return a run that was recorded, at its start.
+        """Return a recorded run, positioned at its start.
 
         Parameters
         ----------
         trace : str
-            What `trace` has given, or a file of the browser page's.
+            The text that `trace` returned, or a file that the browser page saved.
 
         Returns
         -------
@@ -82,7 +83,7 @@ class Simulation:
         Raises
         ------
         TraceError
-            The text is no trace, or can't be replayed.
+            The text is not a trace, or its events cannot be replayed.
         """
         run = cls.__new__(cls)
         run._run = _native.Simulation.load(trace)  # noqa: SLF001
@@ -90,37 +91,37 @@ class Simulation:
 
     @property
     def position(self) -> int:
-        """How many events have happened at the position."""
+        """The number of events before the position."""
         return self._run.position
 
     @property
     def length(self) -> int:
-        """How many events the run has, those after the position too."""
+        """The number of events of the whole run."""
         return self._run.length
 
     def settings(self) -> Settings:
-        """Return what the world is made of."""
+        """Return all settings of the world."""
         value: Settings = json.loads(self._run.settings())
         return value
 
     def trace(self) -> str:
-        """Return the whole run as JSON, which the browser page opens: the same bytes for the same run."""
+        """Return the whole run as JSON for the browser page. The same run returns the same bytes."""
         return self._run.trace()
 
     def step(self) -> bool:
-        """Go one event on. False at the end."""
+        """Move one event forward. Return False at the end."""
         return self._run.step()
 
     def back(self) -> bool:
-        """Go one event back. False at the start."""
+        """Move one event back. Return False at the start."""
         return self._run.back()
 
     def seek(self, position: int) -> None:
-        """Go to a position, or to the end where it is beyond."""
+        """Move to a position, or to the end if the position is larger."""
         self._run.seek(position)
 
     def apply(self, event: Event) -> None:
-        """Let something happen at the position; what was to happen after it is gone.
+        """Insert an event at the position. Later events are discarded.
 
         Parameters
         ----------
@@ -130,49 +131,49 @@ class Simulation:
         Raises
         ------
         ImpossibleError
-            It can't happen. Nothing has changed.
+            The event is impossible in the current state. The run is unchanged.
         InvalidError
             It is no event.
         """
         self._run.apply(json.dumps(event))
 
     def play(self, events: int) -> int:
-        """Let things happen by chance at the position, up to the first violation; what was to happen after it is gone.
+        """Add random events at the position, up to the first violation. Later events are discarded.
 
         Parameters
         ----------
         events : int
-            How many.
+            The maximum number of events to add.
 
         Returns
         -------
         int
-            How many have happened.
+            The number of events added.
         """
         return self._run.play(events)
 
     def settle(self) -> int:
-        """End all trouble at the position and let everybody come to rest; what was to happen after it is gone.
+        """Stop all faults at the position and play until every process is idle. Later events are discarded.
 
         Returns
         -------
         int
-            How many events have happened.
+            The number of events added.
 
         Raises
         ------
         ImpossibleError
-            It goes on for ever. Nothing has changed.
+            The world does not become idle. The run is unchanged.
         """
         return self._run.settle()
 
     def possible(self) -> list[Event]:
-        """Return what can happen at the position, beside saves, changes past the claims, and time."""
+        """Return the possible events at the position, without saves, drifts and the passing of time."""
         value: list[Event] = json.loads(self._run.possible())
         return value
 
     def describe(self, event: Event) -> str:
-        """Return what would happen at the position, in words.
+        """Return a description of the effect that an event would have at the position.
 
         Parameters
         ----------
@@ -182,7 +183,7 @@ class Simulation:
         Returns
         -------
         str
-            A sentence.
+            The description, one sentence.
 
         Raises
         ------
@@ -192,68 +193,68 @@ class Simulation:
         return self._run.describe(json.dumps(event))
 
     def view(self) -> View:
-        """Return the world at the position."""
+        """Return the state of the world at the position."""
         value: View = json.loads(self._run.view())
         return value
 
     def entries(self, start: int = 0, stop: int | None = None) -> list[Entry]:
-        """Return what happened from one position up to another, each event in words.
+        """Return the events between two positions with their descriptions and effects.
 
         Parameters
         ----------
         start : int, optional
             The first position, from 0.
         stop : int, optional
-            The position after the last one; the run's end unless told.
+            The position after the last one. The default is the end of the run.
 
         Returns
         -------
         list of dict
-            An entry an event: see `types.Entry`.
+            One `types.Entry` per event.
         """
         value: list[Entry] = json.loads(self._run.entries(start, self.length if stop is None else stop))
         return value
 
     def arrows(self, start: int = 0, stop: int | None = None) -> list[Arrow]:
-        """Return every message that was under way between two positions.
+        """Return the messages that were in transit between two positions.
 
         Parameters
         ----------
         start : int, optional
             The first position, from 0.
         stop : int, optional
-            The position after the last one; the run's end unless told.
+            The position after the last one. The default is the end of the run.
 
         Returns
         -------
         list of dict
-            An arrow a message: see `types.Arrow`.
+            One `types.Arrow` per message.
         """
         value: list[Arrow] = json.loads(self._run.arrows(start, self.length if stop is None else stop))
         return value
 
     def marks(self) -> Marks:
-        """Return where the whole run is worth looking at: its faults, and its violation if there is one."""
+        """Return the positions of the faults of the whole run, and of its violation if it has one."""
         value: Marks = json.loads(self._run.marks())
         return value
 
     def minimise(self) -> str | None:
-        """Return a shorter run to a violation of the same kind, as JSON; None where nothing is violated."""
+        """Return a shorter run with a violation of the same kind, as JSON; None if the run has no violation."""
         return self._run.minimise()
 
 
 class Explorer:
-    """An exploration of every order of events in a small world, the shortest first.
+    """A breadth-first search over every order of events in a small world.
 
     Parameters
     ----------
     plan : mapping
-        The world, what its users wish, and how much trouble there is: see `types.Plan`, and `rule_world` for some.
+        The world, the saves of its users, and the allowed faults: see `types.Plan`. `rule_world` returns examples.
 
     Raises
     ------
     InvalidError
-        The plan makes no world.
+        The plan is invalid.
 
     Examples
     --------
@@ -269,65 +270,65 @@ class Explorer:
         self._explorer = _native.Explorer(json.dumps(plan))
 
     def explore(self, states: int) -> bool:
-        """Go on from so many states.
+        """Expand more states.
 
         Parameters
         ----------
         states : int
-            How many.
+            The number of states to expand.
 
         Returns
         -------
         bool
-            True while there is more to do.
+            True if states remain to expand.
         """
         return self._explorer.explore(states)
 
     def progress(self) -> Progress:
-        """Return how far it has come."""
+        """Return the counters of the search."""
         value: Progress = json.loads(self._explorer.progress())
         return value
 
     def found(self) -> Found | None:
-        """Return the violation and one of the shortest traces to it, once one is found."""
+        """Return the violation and one of the shortest traces to it; None if no violation has been found."""
         found = self._explorer.found()
         return found and {"violation": found[0], "trace": found[1]}
 
 
 def scenarios() -> list[Scenario]:
-    """Return every scenario, in the order in which they are best watched."""
+    """Return every scenario, in the recommended order."""
     value: list[Scenario] = json.loads(_native.scenarios())
     return value
 
 
 def rules() -> list[RuleInfo]:
-    """Return every rule that can be switched off, with what it says."""
+    """Return every rule that can be switched off, with its summary."""
     return [{"rule": rule, "summary": summary} for rule, summary in json.loads(_native.rules())]
 
 
 def rule_world(rule: Rule) -> Plan:
-    """Return the small world that breaks without a rule, with the rule switched off.
+    """Return a plan whose world breaks a promise, because this rule is switched off.
 
     Parameters
     ----------
     rule : str
-        The rule: see `rules`.
+        The name of the rule; see `rules`.
 
     Returns
     -------
     dict
-        A plan to explore.
+        A plan for `Explorer`.
 
     Raises
     ------
     InvalidError
-        There is no such rule.
+        The rule does not exist.
     """
     value: Plan = json.loads(_native.rule_world(json.dumps(rule)))
     return value
 
 
 def transition_tables() -> TransitionTables:
-    """Return the engine's tables of what can happen to claims and leases."""
+    """Return the engine's transition tables for claims and leases."""
     value: TransitionTables = json.loads(_native.transition_tables())
     return value

@@ -1,7 +1,7 @@
-"""Shapes of what a simulation takes and gives, member by member. Names are those of traces.
+"""Types of the JSON values that a simulation accepts and returns. Names equal those in traces.
 
-A variant with members is a dict with its name as the only key: `{"save": {"cell": 1, "worker": 0, "change": {"create": 0}}}`;
-one without is its name: `"stop_service"`. Cells are numbered from 1, what they have from 0.
+A variant with fields is a dict with its name as the only key: `{"save": {"cell": 1, "worker": 0, "change": {"create": 0}}}`.
+A variant without fields is its name: `"stop_service"`. Cells are numbered from 1; workers, rows and names from 0.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ else:
 
 
 Process: TypeAlias = str | dict[str, Any]
-"""A process of a cell: workers save for users, reconcilers settle leases that were left, the verifier compares tables."""
+"""A process of a cell. Workers save rows, reconcilers settle abandoned leases, the verifier compares tables."""
 
 Change: TypeAlias = str | dict[str, Any]
-"""What a user wants to be saved. Rows and names go by number."""
+"""The change that a user saves. Rows and names are numbers."""
 
 Drift: TypeAlias = dict[str, Any]
-"""A change past the claims, as plain SQL makes it."""
+"""A change of rows that bypasses the claims, such as plain SQL."""
 
 MessageId: TypeAlias = int
-"""A message's name."""
+"""The id of a message."""
 
 Event: TypeAlias = str | dict[str, Any]
-"""One thing that happens to a world. Cells are numbered from 1, what they have from 0."""
+"""One event of a world."""
 
 Rule: TypeAlias = Literal[
     "lease_exclusivity",
@@ -44,11 +44,11 @@ Rule: TypeAlias = Literal[
 """A rule of the protocol that can be switched off."""
 
 Mode: TypeAlias = Literal["before_commit", "lease_first"]
-"""When a cell begins the lease of a save: right before its local COMMIT, or before its local BEGIN."""
+"""The moment at which a cell begins the lease of a save: before its local COMMIT, or before its local BEGIN."""
 
 
 class Thresholds(TypedDict):
-    """The spans of time that the protocol goes by."""
+    """The durations that the protocol uses."""
 
     stale_after_seconds: int
     commit_within_seconds: int
@@ -59,14 +59,14 @@ class Thresholds(TypedDict):
 
 
 class Clock(TypedDict):
-    """How the clock of a cell's database differs from the service's."""
+    """The difference between the clock of a cell's database and the service's clock."""
 
     ahead_seconds: int
     fast_ppm: int
 
 
 class Rates(TypedDict):
-    """How often chance draws what, as weights; 0 is never."""
+    """Relative weights of the random events; 0 means never."""
 
     save: int
     step: int
@@ -83,7 +83,7 @@ class Rates(TypedDict):
 
 
 class Settings(TypedDict):
-    """What a world is made of. Lists begin again where they end before the cells do."""
+    """The settings of a world. Lists with fewer items than cells repeat."""
 
     seed: int
     cells: int
@@ -98,8 +98,8 @@ class Settings(TypedDict):
     rates: Rates
 
 
-class SomeSettings(TypedDict, total=False):
-    """What a world is made of, as far as it is not the usual. Lists begin again where they end before the cells do."""
+class PartialSettings(TypedDict, total=False):
+    """The settings of a world that differ from the defaults. Lists with fewer items than cells repeat."""
 
     seed: int
     cells: int
@@ -115,7 +115,7 @@ class SomeSettings(TypedDict, total=False):
 
 
 class Trace(TypedDict):
-    """A run: the settings of a world, and what befell it."""
+    """A recorded run: the settings of a world and its events."""
 
     version: int
     settings: Settings
@@ -123,7 +123,7 @@ class Trace(TypedDict):
 
 
 Lane: TypeAlias = str | dict[str, Any]
-"""Where something happens: with a cell's users, in a process, in a cell's database, or in the service."""
+"""The place of an event: the users of a cell, a process, the database of a cell, or the service."""
 
 
 Arrow = TypedDict(
@@ -139,7 +139,7 @@ Arrow = TypedDict(
         "how": 'NotRequired[Literal["arrived", "lost", "ignored"]]',
     },
 )
-"""A message on its way; positions are those of events, from 0."""
+"""A message in transit. `sent` and `ended` are positions of events, from 0."""
 
 
 FiredView = TypedDict(
@@ -153,11 +153,11 @@ FiredView = TypedDict(
         "to": "str",
     },
 )
-"""An edge of the engine's tables that fired; `edge` is absent where a rule that is off let happen what the table lacks."""
+"""A transition of a claim or a lease. `edge` is absent if the table has no such edge, because a rule is switched off."""
 
 
 class Entry(TypedDict):
-    """What happened by one event."""
+    """One event with its description and effects."""
 
     position: int
     event: Event
@@ -173,14 +173,14 @@ class Entry(TypedDict):
 
 
 class Marks(TypedDict):
-    """Where a run is worth looking at: positions of events."""
+    """The positions of notable events of a run."""
 
     faults: list[int]
     violation: NotRequired[int]
 
 
 class ClaimView(TypedDict):
-    """A claim; `row_before` is the row of a replace that it came from before."""
+    """A claim. `row_before` is the previous row of a claim that is being replaced."""
 
     name: str
     cell: int
@@ -204,7 +204,7 @@ class LeaseView(TypedDict):
 
 
 class RowView(TypedDict):
-    """A committed row; `is_stray` where it was written past the claims."""
+    """A committed row. `is_stray` is true if its write bypassed the claims."""
 
     row: int
     name: str
@@ -213,14 +213,14 @@ class RowView(TypedDict):
 
 
 class LeaseRowView(TypedDict):
-    """The committed row of a lease."""
+    """The committed local row of a lease."""
 
     lease: str
     age_micros: int
 
 
 class TransactionView(TypedDict):
-    """A transaction that is not at its end; writes are row, name before, name after."""
+    """An open transaction. Each write is a list of row, old name and new name."""
 
     worker: int
     state: Literal["open", "committing", "orphaned"]
@@ -246,14 +246,14 @@ Phase: TypeAlias = Literal[
     "roll_back_lease",
     "await_rollback",
 ]
-"""What a save does next, or waits for."""
+"""The next step of a save, or the event that the save waits for."""
 
 Told: TypeAlias = str | dict[str, Any]
-"""What a user was told; a refusal with its reason, as on the wire."""
+"""The result of a save as reported to the user. A refusal carries its reason code."""
 
 
 class WorkerView(TypedDict):
-    """A worker."""
+    """The state of a worker."""
 
     change: NotRequired[Change]
     phase: NotRequired[Phase]
@@ -263,11 +263,11 @@ class WorkerView(TypedDict):
 
 
 ReconcilerStep: TypeAlias = dict[str, Any]
-"""What a reconciler does next; times are microseconds since 1970."""
+"""The next step of a reconciler. Times are microseconds since 1970."""
 
 
 class ReconcilerSummary(TypedDict):
-    """What a run of reconciliation did, in counts; `lost` are leases whose claims are gone though their rows are there."""
+    """Counts of a reconciliation run. `lost` lists leases whose rows exist although their claims were rolled back."""
 
     leases_seen: int
     committed: int
@@ -282,7 +282,7 @@ class ReconcilerSummary(TypedDict):
 
 
 class ReconcilerView(TypedDict):
-    """A reconciler: what it does next, where it is at a run, and what its last run did."""
+    """The state of a reconciler: the next step of a current run, and the counts of the last run."""
 
     step: NotRequired[ReconcilerStep]
     is_waiting: bool
@@ -290,7 +290,7 @@ class ReconcilerView(TypedDict):
 
 
 class VerifierReport(TypedDict):
-    """What a run of verification saw and did, in counts."""
+    """Counts of a verification run."""
 
     dry_run: bool
     pages: int
@@ -318,7 +318,7 @@ class VerifierReport(TypedDict):
 
 
 class VerifierView(TypedDict):
-    """A verifier: what it does next, where it is at a run, and what its last run did."""
+    """The state of a verifier: the next step of a current run, and the counts of the last run."""
 
     step: NotRequired[
         Literal[
@@ -340,7 +340,7 @@ class VerifierView(TypedDict):
 
 
 class CellView(TypedDict):
-    """A cell."""
+    """The state of a cell."""
 
     cell: int
     mode: Mode
@@ -355,7 +355,7 @@ class CellView(TypedDict):
 
 
 class MessageView(TypedDict):
-    """A message under way."""
+    """A message in transit."""
 
     id: MessageId
     cell: int
@@ -368,7 +368,7 @@ class MessageView(TypedDict):
 
 
 class Changed(TypedDict):
-    """What the last event has changed."""
+    """The names, leases and messages that the last event changed."""
 
     names: list[str]
     leases: list[str]
@@ -376,11 +376,11 @@ class Changed(TypedDict):
 
 
 Violation: TypeAlias = str | dict[str, Any]
-"""What does not hold, by name."""
+"""A violated invariant or promise."""
 
 
 class View(TypedDict):
-    """A world."""
+    """The state of a world."""
 
     events: int
     now_micros: int
@@ -396,7 +396,7 @@ class View(TypedDict):
 
 
 class End(TypedDict):
-    """How a scenario ends: claims at rest, committed rows, what users were told last, what is left."""
+    """The final state of a scenario: active claims, committed rows, last results of saves, and remaining leases."""
 
     claims: list[list[int]]
     rows: list[list[int]]
@@ -406,7 +406,7 @@ class End(TypedDict):
 
 
 class Scenario(TypedDict):
-    """A schedule to watch."""
+    """A recorded run with an explanation."""
 
     id: str
     title: str
@@ -416,14 +416,14 @@ class Scenario(TypedDict):
 
 
 class RuleInfo(TypedDict):
-    """A rule that can be switched off, in one sentence."""
+    """A rule that can be switched off, with a summary in one sentence."""
 
     rule: Rule
     summary: str
 
 
 class Wish(TypedDict):
-    """What a user asks for at some time; of one worker's wishes the earlier comes first."""
+    """A save that a user requests during an exploration. The saves of one worker keep their order."""
 
     cell: int
     worker: int
@@ -431,7 +431,7 @@ class Wish(TypedDict):
 
 
 class Allowance(TypedDict):
-    """How much trouble there is at the most, and how much of what can be started at any time."""
+    """The maximum numbers of faults, and of the runs that can start at any time."""
 
     drops: int
     duplicates: int
@@ -445,7 +445,7 @@ class Allowance(TypedDict):
 
 
 class Plan(TypedDict):
-    """A small world to explore: `before` is what has happened already; `drifts` are changes past the claims, by cell."""
+    """A small world to explore. `before` lists events to play first; `drifts` lists changes that bypass the claims, by cell."""
 
     settings: Settings
     before: list[Event]
@@ -457,7 +457,7 @@ class Plan(TypedDict):
 
 
 class Progress(TypedDict):
-    """How far an exploration has come; `depth` is the length of the schedules that are looked at now."""
+    """The counters of an exploration. `depth` is the number of events of the schedules in progress."""
 
     states: int
     events: int
@@ -468,7 +468,7 @@ class Progress(TypedDict):
 
 
 class Found(TypedDict):
-    """A violation in words, and one of the shortest traces to it, as JSON."""
+    """The description of a violation, and one of the shortest traces to it as JSON."""
 
     violation: str
     trace: str
@@ -482,11 +482,11 @@ Edge = TypedDict(
         "to": "str",
     },
 )
-"""An edge of a machine: from a state, by an event, to a state."""
+"""An edge of a state machine: a state, an event and the next state."""
 
 
 class TransitionTables(TypedDict):
-    """The engine's tables, in the order in which `FiredView.edge` counts."""
+    """The engine's transition tables. `FiredView.edge` is an index into them."""
 
     claim: list[Edge]
     lease: list[Edge]

@@ -1,9 +1,11 @@
-"""A table of a cell's own database, or a dump of one, verified against the claims server.
+"""Verification of a cell's tables against a claims server.
 
-`leasehold.tables.postgres` reads a table where it is, `leasehold.tables.files` reads CSV, Parquet and Arrow.
+- `leasehold.tables.postgres` reads a table in PostgreSQL.
+- `leasehold.tables.files` reads CSV files, Parquet files and Arrow data.
+- `verify_table` compares either with the claims, and corrects the claims if requested.
 """
 
 from leasehold.tables._table import RowReader, Table
-from leasehold.tables._verify import Failed, Progress, Sample, Verified, verify_table
+from leasehold.tables._verify import OnFailure, OnProgress, Sample, VerificationResult, verify_table
 
-__all__ = ["Failed", "Progress", "RowReader", "Sample", "Table", "Verified", "verify_table"]
+__all__ = ["OnFailure", "OnProgress", "RowReader", "Sample", "Table", "VerificationResult", "verify_table"]

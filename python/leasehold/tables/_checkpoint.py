@@ -1,4 +1,4 @@
-"""A checkpoint of a run, which goes on for the same cell, table and claims alone."""
+"""Checkpoints of `verify_table`, bound to one cell, table and set of claims."""
 
 from __future__ import annotations
 
@@ -12,54 +12,54 @@ from leasehold.tables._table import Table
 _CODE = "INVALID_CHECKPOINT"
 
 
-class Origin:
-    """What a run is of, as its checkpoint says it.
+class RunIdentity:
+    """The settings that two runs must share so that one can continue from the checkpoint of the other.
 
-    Whether it corrects belongs to it: a run that does would pass over what one that does not has only looked at.
+    `apply` is one of them: a correcting run that continued from the checkpoint of a dry run would skip rows that the dry
+    run did not correct.
     """
 
     def __init__(self, client: Client, table: Table, *, source_type: int, apply: bool) -> None:
         columns = table.columns
-        claims = sorted([int(one.bucket_type), one.value, int(one.subject_type), one.subject] for one in columns.claims)
-        self._says: dict[str, Any] = {
+        claims = sorted(
+            [int(claim.bucket_type), claim.value, int(claim.subject_type), claim.subject] for claim in columns.claims
+        )
+        self._settings: dict[str, Any] = {
             "cell": client.cell_id,
             "source type": int(source_type),
             "key": columns.key,
             "claims": claims,
             "apply": apply,
-            **table.origin(),
+            **table.identity(),
         }
 
     def pack(self, checkpoint: str | None) -> str | None:
-        """Bind the engine's checkpoint to this run's table."""
-        return None if checkpoint is None else json.dumps({"of": self._says, "at": checkpoint})
+        """Return the engine's checkpoint together with the settings of this run."""
+        return None if checkpoint is None else json.dumps({"of": self._settings, "at": checkpoint})
 
     def unpack(self, checkpoint: str | None) -> str | None:
-        """Give the engine's checkpoint back.
+        """Return the engine's checkpoint out of a packed one.
 
         Raises
         ------
         InvalidError
-            It is none, or that of another run.
+            The text is not a checkpoint, or belongs to a run with other settings.
         """
         if checkpoint is None:
             return None
         try:
-            read = json.loads(checkpoint)
-            of, at = dict(read["of"]), str(read["at"])
+            packed = json.loads(checkpoint)
+            settings, position = dict(packed["of"]), str(packed["at"])
         except (ValueError, TypeError, KeyError):
-            raise _none() from None
-        others = [name for name in {**self._says, **of} if self._says.get(name) != of.get(name)]
-        if others:
+            raise _invalid_checkpoint() from None
+        names = [name for name in {**self._settings, **settings} if self._settings.get(name) != settings.get(name)]
+        if names:
+            differences = ", ".join(f"`{name}`" for name in names)
             raise refusal(
-                _CODE, f"the checkpoint is of another run, by its {_and(others)}: drop it, or name the one of this run"
+                _CODE, f"the checkpoint belongs to a run with another {differences}: pass the checkpoint of this run, or none"
             )
-        return at
+        return position
 
 
-def _none() -> LeaseholdError:
-    return refusal(_CODE, "the checkpoint is none: drop it, and the run begins anew")
-
-
-def _and(names: list[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
+def _invalid_checkpoint() -> LeaseholdError:
+    return refusal(_CODE, "the checkpoint is invalid: omit it to start from the beginning")

@@ -1,4 +1,4 @@
-"""What verification asks of a table, wherever that is."""
+"""The interface of a table that `verify_table` reads."""
 
 from __future__ import annotations
 
@@ -15,74 +15,78 @@ from leasehold.claims import RecordPage
 from leasehold.errors import RowsError
 from leasehold.verification import ArrowRows, FindBound, ListRecords, ReadRows, TableColumns, Verification
 
-_START = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class RowReader(ABC):
-    """Reads a table for one run, from first to last."""
+    """Reads the rows of a table for one run, in key order."""
 
     @abstractmethod
     def bound(self, after: bytes, rows: int) -> bytes | None:
-        """Find the source id of the row that is so many rows after another; None where fewer are left."""
+        """Return the source id of the row that is `rows` rows after `after`; None if fewer rows follow."""
 
     @abstractmethod
     def feed(self, run: Verification, step: ReadRows) -> None:
-        """Hand the rows of a range to the run."""
+        """Answer `ReadRows` of the run with the rows in the requested range."""
 
     @abstractmethod
     def read_again(self, ids: Sequence[bytes]) -> pa.Table:
-        """Read single rows once more, in the order of their encoded keys; those that are gone are not in it."""
+        """Return the current rows with these keys, sorted by their encoded keys. Deleted rows are absent."""
 
     @abstractmethod
     def feed_again(self, run: Verification, ids: Sequence[bytes], *, is_begun: bool) -> None:
-        """Hand single rows to the run once more, under a lease or before one; those that are being written are recent."""
+        """Answer `ReadAgain` of the run with the rows with these keys.
+
+        `is_begun` is true if the run holds a lease. Rows that an open transaction is writing count as changed now.
+        """
 
 
 class Table(ABC):
-    """A table whose rows claim names.
+    """A table whose rows make claims.
 
     Attributes
     ----------
     columns : TableColumns
-        Which of its columns are read.
+        The columns to read.
     """
 
     columns: TableColumns
 
     @abstractmethod
     def scan(self) -> AbstractContextManager[pa.RecordBatchReader]:
-        """Stream the columns that are read, of all rows, in the order of their encoded keys."""
+        """Return a stream of the read columns of all rows, sorted by their encoded keys."""
 
     @abstractmethod
     def reader(self) -> AbstractContextManager[RowReader]:
-        """Open the table for one run."""
+        """Return a reader for one run."""
 
     @abstractmethod
-    def origin(self) -> Mapping[str, str]:
-        """Tell which table it is, and of which kind its keys are: a checkpoint is for that one alone."""
+    def identity(self) -> Mapping[str, str]:
+        """Return the name of the table and the kind of its keys. A checkpoint is valid only for an equal identity."""
 
     def age_seconds(self, now: datetime) -> float | None:
-        """Tell how old the rows are; None where they are read as they are, 0 seconds old.
+        """Return the age of the rows at `now`; None if they are read live from the database.
 
         Raises
         ------
         MisconfiguredError
-            Nobody has said it.
+            The table is a dump whose time is unknown.
         """
         del now
         return None
 
     def check(self) -> int:
-        """Read all rows once, compare them with nothing, and tell how many there are.
+        """Read and validate all rows without comparing them, and return their number.
 
         Raises
         ------
         ColumnError
-            A column is missing, of another type, null, without a time zone, or not in order.
+            A column is missing, of an unsupported type, null, without a time zone, or not sorted.
         """
         bucket_types = {claim.bucket_type for claim in self.columns.claims}
+        # A dry run against an empty service: it validates every row as the correcting run will, and plans no update.
         run = Verification(source_type=1, bucket_types=bucket_types, recent_within_seconds=0, rows_per_page=8192, dry_run=True)
-        nothing = RecordPage((), False, _START)  # noqa: FBT003 - a value's member
+        no_records = RecordPage((), False, _EPOCH)  # noqa: FBT003 - a field of a value
         with self.scan() as stream:
             rows = ArrowRows(stream, self.columns)
             while not isinstance(step := run.step(), verification.Done):
@@ -90,17 +94,21 @@ class Table(ABC):
                     case FindBound(after, count):
                         run.bound(rows.bound(after, count))
                     case ListRecords():
-                        run.records(nothing)
+                        run.records(no_records)
                     case ReadRows():
-                        run.arrow_rows(rows, now=_START)
+                        run.arrow_rows(rows, now=_EPOCH)
                     case _:
                         run.proceed()
         return run.report().rows
 
 
 @contextmanager
-def told(failures: list[Exception]) -> Iterator[None]:
-    """Raise what a stream has noted: through Arrow's interface an exception comes as a text."""
+def original_errors(failures: list[Exception]) -> Iterator[None]:
+    """Raise the original exception of a failed stream instead of a `RowsError` that only contains its text.
+
+    The C interface of an Arrow stream returns an error code and a message (`get_last_error`), so the exception object is
+    lost. The stream therefore appends the exception to `failures`.
+    """
     try:
         yield
     except RowsError:
@@ -109,13 +117,16 @@ def told(failures: list[Exception]) -> Iterator[None]:
         raise
 
 
-def wanted(columns: TableColumns) -> list[str]:
-    """Name the columns that are read, each once."""
+def column_names(columns: TableColumns) -> list[str]:
+    """Return the names of the columns to read, key first, each once."""
     names = [columns.key, *(name for claim in columns.claims for name in (claim.value, claim.subject))]
     return list(dict.fromkeys([*names, *([columns.updated_at] if columns.updated_at else [])]))
 
 
-def texts_of(ids: Iterable[bytes]) -> tuple[list[str], list[str]]:
-    """Give the texts that are encoded as these: themselves, and UUIDs in lower case."""
+def decode_text_keys(ids: Iterable[bytes]) -> tuple[list[str], list[str]]:
+    """Return the strings that encode to these keys: the decoded bytes, and the UUIDs in lower case.
+
+    A key of 16 bytes can be a string of 16 bytes or a UUID in text form, so both lists contain it.
+    """
     ids = list(ids)
-    return [one.decode(errors="replace") for one in ids], [str(UUID(bytes=one)) for one in ids if len(one) == 16]
+    return [key.decode(errors="replace") for key in ids], [str(UUID(bytes=key)) for key in ids if len(key) == 16]

@@ -1,4 +1,4 @@
-"""A table compared with the claims of its cell, and corrected where that is asked for."""
+"""`verify_table`: drives a verification run over a table and a client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from leasehold.errors import (
     MisconfiguredError,
     UnauthenticatedError,
 )
-from leasehold.tables._checkpoint import Origin
+from leasehold.tables._checkpoint import RunIdentity
 from leasehold.tables._table import RowReader, Table
 from leasehold.verification import (
     Begin,
@@ -37,29 +37,29 @@ from leasehold.verification import (
     Verification,
 )
 
-Failed = Callable[["Verified"], None]
-"""Told what was done by a run that fails before its end."""
+OnFailure = Callable[["VerificationResult"], None]
+"""Receives the partial result of a run that fails before its end."""
 
-Progress = Callable[[Report], None]
-"""Told after each page what was seen and done so far."""
+OnProgress = Callable[[Report], None]
+"""Receives the counts so far, after each page."""
 
-# No row of any table would get through after these.
+# Errors that every later update would raise too, so the run ends instead of counting them per claim.
 _FATAL = (MisconfiguredError, UnauthenticatedError, DeniedError)
 
-# As far as the database's clock and the server's may differ.
-_CLOCKS_APART_SECONDS = 300.0
+# The tolerated difference between the clocks of the database and of the server.
+_MAX_CLOCK_SKEW_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One claim of which a run has told.
+    """One finding, with the current values of its row and of the service on request.
 
     Attributes
     ----------
     finding : Finding
-        What became of it, with its row in hexadecimal and its value as a hash.
+        The result for the claim, with its row in hexadecimal and its value as a hash.
     in_table, in_service : tuple of str
-        What its row and the service have of that type now, the run being over; empty unless values were asked for.
+        The values of that bucket type in the row and in the service after the run. Empty unless `show_values` is set.
     """
 
     finding: Finding
@@ -68,17 +68,18 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Verified:
-    """What came of a verification.
+class VerificationResult:
+    """The result of `verify_table`.
 
     Attributes
     ----------
     report : Report
-        What was seen and done, in counts; in a dry run, what would be done.
+        The counts of the run. A dry run counts the corrections that it would make.
     samples : tuple of Sample
-        The first findings of each outcome. Claims that were created are told of in a dry run only.
+        The first findings of each outcome. Created claims appear only in a dry run.
     checkpoint : str or None
-        Where another run can go on; None where nothing is left to do. It holds values of claims: keep it as user data.
+        The position for a later run; None if the run is complete. It contains values of claims: protect it like user
+        data.
     """
 
     report: Report
@@ -87,12 +88,12 @@ class Verified:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run got to the end of the table."""
+        """True if the run reached the end of the table."""
         return self.checkpoint is None
 
     @property
     def is_clean(self) -> bool:
-        """Whether the table and the service agree, as far as rows were not changed lately."""
+        """True if the table and the service agree, apart from rows that changed recently."""
         return not (self.report.missing or self.report.different or self.report.extra or self.report.invalid)
 
 
@@ -109,65 +110,66 @@ def verify_table(
     show_values: bool = False,
     checkpoint: str | None = None,
     time_budget_seconds: float | None = None,
-    progress: Progress | None = None,
-    failed: Failed | None = None,
-) -> Verified:
-    """Compare a table with the claims of its cell; correct the claims only where that is asked for.
+    on_progress: OnProgress | None = None,
+    on_failure: OnFailure | None = None,
+) -> VerificationResult:
+    """Compare a table with the claims of its cell, and correct the claims if `apply` is set. The table never changes.
 
-    Before anything is corrected, all rows are read once, so that a column that can't be read is told of before. One run at
-    a time for one table: two would get in each other's way.
+    A correcting run first reads and validates all rows, so that an unreadable column raises before any correction. Run
+    one verification per table at a time: concurrent runs would block each other's claims.
 
-    Rows of a database are read again under the lease of each update; it is committed only for those that still bear it out.
-    Nothing is written to the database: a run that is killed between begin and commit leaves a lease, which reconciliation
-    rolls back. Until then its claims count as `records_held`, and a later run corrects them.
+    Each update re-reads its database rows under its lease, and commits only corrections that the rows still require. The
+    run writes nothing to the database. If the process is killed between begin and commit, reconciliation rolls the lease
+    back. Until then a run counts its claims in `records_held` and skips them; a later run corrects them.
 
     Parameters
     ----------
     client : Client
-        The way to the server, with the cell.
+        The client of the cell that owns the table.
     table : Table
-        The rows.
+        The table.
     source_type : int
-        Which table it is to the server: a `SourceType`.
+        The source type of the claims: a `SourceType`.
     apply : bool, optional
-        Whether to correct the claims, by updates of 2,000 claims at most, each under an idempotency key of its own.
+        True to correct the claims, by updates of at most 2,000 claims, each with its own idempotency key.
     allow_empty : bool, optional
-        Whether a table without a row is believed, so that every claim made for it is given up.
+        True to accept a table without rows, and so destroy all of its claims.
     recent_within_seconds : float, optional
-        What was changed within this time is left alone, on both sides. A dump that is corrected by may not be older.
+        Rows and records that changed within this time are skipped. With `apply`, a dump must not be older.
     rows_per_page : int, optional
-        How many rows to compare at a time.
+        The number of rows per page.
     samples_per_outcome : int, optional
-        How many findings to keep of each outcome.
+        The maximum number of samples of each outcome.
     show_values : bool, optional
-        Whether samples show values: names of people, perhaps. Else they are hashed, under a seed of the run.
+        True to include values in samples. Values may be personal data; the default is a hash, keyed per run.
     checkpoint : str, optional
-        Where another run for the same cell, table, columns and claims has stopped, which corrected, or not, as this one.
+        The checkpoint of an earlier run with the same cell, table, columns, claims and `apply`.
     time_budget_seconds : float, optional
-        After how long to stop, at the end of a page.
-    progress : callable, optional
-        Told after each page.
-    failed : callable, optional
-        Told what was done where the run fails after it has begun: the server has gone, for example. Then that is raised.
+        The time after which the run stops at the end of a page.
+    on_progress : callable, optional
+        A function that receives the counts after each page.
+    on_failure : callable, optional
+        A function that receives the partial result if the run fails, for example because the server goes down. The
+        exception is raised afterwards.
 
     Returns
     -------
-    Verified
-        Counts and samples.
+    VerificationResult
+        The counts, the samples and the checkpoint.
 
     Raises
     ------
     ColumnError
-        A column is missing, of another type, null, without a time zone, or not in order. Nothing was applied.
+        A column is missing, of an unsupported type, null, without a time zone, or not sorted. No claim was changed.
     MisconfiguredError
-        The dump is too old to correct by, or nobody has said how old it is, or that is ahead, or there are no rows.
-        Nothing was applied.
+        With `apply`: the age of the dump is unknown, negative or over `recent_within_seconds`, or the table has no rows.
+        No claim was changed.
     InvalidError
-        The checkpoint is none, or one of another run. Nothing was applied.
+        The checkpoint is invalid or belongs to a run with other settings. No claim was changed.
     DeniedError, UnauthenticatedError
-        The client's certificate may not do this for its cell.
+        The client's certificate does not permit these calls for the cell.
     LeaseholdError
-        Records can't be listed.
+        The server fails to list records.
 
     Examples
     --------
@@ -183,55 +185,56 @@ def verify_table(
     >>> found.report.missing, found.report.dry_run, found.samples[0].finding.outcome
     (2, True, 'created')
     """
-    origin = Origin(client, table, source_type=source_type, apply=apply)
+    identity = RunIdentity(client, table, source_type=source_type, apply=apply)
     run = Verification(
         source_type=source_type,
         bucket_types={claim.bucket_type for claim in table.columns.claims},
         recent_within_seconds=recent_within_seconds,
         rows_per_page=rows_per_page,
         dry_run=not apply,
-        checkpoint=origin.unpack(checkpoint),
+        checkpoint=identity.unpack(checkpoint),
     )
     if apply:
-        _check_age(client, table, recent_within_seconds)
+        _check_dump_age(client, table, recent_within_seconds)
         if table.check() == 0 and not allow_empty:
             raise MisconfiguredError(
-                "the table has no rows, so that every claim made for it would be given up: see that it is the right one, "
-                "and say `allow_empty` if so"
+                "the table has no rows, so all of its claims would be destroyed: check the table, and set `allow_empty` to "
+                "proceed"
             )
     with table.reader() as rows:
-        host = _Host(client, table.columns, rows, run, source_type, samples_per_outcome)
+        driver = _Driver(client, table.columns, rows, run, source_type, samples_per_outcome)
         try:
-            host.follow(time_budget_seconds, progress)
+            driver.run(time_budget_seconds, on_progress)
         except BaseException:
-            if failed is not None and (run.report().pages or run.report().updates):
-                host.keep(None)
-                found = tuple(Sample(finding) for finding in host.findings())
-                failed(Verified(run.report(), found, origin.pack(run.checkpoint())))
+            if on_failure is not None and (run.report().pages or run.report().updates):
+                driver.collect_findings()
+                samples = tuple(Sample(finding) for finding in driver.findings())
+                on_failure(VerificationResult(run.report(), samples, identity.pack(run.checkpoint())))
             raise
-        samples = tuple(host.shown() if show_values else (Sample(finding) for finding in host.findings()))
-    return Verified(run.report(), samples, origin.pack(run.checkpoint()))
+        samples = tuple(driver.samples_with_values() if show_values else (Sample(finding) for finding in driver.findings()))
+    return VerificationResult(run.report(), samples, identity.pack(run.checkpoint()))
 
 
-def _check_age(client: Client, table: Table, recent_within_seconds: float) -> None:
-    # What was changed since a dump was made is told from drift only where it counts as changed lately.
+def _check_dump_age(client: Client, table: Table, recent_within_seconds: float) -> None:
+    # A claim that changed after the dump looks like drift, unless it counts as recent: then both sides are skipped (V02).
+    # So the dump must not be older than `recent_within_seconds`.
     server_time = client.list_leases(limit=1).server_time
     age_seconds = table.age_seconds(server_time)
-    if age_seconds is not None and age_seconds < -_CLOCKS_APART_SECONDS:
-        raise MisconfiguredError(f"`taken_at` is {-age_seconds:.0f} s ahead of the server's clock: say when the dump was made")
+    if age_seconds is not None and age_seconds < -_MAX_CLOCK_SKEW_SECONDS:
+        raise MisconfiguredError(f"`taken_at` is {-age_seconds:.0f} s ahead of the server's clock: pass the time of the dump")
     if age_seconds is not None and age_seconds > recent_within_seconds:
         raise MisconfiguredError(
-            f"the dump is {age_seconds:.0f} s old, and what was changed since would be undone: make a new one, or raise "
-            f"`recent_within_seconds`, which is {recent_within_seconds:.0f}"
+            f"the dump is {age_seconds:.0f} s old, so later changes would be reverted: make a new dump, or raise "
+            f"`recent_within_seconds` from {recent_within_seconds:.0f}"
         )
 
 
-class _OvertakenError(Exception):
-    """Rows no longer bear out what was begun for them."""
+class _RowsChangedError(Exception):
+    """The rows of an update changed before its lease began, so the lease must be rolled back."""
 
 
-class _Host:
-    """Does what a run asks for, and feeds back what came of it."""
+class _Driver:
+    """Executes the steps of a run and reports their results."""
 
     def __init__(
         self,
@@ -248,39 +251,39 @@ class _Host:
         self._rows = rows
         self._run = run
         self._source_type = source_type
-        self._limit = samples_per_outcome
-        self._kept: dict[Outcome, list[Finding]] = {}
+        self._samples_per_outcome = samples_per_outcome
+        self._findings: dict[Outcome, list[Finding]] = {}
 
-    def follow(self, time_budget_seconds: float | None, progress: Progress | None) -> None:
-        """Go to the end, or as far as the budget goes."""
+    def run(self, time_budget_seconds: float | None, on_progress: OnProgress | None) -> None:
+        """Execute the run until its end or until the time budget is spent."""
         start = time.monotonic()
         while not isinstance(step := self._run.step(), verification.Done):
             if not isinstance(step, PageDone):
-                self._take(step)
+                self._execute(step)
                 continue
-            self.keep(progress)
+            self._end_page(on_progress)
             is_over = time_budget_seconds is not None and time.monotonic() - start > time_budget_seconds
             if is_over:
                 self._run.stop()
             else:
                 self._run.proceed()
-        self.keep(progress)
+        self._end_page(on_progress)
 
     def findings(self) -> Iterator[Finding]:
-        """Give the first findings of each outcome."""
-        for some in self._kept.values():
-            yield from some
+        """Return the first findings of each outcome."""
+        for findings in self._findings.values():
+            yield from findings
 
-    def shown(self) -> Iterator[Sample]:
-        """Give the same with what the table and the service have now."""
-        found = list(self.findings())
-        ids = sorted({bytes.fromhex(finding.source_id) for finding in found})
-        in_table = self._values(self._rows.read_again(ids)) if ids else {}
-        for finding in found:
-            place = (bytes.fromhex(finding.source_id), finding.bucket_type)
-            yield Sample(finding, tuple(in_table.get(place, ())), self._in_service(*place))
+    def samples_with_values(self) -> Iterator[Sample]:
+        """Return the same findings with the current values of the table and of the service."""
+        findings = list(self.findings())
+        ids = sorted({bytes.fromhex(finding.source_id) for finding in findings})
+        in_table = self._values_in_table(self._rows.read_again(ids)) if ids else {}
+        for finding in findings:
+            key = (bytes.fromhex(finding.source_id), finding.bucket_type)
+            yield Sample(finding, tuple(in_table.get(key, ())), self._values_in_service(*key))
 
-    def _take(self, step: verification.Step) -> None:
+    def _execute(self, step: verification.Step) -> None:
         match step:
             case FindBound(after, count):
                 self._run.bound(self._rows.bound(after, count))
@@ -299,28 +302,31 @@ class _Host:
         try:
             with update:
                 self._run.begun()
-                self._bear_out()
-        except _OvertakenError:
+                self._recheck_rows()
+        except _RowsChangedError:
+            # The block has rolled the lease back.
             self._run.settled()
         except LeaseholdError as error:
-            self._fail(update, error)
+            self._report_failure(update, error)
         except BaseException:
-            # The block has rolled back what was not to be committed yet.
+            # An interrupt before `Commit` was an exception in the block, which rolled the lease back. An interrupt during
+            # the commit itself leaves its outcome unknown, so a rollback is tried before the exception propagates.
             if isinstance(self._run.step(), Commit):
                 self._was_committed(update)
             raise
         else:
             self._run.settled()
 
-    def _bear_out(self) -> None:
-        # The rows were read before the lease was taken. Who changes one of them from now on finds its claim under it.
+    def _recheck_rows(self) -> None:
+        # The rows were read before the lease began and may have changed since. From now on a save that changes one of
+        # them is refused as busy (B03), because this lease holds the claims. So a second read under the lease is final.
         while isinstance(step := self._run.step(), ReadAgain):
             self._rows.feed_again(self._run, step.ids, is_begun=True)
         if isinstance(step, RollBack):
-            raise _OvertakenError
+            raise _RowsChangedError
 
-    def _fail(self, update: Update, error: LeaseholdError) -> None:
-        """Tell the run of a begin or a commit that failed; raise what else has."""
+    def _report_failure(self, update: Update, error: LeaseholdError) -> None:
+        """Answer a failed `Begin` or `Commit`. Raise the error if another step failed, or if every update would fail."""
         if isinstance(error, _FATAL):
             raise error
         match self._run.step():
@@ -334,27 +340,31 @@ class _Host:
                 raise error
 
     def _was_committed(self, update: Update) -> bool:
-        # No row depends on this lease, so that a rollback is right wherever the commit was not done: and it tells.
+        # A rollback decides the unknown outcome of the commit: it fails with `CommittedError` if the commit took effect
+        # (B23). It is safe, because no row of the database depends on this lease.
         try:
             self._client.rollback(update.uuid)
         except CommittedError:
             return True
         except LeaseholdError:
-            # It is left to reconciliation.
+            # The lease stays outstanding until reconciliation.
             return False
         return False
 
-    def keep(self, progress: Progress | None) -> None:
-        """Take what was found since, and tell how far it is."""
-        for finding in self._run.take_findings():
-            some = self._kept.setdefault(finding.outcome, [])
-            if len(some) < self._limit:
-                some.append(finding)
-        if progress is not None:
-            progress(self._run.report())
+    def _end_page(self, on_progress: OnProgress | None) -> None:
+        self.collect_findings()
+        if on_progress is not None:
+            on_progress(self._run.report())
 
-    def _values(self, rows: pa.Table) -> dict[tuple[bytes, int], list[str]]:
-        found: dict[tuple[bytes, int], list[str]] = {}
+    def collect_findings(self) -> None:
+        """Move the new findings of the run into the samples, up to the limit of each outcome."""
+        for finding in self._run.take_findings():
+            findings = self._findings.setdefault(finding.outcome, [])
+            if len(findings) < self._samples_per_outcome:
+                findings.append(finding)
+
+    def _values_in_table(self, rows: pa.Table) -> dict[tuple[bytes, int], list[str]]:
+        values: dict[tuple[bytes, int], list[str]] = {}
         for row in rows.to_pylist():
             key = row[self._columns.key]
             if isinstance(key, UUID):
@@ -362,17 +372,17 @@ class _Host:
             source_id = key if isinstance(key, bytes) else encode_source_id(key)
             for claim in self._columns.claims:
                 if row[claim.value] is not None:
-                    found.setdefault((source_id, claim.bucket_type), []).append(str(row[claim.value]))
-        return found
+                    values.setdefault((source_id, claim.bucket_type), []).append(str(row[claim.value]))
+        return values
 
-    def _in_service(self, source_id: bytes, bucket_type: int) -> tuple[str, ...]:
-        pages = self._client.records(self._source_type, [bucket_type], after=_before(source_id), upto=source_id)
-        ours = (record for record in pages if record.claim.source is not None and record.claim.source.id == source_id)
-        return tuple(record.claim.bucket_value for record in ours)
+    def _values_in_service(self, source_id: bytes, bucket_type: int) -> tuple[str, ...]:
+        pages = self._client.records(self._source_type, [bucket_type], after=_lower_bound(source_id), upto=source_id)
+        of_row = (record for record in pages if record.claim.source is not None and record.claim.source.id == source_id)
+        return tuple(record.claim.bucket_value for record in of_row)
 
 
-def _before(source_id: bytes) -> bytes:
-    """Give a source id that is a little less."""
+def _lower_bound(source_id: bytes) -> bytes:
+    """Return a source id that sorts before `source_id` with few ids in between: the lower bound of a page is exclusive."""
     if source_id[-1] == 0:
         return source_id[:-1]
     return source_id[:-1] + bytes([source_id[-1] - 1])

@@ -1,4 +1,4 @@
-"""Dumps of tables: CSV and Parquet files, and whatever streams Arrow. They are read a batch at a time."""
+"""Tables from dumps: CSV files, Parquet files and Arrow streams, read one batch at a time."""
 
 from __future__ import annotations
 
@@ -19,77 +19,78 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from leasehold.errors import ColumnError, MisconfiguredError, RowsError, column_error
-from leasehold.tables._table import RowReader, Table, texts_of, told, wanted
+from leasehold.tables._table import RowReader, Table, column_names, decode_text_keys, original_errors
 from leasehold.verification import ArrowRows, ArrowStream, ReadRows, TableColumns, Verification
 
 _BATCH_ROWS = 32_768
 _CSV_BLOCK_BYTES = 1 << 20
 _PARQUET_BUFFER_BYTES = 1 << 16
-_PLAIN = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+# pyarrow has no `filter` kernel for view types (pyarrow 26: "Function 'array_filter' has no kernel matching input types").
+_FILTERABLE = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 _CSV_COLUMN = re.compile(r"In CSV column #(\d+)")
 
 
 def csv_table(
     path: str | PathLike[str], columns: TableColumns, *, text_keys: bool = False, taken_at: datetime | None = None
 ) -> DumpedTable:
-    """Take a CSV file with a header for a table.
+    """Return the table in a CSV file with a header.
 
-    Keys and subjects' ids are read as integers, values as texts, times as ISO 8601. An empty field is null, unless it is
-    quoted.
+    Keys and ids of subjects are integers, values are strings, times are ISO 8601. An unquoted empty field is null.
 
     Parameters
     ----------
     path : path
-        The file. Its rows have to be in the order of their keys: dump them with `ORDER BY`.
+        The file. Its rows must be sorted by their keys: dump them with `ORDER BY`.
     columns : TableColumns
-        Which columns are read.
+        The columns to read.
     text_keys : bool, optional
-        Whether keys are texts.
+        True if keys are strings.
     taken_at : datetime, optional
-        When the dump was made, by the database's clock. Without it the table is compared, but not corrected by.
-        A row that has lost its name since, and its claim with it, is claimed for as the dump has it.
+        The time of the dump by the database's clock. Corrections need it; a dry run does not.
+        A correction restores the claim of a row that gave up its name after the dump, because the dump still contains it.
 
     Raises
     ------
     MisconfiguredError
-        The file can't be read.
+        The file cannot be read.
     """
-    return DumpedTable(_Csv(_readable(path), columns, text_keys=text_keys), columns, taken_at=taken_at)
+    return DumpedTable(_Csv(_check_readable(path), columns, text_keys=text_keys), columns, taken_at=taken_at)
 
 
 def parquet_table(path: str | PathLike[str], columns: TableColumns, *, taken_at: datetime | None = None) -> DumpedTable:
-    """Take a Parquet file for a table.
+    """Return the table in a Parquet file.
 
     Parameters
     ----------
     path : path
-        The file. Its rows have to be in the order of their keys.
+        The file. Its rows must be sorted by their keys.
     columns : TableColumns
-        Which columns are read.
+        The columns to read.
     taken_at : datetime, optional
-        When the dump was made, by the database's clock. Without it the table is compared, but not corrected by.
+        The time of the dump by the database's clock. Corrections need it; a dry run does not.
 
     Raises
     ------
     MisconfiguredError
-        The file can't be read.
+        The file cannot be read.
     """
-    return DumpedTable(_Parquet(_readable(path), columns), columns, taken_at=taken_at)
+    return DumpedTable(_Parquet(_check_readable(path), columns), columns, taken_at=taken_at)
 
 
 def arrow_table(data: ArrowStream, columns: TableColumns, *, taken_at: datetime | None = None) -> DumpedTable:
-    """Take whatever streams Arrow for a table: of polars, pandas, pyarrow, duckdb and others.
+    """Return the table in an Arrow stream, such as a table of polars, pandas, pyarrow or duckdb.
 
-    What is no table of pyarrow is written to a temporary file first, since most streams can be read only once.
+    Verification reads the rows more than once, but most streams export their rows only once. Data that is not a
+    `pyarrow.Table` is therefore copied to a temporary file.
 
     Parameters
     ----------
     data : ArrowStream
-        The rows, in the order of their keys.
+        The rows, sorted by their keys.
     columns : TableColumns
-        Which columns are read.
+        The columns to read.
     taken_at : datetime, optional
-        When the rows were read, by the database's clock. Without it the table is compared, but not corrected by.
+        The time at which the rows were read, by the database's clock. Corrections need it; a dry run does not.
 
     Raises
     ------
@@ -98,11 +99,11 @@ def arrow_table(data: ArrowStream, columns: TableColumns, *, taken_at: datetime 
     """
     if isinstance(data, pa.Table):
         return DumpedTable(lambda _: data.to_reader(_BATCH_ROWS), columns, taken_at=taken_at)
-    return DumpedTable(_Spooled(data, columns), columns, taken_at=taken_at)
+    return DumpedTable(_SpooledStream(data, columns), columns, taken_at=taken_at)
 
 
 class DumpedTable(Table):
-    """A table as it was at some time."""
+    """The rows of a table at one point in time. `csv_table`, `parquet_table` and `arrow_table` create it."""
 
     def __init__(
         self,
@@ -117,54 +118,54 @@ class DumpedTable(Table):
 
     @contextmanager
     def scan(self) -> Iterator[pa.RecordBatchReader]:
-        """Stream the columns that are read."""
+        """Return a stream of the read columns."""
         failures: list[Exception] = []
-        with told(failures), closing(self._open(failures)) as stream:
+        with original_errors(failures), closing(self._open(failures)) as stream:
             yield stream
 
     @contextmanager
     def reader(self) -> Iterator[RowReader]:
-        """Open the dump for one run."""
+        """Return a reader for one run."""
         failures: list[Exception] = []
-        with told(failures), closing(_Streams(self._open, failures)) as streams:
-            yield _DumpReader(self, ArrowRows(streams, self.columns), self._taken_at or datetime.now(timezone.utc))
+        with original_errors(failures), closing(_ReopenableStream(self._open, failures)) as stream:
+            yield _DumpReader(self, ArrowRows(stream, self.columns), self._taken_at or datetime.now(timezone.utc))
 
-    def origin(self) -> Mapping[str, str]:
-        """Tell the kind of keys: a newer dump of a table may go on where one stopped."""
+    def identity(self) -> Mapping[str, str]:
+        """Return the kind of the keys. It omits the path, so that a newer dump can continue from a checkpoint."""
         with self.scan() as stream:
-            keys = stream.schema.get_field_index(self.columns.key)
-            return {"table": "a dump", "keys": _kind(stream.schema.field(keys).type) if keys >= 0 else ""}
+            index = stream.schema.get_field_index(self.columns.key)
+            return {"table": "a dump", "keys": _key_kind(stream.schema.field(index).type) if index >= 0 else ""}
 
     def age_seconds(self, now: datetime) -> float:
-        """Tell how old the dump is.
+        """Return the age of the dump at `now`.
 
         Raises
         ------
         MisconfiguredError
-            Nobody has said when it was made.
+            `taken_at` is missing or has no time zone.
         """
         if self._taken_at is None:
-            raise MisconfiguredError("nobody has said when the dump was made: say so in `taken_at`")
+            raise MisconfiguredError("the time of the dump is unknown: pass it in `taken_at`")
         if self._taken_at.tzinfo is None:
-            raise MisconfiguredError("`taken_at` has no time zone: say which")
+            raise MisconfiguredError("`taken_at` has no time zone: pass an aware `datetime`")
         return (now - self._taken_at).total_seconds()
 
     def rows_of(self, ids: Sequence[bytes]) -> pa.Table:
-        """Find single rows, by reading as much of the dump as has to be."""
-        found = []
+        """Return the rows with these keys. Reads the dump until all are found."""
+        batches = []
         with self.scan() as stream:
-            schema, left = stream.schema, len(ids)
+            schema, missing = stream.schema, len(ids)
             for batch in stream:
-                some = _among(batch, self.columns.key, ids)
-                found.append(some)
-                left -= some.num_rows
-                if left <= 0:
+                rows = _rows_with_keys(batch, self.columns.key, ids)
+                batches.append(rows)
+                missing -= rows.num_rows
+                if missing <= 0:
                     break
-        return pa.Table.from_batches(found, schema)
+        return pa.Table.from_batches(batches, schema)
 
 
-class _Streams:
-    """A dump that can be read from its first row on as often as it is asked."""
+class _ReopenableStream:
+    """A dump that exports a new Arrow stream from its first row with each call: a second scan needs another one."""
 
     def __init__(self, open_stream: Callable[[list[Exception]], pa.RecordBatchReader], failures: list[Exception]) -> None:
         self._open = open_stream
@@ -190,7 +191,7 @@ class _DumpReader(RowReader):
     def bound(self, after: bytes, rows: int) -> bytes | None:
         return self._rows.bound(after, rows)
 
-    def feed(self, run: Verification, step: ReadRows) -> None:  # noqa: ARG002 - the run says it to the stream
+    def feed(self, run: Verification, step: ReadRows) -> None:  # noqa: ARG002 - `ArrowRows` reads the step from the run
         run.arrow_rows(self._rows, now=self._now)
 
     def read_again(self, ids: Sequence[bytes]) -> pa.Table:
@@ -203,32 +204,33 @@ class _DumpReader(RowReader):
             run.arrow(self.read_again(ids), self._table.columns, now=self._now)
 
 
-def _among(batch: pa.RecordBatch, key: str, ids: Sequence[bytes]) -> pa.RecordBatch:
-    is_wanted = _mask(batch.column(key), ids)
-    if not pc.any(is_wanted).as_py():
+def _rows_with_keys(batch: pa.RecordBatch, key: str, ids: Sequence[bytes]) -> pa.RecordBatch:
+    mask = _is_in(batch.column(key), ids)
+    if not pc.any(mask).as_py():
         return batch.slice(0, 0)
-    # Views can't be filtered.
-    plain = [pa.field(field.name, _PLAIN.get(field.type, field.type)) for field in batch.schema]
-    return batch.cast(pa.schema(plain)).filter(is_wanted).cast(batch.schema)
+    filterable = [pa.field(field.name, _FILTERABLE.get(field.type, field.type)) for field in batch.schema]
+    return batch.cast(pa.schema(filterable)).filter(mask).cast(batch.schema)
 
 
-def _mask(keys: pa.Array, ids: Sequence[bytes]) -> pa.Array:
+def _is_in(keys: pa.Array, ids: Sequence[bytes]) -> pa.Array:
     if isinstance(keys, pa.ExtensionArray):
         keys = keys.storage
     if isinstance(keys, pa.DictionaryArray):
         keys = keys.cast(keys.type.value_type)
     if pa.types.is_integer(keys.type):
-        integers = pa.array([int.from_bytes(one, "big") for one in ids], pa.uint64())
+        integers = pa.array([int.from_bytes(key, "big") for key in ids], pa.uint64())
         return pc.is_in(keys.cast(pa.uint64(), safe=False), integers)
     if _is_text(keys.type):
-        texts, uuids = texts_of(ids)
+        texts, uuids = decode_text_keys(ids)
         large = keys.cast(pa.large_string())
-        same = pc.is_in(large, pa.array(texts, pa.large_string()))
-        return pc.or_(same, pc.is_in(pc.utf8_lower(large), pa.array(uuids, pa.large_string())))
+        is_text = pc.is_in(large, pa.array(texts, pa.large_string()))
+        # A UUID in text form may be in upper case.
+        is_uuid = pc.is_in(pc.utf8_lower(large), pa.array(uuids, pa.large_string()))
+        return pc.or_(is_text, is_uuid)
     return pc.is_in(keys.cast(pa.large_binary()), pa.array(ids, pa.large_binary()))
 
 
-def _kind(keys: pa.DataType) -> str:
+def _key_kind(keys: pa.DataType) -> str:
     if pa.types.is_dictionary(keys):
         keys = keys.value_type
     if pa.types.is_integer(keys):
@@ -236,48 +238,57 @@ def _kind(keys: pa.DataType) -> str:
     return "texts" if _is_text(keys) else "bytes"
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+def _is_text(data_type: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_string(data_type) or types.is_large_string(data_type) or types.is_string_view(data_type))
 
 
-def _readable(path: str | PathLike[str]) -> Path:
+def _check_readable(path: str | PathLike[str]) -> Path:
     try:
         with Path(path).open("rb"):
             return Path(path)
     except OSError as error:
-        raise MisconfiguredError(f"cannot read `{path}`: {error.strerror}") from None
+        raise MisconfiguredError(f"cannot read `{path}` ({error.strerror}): pass a readable file") from None
 
 
 class _Parquet:
+    """Opens a stream of the read columns of a Parquet file."""
+
     def __init__(self, path: Path, columns: TableColumns) -> None:
         self._path = path
-        self._wanted = wanted(columns)
+        self._names = column_names(columns)
 
     def __call__(self, _: list[Exception]) -> pa.RecordBatchReader:
         try:
-            # By the page: a row group's column may be as large as the table.
+            # A row group can be as large as the table. With `pre_buffer` pyarrow loads all of its column chunks at once; with
+            # a buffer size it reads them page by page (pyarrow.parquet.ParquetFile, `buffer_size` and `pre_buffer`).
             file = pq.ParquetFile(self._path, memory_map=False, buffer_size=_PARQUET_BUFFER_BYTES, pre_buffer=False)
         except pa.ArrowInvalid:
-            raise MisconfiguredError(f"`{self._path}` is no Parquet file") from None
+            raise MisconfiguredError(f"`{self._path}` is not a Parquet file: pass one") from None
         schema = file.schema_arrow
-        # Of what is nested, Parquet takes `a.b` for the member `b` of `a`, too, and brings both.
-        batches = file.iter_batches(_BATCH_ROWS, columns=[name for name in self._wanted if name in schema.names])
-        fields = [schema.field(at) for at in _places(schema, self._wanted)]
-        return pa.RecordBatchReader.from_batches(pa.schema(fields), _closing(file, self._wanted, batches))
+        batches = file.iter_batches(_BATCH_ROWS, columns=[name for name in self._names if name in schema.names])
+        fields = [schema.field(index) for index in _column_indices(schema, self._names)]
+        return pa.RecordBatchReader.from_batches(pa.schema(fields), _selected_batches(file, self._names, batches))
 
 
-def _closing(file: pq.ParquetFile, names: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _selected_batches(
+    file: pq.ParquetFile, names: Sequence[str], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     with file:
         for batch in batches:
-            yield batch.select(_places(batch.schema, names))
+            # pyarrow also reads the field `b` of a nested column `a` for the name `a.b` (pyarrow.parquet.ParquetFile,
+            # `columns`: "a column name may be a prefix of a nested field").
+            yield batch.select(_column_indices(batch.schema, names))
 
 
-def _places(schema: pa.Schema, names: Sequence[str]) -> list[int]:
-    """Find columns, those that are there twice, too: that is told of where columns are read."""
-    return [at for name in names for at in schema.get_all_field_indices(name)]
+def _column_indices(schema: pa.Schema, names: Sequence[str]) -> list[int]:
+    """Return the indices of the named columns, including duplicates: the extension refuses a duplicate by its name."""
+    return [index for name in names for index in schema.get_all_field_indices(name)]
 
 
 class _Csv:
+    """Opens a stream of the read columns of a CSV file."""
+
     def __init__(self, path: Path, columns: TableColumns, *, text_keys: bool) -> None:
         self._path = path
         self._columns = columns
@@ -290,17 +301,18 @@ class _Csv:
         self._types = types
 
     def __call__(self, failures: list[Exception]) -> pa.RecordBatchReader:
-        names = wanted(self._columns)
+        names = column_names(self._columns)
         header = self._header()
         for name in names:
             if header.count(name) != 1:
-                what = "is missing" if name not in header else "is there twice: which one is meant?"
-                raise column_error("COLUMN_MISSING", name, f"the column `{name}` {what}")
+                problem = "is missing: check its name" if name not in header else "is duplicated: rename one of them"
+                raise column_error("COLUMN_MISSING", name, f"the column `{name}` {problem}")
         schema = pa.schema([(name, self._types[name]) for name in names])
         return pa.RecordBatchReader.from_batches(schema, self._batches(header, failures))
 
     def _header(self) -> list[str]:
-        # More than the header is decoded here; text that is not UTF-8 is told of where its column is read.
+        # The file object decodes a whole buffer, not just the header. `replace` defers invalid UTF-8 to the parser, which
+        # names its column.
         with self._path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
             try:
                 return next(csv.reader(file), [])
@@ -313,7 +325,7 @@ class _Csv:
             "parse_options": pyarrow.csv.ParseOptions(newlines_in_values=True),
             "convert_options": pyarrow.csv.ConvertOptions(
                 column_types=self._types,
-                include_columns=wanted(self._columns),
+                include_columns=column_names(self._columns),
                 null_values=[""],
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
@@ -323,54 +335,64 @@ class _Csv:
             with pyarrow.csv.open_csv(self._path, **options) as reader:
                 yield from reader
         except pa.ArrowInvalid as error:
-            failures.append(self._failure(header, str(error)))
+            failures.append(self._parse_error(header, str(error)))
             raise failures[0] from None
 
-    def _failure(self, header: list[str], message: str) -> RowsError | ColumnError:
-        # Its own words quote the value.
-        found = _CSV_COLUMN.search(message)
-        if found is None and "straddl" in message:
-            what = f"a row longer than {_CSV_BLOCK_BYTES:,} bytes, or a quote that is not closed"
-            return RowsError(f"`{self._path}` has {what}: leave out columns that are not needed", code="INVALID_ROWS")
-        if found is None:
+    def _parse_error(self, header: list[str], message: str) -> RowsError | ColumnError:
+        # V09: no error may contain a value, but pyarrow's message quotes it ("invalid value '…'"). pyarrow raises the one
+        # class `ArrowInvalid` for every parse error, so only the message tells the column and the cause.
+        match = _CSV_COLUMN.search(message)
+        if match is None and "straddl" in message:
+            problem = f"a row over {_CSV_BLOCK_BYTES:,} bytes or an unclosed quote"
+            return RowsError(f"`{self._path}` has {problem}: omit large columns, or close the quote", code="INVALID_ROWS")
+        if match is None:
             return self._unreadable()
-        name = header[int(found[1])]
+        name = header[int(match[1])]
         if "zone offset" in message:
-            hint = "no time zone, or not all of them do" if not self._columns.assume_utc else "a time zone, some of them"
-            advice = "give all of them one" if not self._columns.assume_utc else "leave out `assume_utc`"
-            return column_error("COLUMN_TIME_ZONE", name, f"times in the column `{name}` have {hint}: {advice}")
+            problem = "have a time zone" if self._columns.assume_utc else "have no time zone"
+            advice = "omit `assume_utc`" if self._columns.assume_utc else "add one to all of them"
+            return column_error("COLUMN_TIME_ZONE", name, f"some times in the column `{name}` {problem}: {advice}")
         if "UTF8" in message:
-            return column_error("COLUMN_VALUE", name, f"the column `{name}` has text that is not UTF-8: convert the file")
-        return column_error("COLUMN_TYPE", name, f"the column `{name}` has a field that is no `{self._types[name]}`: mend it")
+            return column_error(
+                "COLUMN_VALUE", name, f"the column `{name}` has text that is not UTF-8: convert the file to UTF-8"
+            )
+        return column_error(
+            "COLUMN_TYPE", name, f"the column `{name}` has a value that is not `{self._types[name]}`: correct it"
+        )
 
     def _unreadable(self) -> RowsError:
-        return RowsError(f"`{self._path}` is no CSV file that can be read: check quotes and columns", code="INVALID_ROWS")
+        return RowsError(f"`{self._path}` is not a valid CSV file: check quotes and columns", code="INVALID_ROWS")
 
 
-class _Spooled:
+class _SpooledStream:
+    """Copies the read columns of an Arrow stream to a temporary file, and opens streams of that file."""
+
     def __init__(self, data: ArrowStream, columns: TableColumns) -> None:
         if not hasattr(data, "__arrow_c_stream__"):
-            raise TypeError("the data is no Arrow stream: it has to have `__arrow_c_stream__`, as a table of polars has")
+            raise TypeError(
+                "the data is not an Arrow stream: pass an object with `__arrow_c_stream__`, such as a table of polars"
+            )
         opened, self._path = tempfile.mkstemp(prefix="leasehold-rows")
         os.close(opened)
-        # It goes when the table does.
+        # The file lives as long as the table. `weakref.finalize` also runs at interpreter exit, unlike `__del__`.
         weakref.finalize(self, os.unlink, self._path)
         try:
             stream = pa.RecordBatchReader.from_stream(data)
-            there = [name for name in wanted(columns) if stream.schema.names.count(name) == 1]
-            schema = pa.schema([stream.schema.field(name) for name in there])
+            # Missing and duplicate columns are left out here; the extension refuses them by name when the run starts.
+            names = [name for name in column_names(columns) if stream.schema.names.count(name) == 1]
+            schema = pa.schema([stream.schema.field(name) for name in names])
             with pa.OSFile(self._path, "wb") as sink, pa.ipc.new_file(sink, schema) as file:
                 for batch in stream:
-                    file.write(batch.select(there))
+                    file.write(batch.select(names))
         except pa.ArrowException:
-            raise RowsError("the stream can't be read to its end", code="INVALID_ROWS") from None
+            raise RowsError("the stream failed before its end: check its source", code="INVALID_ROWS") from None
 
     def __call__(self, _: list[Exception]) -> pa.RecordBatchReader:
         file = pa.ipc.open_file(pa.OSFile(self._path))
-        batches = (part for at in range(file.num_record_batches) for part in _parts(file.get_batch(at)))
+        batches = (part for index in range(file.num_record_batches) for part in _split(file.get_batch(index)))
         return pa.RecordBatchReader.from_batches(file.schema, batches)
 
 
-def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    for at in range(0, batch.num_rows, _BATCH_ROWS):
-        yield batch.slice(at, _BATCH_ROWS)
+def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    for start in range(0, batch.num_rows, _BATCH_ROWS):
+        yield batch.slice(start, _BATCH_ROWS)

@@ -1,4 +1,4 @@
-"""A table of a cell's own PostgreSQL database, read by ranges of its primary key."""
+"""Tables in PostgreSQL, read by ranges of their primary key."""
 
 from __future__ import annotations
 
@@ -15,37 +15,43 @@ from psycopg import sql
 
 from leasehold.calls import encode_source_id
 from leasehold.errors import ColumnMissingError, MisconfiguredError, column_error
-from leasehold.tables._table import RowReader, Table, told, wanted
+from leasehold.tables._table import RowReader, Table, column_names, original_errors
 from leasehold.verification import ReadRows, TableColumns, Verification
 
 _BATCH_ROWS = 8192
 
-# By PostgreSQL's own numbers of types.
+# OIDs of PostgreSQL's built-in types (src/include/catalog/pg_type.dat).
 _INTEGERS = {20, 21, 23}
 _UUID = 2950
 _TIMESTAMP = 1114
 _TIMESTAMP_WITH_TIME_ZONE = 1184
 
+# Name, type and type category of each column. A domain counts as its base type.
 _COLUMNS = """
 SELECT a.attname, CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END, t.typcategory, t.typname
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
 """
 
-# A table's name as queries are to have it, its full name, and its database.
-_NAMES = """
+# The quoted name of a table for queries, its full name, its database and its kind.
+_TABLE = """
 SELECT c.oid::regclass::text, format('%%I.%%I', n.nspname, c.relname), current_database(), c.relkind
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)
 """
 
-# The column that says when a row was changed that is read again.
-_CHANGED = "leasehold changed"
+# The alias of the computed time of the last change when rows are read again. The space avoids clashes with real columns.
+_CHANGED_AT = "leasehold changed"
 
-# Whether a row may be being written, or was since the query began, as far as one can tell that writes nothing: its `xmax`
-# is no older than the oldest transaction that was under way. A mere locker, and who has failed since, count as well: such
-# rows are left to the next run. Of rows that several have locked, `xmax` may be a multixact: a number of another kind,
-# which nothing tells from the first. Read as one, too, it has the writer among its members.
-_BEING_WRITTEN = """
+# True if an open transaction may be writing the row, judged without taking a lock.
+#
+# `xmax` is the id of the transaction that updated, deleted or locked the row version (PostgreSQL documentation, "System
+# Columns"). The transaction may be open if its id is not older than the snapshot's `xmin`, the oldest open transaction.
+# The test also matches mere lockers and aborted writers; those rows are left to the next run.
+#
+# If several transactions lock the row, `xmax` is a multixact id from another counter. SQL does not show the infomask bit
+# that tells them apart (HEAP_XMAX_IS_MULTI in src/include/access/htup_details.h). So the number is tested as both: within
+# the range of live multixacts, its members include the writer.
+_MAY_BE_WRITTEN = """
 (xmax::text <> '0' AND (
   age(xmax) <= age(pg_snapshot_xmin(pg_current_snapshot())::xid)
   OR CASE
@@ -56,50 +62,51 @@ _BEING_WRITTEN = """
     ELSE FALSE END))
 """
 
-# Views and foreign tables have no `xmax` that says this; of others it is their storage's.
-_WITH_XMAX = ("r", "p")
+# Kinds of relations whose `xmax` has this meaning: tables and partitioned tables (pg_class.relkind). Views have none, and
+# the `xmax` of a foreign table depends on its wrapper.
+_KINDS_WITH_XMAX = ("r", "p")
 
 _Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
 class _Column:
-    """How a column is selected, and what it becomes."""
+    """The SQL expression of a column, its Arrow type, and the encoding of its values."""
 
     name: str
-    selected: sql.Composable
-    arrow: pa.DataType
-    encoded: Callable[[Any], bytes] | None = None
+    expression: sql.Composable
+    arrow_type: pa.DataType
+    encode: Callable[[Any], bytes] | None = None
     is_value: bool = False
 
     def array(self, values: Sequence[Any]) -> pa.Array:
-        if self.encoded is not None:
-            values = [None if value is None else self.encoded(value) for value in values]
-        return pa.array(values, self.arrow)
+        if self.encode is not None:
+            values = [None if value is None else self.encode(value) for value in values]
+        return pa.array(values, self.arrow_type)
 
 
 class PostgresTable(Table):
-    """A table in PostgreSQL, read through server-side cursors, a range of keys at a time. Nothing is written to it.
+    """A table in PostgreSQL, read through server-side cursors, one range of keys at a time. The connection is read-only.
 
     Parameters
     ----------
     conninfo : str
-        Where the database is, as psycopg takes it: a URL, or `host=… dbname=…`.
+        The connection string of the database: a URL, or `host=… dbname=…`.
     table : str
-        The table's name, with its schema where that is needed; quoted as in SQL where it has capitals.
+        The name of the table, with its schema if needed. Quote it as in SQL if it contains capitals.
     columns : TableColumns
-        Which columns are read. Keys are integers, UUIDs or texts.
+        The columns to read. Keys are integers, UUIDs or strings.
     where : str, optional
-        A condition in SQL: rows for which it does not hold claim nothing.
+        An SQL condition. Rows that fail it make no claims.
 
     Raises
     ------
     MisconfiguredError
-        There is no such table.
+        The table does not exist or is not visible.
     ColumnError
-        A column is missing, or of a type that can't be read.
+        A column is missing or of an unsupported type.
     psycopg.Error
-        The database can't be reached, or refuses.
+        The database cannot be reached, or refuses the connection or a query.
     """
 
     def __init__(self, conninfo: str, table: str, columns: TableColumns, *, where: str | None = None) -> None:
@@ -107,30 +114,31 @@ class PostgresTable(Table):
         self._conninfo = conninfo
         with self._connect() as connection:
             types = {name: rest for name, *rest in connection.execute(_COLUMNS, [table])}
-            name = connection.execute(_NAMES, [table]).fetchone()
-        if name is None:
-            raise MisconfiguredError(f"there is no table `{table}`, or it may not be seen: name its schema as well")
-        relation = sql.SQL(name[0])
-        changed = _changed(columns, types, relation if name[3] in _WITH_XMAX else None)
-        self._selected = _Selection(relation, _columns(columns, types), where, changed)
-        self._origin = {"table": f"{name[2]}.{name[1]}", "where": where or "", "keys": self._selected.keys}
+            found = connection.execute(_TABLE, [table]).fetchone()
+        if found is None:
+            raise MisconfiguredError(f"the table `{table}` does not exist or is not visible: add its schema to the name")
+        quoted_name, full_name, database, kind = found
+        relation = sql.SQL(quoted_name)
+        changed_at = _changed_at(columns, types, relation if kind in _KINDS_WITH_XMAX else None)
+        self._queries = _Queries(relation, _columns(columns, types), where, changed_at)
+        self._identity = {"table": f"{database}.{full_name}", "where": where or "", "keys": self._queries.key_kind}
 
-    def origin(self) -> Mapping[str, str]:
-        """Tell the table by its database and schema, which rows of it are in scope, and the kind of keys."""
-        return self._origin
+    def identity(self) -> Mapping[str, str]:
+        """Return the database and full name of the table, the condition on its rows, and the kind of its keys."""
+        return self._identity
 
     @contextmanager
     def scan(self) -> Iterator[pa.RecordBatchReader]:
-        """Stream the columns that are read, through one server-side cursor."""
-        whole = self._selected.range(b"", b"")
-        with self._connect() as connection, self._selected.stream(connection, whole) as stream:
+        """Return a stream of the read columns, through one server-side cursor."""
+        all_rows = self._queries.range(b"", b"")
+        with self._connect() as connection, self._queries.stream(connection, all_rows) as stream:
             yield stream
 
     @contextmanager
     def reader(self) -> Iterator[RowReader]:
-        """Open the table for one run, with a connection of its own."""
+        """Return a reader for one run, with its own connection."""
         with self._connect() as connection:
-            yield _PostgresReader(connection, self._selected, self.columns)
+            yield _PostgresReader(connection, self._queries, self.columns)
 
     def _connect(self) -> _Connection:
         connection = psycopg.connect(self._conninfo)
@@ -139,95 +147,101 @@ class PostgresTable(Table):
 
 
 class _PostgresReader(RowReader):
-    def __init__(self, connection: _Connection, selected: _Selection, columns: TableColumns) -> None:
+    def __init__(self, connection: _Connection, queries: _Queries, columns: TableColumns) -> None:
         self._connection = connection
-        self._selected = selected
+        self._queries = queries
         self._columns = columns
 
     def bound(self, after: bytes, rows: int) -> bytes | None:
         with self._connection.transaction():
-            found = self._connection.execute(self._selected.nth(after, rows)).fetchone()
-        return None if found is None else self._selected.encode(found[0])
+            row = self._connection.execute(self._queries.nth_key(after, rows)).fetchone()
+        return None if row is None else self._queries.encode_key(row[0])
 
     def feed(self, run: Verification, step: ReadRows) -> None:
         now = self._now()
-        with self._selected.stream(self._connection, self._selected.range(step.after, step.upto)) as stream:
+        with self._queries.stream(self._connection, self._queries.range(step.after, step.upto)) as stream:
             run.arrow(stream, self._columns, now=now)
 
     def read_again(self, ids: Sequence[bytes]) -> pa.Table:
-        with self._selected.stream_again(self._connection, ids) as stream:
+        with self._queries.stream_by_keys(self._connection, ids) as stream:
             return stream.read_all()
 
-    def feed_again(self, run: Verification, ids: Sequence[bytes], *, is_begun: bool) -> None:  # noqa: ARG002 - rows may change
+    def feed_again(self, run: Verification, ids: Sequence[bytes], *, is_begun: bool) -> None:  # noqa: ARG002 - live rows can always change
         now = self._now()
-        run.arrow(self.read_again(ids), replace(self._columns, updated_at=_CHANGED), now=now)
+        run.arrow(self.read_again(ids), replace(self._columns, updated_at=_CHANGED_AT), now=now)
 
     def _now(self) -> datetime:
+        # R03: the age of a row is judged by the clock that wrote its time, so the database's. `clock_timestamp()` advances
+        # within a transaction, unlike `now()`.
         with self._connection.transaction():
             row = self._connection.execute("SELECT clock_timestamp()").fetchone()
         if row is None:
-            raise MisconfiguredError("the database does not tell its time")
+            raise MisconfiguredError("the database returned no row for its clock: check the connection")
         now: datetime = row[0]
         return now
 
 
-class _Selection:
-    """What is selected of a table, by ranges of its key."""
+class _Queries:
+    """Builds and runs the queries of one table."""
 
     def __init__(
         self,
         table: sql.Composable,
         columns: Sequence[_Column],
         where: str | None,
-        changed: _Column,
+        changed_at: _Column,
     ) -> None:
         self._table = table
         self._columns = columns
-        self._again = [*columns, changed]
+        self._columns_with_changed_at = [*columns, changed_at]
         self._key = columns[0]
-        # Texts are ordered by their bytes, as encoded keys are.
-        order = sql.SQL('{} COLLATE "C"') if self._key.encoded is _text else sql.SQL("{}")
+        # Encoded string keys sort by their bytes. The collation "C" does too; a language's collation does not.
+        order = sql.SQL('{} COLLATE "C"') if self._key.encode is _encode_text else sql.SQL("{}")
         self._ordered = order.format(sql.Identifier(self._key.name))
-        # It is the caller's, who may read the table anyway.
+        # Not an injection: the condition comes from the caller, whose own connection runs it.
         self._where = sql.SQL(f"({where})" if where else "TRUE")
 
     @property
-    def keys(self) -> str:
-        """Of which kind keys are."""
-        if self._key.encoded is None:
+    def key_kind(self) -> str:
+        """The kind of the keys: "integers", "UUIDs" or "texts"."""
+        if self._key.encode is None:
             return "integers"
-        return "UUIDs" if self._key.encoded is _uuid else "texts"
+        return "UUIDs" if self._key.encode is _encode_uuid else "texts"
 
     def range(self, after: bytes, upto: bytes) -> sql.Composed:
-        """Select the rows of a range of encoded keys."""
-        columns = [column.selected for column in self._columns]
+        """Return the query for the rows in a range of encoded keys."""
+        columns = [column.expression for column in self._columns]
         return self._select(columns, [*self._between(after, upto), self._where])
 
-    def _among(self, ids: Sequence[bytes]) -> sql.Composed:
-        """Select single rows, and when they were changed; those that are out of scope claim nothing."""
-        within = sql.SQL("CASE WHEN {} THEN {} END")
+    def _by_keys(self, ids: Sequence[bytes]) -> sql.Composed:
+        """Return the query for the rows with these keys and the times of their last change.
+
+        A row outside the scope is returned with null values, so that it makes no claims.
+        """
+        in_scope = sql.SQL("CASE WHEN {} THEN {} END")
         columns = [
-            within.format(self._where, column.selected) if column.is_value else column.selected for column in self._again
+            in_scope.format(self._where, column.expression) if column.is_value else column.expression
+            for column in self._columns_with_changed_at
         ]
-        decoded = [self._decode(one) for one in ids]
+        decoded = [self._decode_key(key) for key in ids]
         among = sql.SQL("{} = ANY({})").format(sql.Identifier(self._key.name), sql.Literal(decoded))
-        # A list alone has a table without statistics read from end to end.
+        # The bounds make the planner choose the index: for `= ANY` alone it scans a table without statistics.
         bounds = [sql.SQL("{} >= {}").format(self._ordered, sql.Literal(decoded[0]))] if decoded else []
         bounds += [sql.SQL("{} <= {}").format(self._ordered, sql.Literal(decoded[-1]))] if decoded else []
         return self._select(columns, [among, *bounds])
 
-    def nth(self, after: bytes, rows: int) -> sql.Composed:
-        """Select the key of the row that is so many rows on."""
+    def nth_key(self, after: bytes, rows: int) -> sql.Composed:
+        """Return the query for the key of the row that is `rows` rows after `after`."""
         query = "SELECT {} FROM {} WHERE {} ORDER BY {} OFFSET {} LIMIT 1"
         conditions = sql.SQL(" AND ").join([*self._between(after, b""), self._where])
-        return sql.SQL(query).format(self._key.selected, self._table, conditions, self._ordered, sql.Literal(rows - 1))
+        return sql.SQL(query).format(self._key.expression, self._table, conditions, self._ordered, sql.Literal(rows - 1))
 
-    def stream_again(self, connection: _Connection, ids: Sequence[bytes]) -> AbstractContextManager[pa.RecordBatchReader]:
-        """Read single rows once more, with when they were changed."""
-        return self._stream(connection, self._among(ids), self._again)
+    def stream_by_keys(self, connection: _Connection, ids: Sequence[bytes]) -> AbstractContextManager[pa.RecordBatchReader]:
+        """Return a stream of the rows with these keys and the times of their last change."""
+        return self._stream(connection, self._by_keys(ids), self._columns_with_changed_at)
 
     def stream(self, connection: _Connection, query: sql.Composed) -> AbstractContextManager[pa.RecordBatchReader]:
-        """Read rows through a server-side cursor, some at a time."""
+        """Return a stream of the rows of a query, through a server-side cursor."""
         return self._stream(connection, query, self._columns)
 
     @contextmanager
@@ -237,27 +251,29 @@ class _Selection:
         failures: list[Exception] = []
         batches = _batches(connection, query, columns, failures)
         schema = _schema(columns)
-        with told(failures), connection.transaction(), closing(batches):
+        # A server-side cursor exists only within a transaction. The order matters: the generator is closed, and with it
+        # the cursor, before the transaction ends.
+        with original_errors(failures), connection.transaction(), closing(batches):
             yield pa.RecordBatchReader.from_batches(schema, batches)
 
-    def encode(self, key: Any) -> bytes:  # noqa: ANN401 - as the database has it
-        """Encode a key."""
-        return self._key.encoded(key) if self._key.encoded is not None else encode_source_id(key)
+    def encode_key(self, key: Any) -> bytes:  # noqa: ANN401 - a value of the database
+        """Return an encoded key."""
+        return self._key.encode(key) if self._key.encode is not None else encode_source_id(key)
 
-    def _decode(self, source_id: bytes) -> int | str | UUID:
-        if self._key.encoded is _uuid:
+    def _decode_key(self, source_id: bytes) -> int | str | UUID:
+        if self._key.encode is _encode_uuid:
             return UUID(bytes=source_id)
-        return source_id.decode() if self._key.encoded is _text else int.from_bytes(source_id, "big")
+        return source_id.decode() if self._key.encode is _encode_text else int.from_bytes(source_id, "big")
 
     def _between(self, after: bytes, upto: bytes) -> list[sql.Composable]:
         conditions: list[sql.Composable] = []
         if after:
-            conditions.append(sql.SQL("{} > {}").format(self._ordered, sql.Literal(self._decode(after))))
-        elif self._key.encoded is None:
-            # Keys below 0 have no bytes, so what has one is never claimed. What has none is told of.
+            conditions.append(sql.SQL("{} > {}").format(self._ordered, sql.Literal(self._decode_key(after))))
+        elif self._key.encode is None:
+            # A negative key has no encoding, so its row makes no claims. A null key is selected, so that it raises an error.
             conditions.append(sql.SQL("({0} >= 0 OR {0} IS NULL)").format(self._ordered))
         if upto:
-            conditions.append(sql.SQL("{} <= {}").format(self._ordered, sql.Literal(self._decode(upto))))
+            conditions.append(sql.SQL("{} <= {}").format(self._ordered, sql.Literal(self._decode_key(upto))))
         return conditions
 
     def _select(self, columns: Sequence[sql.Composable], conditions: Sequence[sql.Composable]) -> sql.Composed:
@@ -267,7 +283,7 @@ class _Selection:
 
 
 def _schema(columns: Sequence[_Column]) -> pa.Schema:
-    return pa.schema([(column.name, column.arrow) for column in columns])
+    return pa.schema([(column.name, column.arrow_type) for column in columns])
 
 
 def _batches(
@@ -278,66 +294,71 @@ def _batches(
         with connection.cursor("leasehold_rows") as cursor:
             cursor.execute(query, binary=True)
             while rows := cursor.fetchmany(_BATCH_ROWS):
-                values = zip(columns, zip(*rows, strict=True), strict=True)
-                yield pa.RecordBatch.from_arrays([column.array(some) for column, some in values], schema=schema)
+                columns_and_values = zip(columns, zip(*rows, strict=True), strict=True)
+                arrays = [column.array(values) for column, values in columns_and_values]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
     except psycopg.Error as error:
         failures.append(error)
         raise
 
 
-def _text(value: str) -> bytes:
-    """Let a text stand for itself, even if it reads as a UUID."""
+def _encode_text(value: str) -> bytes:
+    """Return the UTF-8 of a string key. `encode_source_id` would encode a string in the form of a UUID as that UUID."""
     return value.encode()
 
 
-def _uuid(value: UUID) -> bytes:
+def _encode_uuid(value: UUID) -> bytes:
     return encode_source_id(str(value))
 
 
 def _columns(columns: TableColumns, types: dict[str, list[Any]]) -> list[_Column]:
-    """Say how each column is selected, the key first."""
-    for name in wanted(columns):
+    """Return the selected columns, key first."""
+    for name in column_names(columns):
         if name not in types:
-            raise ColumnMissingError(f"the column `{name}` is missing", code="COLUMN_MISSING", column=name)
+            raise ColumnMissingError(f"the column `{name}` is missing: check its name", code="COLUMN_MISSING", column=name)
     values = {claim.value for claim in columns.claims}
-    found = []
-    for name in wanted(columns):
+    selected = []
+    for name in column_names(columns):
         oid, category, type_name = types[name]
-        found.append(_column(name, oid, category, type_name, is_key=name == columns.key))
-    return [replace(column, is_value=column.name in values and column.name != columns.key) for column in found]
+        selected.append(_column(name, oid, category, type_name, is_key=name == columns.key))
+    return [replace(column, is_value=column.name in values and column.name != columns.key) for column in selected]
 
 
-def _changed(columns: TableColumns, types: dict[str, list[Any]], relation: sql.Composable | None) -> _Column:
-    """Say when a row was changed: far ahead, which counts as lately, where it is being written."""
+def _changed_at(columns: TableColumns, types: dict[str, list[Any]], relation: sql.Composable | None) -> _Column:
+    """Return the column of the time of the last change: the year 9999, which counts as recent, if a row may be written."""
     changed: sql.Composable = sql.SQL("NULL::timestamptz")
     if columns.updated_at is not None and columns.updated_at in types:
-        changed = _bounded(sql.Identifier(columns.updated_at))
+        changed = _clamped(sql.Identifier(columns.updated_at))
         if types[columns.updated_at][0] == _TIMESTAMP:
             changed = sql.SQL("({} AT TIME ZONE 'UTC')").format(changed)
     if relation is not None:
-        written = sql.SQL(_BEING_WRITTEN).format(relation)
-        changed = sql.SQL("CASE WHEN {} THEN '9999-12-30' ELSE {} END").format(written, changed)
-    return _Column(_CHANGED, changed, pa.timestamp("us", tz="UTC"))
+        may_be_written = sql.SQL(_MAY_BE_WRITTEN).format(relation)
+        changed = sql.SQL("CASE WHEN {} THEN '9999-12-30' ELSE {} END").format(may_be_written, changed)
+    return _Column(_CHANGED_AT, changed, pa.timestamp("us", tz="UTC"))
 
 
-def _bounded(time: sql.Composable) -> sql.Composed:
-    """Have times that Python can't say be some that it can: of long ago, and of far ahead, which count as lately."""
+def _clamped(time: sql.Composable) -> sql.Composed:
+    """Return a time between 1970 and the year 9999.
+
+    psycopg raises `DataError` for times outside the range of `datetime` and for `infinity` (psycopg/types/datetime.py).
+    The last day of 9999 is excluded, because a conversion to another time zone would overflow.
+    """
     case = "CASE WHEN {0} < '1970-01-01' THEN '1970-01-01' WHEN {0} > '9999-12-30' THEN '9999-12-30' ELSE {0} END"
     return sql.SQL(case).format(time)
 
 
 def _column(name: str, oid: int, category: str, type_name: str, *, is_key: bool) -> _Column:
-    selected = sql.Identifier(name)
-    as_text = sql.SQL("{}::text").format(selected)
+    identifier = sql.Identifier(name)
+    as_text = sql.SQL("{}::text").format(identifier)
     if oid in _INTEGERS:
-        return _Column(name, selected, pa.int64())
+        return _Column(name, identifier, pa.int64())
     if oid == _UUID:
-        return _Column(name, selected, pa.binary(), _uuid) if is_key else _Column(name, as_text, pa.string())
+        return _Column(name, identifier, pa.binary(), _encode_uuid) if is_key else _Column(name, as_text, pa.string())
     if category == "S":
-        return _Column(name, as_text, pa.binary(), _text) if is_key else _Column(name, as_text, pa.string())
+        return _Column(name, as_text, pa.binary(), _encode_text) if is_key else _Column(name, as_text, pa.string())
     if oid == _TIMESTAMP_WITH_TIME_ZONE:
-        return _Column(name, _bounded(selected), pa.timestamp("us", tz="UTC"))
+        return _Column(name, _clamped(identifier), pa.timestamp("us", tz="UTC"))
     if oid == _TIMESTAMP:
-        return _Column(name, _bounded(selected), pa.timestamp("us"))
-    message = f"the column `{name}` has the type `{type_name}`: integers, texts, UUIDs and times can be read"
+        return _Column(name, _clamped(identifier), pa.timestamp("us"))
+    message = f"the column `{name}` has the type `{type_name}`: use integers, strings, UUIDs or times"
     raise column_error("COLUMN_TYPE", name, message)

@@ -91,7 +91,7 @@ def test_v07_a_run_goes_on_from_its_checkpoint(
     shown = run(*options(cli_server, database), *sliced)
     assert (shown.returncode, shown.stdout.splitlines()[-1]) == (
         7,
-        "stopped before the end: run it again with the same --checkpoint",
+        "stopped before the end: continue with the same --checkpoint",
     )
     other = run(*options(cli_server, database), *sliced, "--source", "EMAILS", "--table", "users")
     assert (other.returncode, "`source type`" in other.stderr) == (3, True)
@@ -143,8 +143,8 @@ def test_a_run_that_fails_tells_what_it_did(cli_server: ClaimsServer, tmp_path: 
             cli_server.kill()
             shown, said = ended.communicate()
     assert ended.returncode in (4, 5)
-    assert "what was done" in shown
-    assert shown.splitlines()[-1] == "the run has failed before the end: run it again with the same --checkpoint"
+    assert "corrections" in shown
+    assert shown.splitlines()[-1] == "the run failed before the end: continue with the same --checkpoint"
     # A lease that was being settled just then is told of, too.
     assert [line.startswith("error: ") for line in said.splitlines()].count(True) == 1
     assert checkpoint.stat().st_mode & 0o777 == 0o600
@@ -161,9 +161,9 @@ def test_what_is_wrong_is_told_in_one_line(cli_server: ClaimsServer, database: s
     assert ended(*wanted, "--table", "nobody")[0] == 2
     assert ended(*wanted, "--claim", "USERNAMES") == (
         2,
-        "error: `USERNAMES` says no claim: write it as USERNAMES=username,USER=id\n",
+        "error: `USERNAMES` is not a claim: write it as USERNAMES=username,USER=id\n",
     )
-    assert ended(*wanted, "--claim", "ROUTES=path,USER=id") == (3, "error: the column `path` is missing\n")
+    assert ended(*wanted, "--claim", "ROUTES=path,USER=id") == (3, "error: the column `path` is missing: check its name\n")
     missing = str(tmp_path / "missing/file")
     assert ended(*wanted, "--checkpoint", missing)[0] == 2
     assert ended("simulate", "--trace", missing)[0] == 2

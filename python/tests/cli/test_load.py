@@ -33,7 +33,7 @@ def test_the_histogram_is_for_people(cli_server: ClaimsServer) -> None:
 
 def test_ctrl_c_settles_what_was_begun_and_tells(cli_server: ClaimsServer, cli_client: Client) -> None:
     options = ["--server", cli_server.url, "--cell", "1", "--saves", "100000000", "--claims", "1", "--json"]
-    code, shown = interrupted("Ctrl-C ends it", "load", *options)
+    code, shown = interrupted("press Ctrl-C to stop", "load", *options)
     assert code == 0
     assert f'"saves": {owned(cli_client)},' in shown
     assert list(cli_client.leases()) == []

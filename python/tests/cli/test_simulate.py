@@ -34,7 +34,7 @@ def test_a_rule_that_is_off_breaks_a_promise() -> None:
 def test_outcomes_are_a_table_for_people() -> None:
     shown = run("simulate", "--seed", "3").stdout
     assert "world 3" in shown
-    assert "users told: saved" in shown
+    assert "save result: saved" in shown
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(["--cells", "0"], 3), (["--rule-off", "gravity"], 2)])

@@ -18,7 +18,7 @@ from support.users import COLUMNS, User, as_arrow, claim, in_postgres
 
 from leasehold import BucketType, Source, SourceType, Subject, SubjectType, errors
 from leasehold.client import Client
-from leasehold.tables import Table, Verified, verify_table
+from leasehold.tables import Table, VerificationResult, verify_table
 from leasehold.tables.files import arrow_table
 from leasehold.tables.postgres import PostgresTable
 from leasehold.verification import ClaimColumns, Report, TableColumns
@@ -54,7 +54,7 @@ def client(embedded: ClaimsServer) -> Iterator[Client]:
         yield client
 
 
-def verify(client: Client, table: Table, **options: object) -> Verified:
+def verify(client: Client, table: Table, **options: object) -> VerificationResult:
     # What was claimed just now is not to be left alone.
     settings = {"source_type": SourceType.USERS, "recent_within_seconds": 0.0, **options}
     return verify_table(client, table, **settings)  # type: ignore[arg-type]
@@ -109,16 +109,16 @@ def test_values_of_rows_whose_keys_are_uuids(client: Client) -> None:
 
 def test_v07_a_run_that_fails_tells_what_it_did_and_where_to_go_on(client: Client, embedded: ClaimsServer, make: Make) -> None:
     table = make([User(key, f"user{key}") for key in range(1, 3001)])
-    told: list[Verified] = []
+    partial: list[VerificationResult] = []
 
     def kill(report: Report) -> None:
         if report.updates == 1:
             embedded.kill()
 
     hasty = Client(embedded.url, cell_id=1, timeout_seconds=0.5)
-    error = refusal(lambda: verify(hasty, table, apply=True, progress=kill, failed=told.append))
+    error = refusal(lambda: verify(hasty, table, apply=True, on_progress=kill, on_failure=partial.append))
     assert isinstance(error, errors.UnavailableError | errors.DeadlineExceededError)
-    (found,) = told
+    (found,) = partial
     assert (found.report.created, found.is_finished) == (2000, False)
     embedded.start()
     assert verify(client, table, apply=True, checkpoint=found.checkpoint).is_finished
@@ -163,7 +163,7 @@ def test_a_table_without_rows_gives_up_its_claims_only_where_that_is_said(client
 def test_v05_v08_many_pages_and_updates_and_names_that_move_between_rows(client: Client, make: Make) -> None:
     rows = [User(key, f"user{key}", f"user{key}@example.com") for key in range(1, 2501)]
     pages: list[int] = []
-    done = verify(client, make(rows), apply=True, rows_per_page=400, progress=lambda report: pages.append(report.pages))
+    done = verify(client, make(rows), apply=True, rows_per_page=400, on_progress=lambda report: pages.append(report.pages))
     assert (done.report.created, done.report.updates) == (5000, 3)
     assert pages == [1, 2, 3, 4, 5, 6, 7, 7]
     assert len(claimed(client)) == 5000
@@ -288,6 +288,6 @@ def test_v03_a_row_that_is_there_again_keeps_its_claim(client: Client, cluster: 
         with psycopg.connect(url) as connection:
             connection.execute("INSERT INTO users VALUES (2, 'bob', NULL, '2026-01-01T00:00:00Z') ON CONFLICT DO NOTHING")
 
-    report = verify(client, sources.postgres_table(url), apply=True, progress=insert).report
+    report = verify(client, sources.postgres_table(url), apply=True, on_progress=insert).report
     assert (report.extra, report.changed, report.destroyed) == (1, 1, 0)
     assert claimed(client) == {"ann", "bob"}

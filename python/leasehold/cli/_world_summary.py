@@ -1,4 +1,4 @@
-"""What befell a simulated world, in counts."""
+"""Counts of the outcomes of a simulated world."""
 
 from __future__ import annotations
 
@@ -10,37 +10,39 @@ from typing import Any
 from leasehold.simulation import Simulation
 from leasehold.simulation.types import Entry
 
-_TOLD = "the user is told: "
+# Texts of the timeline (simulation/src/words.rs) and a kind of violation (simulation/src/check.rs) that are counted.
+# tests/cli/test_world_summary.py fails if the simulation words them otherwise.
+_REPORTED_TO_USER = "the user is told: "
 _REFUSED = "refused: "
 _LOST = "rolled_back_under_rows"
 
 
 @dataclass(frozen=True)
-class Outcomes:
-    """What befell a world.
+class WorldSummary:
+    """Counts of the outcomes of a world.
 
     Attributes
     ----------
     events, faults : int
-        How much happened, and how much of it was trouble.
-    told : Counter of str
-        What users were told about their saves, in words.
+        The number of events, and of those that inject a fault.
+    save_results : Counter of str
+        The results of saves as reported to users, by text.
     refusals : Counter of str
-        How the service refused, in words.
+        The refusals of the service, by text.
     leases, committed, rolled_back : int
-        Leases that were begun, and how they were settled.
+        The number of leases that began, were committed, and were rolled back.
     lost : int
-        Leases that were rolled back though their rows were committed: their claims are gone until verification. A world
-        ends with the first.
+        The number of leases that were rolled back although their rows were committed. Their claims are missing until
+        verification. The first one ends the world.
     recoveries : tuple of float
-        For each lease that a reconciler settled, the seconds from its begin.
+        The seconds from begin to settlement of each lease that a reconciler settled.
     violations : tuple of str
-        Promises that were broken.
+        The broken promises.
     """
 
     events: int
     faults: int
-    told: Counter[str]
+    save_results: Counter[str]
     refusals: Counter[str]
     leases: int
     committed: int
@@ -51,31 +53,32 @@ class Outcomes:
 
     @property
     def conflicts(self) -> int:
-        """How often a name was under another lease."""
+        """The number of begins that were refused because another lease held a name."""
         return self.refusals["the claim is under another lease"]
 
 
-def outcomes(run: Simulation) -> Outcomes:
-    """Count what befell the whole run, which is at its end: a lost lease is a broken promise, and ends it."""
+def summarise(run: Simulation) -> WorldSummary:
+    """Return the counts of a whole run. The position of the run must be its end."""
     entries = run.entries()
     senders = {arrow["id"]: arrow["from"] for arrow in run.arrows()}
     settled = Counter(fired["event"] for entry in entries for fired in entry["fired"] if fired["machine"] == "lease")
-    return Outcomes(
+    return WorldSummary(
         events=len(entries),
         faults=sum(entry["fault"] for entry in entries),
-        told=Counter(_after(_TOLD, (entry["says"] for entry in entries))),
-        refusals=Counter(_after(_REFUSED, (arrow["says"] for entry in entries for arrow in entry["sent"]))),
+        save_results=Counter(_texts_after(_REPORTED_TO_USER, (entry["says"] for entry in entries))),
+        refusals=Counter(_texts_after(_REFUSED, (arrow["says"] for entry in entries for arrow in entry["sent"]))),
         leases=settled["Begin"],
         committed=settled["Commit"],
         rolled_back=settled["Rollback"],
-        lost=sum(isinstance(one, dict) and _LOST in one for one in run.view().get("violation", [])),
+        # A lost lease violates an invariant, and a violation ends the run: so the view at the end contains it.
+        lost=sum(isinstance(violation, dict) and _LOST in violation for violation in run.view().get("violation", [])),
         recoveries=tuple(_recoveries(entries, senders)),
         violations=tuple(entry["violation"] for entry in entries if "violation" in entry),
     )
 
 
-def _after(mark: str, texts: Iterable[str]) -> Iterator[str]:
-    return (text.partition(mark)[2] for text in texts if mark in text)
+def _texts_after(prefix: str, texts: Iterable[str]) -> Iterator[str]:
+    return (text.partition(prefix)[2] for text in texts if prefix in text)
 
 
 def _recoveries(entries: Iterable[Entry], senders: dict[int, Any]) -> Iterator[float]:
@@ -90,6 +93,6 @@ def _recoveries(entries: Iterable[Entry], senders: dict[int, Any]) -> Iterator[f
                 yield (entry["at_micros"] - begun[fired["of"]]) / 1e6
 
 
-def _is_reconciler(lane: Any) -> bool:  # noqa: ANN401 - as traces have it
+def _is_reconciler(lane: Any) -> bool:  # noqa: ANN401 - a value of a trace
     process = lane["process"][1] if isinstance(lane, dict) and "process" in lane else None
     return isinstance(process, dict) and "reconciler" in process

@@ -1,4 +1,4 @@
-"""From a status of gRPC, with its rich details, to an exception of ours."""
+"""Conversion of a gRPC status and its rich error details (google.rpc.Status) to an exception of `leasehold.errors`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from leasehold.errors import (
 
 _Status = grpc.StatusCode
 
-# Where no detail names a reason: what stands between may answer as well as the server.
+# Classes for a status without a known `ErrorInfo.reason`: a proxy or load balancer may have answered, not the server.
 _BY_STATUS: dict[grpc.StatusCode, type[LeaseholdError]] = {
     _Status.CANCELLED: UnavailableError,
     _Status.INVALID_ARGUMENT: InvalidError,
@@ -44,7 +44,7 @@ _BY_STATUS: dict[grpc.StatusCode, type[LeaseholdError]] = {
     _Status.UNAUTHENTICATED: UnauthenticatedError,
 }
 
-# After these the request may have taken effect.
+# Statuses after which the request may have taken effect.
 _UNKNOWN = {
     _Status.CANCELLED,
     _Status.UNKNOWN,
@@ -55,9 +55,10 @@ _UNKNOWN = {
     _Status.DATA_LOSS,
 }
 
-# How gRPC's core, which has no status for it, tells of a certificate that was refused, or of no TLS at all. What is cut
-# off in the middle may come back.
-_HANDSHAKE = re.compile(
+# gRPC's core has no status for a failed TLS handshake: the call fails as UNAVAILABLE, and only the message names TLS
+# (src/core/tsi/ssl_transport_security.cc, src/core/credentials/transport/tls). A handshake that ended with an
+# unexpected EOF is excluded, because the server may have stopped in the middle of it: a retry can succeed.
+_TLS_HANDSHAKE_FAILURE = re.compile(
     r"(ssl|tls) handshake failed.*ssl_error_ssl(?!.*unexpected eof)|not in peer certificate|hostname verification",
     re.IGNORECASE | re.DOTALL,
 )
@@ -68,19 +69,19 @@ Metadata = Iterable[tuple[str, str | bytes]]
 
 
 def refusal(status: grpc.StatusCode, message: str, trailers: Metadata) -> LeaseholdError:
-    """Make the exception for a status."""
-    if status is _Status.UNAVAILABLE and _HANDSHAKE.search(message):
+    """Return the exception for a gRPC status, its message and its trailing metadata."""
+    if status is _Status.UNAVAILABLE and _TLS_HANDSHAKE_FAILURE.search(message):
         return MisconfiguredError(
-            "no TLS with the server: check that `tls.ca` has signed its certificate, and that this is for the host in "
-            f"the address ({message})",
+            "the TLS handshake with the server failed: check that `tls.ca` signed its certificate and that the "
+            f"certificate names the host in the address ({message})",
             code="TLS_REFUSED",
         )
     details = _Details(trailers)
-    code, error_class = _kind(status, details.info.reason)
+    code, error_class = _code_and_class(status, details.info.reason)
     error = error_class(
         message or code,
         code=code,
-        details=details.rejected(),
+        details=details.rejected_claims(),
         retry_after_seconds=details.retry_after_seconds(),
         metadata=dict(details.info.metadata),
     )
@@ -88,27 +89,29 @@ def refusal(status: grpc.StatusCode, message: str, trailers: Metadata) -> Leaseh
     return error
 
 
-def _kind(status: grpc.StatusCode, reason: str) -> tuple[str, type[LeaseholdError]]:
-    known = BY_CODE.get(reason)
-    if known is not None:
-        return reason, known
+def _code_and_class(status: grpc.StatusCode, reason: str) -> tuple[str, type[LeaseholdError]]:
+    error_class = BY_CODE.get(reason)
+    if error_class is not None:
+        return reason, error_class
     return status.name, _BY_STATUS.get(status, InternalError)
 
 
 class _Details:
-    """What a status carries beside its words."""
+    """The rich error details of a status: error info, retry delay and refused claims."""
 
     def __init__(self, trailers: Metadata) -> None:
         self.info = error_details_pb2.ErrorInfo()
         self._retry = error_details_pb2.RetryInfo()
         self._claims = rejection_pb2.RejectedClaims()
-        for packed in _status(trailers).details:
+        for packed in _rich_status(trailers).details:
             for message in (self.info, self._retry, self._claims):
                 packed.Unpack(message)
 
-    def rejected(self) -> tuple[Detail, ...]:
-        found = [detail for group in self._claims.groups for some in group.claims for detail in _places(group.reason, some)]
-        return tuple(sorted(found, key=lambda detail: (detail.list, detail.position)))
+    def rejected_claims(self) -> tuple[Detail, ...]:
+        details = (
+            detail for group in self._claims.groups for claims in group.claims for detail in _details_of(group.reason, claims)
+        )
+        return tuple(sorted(details, key=lambda detail: (detail.list, detail.position)))
 
     def retry_after_seconds(self) -> float | None:
         if not self._retry.HasField("retry_delay"):
@@ -117,7 +120,7 @@ class _Details:
         return float(delay.seconds) + float(delay.nanos) / 1e9
 
 
-def _places(code: str, claims: rejection_pb2.RejectedClaims.Claims) -> Iterator[Detail]:
+def _details_of(code: str, claims: rejection_pb2.RejectedClaims.Claims) -> Iterator[Detail]:
     lists: list[tuple[Literal["creates", "destroys"], Iterable[int]]] = [
         ("creates", claims.create_positions),
         ("destroys", claims.destroy_positions),
@@ -127,10 +130,10 @@ def _places(code: str, claims: rejection_pb2.RejectedClaims.Claims) -> Iterator[
             yield Detail(name, position, int(claims.bucket_type), code, NUMBERS.get(code, 0), "")
 
 
-def _status(trailers: Metadata) -> status_pb2.Status:
+def _rich_status(trailers: Metadata) -> status_pb2.Status:
     encoded = next((value for name, value in trailers if name == _DETAILS), b"")
     try:
         return status_pb2.Status.FromString(encoded if isinstance(encoded, bytes) else encoded.encode())
     except DecodeError:
-        # What stands between may write there what it likes.
+        # A proxy may put arbitrary bytes into this trailer. The plain status still tells the failure.
         return status_pb2.Status()

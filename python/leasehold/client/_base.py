@@ -1,0 +1,114 @@
+"""The base class of both clients, and the conversion of responses and errors that both use."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import grpc
+from typing_extensions import Self
+
+from leasehold.client._calls import Call, Headers, T
+from leasehold.client._endpoint import DEFAULT_SERVER, Tls, endpoint
+from leasehold.client._errors import Metadata, refusal
+from leasehold.client._retry import Retry, check_seconds
+from leasehold.errors import LeaseholdError, MisconfiguredError
+
+DEFAULT_TIMEOUT_SECONDS = 10.0
+
+_TLS_VARIABLES = {"ca": "LEASEHOLD_CA", "certificate": "LEASEHOLD_CERT", "key": "LEASEHOLD_KEY"}
+
+
+class ClientBase:
+    """The validated settings of a client. Invalid settings raise in the constructor, before the first request."""
+
+    def __init__(
+        self,
+        server: str = DEFAULT_SERVER,
+        *,
+        cell_id: int | None = None,
+        tls: Tls | None = None,
+        allow_plaintext: bool = False,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        retry: Retry | None = None,
+    ) -> None:
+        self._endpoint = endpoint(server, tls, allow_plaintext=allow_plaintext)
+        self._cell_id = None if cell_id is None else _check_cell(cell_id)
+        self._timeout_seconds = check_seconds("timeout_seconds", timeout_seconds)
+        self._retry = retry or Retry()
+        self._is_closed = False
+        self._open()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise MisconfiguredError("the client is closed: create a new one", code="CLOSED")
+
+    def _open(self) -> None:
+        """Open the channel. The asyncio client opens its channel with the first call instead."""
+
+    @classmethod
+    def from_environment(cls, *, environment: Mapping[str, str] = os.environ, **settings: Any) -> Self:  # noqa: ANN401 - the parameters of the constructor
+        """Return a client for the environment variables that the command line uses.
+
+        The variables are `LEASEHOLD_SERVER`, `LEASEHOLD_CA`, `LEASEHOLD_CERT` and `LEASEHOLD_KEY`.
+
+        Parameters
+        ----------
+        environment
+            The variables. An empty value counts as unset.
+        **settings
+            The other parameters of the constructor.
+
+        Raises
+        ------
+        MisconfiguredError
+            Only some of the three TLS files are set, or the constructor raises.
+        """
+        files = {name: environment.get(variable, "") for name, variable in _TLS_VARIABLES.items()}
+        missing = [_TLS_VARIABLES[name] for name, path in files.items() if not path]
+        if missing and len(missing) < len(files):
+            raise MisconfiguredError(
+                f"`{missing[0]}` is not set: set all of {', '.join(_TLS_VARIABLES.values())}, or none of them"
+            )
+        tls = None if missing else Tls(**files)
+        return cls(environment.get("LEASEHOLD_SERVER") or DEFAULT_SERVER, tls=tls, **settings)
+
+    @property
+    def cell_id(self) -> int:
+        """The id of the cell that the client claims and lists for.
+
+        Raises
+        ------
+        MisconfiguredError
+            The client was created without a cell.
+        """
+        if self._cell_id is None:
+            raise MisconfiguredError("the client has no cell: pass `cell_id` when you create it")
+        return self._cell_id
+
+
+def _check_cell(cell_id: object) -> int:
+    if not (isinstance(cell_id, int) and 0 < cell_id < 2**63):
+        raise MisconfiguredError(f"`cell_id` is {cell_id!r}: pass the number of the cell, at least 1")
+    return cell_id
+
+
+def new_idempotency_key() -> str:
+    """Return a random idempotency key for a begin."""
+    return str(uuid.uuid4())
+
+
+def decode_response(call: Call[T], response: bytes, metadata: Metadata | None) -> T:
+    """Return the decoded response of a call, given its bytes and its initial metadata."""
+    headers: Headers = dict(metadata or ())
+    return call.decode(response, headers)
+
+
+def call_error(call: Call[T], error: grpc.RpcError | grpc.aio.AioRpcError) -> LeaseholdError:
+    """Return the exception for a failed call."""
+    # `grpc.RpcError` declares no methods, but every error that a call raises is also a `grpc.Call` (grpc/_channel.py,
+    # `_InactiveRpcError`), which has them.
+    status: Any = error
+    return call.annotate(refusal(status.code(), status.details() or "", status.trailing_metadata() or ()))

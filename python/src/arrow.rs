@@ -1,5 +1,5 @@
-//! `_native.ArrowRows`: the rows of a table as an Arrow stream brings them, a page at a time.
-#![allow(unsafe_code, reason = "an Arrow stream crosses from one library to another as a bare pointer")]
+//! `_native.ArrowRows`: the rows of a table from an Arrow stream, one page at a time.
+#![allow(unsafe_code, reason = "the Arrow C stream interface passes a raw pointer between libraries")]
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,41 +12,41 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule};
 
-use crate::columns::{BadColumn, Columns, Layout};
+use crate::columns::{ColumnError, Columns, Layout};
 use crate::errors;
 use crate::session::Session;
 
-/// Why rows can't be had.
-pub(crate) enum Failure {
-    /// A column is not as it should be.
-    Column(BadColumn),
-    /// The engine refuses them, or whoever streams them fails.
+/// The reason why rows cannot be read or used.
+pub(crate) enum RowsError {
+    /// A column is unreadable.
+    Column(ColumnError),
+    /// The engine refuses the rows, or the stream fails.
     Engine(DetailedError),
 }
 
-impl Failure {
-    /// The exception that tells of it.
-    pub(crate) fn raise(&self, py: Python<'_>) -> PyErr {
+impl RowsError {
+    /// Returns the exception for the error.
+    pub(crate) fn exception(&self, py: Python<'_>) -> PyErr {
         match self {
-            Self::Column(bad) => errors::column(py, bad),
-            Self::Engine(error) => errors::refusal(py, error),
+            Self::Column(error) => errors::column(py, error),
+            Self::Engine(error) => errors::exception(py, error),
         }
     }
 }
 
-impl From<BadColumn> for Failure {
-    fn from(bad: BadColumn) -> Self {
-        Self::Column(bad)
+impl From<ColumnError> for RowsError {
+    fn from(error: ColumnError) -> Self {
+        Self::Column(error)
     }
 }
 
-impl From<DetailedError> for Failure {
+impl From<DetailedError> for RowsError {
     fn from(error: DetailedError) -> Self {
         Self::Engine(error)
     }
 }
 
-/// A stream of a table's rows, in the order of their encoded keys.
+/// The rows of a table, sorted by their encoded keys.
 #[pyclass(frozen, module = "leasehold._native")]
 pub(crate) struct ArrowRows(Session<Stream>);
 
@@ -57,7 +57,7 @@ impl ArrowRows {
         Ok(Self(Session::new(Stream::new(py, data, columns)?)))
     }
 
-    /// Answers `find_bound`.
+    /// Returns the answer to `find_bound`.
     fn bound<'py>(&self, py: Python<'py>, after: &[u8], rows: usize) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let after = SourceId::from_bytes(after);
         let found = self.work(py, Some(&after), |stream| stream.bound(&after, rows))?;
@@ -66,61 +66,66 @@ impl ArrowRows {
 }
 
 impl ArrowRows {
-    /// Feeds a run that asks for rows the next ones.
+    /// Answers `read_rows` of a run with the requested rows.
     pub(crate) fn feed(&self, py: Python<'_>, run: &mut Verification, now: Timestamp) -> PyResult<()> {
         let after = if let Step::ReadRows { after, .. } = run.step() { Some(after.clone()) } else { None };
         self.work(py, after.as_ref(), |stream| stream.feed(run, now))
     }
 
-    /// Works on the stream, at the rows beyond a source id, while other threads run.
+    /// Runs `work` with the stream, without the global interpreter lock. `after` is the lower bound of the rows that it
+    /// needs: if the stream is past that bound, it is opened again from the first row.
     fn work<T: Send>(
         &self,
         py: Python<'_>,
         after: Option<&SourceId>,
-        work: impl FnOnce(&mut Stream) -> Result<T, Failure> + Send,
+        work: impl FnOnce(&mut Stream) -> Result<T, RowsError> + Send,
     ) -> PyResult<T> {
         self.0.with(py, |stream| {
             if after.is_some_and(|after| *after < stream.passed) {
-                *stream = stream.again(py)?;
+                *stream = stream.reopened(py)?;
             }
-            py.detach(|| work(stream)).map_err(|failure| failure.raise(py))
+            py.detach(|| work(stream)).map_err(|error| error.exception(py))
         })
     }
 }
 
-/// Rows that are read from first to last; and from the first one again, where a run looks at some of them again.
+/// A table read from an Arrow stream, from the first row to the last. A second scan opens the stream again.
 pub(crate) struct Stream {
-    /// Whose rows they are.
+    /// The object that exports the stream.
     data: Py<PyAny>,
     reader: RecordBatchStreamReader,
     layout: Layout,
-    /// What was read and not yet taken.
+    /// Batches whose rows were read but not all used.
     parts: VecDeque<Part>,
-    /// How many rows those are.
-    waiting: usize,
-    /// How many rows were read.
+    /// The number of unused rows in `parts`.
+    unused: usize,
+    /// The number of rows read.
     read: usize,
-    /// The last row that was read.
+    /// The key of the last row read.
     last: SourceId,
-    /// Up to where rows were taken or passed over: they are gone.
+    /// The upper bound of the rows that were used or skipped. The stream cannot return them again.
     passed: SourceId,
-    is_over: bool,
+    is_exhausted: bool,
 }
 
-/// The rows of a batch that are not yet taken.
+/// The unused rows of a batch.
 struct Part {
     columns: Columns,
-    from: usize,
+    /// The index of the first unused row.
+    start: usize,
 }
 
 impl Part {
     fn len(&self) -> usize {
-        self.columns.len() - self.from
+        self.columns.len() - self.start
     }
 
-    /// The first row that comes after a key; the empty one bounds nothing.
-    fn end(&self, upto: &SourceId) -> Result<usize, BadColumn> {
-        let (mut low, mut high) = (self.from, self.columns.len());
+    /// Returns the index of the first row after a key; an empty key is an open bound.
+    ///
+    /// # Errors
+    /// A key is invalid.
+    fn end(&self, upto: &SourceId) -> Result<usize, ColumnError> {
+        let (mut low, mut high) = (self.start, self.columns.len());
         if upto.is_empty() {
             return Ok(high);
         }
@@ -133,87 +138,102 @@ impl Part {
 }
 
 impl Stream {
+    /// Opens the stream of `data`.
+    ///
     /// # Errors
-    /// The data is no stream, or its columns are not what the layout says.
+    /// The data does not export an Arrow stream, or a column is missing or of an unsupported type.
     pub(crate) fn new(py: Python<'_>, data: &Bound<'_, PyAny>, layout: Layout) -> PyResult<Self> {
         let reader = reader(data)?;
-        layout.check(&reader.schema()).map_err(|bad| errors::column(py, &bad))?;
+        layout.check(&reader.schema()).map_err(|error| errors::column(py, &error))?;
         Ok(Self {
             data: data.clone().unbind(),
             reader,
             layout,
             parts: VecDeque::new(),
-            waiting: 0,
+            unused: 0,
             read: 0,
             last: SourceId::default(),
             passed: SourceId::default(),
-            is_over: false,
+            is_exhausted: false,
         })
     }
 
-    /// The rows from the first one on.
+    /// Opens the stream again, at the first row.
     ///
     /// # Errors
-    /// They can be read only once: nothing comes where rows were.
-    fn again(&self, py: Python<'_>) -> PyResult<Self> {
-        let mut again = Self::new(py, self.data.bind(py), self.layout.clone())?;
-        let once = "the run looks at rows again, and these can be read only once: hand in a table, or what gives a new stream each time that it is asked";
-        match py.detach(|| again.pull()) {
-            Ok(true) => Ok(again),
-            Ok(false) => Err(errors::refusal(py, &DetailedError::new("INVALID_ROWS", once))),
-            Err(failure) => Err(failure.raise(py)),
+    /// The data exports its rows only once. Its second stream is empty and must not be read as a table without rows: the
+    /// run would destroy every claim of the second scan.
+    fn reopened(&self, py: Python<'_>) -> PyResult<Self> {
+        let mut stream = Self::new(py, self.data.bind(py), self.layout.clone())?;
+        let message = "the run needs a second scan, but the rows can be read only once: pass a table, or an object that \
+                       exports a new stream with each call";
+        match py.detach(|| stream.pull()) {
+            Ok(true) => Ok(stream),
+            Ok(false) => Err(errors::exception(py, &DetailedError::new("INVALID_ROWS", message))),
+            Err(error) => Err(error.exception(py)),
         }
     }
 
-    /// The key of the row that is so many rows on, none where fewer are left.
-    fn bound(&mut self, after: &SourceId, rows: usize) -> Result<Option<SourceId>, Failure> {
-        self.pass_over(after)?;
-        while self.waiting < rows && self.pull()? {}
+    /// Returns the key of the row that is `rows` rows after `after`; `None` if fewer rows follow.
+    ///
+    /// # Errors
+    /// A column is unreadable, or the stream fails.
+    fn bound(&mut self, after: &SourceId, rows: usize) -> Result<Option<SourceId>, RowsError> {
+        self.skip(after)?;
+        while self.unused < rows && self.pull()? {}
         let mut left = rows.max(1);
         for part in &self.parts {
             if left <= part.len() {
-                return Ok(Some(part.columns.id(part.from + left - 1)?));
+                return Ok(Some(part.columns.id(part.start + left - 1)?));
             }
             left -= part.len();
         }
         Ok(None)
     }
 
-    /// Hands on the rows that the run asks for. They are taken only if it takes them.
-    fn feed(&mut self, run: &mut Verification, now: Timestamp) -> Result<(), Failure> {
+    /// Answers `read_rows` of the run. The rows count as used only if the run accepts them.
+    ///
+    /// # Errors
+    /// The current step is not `read_rows`, a column is unreadable, the stream fails, or the run refuses the rows.
+    fn feed(&mut self, run: &mut Verification, now: Timestamp) -> Result<(), RowsError> {
         let Step::ReadRows { after, upto } = run.step() else {
-            return Err(DetailedError::new("OUT_OF_TURN", "a stream answers `ReadRows` only: it is read once").into());
+            return Err(DetailedError::new(
+                "OUT_OF_TURN",
+                "an `ArrowRows` answers `ReadRows` only: use `arrow` or `rows`",
+            )
+            .into());
         };
         let (after, upto) = (after.clone(), upto.clone());
-        self.pass_over(&after)?;
-        let (mut rows, mut taken, mut decimal) = (Rows::new(now), 0, String::new());
-        let mut at = 0;
+        self.skip(&after)?;
+        let (mut rows, mut used, mut decimal) = (Rows::new(now), 0, String::new());
+        let mut index = 0;
         loop {
-            while at == self.parts.len() && self.pull()? {}
-            let Some(part) = self.parts.get(at) else { break };
+            while index == self.parts.len() && self.pull()? {}
+            let Some(part) = self.parts.get(index) else { break };
             let end = part.end(&upto)?;
-            for row in part.from..end {
+            for row in part.start..end {
                 part.columns.add(row, &mut rows, &mut decimal)?;
             }
-            taken += end - part.from;
+            used += end - part.start;
             if end < part.columns.len() {
                 break;
             }
-            at += 1;
+            index += 1;
         }
+        // The order matters: if the run refuses the rows, they stay unused and another answer can contain them.
         run.rows(rows)?;
-        self.take(taken);
-        if taken > 0 {
+        self.drop_rows(used);
+        if used > 0 {
             self.passed = if upto.is_empty() { self.last.clone() } else { upto };
         }
         Ok(())
     }
 
-    /// Everything that there is, as one answer.
+    /// Returns all rows of the stream as one answer.
     ///
     /// # Errors
-    /// A column is not as it should be, or the stream fails.
-    pub(crate) fn all(mut self, now: Timestamp) -> Result<Rows, Failure> {
+    /// A column is unreadable, or the stream fails.
+    pub(crate) fn all(mut self, now: Timestamp) -> Result<Rows, RowsError> {
         let (mut rows, mut decimal) = (Rows::new(now), String::new());
         while self.pull()? {
             while let Some(part) = self.parts.pop_front() {
@@ -225,13 +245,16 @@ impl Stream {
         Ok(rows)
     }
 
-    /// Drops the rows that nobody asks for: those before the place where a run goes on, and between what it looks at again.
-    fn pass_over(&mut self, after: &SourceId) -> Result<(), Failure> {
+    /// Drops the rows up to `after`: those before the checkpoint of a continued run, and between spans of a second scan.
+    ///
+    /// # Errors
+    /// A column is unreadable, or the stream fails.
+    fn skip(&mut self, after: &SourceId) -> Result<(), RowsError> {
         while !after.is_empty() && (!self.parts.is_empty() || self.pull()?) {
             let Some(part) = self.parts.front() else { break };
-            let (dropped, left) = (part.end(after)? - part.from, part.len());
+            let (dropped, left) = (part.end(after)? - part.start, part.len());
             if dropped > 0 {
-                self.take(dropped);
+                self.drop_rows(dropped);
                 self.passed = after.clone();
             }
             if dropped < left {
@@ -241,39 +264,48 @@ impl Stream {
         Ok(())
     }
 
-    /// Reads a batch that has rows. False at the end.
-    fn pull(&mut self) -> Result<bool, Failure> {
-        while !self.is_over {
+    /// Reads the next batch that is not empty. Returns false at the end of the stream.
+    ///
+    /// # Errors
+    /// A column is unreadable, or the stream fails.
+    fn pull(&mut self) -> Result<bool, RowsError> {
+        while !self.is_exhausted {
             let Some(batch) = self.next()? else {
-                self.is_over = true;
+                self.is_exhausted = true;
                 break;
             };
             let columns = self.layout.columns(&batch, self.read)?;
             if columns.len() > 0 {
                 self.last = columns.last_in_order(&self.last)?;
                 self.read += columns.len();
-                self.waiting += columns.len();
-                self.parts.push_back(Part { columns, from: 0 });
+                self.unused += columns.len();
+                self.parts.push_back(Part { columns, start: 0 });
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Reads a batch.
-    fn next(&mut self) -> Result<Option<RecordBatch>, Failure> {
-        let unreadable = |what: &str| DetailedError::new("INVALID_ROWS", format!("the stream can't be read: {what}"));
-        // Arrow asserts that a batch is such as the schema says, which is for its producer to keep.
+    /// Reads the next batch; `None` at the end of the stream.
+    ///
+    /// # Errors
+    /// The stream fails, or a batch contradicts the schema.
+    fn next(&mut self) -> Result<Option<RecordBatch>, RowsError> {
+        let unreadable =
+            |cause: &str| DetailedError::new("INVALID_ROWS", format!("the stream cannot be read: {cause}"));
+        // arrow-rs panics on a batch whose columns differ from the schema (arrow-array, `ffi_stream.rs`, `next`): the C
+        // interface makes the producer responsible for it.
         let next = catch_unwind(AssertUnwindSafe(|| self.reader.next()));
-        let next = next.map_err(|_| unreadable("a batch has other columns than the stream's schema"))?;
+        let next = next.map_err(|_| unreadable("a batch has other columns than the schema of the stream"))?;
         Ok(next.transpose().map_err(|error| unreadable(&error.to_string()))?)
     }
 
-    fn take(&mut self, mut rows: usize) {
-        self.waiting -= rows;
+    /// Drops the first unused rows. `rows` is at most `unused`.
+    fn drop_rows(&mut self, mut rows: usize) {
+        self.unused -= rows;
         while let Some(part) = self.parts.front_mut() {
             if rows < part.len() {
-                part.from += rows;
+                part.start += rows;
                 return;
             }
             rows -= part.len();
@@ -282,15 +314,22 @@ impl Stream {
     }
 }
 
-/// Takes over an Arrow stream.
+/// Returns a reader of the Arrow stream that `data` exports, and takes ownership of the stream.
+///
+/// # Errors
+/// The data does not export an Arrow stream of a table.
 fn reader(data: &Bound<'_, PyAny>) -> PyResult<RecordBatchStreamReader> {
     let export = data.getattr("__arrow_c_stream__").map_err(|_| {
-        PyTypeError::new_err("the data is no Arrow stream: it has to have `__arrow_c_stream__`, as tables of polars, pandas, pyarrow and duckdb do")
+        PyTypeError::new_err(
+            "the data is not an Arrow stream: pass an object with `__arrow_c_stream__`, such as a table of polars, pandas, \
+             pyarrow or duckdb",
+        )
     })?;
     let capsule = export.call0()?.cast_into::<PyCapsule>()?;
     let stream = capsule.pointer_checked(Some(c"arrow_array_stream"))?;
-    // SAFETY: a capsule of that name points to such a stream, which the capsule outlives; it is moved out of there, so
-    // that it is released once.
+    // SAFETY: `pointer_checked` compares the name, and a capsule named `arrow_array_stream` points to an `ArrowArrayStream`
+    // (Arrow, "The Arrow PyCapsule Interface"). The capsule is alive until the end of this function. `from_raw` moves the
+    // stream out and marks the original as released, so the capsule's destructor does not release it a second time.
     let reader = unsafe { RecordBatchStreamReader::from_raw(stream.as_ptr().cast::<FFI_ArrowArrayStream>()) };
-    reader.map_err(|error| PyTypeError::new_err(format!("the data is no table: {error}")))
+    reader.map_err(|error| PyTypeError::new_err(format!("the data is not a table: {error}")))
 }

@@ -1,4 +1,4 @@
-//! What the engine answers at once.
+//! Pure functions of the engine.
 
 use std::sync::LazyLock;
 
@@ -12,37 +12,37 @@ use crate::errors;
 
 static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::default);
 
-/// The form of a value that decides whether two are the same.
+/// Returns the canonical form of a value: two values are the same name if their canonical forms are equal.
 #[pyfunction]
 pub(crate) fn canonical_form(py: Python<'_>, bucket_type: i32, value: String) -> PyResult<String> {
-    match ask(py, Call::CanonicalForm { bucket_type, value })? {
+    match run(py, Call::CanonicalForm { bucket_type, value })? {
         CallOutput::CanonicalForm(form) => Ok(form),
-        _ => Err(mistaken(py)),
+        _ => Err(wrong_answer(py)),
     }
 }
 
-/// Raises where the server would refuse an update before it looks at any other claim.
+/// Raises if an update fails the checks that the server runs before it reads any stored claim.
 #[pyfunction]
 pub(crate) fn check_batch(py: Python<'_>, creates: Vec<ClaimArgument>, destroys: Vec<ClaimArgument>) -> PyResult<()> {
     let claims = |claims: Vec<ClaimArgument>| claims.into_iter().map(ClaimInput::from).collect();
-    let question = Call::CheckBatch { creates: claims(creates), destroys: claims(destroys) };
-    py.detach(|| call(question, &CATALOGUE)).map(drop).map_err(|error| errors::refusal(py, &error))
+    let request = Call::CheckBatch { creates: claims(creates), destroys: claims(destroys) };
+    py.detach(|| call(request, &CATALOGUE)).map(drop).map_err(|error| errors::exception(py, &error))
 }
 
-/// A row's primary key as the bytes that a claim's source has.
+/// Returns a primary key encoded as the id of a claim's source.
 #[pyfunction]
 pub(crate) fn encode_source_id<'py>(py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     let key = match key.cast::<PyString>() {
         Ok(text) => SourceKey::Text(text.extract()?),
         Err(_) => SourceKey::Integer(key.extract()?),
     };
-    match ask(py, Call::EncodeSourceId { key })? {
+    match run(py, Call::EncodeSourceId { key })? {
         CallOutput::SourceId(id) => Ok(PyBytes::new(py, id.as_bytes())),
-        _ => Err(mistaken(py)),
+        _ => Err(wrong_answer(py)),
     }
 }
 
-/// `leasehold.Claim`, or whatever has its attributes.
+/// A `leasehold.Claim`, or any object with its attributes.
 #[derive(FromPyObject)]
 pub(crate) struct ClaimArgument {
     pub(crate) bucket_type: i32,
@@ -51,14 +51,14 @@ pub(crate) struct ClaimArgument {
     pub(crate) source: Option<SourceArgument>,
 }
 
-/// `leasehold.Subject`.
+/// A `leasehold.Subject`, or any object with its attributes.
 #[derive(FromPyObject)]
 pub(crate) struct SubjectArgument {
     pub(crate) subject_type: i32,
     pub(crate) id: i64,
 }
 
-/// `leasehold.Source`.
+/// A `leasehold.Source`, or any object with its attributes.
 #[derive(FromPyObject)]
 pub(crate) struct SourceArgument {
     source_type: i32,
@@ -80,10 +80,11 @@ impl From<ClaimArgument> for ClaimInput {
     }
 }
 
-fn ask(py: Python<'_>, question: Call) -> PyResult<CallOutput> {
-    call(question, &CATALOGUE).map_err(|error| errors::refusal(py, &error))
+fn run(py: Python<'_>, request: Call) -> PyResult<CallOutput> {
+    call(request, &CATALOGUE).map_err(|error| errors::exception(py, &error))
 }
 
-fn mistaken(py: Python<'_>) -> PyErr {
-    errors::misuse(py, "INTERNAL", "the engine answered another question, which is a defect: please report it")
+/// Returns the exception for an answer that does not match its call. `call` never returns one.
+fn wrong_answer(py: Python<'_>) -> PyErr {
+    errors::with_code(py, "INTERNAL", "the engine returned the answer to another call: report this defect")
 }

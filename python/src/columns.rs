@@ -1,4 +1,4 @@
-//! Columns of an Arrow table, as the engine's rows need them. They are many, so nothing is made for a single row.
+//! Conversion of Arrow columns to rows of the engine, without an allocation per row.
 
 use std::fmt::Write;
 
@@ -16,32 +16,35 @@ use leasehold_bindings::verify::Rows;
 use leasehold_bindings::{MAX_SOURCE_ID_BYTES, SourceId, Timestamp};
 use pyo3::FromPyObject;
 
-/// What is wrong with a column.
+/// The supported types of keys and values, for messages.
+const KEYS_OR_VALUES: &str = "integers or strings";
+
+/// An unreadable column.
 #[derive(Clone, Debug)]
-pub(crate) struct BadColumn {
-    /// Chooses the exception.
+pub(crate) struct ColumnError {
+    /// The code, which selects the exception class: a key of `COLUMN_ERRORS` in `leasehold/errors.py`.
     pub(crate) code: &'static str,
-    /// The column.
+    /// The name of the column.
     pub(crate) column: String,
-    /// What is wrong, for people: "the column `x` …".
-    pub(crate) what: String,
+    /// The end of the message, after "the column `NAME` ".
+    pub(crate) problem: String,
 }
 
-impl BadColumn {
-    fn new(code: &'static str, column: &str, what: impl Into<String>) -> Self {
-        Self { code, column: column.into(), what: what.into() }
+impl ColumnError {
+    fn new(code: &'static str, column: &str, problem: impl Into<String>) -> Self {
+        Self { code, column: column.into(), problem: problem.into() }
     }
 
-    fn of_type(column: &str, wanted: &str, found: &DataType) -> Self {
-        Self::new("COLUMN_TYPE", column, format!("has to hold {wanted}, not `{found}`: cast it"))
+    fn wrong_type(column: &str, expected: &str, found: &DataType) -> Self {
+        Self::new("COLUMN_TYPE", column, format!("must contain {expected}, not `{found}`: cast it"))
     }
 
     fn null(column: &str, row: usize) -> Self {
-        Self::new("COLUMN_NULL", column, format!("is null in row {row}: leave that row out, or fill it"))
+        Self::new("COLUMN_NULL", column, format!("is null in row {row}: omit the row, or fill the column"))
     }
 }
 
-/// Where a table has what: `leasehold.TableColumns`.
+/// The names of the columns to read: a `leasehold.verification.TableColumns`.
 #[derive(Clone, Debug, FromPyObject)]
 pub(crate) struct Layout {
     key: String,
@@ -50,7 +53,7 @@ pub(crate) struct Layout {
     assume_utc: bool,
 }
 
-/// `leasehold.ClaimColumns`.
+/// A `leasehold.verification.ClaimColumns`.
 #[derive(Clone, Debug, FromPyObject)]
 struct ClaimLayout {
     bucket_type: i32,
@@ -60,21 +63,21 @@ struct ClaimLayout {
 }
 
 impl Layout {
-    /// Holds a schema to what will be read, before anything is.
+    /// Checks the columns of a schema before any row is read.
     ///
     /// # Errors
-    /// The first column that is missing, there twice, or of a type that can't be read.
-    pub(crate) fn check(&self, schema: &SchemaRef) -> Result<(), BadColumn> {
-        // Columns without rows have all their types, and no values to be wrong.
+    /// The first column that is missing, duplicated or of an unsupported type.
+    pub(crate) fn check(&self, schema: &SchemaRef) -> Result<(), ColumnError> {
+        // An empty batch has the types of the schema and no values, so only the types are checked.
         self.columns(&RecordBatch::new_empty(schema.clone()), 0).map(drop)
     }
 
-    /// The columns of a batch whose first row is the table's row `first`.
+    /// Returns the columns of a batch. `first` is the number of its first row in the table.
     ///
     /// # Errors
-    /// Likewise, and where values can't be read.
-    pub(crate) fn columns(&self, batch: &RecordBatch, first: usize) -> Result<Columns, BadColumn> {
-        let claims = self.claims.iter().map(|claim| Claims::new(claim, batch));
+    /// A column is missing, duplicated, of an unsupported type, or null in a row that needs a value.
+    pub(crate) fn columns(&self, batch: &RecordBatch, first: usize) -> Result<Columns, ColumnError> {
+        let claims = self.claims.iter().map(|claim| ClaimsOfType::new(claim, batch));
         let updated_at = self.updated_at.as_deref().map(|name| times(named(batch, name)?, name, self.assume_utc));
         let columns = Columns {
             rows: batch.num_rows(),
@@ -89,48 +92,50 @@ impl Layout {
     }
 }
 
-/// The columns of one batch.
+/// The columns of a batch.
 pub(crate) struct Columns {
     rows: usize,
-    /// Which of the table's rows is the first.
+    /// The number of the first row in the table, for messages.
     first: usize,
     key: String,
     keys: Column,
     updated_at: Option<Int64Array>,
-    claims: Vec<Claims>,
+    claims: Vec<ClaimsOfType>,
 }
 
 impl Columns {
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub(crate) fn len(&self) -> usize {
         self.rows
     }
 
-    /// A row's key.
+    /// Returns the encoded key of a row.
     ///
     /// # Errors
-    /// It is negative, empty or no text.
-    pub(crate) fn id(&self, row: usize) -> Result<SourceId, BadColumn> {
-        let wrong =
-            |what: &str| BadColumn::new("COLUMN_VALUE", &self.key, format!("{what} in row {}", self.first + row));
+    /// The key is negative, empty, too long, or not valid UTF-8.
+    pub(crate) fn id(&self, row: usize) -> Result<SourceId, ColumnError> {
+        let invalid = |problem: &str| {
+            ColumnError::new("COLUMN_VALUE", &self.key, format!("{problem} in row {}", self.first + row))
+        };
         let id = match &self.keys {
-            Column::Integers(keys) => SourceId::from_integer(keys.value(row)).ok_or_else(|| wrong("is negative"))?,
-            Column::Texts(keys) => SourceId::from_text(keys.text(row).ok_or_else(|| wrong("is not valid UTF-8"))?),
+            Column::Integers(keys) => SourceId::from_integer(keys.value(row)).ok_or_else(|| invalid("is negative"))?,
+            Column::Texts(keys) => SourceId::from_text(keys.text(row).ok_or_else(|| invalid("is not valid UTF-8"))?),
             Column::Encoded(keys) => SourceId::from_bytes(keys.get(row)),
         };
         match id.as_bytes().len() {
-            0 => Err(wrong("is empty")),
+            0 => Err(invalid("is empty")),
             1..=MAX_SOURCE_ID_BYTES => Ok(id),
-            _ => Err(wrong(&format!("is longer than the {MAX_SOURCE_ID_BYTES} bytes that a key may have"))),
+            _ => Err(invalid(&format!("is longer than {MAX_SOURCE_ID_BYTES} bytes"))),
         }
     }
 
-    /// The last row's key, where all come after `before` and in their order.
+    /// Returns the encoded key of the last row, after checking that all keys ascend from `before`.
     ///
     /// # Errors
-    /// They don't; see also [`id`](Self::id).
-    pub(crate) fn last_in_order(&self, before: &SourceId) -> Result<SourceId, BadColumn> {
+    /// The keys do not ascend, or a key is invalid; see [`id`](Self::id).
+    pub(crate) fn last_in_order(&self, before: &SourceId) -> Result<SourceId, ColumnError> {
         let mut last = before.clone();
+        // Integers encode in their own order, so comparing the integers saves the encoding of each key.
         if let Column::Integers(keys) = &self.keys
             && keys.values().is_sorted_by(|one, other| one < other)
             && self.rows > 0
@@ -141,25 +146,24 @@ impl Columns {
         for row in 0..self.rows {
             let id = self.id(row)?;
             if id <= last {
-                let what = format!(
-                    "is not in order at row {}: sort the table by the encoded key, each once",
-                    self.first + row
-                );
-                return Err(BadColumn::new("COLUMN_ORDER", &self.key, what));
+                let row = self.first + row;
+                let problem =
+                    format!("is not in order at row {row}: sort the table by the encoded key, without duplicates");
+                return Err(ColumnError::new("COLUMN_ORDER", &self.key, problem));
             }
             last = id;
         }
         Ok(last)
     }
 
-    /// Adds a row with what it claims. `decimal` is for scratch.
+    /// Appends a row and its claims to `rows`. `decimal` is a buffer that rows share, so that none allocates.
     ///
     /// # Errors
-    /// See [`id`](Self::id); a value is no text.
-    pub(crate) fn add(&self, row: usize, rows: &mut Rows, decimal: &mut String) -> Result<(), BadColumn> {
+    /// The key is invalid, see [`id`](Self::id), or a value is not valid UTF-8.
+    pub(crate) fn add(&self, row: usize, rows: &mut Rows, decimal: &mut String) -> Result<(), ColumnError> {
         let updated_at = self.updated_at.as_ref().filter(|column| column.is_valid(row));
-        // Before 1970 is as long ago.
-        let updated_at = updated_at.map(|at| Timestamp::from_micros(u64::try_from(at.value(row)).unwrap_or(0)));
+        // A time before 1970 becomes 1970: both are older than any threshold.
+        let updated_at = updated_at.map(|times| Timestamp::from_micros(u64::try_from(times.value(row)).unwrap_or(0)));
         rows.row(self.id(row)?.as_bytes(), updated_at);
         for claim in &self.claims {
             claim.add(row, self.first, rows, decimal)?;
@@ -167,59 +171,63 @@ impl Columns {
         Ok(())
     }
 
-    /// That no key is null, and no subject of a value that is not.
-    fn check_nulls(&self, layout: &Layout) -> Result<(), BadColumn> {
+    /// Checks that no key is null, and that every value has a subject.
+    ///
+    /// # Errors
+    /// A key is null, or a subject is null beside a value.
+    fn check_nulls(&self, layout: &Layout) -> Result<(), ColumnError> {
         let null = self.keys.array().nulls().and_then(|nulls| (0..self.rows).find(|row| nulls.is_null(*row)));
         if let Some(row) = null {
-            return Err(BadColumn::null(&layout.key, self.first + row));
+            return Err(ColumnError::null(&layout.key, self.first + row));
         }
         for claim in self.claims.iter().filter(|claim| claim.subjects.null_count() > 0) {
-            let is_bad = |row: &usize| claim.subjects.is_null(*row) && claim.values.array().is_valid(*row);
-            if let Some(row) = (0..self.rows).find(is_bad) {
-                return Err(BadColumn::null(&claim.layout.subject, self.first + row));
+            let lacks_subject = |row: &usize| claim.subjects.is_null(*row) && claim.values.array().is_valid(*row);
+            if let Some(row) = (0..self.rows).find(lacks_subject) {
+                return Err(ColumnError::null(&claim.layout.subject, self.first + row));
             }
         }
         Ok(())
     }
 }
 
-/// What the rows claim of one bucket type.
-struct Claims {
+/// The columns of the claims of one bucket type.
+struct ClaimsOfType {
     layout: ClaimLayout,
     values: Column,
     has_nulls: bool,
     subjects: Int64Array,
 }
 
-impl Claims {
-    fn new(layout: &ClaimLayout, batch: &RecordBatch) -> Result<Self, BadColumn> {
+impl ClaimsOfType {
+    fn new(layout: &ClaimLayout, batch: &RecordBatch) -> Result<Self, ColumnError> {
         let values = Column::new(named(batch, &layout.value)?, &layout.value)?;
         if let Column::Encoded(bytes) = &values {
             let found = bytes.array().data_type();
-            return Err(BadColumn::of_type(&layout.value, "texts or integers", found));
+            return Err(ColumnError::wrong_type(&layout.value, "strings or integers", found));
         }
         let subjects = named(batch, &layout.subject)?;
         let found = subjects.data_type();
         let subjects = integers(subjects, &layout.subject)?
-            .ok_or_else(|| BadColumn::of_type(&layout.subject, "integers", found))?;
+            .ok_or_else(|| ColumnError::wrong_type(&layout.subject, "integers", found))?;
         let has_nulls = values.array().null_count() > 0;
         Ok(Self { layout: layout.clone(), values, has_nulls, subjects })
     }
 
-    fn add(&self, row: usize, first: usize, rows: &mut Rows, decimal: &mut String) -> Result<(), BadColumn> {
+    fn add(&self, row: usize, first: usize, rows: &mut Rows, decimal: &mut String) -> Result<(), ColumnError> {
         if self.has_nulls && self.values.array().is_null(row) {
             return Ok(());
         }
-        let wrong =
-            |what: &str| BadColumn::new("COLUMN_VALUE", &self.layout.value, format!("{what} in row {}", first + row));
+        let invalid = |problem: &str| {
+            ColumnError::new("COLUMN_VALUE", &self.layout.value, format!("{problem} in row {}", first + row))
+        };
         let value = match &self.values {
             Column::Integers(values) => {
                 decimal.clear();
-                write!(decimal, "{}", values.value(row)).map_err(|_| wrong("has no decimal form"))?;
+                write!(decimal, "{}", values.value(row)).map_err(|_| invalid("has no decimal form"))?;
                 decimal.as_str()
             }
             Column::Texts(values) | Column::Encoded(values) => {
-                values.text(row).ok_or_else(|| wrong("is not valid UTF-8"))?
+                values.text(row).ok_or_else(|| invalid("is not valid UTF-8"))?
             }
         };
         rows.claim(self.layout.bucket_type, value, self.layout.subject_type, self.subjects.value(row));
@@ -227,28 +235,34 @@ impl Claims {
     }
 }
 
-/// A column of keys or values.
+/// A column of keys or of values.
 enum Column {
     Integers(Int64Array),
     Texts(Strings),
-    /// Keys as the engine encodes them.
+    /// Keys that are already encoded.
     Encoded(Strings),
 }
 
 impl Column {
-    fn new(array: &dyn Array, column: &str) -> Result<Self, BadColumn> {
+    fn new(array: &dyn Array, column: &str) -> Result<Self, ColumnError> {
         if let Some(integers) = integers(array, column)? {
             return Ok(Self::Integers(integers));
         }
         if let Some(dictionary) = array.as_any_dictionary_opt() {
             return Ok(match Self::new(dictionary.values(), column)? {
-                Self::Integers(_) => return Err(BadColumn::of_type(column, "integers or texts", array.data_type())),
-                Self::Texts(values) => Self::Texts(Strings::Large(rows_of(dictionary, |at| values.get(at)))),
-                Self::Encoded(values) => Self::Encoded(Strings::Large(rows_of(dictionary, |at| values.get(at)))),
+                // Unreachable: `integers` handles dictionaries of integers. The error keeps the match total.
+                Self::Integers(_) => return Err(ColumnError::wrong_type(column, KEYS_OR_VALUES, array.data_type())),
+                Self::Texts(values) => {
+                    Self::Texts(Strings::Large(decode_dictionary(dictionary, |key| values.get(key))))
+                }
+                Self::Encoded(values) => {
+                    Self::Encoded(Strings::Large(decode_dictionary(dictionary, |key| values.get(key))))
+                }
             });
         }
         Ok(match array.data_type() {
-            // As bytes: nobody has promised that they are texts.
+            // Kept as bytes: a foreign producer may have exported invalid UTF-8, and `&str` over it is undefined behaviour.
+            // `Strings::text` validates each value.
             DataType::Utf8 => Self::Texts(Strings::Small(array.as_string::<i32>().clone().into())),
             DataType::LargeUtf8 => Self::Texts(Strings::Large(array.as_string::<i64>().clone().into())),
             DataType::Utf8View => Self::Texts(Strings::View(array.as_string_view().clone().to_binary_view())),
@@ -256,7 +270,7 @@ impl Column {
             DataType::LargeBinary => Self::Encoded(Strings::Large(array.as_binary::<i64>().clone())),
             DataType::BinaryView => Self::Encoded(Strings::View(array.as_binary_view().clone())),
             DataType::FixedSizeBinary(_) => Self::Encoded(Strings::Fixed(array.as_fixed_size_binary().clone())),
-            found => return Err(BadColumn::of_type(column, "integers or texts", found)),
+            found => return Err(ColumnError::wrong_type(column, KEYS_OR_VALUES, found)),
         })
     }
 
@@ -268,7 +282,7 @@ impl Column {
     }
 }
 
-/// Strings of bytes in any layout.
+/// Byte strings in one of the layouts of Arrow.
 enum Strings {
     Small(BinaryArray),
     Large(LargeBinaryArray),
@@ -300,31 +314,43 @@ impl Strings {
     }
 }
 
-fn named<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a dyn Array, BadColumn> {
+/// Returns the column of a batch with this name.
+///
+/// # Errors
+/// No column has the name, or two have it.
+fn named<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a dyn Array, ColumnError> {
     let schema = batch.schema_ref();
-    let mut found = (0..batch.num_columns()).filter(|at| schema.field(*at).name() == name);
-    let Some(position) = found.next() else {
-        return Err(BadColumn::new("COLUMN_MISSING", name, "is missing"));
+    let mut indices = (0..batch.num_columns()).filter(|index| schema.field(*index).name() == name);
+    let Some(index) = indices.next() else {
+        return Err(ColumnError::new("COLUMN_MISSING", name, "is missing: check its name"));
     };
-    if found.next().is_some() {
-        return Err(BadColumn::new("COLUMN_MISSING", name, "is there twice: which one is meant?"));
+    if indices.next().is_some() {
+        return Err(ColumnError::new("COLUMN_MISSING", name, "is duplicated: rename one of them"));
     }
-    Ok(batch.column(position).as_ref())
+    Ok(batch.column(index).as_ref())
 }
 
-/// The value of each row of a dictionary, which has each value once.
-fn rows_of<T, A: FromIterator<Option<T>>>(dictionary: &dyn AnyDictionaryArray, value: impl Fn(usize) -> T) -> A {
+/// Returns an array with the value of each row of a dictionary-encoded column.
+fn decode_dictionary<T, A: FromIterator<Option<T>>>(
+    dictionary: &dyn AnyDictionaryArray,
+    value: impl Fn(usize) -> T,
+) -> A {
+    // A dictionary without values has null rows only. `normalized_keys` asserts that values exist
+    // (arrow-array, `AnyDictionaryArray::normalized_keys`).
     if dictionary.values().is_empty() {
         return (0..dictionary.len()).map(|_| None).collect();
     }
     let nulls = dictionary.logical_nulls();
     let is_valid = |row| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
-    let places = dictionary.normalized_keys();
-    places.into_iter().enumerate().map(|(row, at)| is_valid(row).then(|| value(at))).collect()
+    let keys = dictionary.normalized_keys();
+    keys.into_iter().enumerate().map(|(row, key)| is_valid(row).then(|| value(key))).collect()
 }
 
-/// Integers of any size; none where the column holds something else.
-fn integers(array: &dyn Array, column: &str) -> Result<Option<Int64Array>, BadColumn> {
+/// Returns an integer column as 64-bit integers; `None` if the column has another type.
+///
+/// # Errors
+/// An unsigned value exceeds 63 bits.
+fn integers(array: &dyn Array, column: &str) -> Result<Option<Int64Array>, ColumnError> {
     fn widened<T: ArrowPrimitiveType>(array: &dyn Array) -> Int64Array
     where
         i64: From<T::Native>,
@@ -333,7 +359,7 @@ fn integers(array: &dyn Array, column: &str) -> Result<Option<Int64Array>, BadCo
     }
     if let Some(dictionary) = array.as_any_dictionary_opt() {
         let values = integers(dictionary.values(), column)?;
-        return Ok(values.map(|values| rows_of(dictionary, |at| values.value(at))));
+        return Ok(values.map(|values| decode_dictionary(dictionary, |key| values.value(key))));
     }
     Ok(Some(match array.data_type() {
         DataType::Int8 => widened::<Int8Type>(array),
@@ -345,25 +371,32 @@ fn integers(array: &dyn Array, column: &str) -> Result<Option<Int64Array>, BadCo
         DataType::UInt32 => widened::<UInt32Type>(array),
         DataType::UInt64 => {
             let narrowed = array.as_primitive::<UInt64Type>().try_unary::<_, Int64Type, _>(i64::try_from);
-            narrowed.map_err(|_| BadColumn::new("COLUMN_VALUE", column, "has an integer over 63 bits"))?
+            narrowed.map_err(|_| {
+                ColumnError::new("COLUMN_VALUE", column, "has an integer over 63 bits: use smaller keys")
+            })?
         }
         _ => return Ok(None),
     }))
 }
 
-/// Times in microseconds since 1970.
-fn times(array: &dyn Array, column: &str, assume_utc: bool) -> Result<Int64Array, BadColumn> {
+/// Returns a column of times as microseconds since 1970.
+///
+/// # Errors
+/// The column is not a timestamp, or has no time zone and `assume_utc` is false.
+fn times(array: &dyn Array, column: &str, assume_utc: bool) -> Result<Int64Array, ColumnError> {
     let DataType::Timestamp(unit, zone) = array.data_type() else {
-        return Err(BadColumn::of_type(column, "times", array.data_type()));
+        return Err(ColumnError::wrong_type(column, "timestamps", array.data_type()));
     };
     if zone.is_none() && !assume_utc {
-        let what = "has no time zone: give it one, or say `assume_utc=True` where its times are UTC";
-        return Err(BadColumn::new("COLUMN_TIME_ZONE", column, what));
+        let problem = "has no time zone: add one, or set `assume_utc=True` if its times are UTC";
+        return Err(ColumnError::new("COLUMN_TIME_ZONE", column, problem));
     }
     Ok(match unit {
-        TimeUnit::Second => array.as_primitive::<TimestampSecondType>().unary(|at| at.saturating_mul(1_000_000)),
-        TimeUnit::Millisecond => array.as_primitive::<TimestampMillisecondType>().unary(|at| at.saturating_mul(1000)),
-        TimeUnit::Microsecond => array.as_primitive::<TimestampMicrosecondType>().unary(|at| at),
-        TimeUnit::Nanosecond => array.as_primitive::<TimestampNanosecondType>().unary(|at| at.div_euclid(1000)),
+        TimeUnit::Second => array.as_primitive::<TimestampSecondType>().unary(|time| time.saturating_mul(1_000_000)),
+        TimeUnit::Millisecond => {
+            array.as_primitive::<TimestampMillisecondType>().unary(|time| time.saturating_mul(1000))
+        }
+        TimeUnit::Microsecond => array.as_primitive::<TimestampMicrosecondType>().unary(|time| time),
+        TimeUnit::Nanosecond => array.as_primitive::<TimestampNanosecondType>().unary(|time| time.div_euclid(1000)),
     })
 }

@@ -1,14 +1,16 @@
-//! `leasehold.errors`: from the engine's refusals. The classes are written in Python; which of them a reason has is said here,
-//! so that a new reason asks for one.
+//! Conversion of the engine's errors to exceptions of `leasehold.errors`.
+//!
+//! The classes are written in Python. The mapping from reasons to classes is here, as an exhaustive match: a new reason
+//! does not compile until it has a class.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use leasehold_bindings::{DetailedError, ErrorDetail, Reason, reason_by_code};
 use pyo3::prelude::*;
 
-use crate::columns::BadColumn;
+use crate::columns::ColumnError;
 
-/// The class in `leasehold.errors` that stands for a reason.
+/// Returns the name of the class in `leasehold.errors` for a reason.
 const fn class(reason: Reason) -> &'static str {
     match reason {
         Reason::InvalidUpdate | Reason::LimitExceeded | Reason::ValueNotAllowed | Reason::IdempotencyKeyReused => {
@@ -24,15 +26,14 @@ const fn class(reason: Reason) -> &'static str {
     }
 }
 
-/// Every reason for which the engine refuses: its code, its number, the class that stands for it, and whether the same
-/// request can succeed later.
+/// Returns the code, number, exception class and `is_temporary` of every reason of the engine.
 #[pyfunction]
 pub(crate) fn reasons() -> Vec<(&'static str, u16, &'static str, bool)> {
     Reason::ALL.map(|reason| (reason.code(), reason as u16, class(reason), reason.is_temporary())).into()
 }
 
-/// The exception that stands for a refusal: its class is chosen by the code, in Python.
-pub(crate) fn refusal(py: Python<'_>, error: &DetailedError) -> PyErr {
+/// Returns the exception for an error of the engine. Python selects the class by the code.
+pub(crate) fn exception(py: Python<'_>, error: &DetailedError) -> PyErr {
     let details: Vec<_> = error.details.iter().map(detail).collect();
     let raise = || {
         py.import("leasehold.errors")?.getattr("refusal")?.call1((
@@ -45,35 +46,42 @@ pub(crate) fn refusal(py: Python<'_>, error: &DetailedError) -> PyErr {
     raise().map_or_else(|error| error, PyErr::from_value)
 }
 
-/// The exception that stands for a column that can't be read.
-pub(crate) fn column(py: Python<'_>, bad: &BadColumn) -> PyErr {
-    let message = format!("the column `{}` {}", bad.column, bad.what);
-    let raise = || py.import("leasehold.errors")?.getattr("column_error")?.call1((bad.code, &bad.column, message));
+/// Returns the exception for an unreadable column.
+pub(crate) fn column(py: Python<'_>, error: &ColumnError) -> PyErr {
+    let message = format!("the column `{}` {}", error.column, error.problem);
+    let raise = || py.import("leasehold.errors")?.getattr("column_error")?.call1((error.code, &error.column, message));
     raise().map_or_else(|error| error, PyErr::from_value)
 }
 
-/// The exception for a session that another thread is in.
-pub(crate) fn in_use(py: Python<'_>) -> PyErr {
-    misuse(py, "SESSION_IN_USE", "another thread is in this session, or a defect has ended it: make one a thread")
+/// Returns the exception for a session whose lock is taken, or poisoned by an earlier panic.
+pub(crate) fn session_in_use(py: Python<'_>) -> PyErr {
+    with_code(
+        py,
+        "SESSION_IN_USE",
+        "another thread uses this session, or a defect ended it: create one session per thread",
+    )
 }
 
-/// Has a panic, which would be a defect, become an exception of ours: what pyo3 makes of one passes by `except Exception`.
+/// Runs `work` and converts a panic, which is a defect, to an `InternalError`.
+///
+/// pyo3 would raise `PanicException` instead, which derives from `BaseException`: `except Exception` does not catch it
+/// (pyo3, `src/panic.rs`).
 ///
 /// # Errors
-/// Those of `work`.
-pub(crate) fn caught<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
-    // A session that it leaves half done has its lock poisoned by then.
+/// The errors of `work`, or a panic in it.
+pub(crate) fn catch_panic<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    // `AssertUnwindSafe` holds: a panic poisons the lock of the session, so nobody sees its broken state.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        Err(misuse(py, "INTERNAL", "a defect has ended this: please report it, with what stands on standard error"))
+        Err(with_code(py, "INTERNAL", "the engine panicked: report this defect with the text on standard error"))
     })
 }
 
-/// The exception for a mistake of whoever calls, or of ours.
-pub(crate) fn misuse(py: Python<'_>, code: &'static str, message: impl ToString) -> PyErr {
-    refusal(py, &DetailedError::new(code, message))
+/// Returns the exception for a code and a message.
+pub(crate) fn with_code(py: Python<'_>, code: &'static str, message: impl ToString) -> PyErr {
+    exception(py, &DetailedError::new(code, message))
 }
 
-/// The members of `leasehold.errors.Detail`.
+/// Returns the fields of a `leasehold.errors.Detail`.
 fn detail(detail: &ErrorDetail) -> (&'static str, u32, i32, &'static str, u16, &str) {
     let number = reason_by_code(detail.code).map_or(0, |reason| reason as u16);
     (detail.list, detail.position, detail.bucket_type, detail.code, number, &detail.message)

@@ -1,5 +1,8 @@
-//! The engine and the simulation as a Python extension: one file a class. It converts values; rules are the engine's, and
-//! exceptions are classes written in Python. What takes long lets other threads of Python run meanwhile.
+//! The Python extension `leasehold._native`: the engine and the simulation, one file per class.
+//!
+//! The extension converts values and contains no rule of the protocol. Exception classes are written in Python
+//! (`leasehold/errors.py`). Calls that compute release the global interpreter lock, so other Python threads keep running.
+//! `leasehold/_native.pyi` declares the types; stubtest compares the two.
 
 mod arrow;
 mod calls;
@@ -11,7 +14,7 @@ mod session;
 mod simulation;
 mod verification;
 
-/// What `import leasehold._native` makes.
+/// The module that `import leasehold._native` loads.
 #[pyo3::pymodule(name = "_native")]
 mod native {
     #[pymodule_export]

@@ -1,4 +1,4 @@
-//! `_native.Reconciliation`: what a cell does about leases that were never settled, its steps and events as JSON.
+//! `_native.Reconciliation`: the reconciliation of a cell. Steps and events are JSON.
 
 use leasehold_bindings::{DetailedError, reconcile};
 use pyo3::prelude::*;

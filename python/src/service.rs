@@ -1,4 +1,4 @@
-//! `_native.ClaimsService`: a claims service in memory. Times are microseconds since 1970; leases are 36-character uuids.
+//! `_native.ClaimsService`: a claims service in memory. Times are microseconds since 1970; leases are UUIDs in text form.
 
 use leasehold_bindings::{
     BucketType, Catalogue, ClaimInput, ClaimRecord, ClaimRequest, LeaseId, Outcome, RecordSelection, Service,
@@ -14,10 +14,10 @@ use crate::session::Session;
 #[pyclass(frozen, module = "leasehold._native")]
 pub(crate) struct ClaimsService(Session<Service>);
 
-/// A lease and when it was begun and last changed.
+/// The id of a lease, its creation time and the time of its last change.
 type LeaseMembers = (String, u64, u64);
 
-/// The members of `leasehold.Record`: uuid; type, value, subject and source of the claim; cell, status, lease, times.
+/// The fields of a `leasehold.Record`: uuid; type, value, subject and source of the claim; cell, status, lease, times.
 #[derive(IntoPyObject)]
 pub(crate) struct RecordMembers<'py>(
     String,
@@ -36,7 +36,7 @@ impl ClaimsService {
         Self(Session::new(Service::new(cells, Catalogue::default())))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "they are named in Python")]
+    #[expect(clippy::too_many_arguments, reason = "a Python method takes values, not a struct")]
     fn begin(
         &self,
         py: Python<'_>,

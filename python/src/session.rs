@@ -1,4 +1,4 @@
-//! A machine of the engine's that one thread at a time works with.
+//! Exclusive access to a state machine of the engine.
 
 use std::sync::Mutex;
 
@@ -9,7 +9,10 @@ use serde::de::DeserializeOwned;
 
 use crate::errors;
 
-/// A machine behind its lock.
+/// A state machine that one thread at a time can use.
+///
+/// The lock is only tried, never awaited. A blocking wait would hold the global interpreter lock, which the thread inside
+/// the session needs in order to finish: both would wait forever.
 pub(crate) struct Session<T>(Mutex<T>);
 
 impl<T: Send> Session<T> {
@@ -17,42 +20,42 @@ impl<T: Send> Session<T> {
         Self(Mutex::new(machine))
     }
 
-    /// Looks at the machine, or changes it at once.
+    /// Runs `body` with the machine, under the global interpreter lock. Use it for short work.
     ///
     /// # Errors
-    /// Another thread is in it; and those of `body`.
+    /// Another thread uses the machine, or `body` fails.
     pub(crate) fn with<R>(&self, py: Python<'_>, body: impl FnOnce(&mut T) -> PyResult<R>) -> PyResult<R> {
-        errors::caught(py, || match self.0.try_lock() {
+        errors::catch_panic(py, || match self.0.try_lock() {
             Ok(mut machine) => body(&mut machine),
-            Err(_) => Err(errors::in_use(py)),
+            Err(_) => Err(errors::session_in_use(py)),
         })
     }
 
-    /// Lets the machine work while other threads of Python run.
+    /// Runs `body` with the machine, without the global interpreter lock: other Python threads keep running.
     ///
     /// # Errors
-    /// Another thread is in it, or the engine refuses.
+    /// Another thread uses the machine, or the engine refuses.
     pub(crate) fn work<R: Send>(
         &self,
         py: Python<'_>,
         body: impl FnOnce(&mut T) -> Result<R, DetailedError> + Send,
     ) -> PyResult<R> {
-        self.with(py, |machine| py.detach(|| body(machine)).map_err(|error| errors::refusal(py, &error)))
+        self.with(py, |machine| py.detach(|| body(machine)).map_err(|error| errors::exception(py, &error)))
     }
 }
 
-/// Values that are few cross the border as JSON text.
+/// Returns the value of a JSON text. Rare, small values enter the extension as JSON; rows and records do not.
 ///
 /// # Errors
-/// The text is not what was expected.
+/// The text is not a `T`.
 pub(crate) fn read<T: DeserializeOwned>(py: Python<'_>, text: &str) -> PyResult<T> {
-    serde_json::from_str(text).map_err(|error| errors::misuse(py, "INVALID_ARGUMENT", error))
+    serde_json::from_str(text).map_err(|error| errors::with_code(py, "INVALID_ARGUMENT", error))
 }
 
-/// Likewise, to Python.
+/// Returns the JSON text of a value.
 ///
 /// # Errors
-/// The value has no form in JSON, which none of ours lacks.
+/// The value has no JSON form. Every type that this crate passes has one.
 pub(crate) fn write(py: Python<'_>, value: &impl Serialize) -> PyResult<String> {
-    serde_json::to_string(value).map_err(|error| errors::misuse(py, "INTERNAL", error))
+    serde_json::to_string(value).map_err(|error| errors::with_code(py, "INTERNAL", error))
 }

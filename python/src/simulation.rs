@@ -1,4 +1,4 @@
-//! `_native.Simulation` and `_native.Explorer`: runs of simulated worlds. What crosses is JSON, the form of traces.
+//! `_native.Simulation` and `_native.Explorer`: runs of simulated worlds. Values cross as JSON, the format of traces.
 
 use leasehold_bindings::DetailedError;
 use leasehold_simulation::explorer::{self, InvalidPlan};
@@ -27,7 +27,7 @@ impl Simulation {
     #[staticmethod]
     fn load(py: Python<'_>, trace: &str) -> PyResult<Self> {
         let player = py.detach(|| Player::load(Trace::parse(trace)?));
-        let invalid = |error: InvalidTrace| errors::misuse(py, "INVALID_TRACE", error);
+        let invalid = |error: InvalidTrace| errors::with_code(py, "INVALID_TRACE", error);
         Ok(Self(Session::new(player.map_err(invalid)?)))
     }
 
@@ -116,7 +116,7 @@ impl Explorer {
     #[new]
     fn new(py: Python<'_>, plan: &str) -> PyResult<Self> {
         let explorer = explorer::Explorer::new(read(py, plan)?);
-        let invalid = |error: InvalidPlan| errors::misuse(py, "INVALID_ARGUMENT", error);
+        let invalid = |error: InvalidPlan| errors::with_code(py, "INVALID_ARGUMENT", error);
         Ok(Self(Session::new(explorer.map_err(invalid)?)))
     }
 
@@ -136,34 +136,34 @@ impl Explorer {
     }
 }
 
-/// Every scenario.
+/// Returns every scenario as JSON.
 #[pyfunction]
 pub(crate) fn scenarios(py: Python<'_>) -> PyResult<String> {
-    write(py, &leasehold_simulation::scenarios::all().map_err(|error| errors::misuse(py, "INVALID_TRACE", error))?)
+    write(py, &leasehold_simulation::scenarios::all().map_err(|error| errors::with_code(py, "INVALID_TRACE", error))?)
 }
 
-/// Every rule that can be switched off, with what it says.
+/// Returns every rule that can be switched off, with its summary, as JSON.
 #[pyfunction]
 pub(crate) fn rules(py: Python<'_>) -> PyResult<String> {
     write(py, &Rule::ALL.map(|rule| (rule, rule.summary())))
 }
 
-/// The small world that breaks without a rule.
+/// Returns the plan whose world breaks a promise without a rule, as JSON.
 #[pyfunction]
 pub(crate) fn rule_world(py: Python<'_>, rule: &str) -> PyResult<String> {
     let rule = read(py, rule)?;
-    let plan = plans::about(rule, Mode::BeforeCommit).map_err(|error| errors::misuse(py, "IMPOSSIBLE", error))?;
+    let plan = plans::about(rule, Mode::BeforeCommit).map_err(|error| errors::with_code(py, "IMPOSSIBLE", error))?;
     write(py, &plans::without(rule, plan))
 }
 
-/// The engine's tables.
+/// Returns the engine's transition tables as JSON.
 #[pyfunction]
 pub(crate) fn transition_tables(py: Python<'_>) -> PyResult<String> {
     write(py, &view::Tables::new())
 }
 
 fn bad_settings(py: Python<'_>, error: &InvalidSettings) -> PyErr {
-    errors::misuse(py, "INVALID_ARGUMENT", error)
+    errors::with_code(py, "INVALID_ARGUMENT", error)
 }
 
 fn impossible(error: ImpossibleEvent) -> DetailedError {

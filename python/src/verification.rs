@@ -1,5 +1,7 @@
-//! `_native.Verification`: a run of verification. Rows and records come as columns, off the wire, or as Python's own
-//! objects where they are few; steps go out as tuples that begin with their name.
+//! `_native.Verification`: a verification run.
+//!
+//! Rows enter as Arrow columns and records as serialized responses; both also enter as Python objects, for small numbers.
+//! Steps leave as tuples whose first item is the name of the step.
 
 use leasehold_bindings::verify::{RecordRef, Records, Rows, Step};
 use leasehold_bindings::{Catalogue, ClaimRequest, List, RefusedClaim, SourceId, Timestamp, UpdateReply, wire};
@@ -15,7 +17,7 @@ use crate::session::{Session, read, write};
 #[pyclass(frozen, module = "leasehold._native")]
 pub(crate) struct Verification(Session<leasehold_bindings::Verification>);
 
-/// The claims of one list of an update: as they go over the wire, or by their members.
+/// The claims of one list of an update. Python reads them as wire bytes, or as tuples of their fields.
 #[pyclass(frozen, module = "leasehold._native")]
 pub(crate) struct Claims(Vec<ClaimRequest>);
 
@@ -25,16 +27,16 @@ impl Claims {
         self.0.len()
     }
 
-    fn members<'py>(&self, py: Python<'py>) -> Vec<Members<'py>> {
+    fn members<'py>(&self, py: Python<'py>) -> Vec<ClaimMembers<'py>> {
         self.0.iter().map(|claim| members(py, claim)).collect()
     }
 
     fn encoded<'py>(&self, py: Python<'py>, name: &str) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &wire::list(named(name), &self.0))
+        PyBytes::new(py, &wire::list(list_named(name), &self.0))
     }
 }
 
-/// `leasehold.Record`, as far as it is compared; times are microseconds since 1970.
+/// The compared attributes of a `leasehold.Record`. Times are microseconds since 1970.
 #[derive(FromPyObject)]
 struct RecordArgument {
     claim: ClaimArgument,
@@ -42,7 +44,7 @@ struct RecordArgument {
     updated_micros: i64,
 }
 
-/// `leasehold.Row`.
+/// A `leasehold.verification.Row`.
 #[derive(FromPyObject)]
 struct RowArgument {
     source_id: Vec<u8>,
@@ -57,7 +59,7 @@ impl Verification {
     fn new(py: Python<'_>, settings: &str, checkpoint: Option<&str>) -> PyResult<Self> {
         let settings = read(py, settings)?;
         let run = leasehold_bindings::Verification::new(settings, Catalogue::default(), checkpoint);
-        Ok(Self(Session::new(run.map_err(|error| errors::refusal(py, &error))?)))
+        Ok(Self(Session::new(run.map_err(|error| errors::exception(py, &error))?)))
     }
 
     fn step<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -94,7 +96,8 @@ impl Verification {
 
     fn arrow(&self, py: Python<'_>, data: &Bound<'_, PyAny>, columns: Layout, now: i64) -> PyResult<()> {
         let stream = Stream::new(py, data, columns)?;
-        let rows = errors::caught(py, || py.detach(|| stream.all(time(now))).map_err(|failure| failure.raise(py)))?;
+        let rows =
+            errors::catch_panic(py, || py.detach(|| stream.all(time(now))).map_err(|error| error.exception(py)))?;
         self.0.work(py, |run| run.rows(rows))
     }
 
@@ -120,7 +123,7 @@ impl Verification {
 
     fn refused(&self, py: Python<'_>, claims: Vec<(String, u32, String)>) -> PyResult<()> {
         let refused =
-            |(list, position, code): (String, u32, String)| RefusedClaim { list: named(&list), position, code };
+            |(list, position, code): (String, u32, String)| RefusedClaim { list: list_named(&list), position, code };
         let claims = claims.into_iter().map(refused).collect();
         self.0.work(py, |run| run.updated(UpdateReply::Refused(claims)))
     }
@@ -146,7 +149,7 @@ impl Verification {
     }
 }
 
-fn named(list: &str) -> List {
+fn list_named(list: &str) -> List {
     if list == "creates" { List::Creates } else { List::Destroys }
 }
 
@@ -166,13 +169,14 @@ fn add_record(record: &RecordArgument, records: &mut Records) {
 fn add_row(row: &RowArgument, rows: &mut Rows) {
     rows.row(&row.source_id, row.updated_micros.map(time));
     for claim in &row.claims {
-        // For nobody: there is no such claim, and the report says so.
-        let (subject_type, subject_id) = claim.subject.as_ref().map_or((0, 0), |one| (one.subject_type, one.id));
+        // A claim without a subject is invalid. Type and id 0 make the engine count it as `invalid` in the report.
+        let (subject_type, subject_id) =
+            claim.subject.as_ref().map_or((0, 0), |subject| (subject.subject_type, subject.id));
         rows.claim(claim.bucket_type, &claim.bucket_value, subject_type, subject_id);
     }
 }
 
-/// Before 1970 is as long ago.
+/// Returns a timestamp. A time before 1970 becomes 1970: both are older than any threshold.
 fn time(micros: i64) -> Timestamp {
     Timestamp::from_micros(u64::try_from(micros).unwrap_or(0))
 }
@@ -197,12 +201,12 @@ fn step<'py>(py: Python<'py>, step: &Step) -> PyResult<Bound<'py, PyAny>> {
     Ok(tuple)
 }
 
-/// A claim's type and value, its subject and its source.
-type Members<'py> = (i32, String, Option<(i32, i64)>, Option<(i32, Bound<'py, PyBytes>)>);
+/// The bucket type, value, subject and source of a claim.
+type ClaimMembers<'py> = (i32, String, Option<(i32, i64)>, Option<(i32, Bound<'py, PyBytes>)>);
 
-/// The members of `leasehold.Claim`.
-fn members<'py>(py: Python<'py>, claim: &ClaimRequest) -> Members<'py> {
-    let source = claim.source.as_ref().map(|one| (one.source_type.0, PyBytes::new(py, one.id.as_bytes())));
-    let subject = claim.subject.map(|one| (one.subject_type, one.id));
+/// Returns the fields of a `leasehold.Claim`.
+fn members<'py>(py: Python<'py>, claim: &ClaimRequest) -> ClaimMembers<'py> {
+    let source = claim.source.as_ref().map(|source| (source.source_type.0, PyBytes::new(py, source.id.as_bytes())));
+    let subject = claim.subject.map(|subject| (subject.subject_type, subject.id));
     (claim.bucket_type.0, claim.value.to_string(), subject, source)
 }

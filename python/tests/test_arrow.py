@@ -90,7 +90,7 @@ LIBRARIES: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_tables_of_any_library_are_read(library: str) -> None:
+def test_tables_of_every_library_are_read(library: str) -> None:
     claims = created(ArrowRows(LIBRARIES[library](), COLUMNS), session())
     assert values(claims) == ["Alice", "1", "2", "größe", "300"]
     assert claims[3].subject == leasehold.Subject(SubjectType.USER, 300)
@@ -98,7 +98,7 @@ def test_tables_of_any_library_are_read(library: str) -> None:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_v02_what_was_changed_lately_is_left_alone(library: str) -> None:
+def test_v02_recent_rows_are_skipped(library: str) -> None:
     run = session(recent_within_seconds=8 * 86_400)
     assert created(ArrowRows(LIBRARIES[library](), COLUMNS), run) == []
     assert run.report().rows_recent == 3
@@ -106,7 +106,7 @@ def test_v02_what_was_changed_lately_is_left_alone(library: str) -> None:
 
 @pytest.mark.parametrize("chunk", [1, 2, 7, 100])
 @pytest.mark.parametrize("page", [1, 3, 7, 99, 100, 101])
-def test_pages_and_batches_need_not_agree(chunk: int, page: int) -> None:
+def test_page_and_batch_sizes_are_independent(chunk: int, page: int) -> None:
     whole = table([*range(100)], [f"name{at}" for at in range(100)])
     run = session(rows_per_page=page)
     claims = created(ArrowRows(whole.to_reader(max_chunksize=chunk), COLUMNS), run)
@@ -116,7 +116,7 @@ def test_pages_and_batches_need_not_agree(chunk: int, page: int) -> None:
     assert (run.report().rows, run.report().invalid) == (100, 2)
 
 
-def test_pages_of_the_service_may_end_before_those_of_the_rows() -> None:
+def test_record_pages_may_end_before_row_pages() -> None:
     count = 1500
     whole = table([*range(1, count + 1)], [f"name{at}" for at in range(1, count + 1)])
     service = leasehold.ClaimsService(clock=lambda: OLD)
@@ -159,13 +159,13 @@ def to_second_look(rows: ArrowRows) -> verification.Verification:
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 100])
-def test_v05_rows_are_read_again_where_a_run_looks_at_them_again(chunk: int) -> None:
+def test_v05_a_second_scan_reads_the_rows_again(chunk: int) -> None:
     whole = pa.Table.from_batches(ten().to_batches(max_chunksize=chunk))
     rows = ArrowRows(whole, TableColumns("id", [USERNAME]))
     assert values(created(rows, to_second_look(rows))) == ["name3", "name4", "name8", "name9"]
 
 
-def test_v05_rows_that_can_be_read_only_once_are_not_taken_for_none() -> None:
+def test_v05_a_second_scan_of_a_stream_that_reads_once_raises() -> None:
     rows = ArrowRows(ten().to_reader(max_chunksize=3), TableColumns("id", [USERNAME]))
     run = to_second_look(rows)
     for _ in range(2):
@@ -177,7 +177,7 @@ def test_v05_rows_that_can_be_read_only_once_are_not_taken_for_none() -> None:
     assert isinstance(run.step(), verification.ReadRows)
 
 
-def test_v07_a_stream_is_passed_over_up_to_the_checkpoint() -> None:
+def test_v07_a_stream_skips_the_rows_before_the_checkpoint() -> None:
     whole = ten()
     first, rows = session(rows_per_page=4), ArrowRows(whole, COLUMNS)
     first.bound(rows.bound(b"", 4))
@@ -207,13 +207,13 @@ UNITS: list[Literal["s", "ms", "us", "ns"]] = ["s", "ms", "us", "ns"]
 
 
 @pytest.mark.parametrize("kind", INTEGERS, ids=str)
-def test_integers_of_every_size_are_keys_values_and_subjects(kind: pa.DataType) -> None:
+def test_integers_of_every_width_are_read(kind: pa.DataType) -> None:
     data = table([1, 2, 100]).set_column(0, "id", pa.array([1, 2, 100], kind))
     assert values(created(ArrowRows(data, COLUMNS), session())) == ["Alice", "1", "2", "größe", "100"]
 
 
 @pytest.mark.parametrize("kind", TEXTS, ids=str)
-def test_texts_in_every_layout_are_values_and_keys(kind: pa.DataType) -> None:
+def test_strings_of_every_layout_are_read(kind: pa.DataType) -> None:
     data = pa.table({"key": pa.array(["a", "b"], kind), "name": pa.array(["x", "y"], kind), "id": [1, 2]})
     claims = created(ArrowRows(data, TableColumns("key", [USERNAME])), session())
     assert [claim.source.id for claim in claims if claim.source] == [b"a", b"b"]
@@ -221,7 +221,7 @@ def test_texts_in_every_layout_are_values_and_keys(kind: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(16)], ids=str)
-def test_keys_that_are_bytes_are_encoded_already(kind: pa.DataType) -> None:
+def test_binary_keys_are_used_as_encoded_keys(kind: pa.DataType) -> None:
     keys = sorted(uuid.uuid4().bytes for _ in range(3))
     data = pa.table({"key": pa.array(keys, kind), "name": ["x", "y", "z"], "id": [1, 2, 3]})
     claims = created(ArrowRows(data, TableColumns("key", [USERNAME])), session())
@@ -230,7 +230,7 @@ def test_keys_that_are_bytes_are_encoded_already(kind: pa.DataType) -> None:
 
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
-def test_times_of_every_unit_and_zone_are_moments(unit: Literal["s", "ms", "us", "ns"], zone: str) -> None:
+def test_times_of_every_unit_and_time_zone_are_read(unit: Literal["s", "ms", "us", "ns"], zone: str) -> None:
     at = [NOW - timedelta(seconds=10), NOW - timedelta(seconds=30), None]
     data = table([1, 2, 3]).set_column(2, "at", pa.array(at, pa.timestamp(unit, zone)))
     run = session(recent_within_seconds=20)
@@ -266,7 +266,7 @@ BAD_SCHEMAS: dict[str, tuple[Any, str, str]] = {
 
 
 @pytest.mark.parametrize("what", BAD_SCHEMAS)
-def test_columns_that_cannot_be_read_are_named_before_anything_is(what: str) -> None:
+def test_unreadable_columns_are_named_before_any_row_is_read(what: str) -> None:
     data, column, code = BAD_SCHEMAS[what]
     with pytest.raises(ColumnError) as caught:
         ArrowRows(data, COLUMNS)
@@ -275,7 +275,7 @@ def test_columns_that_cannot_be_read_are_named_before_anything_is(what: str) -> 
     assert f"`{column}`" in str(caught.value)
 
 
-def test_times_without_a_zone_are_taken_for_utc_where_that_is_said() -> None:
+def test_assume_utc_accepts_times_without_a_time_zone() -> None:
     run = session()
     columns = TableColumns("id", [USERNAME], updated_at="at", assume_utc=True)
     assert values(created(ArrowRows(replaced("at", NAIVE), columns), run)) == ["Alice", "größe"]
@@ -295,7 +295,7 @@ BAD_VALUES: dict[str, tuple[Any, str, str, str]] = {
 
 @pytest.mark.parametrize("chunk", [1, 3])
 @pytest.mark.parametrize("what", BAD_VALUES)
-def test_values_that_cannot_be_read_are_named_and_nothing_is_done(what: str, chunk: int) -> None:
+def test_invalid_values_are_named_and_the_run_is_unchanged(what: str, chunk: int) -> None:
     data, column, code, where = BAD_VALUES[what]
     columns = TableColumns("id", SUBJECT)
     rows = ArrowRows(data.to_reader(max_chunksize=chunk), columns)
@@ -308,12 +308,12 @@ def test_values_that_cannot_be_read_are_named_and_nothing_is_done(what: str, chu
     assert nothing_is_done(run)
 
 
-def test_a_subject_may_be_null_where_nothing_is_claimed() -> None:
+def test_a_subject_may_be_null_if_its_value_is_null() -> None:
     data = replaced("other", pa.array([1, None, 3]))
     assert values(created(ArrowRows(data, TableColumns("id", SUBJECT)), session())) == ["Alice", "größe"]
 
 
-def test_texts_that_are_none_are_refused() -> None:
+def test_invalid_utf_8_is_refused() -> None:
     broken = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")])
     data = pa.table({"id": [1], "name": broken})
     run = to_rows(session())
@@ -322,7 +322,7 @@ def test_texts_that_are_none_are_refused() -> None:
     assert nothing_is_done(run)
 
 
-def test_a_bucket_type_that_the_run_lacks_is_refused() -> None:
+def test_a_bucket_type_outside_the_run_is_refused() -> None:
     run = to_rows(session())
     routes = ClaimColumns(BucketType.ROUTES, "name", SubjectType.USER, "id")
     with pytest.raises(leasehold.RowsError, match="bucket_types"):
@@ -330,7 +330,7 @@ def test_a_bucket_type_that_the_run_lacks_is_refused() -> None:
     assert nothing_is_done(run)
 
 
-def test_rows_that_a_run_refuses_are_still_there() -> None:
+def test_refused_rows_stay_in_the_stream() -> None:
     rows = ArrowRows(table(), COLUMNS)
     run = verification.Verification(source_type=SourceType.USERS, bucket_types=[BucketType.EMAILS], recent_within_seconds=3600)
     to_rows(run, rows.bound(b"", 1000))
@@ -339,7 +339,7 @@ def test_rows_that_a_run_refuses_are_still_there() -> None:
     assert values(created(rows, session())) == ["Alice", "1", "2", "größe", "300"]
 
 
-def test_a_stream_that_fails_is_told_in_its_own_words() -> None:
+def test_a_failed_stream_raises_with_its_own_message() -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         yield table().to_batches()[0]
         raise OSError("the disk is gone")
@@ -350,19 +350,19 @@ def test_a_stream_that_fails_is_told_in_its_own_words() -> None:
 
 
 @pytest.mark.parametrize("data", [[{"id": 1}], None, pa.array([1, 2]), "id"], ids=str)
-def test_what_is_no_table_is_a_type_error(data: ArrowStream) -> None:
-    with pytest.raises(TypeError, match=r"Arrow stream|no table|struct"):
+def test_data_that_is_not_a_table_raises_a_type_error(data: ArrowStream) -> None:
+    with pytest.raises(TypeError, match=r"Arrow stream|not a table|struct"):
         ArrowRows(data, COLUMNS)
 
 
-def test_a_stream_answers_only_what_is_read_once() -> None:
+def test_arrow_rows_answer_read_rows_only() -> None:
     run, rows = session(), ArrowRows(table(), COLUMNS)
-    with pytest.raises(leasehold.OutOfTurnError, match="read once"):
+    with pytest.raises(leasehold.OutOfTurnError, match="answers `ReadRows` only"):
         run.arrow_rows(rows, now=NOW)
     assert isinstance(run.step(), verification.FindBound)
 
 
-def test_a_batch_that_is_not_of_its_schema_is_an_exception_of_ours() -> None:
+def test_a_batch_that_contradicts_its_schema_raises_a_rows_error() -> None:
     batch = table().to_batches()[0]
     narrow = batch.select(["id", "name", "at"])
     rows = ArrowRows(pa.RecordBatchReader.from_batches(narrow.schema, iter([batch])), COLUMNS)

@@ -13,7 +13,7 @@ def username(name: str, key: int = 7) -> Claim:
     return Claim(BucketType.USERNAMES, name, Subject(SubjectType.USER, key), source)
 
 
-def test_b12_canonical_forms_decide_what_is_the_same() -> None:
+def test_b12_canonical_form_depends_on_the_bucket_type() -> None:
     assert leasehold.canonical_form(BucketType.USERNAMES, "Alice") == "alice"
     assert leasehold.canonical_form(BucketType.SSH_KEYS, "ssh-rsa AAAA") == "ssh-rsa AAAA"
 
@@ -38,7 +38,7 @@ def test_b10_an_invalid_batch_names_every_claim() -> None:
     ]
 
 
-def test_keys_become_bytes_in_the_order_of_keys() -> None:
+def test_encoded_keys_keep_the_order_of_the_keys() -> None:
     keys = [0, 1, 255, 256, 65_536, 2**63 - 1]
     assert [int.from_bytes(leasehold.encode_source_id(key), "big") for key in keys] == keys
     assert len(leasehold.encode_source_id("01a1fefb-0383-7360-95c3-3b4e0d5dfab0")) == 16
@@ -46,13 +46,13 @@ def test_keys_become_bytes_in_the_order_of_keys() -> None:
 
 
 @pytest.mark.parametrize(("key", "code"), [(-1, "INVALID_UPDATE"), ("", "INVALID_UPDATE"), ("x" * 129, "LIMIT_EXCEEDED")])
-def test_what_is_no_key_is_refused(key: int | str, code: str) -> None:
+def test_an_invalid_key_is_refused(key: int | str, code: str) -> None:
     with pytest.raises(InvalidError) as caught:
         leasehold.encode_source_id(key)
     assert caught.value.code == code
 
 
-def test_arguments_of_other_types_are_type_errors() -> None:
+def test_arguments_of_wrong_types_raise_type_errors() -> None:
     with pytest.raises(TypeError):
         leasehold.encode_source_id(None)  # type: ignore[arg-type]
     with pytest.raises(OverflowError):

@@ -41,11 +41,11 @@ def needs_a_server(module: str) -> bool:
 
 
 @pytest.mark.parametrize("name", [name for name in modules() if not needs_a_server(name)])
-def test_docstrings_are_true(name: str) -> None:
+def test_docstring_examples_run_as_written(name: str) -> None:
     assert doctest.testmod(importlib.import_module(name), optionflags=doctest.FAIL_FAST).failed == 0
 
 
-def test_the_classes_that_people_begin_with_have_examples() -> None:
+def test_entry_points_have_docstring_examples() -> None:
     finder = doctest.DocTestFinder(exclude_empty=True)
     shown = {test.name for name in modules() for test in finder.find(importlib.import_module(name)) if test.examples}
     assert {
@@ -65,7 +65,7 @@ def test_the_readme_has_examples() -> None:
 
 
 @pytest.mark.parametrize("example", examples())
-def test_examples_of_the_readme_run_as_written(example: str, tmp_path: Path, embedded: ClaimsServer) -> None:
+def test_readme_examples_run_as_written(example: str, tmp_path: Path, embedded: ClaimsServer) -> None:
     (tmp_path / "example.py").write_text(examples()[example], encoding="utf-8")
     command = [sys.executable, "-W", "error", "example.py"]
     environment = {**os.environ, "LEASEHOLD_SERVER": embedded.url}

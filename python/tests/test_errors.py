@@ -18,7 +18,7 @@ def test_every_reason_of_the_engine_has_a_class(code: str, number: int, name: st
     assert getattr(leasehold, name) is type(error)
 
 
-def test_numbers_are_those_of_the_engine_and_each_is_there_once() -> None:
+def test_reason_numbers_are_unique_and_complete() -> None:
     assert sorted(number for _, number, _, _ in _native.reasons()) == list(range(1, 13))
 
 
@@ -27,12 +27,12 @@ def test_every_class_is_public() -> None:
     assert {one.__name__ for one in classes} <= set(leasehold.__all__) & set(errors.__all__)
 
 
-def test_a_code_of_another_version_is_a_defect() -> None:
+def test_an_unknown_code_raises_an_internal_error() -> None:
     error = errors.refusal("OF_TOMORROW", "why")
     assert (type(error), error.code, error.number) == (InternalError, "OF_TOMORROW", 0)
 
 
-def test_nothing_is_lost_on_the_way_to_another_process() -> None:
+def test_exceptions_survive_pickling_and_copying() -> None:
     error = leasehold.BusyError(
         "busy",
         code="CLAIM_BUSY",

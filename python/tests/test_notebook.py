@@ -21,7 +21,7 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     assert any("image/png" in output.get("data", {}) for output in shown)
 
 
-def test_it_is_kept_without_outputs() -> None:
+def test_the_notebook_is_committed_without_outputs() -> None:
     cells = [cell for cell in nbformat.read(NOTEBOOK, as_version=4).cells if cell.cell_type == "code"]
     assert cells
     assert not any(cell.outputs or cell.execution_count for cell in cells)

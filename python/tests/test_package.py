@@ -32,17 +32,17 @@ def wheel() -> Path:
     return max(found, key=lambda path: path.stat().st_mtime)
 
 
-def test_one_wheel_serves_every_version_of_python(wheel: Path) -> None:
+def test_one_wheel_serves_all_supported_python_versions(wheel: Path) -> None:
     assert "-cp310-abi3-" in wheel.name
 
 
-def test_the_wheel_has_types_and_no_tests(wheel: Path) -> None:
+def test_the_wheel_contains_types_and_no_tests(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {"leasehold/py.typed", "leasehold/_native.pyi", "leasehold/_native.abi3.so"} <= set(names)
     assert not [name for name in names if name.startswith(("tests", "bench")) or name.endswith((".rs", ".pyc"))]
 
 
-def test_extras_are_what_the_readme_names_and_bring_nothing_that_is_there_anyway() -> None:
+def test_extras_match_the_readme_and_repeat_no_dependency() -> None:
     wanted = [line.partition(";") for line in requires("leasehold") or []]
     plain = {NAME.match(one)[0] for one, _, marker in wanted if "extra" not in marker}  # type: ignore[index]
     extra = {NAME.match(one)[0] for one, _, marker in wanted if "extra" in marker}  # type: ignore[index]

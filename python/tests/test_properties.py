@@ -53,32 +53,32 @@ WORDS = st.text(alphabet=st.characters(categories=["Ll", "Lm", "Lo", "Lt", "Lu",
 
 
 @given(st.sampled_from([BucketType.USERNAMES, BucketType.ROUTES, BucketType.SSH_KEYS]), WORDS)
-def test_b12_a_canonical_form_is_its_own(bucket_type: BucketType, value: str) -> None:
+def test_b12_canonical_form_is_idempotent(bucket_type: BucketType, value: str) -> None:
     assume(is_allowed(bucket_type, value))
     form = canonical_form(bucket_type, value)
     assert canonical_form(bucket_type, form) == form
 
 
 @given(st.text(alphabet=st.characters(max_codepoint=0x24F, categories=["Ll", "Lu", "Nd"]), min_size=1, max_size=30))
-def test_b12_case_does_not_tell_usernames_apart(value: str) -> None:
+def test_b12_usernames_are_case_insensitive(value: str) -> None:
     form = canonical_form(BucketType.USERNAMES, value)
     assert canonical_form(BucketType.USERNAMES, value.casefold()) == form
 
 
 @given(KEYS, KEYS)
-def test_integers_keep_their_order_as_bytes(one: int, other: int) -> None:
+def test_encoded_integers_keep_their_order(one: int, other: int) -> None:
     assert (one < other) == (encode_source_id(one) < encode_source_id(other))
     assert (one == other) == (encode_source_id(one) == encode_source_id(other))
 
 
 @given(st.uuids(), st.uuids())
-def test_uuids_keep_their_order_as_bytes(one: uuid.UUID, other: uuid.UUID) -> None:
+def test_encoded_uuids_keep_their_order(one: uuid.UUID, other: uuid.UUID) -> None:
     assert encode_source_id(str(one)) == one.bytes
     assert (one < other) == (encode_source_id(str(one)) < encode_source_id(str(other)))
 
 
 @given(st.text(min_size=1, max_size=30), st.text(min_size=1, max_size=30))
-def test_other_texts_are_their_own_bytes(one: str, other: str) -> None:
+def test_other_strings_encode_as_utf_8(one: str, other: str) -> None:
     assert encode_source_id(one) == one.encode()
     assert (one == other) == (encode_source_id(one) == encode_source_id(other))
 
@@ -93,7 +93,7 @@ CLAIMS = st.builds(
 
 
 @given(st.lists(CLAIMS, max_size=4), st.lists(CLAIMS, max_size=4))
-def test_b15_checks_refuse_just_what_the_service_does_before_it_looks(creates: list[Claim], destroys: list[Claim]) -> None:
+def test_b15_check_batch_refuses_exactly_what_the_service_refuses_before_it_reads(creates: list[Claim], destroys: list[Claim]) -> None:
     """Where the check passes, nothing but what is there already can be in the way."""
     refused = None
     try:
@@ -152,7 +152,7 @@ def verifier(service: ClaimsService, world: World, page: int) -> Verifier:
 
 
 @given(WORLDS, st.integers(1, 4))
-def test_v01_after_a_run_the_next_one_finds_nothing_to_correct(world: World, page: int) -> None:
+def test_v01_a_second_run_finds_no_differences(world: World, page: int) -> None:
     service = ClaimsService(clock=lambda: NOW)
     for name, key in world.claimed.items():
         try:
@@ -175,7 +175,7 @@ def test_v01_after_a_run_the_next_one_finds_nothing_to_correct(world: World, pag
 
 
 @given(st.lists(st.integers(0, 300), unique=True), st.integers(1, 20), st.integers(1, 20), st.data())
-def test_bounds_of_a_stream_are_those_of_its_rows(keys: list[int], chunk: int, page: int, data: st.DataObject) -> None:
+def test_bounds_of_a_stream_equal_those_of_its_rows(keys: list[int], chunk: int, page: int, data: st.DataObject) -> None:
     keys.sort()
     columns = verification.TableColumns("id", [])
     rows = verification.ArrowRows(pa.table({"id": pa.array(keys, pa.int64())}).to_reader(max_chunksize=chunk), columns)
@@ -188,7 +188,7 @@ def test_bounds_of_a_stream_are_those_of_its_rows(keys: list[int], chunk: int, p
 
 @settings(max_examples=20)
 @given(st.integers(0, 2**53 - 1), st.integers(1, 3), st.integers(0, 150))
-def test_a_seed_is_one_history_and_breaks_nothing(seed: int, cells: int, events: int) -> None:
+def test_a_seed_plays_one_history_without_a_violation(seed: int, cells: int, events: int) -> None:
     runs = [Simulation(seed=seed, cells=cells) for _ in range(2)]
     assert [run.play(events) for run in runs] == [events, events]
     assert runs[0].trace() == runs[1].trace()
@@ -200,7 +200,7 @@ def test_a_seed_is_one_history_and_breaks_nothing(seed: int, cells: int, events:
 
 @settings(max_examples=20)
 @given(st.lists(st.sampled_from(["begin", "commit", "rollback", "wait"]), max_size=12), st.data())
-def test_invariants_hold_whatever_is_asked_of_a_service(steps: list[str], data: st.DataObject) -> None:
+def test_invariants_hold_after_every_call(steps: list[str], data: st.DataObject) -> None:
     now = [NOW]
     service = ClaimsService([1, 2], clock=lambda: now[0])
     leases = ["01a1fefb-0383-7360-95c3-3b4e0d5dfab0"]

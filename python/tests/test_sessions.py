@@ -68,7 +68,7 @@ def compared(records: list[Record], rows: list[Row], *, dry_run: bool = False) -
     return run
 
 
-def test_r01_what_is_there_is_committed_and_what_is_missing_rolled_back() -> None:
+def test_r01_a_lease_with_a_local_row_is_committed_and_one_without_is_rolled_back() -> None:
     run = Reconciliation(stale_after_seconds=600, rows_per_page=10)
     assert run.step() == reconciliation.ListLeases(None)
     leases = tuple(OutstandingLease(one, at, at) for one, at in zip(LEASES, [OLD, OLD, NOW], strict=True))
@@ -91,7 +91,7 @@ def test_r01_what_is_there_is_committed_and_what_is_missing_rolled_back() -> Non
     assert (summary.leases_seen, summary.committed, summary.rolled_back, summary.rows_deleted) == (3, 1, 1, 1)
 
 
-def test_r01_how_a_lease_was_settled_decides_the_fate_of_its_row() -> None:
+def test_r01_the_outcome_of_a_lease_decides_the_fate_of_its_row() -> None:
     run = Reconciliation(stale_after_seconds=600, rows_per_page=3)
     run.leases(LeasePage((), None, NOW))
     run.rows([LocalRow(one, OLD) for one in LEASES], now=NOW)
@@ -117,7 +117,7 @@ WRONG: list[Callable[[Reconciliation], None]] = [
 
 
 @pytest.mark.parametrize("answer", WRONG, ids=str)
-def test_an_answer_to_another_question_changes_nothing(answer: Callable[[Reconciliation], None]) -> None:
+def test_an_answer_to_another_step_changes_nothing(answer: Callable[[Reconciliation], None]) -> None:
     run = Reconciliation(stale_after_seconds=600)
     with pytest.raises(leasehold.OutOfTurnError) as caught:
         answer(run)
@@ -148,7 +148,7 @@ def test_v01_missing_different_and_extra_are_corrected() -> None:
     assert not [one for one in findings if "bob" in json.dumps(vars(one))]
 
 
-def test_claims_of_an_update_go_over_the_wire_as_their_objects_would() -> None:
+def test_encoded_claims_equal_the_encoding_of_their_objects() -> None:
     step = compared([], [row("alice", 1), row("Bärbel", 2)]).step()
     assert isinstance(step, verification.Begin)
     for creates, destroys in ((step.creates, ()), ((), step.creates), (step.creates[1:], step.creates)):
@@ -157,7 +157,7 @@ def test_claims_of_an_update_go_over_the_wire_as_their_objects_would() -> None:
         assert read(sent.request) == read(wanted.request)
 
 
-def test_v02_what_is_recent_or_held_is_left_alone() -> None:
+def test_v02_recent_and_leased_claims_are_skipped() -> None:
     records = [record("one", 1, updated_at=NOW), record("two", 2, status="LEASE_CREATING"), record("three", 3)]
     run = compared(records, [row("four", 4, NOW)])
     run.proceed()
@@ -166,7 +166,7 @@ def test_v02_what_is_recent_or_held_is_left_alone() -> None:
     assert (report.rows_recent, report.records_recent, report.records_held, report.extra) == (1, 1, 1, 1)
 
 
-def test_v06_a_refusal_tells_which_claims_were_in_the_way() -> None:
+def test_v06_a_refused_claim_is_left_out_of_the_next_update() -> None:
     run = compared([], [row("alice", 1), row("bob", 2)])
     busy = leasehold.BusyError("busy", code="CLAIM_BUSY", details=[leasehold.Detail("creates", 0, 4, "CLAIM_BUSY", 12, "busy")])
     run.refused(busy)
@@ -176,7 +176,7 @@ def test_v06_a_refusal_tells_which_claims_were_in_the_way() -> None:
     assert (run.report().failed, run.report().created) == (1, 0)
 
 
-def test_v07_a_run_goes_on_from_its_checkpoint() -> None:
+def test_v07_a_run_continues_from_its_checkpoint() -> None:
     run = session(page=1)
     run.bound(encode_source_id(1))
     run.records(RecordPage((), False, NOW))
@@ -195,7 +195,7 @@ def test_v07_a_run_goes_on_from_its_checkpoint() -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_dry_run_reports_only() -> None:
+def test_a_dry_run_begins_no_update() -> None:
     run = compared([record("gone", 9)], [row("alice", 1)], dry_run=True)
     run.proceed()
     assert run.step() == verification.ReadAgain((encode_source_id(9),))
@@ -214,7 +214,7 @@ BAD_ROWS: dict[str, list[Row]] = {
 
 
 @pytest.mark.parametrize("what", BAD_ROWS)
-def test_rows_that_cannot_be_are_refused_and_nothing_has_changed(what: str) -> None:
+def test_invalid_rows_are_refused_and_change_nothing(what: str) -> None:
     run = session()
     run.bound(None)
     run.records(RecordPage((), False, NOW))
@@ -226,7 +226,7 @@ def test_rows_that_cannot_be_are_refused_and_nothing_has_changed(what: str) -> N
 
 
 @pytest.mark.parametrize("answer", [b"\xff", b"\x0a\x05ab", b"\x0a\x02\x12\xff"])
-def test_what_is_no_answer_of_the_server_is_refused(answer: bytes) -> None:
+def test_an_undecodable_response_is_refused(answer: bytes) -> None:
     run = session()
     run.bound(None)
     with pytest.raises(leasehold.RowsError, match="ListRecords"):
@@ -234,7 +234,7 @@ def test_what_is_no_answer_of_the_server_is_refused(answer: bytes) -> None:
     assert run.step() == verification.ListRecords(b"", b"")
 
 
-def test_times_without_a_zone_are_refused() -> None:
+def test_times_without_a_time_zone_are_refused() -> None:
     run = session()
     run.bound(None)
     with pytest.raises(ValueError, match="time zone"):

@@ -23,7 +23,7 @@ def played(seed: int = 7, events: int = 400, **settings: Any) -> Simulation:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_shape_is_what_is_promised(seed: int) -> None:
+def test_values_match_their_types(seed: int) -> None:
     """The checker refuses members that are missing, and those that nobody has promised."""
     run = played(seed, cells=2, workers=2, reconcilers=2)
     check_type(run.settings(), types.Settings)
@@ -37,7 +37,7 @@ def test_every_shape_is_what_is_promised(seed: int) -> None:
         check_type(run.possible(), list[types.Event])
 
 
-def test_shapes_of_what_there_is_to_choose_from() -> None:
+def test_scenarios_rules_and_tables_match_their_types() -> None:
     check_type(scenarios(), list[types.Scenario])
     check_type(rules(), list[types.RuleInfo])
     check_type(transition_tables(), types.TransitionTables)
@@ -46,14 +46,14 @@ def test_shapes_of_what_there_is_to_choose_from() -> None:
         check_type(rule_world(rule), types.Plan)
 
 
-def test_the_checker_sees_what_is_missing_or_not_promised() -> None:
+def test_the_type_checker_refuses_missing_and_additional_members() -> None:
     entry = dict(played(events=1).entries()[0])
     for wrong in ({**entry, "more": 1}, {name: entry[name] for name in entry if name != "says"}, {**entry, "says": 1}):
         with pytest.raises(TypeCheckError):
             check_type(wrong, types.Entry)
 
 
-def test_a_run_is_stepped_scrubbed_and_bent() -> None:
+def test_a_run_can_be_stepped_rewound_and_changed() -> None:
     run = Simulation(cells=1)
     run.apply(SAVE)
     assert (run.position, run.length, run.step(), run.back(), run.position) == (1, 1, False, True, 0)
@@ -71,7 +71,7 @@ def test_a_run_is_stepped_scrubbed_and_bent() -> None:
     assert run.length == 1
 
 
-def test_a_recorded_run_is_the_same_run() -> None:
+def test_a_loaded_trace_equals_its_run() -> None:
     run = played()
     again = Simulation.load(run.trace())
     assert (again.position, again.length) == (0, 400)
@@ -81,7 +81,7 @@ def test_a_recorded_run_is_the_same_run() -> None:
     assert again.trace() == run.trace()
 
 
-def test_scenarios_play_to_their_ends() -> None:
+def test_scenarios_reach_their_final_states() -> None:
     for scenario in scenarios():
         run = Simulation.load(json.dumps(scenario["trace"]))
         run.seek(run.length)
@@ -91,7 +91,7 @@ def test_scenarios_play_to_their_ends() -> None:
         assert sum(one["status"] == "Outstanding" for one in view["leases"]) == scenario["end"]["outstanding"]
 
 
-def test_without_a_rule_something_breaks_and_the_trace_shows_it() -> None:
+def test_without_a_rule_the_explorer_finds_a_violation_and_its_trace() -> None:
     explorer = Explorer(rule_world("lease_exclusivity"))
     while explorer.explore(1000):
         pass
@@ -110,13 +110,13 @@ def test_without_a_rule_something_breaks_and_the_trace_shows_it() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "no trace", '{"version":99,"settings":{},"events":[]}'])
-def test_what_is_no_trace_is_refused(text: str) -> None:
+def test_an_invalid_trace_is_refused(text: str) -> None:
     with pytest.raises(leasehold.TraceError) as caught:
         Simulation.load(text)
     assert caught.value.code == "INVALID_TRACE"
 
 
-def test_settings_plans_rules_and_events_that_are_none_are_refused() -> None:
+def test_invalid_settings_plans_rules_and_events_are_refused() -> None:
     with pytest.raises(leasehold.InvalidError):
         Simulation(cells=0)
     with pytest.raises(leasehold.InvalidError):

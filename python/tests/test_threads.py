@@ -36,7 +36,7 @@ class Turnstile:
         yield from self.table.to_batches()
 
 
-def test_other_threads_run_while_rows_are_read_and_none_gets_in() -> None:
+def test_other_threads_run_while_a_stream_is_read_and_cannot_use_it() -> None:
     turnstile = Turnstile()
     rows = verification.ArrowRows(turnstile, COLUMNS)
     found: list[bytes | None] = []
@@ -51,7 +51,7 @@ def test_other_threads_run_while_rows_are_read_and_none_gets_in() -> None:
     assert found == [leasehold.encode_source_id(2)]
 
 
-def test_a_run_that_reads_is_closed_to_other_threads() -> None:
+def test_another_thread_cannot_use_a_run_that_reads_rows() -> None:
     turnstile = Turnstile()
     rows = verification.ArrowRows(turnstile, COLUMNS)
     run = verification.Verification(source_type=SourceType.USERS, bucket_types=[BucketType.USERNAMES], recent_within_seconds=0)
@@ -60,7 +60,7 @@ def test_a_run_that_reads_is_closed_to_other_threads() -> None:
     worker = threading.Thread(target=lambda: run.arrow_rows(rows, now=NOW))
     worker.start()
     assert turnstile.is_asked.wait(PATIENCE_SECONDS)
-    with pytest.raises(leasehold.SessionInUseError, match="make one a thread"):
+    with pytest.raises(leasehold.SessionInUseError, match="create one session per thread"):
         run.step()
     turnstile.may_go.set()
     worker.join(PATIENCE_SECONDS)

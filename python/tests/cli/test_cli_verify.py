@@ -55,7 +55,7 @@ def claimed(client: Client) -> set[str]:
     return {record.claim.bucket_value for record in client.records(SourceType.USERS, types)}
 
 
-def test_v01_a_dry_run_tells_and_changes_nothing(cli_server: ClaimsServer, cli_client: Client, place: str) -> None:
+def test_v01_a_dry_run_reports_differences_and_changes_nothing(cli_server: ClaimsServer, cli_client: Client, place: str) -> None:
     claim(cli_client, CLAIMED)
     before = claimed(cli_client)
     (told,) = answer(*options(cli_server, place), code=1)
@@ -64,7 +64,7 @@ def test_v01_a_dry_run_tells_and_changes_nothing(cli_server: ClaimsServer, cli_c
     assert (told["is_finished"], claimed(cli_client)) == (True, before)
 
 
-def test_v01_what_is_applied_leaves_nothing_to_find(cli_server: ClaimsServer, cli_client: Client, place: str) -> None:
+def test_v01_apply_corrects_every_difference(cli_server: ClaimsServer, cli_client: Client, place: str) -> None:
     claim(cli_client, CLAIMED)
     (told,) = answer(*options(cli_server, place), "--apply")
     report = told["report"]
@@ -73,7 +73,7 @@ def test_v01_what_is_applied_leaves_nothing_to_find(cli_server: ClaimsServer, cl
     assert answer(*options(cli_server, place))[0]["samples"] == []
 
 
-def test_v09_values_are_hashed_unless_they_are_asked_for(cli_server: ClaimsServer, cli_client: Client, database: str) -> None:
+def test_v09_values_are_hashed_unless_show_values_is_given(cli_server: ClaimsServer, cli_client: Client, database: str) -> None:
     claim(cli_client, CLAIMED)
     hashed, shown = (run(*options(cli_server, database), *more).stdout for more in ([], ["--show-values"]))
     assert "dry run" in hashed
@@ -81,7 +81,7 @@ def test_v09_values_are_hashed_unless_they_are_asked_for(cli_server: ClaimsServe
     assert "dan" in shown
 
 
-def test_v07_a_run_goes_on_from_its_checkpoint(
+def test_v07_a_run_continues_from_its_checkpoint_file(
     cli_server: ClaimsServer, cli_client: Client, database: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "checkpoint"
@@ -103,7 +103,7 @@ def test_v07_a_run_goes_on_from_its_checkpoint(
     assert claimed(cli_client) == {"ann", "ann@example.com", "bob", "Carol"}
 
 
-def test_b02_what_another_cell_holds_is_left_and_told(cli_server: ClaimsServer, database: str) -> None:
+def test_b02_a_claim_of_another_cell_is_reported_and_kept(cli_server: ClaimsServer, database: str) -> None:
     with Client(cli_server.url, cell_id=2) as other:
         claim(other, [User(1, "ann")])
     (told,) = answer(*options(cli_server, database), "--apply", code=1)
@@ -132,7 +132,7 @@ def test_messages_name_the_options_of_the_command(cli_server: ClaimsServer, tmp_
     assert "`--ca`" in run("leases", *far, "https://example.com", *files).stderr
 
 
-def test_a_run_that_fails_tells_what_it_did(cli_server: ClaimsServer, tmp_path: Path) -> None:
+def test_a_failed_run_prints_its_counts_and_stores_a_checkpoint(cli_server: ClaimsServer, tmp_path: Path) -> None:
     path, checkpoint = tmp_path / "users.csv", tmp_path / "checkpoint"
     pyarrow.csv.write_csv(as_arrow([User(key, f"user{key}") for key in range(1, 100_001)]), path)
     more = ["--apply", "--checkpoint", str(checkpoint), "--timeout-seconds", "0.5"]
@@ -150,7 +150,7 @@ def test_a_run_that_fails_tells_what_it_did(cli_server: ClaimsServer, tmp_path: 
     assert checkpoint.stat().st_mode & 0o777 == 0o600
 
 
-def test_what_is_wrong_is_told_in_one_line(cli_server: ClaimsServer, database: str, tmp_path: Path) -> None:
+def test_errors_are_printed_in_one_line(cli_server: ClaimsServer, database: str, tmp_path: Path) -> None:
     def ended(*words: str) -> tuple[int, str]:
         done = run(*words)
         assert len(done.stderr.splitlines()) == 1

@@ -9,7 +9,7 @@ from support.command import answer, run
 from leasehold.client import Client
 
 
-def test_b31_the_oldest_lease_comes_first_with_its_age(cli_server: ClaimsServer, cli_client: Client) -> None:
+def test_b31_leases_are_listed_by_age_oldest_first(cli_server: ClaimsServer, cli_client: Client) -> None:
     begun = [cli_client.begin([username(name)]).uuid for name in ("ann", "bob", "carol")]
     found = answer("leases", "--server", cli_server.url, "--cell", "1")
     assert [lease["uuid"] for lease in found] == begun
@@ -19,7 +19,7 @@ def test_b31_the_oldest_lease_comes_first_with_its_age(cli_server: ClaimsServer,
     assert answer("leases", "--server", cli_server.url, "--cell", "2") == []
 
 
-def test_only_leases_beyond_the_threshold_are_stale(cli_server: ClaimsServer, cli_client: Client) -> None:
+def test_a_lease_over_the_threshold_is_stale(cli_server: ClaimsServer, cli_client: Client) -> None:
     lease = cli_client.begin([username("ann")]).uuid
     options = ["--server", cli_server.url, "--cell", "1", "--stale-after-seconds"]
     assert [found["uuid"] for found in answer("leases", *options, "0", "--stale")] == [lease]
@@ -31,7 +31,7 @@ def test_the_server_comes_from_the_environment(cli_server: ClaimsServer) -> None
     assert run("leases", "--cell", "1", LEASEHOLD_SERVER=cli_server.url).returncode == 0
 
 
-def test_scripts_go_by_the_exit_code(cli_server: ClaimsServer) -> None:
+def test_exit_codes_tell_the_kind_of_failure(cli_server: ClaimsServer) -> None:
     unknown_cell = run("leases", "--server", cli_server.url, "--cell", "99")
     assert (unknown_cell.returncode, unknown_cell.stdout) == (3, "")
     assert unknown_cell.stderr.startswith("error: ")
@@ -44,7 +44,7 @@ def test_scripts_go_by_the_exit_code(cli_server: ClaimsServer) -> None:
     assert run("leases", *options).returncode in (4, 5)
 
 
-def test_help_says_what_exit_codes_mean() -> None:
+def test_help_lists_the_exit_codes() -> None:
     assert "nothing" not in run("--help").stderr
     assert "try again" in run("--help").stdout
     assert "stopped before the end" in run("--help").stdout

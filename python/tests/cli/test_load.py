@@ -16,7 +16,7 @@ def owned(client: Client) -> int:
     return sum(1 for _ in client.records(SourceType.USERS, [BucketType.USERNAMES]))
 
 
-def test_every_save_is_made_once_and_measured(cli_server: ClaimsServer, cli_client: Client) -> None:
+def test_each_save_is_made_once_and_measured(cli_server: ClaimsServer, cli_client: Client) -> None:
     (found,) = answer("load", "--server", cli_server.url, "--cell", "1", "--saves", "100", "--claims", "3")
     assert (found["saves"], found["errors"]) == (100, {})
     assert 0 < found["p50_ms"] <= found["p90_ms"] <= found["p99_ms"] <= found["max_ms"]
@@ -25,13 +25,13 @@ def test_every_save_is_made_once_and_measured(cli_server: ClaimsServer, cli_clie
     assert list(cli_client.leases()) == []
 
 
-def test_the_histogram_is_for_people(cli_server: ClaimsServer) -> None:
+def test_a_histogram_is_printed(cli_server: ClaimsServer) -> None:
     shown = run("load", "--server", cli_server.url, "--cell", "1", "--saves", "20").stdout
     assert "saves per second" in shown
     assert "█" in shown
 
 
-def test_ctrl_c_settles_what_was_begun_and_tells(cli_server: ClaimsServer, cli_client: Client) -> None:
+def test_ctrl_c_finishes_the_saves_in_progress_and_prints_the_results(cli_server: ClaimsServer, cli_client: Client) -> None:
     options = ["--server", cli_server.url, "--cell", "1", "--saves", "100000000", "--claims", "1", "--json"]
     code, shown = interrupted("press Ctrl-C to stop", "load", *options)
     assert code == 0
@@ -39,12 +39,12 @@ def test_ctrl_c_settles_what_was_begun_and_tells(cli_server: ClaimsServer, cli_c
     assert list(cli_client.leases()) == []
 
 
-def test_failures_are_counted_by_their_code(cli_server: ClaimsServer) -> None:
+def test_failures_are_counted_by_code(cli_server: ClaimsServer) -> None:
     (found,) = answer("load", "--server", cli_server.url, "--cell", "99", "--saves", "5", code=1)
     assert (found["saves"], sum(found["errors"].values())) == (0, 5)
 
 
-def test_a_server_that_has_gone_is_told_once(cli_server: ClaimsServer, cli_client: Client) -> None:
+def test_a_server_that_goes_down_prints_one_warning(cli_server: ClaimsServer, cli_client: Client) -> None:
     command = [*COMMAND, "load", "--server", cli_server.url, "--cell", "1", "--saves", "100000", "--duration-seconds", "4"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as ended:
         wait_for("saves", lambda: owned(cli_client) > 100)

@@ -10,7 +10,7 @@ from support.command import answer, run
 from leasehold.simulation import Simulation
 
 
-def test_a_seed_is_one_world_and_its_trace_is_loaded(tmp_path: Path) -> None:
+def test_a_seed_plays_one_world_whose_trace_can_be_loaded(tmp_path: Path) -> None:
     def played(seed: int) -> tuple[object, str]:
         path = tmp_path / f"{seed}.json"
         (found,) = answer("simulate", "--seed", str(seed), "--cells", "3", "--settle", "--trace", str(path))
@@ -26,19 +26,19 @@ def test_a_seed_is_one_world_and_its_trace_is_loaded(tmp_path: Path) -> None:
     assert found["leases"] == found["committed"] + found["rolled_back"]
 
 
-def test_a_rule_that_is_off_breaks_a_promise() -> None:
+def test_a_world_without_a_rule_exits_with_1() -> None:
     (found,) = answer("simulate", "--seed", "1", "--events", "100000", "--rule-off", "lease_exclusivity", code=1)
     assert found["violations"]
 
 
-def test_outcomes_are_a_table_for_people() -> None:
+def test_outcomes_are_printed_as_a_table() -> None:
     shown = run("simulate", "--seed", "3").stdout
     assert "world 3" in shown
     assert "save result: saved" in shown
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(["--cells", "0"], 3), (["--rule-off", "gravity"], 2)])
-def test_no_world_is_made_of_nonsense(arguments: list[str], code: int) -> None:
+def test_invalid_settings_are_refused(arguments: list[str], code: int) -> None:
     ended = run("simulate", *arguments)
     assert ended.returncode == code
     assert ended.stderr.startswith("error: ")

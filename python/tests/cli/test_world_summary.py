@@ -6,21 +6,21 @@ from leasehold.cli._world_summary import summarise
 from leasehold.simulation import Simulation
 
 
-def test_r04_a_lease_whose_claims_are_gone_is_lost_where_no_fence_keeps_a_late_commit_out() -> None:
+def test_r04_a_late_commit_without_the_local_fence_counts_as_a_lost_lease() -> None:
     run = Simulation(seed=5, rules_off=["local_fence"])
     run.play(20_000)
     found = summarise(run)
     assert (found.lost, len(found.violations)) == (1, 1)
 
 
-def test_another_broken_promise_loses_no_lease() -> None:
+def test_another_violation_counts_no_lost_lease() -> None:
     run = Simulation(seed=1, rules_off=["settled_lease_memory"])
     run.play(20_000)
     found = summarise(run)
     assert (found.lost, len(found.violations)) == (0, 1)
 
 
-def test_what_is_told_by_words_is_found() -> None:
+def test_counted_texts_match_the_texts_of_the_simulation() -> None:
     run = Simulation(seed=7)
     run.play(2000)
     found = summarise(run)

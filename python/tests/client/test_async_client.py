@@ -49,7 +49,7 @@ async def outstanding(client: AsyncClient) -> list[str]:
     return [lease.uuid async for lease in client.leases()]
 
 
-def test_b20_begins_settles_and_reads_as_the_other_client_does(server: ClaimsServer) -> None:
+def test_b20_the_asyncio_client_begins_settles_and_reads_like_the_blocking_client(server: ClaimsServer) -> None:
     async def play(client: AsyncClient) -> None:
         kept, gone = await asyncio.gather(client.begin([username("Alice")]), client.begin([username("bob")]))
         assert sorted(await outstanding(client)) == sorted([kept.uuid, gone.uuid])
@@ -68,7 +68,7 @@ def test_b20_begins_settles_and_reads_as_the_other_client_does(server: ClaimsSer
     run(server.url, play)
 
 
-def test_b31_b32_pages_come_one_after_the_other(server: ClaimsServer) -> None:
+def test_b31_b32_pages_are_fetched_until_the_last(server: ClaimsServer) -> None:
     async def play(client: AsyncClient) -> None:
         begun = [(await client.begin([username(f"busy{n}")])).uuid for n in range(3)]
         pages = [page async for page in client.lease_pages(limit=2)]
@@ -103,7 +103,7 @@ def test_a_block_is_committed_or_rolled_back(server: ClaimsServer) -> None:
     run(server.url, play)
 
 
-def test_a_block_that_is_cancelled_is_rolled_back(server: ClaimsServer) -> None:
+def test_a_cancelled_block_is_rolled_back(server: ClaimsServer) -> None:
     async def play(client: AsyncClient) -> None:
         inside = asyncio.Event()
 
@@ -122,7 +122,7 @@ def test_a_block_that_is_cancelled_is_rolled_back(server: ClaimsServer) -> None:
     run(server.url, play)
 
 
-def test_a_commit_that_is_cancelled_is_made_first(server: ClaimsServer) -> None:
+def test_a_cancelled_commit_completes_before_the_cancellation(server: ClaimsServer) -> None:
     async def play(client: AsyncClient) -> None:
         async def save(name: str) -> None:
             async with client.update(creates=[username(name)]):
@@ -139,7 +139,7 @@ def test_a_commit_that_is_cancelled_is_made_first(server: ClaimsServer) -> None:
     run(server.url, play)
 
 
-def test_a_commit_that_is_cancelled_and_not_answered_is_told(embedded: ClaimsServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cancelled_commit_without_an_answer_is_logged(embedded: ClaimsServer, caplog: pytest.LogCaptureFixture) -> None:
     async def play(client: AsyncClient) -> None:
         async def save() -> None:
             async with client.update(creates=[username("alice")]):
@@ -155,7 +155,7 @@ def test_a_commit_that_is_cancelled_and_not_answered_is_told(embedded: ClaimsSer
     assert "reconciliation" in caplog.text
 
 
-def test_a_client_that_is_closed_says_so(embedded: ClaimsServer) -> None:
+def test_a_closed_client_raises(embedded: ClaimsServer) -> None:
     async def play(client: AsyncClient) -> None:
         await client.cells()
         await client.close()
@@ -165,7 +165,7 @@ def test_a_client_that_is_closed_says_so(embedded: ClaimsServer) -> None:
     run(embedded.url, play)
 
 
-def test_a_begin_that_is_cancelled_is_taken_back(embedded: ClaimsServer, proxy: TcpProxy) -> None:
+def test_a_cancelled_begin_is_rolled_back(embedded: ClaimsServer, proxy: TcpProxy) -> None:
     async def play(client: AsyncClient) -> None:
         await client.cells()
         proxy.hold_answers()
@@ -186,7 +186,7 @@ def test_a_begin_that_is_cancelled_is_taken_back(embedded: ClaimsServer, proxy: 
     run(f"http://{proxy.address}", play)
 
 
-def test_b09_the_second_try_gets_the_lease_of_the_first(embedded: ClaimsServer, proxy: TcpProxy) -> None:
+def test_b09_a_retry_returns_the_lease_of_the_first_attempt(embedded: ClaimsServer, proxy: TcpProxy) -> None:
     async def play(client: AsyncClient) -> None:
         await client.cells(timeout_seconds=30)
         with Client(embedded.url, cell_id=1) as direct:
@@ -197,7 +197,7 @@ def test_b09_the_second_try_gets_the_lease_of_the_first(embedded: ClaimsServer, 
     run(f"http://{proxy.address}", play, Retry(attempts=2, attempt_timeout_seconds=5.0, backoff_seconds=0.01))
 
 
-def test_a_deadline_ends_a_call_and_a_dead_server_another(server: ClaimsServer) -> None:
+def test_a_dead_server_raises_with_an_unknown_outcome(server: ClaimsServer) -> None:
     async def play(client: AsyncClient) -> None:
         lease = await client.begin([username("alice")])
         server.kill()
@@ -208,7 +208,7 @@ def test_a_deadline_ends_a_call_and_a_dead_server_another(server: ClaimsServer) 
     run(server.url, play, Retry(attempts=1))
 
 
-def test_the_time_of_a_call_bounds_all_of_its_tries(proxy: TcpProxy) -> None:
+def test_the_timeout_of_a_call_bounds_all_attempts(proxy: TcpProxy) -> None:
     async def play(client: AsyncClient) -> None:
         await client.cells(timeout_seconds=30)
         proxy.hold_answers()
@@ -221,7 +221,7 @@ def test_the_time_of_a_call_bounds_all_of_its_tries(proxy: TcpProxy) -> None:
     run(f"http://{proxy.address}", play, Retry(attempts=100, attempt_timeout_seconds=0.2, backoff_seconds=0.01))
 
 
-def test_certificates_are_those_of_the_other_client(authority: Authority) -> None:
+def test_tls_works_as_in_the_blocking_client(authority: Authority) -> None:
     files = authority.cell(1)
     with ClaimsServer(tls=authority.server()) as server:
         tls = Tls(files.ca, files.certificate, files.key)

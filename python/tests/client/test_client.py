@@ -20,7 +20,7 @@ def other_cell(server: ClaimsServer) -> Client:
     return Client(server.url, cell_id=2)
 
 
-def test_b20_b13_b32_begins_commits_and_reads_back_what_a_cell_claims(client: Client) -> None:
+def test_b20_b13_b32_a_committed_claim_can_be_listed_and_read(client: Client) -> None:
     claim = username("Alice")
     lease = client.begin([claim])
     assert lease.fence >= 1
@@ -44,7 +44,7 @@ def test_b20_b13_b32_begins_commits_and_reads_back_what_a_cell_claims(client: Cl
     assert isinstance(refusal(lambda: client.get(bucket("alice"))), errors.NotFoundError)
 
 
-def test_b21_rolls_back(client: Client, server: ClaimsServer) -> None:
+def test_b21_a_rolled_back_name_can_be_claimed_by_another_cell(client: Client, server: ClaimsServer) -> None:
     lease = client.begin([username("alice")])
     client.rollback(lease.uuid)
     assert list(client.leases()) == []
@@ -52,7 +52,7 @@ def test_b21_rolls_back(client: Client, server: ClaimsServer) -> None:
         other.begin([username("alice")])
 
 
-def test_b10_names_every_offending_claim(client: Client, server: ClaimsServer) -> None:
+def test_b10_details_name_every_refused_claim(client: Client, server: ClaimsServer) -> None:
     with other_cell(server) as other:
         with other.update(creates=[username("taken"), username("theirs")]):
             pass
@@ -70,7 +70,7 @@ def test_b10_names_every_offending_claim(client: Client, server: ClaimsServer) -
     ]
 
 
-def test_each_code_has_its_class(client: Client, server: ClaimsServer) -> None:
+def test_each_refusal_raises_its_class(client: Client, server: ClaimsServer) -> None:
     held = username("held", 7)
     with client.update(creates=[held]):
         pass
@@ -95,7 +95,7 @@ def test_each_code_has_its_class(client: Client, server: ClaimsServer) -> None:
     assert all(error.number > 0 and not error.outcome_is_unknown for _, error in cases)
 
 
-def test_b03_says_when_to_try_again_where_that_can_help_and_only_there(client: Client, server: ClaimsServer) -> None:
+def test_b03_only_temporary_refusals_carry_a_retry_delay(client: Client, server: ClaimsServer) -> None:
     client.begin([username("alice")])
     with other_cell(server) as other:
         busy = refusal(lambda: other.begin([username("alice")]))
@@ -106,7 +106,7 @@ def test_b03_says_when_to_try_again_where_that_can_help_and_only_there(client: C
     assert invalid.retry_after_seconds is None
 
 
-def test_b11_a_limit_that_is_passed_is_told_with_its_figures(client: Client) -> None:
+def test_b11_an_exceeded_limit_carries_its_figures(client: Client) -> None:
     error = refusal(lambda: client.begin([username("x" * 1025)]))
     assert (error.code, error.metadata["limit"], error.metadata["actual"]) == (
         "LIMIT_EXCEEDED",
@@ -115,14 +115,14 @@ def test_b11_a_limit_that_is_passed_is_told_with_its_figures(client: Client) -> 
     )
 
 
-def test_b09_one_key_is_one_begin(client: Client) -> None:
+def test_b09_one_idempotency_key_begins_one_lease(client: Client) -> None:
     first = client.begin([username("alice")], idempotency_key="mine")
     assert client.begin([username("alice")], idempotency_key="mine") == first
     error = refusal(lambda: client.begin([username("bob")], idempotency_key="mine"))
     assert (error.code, error.idempotency_key) == ("IDEMPOTENCY_KEY_REUSED", "mine")
 
 
-def test_user_data_and_types_of_tomorrow_come_back_as_they_went(client: Client) -> None:
+def test_user_data_is_returned_unchanged(client: Client) -> None:
     claim = Claim(
         BucketType.USERNAMES,
         "alice",
@@ -136,7 +136,7 @@ def test_user_data_and_types_of_tomorrow_come_back_as_they_went(client: Client) 
 
 
 @pytest.mark.parametrize("value", ["secret", None, 1.5])
-def test_what_does_not_fit_into_a_message_is_named_by_position_without_the_value(client: Client, value: object) -> None:
+def test_a_field_of_the_wrong_type_is_named_by_position_without_its_value(client: Client, value: object) -> None:
     subject = username("alice").subject
     wrong = username("alice")
     object.__setattr__(subject, "id", value)
@@ -151,7 +151,7 @@ def test_what_does_not_fit_into_a_message_is_named_by_position_without_the_value
     assert str(value) not in str(error)
 
 
-def test_what_is_no_text_or_no_time_is_named(client: Client) -> None:
+def test_arguments_of_wrong_types_are_named(client: Client) -> None:
     for settle in (client.commit, client.rollback):
         for value in (uuid4(), None):
             with pytest.raises(TypeError, match="`lease_uuid`"):
@@ -160,7 +160,7 @@ def test_what_is_no_text_or_no_time_is_named(client: Client) -> None:
         client.list_leases(created_after="2026-01-01")  # type: ignore[arg-type]
 
 
-def test_b31_pages_through_leases_with_the_servers_cursor(client: Client) -> None:
+def test_b31_lease_pages_follow_the_cursor(client: Client) -> None:
     begun = [client.begin([username(f"user{n}")]).uuid for n in range(5)]
     pages = list(client.lease_pages(limit=2))
     assert [len(page.leases) for page in pages] == [2, 2, 1]
@@ -170,7 +170,7 @@ def test_b31_pages_through_leases_with_the_servers_cursor(client: Client) -> Non
     assert "time zone" in str(refusal(lambda: client.list_leases(created_after=datetime(2026, 1, 1))))  # noqa: DTZ001
 
 
-def test_b32_pages_through_records_without_splitting_or_losing_one(client: Client) -> None:
+def test_b32_record_pages_are_complete_and_ordered(client: Client) -> None:
     names = [f"user{key:04}" for key in range(1, 2501)]
     for start in range(0, len(names), 500):
         batch = [username(name, start + at + 1) for at, name in enumerate(names[start : start + 500])]
@@ -197,7 +197,7 @@ def test_b30_classifies_by_claims_sessions_and_cells(client: Client) -> None:
     assert isinstance(refusal(lambda: client.classify(Claim(BucketType.USER_IDS, "7").bucket)), errors.NotFoundError)
 
 
-def test_a_client_without_a_cell_says_so(server: ClaimsServer) -> None:
+def test_a_client_without_a_cell_raises_where_it_needs_one(server: ClaimsServer) -> None:
     with Client(server.url) as client:
         assert "`cell_id`" in str(refusal(lambda: client.begin([username("alice")])))
         assert len(client.cells()) == 2

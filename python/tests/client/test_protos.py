@@ -21,7 +21,7 @@ def read(directory: Path) -> dict[str, str]:
     return {str(path.relative_to(directory)): path.read_text() for path in paths}
 
 
-def test_what_is_committed_is_what_is_generated(tmp_path: Path) -> None:
+def test_the_committed_code_equals_the_generated_code(tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(PYTHON / "tools" / "protos.py"), str(tmp_path)], check=True)
     assert read(PYTHON / "leasehold" / "_proto") == read(tmp_path), "run `python tools/protos.py`"
 
@@ -34,6 +34,6 @@ def test_what_is_committed_is_what_is_generated(tmp_path: Path) -> None:
         (SourceType, "RAILS_TABLE_", record_pb2.Source.Type),
     ],
 )
-def test_names_and_numbers_are_those_of_the_contract(names: type[IntEnum], prefix: str, enumeration: Any) -> None:
+def test_enum_members_equal_those_of_the_contract(names: type[IntEnum], prefix: str, enumeration: Any) -> None:
     contract = {name: number for name, number in enumeration.items() if number}
     assert {f"{prefix}{one.name}": one.value for one in names} == contract

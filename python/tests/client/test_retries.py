@@ -38,7 +38,7 @@ def begun(client: Client) -> list[str]:
     return [lease.uuid for lease in client.leases()]
 
 
-def test_b09_the_second_try_gets_the_lease_of_the_first_where_the_connection_was_cut(direct: Client, proxy: TcpProxy) -> None:
+def test_b09_a_retry_after_a_cut_connection_returns_the_first_lease(direct: Client, proxy: TcpProxy) -> None:
     with proxied(proxy, PATIENT) as client:
         proxy.cut_next_answer(lambda: wait_for("the first try's lease", lambda: begun(direct)))
         lease = client.begin([username("alice")])
@@ -46,7 +46,7 @@ def test_b09_the_second_try_gets_the_lease_of_the_first_where_the_connection_was
     assert lease.fence == 1
 
 
-def test_b09_the_second_try_gets_the_lease_of_the_first_where_the_answer_came_too_late(direct: Client, proxy: TcpProxy) -> None:
+def test_b09_a_retry_after_a_timeout_returns_the_first_lease(direct: Client, proxy: TcpProxy) -> None:
     leases: list[Lease] = []
     with proxied(proxy, Retry(attempts=2, attempt_timeout_seconds=2.0, backoff_seconds=0.01)) as client:
         proxy.hold_answers()
@@ -60,7 +60,7 @@ def test_b09_the_second_try_gets_the_lease_of_the_first_where_the_answer_came_to
     assert begun(direct) == [lease.uuid for lease in leases]
 
 
-def test_gives_up_after_its_tries_each_within_its_time(proxy: TcpProxy) -> None:
+def test_each_attempt_has_its_timeout_and_the_last_one_raises(proxy: TcpProxy) -> None:
     with proxied(proxy, HASTY) as client:
         proxy.hold_answers()
         start = time.monotonic()
@@ -72,7 +72,7 @@ def test_gives_up_after_its_tries_each_within_its_time(proxy: TcpProxy) -> None:
     assert (error.outcome_is_unknown, error.lease_uuid, error.is_temporary) == (True, name, True)
 
 
-def test_the_time_of_a_call_bounds_all_of_its_tries(proxy: TcpProxy) -> None:
+def test_the_timeout_of_a_call_bounds_all_attempts(proxy: TcpProxy) -> None:
     many = Retry(attempts=100, attempt_timeout_seconds=0.2, backoff_seconds=0.01)
     with proxied(proxy, many) as client:
         proxy.hold_answers()
@@ -84,7 +84,7 @@ def test_the_time_of_a_call_bounds_all_of_its_tries(proxy: TcpProxy) -> None:
     assert (error.outcome_is_unknown, error.idempotency_key) == (True, "mine")
 
 
-def test_what_is_refused_is_not_tried_again(direct: Client, proxy: TcpProxy) -> None:
+def test_a_refusal_is_not_retried(direct: Client, proxy: TcpProxy) -> None:
     direct.begin([username("alice")])
     many = Retry(attempts=100, backoff_seconds=30.0, max_backoff_seconds=30.0)
     with proxied(proxy, many) as client:
@@ -94,7 +94,7 @@ def test_what_is_refused_is_not_tried_again(direct: Client, proxy: TcpProxy) -> 
         assert time.monotonic() - start < 10
 
 
-def test_a_server_that_was_killed_keeps_what_it_has_begun(server: ClaimsServer) -> None:
+def test_a_killed_server_keeps_its_leases(server: ClaimsServer) -> None:
     with Client(server.url, cell_id=1) as client:
         lease = client.begin([username("alice")], idempotency_key="mine")
         server.kill()
@@ -108,7 +108,7 @@ def test_a_server_that_was_killed_keeps_what_it_has_begun(server: ClaimsServer) 
         patient.close()
 
 
-def test_a_try_that_finds_no_server_is_followed_by_one_that_does(server: ClaimsServer) -> None:
+def test_attempts_continue_until_the_server_is_back(server: ClaimsServer) -> None:
     with Client(server.url, cell_id=1, retry=Retry(attempts=1000), timeout_seconds=60) as client:
         client.cells()
         server.kill()
@@ -120,7 +120,7 @@ def test_a_try_that_finds_no_server_is_followed_by_one_that_does(server: ClaimsS
         assert begun(client) == [lease.uuid for lease in leases]
 
 
-def test_a_server_that_comes_back_is_found_within_the_time_of_a_call(embedded: ClaimsServer) -> None:
+def test_a_restarted_server_is_found_within_one_call(embedded: ClaimsServer) -> None:
     with Client(embedded.url, cell_id=1) as client:
         client.cells()
         embedded.kill()
@@ -132,7 +132,7 @@ def test_a_server_that_comes_back_is_found_within_the_time_of_a_call(embedded: C
         assert time.monotonic() - start < 3
 
 
-def test_a_client_that_is_closed_says_so(embedded: ClaimsServer) -> None:
+def test_a_closed_client_raises(embedded: ClaimsServer) -> None:
     client = Client(embedded.url, cell_id=1)
     client.close()
     error = refusal(client.cells)
@@ -140,12 +140,12 @@ def test_a_client_that_is_closed_says_so(embedded: ClaimsServer) -> None:
 
 
 @pytest.mark.parametrize("cell", [0, -1, 2**63, "1"])
-def test_a_cell_that_is_no_number_is_refused(cell: int) -> None:
+def test_an_invalid_cell_id_is_refused(cell: int) -> None:
     assert "`cell_id`" in str(refusal(lambda: Client(cell_id=cell)))
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
-def test_a_time_that_cannot_be_waited_for_is_refused(seconds: float) -> None:
+def test_an_invalid_timeout_is_refused(seconds: float) -> None:
     with Client() as client:
         assert "`timeout_seconds`" in str(refusal(lambda: client.cells(timeout_seconds=seconds)))
     assert "`timeout_seconds`" in str(refusal(lambda: Client(timeout_seconds=seconds)))

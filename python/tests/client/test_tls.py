@@ -24,7 +24,7 @@ def guarded(authority: Authority) -> Iterator[ClaimsServer]:
         yield server
 
 
-def test_a_cell_claims_with_its_certificate_and_for_itself_only(guarded: ClaimsServer, authority: Authority) -> None:
+def test_a_cell_certificate_permits_calls_for_that_cell_only(guarded: ClaimsServer, authority: Authority) -> None:
     with Client(guarded.url, cell_id=1, tls=tls(authority.cell(1))) as client:
         with client.update(creates=[username("alice")]):
             pass
@@ -40,14 +40,14 @@ def test_a_cell_claims_with_its_certificate_and_for_itself_only(guarded: ClaimsS
         assert router.classify(bucket("alice")).matched == bucket("alice")
 
 
-def test_a_certificate_without_a_role_says_nothing_about_who_calls(guarded: ClaimsServer, authority: Authority) -> None:
+def test_a_certificate_without_a_role_is_unauthenticated(guarded: ClaimsServer, authority: Authority) -> None:
     with Client(guarded.url, tls=tls(authority.stranger())) as client:
         error = refusal(client.cells)
     assert (type(error), error.code) == (errors.UnauthenticatedError, "NO_IDENTITY")
 
 
 @pytest.mark.parametrize("name", ["another authority", "another host", "no encryption"])
-def test_a_server_that_cannot_be_trusted_is_not_spoken_to_and_not_tried_again(
+def test_an_untrusted_server_fails_without_a_retry(
     name: str, authority: Authority, tmp_path: Path
 ) -> None:
     (tmp_path / "other").mkdir()
@@ -65,31 +65,31 @@ def test_a_server_that_cannot_be_trusted_is_not_spoken_to_and_not_tried_again(
 
 
 @pytest.mark.parametrize("server", ["http://claims.example.com:7171", "http://10.0.0.1:7171", "claims.example.com"])
-def test_nobody_is_spoken_to_in_the_clear_but_this_machine(server: str) -> None:
+def test_plaintext_to_a_remote_server_needs_allow_plaintext(server: str) -> None:
     assert "https://" in str(refusal(lambda: Client(server)))
     Client(server, allow_plaintext=True).close()
 
 
 @pytest.mark.parametrize("server", ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost", "127.1.2.3:1"])
-def test_this_machine_is(server: str) -> None:
+def test_plaintext_to_the_local_machine_is_allowed(server: str) -> None:
     Client(server).close()
 
 
 @pytest.mark.parametrize(
     "server", ["", "http://", "ftp://localhost", "http://localhost/path", "http://me@localhost", "not a host", "a:b:c"]
 )
-def test_nonsense_is_no_address(server: str) -> None:
+def test_an_invalid_address_is_refused(server: str) -> None:
     assert "http://HOST:PORT" in str(refusal(lambda: Client(server)))
 
 
-def test_certificates_are_never_left_unused(authority: Authority) -> None:
+def test_certificates_with_a_plaintext_address_are_refused(authority: Authority) -> None:
     assert "https://" in str(refusal(lambda: Client("http://127.0.0.1:1", tls=tls(authority.cell(1)))))
     assert "`tls`" in str(refusal(lambda: Client("https://127.0.0.1:1")))
     assert Client("127.0.0.1:1", tls=tls(authority.cell(1)))._endpoint.credentials is not None
 
 
 @pytest.mark.parametrize("name", ["ca", "certificate", "key"])
-def test_a_file_that_cannot_be_used_is_named(name: str, authority: Authority, tmp_path: Path) -> None:
+def test_an_unusable_tls_file_is_named(name: str, authority: Authority, tmp_path: Path) -> None:
     good = authority.cell(1)
     (tmp_path / "rubbish.pem").write_text("rubbish")
     for wrong in (tmp_path / "absent.pem", tmp_path, tmp_path / "rubbish.pem"):
@@ -106,7 +106,7 @@ def test_a_key_of_another_certificate_is_refused(authority: Authority) -> None:
     assert "is not the key of" in str(refusal(lambda: Client("https://localhost:1", tls=files)))
 
 
-def test_the_environment_is_all_of_it_or_none(guarded: ClaimsServer, authority: Authority) -> None:
+def test_the_environment_must_set_all_tls_files_or_none(guarded: ClaimsServer, authority: Authority) -> None:
     files = authority.cell(1)
     variables = {
         "LEASEHOLD_SERVER": guarded.url,

@@ -32,7 +32,7 @@ def outstanding(client: Client) -> list[str]:
     return [lease.uuid for lease in client.leases()]
 
 
-def test_commits_at_the_end(client: Client) -> None:
+def test_the_end_of_the_block_commits(client: Client) -> None:
     with client.update(creates=[username("alice")]) as lease:
         assert outstanding(client) == [lease.uuid]
         assert lease.fence == lease.lease.fence
@@ -43,19 +43,19 @@ def test_commits_at_the_end(client: Client) -> None:
 
 
 @pytest.mark.parametrize("kind", [LocalError, KeyboardInterrupt, SystemExit])
-def test_rolls_back_where_an_exception_leaves_it_which_goes_on(client: Client, kind: type[BaseException]) -> None:
+def test_an_exception_in_the_block_rolls_back_and_propagates(client: Client, kind: type[BaseException]) -> None:
     with pytest.raises(kind), client.update(creates=[username("alice")]):
         raise kind
     assert (is_claimed(client, "alice"), outstanding(client)) == (False, [])
 
 
-def test_r02_nobody_takes_an_unknown_local_commit_for_an_abort(client: Client) -> None:
+def test_r02_an_exception_in_local_commit_leaves_the_lease_outstanding(client: Client) -> None:
     with pytest.raises(LocalError), client.update(creates=[username("alice")]) as lease, lease.local_commit():
         raise LocalError
     assert outstanding(client) == [lease.uuid]
 
 
-def test_commits_past_the_local_commit_whatever_the_rest_raises(client: Client) -> None:
+def test_an_exception_after_local_commit_commits_and_propagates(client: Client) -> None:
     def fails_late() -> None:
         with client.update(creates=[username("alice")]) as lease:
             with lease.local_commit():
@@ -67,7 +67,7 @@ def test_commits_past_the_local_commit_whatever_the_rest_raises(client: Client) 
     assert (is_claimed(client, "alice"), outstanding(client)) == (True, [])
 
 
-def test_a_refused_begin_leaves_nothing_and_runs_nothing(client: Client) -> None:
+def test_a_refused_begin_skips_the_block_and_leaves_no_lease(client: Client) -> None:
     ran = []
 
     def refused() -> None:
@@ -78,7 +78,7 @@ def test_a_refused_begin_leaves_nothing_and_runs_nothing(client: Client) -> None
     assert (ran, outstanding(client)) == ([], [])
 
 
-def test_b23_a_commit_that_the_service_refuses_is_raised(client: Client) -> None:
+def test_b23_a_refused_commit_raises(client: Client) -> None:
     def reconciled_too_early() -> None:
         with client.update(creates=[username("alice")]) as lease:
             client.rollback(lease.uuid)
@@ -88,7 +88,7 @@ def test_b23_a_commit_that_the_service_refuses_is_raised(client: Client) -> None
     assert (error.lease_uuid is not None, error.outcome_is_unknown) == (True, False)
 
 
-def test_what_the_block_raises_is_not_hidden_by_a_failed_rollback(client: Client) -> None:
+def test_a_failed_rollback_does_not_replace_the_exception_of_the_block(client: Client) -> None:
     def settles_and_fails() -> None:
         with client.update(creates=[username("alice")]) as lease:
             client.commit(lease.uuid)
@@ -99,12 +99,12 @@ def test_what_the_block_raises_is_not_hidden_by_a_failed_rollback(client: Client
     assert is_claimed(client, "alice")
 
 
-def test_a_lease_before_its_block_is_a_mistake_that_says_so(client: Client) -> None:
+def test_reading_the_lease_before_the_block_raises(client: Client) -> None:
     with pytest.raises(RuntimeError, match="with"):
         client.update(creates=[username("alice")]).uuid  # noqa: B018
 
 
-def test_a_server_that_is_killed_in_the_middle_of_a_save(server: ClaimsServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_killed_during_a_save_leaves_the_lease_to_a_later_settlement(server: ClaimsServer, caplog: pytest.LogCaptureFixture) -> None:
     once = Retry(attempts=1)
     with Client(server.url, cell_id=1, retry=once) as client:
         # At the commit: its outcome is unknown, nothing is rolled back, and to commit again is right.
@@ -137,7 +137,7 @@ def test_a_server_that_is_killed_in_the_middle_of_a_save(server: ClaimsServer, c
         assert len(outstanding(client)) == 1
 
 
-def test_b09_a_begin_that_nobody_answered_is_taken_back(embedded: ClaimsServer, proxy: TcpProxy) -> None:
+def test_b09_a_begin_without_an_answer_is_rolled_back(embedded: ClaimsServer, proxy: TcpProxy) -> None:
     with (
         Client(embedded.url, cell_id=1) as direct,
         Client(f"http://{proxy.address}", cell_id=1, retry=Retry(attempts=1)) as client,
@@ -165,7 +165,7 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_a_begin_that_is_interrupted_is_taken_back(embedded: ClaimsServer, proxy: TcpProxy) -> None:
+def test_an_interrupted_begin_is_rolled_back(embedded: ClaimsServer, proxy: TcpProxy) -> None:
     with (
         Client(embedded.url, cell_id=1) as direct,
         Client(f"http://{proxy.address}", cell_id=1) as client,

@@ -68,7 +68,7 @@ def test_v03_rows_that_change_before_the_begin_get_no_claim(client: Hooked, url:
 
 @pytest.mark.parametrize("statement", ["UPDATE users SET username = 'bo' WHERE id = 2", "DELETE FROM users WHERE id = 2"])
 @pytest.mark.parametrize("shared", [False, True], ids=["alone", "beside a locker"])
-def test_v02_a_row_that_is_being_written_is_left_to_a_later_run(
+def test_v02_a_row_in_an_open_transaction_is_left_to_a_later_run(
     client: Client, url: str, statement: LiteralString, *, shared: bool
 ) -> None:
     with psycopg.connect(url) as locker, psycopg.connect(url) as writer:
@@ -86,7 +86,7 @@ def test_v02_a_row_that_is_being_written_is_left_to_a_later_run(
     assert claimed(client) == {"ann", "bob", "carol"}
 
 
-def test_v02_rows_of_a_partition_that_are_being_written(client: Client, url: str) -> None:
+def test_v02_a_partition_row_in_an_open_transaction_is_left_to_a_later_run(client: Client, url: str) -> None:
     execute(url, "CREATE TABLE parts (LIKE users) PARTITION BY HASH (id)")
     execute(url, "CREATE TABLE parts_0 PARTITION OF parts FOR VALUES WITH (MODULUS 1, REMAINDER 0)")
     execute(url, "INSERT INTO parts SELECT * FROM users")
@@ -96,7 +96,7 @@ def test_v02_rows_of_a_partition_that_are_being_written(client: Client, url: str
     assert (report.recent, report.created) == (1, 2)
 
 
-def test_rows_of_a_view_are_read_plainly(client: Client, url: str) -> None:
+def test_rows_of_a_view_are_read_without_the_xmax_test(client: Client, url: str) -> None:
     execute(url, "CREATE VIEW people AS SELECT * FROM users")
     assert correct(client, PostgresTable(url, "people", COLUMNS)).created == 3
 
@@ -118,7 +118,7 @@ def test_an_interrupt_between_begin_and_commit_leaves_no_lease(
     assert claimed(client) == set()
 
 
-def test_a_database_that_goes_between_begin_and_commit_leaves_no_lease(client: Hooked, url: str) -> None:
+def test_a_lost_database_connection_between_begin_and_commit_leaves_no_lease(client: Hooked, url: str) -> None:
     def end() -> None:
         others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
         execute(url, others + " AND pid <> pg_backend_pid()")

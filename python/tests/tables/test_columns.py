@@ -76,7 +76,7 @@ def owned(**columns: Any) -> pa.Table:
         ({"updated_at": ["2026-01-01", "2026-01-01"]}, errors.ColumnTypeError, "updated_at"),
     ],
 )
-def test_a_column_of_arrow(
+def test_an_unreadable_arrow_column_raises_and_changes_nothing(
     client: Client, tmp_path: Path, kind: str, columns: dict[str, Any], expected: type[errors.ColumnError], column: str
 ) -> None:
     def make() -> Table:
@@ -90,7 +90,7 @@ def test_a_column_of_arrow(
 
 
 @pytest.mark.parametrize("kind", ["arrow", "stream", "parquet"])
-def test_a_column_that_is_missing(client: Client, tmp_path: Path, kind: str) -> None:
+def test_a_missing_column_raises_and_changes_nothing(client: Client, tmp_path: Path, kind: str) -> None:
     data = owned().drop_columns(["owner"])
 
     def make() -> Table:
@@ -116,14 +116,14 @@ def test_a_column_that_is_missing(client: Client, tmp_path: Path, kind: str) -> 
         (["id,owner,username,owner,updated_at", "1,1,ann,1,2026-01-01T00:00:00Z"], "Missing", "owner"),
     ],
 )  # fmt: skip
-def test_a_column_of_a_csv_file(client: Client, tmp_path: Path, lines: list[str], expected: str, column: str) -> None:
+def test_an_unreadable_csv_column_raises_and_changes_nothing(client: Client, tmp_path: Path, lines: list[str], expected: str, column: str) -> None:
     path = tmp_path / "users.csv"
     path.write_text("\n".join(lines) + "\n")
     error = applying(client, lambda: csv_table(path, OWNED, taken_at=just_now()))
     assert (type(error).__name__, error.column) == (f"Column{expected}Error", column)
 
 
-def test_times_of_a_csv_file_that_are_said_to_be_utc(client: Client, tmp_path: Path) -> None:
+def test_assume_utc_accepts_csv_times_without_a_zone_only(client: Client, tmp_path: Path) -> None:
     path = tmp_path / "users.csv"
     path.write_text("id,username,owner,updated_at\n1,ann,1,2026-01-01 00:00:00\n2,bob,2,2026-01-01 00:00:00Z\n")
     utc = replace(OWNED, assume_utc=True)
@@ -133,7 +133,7 @@ def test_times_of_a_csv_file_that_are_said_to_be_utc(client: Client, tmp_path: P
     assert verify_table(client, csv_table(path, utc), source_type=SourceType.USERS).report.missing == 1
 
 
-def test_empty_fields_of_a_csv_file_are_null_and_quoted_ones_are_not(client: Client, tmp_path: Path) -> None:
+def test_unquoted_empty_csv_fields_are_null(client: Client, tmp_path: Path) -> None:
     path = tmp_path / "users.csv"
     path.write_text('id,username,owner,updated_at\n1,,1,2026-01-01Z\n2,"",2,2026-01-01Z\n3,"b\nob",3,2026-01-01Z\n')
     path.write_text(path.read_text().replace("2026-01-01Z", "2026-01-01T00:00:00Z"))
@@ -141,21 +141,21 @@ def test_empty_fields_of_a_csv_file_are_null_and_quoted_ones_are_not(client: Cli
     assert (report.rows, report.claims, report.invalid) == (3, 2, 2)
 
 
-def test_a_csv_file_that_is_not_utf_8(client: Client, tmp_path: Path) -> None:
+def test_invalid_utf_8_in_a_csv_file_names_the_column(client: Client, tmp_path: Path) -> None:
     path = tmp_path / "users.csv"
     path.write_bytes(b"id,username,owner,updated_at\n1,secret\xe9,1,2026-01-01T00:00:00Z\n")
     error = applying(client, lambda: csv_table(path, OWNED, taken_at=just_now()))
     assert (error.code, error.column) == ("COLUMN_VALUE", "username")
 
 
-def test_a_csv_file_whose_header_has_no_end(tmp_path: Path) -> None:
+def test_a_csv_header_with_an_unclosed_quote_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "users.csv"
     path.write_text('id,"username,' + "owner,updated_at\n" * 10_000)
     with pytest.raises(errors.RowsError, match="CSV"):
         csv_table(path, OWNED).check()
 
 
-def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "users"
     for make in (csv_table, parquet_table):
         assert f"`{path}`" in str(refusal(lambda make=make: make(path, OWNED)))  # type: ignore[misc]
@@ -186,7 +186,7 @@ INSERT: LiteralString = "INSERT INTO users VALUES (1, 'ann', 1, '2026-01-01Z'), 
         ([CREATE, INSERT + "(2, 'x', 2, NULL)", "ALTER TABLE users ALTER updated_at TYPE timestamp"], "TimeZone", "updated_at"),
     ],
 )  # fmt: skip
-def test_a_column_of_postgres(
+def test_an_unreadable_postgres_column_raises_and_changes_nothing(
     client: Client, cluster: PostgresCluster, statements: list[LiteralString], expected: str, column: str
 ) -> None:
     url = cluster.create_database()
@@ -199,7 +199,7 @@ def test_a_column_of_postgres(
 
 @pytest.mark.parametrize("kind", ["timestamptz", "timestamp"])
 @pytest.mark.parametrize(("time", "is_recent"), [("infinity", 1), ("12000-01-01", 1), ("-infinity", 0), ("0044-03-15 BC", 0)])
-def test_v02_times_that_python_cannot_say(
+def test_v02_postgres_times_outside_the_range_of_datetime_are_clamped(
     client: Client, cluster: PostgresCluster, kind: LiteralString, time: str, is_recent: int
 ) -> None:
     url = cluster.create_database()
@@ -215,7 +215,7 @@ def test_v02_times_that_python_cannot_say(
     assert (report.rows, report.rows_recent, report.missing) == (2, is_recent, 2 - is_recent)
 
 
-def test_a_member_of_a_struct_is_not_taken_for_a_column_of_its_name(client: Client, tmp_path: Path) -> None:
+def test_a_struct_field_is_not_read_as_a_column_with_its_path(client: Client, tmp_path: Path) -> None:
     path = tmp_path / "users.parquet"
     columns = TableColumns("a.b", [ClaimColumns(BucketType.USERNAMES, "username", SubjectType.USER, "a.b")])
     pyarrow.parquet.write_table(pa.table({"a": [{"b": 7}, {"b": 8}], "username": ["ann", "bob"], "a.b": [1, 2]}), path)
@@ -223,14 +223,14 @@ def test_a_member_of_a_struct_is_not_taken_for_a_column_of_its_name(client: Clie
     assert [(int(sample.finding.source_id, 16), *sample.in_table) for sample in found.samples] == [(1, "ann"), (2, "bob")]
 
 
-def test_columns_of_a_parquet_file_come_in_any_order(client: Client, tmp_path: Path) -> None:
+def test_columns_of_a_parquet_file_can_have_any_order(client: Client, tmp_path: Path) -> None:
     path = tmp_path / "users.parquet"
     pyarrow.parquet.write_table(owned().select(["updated_at", "owner", "username", "id"]), path)
     found = verify_table(client, parquet_table(path, OWNED), source_type=SourceType.USERS, show_values=True)
     assert [sample.in_table for sample in found.samples] == [("ann",), ("bob",)]
 
 
-def test_categories_are_as_good_as_their_values(client: Client) -> None:
+def test_dictionary_columns_are_read_as_their_values(client: Client) -> None:
     plain = owned(id=["a", "b"], username=["ann", "ann"])
     data = pa.table(
         {name: plain[name].dictionary_encode() if name != "updated_at" else plain[name] for name in plain.schema.names}
@@ -248,24 +248,24 @@ def test_categories_are_as_good_as_their_values(client: Client) -> None:
     assert (type(error), error.column) == (errors.ColumnTypeError, "owner")
 
 
-def test_a_key_that_is_too_long_is_told_by_its_column(client: Client) -> None:
+def test_an_overlong_key_names_its_column(client: Client) -> None:
     error = applying(client, lambda: arrow_table(owned(id=["a", "secret" * 30]), OWNED, taken_at=just_now()))
     assert (type(error), error.column) == (errors.ColumnValueError, "id")
     assert "128" in str(error)
 
 
-def test_a_row_of_a_csv_file_that_is_too_long_is_told_as_such(tmp_path: Path) -> None:
+def test_an_overlong_csv_row_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "users.csv"
     path.write_text(
         "id,username,owner,updated_at,note\n1,ann,1,2026-01-01T00:00:00Z,"
         + "x" * 3_000_000
         + "\n2,bob,2,2026-01-01T00:00:00Z,\n"
     )
-    with pytest.raises(errors.RowsError, match="longer than"):
+    with pytest.raises(errors.RowsError, match="a row over"):
         csv_table(path, OWNED).check()
 
 
-def test_a_table_of_postgres_that_is_none_is_named(cluster: PostgresCluster) -> None:
+def test_a_missing_postgres_table_is_named(cluster: PostgresCluster) -> None:
     url = cluster.create_database()
     assert "`userz`" in str(refusal(lambda: PostgresTable(url, "userz", OWNED)))
     with pytest.raises(psycopg.OperationalError):
@@ -273,7 +273,7 @@ def test_a_table_of_postgres_that_is_none_is_named(cluster: PostgresCluster) -> 
 
 
 @pytest.mark.parametrize("kind", ["uuid", "text", "integer", "smallint", "char(3)", "varchar"])
-def test_v03_keys_of_every_kind_are_ordered_and_read_again(client: Client, cluster: PostgresCluster, kind: str) -> None:
+def test_v03_keys_of_every_type_are_sorted_and_read_again(client: Client, cluster: PostgresCluster, kind: str) -> None:
     url = cluster.create_database()
     keys: dict[str, list[Any]] = {
         "uuid": ["f0000000-0000-4000-8000-000000000000", "0a000000-0000-4000-8000-000000000000"],
@@ -298,6 +298,6 @@ def test_v03_keys_of_every_kind_are_ordered_and_read_again(client: Client, clust
     assert verify_table(client, table, **{**options, "apply": False}).is_clean
 
 
-def test_a_clock_without_a_zone_is_not_taken_for_one() -> None:
+def test_taken_at_without_a_time_zone_is_refused() -> None:
     table = arrow_table(as_arrow(GOOD), COLUMNS, taken_at=datetime(2026, 1, 1))  # noqa: DTZ001 - that is the mistake
     assert "time zone" in str(refusal(lambda: table.age_seconds(datetime.now(timezone.utc))))

@@ -33,7 +33,7 @@ def peak_megabytes(path: Path, rows: int) -> float:
     return int(ended.stdout) / 1024
 
 
-def test_a_row_group_of_parquet_may_be_as_large_as_the_table(tmp_path: Path) -> None:
+def test_memory_is_bounded_for_a_parquet_file_with_one_row_group(tmp_path: Path) -> None:
     # Of 300 MB instead of 60: what readers and allocators keep in hand differs by some tens from machine to machine.
     few, many = (peak_megabytes(tmp_path / "users.parquet", rows) for rows in (300_000, 1_500_000))
     assert many < few + 100

@@ -64,7 +64,7 @@ def claimed(client: Client) -> set[str]:
     return {record.claim.bucket_value for record in client.records(SourceType.USERS, TYPES)}
 
 
-def test_v01_a_dry_run_tells_and_changes_nothing(client: Client, make: Make) -> None:
+def test_v01_a_dry_run_reports_differences_and_changes_nothing(client: Client, make: Make) -> None:
     claim(client, CLAIMED)
     before = list(client.records(SourceType.USERS, TYPES))
     found = verify(client, make(ROWS))
@@ -78,7 +78,7 @@ def test_v01_a_dry_run_tells_and_changes_nothing(client: Client, make: Make) -> 
     assert list(client.leases()) == []
 
 
-def test_v09_samples_hash_values_unless_they_are_asked_for(client: Client, make: Make) -> None:
+def test_v09_samples_contain_hashes_unless_show_values_is_set(client: Client, make: Make) -> None:
     claim(client, CLAIMED)
     table = make(ROWS)
     assert not any(name in repr(verify(client, table).samples) for name in ("dan", "erin", "carol", "frank"))
@@ -96,7 +96,7 @@ def test_v09_samples_hash_values_unless_they_are_asked_for(client: Client, make:
     }
 
 
-def test_values_of_rows_whose_keys_are_uuids(client: Client) -> None:
+def test_samples_show_values_of_rows_with_uuid_keys(client: Client) -> None:
     keys = pa.array([bytes([number]) * 16 for number in (1, 2)], pa.uuid())
     data = pa.table({"id": keys, "number": [1, 2], "username": ["ann", "bob"]})
     columns = TableColumns("id", [ClaimColumns(BucketType.USERNAMES, "username", SubjectType.USER, "number")])
@@ -107,7 +107,7 @@ def test_values_of_rows_whose_keys_are_uuids(client: Client) -> None:
     ]
 
 
-def test_v07_a_run_that_fails_tells_what_it_did_and_where_to_go_on(client: Client, embedded: ClaimsServer, make: Make) -> None:
+def test_v07_a_failed_run_reports_its_counts_and_a_checkpoint(client: Client, embedded: ClaimsServer, make: Make) -> None:
     table = make([User(key, f"user{key}") for key in range(1, 3001)])
     partial: list[VerificationResult] = []
 
@@ -125,7 +125,7 @@ def test_v07_a_run_that_fails_tells_what_it_did_and_where_to_go_on(client: Clien
     assert len(claimed(client)) == 3000
 
 
-def test_v01_v05_what_is_applied_leaves_nothing_to_find(client: Client, make: Make) -> None:
+def test_v01_v05_a_second_run_finds_no_differences(client: Client, make: Make) -> None:
     claim(client, CLAIMED)
     table = make(ROWS)
     done = verify(client, table, apply=True).report
@@ -138,7 +138,7 @@ def test_v01_v05_what_is_applied_leaves_nothing_to_find(client: Client, make: Ma
 
 
 @pytest.mark.parametrize("make", ["postgres", "csv", "parquet", "pyarrow_table", "polars_frame"], indirect=True)
-def test_v05_one_run_corrects_more_names_than_can_wait(client: Client, make: Make) -> None:
+def test_v05_one_run_corrects_more_moved_names_than_it_can_defer(client: Client, make: Make) -> None:
     count = 26_000
     claim(client, [User(at, f"name{at}") for at in range(1, count + 1)])
     done = verify(client, make([User(at, f"name{count + 1 - at}") for at in range(1, count + 1)]), apply=True)
@@ -148,7 +148,7 @@ def test_v05_one_run_corrects_more_names_than_can_wait(client: Client, make: Mak
     assert dict(held) == {f"name{count + 1 - at}": Source.of(SourceType.USERS, at) for at in range(1, count + 1)}
 
 
-def test_a_table_without_rows_gives_up_its_claims_only_where_that_is_said(client: Client, make: Make) -> None:
+def test_an_empty_table_destroys_its_claims_only_with_allow_empty(client: Client, make: Make) -> None:
     claim(client, CLAIMED)
     before = claimed(client)
     table = make([])
@@ -160,7 +160,7 @@ def test_a_table_without_rows_gives_up_its_claims_only_where_that_is_said(client
     assert claimed(client) == set()
 
 
-def test_v05_v08_many_pages_and_updates_and_names_that_move_between_rows(client: Client, make: Make) -> None:
+def test_v05_v08_a_backfill_spans_pages_and_updates(client: Client, make: Make) -> None:
     rows = [User(key, f"user{key}", f"user{key}@example.com") for key in range(1, 2501)]
     pages: list[int] = []
     done = verify(client, make(rows), apply=True, rows_per_page=400, on_progress=lambda report: pages.append(report.pages))
@@ -169,7 +169,7 @@ def test_v05_v08_many_pages_and_updates_and_names_that_move_between_rows(client:
     assert len(claimed(client)) == 5000
 
 
-def test_v05_a_name_moves_from_row_to_row(client: Client, make: Make) -> None:
+def test_v05_swapped_names_are_corrected_in_one_run(client: Client, make: Make) -> None:
     claim(client, [User(1, "first"), User(2, "second")])
     done = verify(client, make([User(1, "second"), User(2, "first")]), apply=True, rows_per_page=1)
     assert (done.report.replaced, done.report.failed, done.report.other_row) == (2, 0, 0)
@@ -179,7 +179,7 @@ def test_v05_a_name_moves_from_row_to_row(client: Client, make: Make) -> None:
     }
 
 
-def test_v06_v09_what_another_cell_holds_is_told_and_left(client: Client, embedded: ClaimsServer, make: Make) -> None:
+def test_v06_v09_a_claim_of_another_cell_is_reported_and_kept(client: Client, embedded: ClaimsServer, make: Make) -> None:
     with Client(embedded.url, cell_id=2) as other:
         claim(other, [User(1, "ann")])
         done = verify(client, make([User(7, "ANN")]), apply=True)
@@ -188,7 +188,7 @@ def test_v06_v09_what_another_cell_holds_is_told_and_left(client: Client, embedd
     assert [sample.finding.outcome for sample in done.samples] == ["other_cell"]
 
 
-def test_v02_what_was_changed_lately_is_left_alone_on_both_sides(client: Client, make: Make) -> None:
+def test_v02_recent_changes_are_skipped_on_both_sides(client: Client, make: Make) -> None:
     claim(client, [User(1, "claimed-just-now")])
     rows = [User(2, "changed-just-now", updated_at=datetime.now(timezone.utc)), User(3, "long-ago")]
     report = verify(client, make(rows), apply=True, recent_within_seconds=600).report
@@ -196,7 +196,7 @@ def test_v02_what_was_changed_lately_is_left_alone_on_both_sides(client: Client,
     assert claimed(client) == {"claimed-just-now", "long-ago"}
 
 
-def test_v07_a_run_stops_when_its_time_is_over_and_goes_on_from_its_checkpoint(client: Client, make: Make) -> None:
+def test_v07_a_run_stops_at_its_time_budget_and_continues_from_its_checkpoint(client: Client, make: Make) -> None:
     table = make([User(key, f"user{key}") for key in range(1, 101)])
     checkpoint, runs = None, 0
     while runs == 0 or checkpoint is not None:
@@ -208,7 +208,7 @@ def test_v07_a_run_stops_when_its_time_is_over_and_goes_on_from_its_checkpoint(c
     assert isinstance(refusal(lambda: verify(client, table, checkpoint="nonsense")), errors.InvalidError)
 
 
-def test_v07_a_checkpoint_of_another_run_is_refused(client: Client, embedded: ClaimsServer, make: Make) -> None:
+def test_v07_a_checkpoint_of_a_run_with_other_settings_is_refused(client: Client, embedded: ClaimsServer, make: Make) -> None:
     table = make([User(key, f"user{key}") for key in range(1, 11)])
     options = {"apply": True, "rows_per_page": 3}
     checkpoint = verify(client, table, time_budget_seconds=0.0, **options).checkpoint
@@ -248,7 +248,7 @@ def test_v07_a_checkpoint_of_another_table_is_refused(client: Client, cluster: P
     assert len(claimed(client)) == 3
 
 
-def test_a_cell_that_may_not_is_told_so_and_nothing_is_applied(client: Client, embedded: ClaimsServer, make: Make) -> None:
+def test_an_unknown_cell_is_refused_and_changes_nothing(client: Client, embedded: ClaimsServer, make: Make) -> None:
     with Client(embedded.url, cell_id=99) as unknown:
         assert isinstance(
             refusal(lambda: verify(unknown, make(ROWS), apply=True, recent_within_seconds=60)), errors.InvalidError
@@ -256,7 +256,7 @@ def test_a_cell_that_may_not_is_told_so_and_nothing_is_applied(client: Client, e
     assert claimed(client) == set()
 
 
-def test_a_dump_that_is_older_than_what_counts_as_recent_is_not_corrected_by(client: Client) -> None:
+def test_a_dump_without_a_valid_age_corrects_nothing(client: Client) -> None:
     data = as_arrow(ROWS)
     claim(client, CLAIMED)
     for taken_at, word in [
@@ -272,7 +272,7 @@ def test_a_dump_that_is_older_than_what_counts_as_recent_is_not_corrected_by(cli
     assert "frank" in claimed(client)
 
 
-def test_rows_out_of_scope_claim_nothing_and_lose_what_they_claimed(client: Client, cluster: PostgresCluster) -> None:
+def test_rows_outside_the_condition_lose_their_claims(client: Client, cluster: PostgresCluster) -> None:
     url = in_postgres(cluster.create_database(), [User(1, "ann"), User(2, "ghost")])
     claim(client, [User(1, "ann"), User(2, "ghost")])
     table = PostgresTable(url, "users", COLUMNS, where="username NOT LIKE 'gh%'")
@@ -280,7 +280,7 @@ def test_rows_out_of_scope_claim_nothing_and_lose_what_they_claimed(client: Clie
     assert claimed(client) == {"ann"}
 
 
-def test_v03_a_row_that_is_there_again_keeps_its_claim(client: Client, cluster: PostgresCluster) -> None:
+def test_v03_a_row_inserted_again_keeps_its_claim(client: Client, cluster: PostgresCluster) -> None:
     url = in_postgres(cluster.create_database(), [User(1, "ann")])
     claim(client, [User(1, "ann"), User(2, "bob")])
 

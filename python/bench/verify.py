@@ -1,9 +1,11 @@
-"""Compares claims with rows: the engine from Arrow, beside the algorithm that cells began with in plain Python.
+"""Benchmark of verification: the engine reading Arrow, against the same comparison in plain Python.
 
-The algorithm keeps the records of a page by their bucket in a dict, and takes them out as rows call for them; what is left
-is extra. Same pages, same run, turn by turn, best of three. The time is the processor's for comparing, conversion
-included; rows and records are made outside of it: rows as an Arrow table and as tuples, records as the server sends them
-and as objects, which plain Python gets for nothing here, and a cell would pay for.
+The plain algorithm stores the records of a page by bucket in a dict and removes the record of each row. Remaining records
+are extra.
+
+Both sides compare the same pages in one process, alternately; the best of three turns counts. The CPU time includes the
+conversion of rows and records, but not their creation. Plain Python receives its records as objects, without paying for
+their decoding, which a real cell must do.
 
     python bench/verify.py [--json] [--rows N] [plain|threads|memory]
 """
@@ -31,7 +33,7 @@ RECENT = timedelta(hours=1)
 ROWS_PER_PAGE = 1000
 TURNS = 3
 THREAD_TURNS = 7
-"""More, since they go by the clock on the wall, in which others on the machine have a part."""
+"""More turns, because threads are measured in wall-clock time, which other processes disturb."""
 TYPES = (BucketType.USERNAMES, BucketType.EMAILS)
 COLUMNS = verification.TableColumns(
     key="id",
@@ -45,7 +47,7 @@ COLUMNS = verification.TableColumns(
 
 @dataclass(frozen=True, slots=True)
 class PlainClaim:
-    """A claim as plain Python has it."""
+    """A claim of the plain algorithm."""
 
     bucket_type: int
     value: str
@@ -57,7 +59,7 @@ class PlainClaim:
 
 @dataclass(frozen=True, slots=True)
 class PlainRecord:
-    """A record as plain Python has it."""
+    """A record of the plain algorithm."""
 
     claim: PlainClaim
     updated_at: datetime
@@ -68,7 +70,7 @@ PlainRow = tuple[int, str, str, datetime]
 
 @dataclass(frozen=True)
 class Page:
-    """Rows and records of one range, in each side's form."""
+    """The rows and records of one range, in the form of each side."""
 
     rows: list[PlainRow]
     records: list[PlainRecord]
@@ -76,12 +78,12 @@ class Page:
 
 
 def ids(number: int) -> range:
-    """Return the keys of a page's rows."""
+    """Return the keys of the rows of a page."""
     return range(number * ROWS_PER_PAGE + 1, (number + 1) * ROWS_PER_PAGE + 1)
 
 
 def batch(number: int) -> pa.RecordBatch:
-    """Return a page's rows as Arrow has them."""
+    """Return the rows of a page as an Arrow batch."""
     keys = ids(number)
     names = [f"user-{key}" for key in keys]
     emails = [f"user-{key}@example.com" for key in keys]
@@ -90,28 +92,28 @@ def batch(number: int) -> pa.RecordBatch:
 
 
 def page(number: int) -> Page:
-    """Return a page as plain Python has it, and its records as the server sends them."""
+    """Return a page as Python objects, with its records also as a serialized response."""
     rows = [(key, f"user-{key}", f"user-{key}@example.com", OLD) for key in ids(number)]
     records = [PlainRecord(claim, OLD) for row in rows for claim in claims(row)]
     return Page(rows, records, b"".join(encoded(record) for record in records))
 
 
 def claims(row: PlainRow) -> Iterator[PlainClaim]:
-    """Return what a row claims."""
+    """Return the claims of a row."""
     source_id = struct.pack(">Q", row[0])
     yield PlainClaim(BucketType.USERNAMES, row[1], SubjectType.USER, row[0], SourceType.USERS, source_id)
     yield PlainClaim(BucketType.EMAILS, row[2], SubjectType.USER, row[0], SourceType.USERS, source_id)
 
 
 def field(number: int, value: int | bytes) -> bytes:
-    """Encode a field of a message."""
+    """Encode a field of a Protobuf message."""
     if isinstance(value, bytes):
         return varint(number << 3 | 2) + varint(len(value)) + value
     return varint(number << 3) + varint(value)
 
 
 def varint(value: int) -> bytes:
-    """Encode an integer of a message."""
+    """Encode an integer as a Protobuf varint."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -121,7 +123,7 @@ def varint(value: int) -> bytes:
 
 
 def encoded(record: PlainRecord) -> bytes:
-    """Encode a record as a member of `ListRecordsResponse`, with all that a server says of it."""
+    """Encode a record as an entry of a `ListRecordsResponse`, with every field that a server sets."""
     claim = record.claim
     bucket = field(1, claim.bucket_type) + field(2, claim.value.encode())
     subject = field(1, claim.subject_type) + field(2, claim.subject_id)
@@ -133,7 +135,7 @@ def encoded(record: PlainRecord) -> bytes:
 
 
 class Plain:
-    """The algorithm in plain Python."""
+    """The comparison in plain Python."""
 
     def __init__(self) -> None:
         self.differences = 0
@@ -153,7 +155,7 @@ class Plain:
 
 
 class Engine:
-    """The engine, driven as a job drives it: rows from a stream, records off the wire."""
+    """The comparison by the engine: rows from an Arrow stream, records from serialized responses."""
 
     def __init__(self, rows: pa.Table | pa.RecordBatchReader) -> None:
         self.rows = verification.ArrowRows(rows, COLUMNS)
@@ -177,25 +179,25 @@ class Engine:
 
     @property
     def differences(self) -> int:
-        """How many there were."""
+        """The number of differences."""
         report = self.run.report()
         return report.missing + report.different + report.extra
 
 
 def measure(make: Callable[[], Plain | Engine], pages: list[Page]) -> float:
-    """Return the seconds of the processor's that comparing takes."""
+    """Return the CPU seconds of comparing all pages."""
     start = time.process_time()
     subject = make()
-    for one in pages:
-        subject.compare(one)
+    for current in pages:
+        subject.compare(current)
     seconds = time.process_time() - start
     if subject.differences:
-        sys.exit(f"found {subject.differences} differences where there are none")
+        sys.exit(f"expected no differences, found {subject.differences}")
     return seconds
 
 
 def compare(rows: int) -> dict[str, float]:
-    """Return the claims a second of both sides."""
+    """Return the claims per second of both sides."""
     pages = [page(number) for number in range(rows // ROWS_PER_PAGE)]
     table = pa.Table.from_batches([batch(number) for number in range(len(pages))])
     sides: dict[str, Callable[[], Plain | Engine]] = {"ours": lambda: Engine(table), "peer": Plain}
@@ -204,7 +206,7 @@ def compare(rows: int) -> dict[str, float]:
 
 
 def scale(rows: int) -> dict[str, float]:
-    """Return the claims a second of two threads, each with a run of its own, and of one."""
+    """Return the claims per second of two threads, each with its own run, and of one thread."""
     answers, table = large_pages(rows)
 
     def work() -> None:
@@ -233,11 +235,11 @@ def scale(rows: int) -> dict[str, float]:
 
 
 LARGE = 20_000
-"""Rows of a page where threads are compared: work that is long beside a call."""
+"""Rows of a page in the comparison of threads. Large pages keep the time under the interpreter lock small."""
 
 
 def large_pages(rows: int) -> tuple[list[bytes], pa.Table]:
-    """Return answers of the server, and the table."""
+    """Return serialized responses of the server, and the table."""
     small = LARGE // ROWS_PER_PAGE
     answers = [
         b"".join(page(number).answer for number in range(first, first + small))
@@ -247,27 +249,27 @@ def large_pages(rows: int) -> tuple[list[bytes], pa.Table]:
 
 
 def memory(rows: int) -> float:
-    """Return the megabytes that comparing a stream took at its peak, with all that was loaded before."""
+    """Return the peak memory of this process in megabytes after comparing a stream."""
     stream = pa.RecordBatchReader.from_batches(batch(0).schema, (batch(at) for at in range(rows // ROWS_PER_PAGE)))
     engine = Engine(stream)
     for number in range(rows // ROWS_PER_PAGE):
         engine.compare(Page([], [], page(number).answer))
     if engine.differences:
-        sys.exit(f"found {engine.differences} differences where there are none")
+        sys.exit(f"expected no differences, found {engine.differences}")
     return peak_kilobytes() / 1024
 
 
 def peak_kilobytes() -> int:
-    """Return the most memory that this program had; `getrusage` would count what its parent had before it began."""
+    """Return the peak memory of this process. `getrusage` would include the parent's memory from before `exec`."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
 
 
 def main() -> None:
-    """Measure what is asked for, and print it."""
+    """Run the selected benchmark and print the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one object")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="with two claims each")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="number of rows, each with two claims")
     parser.add_argument("what", choices=["plain", "threads", "memory"], nargs="?", default="plain")
     arguments = parser.parse_args()
     if arguments.what == "memory":

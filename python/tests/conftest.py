@@ -1,10 +1,10 @@
-"""What all tests share."""
+"""Settings and fixtures of all tests."""
 
 from __future__ import annotations
 
 import hypothesis
 
-# Machines that test are busy: what takes long there is not wrong.
+# Test machines are busy, so a slow example is not a failure: `deadline=None`.
 hypothesis.settings.register_profile("leasehold", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("leasehold")
 

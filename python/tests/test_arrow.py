@@ -1,4 +1,4 @@
-"""Rows from any library's tables, through the Arrow stream that all of them speak."""
+"""Rows from tables of several libraries, through the Arrow stream interface."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def session(rows_per_page: int = 1000, recent_within_seconds: float = 3600) -> v
 
 
 def to_rows(run: verification.Verification, bound: bytes | None = None) -> verification.Verification:
-    """Answer up to where rows are asked for; the service knows of nothing."""
+    """Answer the steps of a run before `ReadRows`, with an empty service."""
     run.bound(bound)
     run.records(leasehold.RecordPage((), False, NOW))
     return run
 
 
 def created(rows: ArrowRows, run: verification.Verification) -> list[Claim]:
-    """Drive a run to its end, and return what it has created."""
+    """Drive a run to its end and return the created claims."""
     claims: list[Claim] = []
     while not isinstance(step := run.step(), verification.Done):
         match step:
@@ -76,7 +76,7 @@ def values(claims: list[Claim]) -> list[str]:
     return [claim.bucket_value for claim in claims]
 
 
-def nothing_is_done(run: verification.Verification) -> bool:
+def is_unchanged(run: verification.Verification) -> bool:
     return isinstance(run.step(), verification.ReadRows) and run.report() == to_rows(session()).report()
 
 
@@ -111,7 +111,7 @@ def test_page_and_batch_sizes_are_independent(chunk: int, page: int) -> None:
     run = session(rows_per_page=page)
     claims = created(ArrowRows(whole.to_reader(max_chunksize=chunk), COLUMNS), run)
     names = [value for value in values(claims) if value.startswith("name")]
-    # Row 0 is for nobody, since there is no user 0: that is reported.
+    # The id of a subject is at least 1, so the two claims of row 0 count as invalid.
     assert sorted(names) == sorted(f"name{at}" for at in range(1, 100))
     assert (run.report().rows, run.report().invalid) == (100, 2)
 
@@ -146,8 +146,8 @@ def ten() -> pa.Table:
     return table([*range(1, 11)], [f"name{at}" for at in range(1, 11)])
 
 
-def to_second_look(rows: ArrowRows) -> verification.Verification:
-    """Drive a run over rows 1 to 10 to their end, then one that is to look at 3 to 4 and 8 to 9 again."""
+def to_second_scan(rows: ArrowRows) -> verification.Verification:
+    """Read rows 1 to 10 to their end, then return a run whose second scan needs rows 3 to 4 and 8 to 9."""
     assert len(created(rows, session(rows_per_page=4))) == 10
     spans = [{"after": leasehold.encode_source_id(at).hex(), "upto": leasehold.encode_source_id(at + 2).hex()} for at in (2, 7)]
     return verification.Verification(
@@ -162,12 +162,12 @@ def to_second_look(rows: ArrowRows) -> verification.Verification:
 def test_v05_a_second_scan_reads_the_rows_again(chunk: int) -> None:
     whole = pa.Table.from_batches(ten().to_batches(max_chunksize=chunk))
     rows = ArrowRows(whole, TableColumns("id", [USERNAME]))
-    assert values(created(rows, to_second_look(rows))) == ["name3", "name4", "name8", "name9"]
+    assert values(created(rows, to_second_scan(rows))) == ["name3", "name4", "name8", "name9"]
 
 
 def test_v05_a_second_scan_of_a_stream_that_reads_once_raises() -> None:
     rows = ArrowRows(ten().to_reader(max_chunksize=3), TableColumns("id", [USERNAME]))
-    run = to_second_look(rows)
+    run = to_second_scan(rows)
     for _ in range(2):
         with pytest.raises(leasehold.RowsError, match="only once"):
             rows.bound(leasehold.encode_source_id(2), 1000)
@@ -234,7 +234,7 @@ def test_times_of_every_unit_and_time_zone_are_read(unit: Literal["s", "ms", "us
     at = [NOW - timedelta(seconds=10), NOW - timedelta(seconds=30), None]
     data = table([1, 2, 3]).set_column(2, "at", pa.array(at, pa.timestamp(unit, zone)))
     run = session(recent_within_seconds=20)
-    # The third row's time is not known: it is old.
+    # The time of the third row is unknown, so it counts as old.
     assert values(created(ArrowRows(data, COLUMNS), run)) == ["2", "größe", "3"]
     assert run.report().rows_recent == 1
 
@@ -305,7 +305,7 @@ def test_invalid_values_are_named_and_the_run_is_unchanged(what: str, chunk: int
     run = to_rows(session())
     with pytest.raises(ColumnError, match=where):
         run.arrow(data.to_reader(max_chunksize=chunk), columns, now=NOW)
-    assert nothing_is_done(run)
+    assert is_unchanged(run)
 
 
 def test_a_subject_may_be_null_if_its_value_is_null() -> None:
@@ -319,7 +319,7 @@ def test_invalid_utf_8_is_refused() -> None:
     run = to_rows(session())
     with pytest.raises(leasehold.ColumnValueError, match="`name` is not valid UTF-8 in row 0"):
         run.arrow(data, TableColumns("id", [USERNAME]), now=NOW)
-    assert nothing_is_done(run)
+    assert is_unchanged(run)
 
 
 def test_a_bucket_type_outside_the_run_is_refused() -> None:
@@ -327,7 +327,7 @@ def test_a_bucket_type_outside_the_run_is_refused() -> None:
     routes = ClaimColumns(BucketType.ROUTES, "name", SubjectType.USER, "id")
     with pytest.raises(leasehold.RowsError, match="bucket_types"):
         run.arrow(table(), TableColumns("id", [routes]), now=NOW)
-    assert nothing_is_done(run)
+    assert is_unchanged(run)
 
 
 def test_refused_rows_stay_in_the_stream() -> None:

@@ -1,4 +1,4 @@
-"""What the engine answers at once."""
+"""The pure functions of the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the documentation shows is run as it is written."""
+"""The examples of the documentation run as written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def modules() -> Iterator[str]:
-    """Every module of the installed package, but for programs."""
+    """Return the names of all modules of the installed package, without programs and generated code."""
     yield leasehold.__name__
     for module in pkgutil.walk_packages(leasehold.__path__, f"{leasehold.__name__}."):
         if not module.name.endswith((".__main__", "._native")) and "_pb2" not in module.name:
@@ -30,13 +30,13 @@ def modules() -> Iterator[str]:
 
 
 def examples() -> dict[str, str]:
-    """Every example of the README, by the line where it begins."""
+    """Return the examples of the README by the line of their start."""
     text = (PYTHON / "README.md").read_text(encoding="utf-8")
     return {f"line {text.count(chr(10), 0, match.start()) + 1}": match[1] for match in EXAMPLE.finditer(text)}
 
 
 def needs_a_server(module: str) -> bool:
-    """Whether a module's examples call a server: `tests/client/test_docstrings.py` runs those."""
+    """Return True if the examples of a module call a server. `tests/client/test_docstrings.py` runs those."""
     return module.startswith(("leasehold.client", "leasehold.tables"))
 
 

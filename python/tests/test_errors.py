@@ -1,4 +1,4 @@
-"""Codes and the classes that they choose."""
+"""The exception class of each code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheel as people get it, and what it takes to run."""
+"""The wheel: its contents, its dependencies and its memory use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ print(leasehold.__file__)
 
 @pytest.fixture(scope="session")
 def wheel() -> Path:
-    """Find the wheel that was built last."""
+    """Return the newest wheel."""
     named = os.environ.get("LEASEHOLD_WHEELS")
     built = Path(__file__).parents[2] / "target/python"
     found = Path(named).glob("leasehold-*.whl") if named else built.glob("wheels*/leasehold-*.whl")

@@ -1,4 +1,4 @@
-"""What holds for any values: drawn at random, and made smaller where it does not."""
+"""Properties that hold for random values. Hypothesis shrinks a counterexample."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from leasehold.simulation import Simulation
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 TYPES = st.sampled_from(list(BucketType))
 NAMES = st.text(alphabet="aAbBßéＡ", min_size=1, max_size=3)
-"""Few, so that they meet."""
+"""A small alphabet, so that names collide."""
 KEYS = st.integers(min_value=0, max_value=2**63 - 1)
 
 
@@ -93,8 +93,10 @@ CLAIMS = st.builds(
 
 
 @given(st.lists(CLAIMS, max_size=4), st.lists(CLAIMS, max_size=4))
-def test_b15_check_batch_refuses_exactly_what_the_service_refuses_before_it_reads(creates: list[Claim], destroys: list[Claim]) -> None:
-    """Where the check passes, nothing but what is there already can be in the way."""
+def test_b15_check_batch_refuses_exactly_what_the_service_refuses_before_it_reads(
+    creates: list[Claim], destroys: list[Claim]
+) -> None:
+    """If `check_batch` passes, only stored claims can refuse the begin. The service is empty, so only destroys fail."""
     refused = None
     try:
         check_batch(creates, destroys)
@@ -114,7 +116,7 @@ def test_b15_check_batch_refuses_exactly_what_the_service_refuses_before_it_read
 
 @dataclass(frozen=True)
 class World:
-    """Rows of a table, and what claims say of them: of another spelling, row or subject here and there."""
+    """Rows of a table, and claims that partly differ from them in spelling, row or subject."""
 
     rows: dict[int, str]
     claimed: dict[str, int]
@@ -135,10 +137,10 @@ def table(rows: dict[int, str]) -> pa.Table:
 
 
 class ArrowVerifier(Verifier):
-    """Reads its rows from Arrow streams, in batches that do not agree with pages."""
+    """A verifier that reads its rows from Arrow streams, in batches whose sizes differ from the pages'."""
 
     def read_rows(self, after: bytes, upto: bytes) -> None:
-        """Answer with the rows of a range."""
+        """Answer `ReadRows` with the rows in a range."""
         chosen = [row for row in self.rows if row.source_id > after and (not upto or row.source_id <= upto)]
         rows = {int.from_bytes(row.source_id, "big"): row.claims[0].bucket_value for row in chosen}
         username = verification.ClaimColumns(BucketType.USERNAMES, "name", SubjectType.USER, "id")
@@ -163,7 +165,7 @@ def test_v01_a_second_run_finds_no_differences(world: World, page: int) -> None:
     service.check()
     again = verifier(service, world, page).run()
     assert (again.created, again.replaced, again.destroyed, again.extra, again.different) == (0, 0, 0, 0, 0)
-    # Two rows of one name: one of them can have it.
+    # Two rows can have the same name. Only one of them gets the claim.
     forms = {canonical_form(BucketType.USERNAMES, name) for name in world.rows.values()}
     records = service.list_records(1, SourceType.USERS).records
     assert {canonical_form(BucketType.USERNAMES, one.claim.bucket_value) for one in records} == forms

@@ -1,4 +1,4 @@
-"""Sessions of reconciliation and verification, and what is no answer to them."""
+"""Sessions of reconciliation and verification, and answers that they refuse."""
 
 from __future__ import annotations
 
@@ -109,14 +109,14 @@ def test_r01_the_outcome_of_a_lease_decides_the_fate_of_its_row() -> None:
     assert (run.summary().lost, run.summary().failed) == ((LEASES[0],), 1)
 
 
-WRONG: list[Callable[[Reconciliation], None]] = [
+WRONG_ANSWERS: list[Callable[[Reconciliation], None]] = [
     lambda run: run.deleted(),
     lambda run: run.settled("done"),
     lambda run: run.rows([], now=NOW),
 ]
 
 
-@pytest.mark.parametrize("answer", WRONG, ids=str)
+@pytest.mark.parametrize("answer", WRONG_ANSWERS, ids=str)
 def test_an_answer_to_another_step_changes_nothing(answer: Callable[[Reconciliation], None]) -> None:
     run = Reconciliation(stale_after_seconds=600)
     with pytest.raises(leasehold.OutOfTurnError) as caught:

@@ -1,4 +1,4 @@
-"""The simulation, in the shapes that are promised for it."""
+"""The simulation and the types of its values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def played(seed: int = 7, events: int = 400, **settings: Any) -> Simulation:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_values_match_their_types(seed: int) -> None:
-    """The checker refuses members that are missing, and those that nobody has promised."""
+    """`check_type` refuses missing members and additional ones."""
     run = played(seed, cells=2, workers=2, reconcilers=2)
     check_type(run.settings(), types.Settings)
     check_type(json.loads(run.trace()), types.Trace)
@@ -41,7 +41,7 @@ def test_scenarios_rules_and_tables_match_their_types() -> None:
     check_type(scenarios(), list[types.Scenario])
     check_type(rules(), list[types.RuleInfo])
     check_type(transition_tables(), types.TransitionTables)
-    assert [one["rule"] for one in rules()] == list(get_args(types.Rule))
+    assert [info["rule"] for info in rules()] == list(get_args(types.Rule))
     for rule in get_args(types.Rule):
         check_type(rule_world(rule), types.Plan)
 
@@ -86,9 +86,9 @@ def test_scenarios_reach_their_final_states() -> None:
         run = Simulation.load(json.dumps(scenario["trace"]))
         run.seek(run.length)
         view = run.view()
-        at_rest = [[view["names"].index(one["name"]), one["cell"], one.get("row")] for one in view["claims"]]
-        assert sorted(at_rest) == sorted(scenario["end"]["claims"]), scenario["id"]
-        assert sum(one["status"] == "Outstanding" for one in view["leases"]) == scenario["end"]["outstanding"]
+        claims = [[view["names"].index(claim["name"]), claim["cell"], claim.get("row")] for claim in view["claims"]]
+        assert sorted(claims) == sorted(scenario["end"]["claims"]), scenario["id"]
+        assert sum(lease["status"] == "Outstanding" for lease in view["leases"]) == scenario["end"]["outstanding"]
 
 
 def test_without_a_rule_the_explorer_finds_a_violation_and_its_trace() -> None:

@@ -1,4 +1,4 @@
-"""Other threads run while the engine works, and none gets into another's session."""
+"""Threads: the extension releases the global interpreter lock, and a session admits one thread."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from leasehold import BucketType, SourceType, SubjectType, verification
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 USERNAME = verification.ClaimColumns(BucketType.USERNAMES, "name", SubjectType.USER, "id")
 COLUMNS = verification.TableColumns("id", [USERNAME])
-PATIENCE_SECONDS = 60
+DEADLINE_SECONDS = 60
 
 
 class Turnstile:
-    """A stream that waits, in the middle of what the engine does, until another thread has run."""
+    """A stream that blocks, inside a call of the engine, until another thread has run."""
 
     def __init__(self) -> None:
-        self.is_asked = threading.Event()
-        self.may_go = threading.Event()
+        self.is_reading = threading.Event()
+        self.may_continue = threading.Event()
         self.table = pa.table({"id": [1, 2], "name": ["a", "b"]})
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
@@ -31,8 +31,8 @@ class Turnstile:
         return reader.__arrow_c_stream__(requested_schema)
 
     def batches(self) -> Any:
-        self.is_asked.set()
-        assert self.may_go.wait(PATIENCE_SECONDS), "no other thread has run"
+        self.is_reading.set()
+        assert self.may_continue.wait(DEADLINE_SECONDS), "no other thread ran"
         yield from self.table.to_batches()
 
 
@@ -42,12 +42,12 @@ def test_other_threads_run_while_a_stream_is_read_and_cannot_use_it() -> None:
     found: list[bytes | None] = []
     worker = threading.Thread(target=lambda: found.append(rows.bound(b"", 2)))
     worker.start()
-    # Here the worker is within the extension: this thread runs all the same.
-    assert turnstile.is_asked.wait(PATIENCE_SECONDS)
+    # The worker is inside the extension now, and this thread runs.
+    assert turnstile.is_reading.wait(DEADLINE_SECONDS)
     with pytest.raises(leasehold.SessionInUseError):
         rows.bound(b"", 1)
-    turnstile.may_go.set()
-    worker.join(PATIENCE_SECONDS)
+    turnstile.may_continue.set()
+    worker.join(DEADLINE_SECONDS)
     assert found == [leasehold.encode_source_id(2)]
 
 
@@ -59,9 +59,9 @@ def test_another_thread_cannot_use_a_run_that_reads_rows() -> None:
     run.records(leasehold.RecordPage((), False, NOW))
     worker = threading.Thread(target=lambda: run.arrow_rows(rows, now=NOW))
     worker.start()
-    assert turnstile.is_asked.wait(PATIENCE_SECONDS)
+    assert turnstile.is_reading.wait(DEADLINE_SECONDS)
     with pytest.raises(leasehold.SessionInUseError, match="create one session per thread"):
         run.step()
-    turnstile.may_go.set()
-    worker.join(PATIENCE_SECONDS)
+    turnstile.may_continue.set()
+    worker.join(DEADLINE_SECONDS)
     assert isinstance(run.step(), verification.Begin)

@@ -1,4 +1,4 @@
-"""`leasehold-py verify` over each place where a table can be, against the real server."""
+"""`leasehold-py verify` for each kind of table, against the real server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def database() -> Iterator[str]:
 
 @pytest.fixture(params=["postgres", "csv", "parquet"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, database: str) -> str:
-    """Put the rows where a table can be."""
+    """Return the table argument for each kind: a URL or a file."""
     path = tmp_path / f"users.{request.param}"
     if request.param == "csv":
         pyarrow.csv.write_csv(as_arrow(ROWS), path)
@@ -45,7 +45,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, database: str) -> str:
 
 def options(server: ClaimsServer, place: str) -> list[str]:
     taken_at = (datetime.now(timezone.utc) + timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    # What was claimed just now is not to be left alone.
+    # The claims are seconds old, so a threshold of 0 is needed to correct them.
     lately = ["--recent-within-seconds", "0", "--updated-at-column", "updated_at", "--taken-at", taken_at]
     return ["verify", place, "--server", server.url, "--cell", "1", *CLAIMS, *lately]
 
@@ -55,7 +55,9 @@ def claimed(client: Client) -> set[str]:
     return {record.claim.bucket_value for record in client.records(SourceType.USERS, types)}
 
 
-def test_v01_a_dry_run_reports_differences_and_changes_nothing(cli_server: ClaimsServer, cli_client: Client, place: str) -> None:
+def test_v01_a_dry_run_reports_differences_and_changes_nothing(
+    cli_server: ClaimsServer, cli_client: Client, place: str
+) -> None:
     claim(cli_client, CLAIMED)
     before = claimed(cli_client)
     (told,) = answer(*options(cli_server, place), code=1)
@@ -145,7 +147,7 @@ def test_a_failed_run_prints_its_counts_and_stores_a_checkpoint(cli_server: Clai
     assert ended.returncode in (4, 5)
     assert "corrections" in shown
     assert shown.splitlines()[-1] == "the run failed before the end: continue with the same --checkpoint"
-    # A lease that was being settled just then is told of, too.
+    # Other lines can warn of a lease whose settlement was interrupted.
     assert [line.startswith("error: ") for line in said.splitlines()].count(True) == 1
     assert checkpoint.stat().st_mode & 0o777 == 0o600
 

@@ -1,4 +1,4 @@
-"""`leasehold-py simulate`: worlds are the same for the same seed, and traces are what the simulation loads."""
+"""`leasehold-py simulate`: worlds are reproducible, and their traces can be loaded."""
 
 from __future__ import annotations
 

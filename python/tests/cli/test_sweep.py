@@ -1,4 +1,4 @@
-"""`leasehold-py sweep`: the same table for the same seeds, and what makes things worse shows."""
+"""`leasehold-py sweep`: results are reproducible and follow the parameters."""
 
 from __future__ import annotations
 
@@ -43,8 +43,10 @@ def test_the_plot_is_a_png_file(tmp_path: Path) -> None:
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_missing_directories_and_libraries_raise_before_any_world_is_played(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    # Worlds for years: nobody waits for these.
+def test_missing_directories_and_libraries_raise_before_any_world_is_played(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # These worlds would take years, so the command must fail before it plays the first.
     endless = ["sweep", "--worlds", "100000", "--world-seconds", "100000000"]
     for option in ("--plot", "--parquet"):
         ended = run(*endless, option, str(tmp_path / "absent" / "sweep"))

@@ -1,4 +1,4 @@
-"""What befell a world is counted, and what is counted by words is there in such words."""
+"""Summaries of simulated worlds, and the texts that they count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client that awaits, on the real server over both stores."""
+"""The asyncio client, on the real server with both stores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ USERS = (SourceType.USERS, [BucketType.USERNAMES])
 
 
 class LocalError(Exception):
-    """Something of the caller's own."""
+    """An error of the caller's own code."""
 
 
 def run(server: str, play: Callable[[AsyncClient], Awaitable[None]], retry: Retry | None = None) -> None:
@@ -37,7 +37,7 @@ async def refusal(call: Awaitable[object]) -> LeaseholdError:
         await call
     except LeaseholdError as error:
         return error
-    raise AssertionError("nothing was refused")
+    raise AssertionError("the call raised no error")
 
 
 def fails_within(update: AsyncUpdate) -> None:
@@ -190,7 +190,7 @@ def test_b09_a_retry_returns_the_lease_of_the_first_attempt(embedded: ClaimsServ
     async def play(client: AsyncClient) -> None:
         await client.cells(timeout_seconds=30)
         with Client(embedded.url, cell_id=1) as direct:
-            proxy.cut_next_answer(lambda: wait_for("the first try's lease", lambda: list(direct.leases())))
+            proxy.cut_next_answer(lambda: wait_for("the lease of the first attempt", lambda: list(direct.leases())))
             lease = await client.begin([username("alice")])
             assert [one.uuid for one in direct.leases()] == [lease.uuid]
 

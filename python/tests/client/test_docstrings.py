@@ -1,4 +1,4 @@
-"""The examples in the client's docstrings run as written, on the real server."""
+"""The docstring examples of the client and of tables run as written, on the real server."""
 
 from __future__ import annotations
 

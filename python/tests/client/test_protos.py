@@ -1,4 +1,4 @@
-"""The generated code is that of the contract."""
+"""The generated code is up to date with the wire contract."""
 
 from __future__ import annotations
 

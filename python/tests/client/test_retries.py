@@ -1,4 +1,4 @@
-"""What becomes of calls whose answers get lost, on the real server behind a proxy."""
+"""Calls whose responses are lost or late, on the real server behind a proxy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def direct(embedded: ClaimsServer) -> Iterator[Client]:
 
 def proxied(proxy: TcpProxy, retry: Retry) -> Client:
     client = Client(f"http://{proxy.address}", cell_id=1, retry=retry)
-    # Connects, so that the next answer is that of the call.
+    # Connects now, so that the next data of the server is the response to the call under test.
     client.cells(timeout_seconds=30)
     return client
 
@@ -40,7 +40,7 @@ def begun(client: Client) -> list[str]:
 
 def test_b09_a_retry_after_a_cut_connection_returns_the_first_lease(direct: Client, proxy: TcpProxy) -> None:
     with proxied(proxy, PATIENT) as client:
-        proxy.cut_next_answer(lambda: wait_for("the first try's lease", lambda: begun(direct)))
+        proxy.cut_next_answer(lambda: wait_for("the lease of the first attempt", lambda: begun(direct)))
         lease = client.begin([username("alice")])
     assert begun(direct) == [lease.uuid]
     assert lease.fence == 1
@@ -52,9 +52,9 @@ def test_b09_a_retry_after_a_timeout_returns_the_first_lease(direct: Client, pro
         proxy.hold_answers()
         caller = threading.Thread(target=lambda: leases.append(client.begin([username("alice")])))
         caller.start()
-        wait_for("the first try's lease", lambda: begun(direct))
+        wait_for("the lease of the first attempt", lambda: begun(direct))
         sent = proxy.client_bytes
-        wait_for("the second try", lambda: proxy.client_bytes > sent)
+        wait_for("the second attempt", lambda: proxy.client_bytes > sent)
         proxy.release_answers()
         caller.join()
     assert begun(direct) == [lease.uuid for lease in leases]
@@ -124,7 +124,7 @@ def test_a_restarted_server_is_found_within_one_call(embedded: ClaimsServer) -> 
     with Client(embedded.url, cell_id=1) as client:
         client.cells()
         embedded.kill()
-        # Long enough for the connection to wait as long between its own tries as it ever does.
+        # Long enough for gRPC's reconnect backoff to reach its maximum.
         assert isinstance(refusal(lambda: client.cells(timeout_seconds=3)), errors.UnavailableError)
         embedded.start()
         start = time.monotonic()

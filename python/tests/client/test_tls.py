@@ -1,4 +1,4 @@
-"""Who calls is who the certificate says, and without certificates there is no connection."""
+"""TLS: certificates identify the caller, and remote connections require them."""
 
 from __future__ import annotations
 
@@ -47,12 +47,10 @@ def test_a_certificate_without_a_role_is_unauthenticated(guarded: ClaimsServer, 
 
 
 @pytest.mark.parametrize("name", ["another authority", "another host", "no encryption"])
-def test_an_untrusted_server_fails_without_a_retry(
-    name: str, authority: Authority, tmp_path: Path
-) -> None:
+def test_an_untrusted_server_fails_without_a_retry(name: str, authority: Authority, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = Authority(tmp_path / "other")
-    # It trusts our callers, so that only what the client checks is left.
+    # The server accepts the client's certificate, so only the checks of the client can fail.
     presented = {"another authority": other.server(), "another host": authority.stranger()}.get(name)
     accepted = Files(authority.ca, presented.certificate, presented.key) if presented else None
     patient = Retry(attempts=1000, backoff_seconds=30.0, max_backoff_seconds=30.0)

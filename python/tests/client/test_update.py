@@ -1,4 +1,4 @@
-"""What becomes of the lease of a block, however that ends."""
+"""The end of the lease of a `with` block, for every way in which the block can end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from leasehold.client import Client, Retry
 
 
 class LocalError(Exception):
-    """Something of the caller's own."""
+    """An error of the caller's own code."""
 
 
 def is_claimed(client: Client, name: str) -> bool:
@@ -104,10 +104,12 @@ def test_reading_the_lease_before_the_block_raises(client: Client) -> None:
         client.update(creates=[username("alice")]).uuid  # noqa: B018
 
 
-def test_a_server_killed_during_a_save_leaves_the_lease_to_a_later_settlement(server: ClaimsServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_killed_during_a_save_leaves_the_lease_to_a_later_settlement(
+    server: ClaimsServer, caplog: pytest.LogCaptureFixture
+) -> None:
     once = Retry(attempts=1)
     with Client(server.url, cell_id=1, retry=once) as client:
-        # At the commit: its outcome is unknown, nothing is rolled back, and to commit again is right.
+        # Killed before the commit: its outcome is unknown, so the client does not roll back, and a second commit is safe.
         update = client.update(creates=[username("alice")])
 
         def saves() -> None:
@@ -123,7 +125,7 @@ def test_a_server_killed_during_a_save_leaves_the_lease_to_a_later_settlement(se
         client.commit(update.uuid)
         assert is_claimed(client, "alice")
 
-        # At the rollback: the block's own exception is raised, and what is left is told.
+        # Killed before the rollback: the exception of the block propagates, and a warning names the outstanding lease.
         def fails() -> None:
             with client.update(creates=[username("bob")]):
                 server.kill()
@@ -152,13 +154,13 @@ def test_b09_a_begin_without_an_answer_is_rolled_back(embedded: ClaimsServer, pr
         error = refusal(saves)
         assert isinstance(error, errors.UnavailableError)
         assert error.outcome_is_unknown
-        # Taken back at once, or, where the connection was not there again yet, told of.
+        # The begin was rolled back, or a note names the lease if the client could not reconnect in time.
         assert outstanding(direct) == [] or "reconciliation" in "".join(getattr(error, "__notes__", []))
 
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Have an interrupt raise, also where the tests are run in the background and would ignore it."""
+    """Make SIGINT raise `KeyboardInterrupt`: a shell lets background jobs ignore it."""
     usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, usual)

@@ -1,1 +1,1 @@
-"""What tests are made with."""
+"""Helpers of the tests: servers, clusters, tables, and readers of golden vectors."""

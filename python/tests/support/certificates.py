@@ -1,4 +1,4 @@
-"""An authority, and certificates that it signs, as files of a directory."""
+"""A certificate authority and the certificates that it signs, as files in a directory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DAY = dt.timedelta(days=1)
 
 @dataclass(frozen=True)
 class Files:
-    """Paths of files in PEM."""
+    """Paths of PEM files."""
 
     ca: Path
     certificate: Path
@@ -25,7 +25,7 @@ class Files:
 
 
 class Authority:
-    """Signs certificates for servers and their callers."""
+    """A certificate authority for servers and clients."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -37,23 +37,23 @@ class Authority:
         self.ca = self._write("ca.pem", own.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
     def server(self) -> Files:
-        """Issue what a server on this machine takes."""
+        """Issue a certificate for a server on the local machine."""
         return self._issue("server", [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
 
     def stranger(self) -> Files:
-        """Issue what a server on another machine takes."""
+        """Issue a certificate for a server with another host name."""
         return self._issue("stranger", [x509.DNSName("stranger.example.com")])
 
     def cell(self, number: int) -> Files:
-        """Issue what the client of a cell takes."""
+        """Issue a client certificate with the role of a cell."""
         return self._caller(f"cell-{number}", f"cell/{number}")
 
     def router(self) -> Files:
-        """Issue what the client of a router takes."""
+        """Issue a client certificate with the role of a router."""
         return self._caller("router", "router")
 
     def admin(self) -> Files:
-        """Issue what the client of an administrator takes."""
+        """Issue a client certificate with the role of an administrator."""
         return self._caller("admin", "admin")
 
     def _caller(self, name: str, role: str) -> Files:

@@ -1,4 +1,4 @@
-"""Claims as the tests make them."""
+"""Claims and verification answers for tests."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from leasehold.verification import Verification
 
 
 def username(name: str, key: int = 7) -> Claim:
-    """Claim a username for a user's row."""
+    """Return the claim of a username for the row of a user."""
     subject, source = Subject(SubjectType.USER, key), Source(SourceType.USERS, encode_source_id(key))
     return Claim(BucketType.USERNAMES, name, subject, source)
 
 
 def bucket(name: str) -> Bucket:
-    """Name a username's bucket."""
+    """Return the bucket of a username."""
     return Bucket(BucketType.USERNAMES, name)
 
 
 def apply(run: Verification) -> None:
-    """Begin and commit an update for rows that nobody changes."""
+    """Answer `Begin`, `ReadAgain` and `Commit` of a run whose rows do not change."""
     run.begun()
     run.unchanged()
     run.settled()
 
 
 def refusal(call: Callable[[], object]) -> LeaseholdError:
-    """Return what a call raises."""
+    """Return the `LeaseholdError` that a call raises."""
     try:
         call()
     except LeaseholdError as error:
         return error
-    raise AssertionError("nothing was refused")
+    raise AssertionError("the call raised no error")

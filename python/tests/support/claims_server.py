@@ -1,4 +1,4 @@
-"""The real server, as a process of its own."""
+"""The real server as a child process."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ sequence_range = {{ minval = {id}000, maxval = {id}999 }}
 
 
 def binary() -> Path:
-    """Find the server's program: `LEASEHOLD_BINARY`, or what the workspace's tests have built."""
+    """Return the path of the server: `LEASEHOLD_BINARY`, or the binary that the workspace's tests have built."""
     named = os.environ.get("LEASEHOLD_BINARY")
     found = Path(named) if named else Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug" / "leasehold"
     if not found.exists():
-        raise AssertionError(f"there is no server at `{found}`: build it with `cargo test --workspace --no-run`")
+        raise AssertionError(f"`{found}` does not exist: build it with `cargo test --workspace --no-run`")
     return found
 
 
 class ClaimsServer:
-    """A server over a store of its own, or a named one. It can be killed, and started again at the same address."""
+    """A server with a temporary store, or a given one. It can be killed and restarted at the same address."""
 
     def __init__(self, *, store: str | None = None, tls: Files | None = None) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="leasehold-server"))
@@ -57,16 +57,16 @@ class ClaimsServer:
 
     @property
     def address(self) -> str:
-        """Host and port."""
+        """The host and port."""
         return self._listen
 
     @property
     def url(self) -> str:
-        """Where clients find it."""
+        """The URL for clients."""
         return f"{self._scheme}://{self._listen}"
 
     def start(self) -> None:
-        """Start it, and wait until it listens."""
+        """Start the server and wait until it listens."""
         with (self._directory / "log").open("w") as log:
             command = [str(binary()), "serve", "--listen", self._listen, *self._arguments]
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -78,7 +78,7 @@ class ClaimsServer:
         raise AssertionError(f"the server did not start: {(self._directory / 'log').read_text()}")
 
     def kill(self) -> None:
-        """End it at once; what it has answered is on disk."""
+        """Kill the server with SIGKILL. Every change that it answered is on disk."""
         self._end(signal.SIGKILL)
 
     def _end(self, number: signal.Signals) -> None:

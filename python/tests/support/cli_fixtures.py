@@ -1,4 +1,4 @@
-"""A server for commands to talk to, and a client to look at it."""
+"""A server for the command line, and a client that inspects it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command, as a process of its own."""
+"""The command line as a child process."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _TIMEOUT_SECONDS = 300
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Give what a shell would, without what this one says of servers."""
+    """Return this process's environment without `LEASEHOLD_*`, plus the given variables."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
     return {**kept, "NO_COLOR": "1", "TERM": "dumb", **variables}
 
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run `leasehold-py` to its end."""
+    """Run `leasehold-py` and wait for its exit."""
     return subprocess.run(
         [*COMMAND, *arguments],
         capture_output=True,
@@ -32,14 +32,14 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 def answer(*arguments: str, code: int = 0) -> list[Any]:
-    """Run it with `--json`: its lines."""
+    """Run `leasehold-py` with `--json` and return the values of its output lines."""
     ended = run(*arguments, "--json")
     assert ended.returncode == code, ended.stderr
     return [json.loads(line) for line in ended.stdout.splitlines()]
 
 
 def interrupted(ready: str, *arguments: str) -> tuple[int, str]:
-    """Press Ctrl-C once a line on standard error says that it is ready: its exit code, and its answer."""
+    """Send SIGINT once a line on standard error contains `ready`. Return the exit code and standard output."""
     with subprocess.Popen(
         [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     ) as process:

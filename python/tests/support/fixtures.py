@@ -1,4 +1,4 @@
-"""Servers on both stores, and both clients to them."""
+"""Servers on both stores, and clients of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cluster() -> Iterator[PostgresCluster]:
 
 @pytest.fixture(params=["embedded", "postgres"])
 def server(request: pytest.FixtureRequest) -> Iterator[ClaimsServer]:
-    """Start a server for each test, over either store."""
+    """Start one server per test, on each store in turn."""
     on_postgres = request.param == "postgres"
     store = request.getfixturevalue("cluster").create_database() if on_postgres else None
     with ClaimsServer(store=store) as server:
@@ -31,7 +31,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[ClaimsServer]:
 
 @pytest.fixture
 def embedded() -> Iterator[ClaimsServer]:
-    """Start a server for what no store has a part in."""
+    """Start a server on the embedded store only, for tests that do not depend on the store."""
     with ClaimsServer() as server:
         yield server
 

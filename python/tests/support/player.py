@@ -1,4 +1,4 @@
-"""Plays golden vectors on the service in memory, and writes what comes of them in their words."""
+"""Plays golden vectors on the service in memory, and returns the replies in the notation of the vectors."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from support.notation import read_number, read_text
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 STALE_AFTER = timedelta(seconds=1)
 MANY = 20
-"""More lines of one kind than this are summed up, which is not looked at here."""
+"""Golden vectors summarise more lines of one kind than this. The tests do not compare summaries."""
 ANSWERS = {"LEASE_ROLLED_BACK": "rolled_back", "LEASE_COMMITTED": "committed", "LEASE_NOT_FOUND": "not_found"}
 NAMES = {"committed": "Committed", "rolled_back": "RolledBack", "done": "Done", "not_found": "NotFound"}
 FATES = {"committed": "Committed", "lost": "Lost", "forgotten": "Forgotten"}
 
 
 class Player:
-    """Plays one scenario."""
+    """Plays the steps of one scenario."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -44,13 +44,13 @@ class Player:
         self.tables: set[int] = set(SourceType)
 
     def tick(self) -> datetime:
-        """Tell a time that is later at each call."""
+        """Return a time that advances by a second with each call."""
         self.now += timedelta(seconds=1)
         return self.now
 
-    def play(self, asked: str) -> list[str]:
-        """Take a step, and say what came of it."""
-        words = notation.tokens(asked)
+    def play(self, request: str) -> list[str]:
+        """Execute a step and return the lines of its reply."""
+        words = notation.tokens(request)
         if len(words) > 2 and words[1] == "times":
             replies = [self.reply(notation.numbered(words[2:], turn)) for turn in range(1, int(words[0]) + 1)]
             lines = [*replies[0], "…", *replies[-1]]
@@ -60,7 +60,7 @@ class Player:
         return lines
 
     def reply(self, words: list[str]) -> list[str]:
-        """Take one step."""
+        """Execute one command and return the lines of its reply."""
         try:
             return list(getattr(self, f"_{words[0]}")(*words[1:]))
         except LeaseholdError as error:
@@ -163,7 +163,7 @@ class Player:
         yield f"reconciled, rows left: {' '.join(sorted(map(self.name, rows))) or 'none'}"
 
     def reconcile(self, cell: int, begun: datetime, rows: dict[str, datetime]) -> Iterator[str]:
-        """Settle what a cell left outstanding; `rows` are its local rows of leases."""
+        """Reconcile a cell. `rows` contains its local rows by lease."""
         run = reconciliation.Reconciliation(stale_after_seconds=STALE_AFTER.total_seconds(), rows_per_page=100)
         while True:
             match run.step():
@@ -186,7 +186,7 @@ class Player:
                     return
 
     def settle(self, cell: int, lease: str, outcome: str) -> str:
-        """Settle a lease, and say how that went."""
+        """Settle a lease and return the answer for the run."""
         try:
             (self.service.commit if outcome == "committed" else self.service.rollback)(cell, lease)
         except LeaseholdError as error:
@@ -194,24 +194,24 @@ class Player:
         return "done"
 
     def since(self, cell: int, name: str) -> datetime:
-        """Read the time from which leases are asked for."""
+        """Return the time that `since=NAME` stands for."""
         if name == "future":
             return self.now + timedelta(hours=1)
         leases = self.service.list_leases(cell, limit=1000).leases
         return next(one.created_at for one in leases if one.uuid == self.lease(name))
 
     def lease(self, token: str) -> str:
-        """Read a lease."""
+        """Return the id of a lease in the notation."""
         if token == "unknown":  # noqa: S105
             return "00000000-0000-4000-8000-00000000dead"
         return read_text(token) if token.startswith('"') else self.leases[int(token[1:]) - 1]
 
     def name(self, lease: str) -> str:
-        """Write a lease."""
+        """Return the notation of a lease."""
         return f"L{self.leases.index(lease) + 1}"
 
     def names(self, leases: list[str]) -> str:
-        """Write leases, more than three in a row by their ends."""
+        """Return the notation of leases. More than three consecutive leases become a range."""
         numbers = [self.leases.index(lease) + 1 for lease in leases]
         runs: list[list[int]] = []
         for number in numbers:
@@ -223,7 +223,7 @@ class Player:
         return " ".join(written) or "none"
 
     def record(self, record: Record) -> str:
-        """Write a record; a value in any spelling that reads as itself."""
+        """Return the notation of a record."""
         assert record.claim.subject is not None
         bucket_type = notation.write_number(record.claim.bucket_type, BucketType, "bucket")
         subject = notation.write_number(record.claim.subject.subject_type, SubjectType, "subject")
@@ -232,13 +232,13 @@ class Player:
         return f"{bucket_type} {value} from {self.source(record)}{under}"
 
     def source(self, record: Record) -> str:
-        """Write a source, its id in hexadecimal."""
+        """Return the notation of a source with its id in hexadecimal."""
         assert record.claim.source is not None
         table = notation.write_number(record.claim.source.source_type, SourceType, "source")
         return f"{table}:x{record.claim.source.id.hex()}"
 
     def state(self) -> list[str]:
-        """Write all that there is."""
+        """Return the notation of all leases and records."""
         return [line for cell in (1, 2, 3) for line in self._cell(cell)] or ["nothing"]
 
     def _cell(self, cell: int) -> list[str]:
@@ -266,7 +266,7 @@ class Player:
 
 
 class Verifier:
-    """Drives a verification as a cell does, over rows that are given."""
+    """Drives a verification run over a list of rows, as a cell does."""
 
     def __init__(self, service: ClaimsService, cell: int, table: int, rows: list[verification.Row], page: int) -> None:
         self.service, self.cell, self.table, self.rows = service, cell, table, rows
@@ -277,7 +277,7 @@ class Verifier:
         )
 
     def run(self) -> verification.Report:
-        """Go on until it is done."""
+        """Execute the run and return its report."""
         session = self.session
         while not isinstance(step := session.step(), verification.Done):
             match step:
@@ -298,18 +298,18 @@ class Verifier:
                     self.service.commit(self.cell, self.lease)
                     session.settled()
                 case verification.RollBack():
-                    raise AssertionError("nobody changes the rows")
+                    raise AssertionError("a rollback of rows that do not change")
                 case verification.PageDone():
                     session.proceed()
         return session.report()
 
     def read_rows(self, after: bytes, upto: bytes) -> None:
-        """Answer with the rows of a range."""
+        """Answer `ReadRows` with the rows in a range."""
         rows = [row for row in self.rows if row.source_id > after and (not upto or row.source_id <= upto)]
         self.session.rows(rows, now=NOW)
 
     def begin(self, creates: Sequence[Claim], destroys: Sequence[Claim]) -> None:
-        """Begin an update."""
+        """Answer `Begin`."""
         try:
             self.lease = self.service.begin(self.cell, creates, destroys).uuid
         except LeaseholdError as error:
@@ -319,18 +319,18 @@ class Verifier:
 
 
 def read_row(words: list[str]) -> verification.Row:
-    """Read `row SOURCE` and the type, value and subject of each claim."""
-    claims = [notation.read_claim(words[at : at + 3]) for at in range(2, len(words), 3)]
+    """Return the row of `row SOURCE` and the type, value and subject of each claim."""
+    claims = [notation.read_claim(words[index : index + 3]) for index in range(2, len(words), 3)]
     return verification.Row(notation.read_source(words[1]).id, claims)
 
 
 def local_rows(rows: dict[str, datetime]) -> list[reconciliation.LocalRow]:
-    """Write local rows in their order."""
+    """Return local rows sorted by time and lease."""
     return [reconciliation.LocalRow(lease, at) for at, lease in sorted((at, lease) for lease, at in rows.items())]
 
 
 def refusal(error: LeaseholdError) -> Iterator[str]:
-    """Write a refusal."""
+    """Return the notation of a refusal."""
     yield f"rejected {error.code}{', retry' if error.retry_after_seconds is not None else ''}"
     for one in error.details:
         bucket_type = notation.write_number(one.bucket_type, BucketType, "bucket")

@@ -1,4 +1,4 @@
-"""A PostgreSQL cluster of its own: real processes on a free port over a temporary directory."""
+"""A temporary PostgreSQL cluster: real processes on a free port."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from typing_extensions import Self
 from support.waiting import wait_for
 
 _VERSIONS = Path("/usr/lib/postgresql")
-# PostgreSQL refuses root.
+# PostgreSQL refuses to run as root.
 _USER = "postgres"
-# Runs a program for as long as our end of its standard input is open: it ends with us, at once and however we end.
+# Runs a program until standard input closes. The pipe closes whenever this process ends, even by SIGKILL, so no server is
+# left behind.
 _WHILE_OPEN = '"$@" <&- & pid=$!; cat >/dev/null; kill -QUIT $pid; wait $pid'
 _SETTINGS = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "max_connections=50"]
 
@@ -33,7 +34,7 @@ def _program(name: str) -> str:
 
 
 class PostgresCluster:
-    """A cluster for as long as a block lasts."""
+    """A cluster that lives as long as a `with` block."""
 
     def __init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="leasehold-postgres"))
@@ -63,11 +64,11 @@ class PostgresCluster:
         shutil.rmtree(self._directory)
 
     def url(self, database: str) -> str:
-        """Where a database is."""
+        """Return the URL of a database."""
         return f"postgres://leasehold@127.0.0.1:{self._port}/{database}"
 
     def create_database(self) -> str:
-        """Make an empty database: its URL."""
+        """Create an empty database and return its URL."""
         self._databases += 1
         name = f"database_{self._databases}"
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
@@ -83,7 +84,7 @@ class PostgresCluster:
 
 
 def execute(url: str, statement: LiteralString, *arguments: object) -> list[tuple[Any, ...]]:
-    """Run one statement over a connection of its own: its rows."""
+    """Run one statement on a new connection and return its rows."""
     with psycopg.connect(url) as connection:
         cursor = connection.execute(statement, arguments or None)
         return cursor.fetchall() if cursor.description else []

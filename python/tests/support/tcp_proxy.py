@@ -1,4 +1,4 @@
-"""Stands between client and server, and loses or holds back what the server says."""
+"""A TCP proxy between client and server that can drop or delay the server's responses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.waiting import wait_for
 
 
 class TcpProxy:
-    """A proxy before one server, for as long as a block lasts."""
+    """A proxy for one server that lives as long as a `with` block."""
 
     def __init__(self, server_address: str) -> None:
         host, port = server_address.split(":")
@@ -31,32 +31,32 @@ class TcpProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # What waits in `accept` is not woken by a close alone.
+        # `close` alone does not wake a thread that is blocked in `accept`; `shutdown` does (Linux).
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with self._lock:
-            for one in self._sockets:
-                _end(one)
+            for connection in self._sockets:
+                _close(connection)
         wait_for("the proxy's threads to end", lambda: not any(thread.is_alive() for thread in self._threads))
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """The address on which the proxy listens."""
         host, port = self._listener.getsockname()
         return f"{host}:{port}"
 
     def cut_next_answer(self, before: Callable[[], object]) -> None:
-        """When the server says something next, call this, then cut that connection without passing anything on."""
+        """When the server next sends data, call `before`, then cut the connection without forwarding the data."""
         with self._lock:
             self._cut = before
 
     def hold_answers(self) -> None:
-        """Keep back whatever the server says from now on."""
+        """Hold back all data of the server from now on."""
         with self._lock:
             self._held = []
 
     def release_answers(self) -> None:
-        """Pass on what was kept back, and all that follows."""
+        """Forward the held data and all later data."""
         with self._lock:
             for target, data in self._held or []:
                 _send(target, data)
@@ -83,19 +83,19 @@ class TcpProxy:
             self._spawn(lambda client=client, server=server: self._pump(client, server, self._from_client))  # type: ignore[misc]
             self._spawn(lambda client=client, server=server: self._pump(server, client, self._from_server))  # type: ignore[misc]
 
-    def _pump(self, source: socket.socket, target: socket.socket, pass_on: Callable[[bytes, socket.socket], bool]) -> None:
+    def _pump(self, source: socket.socket, target: socket.socket, forward: Callable[[bytes, socket.socket], bool]) -> None:
         try:
-            while (data := source.recv(65_536)) and pass_on(data, target):
+            while (data := source.recv(65_536)) and forward(data, target):
                 pass
         except OSError:
-            # One of them has gone; the other goes too.
+            # One side has closed its connection; `finally` closes the other.
             pass
         finally:
-            _end(source)
-            _end(target)
+            _close(source)
+            _close(target)
 
     def _from_client(self, data: bytes, server: socket.socket) -> bool:
-        # Counted first: who sees what the server makes of the bytes sees them counted.
+        # The order matters: a test that sees the effect of the bytes on the server must see them counted.
         with self._lock:
             self.client_bytes += len(data)
         server.sendall(data)
@@ -119,12 +119,12 @@ def _send(target: socket.socket, data: bytes) -> None:
     try:
         target.sendall(data)
     except OSError:
-        # Its connection has ended meanwhile.
+        # The client has closed its connection in the meantime.
         return
 
 
-def _end(one: socket.socket) -> None:
-    # The other side may have been first.
+def _close(connection: socket.socket) -> None:
+    # The other side may have closed the connection first.
     with contextlib.suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)
-    one.close()
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()

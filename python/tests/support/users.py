@@ -1,4 +1,4 @@
-"""A table of users, in a database, in files, and in memory."""
+"""A table of users in a database, in files and in memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LONG_AGO = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 @dataclass(frozen=True)
 class User:
-    """A row."""
+    """A row of the table."""
 
     id: int
     username: str
@@ -42,21 +42,21 @@ class User:
     updated_at: datetime = LONG_AGO
 
     def claims(self) -> list[Claim]:
-        """Say what it claims."""
+        """Return the claims of the row."""
         subject, source = Subject(SubjectType.USER, self.id), Source.of(SourceType.USERS, self.id)
         names = [(BucketType.USERNAMES, self.username), (BucketType.EMAILS, self.email)]
         return [Claim(kind, name, subject, source) for kind, name in names if name is not None]
 
 
 def claim(client: Client, users: Sequence[User]) -> None:
-    """Have the server hold what users claim."""
+    """Create the claims of users on the server."""
     for start in range(0, len(users), 900):
         with client.update(creates=[one for user in users[start : start + 900] for one in user.claims()]):
             pass
 
 
 def as_arrow(users: Sequence[User]) -> pa.Table:
-    """Make a table of pyarrow."""
+    """Return the users as a table of pyarrow."""
     schema = pa.schema(
         [("id", pa.int64()), ("username", pa.string()), ("email", pa.string()), ("updated_at", pa.timestamp("us", "UTC"))]
     )
@@ -64,7 +64,7 @@ def as_arrow(users: Sequence[User]) -> pa.Table:
 
 
 def in_postgres(url: str, users: Sequence[User]) -> str:
-    """Make a table in a database: its URL."""
+    """Create the table in a database and return the URL."""
     with psycopg.connect(url) as connection:
         connection.execute(
             "CREATE TABLE users (id bigint PRIMARY KEY, username text, email varchar, updated_at timestamptz, note bytea)"
@@ -76,7 +76,7 @@ def in_postgres(url: str, users: Sequence[User]) -> str:
 
 
 def just_now() -> datetime:
-    """Tell the time of a dump that is made now, by a clock that is a minute fast."""
+    """Return the time of a dump that is made now, by a clock that is a minute ahead."""
     return datetime.now(timezone.utc) + timedelta(minutes=1)
 
 
@@ -95,28 +95,28 @@ def parquet(directory: Path, users: Sequence[User]) -> Table:
 
 
 def pyarrow_table(_: Path, users: Sequence[User]) -> Table:
-    """Keep users in memory."""
+    """Return a table over a table of pyarrow."""
     return arrow_table(as_arrow(users), COLUMNS, taken_at=just_now())
 
 
 def pyarrow_stream(_: Path, users: Sequence[User]) -> Table:
-    """Stream users once."""
+    """Return a table over a stream that can be read once."""
     return arrow_table(as_arrow(users).to_reader(7), COLUMNS, taken_at=just_now())
 
 
 def polars_frame(_: Path, users: Sequence[User]) -> Table:
-    """Keep users in a frame of polars."""
+    """Return a table over a data frame of polars."""
     return arrow_table(pl.DataFrame(as_arrow(users)), COLUMNS, taken_at=just_now())
 
 
 def pandas_frame(_: Path, users: Sequence[User]) -> Table:
-    """Keep users in a frame of pandas."""
+    """Return a table over a data frame of pandas."""
     return arrow_table(as_arrow(users).to_pandas(), COLUMNS, taken_at=just_now())
 
 
 def duckdb_relation(_: Path, users: Sequence[User]) -> Table:
-    """Have users come out of a query of duckdb."""
-    data = as_arrow(users)  # noqa: F841 - the query names it
+    """Return a table over a query of duckdb."""
+    data = as_arrow(users)  # noqa: F841 - duckdb finds `data` by its name
     relation = duckdb.sql("SELECT * FROM data ORDER BY id")
     assert relation is not None
     return arrow_table(relation, COLUMNS, taken_at=just_now())
@@ -134,5 +134,5 @@ DUMPS: list[Callable[[Path, Sequence[User]], Table]] = [
 
 
 def postgres_table(url: str) -> Table:
-    """Take the users in a database."""
+    """Return the table of users in a database."""
     return PostgresTable(url, "users", COLUMNS)

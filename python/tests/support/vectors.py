@@ -1,4 +1,4 @@
-"""Golden vectors: scenarios, each a list of steps with what is asked and what is answered."""
+"""Reader of golden vectors: scenarios with steps, each a request and its expected reply."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ DIRECTORY = Path(__file__).parents[3] / "tests/vectors"
 
 @dataclass(frozen=True)
 class Step:
-    """One step: its text, and the lines that are expected."""
+    """The request of a step and the lines of its expected reply."""
 
-    asked: str
+    request: str
     expected: list[str]
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One scenario."""
+    """A scenario: its file, heading and steps."""
 
     file: str
     heading: str
     steps: list[Step]
 
     @property
-    def is_for_us(self) -> bool:
-        """Whether a service in memory can play it: data that a cell attaches is the wire's alone."""
-        return "hosts: server" not in self.heading and not any("data=" in step.asked for step in self.steps)
+    def runs_in_memory(self) -> bool:
+        """True if the service in memory can play the scenario. It has no user data: only the wire carries those."""
+        return "hosts: server" not in self.heading and not any("data=" in step.request for step in self.steps)
 
 
 def scenarios() -> list[Scenario]:
-    """Read every scenario of every file."""
-    return [one for path in sorted(DIRECTORY.glob("*.txt")) for one in _read(path)]
+    """Return every scenario of every file."""
+    return [scenario for path in sorted(DIRECTORY.glob("*.txt")) for scenario in _read(path)]
 
 
 def _read(path: Path) -> list[Scenario]:
@@ -43,4 +43,4 @@ def _read(path: Path) -> list[Scenario]:
 def _steps(body: str) -> list[Step]:
     blocks = ("\n".join(line for line in block.splitlines() if not line.startswith("#")) for block in body.split("\n\n"))
     pairs = (block.strip("\n").partition("\n----\n") for block in blocks if block.strip())
-    return [Step(asked, expected.splitlines()) for asked, separator, expected in pairs if separator]
+    return [Step(request, expected.splitlines()) for request, separator, expected in pairs if separator]

@@ -1,4 +1,4 @@
-"""Waiting for a condition instead of for some time."""
+"""Waiting for a condition instead of for a fixed time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _POLL = threading.Event()
 
 
 def wait_for(what: str, condition: Callable[[], T | None]) -> T:
-    """Return what the condition gives, once that is true."""
+    """Poll a condition and return its first true value."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
         found = condition()
         if found:
             return found
         if time.monotonic() > deadline:
-            raise AssertionError(f"in vain waited for {what}")
+            raise AssertionError(f"timed out waiting for {what}")
         _POLL.wait(0.01)

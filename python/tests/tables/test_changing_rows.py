@@ -20,12 +20,12 @@ from leasehold.verification import Report
 
 
 class Hooked(Client):
-    """Calls back once, before the first update is begun."""
+    """A client that calls a hook once, before its first update begins."""
 
     hook: Callable[[], object] | None = None
 
     def update(self, **wanted: object) -> Update:
-        """Take a lease, later than the hook."""
+        """Call the hook, then return the update."""
         hook, self.hook = self.hook, None
         if hook is not None:
             hook()
@@ -73,7 +73,7 @@ def test_v02_a_row_in_an_open_transaction_is_left_to_a_later_run(
 ) -> None:
     with psycopg.connect(url) as locker, psycopg.connect(url) as writer:
         if shared and statement.startswith("UPDATE"):
-            # As a foreign key's check does: the writer joins it, and the row has a multixact.
+            # The check of a foreign key takes this lock. Together with the writer, the row gets a multixact id.
             locker.execute("SELECT FROM users WHERE id = 2 FOR KEY SHARE")
         writer.execute(statement)
         report = correct(client, postgres_table(url))

@@ -1,4 +1,4 @@
-"""What a table can't be read by is one clear exception, which names the column, and nothing is applied."""
+"""An unreadable table raises one exception that names the column, and no claim changes."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def client(embedded: ClaimsServer) -> Iterator[Client]:
 
 
 def applying(client: Client, make: Callable[[], Table]) -> errors.ColumnError:
-    """Return what is raised where a table is to be corrected by; the last rows are those that are wrong."""
+    """Return the error of a correcting run whose last rows are invalid."""
     claim(client, [User(9, "extra")])
     error = refusal(
         lambda: verify_table(client, make(), source_type=SourceType.USERS, apply=True, recent_within_seconds=0, rows_per_page=1)
     )
     held = [record.claim.bucket_value for record in client.records(SourceType.USERS, [BucketType.USERNAMES])]
-    assert (held, list(client.leases())) == (["extra"], []), "something was applied"
+    assert (held, list(client.leases())) == (["extra"], []), "a claim was changed"
     assert isinstance(error, errors.ColumnError)
     assert f"`{error.column}`" in str(error)
     assert "secret" not in str(error)
@@ -50,7 +50,7 @@ def applying(client: Client, make: Callable[[], Table]) -> errors.ColumnError:
 
 
 def owned(**columns: Any) -> pa.Table:
-    """Make a table whose columns are right, but for these."""
+    """Return a table with valid columns, replaced by the given ones."""
     right: dict[str, Any] = {
         "id": [1, 2],
         "username": ["ann", "bob"],
@@ -116,7 +116,9 @@ def test_a_missing_column_raises_and_changes_nothing(client: Client, tmp_path: P
         (["id,owner,username,owner,updated_at", "1,1,ann,1,2026-01-01T00:00:00Z"], "Missing", "owner"),
     ],
 )  # fmt: skip
-def test_an_unreadable_csv_column_raises_and_changes_nothing(client: Client, tmp_path: Path, lines: list[str], expected: str, column: str) -> None:
+def test_an_unreadable_csv_column_raises_and_changes_nothing(
+    client: Client, tmp_path: Path, lines: list[str], expected: str, column: str
+) -> None:
     path = tmp_path / "users.csv"
     path.write_text("\n".join(lines) + "\n")
     error = applying(client, lambda: csv_table(path, OWNED, taken_at=just_now()))
@@ -283,7 +285,7 @@ def test_v03_keys_of_every_type_are_sorted_and_read_again(client: Client, cluste
     }
     with psycopg.connect(url) as connection:
         connection.execute(psycopg.sql.SQL(f"CREATE TABLE users (id {kind} PRIMARY KEY, username text, owner int)"))
-        # A collation that is not that of bytes would have "a" before "B"; a text that reads as a UUID stays a text.
+        # A language's collation sorts "a" before "B", unlike bytes. A string in the form of a UUID must stay a string.
         texts = ["a", "B", "f0000000-0000-4000-8000-000000000000", "z"]
         for number, key in enumerate(keys.get(kind, texts), 1):
             connection.execute("INSERT INTO users VALUES (%s, %s, %s)", [key, f"user{number}", number])

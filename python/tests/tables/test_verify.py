@@ -1,4 +1,4 @@
-"""Tables compared with the real server, and corrected; the table being in a database, in a file or in memory."""
+"""`verify_table` against the real server, for tables in a database, in files and in memory."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from leasehold.verification import ClaimColumns, Report, TableColumns
 Make = Callable[[Sequence[User]], Table]
 TYPES = [BucketType.USERNAMES, BucketType.EMAILS]
 
-# Of the rows, 1 and 2 are claimed rightly, 3 in another spelling, 4 not at all, 5 for a name that the row no longer has. Row
-# 6 is gone.
+# Rows 1 and 2 are claimed correctly, row 3 in another spelling, row 4 not at all, and row 5 under its former name. Row 6 was
+# deleted.
 ROWS = [
     User(1, "ann", "ann@example.com"),
     User(2, "bob"),
@@ -40,7 +40,7 @@ CLAIMED = [User(1, "ann", "ann@example.com"), User(2, "bob"), User(3, "carol"), 
 
 @pytest.fixture(params=["postgres", *(dump.__name__ for dump in sources.DUMPS)])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    """Make tables of rows, in each place where a table can be."""
+    """Return a function that creates a table of each kind."""
     if request.param == "postgres":
         cluster: PostgresCluster = request.getfixturevalue("cluster")
         return lambda users: sources.postgres_table(in_postgres(cluster.create_database(), users))
@@ -55,7 +55,7 @@ def client(embedded: ClaimsServer) -> Iterator[Client]:
 
 
 def verify(client: Client, table: Table, **options: object) -> VerificationResult:
-    # What was claimed just now is not to be left alone.
+    # The claims are seconds old, so a threshold of 0 is needed to correct them.
     settings = {"source_type": SourceType.USERS, "recent_within_seconds": 0.0, **options}
     return verify_table(client, table, **settings)  # type: ignore[arg-type]
 
@@ -143,7 +143,7 @@ def test_v05_one_run_corrects_more_moved_names_than_it_can_defer(client: Client,
     claim(client, [User(at, f"name{at}") for at in range(1, count + 1)])
     done = verify(client, make([User(at, f"name{count + 1 - at}") for at in range(1, count + 1)]), apply=True)
     assert (done.report.missing, done.report.other_row, done.report.failed) == (count, 0, 0)
-    assert done.report.rows > count, "none was looked at again"
+    assert done.report.rows > count, "there was no second scan"
     held = [(record.claim.bucket_value, record.claim.source) for record in client.records(SourceType.USERS, TYPES)]
     assert dict(held) == {f"name{count + 1 - at}": Source.of(SourceType.USERS, at) for at in range(1, count + 1)}
 

@@ -30,7 +30,9 @@ def test_b10_an_invalid_batch_names_every_claim() -> None:
     leasehold.check_batch([username("alice")], [Claim(BucketType.USERNAMES, "ALICE")])
     with pytest.raises(InvalidError) as caught:
         leasehold.check_batch([username("a"), username("a b"), username("A")], [username(" ")])
-    details = [(one.list, one.position, one.bucket_type, one.code, one.number) for one in caught.value.details]
+    details = [
+        (detail.list, detail.position, detail.bucket_type, detail.code, detail.number) for detail in caught.value.details
+    ]
     assert details == [
         ("creates", 1, 4, "VALUE_NOT_ALLOWED", 3),
         ("creates", 2, 4, "INVALID_UPDATE", 1),

@@ -23,8 +23,8 @@ def test_reason_numbers_are_unique_and_complete() -> None:
 
 
 def test_every_class_is_public() -> None:
-    classes = {one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, LeaseholdError)}
-    assert {one.__name__ for one in classes} <= set(leasehold.__all__) & set(errors.__all__)
+    classes = {value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, LeaseholdError)}
+    assert {cls.__name__ for cls in classes} <= set(leasehold.__all__) & set(errors.__all__)
 
 
 def test_an_unknown_code_raises_an_internal_error() -> None:

@@ -44,8 +44,8 @@ def test_the_wheel_contains_types_and_no_tests(wheel: Path) -> None:
 
 def test_extras_match_the_readme_and_repeat_no_dependency() -> None:
     wanted = [line.partition(";") for line in requires("leasehold") or []]
-    plain = {NAME.match(one)[0] for one, _, marker in wanted if "extra" not in marker}  # type: ignore[index]
-    extra = {NAME.match(one)[0] for one, _, marker in wanted if "extra" in marker}  # type: ignore[index]
+    plain = {NAME.match(requirement)[0] for requirement, _, marker in wanted if "extra" not in marker}  # type: ignore[index]
+    extra = {NAME.match(requirement)[0] for requirement, _, marker in wanted if "extra" in marker}  # type: ignore[index]
     assert (len(plain) > 1, extra, plain & extra) == (True, {"matplotlib"}, set())
     named = set(re.findall(r"leasehold\[(\w+)\]", (BENCH.parents[1] / "README.md").read_text(encoding="utf-8")))
     assert named == set(metadata("leasehold").get_all("Provides-Extra") or [])

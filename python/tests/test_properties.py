@@ -66,21 +66,21 @@ def test_b12_usernames_are_case_insensitive(value: str) -> None:
 
 
 @given(KEYS, KEYS)
-def test_encoded_integers_keep_their_order(one: int, other: int) -> None:
-    assert (one < other) == (encode_source_id(one) < encode_source_id(other))
-    assert (one == other) == (encode_source_id(one) == encode_source_id(other))
+def test_encoded_integers_keep_their_order(left: int, right: int) -> None:
+    assert (left < right) == (encode_source_id(left) < encode_source_id(right))
+    assert (left == right) == (encode_source_id(left) == encode_source_id(right))
 
 
 @given(st.uuids(), st.uuids())
-def test_encoded_uuids_keep_their_order(one: uuid.UUID, other: uuid.UUID) -> None:
-    assert encode_source_id(str(one)) == one.bytes
-    assert (one < other) == (encode_source_id(str(one)) < encode_source_id(str(other)))
+def test_encoded_uuids_keep_their_order(left: uuid.UUID, right: uuid.UUID) -> None:
+    assert encode_source_id(str(left)) == left.bytes
+    assert (left < right) == (encode_source_id(str(left)) < encode_source_id(str(right)))
 
 
 @given(st.text(min_size=1, max_size=30), st.text(min_size=1, max_size=30))
-def test_other_strings_encode_as_utf_8(one: str, other: str) -> None:
-    assert encode_source_id(one) == one.encode()
-    assert (one == other) == (encode_source_id(one) == encode_source_id(other))
+def test_other_strings_encode_as_utf_8(left: str, right: str) -> None:
+    assert encode_source_id(left) == left.encode()
+    assert (left == right) == (encode_source_id(left) == encode_source_id(right))
 
 
 CLAIMS = st.builds(
@@ -168,12 +168,12 @@ def test_v01_a_second_run_finds_no_differences(world: World, page: int) -> None:
     # Two rows can have the same name. Only one of them gets the claim.
     forms = {canonical_form(BucketType.USERNAMES, name) for name in world.rows.values()}
     records = service.list_records(1, SourceType.USERS).records
-    assert {canonical_form(BucketType.USERNAMES, one.claim.bucket_value) for one in records} == forms
+    assert {canonical_form(BucketType.USERNAMES, record.claim.bucket_value) for record in records} == forms
     assert again.missing == again.other_row == len(world.rows) - len(forms)
-    for one in records:
-        assert one.claim.source is not None
-        key = int.from_bytes(one.claim.source.id, "big")
-        assert replace(one.claim) == username(world.rows[key], key)
+    for record in records:
+        assert record.claim.source is not None
+        key = int.from_bytes(record.claim.source.id, "big")
+        assert replace(record.claim) == username(world.rows[key], key)
 
 
 @given(st.lists(st.integers(0, 300), unique=True), st.integers(1, 20), st.integers(1, 20), st.data())

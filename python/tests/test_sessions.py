@@ -71,7 +71,7 @@ def compared(records: list[Record], rows: list[Row], *, dry_run: bool = False) -
 def test_r01_a_lease_with_a_local_row_is_committed_and_one_without_is_rolled_back() -> None:
     run = Reconciliation(stale_after_seconds=600, rows_per_page=10)
     assert run.step() == reconciliation.ListLeases(None)
-    leases = tuple(OutstandingLease(one, at, at) for one, at in zip(LEASES, [OLD, OLD, NOW], strict=True))
+    leases = tuple(OutstandingLease(lease, time, time) for lease, time in zip(LEASES, [OLD, OLD, NOW], strict=True))
     run.leases(LeasePage((), "further", NOW))
     assert run.step() == reconciliation.ListLeases("further")
     run.leases(LeasePage(leases, None, NOW))
@@ -94,7 +94,7 @@ def test_r01_a_lease_with_a_local_row_is_committed_and_one_without_is_rolled_bac
 def test_r01_the_outcome_of_a_lease_decides_the_fate_of_its_row() -> None:
     run = Reconciliation(stale_after_seconds=600, rows_per_page=3)
     run.leases(LeasePage((), None, NOW))
-    run.rows([LocalRow(one, OLD) for one in LEASES], now=NOW)
+    run.rows([LocalRow(lease, OLD) for lease in LEASES], now=NOW)
     fates = []
     for answer in ("rolled_back", "not_found", "failed"):
         assert isinstance(run.step(), reconciliation.Settle)
@@ -143,9 +143,9 @@ def test_v01_missing_different_and_extra_are_corrected() -> None:
     report = run.report()
     assert (report.missing, report.extra, report.created, report.destroyed) == (2, 2, 2, 2)
     findings = run.take_findings()
-    assert sorted(one.outcome for one in findings) == ["destroyed", "destroyed"]
+    assert sorted(finding.outcome for finding in findings) == ["destroyed", "destroyed"]
     assert run.take_findings() == []
-    assert not [one for one in findings if "bob" in json.dumps(vars(one))]
+    assert not [finding for finding in findings if "bob" in json.dumps(vars(finding))]
 
 
 def test_encoded_claims_equal_the_encoding_of_their_objects() -> None:

@@ -198,7 +198,7 @@ class _Queries:
         # Encoded string keys sort by their bytes. The collation "C" does too; a language's collation does not.
         order = sql.SQL('{} COLLATE "C"') if self._key.encode is _encode_text else sql.SQL("{}")
         self._ordered = order.format(sql.Identifier(self._key.name))
-        # Not an injection: the condition comes from the caller, whose own connection runs it.
+        # The condition is no injection risk: it comes from the caller, whose own connection runs it.
         self._where = sql.SQL(f"({where})" if where else "TRUE")
 
     @property

@@ -46,8 +46,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, database: str) -> str:
 def options(server: ClaimsServer, place: str) -> list[str]:
     taken_at = (datetime.now(timezone.utc) + timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     # The claims are seconds old, so a threshold of 0 is needed to correct them.
-    lately = ["--recent-within-seconds", "0", "--updated-at-column", "updated_at", "--taken-at", taken_at]
-    return ["verify", place, "--server", server.url, "--cell", "1", *CLAIMS, *lately]
+    recency = ["--recent-within-seconds", "0", "--updated-at-column", "updated_at", "--taken-at", taken_at]
+    return ["verify", place, "--server", server.url, "--cell", "1", *CLAIMS, *recency]
 
 
 def claimed(client: Client) -> set[str]:
@@ -60,16 +60,16 @@ def test_v01_a_dry_run_reports_differences_and_changes_nothing(
 ) -> None:
     claim(cli_client, CLAIMED)
     before = claimed(cli_client)
-    (told,) = answer(*options(cli_server, place), code=1)
-    report = told["report"]
+    (output,) = answer(*options(cli_server, place), code=1)
+    report = output["report"]
     assert (report["dry_run"], report["missing"], report["different"], report["extra"]) == (True, 1, 1, 1)
-    assert (told["is_finished"], claimed(cli_client)) == (True, before)
+    assert (output["is_finished"], claimed(cli_client)) == (True, before)
 
 
 def test_v01_apply_corrects_every_difference(cli_server: ClaimsServer, cli_client: Client, place: str) -> None:
     claim(cli_client, CLAIMED)
-    (told,) = answer(*options(cli_server, place), "--apply")
-    report = told["report"]
+    (output,) = answer(*options(cli_server, place), "--apply")
+    report = output["report"]
     assert (report["created"], report["replaced"], report["destroyed"]) == (1, 1, 1)
     assert claimed(cli_client) == {"ann", "ann@example.com", "bob", "Carol"}
     assert answer(*options(cli_server, place))[0]["samples"] == []
@@ -108,8 +108,8 @@ def test_v07_a_run_continues_from_its_checkpoint_file(
 def test_b02_a_claim_of_another_cell_is_reported_and_kept(cli_server: ClaimsServer, database: str) -> None:
     with Client(cli_server.url, cell_id=2) as other:
         claim(other, [User(1, "ann")])
-    (told,) = answer(*options(cli_server, database), "--apply", code=1)
-    assert told["report"]["other_cell"] == 1
+    (output,) = answer(*options(cli_server, database), "--apply", code=1)
+    assert output["report"]["other_cell"] == 1
 
 
 def test_messages_name_the_options_of_the_command(cli_server: ClaimsServer, tmp_path: Path) -> None:

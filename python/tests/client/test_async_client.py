@@ -63,7 +63,7 @@ def test_b20_the_asyncio_client_begins_settles_and_reads_like_the_blocking_clien
         assert (await client.classify_cell(2)).address == second.address
         assert (await client.classify_first_cell()).address == first.address
         taken = await refusal(client.begin([username("free"), username("ALICE")]))
-        assert [(one.list, one.position, one.code) for one in taken.details] == [("creates", 1, "CLAIM_TAKEN")]
+        assert [(detail.list, detail.position, detail.code) for detail in taken.details] == [("creates", 1, "CLAIM_TAKEN")]
 
     run(server.url, play)
 
@@ -192,7 +192,7 @@ def test_b09_a_retry_returns_the_lease_of_the_first_attempt(embedded: ClaimsServ
         with Client(embedded.url, cell_id=1) as direct:
             proxy.cut_next_answer(lambda: wait_for("the lease of the first attempt", lambda: list(direct.leases())))
             lease = await client.begin([username("alice")])
-            assert [one.uuid for one in direct.leases()] == [lease.uuid]
+            assert [outstanding.uuid for outstanding in direct.leases()] == [lease.uuid]
 
     run(f"http://{proxy.address}", play, Retry(attempts=2, attempt_timeout_seconds=5.0, backoff_seconds=0.01))
 

@@ -24,7 +24,7 @@ def test_b20_b13_b32_a_committed_claim_can_be_listed_and_read(client: Client) ->
     claim = username("Alice")
     lease = client.begin([claim])
     assert lease.fence >= 1
-    assert [one.uuid for one in client.leases()] == [lease.uuid]
+    assert [outstanding.uuid for outstanding in client.leases()] == [lease.uuid]
 
     client.commit(lease.uuid)
     assert list(client.leases()) == []
@@ -62,7 +62,7 @@ def test_b10_details_name_every_refused_claim(client: Client, server: ClaimsServ
     error = refusal(lambda: client.begin(creates, [username("absent"), username("theirs")]))
     assert isinstance(error, errors.NotOwnerError)
     assert (error.code, error.number) == ("NOT_OWNER", 6)
-    assert [(one.list, one.position, one.bucket_type, one.code, one.number) for one in error.details] == [
+    assert [(detail.list, detail.position, detail.bucket_type, detail.code, detail.number) for detail in error.details] == [
         ("creates", 1, 4, "CLAIM_TAKEN", 9),
         ("creates", 2, 4, "CLAIM_BUSY", 12),
         ("destroys", 0, 4, "CLAIM_NOT_FOUND", 10),
@@ -147,7 +147,7 @@ def test_a_field_of_the_wrong_type_is_named_by_position_without_its_value(client
         assert error.code == "INVALID_UPDATE"
         return
     assert isinstance(error, errors.InvalidError)
-    assert [(one.list, one.position, one.code) for one in error.details] == [("creates", 1, "INVALID_UPDATE")]
+    assert [(detail.list, detail.position, detail.code) for detail in error.details] == [("creates", 1, "INVALID_UPDATE")]
     assert str(value) not in str(error)
 
 

@@ -36,4 +36,4 @@ def test_the_committed_code_equals_the_generated_code(tmp_path: Path) -> None:
 )
 def test_enum_members_equal_those_of_the_contract(names: type[IntEnum], prefix: str, enumeration: Any) -> None:
     contract = {name: number for name, number in enumeration.items() if number}
-    assert {f"{prefix}{one.name}": one.value for one in names} == contract
+    assert {f"{prefix}{member.name}": member.value for member in names} == contract

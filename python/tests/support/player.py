@@ -114,11 +114,11 @@ class Player:
         cursor = self.cursor if "next" in options else None
         page = self.service.list_leases(int(cell), limit=limit, created_after=since, cursor=cursor)
         self.cursor = page.cursor
-        yield f"leases {self.names([one.uuid for one in page.leases])}{', and more' if page.cursor else ''}"
+        yield f"leases {self.names([lease.uuid for lease in page.leases])}{', and more' if page.cursor else ''}"
 
     def _records(self, cell: str, source_type: str, *options: str) -> Iterator[str]:
         given = dict(option.split("=", 1) for option in options)
-        types = [read_number(one, BucketType, "bucket") for one in given.get("types", "").split(",") if one]
+        types = [read_number(name, BucketType, "bucket") for name in given.get("types", "").split(",") if name]
         page = self.service.list_records(
             int(cell),
             read_number(source_type, SourceType, "source"),
@@ -127,7 +127,7 @@ class Player:
             upto=notation.read_id(given["lte"]) if "lte" in given else b"",
         )
         if len(page.records) > MANY:
-            ends = [self.source(one) for one in (page.records[0], page.records[-1])]
+            ends = [self.source(record) for record in (page.records[0], page.records[-1])]
             yield f"records {len(page.records)} from {ends[0]} to {ends[1]}"
         else:
             yield from map(self.record, page.records) if page.records else ["records none"]
@@ -157,7 +157,7 @@ class Player:
 
     def _reconcile(self, cell: str, remote: str, *local: str) -> Iterator[str]:
         ages = {"fresh": timedelta(), "stale": STALE_AFTER}
-        rows = {self.lease(name): NOW - ages[age] for name, _, age in (one.partition("=") for one in local)}
+        rows = {self.lease(name): NOW - ages[age] for name, _, age in (word.partition("=") for word in local)}
         lines = list(self.reconcile(int(cell), NOW - ages[remote.removeprefix("remote=")], rows))
         yield from sorted(lines, key=lambda line: line.split()[1].rstrip(":"))
         yield f"reconciled, rows left: {' '.join(sorted(map(self.name, rows))) or 'none'}"
@@ -168,12 +168,12 @@ class Player:
         while True:
             match run.step():
                 case reconciliation.ListLeases():
-                    leases = [one.uuid for one in self.service.list_leases(cell).leases]
-                    run.leases(LeasePage(tuple(OutstandingLease(one, begun, begun) for one in leases), None, NOW))
-                case reconciliation.FindRows(leases=wanted):
-                    run.rows(local_rows({one: at for one, at in rows.items() if one in wanted}), now=NOW)
+                    leases = [lease.uuid for lease in self.service.list_leases(cell).leases]
+                    run.leases(LeasePage(tuple(OutstandingLease(lease, begun, begun) for lease in leases), None, NOW))
+                case reconciliation.FindRows(leases=leases):
+                    run.rows(local_rows({lease: time for lease, time in rows.items() if lease in leases}), now=NOW)
                 case reconciliation.ListRows():
-                    run.rows(local_rows({one: at for one, at in rows.items() if at <= NOW - STALE_AFTER}), now=NOW)
+                    run.rows(local_rows({lease: time for lease, time in rows.items() if time <= NOW - STALE_AFTER}), now=NOW)
                 case reconciliation.Settle(lease=lease, outcome=outcome):
                     answer = self.settle(cell, lease, outcome)
                     yield f"settle {self.name(lease)} {NAMES[outcome]}: {NAMES[answer]}"
@@ -198,7 +198,7 @@ class Player:
         if name == "future":
             return self.now + timedelta(hours=1)
         leases = self.service.list_leases(cell, limit=1000).leases
-        return next(one.created_at for one in leases if one.uuid == self.lease(name))
+        return next(lease.created_at for lease in leases if lease.uuid == self.lease(name))
 
     def lease(self, token: str) -> str:
         """Return the id of a lease in the notation."""
@@ -219,7 +219,7 @@ class Player:
                 runs[-1].append(number)
             else:
                 runs.append([number])
-        written = (f"L{run[0]}..L{run[-1]}" if len(run) > 3 else " ".join(f"L{one}" for one in run) for run in runs)
+        written = (f"L{run[0]}..L{run[-1]}" if len(run) > 3 else " ".join(f"L{number}" for number in run) for run in runs)
         return " ".join(written) or "none"
 
     def record(self, record: Record) -> str:
@@ -242,8 +242,8 @@ class Player:
         return [line for cell in (1, 2, 3) for line in self._cell(cell)] or ["nothing"]
 
     def _cell(self, cell: int) -> list[str]:
-        leases = [one.uuid for one in self._all_leases(cell)]
-        records = [f"  {self.record(one)}" for table in sorted(self.tables) for one in self._all_records(cell, table)]
+        leases = [lease.uuid for lease in self._all_leases(cell)]
+        records = [f"  {self.record(record)}" for table in sorted(self.tables) for record in self._all_records(cell, table)]
         if not leases and not records:
             return []
         return [f"cell {cell}: {self.names(leases)}" if leases else f"cell {cell}", *records]
@@ -326,14 +326,14 @@ def read_row(words: list[str]) -> verification.Row:
 
 def local_rows(rows: dict[str, datetime]) -> list[reconciliation.LocalRow]:
     """Return local rows sorted by time and lease."""
-    return [reconciliation.LocalRow(lease, at) for at, lease in sorted((at, lease) for lease, at in rows.items())]
+    return [reconciliation.LocalRow(lease, time) for time, lease in sorted((time, lease) for lease, time in rows.items())]
 
 
 def refusal(error: LeaseholdError) -> Iterator[str]:
     """Return the notation of a refusal."""
     yield f"rejected {error.code}{', retry' if error.retry_after_seconds is not None else ''}"
-    for one in error.details:
-        bucket_type = notation.write_number(one.bucket_type, BucketType, "bucket")
-        yield f"  {one.list.removesuffix('s')}_records[{one.position}] {bucket_type} {one.code}"
+    for detail in error.details:
+        bucket_type = notation.write_number(detail.bucket_type, BucketType, "bucket")
+        yield f"  {detail.list.removesuffix('s')}_records[{detail.position}] {bucket_type} {detail.code}"
     if isinstance(error, InvalidError):
         yield f"  says {error.message}"

@@ -51,7 +51,7 @@ class User:
 def claim(client: Client, users: Sequence[User]) -> None:
     """Create the claims of users on the server."""
     for start in range(0, len(users), 900):
-        with client.update(creates=[one for user in users[start : start + 900] for one in user.claims()]):
+        with client.update(creates=[claim for user in users[start : start + 900] for claim in user.claims()]):
             pass
 
 

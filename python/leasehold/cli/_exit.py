@@ -16,7 +16,7 @@ from leasehold.errors import (
 )
 
 # The package's messages name Python parameters; a user of the command line needs the options instead. Longer texts come
-# first, because `message_of` replaces in this order. tests/cli/test_cli_verify.py holds each pair to the messages.
+# first, because `message_of` replaces in this order. tests/cli/test_cli_verify.py fails if a message no longer contains its text.
 _OPTIONS = {
     "`tls`, or set `allow_plaintext=True` on a trusted network": "`--ca`, `--cert` and `--key`",
     "set the files of the authority and of the client in `tls`": "set them by `--ca`, `--cert` and `--key`",
@@ -28,7 +28,6 @@ _OPTIONS = {
     "`allow_empty`": "`--allow-empty`",
     "`assume_utc=True`": "`--assume-utc`",
     "`assume_utc`": "`--assume-utc`",
-    "`text_keys=True`": "`--text-keys`",
 }
 
 USAGE = 2

@@ -104,17 +104,17 @@ impl ClaimsService {
     }
 }
 
-fn members<'py>(py: Python<'py>, held: &ClaimRecord) -> RecordMembers<'py> {
-    let BucketType(bucket_type) = held.bucket_type;
-    let subject = (held.subject.subject_type, held.subject.id);
-    let source = (held.source.source_type.0, PyBytes::new(py, held.source.id.as_bytes()));
+fn members<'py>(py: Python<'py>, record: &ClaimRecord) -> RecordMembers<'py> {
+    let BucketType(bucket_type) = record.bucket_type;
+    let subject = (record.subject.subject_type, record.subject.id);
+    let source = (record.source.source_type.0, PyBytes::new(py, record.source.id.as_bytes()));
     RecordMembers(
-        held.uuid.to_string(),
-        (bucket_type, held.value.clone(), subject, source),
-        held.cell,
-        held.status.name(),
-        held.lease.map(|lease| lease.to_string()),
-        held.created_at.as_micros(),
-        held.updated_at.as_micros(),
+        record.uuid.to_string(),
+        (bucket_type, record.value.clone(), subject, source),
+        record.cell,
+        record.status.name(),
+        record.lease.map(|lease| lease.to_string()),
+        record.created_at.as_micros(),
+        record.updated_at.as_micros(),
     )
 }

@@ -16,7 +16,7 @@ from leasehold.errors import (
 )
 
 # The package's messages name Python parameters; a user of the command line needs the options instead. Longer texts come
-# first, because `message_of` replaces in this order. tests/cli/test_cli_verify.py fails if a message no longer contains its text.
+# first, because `message_of` replaces in this order. tests/cli/test_cli_verify.py fails if a message changes.
 _OPTIONS = {
     "`tls`, or set `allow_plaintext=True` on a trusted network": "`--ca`, `--cert` and `--key`",
     "set the files of the authority and of the client in `tls`": "set them by `--ca`, `--cert` and `--key`",

@@ -10,7 +10,7 @@ from typing import Any
 from leasehold.simulation import Simulation
 from leasehold.simulation.types import Entry
 
-# Texts of the timeline (simulation/src/words.rs) and a kind of violation (simulation/src/check.rs) that are counted.
+# Counted texts: of the timeline (simulation/src/words.rs), of messages (message_text.rs), and a violation (violation.rs).
 # tests/cli/test_world_summary.py fails if the simulation words them otherwise.
 _REPORTED_TO_USER = "the user is told: "
 _REFUSED = "refused: "

@@ -142,8 +142,8 @@ Arrow = TypedDict(
 """A message in transit. `sent` and `ended` are positions of events, from 0."""
 
 
-FiredView = TypedDict(
-    "FiredView",
+TransitionView = TypedDict(
+    "TransitionView",
     {
         "machine": 'Literal["claim", "lease"]',
         "of": "str",
@@ -167,7 +167,7 @@ class Entry(TypedDict):
     sent: list[Arrow]
     arrived: NotRequired[MessageId]
     lost: list[MessageId]
-    fired: list[FiredView]
+    fired: list[TransitionView]
     fault: bool
     violation: NotRequired[str]
 
@@ -248,7 +248,7 @@ Phase: TypeAlias = Literal[
 ]
 """The next step of a save, or the event that the save waits for."""
 
-Told: TypeAlias = str | dict[str, Any]
+SaveResult: TypeAlias = str | dict[str, Any]
 """The result of a save as reported to the user. A refusal carries its reason code."""
 
 
@@ -259,7 +259,7 @@ class WorkerView(TypedDict):
     phase: NotRequired[Phase]
     lease: NotRequired[str]
     is_ready: bool
-    told: NotRequired[Told]
+    told: NotRequired[SaveResult]
 
 
 ReconcilerStep: TypeAlias = dict[str, Any]
@@ -390,7 +390,7 @@ class View(TypedDict):
     leases: list[LeaseView]
     cells: list[CellView]
     messages: list[MessageView]
-    fired: list[FiredView]
+    fired: list[TransitionView]
     changed: Changed
     violation: NotRequired[list[Violation]]
 
@@ -400,7 +400,7 @@ class End(TypedDict):
 
     claims: list[list[int]]
     rows: list[list[int]]
-    told: list[list[int | Told]]
+    told: list[list[int | SaveResult]]
     outstanding: int
     lease_rows: int
 
@@ -486,7 +486,7 @@ Edge = TypedDict(
 
 
 class TransitionTables(TypedDict):
-    """The engine's transition tables. `FiredView.edge` is an index into them."""
+    """The engine's transition tables. `TransitionView.edge` is an index into them."""
 
     claim: list[Edge]
     lease: list[Edge]

@@ -1,18 +1,19 @@
-//! What the documents draw is what the code has.
+//! The book draws what the code contains.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use leasehold_core::table::{CLAIM, LEASE, RECONCILE, mermaid};
 
-fn architecture() -> String {
-    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../ARCHITECTURE.md")).unwrap()
+/// The text of a chapter of the book's concepts.
+fn concept(name: &str) -> String {
+    std::fs::read_to_string(format!("{}/../docs/src/concepts/{name}.md", env!("CARGO_MANIFEST_DIR"))).unwrap()
 }
 
 #[test]
 fn the_diagrams_are_drawn_from_the_tables() {
-    let text = architecture();
-    for diagram in [mermaid(&CLAIM), mermaid(&LEASE)] {
-        assert!(text.contains(&format!("```mermaid\n{diagram}```")), "ARCHITECTURE.md lacks this diagram:\n{diagram}");
+    for (name, diagram) in [("claims", mermaid(&CLAIM)), ("leases", mermaid(&LEASE))] {
+        let drawn = concept(name).contains(&format!("```mermaid\n{diagram}```"));
+        assert!(drawn, "docs/src/concepts/{name}.md lacks this diagram:\n{diagram}");
     }
 }
 
@@ -22,5 +23,5 @@ fn r01_the_table_of_reconciliation_is_the_engines() {
         format!("| {:?} | {:?} | {:?} |\n", ruling.local, ruling.remote, ruling.decision)
     };
     let rows: String = RECONCILE.iter().map(row).collect();
-    assert!(architecture().contains(&rows), "ARCHITECTURE.md lacks these rows:\n{rows}");
+    assert!(concept("reconciliation").contains(&rows), "docs/src/concepts/reconciliation.md lacks these rows:\n{rows}");
 }

@@ -581,7 +581,10 @@ fn claims_in_a_database_are_not_taken_for_those_in_a_directory() {
     for verb in ["export", "import"] {
         for variable in [("LEASEHOLD_STORE", url), ("LEASEHOLD_CONFIG", &config)] {
             let output = run(&[verb], variable);
-            misconfigured(&output, "the claims are in the database `postgres://127.0.0.1:1/claims`, and `export` and `import` work on the embedded store: ");
+            misconfigured(
+                &output,
+                "the claims are in the database `postgres://127.0.0.1:1/claims`, and `export` and `import` work on the embedded store: ",
+            );
             assert!(String::from_utf8_lossy(&output.stderr).contains("use `pg_dump`"));
             assert!(!state.exists());
         }

@@ -2,6 +2,7 @@
 
 mod check;
 mod deep;
+mod docs;
 mod pipeline;
 mod web;
 
@@ -61,6 +62,8 @@ enum Command {
         #[arg(long)]
         no_build: bool,
     },
+    /// Build the book; the first time installs mdBook
+    Docs,
     /// Compile all native code for the tests, with the features that every package's tests need
     WorkspaceBuild,
     /// Measure, and print a table: ours, the peer, their ratio, the machine
@@ -120,6 +123,10 @@ async fn run(command: Command) -> Result<()> {
                 python::build_for_tests(release).await?;
             }
             if no_run { Ok(()) } else { python::test(release).await }
+        }
+        Command::Docs => {
+            needs::install(needs::FOR_NPM)?;
+            docs::build().await
         }
         Command::WorkspaceBuild => check::build_workspace().await,
         Command::Bench { arguments } => bench(&arguments).await,

@@ -10,6 +10,7 @@
 
 mod away;
 mod bloat;
+mod book;
 mod comments;
 mod discretion;
 mod fight;
@@ -20,7 +21,6 @@ mod isolation;
 mod neighbours;
 mod order;
 mod proxy;
-mod readme;
 mod start;
 mod store;
 mod tls;

@@ -1,4 +1,4 @@
-//! The README's examples of a database over TLS and of pgbouncer work as they stand, but for hosts, ports and paths.
+//! The book's examples of a database over TLS and of pgbouncer work, with other hosts, ports and paths.
 
 use leasehold_tests::certificates::Authority;
 use leasehold_tests::postgres::{Bouncer, Cluster};
@@ -8,19 +8,20 @@ use tokio::runtime::Runtime;
 
 use crate::{NO_SYNC, TABLES};
 
-/// As the README makes it, beside the cluster's own user.
+/// The role of the book's example; the cluster's own user has the name that the book uses.
 const ROLE: &str = "CREATE ROLE app LOGIN PASSWORD 'secret'";
 const HBA: &str = "host all leasehold 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
 
-/// The one block in this language that has these words.
+/// The first block in this language that contains these words.
 fn example(language: &str, words: &str) -> String {
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
+    let chapter =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/deploy/postgresql.md")).unwrap();
     let opening = format!("```{language}\n");
-    let mut blocks = readme.split(&opening).skip(1).map(|rest| rest.split("```").next().unwrap());
+    let mut blocks = chapter.split(&opening).skip(1).map(|rest| rest.split("```").next().unwrap());
     blocks.find(|block| block.contains(words)).unwrap_or_else(|| panic!("no `{words}` in {language}")).to_owned()
 }
 
-/// Replaces what must be there.
+/// Replaces texts, each of which must be there.
 fn with(text: String, changes: &[(&str, &str)]) -> String {
     changes.iter().fold(text, |text, (from, to)| {
         assert!(text.contains(from), "no `{from}` in: {text}");
@@ -28,7 +29,7 @@ fn with(text: String, changes: &[(&str, &str)]) -> String {
     })
 }
 
-/// Migrates with this configuration, in this directory; what is said.
+/// Migrates with this configuration in this directory, and returns the output.
 fn migrate(directory: &TempDir, config: &str) -> String {
     std::fs::write(directory.path().join("leasehold.toml"), config).unwrap();
     let mut command = command().unwrap();
@@ -37,7 +38,7 @@ fn migrate(directory: &TempDir, config: &str) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// A cluster where a role with a password owns a database, both named as in the README but for the role.
+/// A cluster with a database that a role with a password owns, named as in the book except for the role.
 fn cluster(settings: &[&str], files: &[(&str, &str)]) -> Cluster {
     let cluster = Cluster::start_with(settings, &[&[("pg_hba.conf", HBA)], files].concat()).unwrap();
     cluster.execute("postgres", ROLE).unwrap();

@@ -21,7 +21,7 @@ fn a_late_group_that_waits_for_its_tombstone_is_turned_away() {
             .unwrap();
         let (retry, late) = (connect(&runtime, &url), connect(&runtime, &url));
         runtime.block_on(retry.batch_execute(&format!("BEGIN; SELECT abandon_group({number})"))).unwrap();
-        let group = format!("SELECT * FROM keep_rows({number}{})", ", '{}'".repeat(9));
+        let group = format!("SELECT * FROM try_write_rows({number}{})", ", '{}'".repeat(9));
         let arriving = runtime.spawn(async move { late.simple_query(&group).await });
         let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
         await_condition("it has arrived", || {

@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 
 /// What commits: a message, or the statement of a group that is a transaction of its own, behind the head of its message.
 const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
-const ALONE: &[u8] = b"SELECT * FROM keep_rows($10, ";
+const ALONE: &[u8] = b"SELECT * FROM try_write_rows($10, ";
 const PARSE_HEAD_BYTES: usize = 6;
 /// What ends a statement's messages.
 const SYNC: &[u8] = b"S\0\0\0\x04";

@@ -58,7 +58,7 @@ fn a_group_that_was_given_up_is_turned_away_when_it_arrives_late() {
     let mut databases = Databases::new(Cluster::start(&["fsync=off"]).unwrap(), Cluster::url);
     drop(databases.open());
     let ask = |sql: &str| databases.cluster.execute(&databases.last, sql);
-    let group = |lock: u32| format!("SELECT * FROM keep_rows({lock}{})", ", '{}'".repeat(9));
+    let group = |lock: u32| format!("SELECT * FROM try_write_rows({lock}{})", ", '{}'".repeat(9));
     ask("SELECT abandon_group(5)").unwrap();
     let refused = ask(&group(5)).unwrap_err();
     assert!(format!("{refused:?}").contains("decided again"), "{refused:?}");

@@ -31,8 +31,8 @@ const MISSING_GRANTS: &str = "
         UNION ALL
         SELECT 'EXECUTE', 'FUNCTION ' || f.proname FROM pg_proc f JOIN pg_class t ON t.relnamespace = f.pronamespace
         WHERE t.oid = to_regclass('claims') AND NOT has_function_privilege(f.oid, 'EXECUTE') AND f.proname IN (
-            'begin_group', 'begin_presumed_group', 'abandon_group', 'expect_rows', 'read_claims', 'lock_leases',
-            'lock_claims', 'change_claims', 'write_rows', 'keep_rows', 'commit_durably')
+            'begin_group', 'begin_speculative_group', 'abandon_group', 'expect_rows', 'read_claims', 'lock_leases',
+            'lock_claims', 'change_claims', 'write_rows', 'try_write_rows', 'commit_durably')
     )
     SELECT current_user::text, format('GRANT %s ON %s TO %I', privileges, object, current_user) FROM missing
     ORDER BY object";
@@ -113,8 +113,8 @@ pub(super) async fn check_rights(client: &Client) -> Result<(), Trouble> {
 const MISSING_OBJECTS: &str = "
     SELECT name FROM unnest(ARRAY[
         'claims', 'claim_leases', 'settled_leases', 'idempotency_keys', 'abandoned_groups', 'bucket_types',
-        'lease_fences', 'begin_group', 'begin_presumed_group', 'abandon_group', 'expect_rows', 'read_claims',
-        'lock_leases', 'lock_claims', 'change_claims', 'write_rows', 'keep_rows', 'commit_durably'
+        'lease_fences', 'begin_group', 'begin_speculative_group', 'abandon_group', 'expect_rows', 'read_claims',
+        'lock_leases', 'lock_claims', 'change_claims', 'write_rows', 'try_write_rows', 'commit_durably'
     ]) AS name WHERE to_regclass(name) IS NULL AND to_regproc(name) IS NULL";
 
 /// Checks that what migrations have made is still there, where the role looks for it.

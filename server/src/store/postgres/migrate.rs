@@ -1,4 +1,4 @@
-//! The tables, by version. Several servers may start at once: one migrates, the others wait for it.
+//! Migrations of the tables. If several servers start at once, one migrates and the others wait for it.
 
 use std::time::{Duration, Instant};
 
@@ -8,54 +8,47 @@ use tokio_postgres::{Client, IsolationLevel, Transaction};
 
 use crate::store::Trouble;
 
-/// Each version's statements. What has been released is never changed.
-const MIGRATIONS: &[&str] = &[
-    include_str!("migrations/0001_claims.sql"),
-    include_str!("migrations/0002_comments.sql"),
-    include_str!("migrations/0003_write_group.sql"),
-    include_str!("migrations/0004_keep_group.sql"),
-    include_str!("migrations/0005_durable_groups.sql"),
-    include_str!("migrations/0006_group_rows.sql"),
-    include_str!("migrations/0007_discretion.sql"),
-];
+/// The statements of each version, from version 1 on. The statements of a released version never change. A later
+/// version leaves the functions of earlier versions in place, because servers of those versions may be at work.
+const MIGRATIONS: &[&str] =
+    &[concat!(include_str!("migrations/0001_schema.sql"), include_str!("migrations/0001_functions.sql"))];
 
-/// The version of tables that this program reads and writes.
-pub(super) const VERSION: i32 = 7;
+/// The version of the tables that this program reads and writes.
+pub(super) const VERSION: i32 = 1;
 
 const TABLE: &str = "
     CREATE TABLE leasehold_migrations (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())";
 
-/// Whoever migrates holds this lock.
+/// The advisory lock of migrations: the bytes of `leaseho`.
 const LOCK: i64 = 0x006c_6561_7365_686f;
 
-/// How long a migration waits for a table that others use. Servers at work queue up behind it, and wait longer themselves.
-const TABLE_PATIENCE_MS: u32 = 300;
-/// Between two tries to get it.
-const PAUSE: Duration = Duration::from_secs(1);
+/// How long a migration waits for the lock of a table. Every session that asks for a lock behind a waiting one waits as
+/// well (https://www.postgresql.org/docs/15/explicit-locking.html), so servers at work would queue up behind a
+/// migration that waits for a `pg_dump`. This time is shorter than the lock timeout of a group.
+const TABLE_LOCK_TIMEOUT_MS: u32 = 300;
+/// The time between two attempts to lock the tables, in which servers at work get their locks.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Brings the tables to [`VERSION`]; the version found. Waits for another one that does so, and for sessions that use the
-/// tables, for so many seconds each.
+/// Migrates the tables to [`VERSION`], and returns the version found before. Waits at most `wait_seconds` for another
+/// migration, and as long for sessions that use the tables.
 ///
 /// # Errors
-/// The database can't be reached, refuses a statement, is still being migrated or used, was migrated by a newer program, or
-/// has such tables elsewhere.
+/// The database can't be reached or refuses a statement, another session still migrates or uses the tables, the tables
+/// are newer than this program, or they are in another schema.
 pub(super) async fn migrate(client: &mut Client, wait_seconds: u64) -> Result<i32, Trouble> {
-    // Most starts have nothing to wait for.
+    // A start on migrated tables must not wait for the lock of migrations.
     if let Some(VERSION) = version(client).await? {
         return Ok(VERSION);
     }
     let (started, wait) = (Instant::now(), Duration::from_secs(wait_seconds));
-    let mut is_told = false;
+    let mut is_logged = false;
     loop {
         match migrate_once(client, wait_seconds).await {
             Err(Trouble::TablesLocked(cause)) if started.elapsed() < wait => {
-                if !std::mem::replace(&mut is_told, true) {
-                    tracing::warn!(
-                        cause,
-                        "another session uses the tables: trying again, {wait_seconds} s at the most"
-                    );
+                if !std::mem::replace(&mut is_logged, true) {
+                    tracing::warn!(cause, "another session uses the tables: retrying for at most {wait_seconds} s");
                 }
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
             migrated => return migrated,
         }
@@ -63,7 +56,8 @@ pub(super) async fn migrate(client: &mut Client, wait_seconds: u64) -> Result<i3
 }
 
 async fn migrate_once(client: &mut Client, wait_seconds: u64) -> Result<i32, Trouble> {
-    // Whatever is the default: after the wait it is to see what the other one has done.
+    // READ COMMITTED, whatever the operator's default is: after the wait for the lock, the statements must see the
+    // tables that another migration has made meanwhile.
     let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
     lock(&transaction, wait_seconds).await?;
     let found = version(transaction.client()).await?;
@@ -71,7 +65,7 @@ async fn migrate_once(client: &mut Client, wait_seconds: u64) -> Result<i32, Tro
         refuse_a_second_set(transaction.client()).await?;
         transaction.batch_execute(TABLE).await?;
     }
-    transaction.batch_execute(&format!("SET LOCAL lock_timeout = {TABLE_PATIENCE_MS}")).await?;
+    transaction.batch_execute(&format!("SET LOCAL lock_timeout = {TABLE_LOCK_TIMEOUT_MS}")).await?;
     let found = found.unwrap_or_default();
     for (version, statements) in (1..).zip(MIGRATIONS).filter(|(version, _)| *version > found) {
         transaction.batch_execute(statements).await?;
@@ -82,10 +76,11 @@ async fn migrate_once(client: &mut Client, wait_seconds: u64) -> Result<i32, Tro
     Ok(found)
 }
 
-/// The version of the tables; none where there are no tables at all.
+/// The version of the tables; `None` if there are no tables.
 async fn version(client: &Client) -> Result<Option<i32>, Trouble> {
-    // Asked first: the right to create the table is then not needed to serve. Asked of the catalogue's rows: within a
-    // transaction `to_regclass` remembers that the table was not there.
+    // `CREATE TABLE IF NOT EXISTS` would need the right to create tables, which serving does not need. The query reads
+    // the rows of the catalogue, because `to_regclass` answers from a cache of the transaction and misses a table that
+    // another migration has created meanwhile.
     let sql = "SELECT EXISTS (
         SELECT FROM pg_class WHERE relname = 'leasehold_migrations' AND pg_table_is_visible(oid))";
     let exists = client.query_typed_one(sql, &[]).await?;
@@ -97,7 +92,8 @@ async fn version(client: &Client) -> Result<Option<i32>, Trouble> {
     if found > VERSION { Err(Trouble::Newer { found, known: VERSION }) } else { Ok(Some(found)) }
 }
 
-/// Where the tables lie in a schema that the role's search path does not lead to, new ones would give names out twice.
+/// Refuses to create tables if there are some in a schema outside of the role's search path: two sets of tables would
+/// give the same name out twice.
 async fn refuse_a_second_set(client: &Client) -> Result<(), Trouble> {
     let sql = "SELECT quote_ident(nspname), quote_ident(current_schema()), quote_ident(current_user)
                FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -106,14 +102,14 @@ async fn refuse_a_second_set(client: &Client) -> Result<(), Trouble> {
     Err(Trouble::Elsewhere { schema: row.try_get(0)?, current: row.try_get(1)?, role: row.try_get(2)? })
 }
 
-/// Takes the lock of migrations, to the end of the transaction.
+/// Takes the advisory lock of migrations until the end of the transaction.
 async fn lock(transaction: &Transaction<'_>, wait_seconds: u64) -> Result<(), Trouble> {
     let lock: &[(&(dyn ToSql + Sync), Type)] = &[(&LOCK, Type::INT8)];
     let is_free = transaction.query_typed_one("SELECT pg_try_advisory_xact_lock($1)", lock).await?;
     if is_free.try_get(0)? {
         return Ok(());
     }
-    tracing::warn!("another program is migrating the database: waiting for it, {wait_seconds} s at the most");
+    tracing::warn!("another program is migrating the database: waiting for at most {wait_seconds} s");
     let timeouts = format!("SET LOCAL lock_timeout = '{wait_seconds}s'; SET LOCAL statement_timeout = 0");
     transaction.batch_execute(&timeouts).await?;
     match transaction.query_typed("SELECT pg_advisory_xact_lock($1)", lock).await {
@@ -131,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_counts_the_migrations() {
+    fn the_version_is_the_number_of_migrations() {
         assert_eq!(usize::try_from(VERSION), Ok(MIGRATIONS.len()));
     }
 
@@ -140,7 +136,7 @@ mod tests {
         let statements = MIGRATIONS.concat();
         for rule in Catalogue::default().rules() {
             let listed = format!("{} {}", rule.number, rule.name);
-            assert!(statements.contains(&listed), "no comment lists `{listed}`: a new migration has to");
+            assert!(statements.contains(&listed), "no comment lists `{listed}`: add a migration that does");
         }
     }
 }

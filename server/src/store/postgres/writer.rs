@@ -259,7 +259,7 @@ impl PostgresWriter {
     }
 }
 
-/// What `keep_rows` numbers the row without a lease where it has waited too long for a lock.
+/// What `try_write_rows` numbers the row without a lease where it has waited too long for a lock.
 const LOST_TO_A_LOCK: i64 = 2;
 
 /// The fences of new leases; an error where the group has come second, which is a row without a lease.

@@ -50,10 +50,10 @@ struct SettledArrays {
 static WRITE_BESIDE: LazyLock<String> = LazyLock::new(|| call("write_rows", "NULL"));
 
 /// As all that a transaction does: one that comes second has nothing to undo, and tells so without an error.
-static KEEP: LazyLock<String> = LazyLock::new(|| call("keep_rows", "NULL"));
+static KEEP: LazyLock<String> = LazyLock::new(|| call("try_write_rows", "NULL"));
 
 /// As a transaction of its own, with a lock for others to wait for.
-static KEEP_ALONE: LazyLock<String> = LazyLock::new(|| call("keep_rows", "$10"));
+static KEEP_ALONE: LazyLock<String> = LazyLock::new(|| call("try_write_rows", "$10"));
 
 /// The parameters are those of [`Writes::group_parameters`].
 fn call(function: &str, lock: &str) -> String {

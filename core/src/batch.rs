@@ -293,6 +293,16 @@ impl Fingerprint {
         Self { creates: print(&request.creates), destroys: print(&request.destroys) }
     }
 
+    /// The hashes of the creates and of the destroys, for a store to write.
+    pub fn hashes(&self) -> (&[[u64; 4]], &[[u64; 4]]) {
+        (&self.creates, &self.destroys)
+    }
+
+    /// The fingerprint of hashes that a store has read.
+    pub fn from_hashes(creates: Vec<[u64; 4]>, destroys: Vec<[u64; 4]>) -> Self {
+        Self { creates, destroys }
+    }
+
     /// The first field in which `other` differs, named as on the wire; none where they are the same.
     pub fn difference(&self, other: &Self) -> Option<String> {
         list_difference("create_records", &self.creates, &other.creates)

@@ -1,37 +1,43 @@
-//! The embedded store under the suite that every store passes, on real files.
+//! The embedded store under the engine's conformance suite, on real files.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use leasehold_core::conformance::{Harness, run};
-use leasehold_server::store::{EmbeddedStore, StoreError};
+use leasehold_server::store::{BlockingStore, EmbeddedStore, StoreError};
 use tempfile::TempDir;
 
-struct Embedded(Vec<TempDir>);
+/// Each store in a directory of its own.
+struct Directories(Vec<TempDir>);
 
-impl Harness for Embedded {
-    type Store = EmbeddedStore;
+impl Directories {
+    fn last(&self) -> BlockingStore {
+        let directory = self.0.last().unwrap().path();
+        BlockingStore::open(std::future::ready(EmbeddedStore::open(directory))).unwrap()
+    }
+}
 
-    fn open(&mut self) -> EmbeddedStore {
-        let directory = tempfile::tempdir().unwrap();
-        let store = EmbeddedStore::open(directory.path()).unwrap();
-        self.0.push(directory);
-        store
+impl Harness for Directories {
+    type Store = BlockingStore;
+
+    fn open(&mut self) -> BlockingStore {
+        self.0.push(tempfile::tempdir().unwrap());
+        self.last()
     }
 
-    fn reopen(&mut self, store: EmbeddedStore) -> EmbeddedStore {
+    fn reopen(&mut self, store: BlockingStore) -> BlockingStore {
         drop(store);
-        EmbeddedStore::open(self.0.last().unwrap().path()).unwrap()
+        self.last()
     }
 }
 
 #[test]
-fn it_conforms() {
-    run(&mut Embedded(Vec::new()));
+fn the_embedded_store_conforms() {
+    run(&mut Directories(Vec::new()));
 }
 
 #[test]
-fn a_second_opening_is_refused() {
+fn a_data_directory_can_be_open_once_only() {
     let directory = tempfile::tempdir().unwrap();
     let _first = EmbeddedStore::open(directory.path()).unwrap();
-    assert!(matches!(EmbeddedStore::open(directory.path()), Err(StoreError::Locked(_))));
+    assert!(matches!(EmbeddedStore::open(directory.path()), Err(StoreError::InUse(_))));
 }

@@ -470,10 +470,10 @@ async fn an_import_that_was_killed_is_not_served() {
     import.wait().unwrap();
     for verb in ["serve", "export"] {
         let arguments: &[&str] = if verb == "serve" { &["--listen", "127.0.0.1:0"] } else { &[] };
-        refused(&run(verb, &new, arguments).unwrap(), "was cut short: remove the directory and import again");
+        refused(&run(verb, &new, arguments).unwrap(), "did not finish: remove the directory and import again");
     }
     let again = run("import", &new, &["--input", dir.path().join("lines").to_str().unwrap()]).unwrap();
-    refused(&again, "was cut short: remove the directory and import again");
+    refused(&again, "did not finish: remove the directory and import again");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! The queue before the writers: who is taken in, and who goes together.
+//! The queue in front of the writers: admission, and the size of groups.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,60 +13,61 @@ use tokio::sync::oneshot;
 use super::{Decision, Refusal};
 use crate::identity::Caller;
 
-/// Commands in one group at the most.
+/// The most commands in a group.
 const MAX_GROUP_COMMANDS: usize = 512;
-/// Claims that the begins of one group may name, beyond its first command.
+/// The most claims that the begins of a group may name together. A single begin may name more.
 const MAX_GROUP_CLAIMS: usize = 8_000;
-/// How long a group waits at the most for the callers of the last one to come back: about what a save takes anyway.
-const MAX_GATHER: Duration = Duration::from_millis(1);
+/// The longest wait of a group for the callers of the last group to come back.
+const MAX_BATCH_WAIT: Duration = Duration::from_millis(1);
 
-/// Commands that a group of a shared store waits for: the fewest, since the database does more for each in a smaller group.
-const MIN_ENOUGH: usize = 8;
-/// The most: waiting for more leaves it idle while callers come back.
-const MAX_ENOUGH: usize = 16;
-/// One command of a group, where the database is not busy. Where it is, a group takes longer, and the next one waits for more
-/// commands to spare it work. Measured in ARCHITECTURE, "Few groups at once".
-const UNHURRIED_JOB: Duration = Duration::from_micros(150);
-/// How long a group waits for them beside another one at the most; a writer without a place steps in where those that have
-/// one take nothing for so long.
+/// The fewest commands that a group of a shared store waits for. In a smaller group each command costs the database more.
+const MIN_BATCH: usize = 8;
+/// The most commands that a group of a shared store waits for. Waiting for more leaves the database idle.
+const MAX_BATCH: usize = 16;
+/// The time that a database without load takes for one command of a group. A busy database takes longer, and the next group
+/// then waits for more commands, which spares the database work.
+const COMMAND_TIME: Duration = Duration::from_micros(150);
+/// The longest wait of a group while another one is being written. An idle writer without a slot takes over if the slot
+/// holders take nothing for this long.
 const MAX_WAIT_BESIDE: Duration = Duration::from_millis(10);
 
-/// How long nothing may wait before a writer is given time for itself.
-const REST: Duration = Duration::from_secs(1);
+/// How long no command may wait before a writer counts as idle.
+const IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// A command that waits for its answer.
 pub(super) struct Job {
     pub(super) caller: Caller,
     pub(super) command: Command,
-    // Whether a try of it may have been kept.
+    // True if an earlier attempt may have been committed.
     pub(super) tried: bool,
     pub(super) answer: oneshot::Sender<Decision>,
 }
 
-/// How much may be taken in.
+/// The limits of admission.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
-    /// Begins that may wait.
+pub struct Capacity {
+    /// The most begins that may wait.
     pub queued_begins: usize,
-    /// Claims that may be held by leases, with those of begins under way.
+    /// The most claims that leases may hold, with the claims of begins under way.
     pub held_claims: usize,
 }
 
+/// The content of the queue, under its lock.
 #[derive(Default)]
 struct Waiting {
     settles: VecDeque<Job>,
     begins: VecDeque<Job>,
     held_claims: usize,
-    // Those that begins under way may come to hold.
+    // The claims that begins under way may come to hold.
     reserved_claims: usize,
-    // The writer is woken when this many wait.
+    // The number of waiting commands at which the writer is woken.
     wanted: usize,
-    // Groups that are being written.
+    // The number of groups that are being written.
     under_way: usize,
-    // Groups that were taken so far.
+    // The number of groups taken so far.
     taken: u64,
-    // Writers that are to write: the first ones.
-    places: usize,
+    // The number of writers that may write: those with the lowest numbers.
+    write_slots: usize,
     closed: bool,
 }
 
@@ -76,67 +77,71 @@ impl Waiting {
     }
 }
 
-/// Whom a group waits for. Callers that were answered together come back together; a sync for the first of them alone
-/// would make the others wait for it, and then for a second one.
+/// How many jobs a writer waits for before its next group, and for how long at most.
+///
+/// Callers that were answered together come back together. A group of the first one alone would make the others wait for
+/// its sync, and then for a second one.
 #[derive(Clone, Copy)]
-pub(super) struct Gather {
+pub(super) struct BatchPolicy {
     jobs: usize,
     at_most: Duration,
-    // While another group is being written.
+    // The same while another group is being written.
     jobs_beside: usize,
     at_most_beside: Duration,
 }
 
-impl Gather {
-    pub(super) const NOBODY: Self =
+impl BatchPolicy {
+    /// The policy before the first group: no wait.
+    pub(super) const NO_WAIT: Self =
         Self { jobs: 1, at_most: Duration::ZERO, jobs_beside: 1, at_most_beside: Duration::ZERO };
 
-    /// After a group of `jobs` that took `save` to keep, where the writer is alone or others write beside it.
+    /// The policy after a group of `jobs` that took `save` to commit. A writer that is alone waits for as many jobs as came
+    /// last time; one beside others waits for fewer.
     fn after(jobs: usize, save: Duration, is_alone: bool) -> Self {
-        let jobs_beside = enough_after(save);
+        let jobs_beside = batch_after(save);
         let jobs = if is_alone { jobs } else { jobs.min(jobs_beside) };
-        Self { jobs, at_most: save.min(MAX_GATHER), jobs_beside, at_most_beside: save.min(MAX_WAIT_BESIDE) }
+        Self { jobs, at_most: save.min(MAX_BATCH_WAIT), jobs_beside, at_most_beside: save.min(MAX_WAIT_BESIDE) }
     }
 }
 
-/// As many commands as would have taken that long to save in a database that is not busy, within bounds.
-fn enough_after(save: Duration) -> usize {
-    let unhurried = save.as_micros() / UNHURRIED_JOB.as_micros();
-    usize::try_from(unhurried).unwrap_or(MAX_ENOUGH).clamp(MIN_ENOUGH, MAX_ENOUGH)
+/// The number of commands that a database without load would have saved in this time, within bounds.
+fn batch_after(save: Duration) -> usize {
+    let commands = save.as_micros() / COMMAND_TIME.as_micros();
+    usize::try_from(commands).unwrap_or(MAX_BATCH).clamp(MIN_BATCH, MAX_BATCH)
 }
 
-/// What waits to be decided. Any number of callers fill it; one writer at a time takes a group.
+/// The waiting commands. Any number of callers add to the queue; one writer at a time takes a group.
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
     arrived: Condvar,
-    // Where writers without a place wait for one.
-    placed: Condvar,
-    // The writer that holds it is the one that waits for a group.
+    // Wakes writers that wait for a slot.
+    slot_freed: Condvar,
+    // Held by the one writer that waits for a group.
     turn: Mutex<()>,
-    room: Room,
+    capacity: Capacity,
 }
 
 impl Queue {
-    pub(super) fn new(room: Room, held_claims: usize, places: usize) -> Self {
-        let waiting = Waiting { held_claims, places, ..Waiting::default() };
+    pub(super) fn new(capacity: Capacity, held_claims: usize, write_slots: usize) -> Self {
+        let waiting = Waiting { held_claims, write_slots, ..Waiting::default() };
         Self {
             waiting: Mutex::new(waiting),
             arrived: Condvar::new(),
-            placed: Condvar::new(),
+            slot_freed: Condvar::new(),
             turn: Mutex::default(),
-            room,
+            capacity,
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        // Nothing panics while it holds the lock.
+        // INVARIANT: no code panics while it holds the lock.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a command in.
+    /// Adds a command.
     ///
     /// # Errors
-    /// There is no room for it, or the server is stopping.
+    /// The queue has no capacity for it, or the server is stopping.
     pub(super) fn push(&self, job: Job) -> Result<(), Refusal> {
         let mut waiting = self.lock();
         if waiting.closed {
@@ -145,7 +150,7 @@ impl Queue {
         if let Command::Settle(_) = job.command {
             waiting.settles.push_back(job);
         } else {
-            waiting.reserved_claims += self.room.admit(&waiting, &job.command)?;
+            waiting.reserved_claims += self.capacity.admit(&waiting, &job.command)?;
             waiting.begins.push_back(job);
         }
         let enough = waiting.len() >= waiting.wanted;
@@ -156,49 +161,49 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits until something waits, then until enough do or the time is up; nothing comes where nothing has for a while, or
-    /// once the queue is closed.
-    fn wait(&self, gather: Gather) -> MutexGuard<'_, Waiting> {
+    /// Waits for a first command, then for as many as the policy says or until its time is up. Returns without a command if
+    /// none has come for a while, or if the queue is closed.
+    fn wait(&self, policy: BatchPolicy) -> MutexGuard<'_, Waiting> {
         let mut waiting = self.lock();
         waiting.wanted = 1;
         let idle = |waiting: &mut Waiting| waiting.len() == 0 && !waiting.closed;
-        waiting = self.arrived.wait_timeout_while(waiting, REST, idle).unwrap_or_else(PoisonError::into_inner).0;
+        waiting = self.arrived.wait_timeout_while(waiting, IDLE_AFTER, idle).unwrap_or_else(PoisonError::into_inner).0;
         if waiting.len() == 0 {
             return waiting;
         }
-        waiting = self.wait_for(gather.jobs_beside, gather.at_most_beside, waiting, |waiting| waiting.under_way > 0);
+        waiting = self.wait_for(policy.jobs_beside, policy.at_most_beside, waiting, |waiting| waiting.under_way > 0);
         if waiting.under_way > 0 {
             return waiting;
         }
-        self.wait_for(gather.jobs, gather.at_most, waiting, |_| true)
+        self.wait_for(policy.jobs, policy.at_most, waiting, |_| true)
     }
 
-    /// Waits until as many jobs wait, the time is up, or there is no sense in it any more.
+    /// Waits until `jobs` jobs wait, the time is up, the queue is closed, or `is_worthwhile` turns false.
     fn wait_for<'a>(
         &self,
         jobs: usize,
         at_most: Duration,
         mut waiting: MutexGuard<'a, Waiting>,
-        makes_sense: impl Fn(&Waiting) -> bool,
+        is_worthwhile: impl Fn(&Waiting) -> bool,
     ) -> MutexGuard<'a, Waiting> {
         waiting.wanted = jobs;
-        let few = |waiting: &mut Waiting| waiting.len() < jobs && !waiting.closed && makes_sense(waiting);
+        let few = |waiting: &mut Waiting| waiting.len() < jobs && !waiting.closed && is_worthwhile(waiting);
         let waited = self.arrived.wait_timeout_while(waiting, at_most, few);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// How many writers are to write.
-    pub(super) fn places(&self) -> usize {
-        self.lock().places
+    /// The number of writers that may write.
+    pub(super) fn write_slots(&self) -> usize {
+        self.lock().write_slots
     }
 
-    /// Has so many writers write, one at least.
-    pub(super) fn set_places(&self, places: usize) {
-        self.lock().places = places.max(1);
-        self.placed.notify_all();
+    /// Sets the number of writers that may write. There is always at least one.
+    pub(super) fn set_write_slots(&self, slots: usize) {
+        self.lock().write_slots = slots.max(1);
+        self.slot_freed.notify_all();
     }
 
-    /// Notes that a group that was taken is written, or given up.
+    /// Called after a group that was taken has been committed or given up.
     pub(super) fn end_group(&self) {
         let mut waiting = self.lock();
         waiting.under_way = waiting.under_way.saturating_sub(1);
@@ -206,22 +211,22 @@ impl Queue {
         self.arrived.notify_one();
     }
 
-    /// Whom a writer waits for after a group of `jobs` that took `save` to keep.
-    pub(super) fn gather_after(&self, jobs: usize, save: Duration) -> Gather {
-        Gather::after(jobs, save, self.places() == 1)
+    /// The policy of a writer after a group of `jobs` that took `save` to commit.
+    pub(super) fn policy_after(&self, jobs: usize, save: Duration) -> BatchPolicy {
+        BatchPolicy::after(jobs, save, self.write_slots() == 1)
     }
 
-    /// Waits until a writer has a place, or those that have one are held up, by a lock or a lost connection; false where
-    /// neither comes about for a while.
-    fn wait_for_place(&self, writer: usize) -> bool {
+    /// Waits until the writer has a slot, or until it must take over because the slot holders make no progress, as behind a
+    /// lock or a lost connection. Returns false if neither happens for a while.
+    fn wait_for_slot(&self, writer: usize) -> bool {
         let mut waiting = self.lock();
-        let until = Instant::now() + REST;
-        while writer >= waiting.places && !waiting.closed {
+        let until = Instant::now() + IDLE_AFTER;
+        while writer >= waiting.write_slots && !waiting.closed {
             if Instant::now() > until {
                 return false;
             }
             let taken = waiting.taken;
-            waiting = self.placed.wait_timeout(waiting, MAX_WAIT_BESIDE).unwrap_or_else(PoisonError::into_inner).0;
+            waiting = self.slot_freed.wait_timeout(waiting, MAX_WAIT_BESIDE).unwrap_or_else(PoisonError::into_inner).0;
             if waiting.len() > 0 && waiting.taken == taken {
                 return true;
             }
@@ -229,14 +234,14 @@ impl Queue {
         true
     }
 
-    /// Waits for work and takes a group of it for a writer, by its number; an empty one where there is none for it for a while,
-    /// and none once the queue is closed and empty.
-    pub(super) fn take(&self, writer: usize, gather: Gather) -> Option<Vec<Job>> {
-        if !self.wait_for_place(writer) {
+    /// Waits for commands and takes a group of them, for the writer of this number. The group is empty if there was no work for
+    /// the writer for a while. `None` if the queue is closed and empty.
+    pub(super) fn take(&self, writer: usize, policy: BatchPolicy) -> Option<Vec<Job>> {
+        if !self.wait_for_slot(writer) {
             return Some(Vec::new());
         }
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut waiting = self.wait(gather);
+        let mut waiting = self.wait(policy);
         if waiting.len() == 0 {
             return (!waiting.closed).then(Vec::new);
         }
@@ -258,8 +263,9 @@ impl Queue {
         Some(group)
     }
 
-    /// Puts what a group's begins have come to hold in the place of what they might have, and takes off what is settled.
-    pub(super) fn account(&self, group: &[Job], changes: &[RowChange<BucketKey, Claim>]) {
+    /// Updates the number of held claims after a group: ends the reservations of its begins, adds the claims that it holds now,
+    /// and subtracts those that it settled.
+    pub(super) fn settle_account(&self, group: &[Job], changes: &[RowChange<BucketKey, Claim>]) {
         let held = |claim: &Option<Claim>| usize::from(claim.as_ref().is_some_and(|claim| claim.hold().is_some()));
         let begun: usize = changes.iter().map(|change| held(&change.after)).sum();
         let ended: usize = changes.iter().map(|change| held(&change.before)).sum();
@@ -269,13 +275,13 @@ impl Queue {
         waiting.held_claims = (waiting.held_claims + begun).saturating_sub(ended);
     }
 
-    /// Takes up how many claims are held, where other servers hold some too.
-    pub(super) fn recount(&self, held_claims: usize) {
+    /// Sets the number of held claims. Other servers may hold some too.
+    pub(super) fn set_held_claims(&self, held_claims: usize) {
         self.lock().held_claims = held_claims;
     }
 
-    /// Puts commands back to the front, in their order.
-    pub(super) fn put_back(&self, jobs: Vec<Job>) {
+    /// Puts commands back at the front, in their order.
+    pub(super) fn requeue(&self, jobs: Vec<Job>) {
         let mut waiting = self.lock();
         for job in jobs.into_iter().rev() {
             match job.command {
@@ -287,17 +293,17 @@ impl Queue {
         self.arrived.notify_one();
     }
 
-    /// How many commands are waiting.
+    /// The number of waiting commands.
     pub(super) fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// Whether the server is stopping.
+    /// True if the server is stopping.
     pub(super) fn is_closed(&self) -> bool {
         self.lock().closed
     }
 
-    /// Takes nothing in any more and drops what waits, whose callers hear of it at once.
+    /// Closes the queue and drops all waiting commands. Their callers notice at once.
     pub(super) fn abandon(&self) {
         let mut waiting = self.lock();
         waiting.closed = true;
@@ -305,18 +311,22 @@ impl Queue {
         drop(waiting);
         drop(dropped);
         self.arrived.notify_all();
-        self.placed.notify_all();
+        self.slot_freed.notify_all();
     }
 
+    /// Closes the queue. Waiting commands are still decided.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.arrived.notify_all();
-        self.placed.notify_all();
+        self.slot_freed.notify_all();
     }
 }
 
-impl Room {
-    /// The claims that a begin needs room for, where there is room.
+impl Capacity {
+    /// The number of claims that the command reserves.
+    ///
+    /// # Errors
+    /// The command exceeds the capacity, alone or with those before it.
     fn admit(self, waiting: &Waiting, command: &Command) -> Result<usize, Refusal> {
         let claims = claims_of(command);
         if claims > self.held_claims {
@@ -349,61 +359,61 @@ mod tests {
     }
 
     fn queue_of_two() -> Queue {
-        Queue::new(Room { queued_begins: 8, held_claims: 8 }, 0, 2)
+        Queue::new(Capacity { queued_begins: 8, held_claims: 8 }, 0, 2)
     }
 
     #[test]
-    fn a_writer_without_a_place_writes_only_where_the_others_are_held_up() {
+    fn a_writer_without_a_slot_takes_over_only_if_the_slot_holders_stall() {
         let queue = queue_of_two();
-        queue.set_places(0);
-        assert_eq!(queue.places(), 1, "there is always one that writes");
-        let nothing = queue.take(1, Gather::NOBODY).map(|group| group.len());
-        assert_eq!(nothing, Some(0), "nobody waits for it");
+        queue.set_write_slots(0);
+        assert_eq!(queue.write_slots(), 1, "at least one writer has a slot");
+        let nothing = queue.take(1, BatchPolicy::NO_WAIT).map(|group| group.len());
+        assert_eq!(nothing, Some(0), "no command waits");
         for _ in 0..2 {
             assert!(queue.push(job()).is_ok());
-            let group = queue.take(1, Gather::NOBODY).map(|group| group.len());
-            assert_eq!(group, Some(1), "the first writer takes nothing");
+            let group = queue.take(1, BatchPolicy::NO_WAIT).map(|group| group.len());
+            assert_eq!(group, Some(1), "the first writer stalls");
         }
         queue.close();
-        assert!(queue.take(1, Gather::NOBODY).is_none(), "there is nothing left to wait for");
+        assert!(queue.take(1, BatchPolicy::NO_WAIT).is_none(), "the queue is closed");
     }
 
     #[test]
-    fn a_writer_without_a_place_leaves_the_others_their_work() {
+    fn a_writer_without_a_slot_leaves_work_to_a_slot_holder() {
         let queue = queue_of_two();
-        queue.set_places(1);
-        let of_the_first = std::thread::scope(|scope| {
-            scope.spawn(|| while queue.take(1, Gather::NOBODY).is_some() {});
+        queue.set_write_slots(1);
+        let taken_by_the_first = std::thread::scope(|scope| {
+            scope.spawn(|| while queue.take(1, BatchPolicy::NO_WAIT).is_some() {});
             let taken = (0..200).filter(|_| {
                 assert!(queue.push(job()).is_ok());
-                queue.take(0, Gather::NOBODY).is_some_and(|group| !group.is_empty())
+                queue.take(0, BatchPolicy::NO_WAIT).is_some_and(|group| !group.is_empty())
             });
             let taken = taken.count();
             queue.close();
             taken
         });
-        assert!(of_the_first > 100, "the first writer took {of_the_first} of 200");
+        assert!(taken_by_the_first > 100, "the first writer took {taken_by_the_first} of 200");
     }
 
     #[test]
-    fn writers_that_have_places_take_all_that_comes() {
+    fn writers_with_slots_take_every_command() {
         let queue = queue_of_two();
         for writer in [1, 0, 1] {
             assert!(queue.push(job()).is_ok());
-            assert_eq!(queue.take(writer, Gather::NOBODY).map(|group| group.len()), Some(1), "{writer}");
+            assert_eq!(queue.take(writer, BatchPolicy::NO_WAIT).map(|group| group.len()), Some(1), "{writer}");
             queue.end_group();
         }
     }
 
     #[test]
-    fn the_longer_a_shared_store_takes_the_more_a_group_waits_for() {
-        let jobs = |jobs, micros| Gather::after(jobs, Duration::from_micros(micros), false).jobs;
+    fn a_slower_shared_store_makes_a_group_wait_for_more_commands() {
+        let jobs = |jobs, micros| BatchPolicy::after(jobs, Duration::from_micros(micros), false).jobs;
         assert_eq!([jobs(64, 900), jobs(64, 1_800), jobs(64, 2_800), jobs(64, 60_000_000)], [8, 12, 16, 16]);
-        assert_eq!(jobs(3, 2_800), 3, "more than came last time may never come");
+        assert_eq!(jobs(3, 2_800), 3, "no more than last time may come");
     }
 
     #[test]
-    fn an_embedded_store_waits_for_all_that_came_last_time() {
-        assert_eq!(Gather::after(64, Duration::from_micros(100), true).jobs, 64);
+    fn a_lone_writer_waits_for_all_commands_of_the_last_group() {
+        assert_eq!(BatchPolicy::after(64, Duration::from_micros(100), true).jobs, 64);
     }
 }

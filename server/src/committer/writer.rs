@@ -1,4 +1,4 @@
-//! A writer: decides a group of commands over the rows that it loads, keeps what they changed, and answers them.
+//! A writer: decides a group of commands on the rows that it loads, commits the changes, and answers the callers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,44 +11,43 @@ use leasehold_core::transaction::{NetChanges, RowChange};
 use leasehold_core::update::Command;
 use tokio::sync::oneshot;
 
-use super::locked::Locked;
-use super::queue::{Gather, Job, Queue};
-use super::{Decision, Failure, Guard, Refusal, Writable, now};
+use super::lock_suspects::LockSuspects;
+use super::queue::{BatchPolicy, Job, Queue};
+use super::retry::{self, Attempt, Step};
+use super::{BeginGate, Decision, Refusal, now};
 use crate::audit::{AuditEvent, AuditSink};
 use crate::metrics::{Metrics, Retry};
+use crate::store::{Failure, GroupError, GroupStore, LockTimeout};
 
-/// How long the guard's word holds.
-const GUARD_INTERVAL: Duration = Duration::from_secs(1);
-/// Between two looks for a store that is away: the first at once, then longer and longer.
-const MAX_PAUSE: Duration = Duration::from_millis(400);
-/// Between two tries of a writer that alone can't reach the store.
+/// The time between two calls of the gate for begins.
+const GATE_INTERVAL: Duration = Duration::from_secs(1);
+/// The pause between two attempts of a writer that alone can't reach the store.
 const LONE_PAUSE: Duration = Duration::from_secs(1);
-/// How often a group may lose to others before its commands are tried one by one; each time another group has won.
-const MAX_LOSSES: u32 = 100;
 
-/// What a command is told whose rows a command beside it has found locked.
-const FOUND_LOCKED: &str =
-    "the rows are locked by another session of the database, which is to end its transaction: found just now";
+/// The refusal of a command whose rows another command of its group has just found locked.
+const FOUND_LOCKED: &str = "the rows are locked by another session of the database: end its transaction; another command met the lock just now";
 
-/// For operators to find who keeps servers from their rows: these lock theirs for milliseconds.
+/// A statement for operators that finds the sessions which keep servers from their rows. Servers lock rows for
+/// milliseconds.
 const BLOCKERS: &str = "SELECT pid, usename, application_name, client_addr, xact_start, query FROM pg_stat_activity \
     WHERE datname = current_database() AND xact_start < now() - interval '0.5 s' AND pid IN \
     (SELECT pid FROM pg_locks WHERE granted AND mode <> 'AccessShareLock' AND relation IN \
     ('claims'::regclass, 'claim_leases'::regclass, 'idempotency_keys'::regclass)) ORDER BY xact_start";
 
-/// What the writers of one queue share.
+/// The state that the writers of one queue share.
 pub(super) struct Shared {
     pub(super) queue: Queue,
     pub(super) patience: Duration,
-    pub(super) watch: Mutex<Watch>,
+    pub(super) begin_gate: Mutex<CachedGate>,
+    // The refusal of all commands after a fatal failure.
     pub(super) failed: Mutex<Option<Refusal>>,
     // Since when the store has been away.
     pub(super) away: Mutex<Option<Instant>>,
-    // Writers that have not found it away.
-    pub(super) at_work: AtomicUsize,
+    // The number of writers that reach the store, as far as they know.
+    pub(super) connected_writers: AtomicUsize,
     pub(super) metrics: Arc<Metrics>,
     pub(super) audit: Arc<AuditSink>,
-    pub(super) locked: Locked,
+    pub(super) suspects: LockSuspects,
 }
 
 impl Shared {
@@ -60,272 +59,298 @@ impl Shared {
         lock(&self.away).is_some()
     }
 
-    pub(super) fn is_back(&self) {
+    fn mark_back(&self) {
         if lock(&self.away).take().is_some() {
             tracing::info!("the store is back");
         }
     }
 
-    fn is_away_since(&self, error: &str) -> Instant {
+    /// Marks the store as away, and returns the time since when it is.
+    fn mark_away(&self, error: &GroupError) -> Instant {
         *lock(&self.away).get_or_insert_with(|| {
-            tracing::warn!(error, "the store is away: commands wait for it");
+            tracing::warn!(%error, "the store is away: commands wait for it");
             Instant::now()
         })
     }
 
-    /// Has every command refused from now on, as it is after a failure of the store.
+    /// Refuses every command from now on.
     fn fail(&self, error: &str) {
-        tracing::error!(error, "the store failed: nothing is written any more; mend the cause and restart the server");
+        tracing::error!(
+            error,
+            "the store failed, and nothing is written any more: fix the cause and restart the server"
+        );
         *lock(&self.failed) = Some(Refusal::StoreUnavailable(error.into()));
     }
 
-    /// Why nothing is written any more, where nothing is.
+    /// The refusal of all commands after a fatal failure; `None` before.
     pub(super) fn failure(&self) -> Option<Refusal> {
         lock(&self.failed).clone()
     }
 
-    /// Whether there is a writer that can do what another can't, and will.
-    fn has_writers_at_work(&self) -> bool {
-        self.at_work.load(Ordering::Relaxed) > 0 && !self.queue.is_closed()
+    /// True if another writer reaches the store and takes commands.
+    fn has_connected_writers(&self) -> bool {
+        self.connected_writers.load(Ordering::Relaxed) > 0 && !self.queue.is_closed()
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What these hold is whole at every moment.
+    // INVARIANT: the values behind these locks are whole at every moment.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The guard, and what it last said.
-pub(super) struct Watch {
-    guard: Guard,
-    said: Option<(Instant, Option<Refusal>)>,
+/// The gate for begins, with its last answer.
+pub(super) struct CachedGate {
+    gate: BeginGate,
+    last: Option<(Instant, Option<Refusal>)>,
 }
 
-impl Watch {
-    pub(super) fn new(guard: Guard) -> Self {
-        Self { guard, said: None }
+impl CachedGate {
+    pub(super) fn new(gate: BeginGate) -> Self {
+        Self { gate, last: None }
     }
 
-    fn warning(&mut self) -> Option<Refusal> {
-        if let Some((_, warning)) = self.said.as_ref().filter(|(at, _)| at.elapsed() < GUARD_INTERVAL) {
-            return warning.clone();
+    fn refusal(&mut self) -> Option<Refusal> {
+        if let Some((_, refusal)) = self.last.as_ref().filter(|(at, _)| at.elapsed() < GATE_INTERVAL) {
+            return refusal.clone();
         }
-        let warning = (self.guard)();
-        if let Some(warning) = &warning {
-            tracing::error!(%warning, "begins are refused");
+        let refusal = (self.gate)();
+        if let Some(refusal) = &refusal {
+            tracing::error!(%refusal, "begins are refused");
         }
-        self.said = Some((Instant::now(), warning.clone()));
-        warning
+        self.last = Some((Instant::now(), refusal.clone()));
+        refusal
     }
 }
 
-/// A group that is decided and kept: no decision where a command has to wait for the next group.
-struct Kept {
+/// A committed group. A command without a decision must wait for the next group.
+struct CommittedGroup {
     decisions: Vec<Option<Decision>>,
     claims: Vec<RowChange<BucketKey, Claim>>,
 }
 
-pub(super) struct Writer<S> {
-    store: S,
+/// The failed attempts of a group so far.
+#[derive(Default)]
+struct History {
+    attempts: u32,
+    conflicts: u32,
+    outages: u32,
+}
+
+pub(super) struct Writer {
+    store: Box<dyn GroupStore>,
     shared: Arc<Shared>,
-    // Among the writers of its queue.
+    // The number of this writer among those of its queue.
     index: usize,
-    gather: Gather,
-    // Since when this one can't reach the store, whatever others can.
+    policy: BatchPolicy,
+    // Since when this writer can't reach the store, whatever other writers can.
     away: Option<Instant>,
 }
 
-impl<S: Writable> Writer<S> {
-    pub(super) fn new(index: usize, mut store: S, shared: Arc<Shared>) -> Self {
-        store.may_presume();
-        Self { index, store, shared, gather: Gather::NOBODY, away: None }
+impl Writer {
+    pub(super) fn new(index: usize, mut store: Box<dyn GroupStore>, shared: Arc<Shared>) -> Self {
+        store.enable_speculation();
+        Self { index, store, shared, policy: BatchPolicy::NO_WAIT, away: None }
     }
 
     pub(super) fn run(mut self) {
-        let _fault = Fault(self.shared.clone());
+        let _guard = PanicGuard(self.shared.clone());
         while let Some(group) = self.take() {
             if group.is_empty() {
-                self.rest();
+                self.on_idle();
                 continue;
             }
-            let group = self.turn_away(group);
-            let (free, others) = self.set_apart(group);
-            if !free.is_empty() {
-                self.commit(free);
-            }
+            let group = self.reject_forbidden(group);
+            let (others, suspects) = self.split_suspects(group);
             if !others.is_empty() {
-                self.commit_one_by_one(others);
+                self.commit(others);
+            }
+            if !suspects.is_empty() {
+                self.commit_one_by_one(suspects);
             }
             self.shared.queue.end_group();
         }
     }
 
-    /// Without work it looks whether a store that was away is back: what others find, who only read, is no proof.
-    fn rest(&mut self) {
+    /// While this writer finds the store away, it looks whether the store is back. A read that succeeds is no proof, because
+    /// the store may still refuse writes.
+    fn on_idle(&mut self) {
         if self.away.is_none() {
-            self.store.rest();
+            self.store.on_idle();
         } else if self.store.is_reachable() {
-            self.is_back();
+            self.mark_back();
         }
     }
 
-    /// A group to commit, an empty one after a while without any; a writer that alone can't reach the store leaves them to
-    /// others until it can.
+    /// The next group; an empty one if no command came for a while. A writer that alone can't reach the store leaves the
+    /// commands to the other writers until it can.
     fn take(&mut self) -> Option<Vec<Job>> {
-        while self.away.is_some() && self.shared.has_writers_at_work() {
+        while self.away.is_some() && self.shared.has_connected_writers() {
             if self.store.is_reachable() {
-                self.is_back();
+                self.mark_back();
             } else {
                 std::thread::sleep(LONE_PAUSE);
             }
         }
-        self.shared.queue.take(self.index, self.gather)
+        self.shared.queue.take(self.index, self.policy)
     }
 
-    fn is_back(&mut self) {
-        self.shared.is_back();
+    fn mark_back(&mut self) {
+        self.shared.mark_back();
         if self.away.take().is_some() {
-            self.shared.at_work.fetch_add(1, Ordering::Relaxed);
+            self.shared.connected_writers.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Since when the store has been away, to this writer or to all.
-    fn is_away_since(&mut self, error: &str) -> Instant {
+    /// Marks the store as away, to this writer and to all. Returns the earlier time since when it is.
+    fn mark_away(&mut self, error: &GroupError) -> Instant {
         let shared = &self.shared;
         let own = *self.away.get_or_insert_with(|| {
-            shared.at_work.fetch_sub(1, Ordering::Relaxed);
+            shared.connected_writers.fetch_sub(1, Ordering::Relaxed);
             Instant::now()
         });
-        own.min(shared.is_away_since(error))
+        own.min(shared.mark_away(error))
     }
 
-    /// Answers what must not be tried: anything after a failure, begins while the guard warns.
-    fn turn_away(&mut self, mut group: Vec<Job>) -> Vec<Job> {
+    /// Rejects all commands after a fatal failure, and begins while the gate is closed. Returns the other commands.
+    fn reject_forbidden(&mut self, mut group: Vec<Job>) -> Vec<Job> {
         let failed = self.shared.failure();
         let has_failed = failed.is_some();
-        let refusal = failed.or_else(|| lock(&self.shared.watch).warning());
+        let refusal = failed.or_else(|| lock(&self.shared.begin_gate).refusal());
         let Some(refusal) = refusal else { return group };
-        let refused = group.extract_if(.., |job| has_failed || matches!(job.command, Command::Begin(_)));
-        self.refuse(refused.collect(), &refusal);
+        let forbidden = group.extract_if(.., |job| has_failed || matches!(job.command, Command::Begin(_)));
+        self.reject(forbidden.collect(), &refusal);
         group
     }
 
-    /// A group, and the commands in it whose rows were found locked lately.
-    fn set_apart(&self, group: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
+    /// Splits a group into commands without a lock suspect and commands with one.
+    fn split_suspects(&self, group: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
         let now = Instant::now();
-        group.into_iter().partition(|job| self.shared.locked.found_at(&job.command, now).is_none())
+        group.into_iter().partition(|job| self.shared.suspects.suspected_at(&job.command, now).is_none())
     }
 
-    fn refuse(&self, group: Vec<Job>, refusal: &Refusal) {
-        self.shared.queue.account(&group, &[]);
+    fn reject(&self, group: Vec<Job>, refusal: &Refusal) {
+        self.shared.queue.settle_account(&group, &[]);
         group.into_iter().for_each(|job| send(job.answer, Err(refusal.clone())));
     }
 
-    /// Tries until the group is kept, or there is no sense in it.
+    /// Commits a group, and executes the steps of [`retry::next`] after each failed attempt.
     fn commit(&mut self, mut group: Vec<Job>) {
-        // Dropped before the group is: whoever is left without an answer finds why.
-        let _fault = Fault(self.shared.clone());
+        // INVARIANT: the guard is dropped before the group. After a panic the callers find the store failed when their
+        // answers are dropped.
+        let _guard = PanicGuard(self.shared.clone());
         self.shared.metrics.group(group.len());
-        let (mut pause, mut losses, mut tries) = (Duration::ZERO, 0, 0);
+        let mut history = History::default();
         loop {
-            tries += 1;
-            let (failure, error) = match self.attempt(&group) {
-                Ok(kept) => {
-                    self.is_back();
-                    return self.finish(group, kept);
+            let error = match self.attempt(&group) {
+                Ok(committed) => {
+                    self.mark_back();
+                    return self.finish(group, committed);
                 }
-                Err((Failure::TooLong, error)) if group.len() == 1 || self.away.is_some() => (Failure::Away, error),
-                Err(failed) => failed,
+                Err(error) => error,
             };
-            match failure {
-                Failure::Mistaken => {
-                    self.shared.metrics.retried(Retry::Mistaken);
-                    continue;
-                }
-                Failure::Changed if losses < MAX_LOSSES => {
-                    losses += 1;
-                    self.shared.metrics.retried(Retry::Changed);
-                    // Those who met once would meet again.
-                    std::thread::sleep(Duration::from_micros(rand::random_range(0..=u64::from(losses) * 100)));
-                    continue;
-                }
-                Failure::Away => {
-                    let since = self.is_away_since(&error);
-                    if !self.store.may_have_written() && self.shared.has_writers_at_work() {
-                        return self.shared.queue.put_back(group);
-                    }
-                    // The first try may have been over a connection that had died long before.
-                    let is_patient = tries == 1 || since.elapsed() < self.shared.patience;
-                    if !is_patient || self.shared.queue.is_closed() {
-                        return self.refuse(group, &Refusal::StoreUnavailable(unknown(&error, "the store is back")));
-                    }
-                    self.shared.metrics.retried(Retry::Away);
+            let attempt = self.describe(&error, group.len(), &mut history);
+            let is_outage = attempt.away_for.is_some();
+            match retry::next(error.failure, &attempt) {
+                Step::RetryNow => self.shared.metrics.retried(cause(error.failure)),
+                Step::RetryAfter(pause) => {
+                    self.shared.metrics.retried(cause(error.failure));
                     std::thread::sleep(pause);
-                    pause = (pause * 2).clamp(Duration::from_millis(10), MAX_PAUSE);
                 }
-                Failure::Final => return self.fail(&error, group),
-                // What can't be read must fail only the commands that read it.
-                Failure::Row | Failure::Blocked | Failure::Changed | Failure::TooLong if group.len() > 1 => {
+                Step::Split => {
                     resume(&mut group);
                     return self.commit_one_by_one(group);
                 }
-                Failure::Blocked => {
-                    tracing::warn!(error, "rows are locked by another session; who it is: `{BLOCKERS}`");
-                    group.iter().for_each(|job| self.shared.locked.note(&job.command, Instant::now()));
-                    return self.refuse(group, &Refusal::Locked(error.into()));
-                }
-                Failure::Row | Failure::Changed | Failure::TooLong => {
-                    tracing::error!(error, "a row could not be read or written");
-                    return self.refuse(group, &Refusal::StoreUnavailable(error.into()));
+                Step::Requeue => return self.shared.queue.requeue(group),
+                Step::Reject if is_outage => return self.reject(group, &unknown_outcome(&error, "the store is back")),
+                Step::Reject => return self.reject_failed(group, &error),
+                Step::Halt => {
+                    self.shared.fail(&error.to_string());
+                    return self.reject(group, &unknown_outcome(&error, "a restart"));
                 }
             }
-            resume(&mut group);
+            if is_outage {
+                resume(&mut group);
+            }
         }
     }
 
-    /// Tries each by itself, briefly where its rows were found locked lately and not at all where one before it found them so.
-    /// Once the store is away the rest wait together, so that not each of them waits for it in turn.
+    /// Describes a failed attempt for [`retry::next`], and marks the store as away if the attempt shows it.
+    fn describe(&mut self, error: &GroupError, commands: usize, history: &mut History) -> Attempt {
+        history.attempts += 1;
+        let is_outage = retry::is_outage(error.failure, commands, self.away.is_some());
+        let away_for = is_outage.then(|| self.mark_away(error).elapsed());
+        let attempt = Attempt {
+            commands,
+            number: history.attempts,
+            conflicts: history.conflicts,
+            outages: history.outages,
+            may_be_committed: error.may_be_committed,
+            away_for,
+            patience: self.shared.patience,
+            has_other_writers: self.shared.has_connected_writers(),
+            is_stopping: self.shared.queue.is_closed(),
+            random: rand::random(),
+        };
+        history.conflicts += u32::from(error.failure == Failure::Conflict);
+        history.outages += u32::from(is_outage);
+        attempt
+    }
+
+    /// Rejects a group whose rows can't be read or written.
+    fn reject_failed(&self, group: Vec<Job>, error: &GroupError) {
+        let text: Arc<str> = error.to_string().into();
+        if error.failure != Failure::Locked {
+            tracing::error!(%error, "a row could not be read or written");
+            return self.reject(group, &Refusal::StoreUnavailable(text));
+        }
+        tracing::warn!(%error, "rows are locked by another session: find it with `{BLOCKERS}`");
+        group.iter().for_each(|job| self.shared.suspects.note(&job.command, Instant::now()));
+        self.reject(group, &Refusal::Locked(text));
+    }
+
+    /// Retries the jobs one at a time: with a short lock timeout for suspects, and not at all if an earlier job of this call
+    /// just met the same lock. Once the store is away, the remaining jobs are requeued, so that they wait for it together.
     fn commit_one_by_one(&mut self, group: Vec<Job>) {
         let (mut jobs, since) = (group.into_iter(), Instant::now());
         for job in jobs.by_ref() {
-            match self.shared.locked.found_at(&job.command, Instant::now()) {
+            match self.shared.suspects.suspected_at(&job.command, Instant::now()) {
                 None => self.commit(vec![job]),
                 Some(at) if at < since => self.commit_suspect(job, since),
-                Some(_) => self.refuse(vec![job], &Refusal::Locked(FOUND_LOCKED.into())),
+                Some(_) => self.reject(vec![job], &Refusal::Locked(FOUND_LOCKED.into())),
             }
             if self.away.is_some() {
                 break;
             }
         }
-        self.shared.queue.put_back(jobs.collect());
+        self.shared.queue.requeue(jobs.collect());
     }
 
     fn commit_suspect(&mut self, job: Job, since: Instant) {
         let command = job.command.clone();
-        self.store.be_brief(true);
+        self.store.set_lock_timeout(LockTimeout::Short);
         self.commit(vec![job]);
-        self.store.be_brief(false);
-        self.shared.locked.forget(&command, since);
+        self.store.set_lock_timeout(LockTimeout::Usual);
+        self.shared.suspects.forget(&command, since);
     }
 
-    fn attempt(&mut self, group: &[Job]) -> Result<Kept, (Failure, String)> {
-        let told = |error: S::Error, saving| (S::failure(&error, saving), error.to_string());
+    fn attempt(&mut self, group: &[Job]) -> Result<CommittedGroup, GroupError> {
         let started = Instant::now();
-        let (decisions, changes) = self.decide(group).map_err(|error| told(error, false))?;
+        let (decisions, changes) = self.decide(group)?;
         self.shared.metrics.loaded(started.elapsed());
         let saving = Instant::now();
-        let fences = self.store.save(&changes).map_err(|error| told(error, true))?;
+        let fences = self.store.commit(&changes)?;
         let took = saving.elapsed();
-        self.gather = self.shared.queue.gather_after(group.len(), took);
+        self.policy = self.shared.queue.policy_after(group.len(), took);
         self.shared.metrics.saved(took);
         let decisions = decisions.into_iter().map(|decision| decision.map(|decision| numbered(decision, &fences)));
-        Ok(Kept { decisions: decisions.collect(), claims: changes.claims })
+        Ok(CommittedGroup { decisions: decisions.collect(), claims: changes.claims })
     }
 
-    /// Decides each command in turn. Of a shared store, one that touches what the group has changed is not decided.
-    fn decide(&self, group: &[Job]) -> Result<(Vec<Option<Decision>>, NetChanges), S::Error> {
+    /// Decides each command in turn. In a shared store, a command that touches rows which the group has changed gets no
+    /// decision: it must be decided on rows as they were loaded.
+    fn decide(&mut self, group: &[Job]) -> Result<(Vec<Option<Decision>>, NetChanges), GroupError> {
         let commands = || group.iter().map(|job| &job.command);
-        let mut workspace = self.store.workspace()?;
+        let mut workspace = self.store.begin()?;
         loop {
             let keys = workspace.missing(commands());
             if keys.is_empty() {
@@ -347,51 +372,56 @@ impl<S: Writable> Writer<S> {
         Ok((decisions, workspace.into_changes()))
     }
 
-    /// Answers what is decided, and puts the rest back.
-    fn finish(&self, group: Vec<Job>, kept: Kept) {
-        let (mut decided, mut later) = (Vec::with_capacity(group.len()), Vec::new());
+    /// Answers the decided commands, and requeues the others.
+    fn finish(&self, group: Vec<Job>, committed: CommittedGroup) {
+        let (mut decided, mut undecided) = (Vec::with_capacity(group.len()), Vec::new());
         let mut decisions = Vec::with_capacity(group.len());
-        for (job, decision) in group.into_iter().zip(kept.decisions) {
+        for (job, decision) in group.into_iter().zip(committed.decisions) {
             match decision {
                 Some(decision) => {
                     decided.push(job);
                     decisions.push(decision);
                 }
-                None => later.push(job),
+                None => undecided.push(job),
             }
         }
-        self.shared.queue.account(&decided, &kept.claims);
-        if !later.is_empty() {
-            self.shared.queue.put_back(later);
+        self.shared.queue.settle_account(&decided, &committed.claims);
+        if !undecided.is_empty() {
+            self.shared.queue.requeue(undecided);
         }
         answer(decided, decisions, &self.shared.audit);
     }
-
-    fn fail(&mut self, error: &str, group: Vec<Job>) {
-        self.shared.fail(error);
-        self.refuse(group, &Refusal::StoreUnavailable(unknown(error, "a restart")));
-    }
 }
 
-/// A writer that panics must not leave its callers waiting for an answer that nobody gives: everything is refused from then on.
-struct Fault(Arc<Shared>);
+/// Fails the store if its writer panics, so that callers are refused instead of waiting for ever.
+struct PanicGuard(Arc<Shared>);
 
-impl Drop for Fault {
+impl Drop for PanicGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
             if !self.0.has_failed() {
-                self.0.fail("a writer has stopped by a fault of its own, which the log shows above");
+                self.0.fail("a writer has panicked: see the log above");
             }
             self.0.queue.abandon();
         }
     }
 }
 
-fn unknown(error: &str, after: &str) -> Arc<str> {
-    format!("{error}; whether the last commands were kept is known after {after}").into()
+/// The label of the metric of retries.
+fn cause(failure: Failure) -> Retry {
+    match failure {
+        Failure::Conflict => Retry::Changed,
+        Failure::Misspeculated => Retry::Mistaken,
+        _ => Retry::Away,
+    }
 }
 
-/// The engine looks first whether these have happened: an attempt may have been kept.
+fn unknown_outcome(error: &GroupError, after: &str) -> Refusal {
+    let text = format!("{error}; whether the last commands were committed is known after {after}");
+    Refusal::StoreUnavailable(text.into())
+}
+
+/// Makes the engine first look whether the begins have happened, because an earlier attempt may have been committed.
 fn resume(group: &mut [Job]) {
     for job in group {
         job.tried = true;
@@ -419,6 +449,6 @@ fn answer(group: Vec<Job>, decisions: Vec<Decision>, audit: &AuditSink) {
 }
 
 fn send(answer: oneshot::Sender<Decision>, decision: Decision) {
-    // A caller that has gone away finds the outcome by asking again.
+    // The send fails if the caller has gone away. A caller finds the outcome by asking again.
     let _ = answer.send(decision);
 }

@@ -26,7 +26,7 @@ use crate::committer::{Committer, Refusal};
 use crate::config::{CellConfig, Config};
 use crate::identity::{Denied, Permit};
 use crate::metrics::Metrics;
-use crate::store::{Reader, StoreError};
+use crate::store::{StoreError, StoreReader};
 
 pub use claims::ClaimsHandler;
 pub use classify::{ClassifyHandler, http_router};
@@ -39,7 +39,7 @@ const REQUEST_BYTES: &str = "request_bytes";
 pub struct Services {
     rules: Rules,
     cells: BTreeMap<CellId, CellInfo>,
-    store: Reader,
+    store: Arc<dyn StoreReader>,
     committer: Committer,
     running_lists: Semaphore,
     // The lists that run and those that wait for a place.
@@ -56,7 +56,7 @@ impl Services {
     /// The shared state of services over this store and this committer.
     pub fn new(
         config: &Config,
-        store: Reader,
+        store: Arc<dyn StoreReader>,
         committer: Committer,
         metrics: Arc<Metrics>,
         audit: Arc<AuditSink>,
@@ -80,8 +80,8 @@ impl Services {
     }
 
     /// The store, for reading.
-    pub fn store(&self) -> &Reader {
-        &self.store
+    pub fn store(&self) -> &dyn StoreReader {
+        &*self.store
     }
 
     /// True if the store failed in a way that only a restart can mend.

@@ -10,24 +10,24 @@ use leasehold_core::claim::CellId;
 
 use super::ServeError;
 use crate::config::{Config, ConfigError};
-use crate::store::{Reader, StoreError};
+use crate::store::{Backend, StoreError, StoreMaintenance, StoreReader};
 
 /// The warnings about a store, each with advice.
 ///
 /// # Errors
 /// The store can't be read, or a configured bucket type has another rule than its claims were made under.
-pub(super) async fn warnings(config: &Config, store: &Reader) -> Result<Vec<String>, ServeError> {
+pub(super) async fn warnings(config: &Config, store: &dyn Backend) -> Result<Vec<String>, ServeError> {
     let missing_types = keep_bucket_types(config, store).await?;
     let warnings = [
-        unconfigured_cells_warning(&unconfigured_cells(config, store).await),
+        unconfigured_cells_warning(&unconfigured_cells(config, &*store.reader()).await),
         unconfigured_types_warning(&missing_types),
-        role_without_vacuum(store).await?.as_deref().map(vacuum_warning),
+        role_without_vacuum(&store.maintenance()).await?.as_deref().map(vacuum_warning),
     ];
     Ok(warnings.into_iter().flatten().collect())
 }
 
 /// The cells that own claims and are not configured. Mostly a cell was removed from the configuration too early.
-async fn unconfigured_cells(config: &Config, store: &Reader) -> Vec<CellId> {
+async fn unconfigured_cells(config: &Config, store: &dyn StoreReader) -> Vec<CellId> {
     let known = config.cells();
     let owners = store.owners().await.unwrap_or_else(|error| {
         tracing::error!(%error, "the owners of claims can't be read");
@@ -42,10 +42,10 @@ async fn unconfigured_cells(config: &Config, store: &Reader) -> Vec<CellId> {
 /// # Errors
 /// A type is configured with another form or case rule than its claims were made under (B12): two values that were the same
 /// name could become different ones.
-async fn keep_bucket_types(config: &Config, store: &Reader) -> Result<Vec<BucketType>, ServeError> {
+async fn keep_bucket_types(config: &Config, store: &dyn Backend) -> Result<Vec<BucketType>, ServeError> {
     let catalogue = config.rules().catalogue;
     loop {
-        let served = store.bucket_types().await?;
+        let served = store.reader().bucket_types().await?;
         let Difference { changed, missing, added } = catalogue.differs_from(&served);
         if let Some(change) = changed.into_iter().next() {
             return Err(ConfigError::BucketTypeChanged(Box::new(change)).into());
@@ -59,10 +59,10 @@ async fn keep_bucket_types(config: &Config, store: &Reader) -> Result<Vec<Bucket
 }
 
 /// The database role, if it may not vacuum the table of leases.
-async fn role_without_vacuum(store: &Reader) -> Result<Option<String>, StoreError> {
-    match store {
-        Reader::Embedded(_) => Ok(None),
-        Reader::Postgres(store) => store.without_vacuum().await,
+async fn role_without_vacuum(maintenance: &StoreMaintenance) -> Result<Option<String>, StoreError> {
+    match maintenance {
+        StoreMaintenance::Exclusive(_) => Ok(None),
+        StoreMaintenance::Shared(store) => store.role_without_vacuum().await,
     }
 }
 

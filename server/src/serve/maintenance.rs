@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold_core::store::Store;
 use leasehold_core::time::Timestamp;
 use leasehold_core::update::{Command, Forget};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimServiceServer;
@@ -21,7 +20,7 @@ use tonic_health::server::HealthReporter;
 use crate::committer::now;
 use crate::grpc::{ClaimsHandler, ClassifyHandler, Services};
 use crate::identity::Caller;
-use crate::store::{EmbeddedStore, PostgresStore, Probe, Reader, StoreError};
+use crate::store::{SharedMaintenance, StoreError, StoreMaintenance, StoreReader};
 
 /// The pause between two maintenance runs.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(5);
@@ -36,6 +35,7 @@ const FORGET_BATCH: usize = 500;
 /// The background work of a server.
 pub(super) struct Maintenance {
     services: Arc<Services>,
+    store: StoreMaintenance,
     health: HealthReporter,
     retention_seconds: u64,
     // The health status that was last published.
@@ -43,8 +43,13 @@ pub(super) struct Maintenance {
 }
 
 impl Maintenance {
-    pub(super) fn new(services: Arc<Services>, health: HealthReporter, retention_seconds: u64) -> Self {
-        Self { services, health, retention_seconds, was_serving: AtomicBool::new(true) }
+    pub(super) fn new(
+        services: Arc<Services>,
+        store: StoreMaintenance,
+        health: HealthReporter,
+        retention_seconds: u64,
+    ) -> Self {
+        Self { services, store, health, retention_seconds, was_serving: AtomicBool::new(true) }
     }
 
     /// Works until the server stops.
@@ -52,10 +57,10 @@ impl Maintenance {
         self.health.set_serving::<ClaimServiceServer<ClaimsHandler>>().await;
         self.health.set_serving::<ClassifyServiceServer<ClassifyHandler>>().await;
         let work = async {
-            match self.services.store() {
-                Reader::Embedded(store) => self.maintain_embedded(store).await,
-                Reader::Postgres(store) => {
-                    tokio::join!(self.probe_database(store), self.maintain_database(store));
+            match &self.store {
+                StoreMaintenance::Exclusive(store) => self.maintain_exclusive(&**store).await,
+                StoreMaintenance::Shared(store) => {
+                    tokio::join!(self.probe_database(&**store), self.maintain_database(&**store));
                 }
             }
         };
@@ -81,7 +86,7 @@ impl Maintenance {
         }
     }
 
-    async fn maintain_embedded(&self, store: &EmbeddedStore) {
+    async fn maintain_exclusive(&self, store: &dyn StoreReader) {
         loop {
             while !self.services.has_failed() && self.forget_batch(store).await {}
             self.publish_health().await;
@@ -90,17 +95,16 @@ impl Maintenance {
     }
 
     /// Forgets a batch of settled leases. Returns true if more may be left.
-    async fn forget_batch(&self, store: &EmbeddedStore) -> bool {
-        let (store, settled_before) = (store.clone(), self.forget_before());
-        let found = tokio::task::spawn_blocking(move || store.settled(settled_before, FORGET_BATCH)).await;
-        let leases = match found {
-            Ok(Ok(leases)) => leases,
-            Ok(Err(error)) => {
+    async fn forget_batch(&self, store: &dyn StoreReader) -> bool {
+        let settled_before = self.forget_before();
+        let leases = match store.settled(settled_before, FORGET_BATCH).await {
+            Ok(leases) => leases,
+            // The runtime is shutting down.
+            Err(error) if error.is_away() => return false,
+            Err(error) => {
                 tracing::error!(%error, "settled leases can't be read");
                 return false;
             }
-            // The runtime is shutting down.
-            Err(_) => return false,
         };
         let found = leases.len();
         let mut forgets = JoinSet::new();
@@ -116,8 +120,8 @@ impl Maintenance {
 
     /// Probes the database again and again, over a connection of its own. Neither load nor a full pool then looks like an
     /// outage.
-    async fn probe_database(&self, store: &PostgresStore) {
-        let mut probe: Probe = store.probe();
+    async fn probe_database(&self, store: &dyn SharedMaintenance) {
+        let mut probe = store.probe();
         loop {
             let result = {
                 let mut result = pin!(probe.look());
@@ -125,7 +129,7 @@ impl Maintenance {
                     Ok(result) => result,
                     Err(_) => {
                         let silent = format!("no answer within {} s", PROBE_TIMEOUT.as_secs());
-                        self.record_probe(store, Err(StoreError::Away(silent))).await;
+                        self.record_probe(store, Err(StoreError::Unreachable(silent))).await;
                         // The same query stays open, and only its answer ends the outage. A database that hangs may still
                         // accept a new connection and answer on that.
                         result.await
@@ -138,11 +142,11 @@ impl Maintenance {
     }
 
     /// Records the result of a probe: the number of other servers at work on the database, or the reason of a failure.
-    async fn record_probe(&self, store: &PostgresStore, result: Result<usize, StoreError>) {
+    async fn record_probe(&self, store: &dyn SharedMaintenance, result: Result<usize, StoreError>) {
         let (is_reachable, committer) = (result.is_ok(), self.services.committer());
         let was_reachable = self.services.metrics.set_database_reachable(is_reachable);
         if let Ok(other_servers) = result {
-            committer.share(other_servers);
+            committer.set_other_servers(other_servers);
         }
         match result {
             // If the writers found the database away, they log its return themselves, once one of them can write.
@@ -156,14 +160,14 @@ impl Maintenance {
         // Other servers may have begun and settled leases during the outage.
         if is_reachable
             && !was_reachable
-            && let Ok(Ok(occupancy)) = timeout(PROBE_TIMEOUT, store.occupancy()).await
+            && let Ok(Ok(occupancy)) = timeout(PROBE_TIMEOUT, store.refresh_occupancy()).await
         {
-            committer.recount(occupancy.held_claims);
+            committer.set_held_claims(occupancy.held_claims);
         }
     }
 
     /// Runs the maintenance of the database again and again, and logs a failure when it begins.
-    async fn maintain_database(&self, store: &PostgresStore) {
+    async fn maintain_database(&self, store: &dyn SharedMaintenance) {
         let (metrics, mut was_hindered) = (&self.services.metrics, false);
         loop {
             let result = self.maintain_once(store).await;
@@ -171,7 +175,8 @@ impl Maintenance {
             // a refusal, as by a full disk, means that the database can't be written.
             let (is_hindered, is_accepted) = match &result {
                 Ok(()) => (false, true),
-                Err(StoreError::Away(_) | StoreError::Blocked(_) | StoreError::Changed(_)) => (true, true),
+                Err(StoreError::Locked(_) | StoreError::Conflict(_)) => (true, true),
+                Err(error) if error.is_away() => (true, true),
                 Err(_) => (true, false),
             };
             let was_accepted = metrics.set_maintenance_succeeding(is_accepted);
@@ -191,9 +196,9 @@ impl Maintenance {
 
     /// Counts the held claims, vacuums, forgets settled leases, and removes abandoned groups. Each step runs even if one
     /// before it failed; the first failure in the order of importance is returned.
-    async fn maintain_once(&self, store: &PostgresStore) -> Result<(), StoreError> {
-        let counted = store.occupancy().await.map(|found| self.services.committer().recount(found.held_claims));
-        if matches!(counted, Err(StoreError::Away(_))) {
+    async fn maintain_once(&self, store: &dyn SharedMaintenance) -> Result<(), StoreError> {
+        let counted = store.refresh_occupancy().await.map(|found| self.services.committer().set_held_claims(found.held_claims));
+        if counted.as_ref().is_err_and(StoreError::is_away) {
             return counted;
         }
         let vacuumed = store.vacuum().await;

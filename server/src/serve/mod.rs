@@ -24,6 +24,7 @@ use self::maintenance::Maintenance;
 use self::shutdown::{StopSignals, run_until_stopped};
 use crate::config::Config;
 use crate::grpc::{MiddlewareLayer, Services};
+use crate::store::StoreMaintenance;
 use crate::transport::{Certificates, HttpServer};
 
 pub use self::error::ServeError;
@@ -36,9 +37,9 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     // From here on signals are caught: a supervisor that reads the banner may send one at once.
     let signals = StopSignals::new()?;
     let certificates = config.tls.clone().map(Certificates::load).transpose()?.map(Arc::new);
-    let services = Arc::new(storage::open(&config).await?);
+    let (store, services) = storage::open(&config).await?;
     let listeners = Listeners::open(&config).await?;
-    let mut warnings = checks::warnings(&config, services.store()).await?;
+    let mut warnings = checks::warnings(&config, &*store).await?;
     warnings.extend(certificates.as_ref().and_then(|certificates| certificates.warning()));
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let banner = Banner {
@@ -50,7 +51,7 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
         warnings,
     };
     banner.lines().iter().for_each(|line| print_line(line));
-    run(config, services, certificates, listeners, signals).await?;
+    run(config, store.maintenance(), Arc::new(services), certificates, listeners, signals).await?;
     print_line("stopped");
     Ok(())
 }
@@ -79,6 +80,7 @@ async fn listen(flag: &'static str, address: SocketAddr) -> Result<TcpListener, 
 /// Starts the background tasks and serves connections until the server stops.
 async fn run(
     config: Config,
+    store: StoreMaintenance,
     services: Arc<Services>,
     certificates: Option<Arc<Certificates>>,
     listeners: Listeners,
@@ -86,7 +88,7 @@ async fn run(
 ) -> Result<(), ServeError> {
     let (stop, stopping) = watch::channel(false);
     let (health, health_service) = tonic_health::server::health_reporter();
-    let maintenance = Maintenance::new(services.clone(), health.clone(), config.settled_retention_seconds);
+    let maintenance = Maintenance::new(services.clone(), store, health.clone(), config.settled_retention_seconds);
     tokio::spawn(maintenance.run(stopping.clone()));
     if let Some(listener) = listeners.metrics {
         let service = Routes::from(routes::plain_http(services.clone())).prepare();

@@ -85,7 +85,7 @@ fn render_metrics(services: &Services) -> Result<String, http::StatusCode> {
         held_claims: occupancy.held_claims,
         oldest_lease: Duration::from_micros(oldest),
         waiting: services.committer().waiting(),
-        groups_at_once: services.committer().places(),
+        groups_at_once: services.committer().write_slots(),
         disk_bytes: occupancy.disk_bytes,
         store_failed: services.has_failed() || services.committer().is_away(),
         pool: services.store().pool().unwrap_or_default(),

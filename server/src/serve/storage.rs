@@ -7,40 +7,41 @@ use std::time::Duration;
 
 use super::ServeError;
 use crate::audit::AuditSink;
-use crate::committer::{Committer, Guard, Refusal, Room, Settings};
+use crate::committer::{BeginGate, Capacity, Committer, CommitterSettings, Refusal};
 use crate::config::{Config, PostgresConfig};
 use crate::grpc::Services;
 use crate::metrics::Metrics;
-use crate::store::{EmbeddedStore, PostgresStore, Reader};
+use crate::store::{Backend, EmbeddedStore, PostgresStore, StoreReader};
 
-/// Opens the store and returns the state of the services over it.
-pub(super) async fn open(config: &Config) -> Result<Services, ServeError> {
+/// Opens the store, and returns it with the state of the services over it.
+pub(super) async fn open(config: &Config) -> Result<(Arc<dyn Backend>, Services), ServeError> {
     // First of all, because a file that can't be opened must not leave a new data directory behind.
     let audit = Arc::new(AuditSink::open(config)?);
     let metrics = Arc::new(Metrics::default());
-    let (store, committer) = match &config.postgres {
+    let (backend, committer) = match &config.postgres {
         None => embedded(config, &metrics, &audit)?,
         Some(postgres) => shared(config, postgres, &metrics, &audit).await?,
     };
-    Ok(Services::new(config, store, committer, metrics, audit))
+    let services = Services::new(config, backend.reader(), committer, metrics, audit);
+    Ok((backend, services))
 }
 
 fn embedded(
     config: &Config,
     metrics: &Arc<Metrics>,
     audit: &Arc<AuditSink>,
-) -> Result<(Reader, Committer), ServeError> {
+) -> Result<(Arc<dyn Backend>, Committer), ServeError> {
     let data = config.data_dir()?;
     let store = EmbeddedStore::open(&data)?;
-    let settings = Settings {
-        room: room(config),
+    let settings = CommitterSettings {
+        capacity: capacity(config),
         held_claims: store.occupancy().held_claims,
         patience: Duration::ZERO,
-        guard: disk_guard(config.min_free_disk_mib, data),
+        begin_gate: disk_gate(config.min_free_disk_mib, data),
         audit: audit.clone(),
     };
-    let committer = Committer::start(vec![store.clone()], settings, metrics.clone())?;
-    Ok((Reader::Embedded(store), committer))
+    let committer = Committer::start(store.writers()?, settings, metrics.clone())?;
+    Ok((Arc::new(store), committer))
 }
 
 async fn shared(
@@ -48,13 +49,13 @@ async fn shared(
     postgres: &PostgresConfig,
     metrics: &Arc<Metrics>,
     audit: &Arc<AuditSink>,
-) -> Result<(Reader, Committer), ServeError> {
+) -> Result<(Arc<dyn Backend>, Committer), ServeError> {
     let store = PostgresStore::open(postgres).await?;
-    let settings = Settings {
-        room: room(config),
+    let settings = CommitterSettings {
+        capacity: capacity(config),
         held_claims: store.first_occupancy().await?.held_claims,
         patience: Duration::from_secs(postgres.patience_seconds),
-        guard: Box::new(|| None),
+        begin_gate: Box::new(|| None),
         audit: audit.clone(),
     };
     let (database, metrics) = (store.clone(), metrics.clone());
@@ -62,16 +63,16 @@ async fn shared(
     // dropped on a thread that drives tasks.
     let start = move || Committer::start(database.writers()?, settings, metrics);
     let committer = tokio::task::spawn_blocking(start).await.map_err(io::Error::other)??;
-    Ok((Reader::Postgres(store), committer))
+    Ok((Arc::new(store), committer))
 }
 
-fn room(config: &Config) -> Room {
-    Room { queued_begins: config.limits.queued_begins, held_claims: config.limits.held_claims }
+fn capacity(config: &Config) -> Capacity {
+    Capacity { queued_begins: config.limits.queued_begins, held_claims: config.limits.held_claims }
 }
 
 /// Refuses begins while the disk is nearly full. A write that fails for lack of space would stop all writes until a restart;
 /// with this reserve, commits and rollbacks still succeed.
-fn disk_guard(min_free_mib: u64, data: PathBuf) -> Guard {
+fn disk_gate(min_free_mib: u64, data: PathBuf) -> BeginGate {
     Box::new(move || {
         let disk = nix::sys::statvfs::statvfs(&data).ok()?;
         let free_mib = disk.blocks_available().saturating_mul(disk.fragment_size()) / (1024 * 1024);

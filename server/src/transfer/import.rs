@@ -14,12 +14,11 @@ use leasehold_core::claim::{CellId, Claim};
 use leasehold_core::invariant::{self, Fences, Violation};
 use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId};
 use leasehold_core::rules::Rules;
-use leasehold_core::store::Store;
 use leasehold_core::transaction::{Keys, NetChanges, Replay, RowChange, Transaction, Workspace};
 use rustc_hash::FxHashMap;
 
-use super::{FORMAT, Line, TransferError, report};
-use crate::store::{EmbeddedStore, StoreError};
+use super::{Line, TransferError, report};
+use crate::store::{EmbeddedStore, StoreError, stored};
 
 /// Rows written at a time.
 const BATCH_ROWS: usize = 2_000;
@@ -62,7 +61,7 @@ pub enum RowError {
 /// The directory has data, the export is not whole or not sound, or the disk failed.
 pub fn import(data: &Path, from: impl BufRead, rules: Rules) -> Result<u64, TransferError> {
     if EmbeddedStore::is_incomplete(data) {
-        return Err(StoreError::Incomplete(data.to_owned()).into());
+        return Err(StoreError::ImportIncomplete(data.to_owned()).into());
     }
     let existed = data.is_dir();
     if existed && std::fs::read_dir(data)?.next().is_some() {
@@ -143,9 +142,10 @@ impl Import {
         for line in from.lines() {
             self.line += 1;
             let wrong = |error: String| TransferError::Line { line: self.line, error };
-            let line = serde_json::from_str(&line?).map_err(|error| wrong(error.to_string()))?;
+            let line = line?;
+            let line = serde_json::from_str(&line).map_err(|error| wrong(error.to_string()))?;
             match line {
-                Line::Header { format } if self.line == 1 && format == FORMAT => {}
+                Line::Header { format } if self.line == 1 && format == stored::VERSION => {}
                 Line::Header { format } => return Err(wrong(format!("format {format} is not known here"))),
                 _ if self.line == 1 || end.is_some() => return Err(wrong("a row outside of header and end".into())),
                 Line::End { fence, rows } => end = Some((fence, rows)),
@@ -153,7 +153,7 @@ impl Import {
             }
         }
         match end {
-            Some((fence, rows)) if rows == self.rows => self.finish(fence),
+            Some((fence, rows)) if rows == self.rows => self.finish(Fence(fence)),
             _ => Err(TransferError::CutShort),
         }
     }
@@ -162,11 +162,11 @@ impl Import {
         TransferError::Row { line: self.line, error: error.into() }
     }
 
-    fn take(&mut self, row: Line) -> Result<(), TransferError> {
+    fn take(&mut self, row: Line<'_>) -> Result<(), TransferError> {
         match row {
-            Line::Claim { key, claim } => self.take_claim(key, claim)?,
-            Line::Lease { id, lease } => self.take_lease(id, lease)?,
-            Line::Replay { key, replay } => self.take_replay(key, replay)?,
+            Line::Claim { key, claim } => self.take_claim(key.into(), claim.into())?,
+            Line::Lease { id, lease } => self.take_lease(LeaseId(id), lease.into())?,
+            Line::Replay { key, replay } => self.take_replay(key.into(), replay.into())?,
             Line::Header { .. } | Line::End { .. } => {}
         }
         self.rows += 1;
@@ -214,7 +214,7 @@ impl Import {
     }
 
     fn knows_claim(&mut self, key: &BucketKey) -> Result<bool, StoreError> {
-        let place = EmbeddedStore::place(key);
+        let place = EmbeddedStore::position(key);
         if place > self.last_claim {
             self.last_claim = place;
             return Ok(false);

@@ -7,19 +7,15 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use leasehold_core::bucket::BucketKey;
-use leasehold_core::claim::Claim;
-use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId};
-use leasehold_core::transaction::Replay;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
-use crate::store::{EmbeddedStore, Row, StoreError};
+use crate::store::stored::{self, Claim, IdempotencyKey, Key, Lease, Replay};
+use crate::store::{EmbeddedStore, StoreError, StoredRow};
 
 pub use import::{RowError, import};
 pub use output::write_to;
 
-/// The format of the lines.
-const FORMAT: u32 = 1;
 /// Rows between two reports of progress.
 const REPORT_ROWS: u64 = 100_000;
 /// What is shown of a line at the most: it can be as long as its file.
@@ -28,12 +24,31 @@ const SHOWN_CHARACTERS: usize = 200;
 /// One line of an export: a header, rows, and an end that tells whether it is whole.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-enum Line {
-    Header { format: u32 },
-    Claim { key: BucketKey, claim: Claim },
-    Lease { id: LeaseId, lease: Lease },
-    Replay { key: IdempotencyKey, replay: Replay },
-    End { fence: Fence, rows: u64 },
+enum Line<'a> {
+    Header {
+        format: u64,
+    },
+    Claim {
+        #[serde(borrow)]
+        key: Key<'a>,
+        #[serde(borrow)]
+        claim: Claim<'a>,
+    },
+    Lease {
+        id: Uuid,
+        #[serde(borrow)]
+        lease: Lease<'a>,
+    },
+    Replay {
+        #[serde(borrow)]
+        key: IdempotencyKey<'a>,
+        #[serde(borrow)]
+        replay: Replay<'a>,
+    },
+    End {
+        fence: u64,
+        rows: u64,
+    },
 }
 
 /// Why an export or import failed.
@@ -88,25 +103,25 @@ pub fn export(data: &Path, mut to: impl Write) -> Result<u64, TransferError> {
     }
     let store = EmbeddedStore::open(data)?;
     let mut rows = 0;
-    write_line(&mut to, &Line::Header { format: FORMAT })?;
+    write_line(&mut to, &Line::Header { format: stored::VERSION })?;
     let fence = store.for_each(|row| {
         rows += 1;
         report("exported", rows);
         write_line(
             &mut to,
-            &match row {
-                Row::Claim(key, claim) => Line::Claim { key, claim },
-                Row::Lease(id, lease) => Line::Lease { id, lease },
-                Row::Replay(key, replay) => Line::Replay { key, replay },
+            &match &row {
+                StoredRow::Claim(key, claim) => Line::Claim { key: key.into(), claim: claim.into() },
+                StoredRow::Lease(id, lease) => Line::Lease { id: id.0, lease: lease.into() },
+                StoredRow::Replay(key, replay) => Line::Replay { key: key.into(), replay: replay.into() },
             },
         )
     })?;
-    write_line(&mut to, &Line::End { fence, rows })?;
+    write_line(&mut to, &Line::End { fence: fence.0, rows })?;
     to.flush()?;
     Ok(rows)
 }
 
-fn write_line(to: &mut impl Write, line: &Line) -> Result<(), TransferError> {
+fn write_line(to: &mut impl Write, line: &Line<'_>) -> Result<(), TransferError> {
     serde_json::to_writer(&mut *to, line).map_err(io::Error::from)?;
     Ok(to.write_all(b"\n")?)
 }

@@ -56,7 +56,7 @@ fn a_directory_without_its_lock_is_refused_by_name() {
     std::fs::remove_file(&lock).unwrap();
     let output = run("export", dir.path(), &[]).unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
-    let message = format!("error: `{}` is missing, which keeps two servers from one directory", lock.display());
+    let message = format!("error: the lock file `{}` is missing", lock.display());
     assert!(stderr.starts_with(&message) && stderr.contains("put an empty file there"), "{stderr}");
     std::fs::write(&lock, "").unwrap();
     assert!(run("export", dir.path(), &[]).unwrap().status.success());

@@ -8,7 +8,7 @@ use leasehold_core::rules::Rules;
 use leasehold_core::store::Store;
 use leasehold_core::time::Timestamp;
 use leasehold_core::update::Command;
-use leasehold_server::store::PostgresWriter;
+use leasehold_server::store::BlockingStore;
 use leasehold_tests::client::{Update, user};
 use leasehold_tests::postgres::Cluster;
 use leasehold_tests::server::Server;
@@ -35,7 +35,7 @@ fn now() -> Timestamp {
 }
 
 /// Runs commands as one group, as the server does.
-fn run(writer: &mut PostgresWriter, commands: &[Command]) {
+fn run(writer: &mut BlockingStore, commands: &[Command]) {
     let mut workspace = writer.workspace().unwrap();
     loop {
         let keys = workspace.missing(commands);
@@ -51,7 +51,7 @@ fn run(writer: &mut PostgresWriter, commands: &[Command]) {
 }
 
 /// Begins updates of one claim each, with a key; their leases.
-fn begin(writer: &mut PostgresWriter, rules: &Rules, prefix: &str, count: usize) -> Vec<LeaseId> {
+fn begin(writer: &mut BlockingStore, rules: &Rules, prefix: &str, count: usize) -> Vec<LeaseId> {
     let leases: Vec<_> = (0..count).map(|_| LeaseId(Uuid::from_u128(rand::random()))).collect();
     let command = |(number, lease): (usize, &LeaseId)| {
         let name = format!("{prefix}-{number}");
@@ -63,7 +63,7 @@ fn begin(writer: &mut PostgresWriter, rules: &Rules, prefix: &str, count: usize)
     leases
 }
 
-fn settle(writer: &mut PostgresWriter, rules: &Rules, leases: &[LeaseId], outcome: Outcome) {
+fn settle(writer: &mut BlockingStore, rules: &Rules, leases: &[LeaseId], outcome: Outcome) {
     let settle = |lease: &LeaseId| rules.settle(CellId(1), &lease.to_string(), outcome).unwrap();
     run(writer, &leases.iter().map(|lease| Command::Settle(settle(lease))).collect::<Vec<_>>());
 }

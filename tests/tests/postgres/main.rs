@@ -31,7 +31,7 @@ use std::fmt::Write;
 use leasehold_core::invariant::State;
 use leasehold_core::store::Store;
 use leasehold_server::config::PostgresConfig;
-use leasehold_server::store::{PostgresStore, PostgresWriter};
+use leasehold_server::store::{BlockingStore, PostgresStore};
 use leasehold_tests::postgres::Cluster;
 use leasehold_tests::server::Server;
 use leasehold_tests::wire::get;
@@ -59,10 +59,9 @@ fn connect(runtime: &Runtime, url: &str) -> tokio_postgres::Client {
     database
 }
 
-/// A writer of a database, as the server has them.
-fn writer(url: &str) -> PostgresWriter {
-    let store = Runtime::new().unwrap().block_on(PostgresStore::open(&PostgresConfig::at(url))).unwrap();
-    store.writers().unwrap().remove(0)
+/// A writer and the reader of a database, as a server has them.
+fn writer(url: &str) -> BlockingStore {
+    BlockingStore::open(PostgresStore::open(&PostgresConfig::at(url))).unwrap()
 }
 
 /// All that is in a database, once nobody is connected to it any more.

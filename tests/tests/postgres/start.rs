@@ -76,7 +76,7 @@ fn each_trouble_has_an_exit_code_and_says_what_to_do() {
         &away,
         5,
         Some("UNAVAILABLE"),
-        &[&named, "Connection refused", "hint: try: `pg_isready --dbname=postgres://"],
+        &[&named, "Connection refused", "hint: check that it is up: `pg_isready --dbname=postgres://"],
     );
     let words = format!("host=127.0.0.1 port={} user=me password=secret dbname=claims", free.port());
     expect(&words, 5, Some("UNAVAILABLE"), &[&named]);
@@ -90,12 +90,12 @@ fn each_trouble_has_an_exit_code_and_says_what_to_do() {
     let no_password = format!("postgres://me@127.0.0.1:{port}/frozen");
     expect(&no_password, 6, Some("UNAUTHENTICATED"), &[&shown("frozen"), "password missing", "hint: "]);
     let closed = format!("postgres://me:known@127.0.0.1:{port}/closed%22one");
-    let grant = r#"hint: let its owner say: GRANT CONNECT ON DATABASE "closed""one" TO "me";"#;
+    let grant = r#"hint: as the owner of the database: GRANT CONNECT ON DATABASE "closed""one" TO "me";"#;
     expect(&closed, 6, Some("PERMISSION_DENIED"), &["does not let the role `me` connect", grant]);
 
     ask("ALTER ROLE me CONNECTION LIMIT 0");
     let crowded = format!("postgres://me:known@127.0.0.1:{port}/frozen");
-    let words = ["takes no more connections: ", "hint: ", "`max_connections`", "`postgres.read_connections`"];
+    let words = ["accepts no more connections: ", "hint: ", "`max_connections`", "`postgres.read_connections`"];
     expect(&crowded, 5, Some("UNAVAILABLE"), &words);
 }
 
@@ -112,13 +112,18 @@ fn troubles_are_the_same_ones_through_pgbouncer() {
     });
     let bouncer = bouncer.unwrap();
     let url = |who: &str, database: &str| format!("postgres://{who}@127.0.0.1:{}/{database}", bouncer.port());
-    let not_let_in = ["does not let this server in: ", "hint: see user and password in the URL"];
+    let not_let_in = ["does not let this server in: ", "hint: check user and password in the URL"];
     expect(&url("me:secret", "claims"), 6, Some("UNAUTHENTICATED"), &not_let_in);
     expect(&url("nobody:secret", "claims"), 6, Some("UNAUTHENTICATED"), &not_let_in);
-    let missing = ["is not there: no such database: none", "hint: see its name, or make it: `CREATE DATABASE"];
+    let missing = ["does not exist: no such database: none", "hint: check the name, or create it: `CREATE DATABASE"];
     expect(&url("me:known", "none"), 1, None, &missing);
     cluster.crash().unwrap();
-    expect(&url("me:known", "claims"), 5, Some("UNAVAILABLE"), &["can't be reached: ", "hint: try: `pg_isready"]);
+    expect(
+        &url("me:known", "claims"),
+        5,
+        Some("UNAVAILABLE"),
+        &["can't be reached: ", "hint: check that it is up: `pg_isready"],
+    );
 }
 
 #[test]
@@ -127,7 +132,7 @@ fn tables_that_are_in_the_way_or_missing_are_named() {
     let database = cluster.database().unwrap();
     cluster.execute(&database, "CREATE TABLE claims (number integer)").unwrap();
     let words = [
-        "has something else under a name that the tables need: ",
+        "has another object with a name that the tables need: ",
         "relation \"claims\" already exists",
         "hint: give the claims a database of their own: `CREATE DATABASE",
     ];
@@ -150,7 +155,7 @@ fn with_setting(setting: &str) -> (Cluster, String) {
 #[test]
 fn a_search_path_that_leads_nowhere_is_told_as_that() {
     let (cluster, database) = with_setting("search_path = missing");
-    let words = ["has no schema for the tables: ", "hint: let `search_path` name a schema that is there: `ALTER ROLE`"];
+    let words = ["has no schema for the tables: ", "hint: set `search_path` to a schema that exists: `ALTER ROLE`"];
     expect(&cluster.url(&database), 1, None, &words);
     cluster.execute(&database, "CREATE SCHEMA missing").unwrap();
     assert_eq!(run(&["migrate", "--store", &cluster.url(&database)]).code, 0);
@@ -164,8 +169,10 @@ fn a_search_path_that_leads_past_the_tables_is_told_as_that() {
     assert_eq!(run(&["migrate", "--store", &cluster.url(&database)]).code, 0);
     cluster.execute(&database, "CREATE SCHEMA other").unwrap();
     cluster.execute(&database, &format!("ALTER DATABASE {database} SET search_path = other")).unwrap();
-    let words =
-        ["has the tables in the schema public, and the role leasehold is led to other", "hint: lead it there: "];
+    let words = [
+        "has the tables in the schema public, but the search path of the role leasehold begins with other",
+        "hint: set the search path: ",
+    ];
     expect(&cluster.url(&database), 1, None, &words);
     let made = "SELECT count(*) FROM pg_tables WHERE schemaname = 'other'";
     assert_eq!(cluster.execute(&database, made).unwrap(), ["0"]);
@@ -191,9 +198,7 @@ fn a_migration_that_waits_for_a_table_keeps_no_server_waiting() {
     let config = config(&directory, &format!("url = \"{url}\"\nmigration_wait_seconds = 2"));
     let said = run(&["migrate", "--config", &config]);
     assert_eq!(said.code, 4, "{}", said.stderr);
-    for words in
-        ["another session uses the tables: retrying", "lets nobody change the tables", "hint: try again when"]
-    {
+    for words in ["another session uses the tables: retrying", "can't change the tables", "hint: try again when"] {
         assert!(said.stderr.contains(words), "no `{words}` in: {}", said.stderr);
     }
     std::thread::scope(|scope| {
@@ -215,7 +220,7 @@ fn a_migration_that_waits_for_a_table_keeps_no_server_waiting() {
 #[test]
 fn a_statement_timeout_that_leaves_no_time_is_told_as_that() {
     let (cluster, database) = with_setting("statement_timeout = '1ms'");
-    let words = ["does not let a statement come to its end: ", "hint: let `statement_timeout` be more, or none: "];
+    let words = ["cancels statements before they are done: ", "hint: raise or remove `statement_timeout`: "];
     expect(&cluster.url(&database), 5, Some("UNAVAILABLE"), &words);
 }
 
@@ -224,7 +229,7 @@ fn urls_that_are_not_understood_are_refused_with_what_to_write() {
     for (url, words) in [
         (
             "mysql://me:secret@db/claims",
-            "`mysql://…` can't be used: `mysql://` is no PostgreSQL: write `postgres://USER",
+            "`mysql://…` can't be used: `mysql://` is not PostgreSQL: write `postgres://USER",
         ),
         ("claims", "write `postgres://USER"),
         ("postgres://me:my@secret@db/claims", "more than one `@`: write `@` in a password as `%40`"),
@@ -336,8 +341,7 @@ fn another_migration_is_waited_for_but_not_for_ever() {
     for verb in ["migrate", "serve"] {
         let said = run(&[verb, "--config", &impatient]);
         assert_eq!(said.code, 4, "{}", said.stderr);
-        for words in ["waiting for at most 1 s", "still being migrated by another program after 1 s", "hint: "]
-        {
+        for words in ["waiting for at most 1 s", "still being migrated by another program after 1 s", "hint: "] {
             assert!(said.stderr.contains(words), "{}", said.stderr);
         }
     }
@@ -378,8 +382,8 @@ fn a_role_without_rights_is_told_which_grants_are_missing() {
     ask("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC");
     ask("GRANT SELECT ON ALL TABLES IN SCHEMA public TO \"App\"");
     let stderr = refused(&url);
-    assert!(stderr.contains("does not let the role `App` do what a server does"), "{stderr}");
-    let hint = stderr.split("the owner of the tables say: ").nth(1).unwrap_or_else(|| panic!("{stderr}"));
+    assert!(stderr.contains("does not give the role `App` the rights that a server needs"), "{stderr}");
+    let hint = stderr.split("as the owner of the tables: ").nth(1).unwrap_or_else(|| panic!("{stderr}"));
     for grant in [
         "GRANT INSERT, UPDATE, DELETE ON claims TO \"App\";",
         "GRANT USAGE ON SEQUENCE lease_fences TO \"App\";",

@@ -2,41 +2,38 @@
 
 use leasehold_core::conformance::{Harness, run};
 use leasehold_server::config::PostgresConfig;
-use leasehold_server::store::{PostgresStore, PostgresWriter};
+use leasehold_server::store::{BlockingStore, PostgresStore};
 use leasehold_tests::postgres::{Bouncer, Cluster};
-use tokio::runtime::Runtime;
 
 /// Each store in a database of its own.
 struct Databases<F> {
     cluster: Cluster,
     url: F,
     last: String,
-    runtime: Runtime,
 }
 
 impl<F: Fn(&Cluster, &str) -> String> Databases<F> {
     fn new(cluster: Cluster, url: F) -> Self {
-        Self { cluster, url, last: String::new(), runtime: Runtime::new().unwrap() }
+        Self { cluster, url, last: String::new() }
     }
 
-    fn writer(&self) -> PostgresWriter {
+    fn store(&self) -> BlockingStore {
         let settings = PostgresConfig::at((self.url)(&self.cluster, &self.last));
-        let store = self.runtime.block_on(PostgresStore::open(&settings)).unwrap();
-        store.writers().unwrap().remove(0)
+        BlockingStore::open(PostgresStore::open(&settings)).unwrap()
     }
 }
 
 impl<F: Fn(&Cluster, &str) -> String> Harness for Databases<F> {
-    type Store = PostgresWriter;
+    type Store = BlockingStore;
 
-    fn open(&mut self) -> PostgresWriter {
+    fn open(&mut self) -> BlockingStore {
         self.last = self.cluster.database().unwrap();
-        self.writer()
+        self.store()
     }
 
-    fn reopen(&mut self, store: PostgresWriter) -> PostgresWriter {
+    fn reopen(&mut self, store: BlockingStore) -> BlockingStore {
         drop(store);
-        self.writer()
+        self.store()
     }
 }
 

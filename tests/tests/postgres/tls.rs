@@ -1,7 +1,8 @@
 //! TLS between server and database: its certificate is checked, and plain text is never a way out.
 
 use leasehold_server::config::PostgresConfig;
-use leasehold_server::store::{PostgresStore, StoreError};
+use leasehold_server::serve::ServeError;
+use leasehold_server::store::{PostgresStore, SharedMaintenance, StoreError};
 use leasehold_tests::certificates::{Authority, Pair};
 use leasehold_tests::postgres::Cluster;
 use tempfile::TempDir;
@@ -45,7 +46,7 @@ fn connections_are_encrypted_where_an_authority_is_named() {
     let authority = Authority::new("database authority").unwrap();
     let secured = Secured::new(&authority.server().unwrap());
     let store = secured.open(Some(&authority), "localhost").unwrap();
-    secured.runtime.block_on(store.occupancy()).unwrap();
+    secured.runtime.block_on(store.refresh_occupancy()).unwrap();
     assert_eq!(secured.encrypted(), "true 1");
 }
 
@@ -99,6 +100,7 @@ fn a_certificate_that_the_database_does_not_accept_is_told_as_such() {
     };
     let error = Runtime::new().unwrap().block_on(PostgresStore::open(&settings)).err().unwrap();
     assert!(error.to_string().contains("does not accept this server's certificate"), "{error}");
+    let error = ServeError::from(error);
     assert_eq!(error.code(), Some(Code::Unauthenticated));
     let hint = error.hint().unwrap();
     assert!(hint.contains("`postgres.certificate`") && hint.contains("`ssl_ca_file`"), "{hint}");

@@ -1,4 +1,4 @@
-//! Rows of the tables as the engine's values, and keys of many as arrays.
+//! Columns of the tables as values of the engine, and keys as arrays.
 
 use std::error::Error;
 
@@ -16,17 +16,18 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 use uuid::Uuid;
 
-use crate::store::StoreError;
+use crate::store::error::StoreError;
+use crate::store::stored;
 
-/// From the database's epoch, 2000-01-01, back to 1970-01-01, in microseconds.
+/// Microseconds from 1970-01-01 to the epoch of the database, 2000-01-01.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
 
-/// The columns of a claim in the order that [`claim`] reads them, of the table `c`.
+/// The columns of the table `c` in the order in which [`claim`] reads them.
 pub(super) const CLAIM: &str = "c.bucket_type, c.bucket_value, c.bucket_spelling, c.uuid, c.creator_id, \
     c.subject_type, c.subject_id, c.source_type, c.source_id, c.user_data, c.status, c.lease_uuid, c.leased_at, \
     c.created_at, c.updated_at, c.replaced::text";
 
-/// A time as the database keeps it. What is later than the database can say is its infinity.
+/// A time in the binary form of `timestamptz`. A time that the type can't represent becomes `infinity`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Micros(pub(super) Timestamp);
 
@@ -49,11 +50,11 @@ impl<'a> FromSql<'a> for Micros {
     }
 }
 
-fn damaged(what: &str) -> StoreError {
-    StoreError::Damaged(format!("a row of `{what}` does not read as one"))
+fn damaged(table: &str) -> StoreError {
+    StoreError::Damaged(format!("a row of `{table}` can't be read"))
 }
 
-/// Takes columns from left to right.
+/// Reads columns from left to right.
 struct Columns<'a> {
     row: &'a Row,
     table: &'static str,
@@ -94,8 +95,8 @@ pub(super) fn claim(row: &Row) -> Result<(BucketKey, Claim), StoreError> {
         (2, Some(hold), None) => ClaimState::Creating(hold, record),
         (3, Some(hold), None) => ClaimState::Destroying(hold, record),
         (4, Some(hold), Some(replaced)) => {
-            let old = serde_json::from_str(replaced).map_err(|_| damaged("claims"))?;
-            ClaimState::Replacing(hold, Box::new(Replacement { old, new: record }))
+            let old: stored::Record<'_> = serde_json::from_str(replaced).map_err(|_| damaged("claims"))?;
+            ClaimState::Replacing(hold, Box::new(Replacement { old: old.into(), new: record }))
         }
         _ => return Err(damaged("claims")),
     };
@@ -145,11 +146,12 @@ pub(super) fn replay(row: &Row) -> Result<(IdempotencyKey, Replay), StoreError> 
     let key = IdempotencyKey { cell: CellId(columns.take()?), key: columns.take::<&str>()?.into() };
     let lease = LeaseId(columns.take()?);
     let fence = Fence(columns.take::<i64>()?.cast_unsigned());
-    let fingerprint = postcard::from_bytes(columns.take()?).map_err(|_| damaged("idempotency_keys"))?;
-    Ok((key, Replay { lease, fence, fingerprint }))
+    let fingerprint: stored::Fingerprint<'_> =
+        postcard::from_bytes(columns.take()?).map_err(|_| damaged("idempotency_keys"))?;
+    Ok((key, Replay { lease, fence, fingerprint: fingerprint.into() }))
 }
 
-/// Keys of claims, column by column.
+/// Keys of claims as one array for each column.
 #[derive(Default)]
 pub(super) struct KeyArrays<'a> {
     types: Vec<i32>,
@@ -178,5 +180,5 @@ impl<'a> KeyArrays<'a> {
     }
 }
 
-/// A statement's parameters.
+/// The parameters of a statement, with their types.
 pub(super) type Parameters<'a> = Vec<(&'a (dyn ToSql + Sync), Type)>;

@@ -1,4 +1,4 @@
-//! How the database is reached: the URL, and TLS that never quietly becomes plain text.
+//! Connections to the database: the URL, and TLS that never falls back to plain text in silence.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -17,91 +17,96 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::failure::{failed, text};
 use crate::config::{PostgresConfig, foreign_scheme};
-use crate::store::{StoreError, Trouble};
+use crate::store::error::StoreError;
+use crate::store::preflight::Problem;
 
-/// A checked way to the database.
+/// Makes connections to the database, with checked settings.
 #[derive(Clone)]
-pub(super) struct Way {
-    // Only to where it can be written: what a standby shows is old.
+pub(super) struct Connector {
+    // Accepts only hosts that can be written, for reads too: a standby may show old rows (B30).
     pub(super) config: Config,
-    // To wherever the URL leads, where that is one host: what is the matter with that can be told in full.
+    // For the first connection. If the URL names one host, this accepts also a standby, so that the preflight can report the
+    // exact problem of that host.
     first: Config,
     tls: MakeRustlsConnect,
-    // How long all hosts together may take.
+    // The time that all hosts together may take.
     timeout: Duration,
 }
 
-impl Way {
-    /// Reads the settings.
+impl Connector {
+    /// Checks the settings.
     ///
     /// # Errors
-    /// The URL or a certificate can't be used, or plain text would leave this machine unasked.
-    pub(super) fn parse(settings: &PostgresConfig) -> Result<Self, Trouble> {
-        let mut config = parse(&settings.url).map_err(Trouble::Settings)?;
+    /// The URL or a certificate can't be used, or plain text would leave this machine without the operator's consent.
+    pub(super) fn parse(settings: &PostgresConfig) -> Result<Self, Problem> {
+        let mut config = parse(&settings.url).map_err(Problem::Settings)?;
         let mode = ssl_mode(config.get_ssl_mode(), settings.ca.is_some(), is_local(&config));
         let timeout = Duration::from_secs(settings.connect_timeout_seconds);
         config
-            .ssl_mode(mode.map_err(Trouble::Settings)?)
+            .ssl_mode(mode.map_err(Problem::Settings)?)
             .connect_timeout(timeout)
             .tcp_user_timeout(Duration::from_secs(settings.statement_timeout_seconds))
             .application_name("leasehold");
-        let tls = MakeRustlsConnect::new(client_config(settings).map_err(Trouble::Settings)?);
-        // The client's own timeout is that of TCP alone.
+        let tls = MakeRustlsConnect::new(client_config(settings).map_err(Problem::Settings)?);
+        // The client's own timeout covers the TCP connection only, not TLS and authentication.
         let hosts = u32::try_from(config.get_hosts().len().max(1)).unwrap_or(u32::MAX);
-        let asked = config.clone();
+        let as_given = config.clone();
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        let first = if hosts == 1 { asked } else { config.clone() };
+        let first = if hosts == 1 { as_given } else { config.clone() };
         Ok(Self { config, first, tls, timeout: timeout.saturating_mul(hosts) })
     }
 
-    /// A connection of its own, driven by the runtime at hand.
+    /// Makes a connection that the current runtime drives.
+    ///
+    /// # Errors
+    /// The database can't be reached, or refuses the connection.
     pub(super) async fn connect(&self) -> Result<Connection, StoreError> {
-        let late = || StoreError::Away(self.no_answer());
+        let late = || StoreError::Unreachable(self.no_answer());
         self.open(&self.config).await.map_or_else(|| Err(late()), |connection| connection.map_err(failed))
     }
 
-    /// The first connection.
+    /// Makes the first connection.
     ///
     /// # Errors
-    /// The database can't be reached, or does not let us in.
-    pub(super) async fn reach(&self) -> Result<Connection, Trouble> {
-        let late = || Trouble::Unreachable(self.no_answer());
+    /// The database can't be reached, or refuses the connection.
+    pub(super) async fn connect_first(&self) -> Result<Connection, Problem> {
+        let late = || Problem::Unreachable(self.no_answer());
         let opened = self.open(&self.first).await.ok_or_else(late)?;
-        opened.map_err(|error| match Trouble::from(error) {
-            // At the door it is one right alone that lacks.
-            Trouble::Refused(cause) => self.no_connect(cause),
+        opened.map_err(|error| match Problem::from(error) {
+            // The only right that connecting needs is CONNECT.
+            Problem::PermissionDenied(cause) => self.no_connect(cause),
             trouble => trouble,
         })
     }
 
-    fn no_connect(&self, cause: String) -> Trouble {
+    fn no_connect(&self, cause: String) -> Problem {
         let role = self.config.get_user().unwrap_or("ROLE").to_owned();
-        // As the database does where none is named.
+        // The database's default is the name of the role.
         let name = self.config.get_dbname().unwrap_or(&role).to_owned();
-        Trouble::NoConnect { role, name, cause }
+        Problem::NoConnect { role, name, cause }
     }
 
     fn no_answer(&self) -> String {
         format!("no answer within {} s", self.timeout.as_secs())
     }
 
-    /// A connection; none where nothing is heard in time.
+    /// Makes a connection; `None` if the database does not answer in time.
     async fn open(&self, config: &Config) -> Option<Result<Connection, Error>> {
         let opened = tokio::time::timeout(self.timeout, driven(config, &self.tls)).await.ok()?;
         Some(opened.map(|(client, driver)| Connection { client, driver }))
     }
 
-    /// Has the database end a statement that nobody waits for any more, in the background, as far as that can be done.
+    /// Asks the database to cancel a statement, in the background. The result is ignored: the caller has given up.
     pub(super) fn cancel(&self, statement: CancelToken) {
         let (tls, timeout) = (self.tls.clone(), self.timeout);
-        // Without one the process is about to end, and its connections with it.
+        // Without a runtime the process is about to exit, which closes its connections.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move { tokio::time::timeout(timeout, statement.cancel_query(tls)).await });
         }
     }
 }
 
-/// A connection, which ends when it is dropped, whatever the database still has to answer over it.
+/// A connection that closes at once when it is dropped. The client alone would wait for outstanding answers.
 pub(super) struct Connection {
     client: Client,
     driver: JoinHandle<()>,
@@ -127,15 +132,15 @@ impl Drop for Connection {
     }
 }
 
-/// Connections for the pool.
-impl Connect for Way {
+/// Makes connections for the pool.
+impl Connect for Connector {
     fn connect(&self, config: &Config) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), Error>> {
         let config = config.clone();
         async move { driven(&config, &self.tls).await }.boxed()
     }
 }
 
-/// Makes a connection, and says why it ends where it was not closed by us.
+/// Makes a connection whose driver logs the cause if the connection breaks.
 async fn driven(config: &Config, tls: &MakeRustlsConnect) -> Result<(Client, JoinHandle<()>), Error> {
     let (client, connection) = config.connect(tls.clone()).await?;
     let driver = tokio::spawn(async move {
@@ -148,16 +153,16 @@ async fn driven(config: &Config, tls: &MakeRustlsConnect) -> Result<(Client, Joi
 
 const EXAMPLE: &str = "postgres://USER:PASSWORD@HOST:PORT/DATABASE";
 
-/// Reads the URL, or the words `host=… dbname=…`.
+/// Parses a URL, or the form `host=… dbname=…`.
 pub(super) fn parse(url: &str) -> Result<Config, String> {
     if let Some(scheme) = foreign_scheme(url) {
-        return Err(format!("`{scheme}://` is no PostgreSQL: write `{EXAMPLE}`"));
+        return Err(format!("`{scheme}://` is not PostgreSQL: write `{EXAMPLE}`"));
     }
-    // Taken for the end of the password, it would make a host of the rest.
+    // The parser would take the first `@` for the end of the password, and the rest for a host.
     if url.split_once("://").is_some_and(|(_, rest)| before_options(rest).matches('@').count() > 1) {
         return Err("there is more than one `@`: write `@` in a password as `%40`".into());
     }
-    let config: Config = url.parse().map_err(|error: Error| understood(&text(&error)))?;
+    let config: Config = url.parse().map_err(|error: Error| url_error(&text(&error)))?;
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
         return Err(format!("no host is named: write `{EXAMPLE}`"));
     }
@@ -168,8 +173,8 @@ fn before_options(url: &str) -> &str {
     url.split_once('?').map_or(url, |(address, _)| address)
 }
 
-/// What is wrong with a URL, and what to write.
-fn understood(error: &str) -> String {
+/// The error of the URL parser with the next step. The text names the option, which the error has nowhere else.
+fn url_error(error: &str) -> String {
     if error.contains("`sslmode`") {
         "`sslmode` is `disable`, `prefer` or `require`; with `postgres.ca` every connection is encrypted, and \
          certificate and host are checked, as `verify-full` does elsewhere: leave it out"
@@ -181,7 +186,8 @@ fn understood(error: &str) -> String {
     }
 }
 
-/// Encrypted wherever an authority is named; else plain, and then on this machine or as the URL says in so many words.
+/// The TLS mode: encrypted if a certificate authority is configured. Otherwise plain, which must stay on this machine unless
+/// the URL says `sslmode=disable`.
 fn ssl_mode(asked: SslMode, has_authority: bool, is_local: bool) -> Result<SslMode, String> {
     match asked {
         SslMode::Disable if has_authority => {
@@ -191,8 +197,8 @@ fn ssl_mode(asked: SslMode, has_authority: bool, is_local: bool) -> Result<SslMo
         SslMode::Disable => Ok(SslMode::Disable),
         _ if has_authority => Ok(SslMode::Require),
         SslMode::Prefer if is_local => Ok(SslMode::Disable),
-        _ => Err("name the authority of its certificate in `postgres.ca`, or add `sslmode=disable` if the network \
-                  is trusted"
+        _ => Err("set `postgres.ca` to the authority of the database's certificate, or add `sslmode=disable` if the \
+                  network is trusted"
             .into()),
     }
 }
@@ -214,7 +220,7 @@ fn client_config(settings: &PostgresConfig) -> Result<rustls::ClientConfig, Stri
             roots.add(authority).map_err(|error| unreadable(path, &error))?;
         }
         if roots.is_empty() {
-            return Err(unreadable(path, &"it holds no certificate"));
+            return Err(unreadable(path, &"the file has no certificate"));
         }
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -223,9 +229,7 @@ fn client_config(settings: &PostgresConfig) -> Result<rustls::ClientConfig, Stri
     let (certificate, key) = match (&settings.certificate, &settings.key) {
         (None, None) => return Ok(builder.with_no_client_auth()),
         (Some(_), Some(_)) if settings.ca.is_none() => {
-            return Err(
-                "`postgres.certificate` is of use on an encrypted connection only: name `postgres.ca` too".into()
-            );
+            return Err("`postgres.certificate` needs an encrypted connection: set `postgres.ca` too".into());
         }
         (Some(certificate), Some(key)) => (certificate, key),
         _ => return Err("`postgres.certificate` and `postgres.key` belong together: one of them is missing".into()),
@@ -241,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_text_leaves_the_machine_only_when_told() {
+    fn plain_text_leaves_the_machine_only_with_consent() {
         use SslMode::{Disable, Prefer, Require};
         for (asked, has_authority, is_local, expected) in [
             (Prefer, false, true, Some(Disable)),

@@ -1,95 +1,190 @@
-//! What the database's errors mean to the commands at hand.
+//! Errors of the database and of its client as the store's failures. This is the only place that looks at SQLSTATEs
+//! (https://www.postgresql.org/docs/15/errcodes-appendix.html), at kinds of I/O errors, and at texts of libraries that
+//! have no better distinction. Everything else matches variants.
 
+use std::error::Error as _;
+use std::io;
+
+use rustls::AlertDescription;
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, SqlState};
 
-use crate::store::StoreError;
+use crate::store::error::StoreError;
 
-/// Another transaction got there first: the same commands, decided again on what is there now, get their true answers.
+/// Another transaction was first. The same commands, decided again on the rows as they are now, get true answers.
 const LOST_RACES: [SqlState; 3] =
     [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED, SqlState::UNIQUE_VIOLATION];
 
-/// The database, or what stands before it, can't answer just now: starting, stopping, failing over, crowded.
-const AWAY: [SqlState; 8] = [
+/// The database, or a pooler in front of it, can't answer now: it starts, stops or fails over. pgbouncer reports nearly
+/// all of its own errors as a protocol violation.
+const UNREACHABLE: [SqlState; 6] = [
     SqlState::ADMIN_SHUTDOWN,
     SqlState::CRASH_SHUTDOWN,
     SqlState::CANNOT_CONNECT_NOW,
-    SqlState::TOO_MANY_CONNECTIONS,
     SqlState::READ_ONLY_SQL_TRANSACTION,
-    SqlState::QUERY_CANCELED,
     SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
     SqlState::PROTOCOL_VIOLATION,
 ];
 
-/// The class of connection failures, which pgbouncer uses for its own.
+/// The class of connection failures.
 const CONNECTION_CLASS: &str = "08";
 
-/// The error in our terms.
+/// The error as a failure of the store.
 pub(super) fn failed(error: Error) -> StoreError {
     match error.as_db_error() {
         Some(database) => of_database(database),
-        None if error.is_closed() || is_of_the_network(&error) => StoreError::Away(text(&error)),
+        None if is_of_the_network(&error) => StoreError::Unreachable(text(&error)),
         None => StoreError::Failed(text(&error)),
     }
 }
 
 fn of_database(error: &DbError) -> StoreError {
     let (code, text) = (error.code(), message(error));
-    if LOST_RACES.contains(code) {
-        StoreError::Changed(text)
-    } else if *code == SqlState::LOCK_NOT_AVAILABLE {
-        StoreError::Blocked(text)
-    } else if is_away(code) {
-        StoreError::Away(text)
-    } else {
-        StoreError::Failed(text)
+    match code {
+        code if LOST_RACES.contains(code) => StoreError::Conflict(text),
+        &SqlState::LOCK_NOT_AVAILABLE => StoreError::Locked(text),
+        &SqlState::QUERY_CANCELED => StoreError::StatementTimeout(text),
+        &SqlState::TOO_MANY_CONNECTIONS => StoreError::TooManyConnections(text),
+        code if is_unreachable(code) => StoreError::Unreachable(text),
+        _ => StoreError::Failed(text),
     }
 }
 
-/// The message without its details, which may show values.
+/// The message without its DETAIL, which may show a row.
 fn message(error: &DbError) -> String {
     format!("{} ({})", error.message(), error.code().code())
 }
 
-/// Whether a database that says so can't answer just now.
-pub(super) fn is_away(code: &SqlState) -> bool {
-    AWAY.contains(code) || code.code().starts_with(CONNECTION_CLASS)
+/// True if a database with this SQLSTATE can't answer now.
+pub(super) fn is_unreachable(code: &SqlState) -> bool {
+    UNREACHABLE.contains(code) || code.code().starts_with(CONNECTION_CLASS)
 }
 
-/// Whether a statement took the time that it may take.
-pub(super) fn is_cut_short(cause: &str) -> bool {
-    cause.ends_with(&format!("({})", SqlState::QUERY_CANCELED.code()))
-}
-
-/// Whether a connection could not be made, or broke.
+/// True if a connection could not be made, or broke.
 pub(super) fn is_of_the_network(error: &Error) -> bool {
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        if cause.is::<std::io::Error>() {
-            return true;
-        }
-        source = cause.source();
-    }
-    false
+    error.is_closed() || io_error(error).is_some()
 }
 
-/// The error with its causes; a value from a row is never among them.
+/// The causes of an error, the nearest first.
+fn causes(error: &Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    std::iter::successors(error.source(), |cause| (*cause).source())
+}
+
+/// The I/O error among the causes of an error.
+fn io_error(error: &Error) -> Option<&io::Error> {
+    causes(error).find_map(|cause| cause.downcast_ref())
+}
+
+/// An error of the client library, which has no SQLSTATE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClientFailure {
+    /// The database rejected the certificate of this server.
+    CertificateRejected,
+    /// The TLS handshake failed in another way, or the database does not encrypt.
+    Tls,
+    /// The host accepts no writes, and the client was told to look for one that does.
+    ReadOnlyHost,
+    /// The database asks for a password, and the URL has none.
+    PasswordMissing,
+    /// The connection could not be made, or broke.
+    Network,
+    /// Any other failure.
+    Other,
+}
+
+/// The text of tokio-postgres 0.7 for the private kind `Kind::Tls` (`src/error/mod.rs`).
+const TLS_KIND: &str = "error performing TLS handshake";
+/// The cause of tokio-postgres 0.7 for a missing password (`src/connect_raw.rs`).
+const PASSWORD_MISSING: &str = "password missing";
+
+impl ClientFailure {
+    pub(super) fn of(error: &Error) -> Self {
+        let io = io_error(error);
+        // TLS 1.3 reports a rejected client certificate after the handshake, as an error of the first read.
+        match io.and_then(io::Error::get_ref).and_then(|cause| cause.downcast_ref()) {
+            Some(rustls::Error::AlertReceived(alert)) if is_about_a_certificate(*alert) => Self::CertificateRejected,
+            Some(_) => Self::Tls,
+            None if error.to_string() == TLS_KIND => Self::Tls,
+            // `target_session_attrs` fails with an error of tokio-postgres, not of the operating system (`src/connect.rs`).
+            None if io
+                .is_some_and(|io| io.kind() == io::ErrorKind::PermissionDenied && io.raw_os_error().is_none()) =>
+            {
+                Self::ReadOnlyHost
+            }
+            None if error.source().is_some_and(|cause| cause.to_string() == PASSWORD_MISSING) => Self::PasswordMissing,
+            None if is_of_the_network(error) => Self::Network,
+            None => Self::Other,
+        }
+    }
+}
+
+/// True if the alert complains about a certificate (RFC 8446, section 6.2).
+fn is_about_a_certificate(alert: AlertDescription) -> bool {
+    use AlertDescription as Alert;
+    matches!(
+        alert,
+        Alert::UnknownCA
+            | Alert::NoCertificate
+            | Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::CertificateUnobtainable
+            | Alert::CertificateRequired
+            | Alert::BadCertificateStatusResponse
+            | Alert::BadCertificateHashValue
+            | Alert::AccessDenied
+            | Alert::DecryptError
+    )
+}
+
+/// An error of pgbouncer. It has the SQLSTATE 08P01 for nearly everything (pgbouncer 1.18, `src/client.c`,
+/// `disconnect_client`), so its text is the only distinction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PoolerFailure {
+    /// No database of that name is configured.
+    UnknownDatabase,
+    /// The limit of connections is reached.
+    TooManyConnections,
+    /// The user or the password is wrong.
+    AuthenticationFailed,
+    /// Any other failure, and failures that pgbouncer repeats from an earlier connection, which may be over.
+    Unreachable,
+}
+
+impl PoolerFailure {
+    pub(super) fn of(message: &str) -> Self {
+        let is_repeated = message.starts_with("server login has been failing");
+        let says = |words: &[&str]| !is_repeated && words.iter().any(|words| message.contains(words));
+        if says(&["no such database"]) {
+            Self::UnknownDatabase
+        } else if says(&["no more connections allowed"]) {
+            Self::TooManyConnections
+        } else if says(&["SASL authentication failed", "password authentication failed", "no such user"]) {
+            Self::AuthenticationFailed
+        } else {
+            Self::Unreachable
+        }
+    }
+}
+
+/// The error with its causes. The text never shows a value of a row.
 pub(super) fn text(error: &Error) -> String {
     if let Some(database) = error.as_db_error() {
         return message(database);
     }
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text = format!("{text}: {}", in_our_words(cause.to_string()));
-        source = cause.source();
-    }
-    text
+    causes(error).fold(error.to_string(), |text, cause| format!("{text}: {}", cause_text(cause)))
 }
 
-/// What TLS says of a database that is killed is for programmers, with a link to a library's documentation.
-fn in_our_words(cause: String) -> String {
-    if cause.contains("close_notify") { "the database closed the connection".into() } else { cause }
+/// The text of a cause. rustls explains an end of the stream without `close_notify` to programmers, with a link to its
+/// documentation. Operators meet this error if the database is killed.
+fn cause_text(cause: &(dyn std::error::Error + 'static)) -> String {
+    let io: Option<&io::Error> = cause.downcast_ref();
+    match io {
+        Some(io) if io.kind() == io::ErrorKind::UnexpectedEof => "the database closed the connection".into(),
+        _ => cause.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -118,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_encrypted_connection_that_ends_without_a_word_is_told_in_ours() {
+    fn the_end_of_an_encrypted_connection_has_a_text_for_operators() {
         let (mut client, mut server) = ends();
         while client.is_handshaking() || server.is_handshaking() {
             let (mut sent, mut answered) = (Vec::new(), Vec::new());
@@ -132,6 +227,6 @@ mod tests {
         assert_eq!(client.read_tls(&mut [].as_slice()).unwrap(), 0);
         client.process_new_packets().unwrap();
         let error = client.reader().read(&mut [0]).unwrap_err();
-        assert_eq!(in_our_words(error.to_string()), "the database closed the connection");
+        assert_eq!(cause_text(&error), "the database closed the connection");
     }
 }

@@ -6,7 +6,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, IsolationLevel, Transaction};
 
-use crate::store::Trouble;
+use crate::store::preflight::Problem;
 
 /// The statements of each version, from version 1 on. The statements of a released version never change. A later
 /// version leaves the functions of earlier versions in place, because servers of those versions may be at work.
@@ -35,7 +35,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// # Errors
 /// The database can't be reached or refuses a statement, another session still migrates or uses the tables, the tables
 /// are newer than this program, or they are in another schema.
-pub(super) async fn migrate(client: &mut Client, wait_seconds: u64) -> Result<i32, Trouble> {
+pub(super) async fn migrate(client: &mut Client, wait_seconds: u64) -> Result<i32, Problem> {
     // A start on migrated tables must not wait for the lock of migrations.
     if let Some(VERSION) = version(client).await? {
         return Ok(VERSION);
@@ -44,7 +44,7 @@ pub(super) async fn migrate(client: &mut Client, wait_seconds: u64) -> Result<i3
     let mut is_logged = false;
     loop {
         match migrate_once(client, wait_seconds).await {
-            Err(Trouble::TablesLocked(cause)) if started.elapsed() < wait => {
+            Err(Problem::TablesLocked(cause)) if started.elapsed() < wait => {
                 if !std::mem::replace(&mut is_logged, true) {
                     tracing::warn!(cause, "another session uses the tables: retrying for at most {wait_seconds} s");
                 }
@@ -55,7 +55,7 @@ pub(super) async fn migrate(client: &mut Client, wait_seconds: u64) -> Result<i3
     }
 }
 
-async fn migrate_once(client: &mut Client, wait_seconds: u64) -> Result<i32, Trouble> {
+async fn migrate_once(client: &mut Client, wait_seconds: u64) -> Result<i32, Problem> {
     // READ COMMITTED, whatever the operator's default is: after the wait for the lock, the statements must see the
     // tables that another migration has made meanwhile.
     let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
@@ -77,7 +77,7 @@ async fn migrate_once(client: &mut Client, wait_seconds: u64) -> Result<i32, Tro
 }
 
 /// The version of the tables; `None` if there are no tables.
-async fn version(client: &Client) -> Result<Option<i32>, Trouble> {
+async fn version(client: &Client) -> Result<Option<i32>, Problem> {
     // `CREATE TABLE IF NOT EXISTS` would need the right to create tables, which serving does not need. The query reads
     // the rows of the catalogue, because `to_regclass` answers from a cache of the transaction and misses a table that
     // another migration has created meanwhile.
@@ -89,21 +89,21 @@ async fn version(client: &Client) -> Result<Option<i32>, Trouble> {
     }
     let found = client.query_typed_one("SELECT coalesce(max(version), 0) FROM leasehold_migrations", &[]).await?;
     let found: i32 = found.try_get(0)?;
-    if found > VERSION { Err(Trouble::Newer { found, known: VERSION }) } else { Ok(Some(found)) }
+    if found > VERSION { Err(Problem::Newer { found, known: VERSION }) } else { Ok(Some(found)) }
 }
 
 /// Refuses to create tables if there are some in a schema outside of the role's search path: two sets of tables would
 /// give the same name out twice.
-async fn refuse_a_second_set(client: &Client) -> Result<(), Trouble> {
+async fn refuse_a_second_set(client: &Client) -> Result<(), Problem> {
     let sql = "SELECT quote_ident(nspname), quote_ident(current_schema()), quote_ident(current_user)
                FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                WHERE c.relname = 'leasehold_migrations' AND c.relkind = 'r' LIMIT 1";
     let Some(row) = client.query_typed_opt(sql, &[]).await? else { return Ok(()) };
-    Err(Trouble::Elsewhere { schema: row.try_get(0)?, current: row.try_get(1)?, role: row.try_get(2)? })
+    Err(Problem::WrongSchema { schema: row.try_get(0)?, current: row.try_get(1)?, role: row.try_get(2)? })
 }
 
 /// Takes the advisory lock of migrations until the end of the transaction.
-async fn lock(transaction: &Transaction<'_>, wait_seconds: u64) -> Result<(), Trouble> {
+async fn lock(transaction: &Transaction<'_>, wait_seconds: u64) -> Result<(), Problem> {
     let lock: &[(&(dyn ToSql + Sync), Type)] = &[(&LOCK, Type::INT8)];
     let is_free = transaction.query_typed_one("SELECT pg_try_advisory_xact_lock($1)", lock).await?;
     if is_free.try_get(0)? {
@@ -114,7 +114,7 @@ async fn lock(transaction: &Transaction<'_>, wait_seconds: u64) -> Result<(), Tr
     transaction.batch_execute(&timeouts).await?;
     match transaction.query_typed("SELECT pg_advisory_xact_lock($1)", lock).await {
         Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
-            Err(Trouble::BeingMigrated { seconds: wait_seconds })
+            Err(Problem::BeingMigrated { seconds: wait_seconds })
         }
         locked => Ok(locked.map(drop)?),
     }

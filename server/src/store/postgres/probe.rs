@@ -1,43 +1,39 @@
-//! Whether the database is there: asked over a connection of its own, which waits for nobody's statements.
+//! The probe of the database. It has a connection of its own, so neither load nor a full pool looks like an outage.
 
 use std::time::Duration;
 
 use tokio_postgres::SimpleQueryMessage;
 
-use super::connect::{Connection, Way};
+use super::active_servers::{ActiveServers, ServerId};
+use super::connect::{Connection, Connector};
 use super::failure::failed;
-use super::fitness::is_crowded;
-use super::servers::{AtWork, Server};
-use crate::store::StoreError;
+use crate::store::error::StoreError;
+use crate::store::port::{Answer, Probe};
 
-/// Reads no row, so that load does not hold it up; but a table that is gone, or that somebody locks whole, is no good.
+/// Reads no row, so load does not delay it. A missing table, or one that another session has locked, is an error.
 const LOOK: &str = "SET LOCAL lock_timeout = 1500; SELECT FROM claims, claim_leases WHERE false";
 
-/// Looks for a database.
-pub struct Probe {
-    way: Way,
+/// Looks whether the database is up.
+pub(super) struct DatabaseProbe {
+    connector: Connector,
     timeout: Duration,
     client: Option<Connection>,
-    // Looks, and tells whether it is read-only and how many other servers are at work.
+    // The statements of a look. They return whether the database is read-only, and the number of other servers.
     look: String,
-    at_work: AtWork,
+    others: ActiveServers,
 }
 
-impl Probe {
-    pub(super) fn new(way: Way, server: Server, timeout: Duration) -> Self {
+impl DatabaseProbe {
+    pub(super) fn new(connector: Connector, server: ServerId, timeout: Duration) -> Self {
         let look = format!("{LOOK}; SELECT current_setting('transaction_read_only'), {}", server.others());
-        Self { way, timeout, client: None, look, at_work: AtWork::default() }
+        Self { connector, timeout, client: None, look, others: ActiveServers::default() }
     }
 
-    /// Looks whether it answers, and can be written. Returns how many other servers are at work on it.
-    ///
-    /// # Errors
-    /// It doesn't, or can't. That may take as long as connecting and a statement may.
-    pub async fn look(&mut self) -> Result<usize, StoreError> {
+    async fn look_twice(&mut self) -> Result<usize, StoreError> {
         let had_connection = self.client.is_some();
         match self.look_once().await {
-            // The connection may have died long before.
-            Err(StoreError::Away(_)) if had_connection => self.look_once().await,
+            // The old connection may have died long ago.
+            Err(error) if error.is_away() && had_connection => self.look_once().await,
             seen => seen,
         }
     }
@@ -45,24 +41,30 @@ impl Probe {
     async fn look_once(&mut self) -> Result<usize, StoreError> {
         let client = match self.client.take().filter(|client| !client.is_closed()) {
             Some(client) => client,
-            None => match self.way.connect().await {
-                // It answers; whether it has room for others, these will say.
-                Err(StoreError::Away(cause)) if is_crowded(&cause) => return Ok(self.at_work.count()),
+            None => match self.connector.connect().await {
+                // The database answers. Readers and writers notice themselves if they get no connection.
+                Err(StoreError::TooManyConnections(_)) => return Ok(self.others.count()),
                 connected => connected?,
             },
         };
-        let late = || StoreError::Away(format!("no answer within {} s", self.timeout.as_secs()));
+        let late = || StoreError::Unreachable(format!("no answer within {} s", self.timeout.as_secs()));
         let answer = tokio::time::timeout(self.timeout, client.simple_query(&self.look)).await.map_err(|_| late())?;
         let answer = answer.map_err(failed)?;
         for message in &answer {
             let SimpleQueryMessage::Row(row) = message else { continue };
             if row.get(0) == Some("on") {
-                return Err(StoreError::Away("it is read-only".into()));
+                return Err(StoreError::Unreachable("the host is read-only".into()));
             }
-            self.at_work.saw(row.get(1).and_then(|count| count.parse().ok()).unwrap_or(0));
+            self.others.observe(row.get(1).and_then(|count| count.parse().ok()).unwrap_or(0));
         }
-        // Not one that is read-only: another host may have become the primary.
+        // A connection to a read-only host is dropped above: another host may have become the primary.
         self.client = Some(client);
-        Ok(self.at_work.count())
+        Ok(self.others.count())
+    }
+}
+
+impl Probe for DatabaseProbe {
+    fn look(&mut self) -> Answer<'_, usize> {
+        Box::pin(self.look_twice())
     }
 }

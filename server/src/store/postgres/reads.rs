@@ -1,4 +1,4 @@
-//! Reads outside of updates: one statement each, on any connection.
+//! Statements outside of groups, one for each read or periodic task. They run on any connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -17,7 +17,9 @@ use uuid::Uuid;
 
 use super::columns::{self, CLAIM, Micros, Parameters};
 use super::failure::failed;
-use crate::store::{Occupancy, StoreError};
+use crate::store::error::StoreError;
+use crate::store::port::Occupancy;
+use crate::store::stored;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -28,7 +30,7 @@ pub(super) async fn claim(client: &Client, key: &BucketKey) -> Result<Option<Cla
     Ok(row.map_err(failed)?.as_ref().map(columns::claim).transpose()?.map(|(_, claim)| claim))
 }
 
-/// Outstanding leases in order, begun at the scan's bound (B31).
+/// The outstanding leases of a scan, in order (B31).
 pub(super) async fn leases(client: &Client, scan: &LeaseScan) -> Result<Vec<LeaseRow>> {
     let first = LeasePosition { created_at: Timestamp::MIN, lease: LeaseId(Uuid::nil()) };
     let (from, beyond) = match scan.from {
@@ -57,7 +59,7 @@ pub(super) async fn leases(client: &Client, scan: &LeaseScan) -> Result<Vec<Leas
     client.query_typed(&sql, &parameters).await.map_err(failed)?.iter().map(row).collect()
 }
 
-/// Claims of a table in the order of source id, bucket type and value (B32).
+/// The claims of a scan, in the order of source id, bucket type and value (B32).
 pub(super) async fn records(client: &Client, scan: &RecordScan) -> Result<Vec<RecordRow>> {
     let sql = format!(
         "SELECT {CLAIM} FROM claims c
@@ -80,7 +82,7 @@ pub(super) async fn records(client: &Client, scan: &RecordScan) -> Result<Vec<Re
     client.query_typed(&sql, &parameters).await.map_err(failed)?.iter().map(row).collect()
 }
 
-/// Leases settled before a time, the longest ago first.
+/// At most `limit` leases that were settled before a time, the oldest first.
 pub(super) async fn settled(client: &Client, before: Timestamp, limit: usize) -> Result<Vec<LeaseId>> {
     let sql = "SELECT uuid FROM settled_leases WHERE settled_at < $1 ORDER BY settled_at, uuid LIMIT $2";
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -89,8 +91,9 @@ pub(super) async fn settled(client: &Client, before: Timestamp, limit: usize) ->
     rows.map_err(failed)?.iter().map(|row| row.try_get(0).map(LeaseId).map_err(failed)).collect()
 }
 
-/// Forgets leases settled before a time, and their keys, at most `limit` (B22, B24); how many they were. Several servers
-/// may do so at once: each takes others. Of somebody else's session it does not wait for long.
+/// Deletes at most `limit` leases that were settled before a time, and their idempotency keys (B22, B24). Returns the number
+/// of leases. `SKIP LOCKED` lets several servers delete different leases at the same time. The lock timeout limits the wait
+/// for a session that is no server.
 pub(super) async fn forget(client: &Client, before: Timestamp, limit: i64) -> Result<u64> {
     let sql = "WITH old AS (
                    SELECT uuid FROM settled_leases, set_config('lock_timeout', '500ms', true) WHERE settled_at < $1
@@ -109,13 +112,13 @@ pub(super) async fn forget(client: &Client, before: Timestamp, limit: i64) -> Re
     Ok(gone.cast_unsigned())
 }
 
-/// Forgets abandoned groups whose statements can't be on their way any more.
+/// Deletes the numbers of abandoned groups whose statements can't arrive any more.
 pub(super) async fn forget_abandoned(client: &Client) -> Result<()> {
     let sql = "DELETE FROM abandoned_groups WHERE abandoned_at < now() - interval '1 day'";
     client.execute_typed(sql, &[]).await.map(drop).map_err(failed)
 }
 
-/// How full the database is.
+/// The occupancy of the database.
 pub(super) async fn occupancy(client: &Client) -> Result<Occupancy> {
     let sql = "SELECT count(*), coalesce(sum(cardinality(bucket_types)), 0)::bigint, min(created_at),
                       pg_total_relation_size('claims') + pg_total_relation_size('claim_leases')
@@ -132,7 +135,8 @@ pub(super) async fn occupancy(client: &Client) -> Result<Occupancy> {
     })
 }
 
-/// The cells that own any claim: one step down the index each.
+/// The cells that own any claim. The recursive query jumps from cell to cell in the index, so each cell costs one lookup
+/// (https://wiki.postgresql.org/wiki/Loose_indexscan).
 pub(super) async fn owners(client: &Client) -> Result<BTreeSet<CellId>> {
     let sql = "WITH RECURSIVE owner (cell) AS (
                    SELECT min(creator_id) FROM claims
@@ -144,22 +148,23 @@ pub(super) async fn owners(client: &Client) -> Result<BTreeSet<CellId>> {
     rows.iter().map(|row| row.try_get(0).map(CellId).map_err(failed)).collect()
 }
 
-/// The rules under which claims of configured bucket types were made.
+/// The rules of configured bucket types under which claims were made.
 pub(super) async fn bucket_types(client: &Client) -> Result<Vec<BucketRule>> {
     let sql = "SELECT coalesce(json_agg(t ORDER BY number), '[]')::text FROM bucket_types t";
     let rules: String = client.query_typed_one(sql, &[]).await.and_then(|row| row.try_get(0)).map_err(failed)?;
-    serde_json::from_str(&rules).map_err(|_| StoreError::Damaged("a row of `bucket_types` is no rule".into()))
+    stored::bucket_rules_from_json(rules.as_bytes())
+        .map_err(|_| StoreError::Damaged("a row of `bucket_types` can't be read".into()))
 }
 
-/// Remembers those of them that are new.
+/// Stores rules of configured bucket types. A rule that is already there stays.
 pub(super) async fn remember_bucket_types(client: &Client, rules: &[BucketRule]) -> Result<()> {
     let sql = "INSERT INTO bucket_types SELECT * FROM json_populate_recordset(NULL::bucket_types, $1::json)
                ON CONFLICT DO NOTHING";
-    let rules = serde_json::to_string(rules).map_err(|error| StoreError::Failed(error.to_string()))?;
+    let rules = stored::bucket_rules_to_json(rules).map_err(|error| StoreError::Failed(error.to_string()))?;
     client.execute_typed(sql, &[(&rules, Type::TEXT)]).await.map(drop).map_err(failed)
 }
 
-/// Everything.
+/// The whole state.
 pub(super) async fn state(client: &Client) -> Result<State> {
     let claims = client.query_typed(&format!("SELECT {CLAIM} FROM claims c"), &[]).await.map_err(failed)?;
     let outstanding = client.query_typed(&format!("SELECT {OUTSTANDING} FROM claim_leases l"), &[]).await;
@@ -185,7 +190,7 @@ pub(super) const OUTSTANDING: &str =
 pub(super) const SETTLED: &str =
     "l.uuid, l.creator_id, l.fence, l.created_at, l.idempotency_key, l.committed, l.settled_at";
 
-/// The columns that [`columns::replay`] reads, and where they come from. A lease is in one of its two tables.
+/// The columns that [`columns::replay`] reads, and their tables. A lease is in one of two tables.
 pub(super) const REPLAY: &str =
     "k.creator_id, k.idempotency_key, k.lease_uuid, coalesce(o.fence, s.fence), k.fingerprint
     FROM idempotency_keys k

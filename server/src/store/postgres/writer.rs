@@ -1,38 +1,42 @@
-//! One writer: a connection of its own, and a group of commands in one transaction.
+//! A writer: one connection, and each group of commands as one transaction.
 //!
-//! Most groups begin updates of new names and settle leases that this server has begun. They are decided on what is presumed
-//! (see [`super::presumption`]), and one statement, which is its own transaction, writes and so proves it. The others take
-//! two round trips:
+//! Most groups begin updates of new names and settle leases that this server has begun. They are decided on assumed rows
+//! (see [`super::speculation`]). One statement, which is a transaction of its own, then writes the changes and so proves the
+//! assumptions. All other groups take two round trips:
 //!
-//! 1. `BEGIN` at REPEATABLE READ and, in the same flight, the group's rows: leases to be settled are locked in the order
-//!    of their ids; claims and keys are read as of the transaction's one snapshot.
-//! 2. What the engine decided, as one statement a kind of change, and `COMMIT`.
+//! 1. `BEGIN` at REPEATABLE READ and, without waiting for its answer, the reads of the group's rows. Leases to be settled
+//!    are locked in the order of their ids. Claims and keys are read in the one snapshot of the transaction.
+//! 2. The changes, as one statement for each kind, and `COMMIT`.
 //!
-//! Why the answers agree with some order of all commands, whichever server took them: the committer decides each command
-//! of a shared store only on rows as they were loaded. A command that changed something stands at its commit: every row
-//! that it read is then as it was read, since rows that were there are written (the database refuses to write one that
-//! has changed since the snapshot), and rows that were absent are inserted under a primary key. A command that changed
-//! nothing stands at the snapshot, which is all that it saw. A group that was presumed about has no snapshot, so each of its
-//! commands has to change something: its leases are deleted, which only one transaction can do and which keeps others from
-//! their claims, and what was absent is inserted. Where one doesn't, the group is decided again in two round trips.
+//! **Why the answers agree with some order of all commands, on whichever server they ran.** The committer decides each
+//! command of a shared store on rows as they were loaded.
 //!
-//! Why nobody waits in a circle: leases are locked first, then claims at rest that are to change, then rows are inserted,
-//! claims before keys, each kind in the order of its keys. Nothing else that a transaction writes can be another's: a
-//! claim under a lease changes only with the lease's row. A group that was presumed about has locked nothing first, so it
-//! does not wait for others: it gives up and is decided again.
+//! - A command that changes something takes its place in the order at its commit. Every row that it read is then as it was
+//!   read: rows that existed are written, and the database refuses to write a row that has changed since the snapshot
+//!   (SQLSTATE 40001). Rows that were absent are inserted under a primary key.
+//! - A command that changes nothing takes its place at the snapshot.
+//! - A speculative group has no snapshot, so each of its commands must change something. Its leases are deleted, which only
+//!   one transaction can do and which keeps others from their claims. Absent rows are inserted. If a command changes
+//!   nothing, the group is decided again in two round trips.
+//!
+//! **Why writers don't deadlock.** Each transaction locks leases first, then claims at rest that it changes, then inserts
+//! claims, then idempotency keys, each in the order of their keys. Two transactions share no other row: a held claim changes
+//! only with the row of its lease. A speculative group locks nothing in advance. It waits for a lock for 100 ms at most, then
+//! gives up and is decided again.
+//!
+//! **Why a lost connection at COMMIT is safe.** Every transaction of a group holds the advisory lock of the group's number to
+//! its end. A retry waits for that lock, and so for the end of the first attempt, and only then looks whether its leases
+//! exist (`Begin::resumed`). It also records the number in `abandoned_groups`, so that a statement that arrives even later
+//! does nothing.
 
-use std::cell::{Cell, RefCell};
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::claim::Claim;
-use leasehold_core::invariant::State;
 use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId};
-use leasehold_core::query::{LeaseRow, LeaseScan, RecordRow, RecordScan};
-use leasehold_core::store::{Fences, Store};
-use leasehold_core::time::Timestamp;
+use leasehold_core::store::Fences;
 use leasehold_core::transaction::{Keys, NetChanges, Replay, Workspace};
 use rustc_hash::FxHashMap;
 use tokio::runtime::Runtime;
@@ -40,236 +44,282 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
+use super::active_servers::ServerId;
 use super::columns::{self, CLAIM, KeyArrays, Parameters};
-use super::connect::{Connection, Way};
-use super::failure::{failed, is_cut_short};
-use super::presumption::{Presumed, Presumption};
-use super::reads::{self, OUTSTANDING, REPLAY, SETTLED};
-use super::recent::{Known, Recent};
-use super::servers::Server;
+use super::connect::{Connection, Connector};
+use super::failure::failed;
+use super::lease_cache::{CachedLease, LeaseCache};
+use super::reads::{OUTSTANDING, REPLAY, SETTLED};
+use super::session::{End, Session};
+use super::speculation::{AssumedRows, Speculation};
 use super::writes::Writes;
-use crate::committer::{Failure, Writable};
 use crate::config::PostgresConfig;
-use crate::store::StoreError;
+use crate::store::error::StoreError;
+use crate::store::port::{Failure, GroupError, GroupStore, LockTimeout};
 
-/// How long a group waits for rows that are locked. Servers lock theirs for some milliseconds; a session that holds some for
-/// longer is a person's, or gone, and is not to hold up commands that have nothing to do with its rows.
-const LOCK_PATIENCE_MS: u64 = 500;
-/// How long a command does that was found to want such rows.
-const BRIEF_LOCK_PATIENCE_MS: u64 = 20;
+/// The usual lock timeout of a group. A server keeps its rows locked for milliseconds. A session that keeps them longer is a
+/// person's or has hung, and must not delay commands on other rows.
+const USUAL_LOCK_TIMEOUT_MS: u64 = 500;
+/// The lock timeout of a command whose rows were just found locked.
+const SHORT_LOCK_TIMEOUT_MS: u64 = 20;
 
-/// How long a writer that has nothing to do listens whether its connection still stands.
+/// How long an idle writer drives its connection, to notice that the database has closed it.
 const LISTEN: Duration = Duration::from_millis(1);
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// A connection for groups of commands. Its methods block: each writer has a thread of its own.
-pub struct PostgresWriter {
+/// A connection for groups of commands, with a runtime that only this writer's thread drives.
+pub(super) struct PostgresWriter {
     runtime: Runtime,
-    way: Way,
+    connector: Connector,
     statement_timeout: Duration,
-    recent: Recent,
-    presumption: RefCell<Presumption>,
-    client: RefCell<Option<Connection>>,
-    // Whether a transaction has begun on the connection, and not ended.
-    begun: Cell<bool>,
-    // Whether anything was sent to the database by the last run.
-    sent: Cell<bool>,
-    server: Server,
-    // Names the transactions of one group and its retries.
-    group: Cell<i64>,
-    // Whether the outcome of the group's last transaction is unknown.
-    unknown: Cell<bool>,
-    is_brief: bool,
+    cache: LeaseCache,
+    speculation: Speculation,
+    session: Session<Connection>,
+    server: ServerId,
+    // The number of the current group and of its retries.
+    group: i64,
+    lock_timeout: LockTimeout,
 }
 
 impl PostgresWriter {
-    pub(super) fn new(way: Way, server: Server, recent: Recent, settings: &PostgresConfig) -> std::io::Result<Self> {
+    pub(super) fn new(
+        connector: Connector,
+        server: ServerId,
+        cache: LeaseCache,
+        settings: &PostgresConfig,
+    ) -> std::io::Result<Self> {
         Ok(Self {
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
-            way,
+            connector,
             statement_timeout: Duration::from_secs(settings.statement_timeout_seconds),
-            recent,
-            presumption: RefCell::default(),
-            client: RefCell::default(),
-            begun: Cell::default(),
-            sent: Cell::default(),
-            group: Cell::new(server.group()),
+            cache,
+            speculation: Speculation::default(),
+            session: Session::default(),
+            group: server.group(),
             server,
-            unknown: Cell::default(),
-            is_brief: false,
+            lock_timeout: LockTimeout::Usual,
         })
     }
 
-    /// Runs something on the connection, made where there is none; a connection that fails is given up.
-    fn run<T>(&self, work: impl AsyncFnOnce(&Client) -> Result<T>) -> Result<T> {
-        let mut held = self.client.borrow_mut();
+    /// Waits for an answer of the database. It is a second more patient than the database's own statement timeout, whose
+    /// error says more.
+    fn wait<T>(&self, answer: impl Future<Output = Result<T>>) -> Result<T> {
         let patience = self.statement_timeout + Duration::from_secs(1);
-        self.sent.set(false);
-        let done = self.runtime.block_on(async {
-            let client = match held.take() {
-                Some(client) => client,
-                None => self.way.connect().await?,
-            };
-            self.sent.set(true);
-            let late = || StoreError::Away(format!("no answer within {} s", patience.as_secs()));
-            let done = tokio::time::timeout(patience, work(&client)).await.unwrap_or_else(|_| Err(late()));
-            // A connection that has failed is not asked again: that would take its time, too.
-            let is_good = match &done {
-                Ok(_) => true,
-                Err(StoreError::Away(_)) => false,
-                Err(_) => !self.begun.get() || self.recover(&client).await,
-            };
-            if is_good {
-                *held = Some(client);
+        let late = || StoreError::Unreachable(format!("no answer within {} s", patience.as_secs()));
+        self.runtime.block_on(async {
+            // Created inside the runtime, because a timer belongs to the runtime in which it is created.
+            tokio::time::timeout(patience, answer).await.unwrap_or_else(|_| Err(late()))
+        })
+    }
+
+    /// Takes the connection out of the session, which is `Down` then, or stays `Unknown` after an error. Connects, resolves
+    /// an unknown outcome and ends an open transaction, as needed.
+    fn take_idle(&mut self) -> Result<Connection> {
+        match std::mem::take(&mut self.session) {
+            Session::Idle(connection) => Ok(connection),
+            Session::Down => self.runtime.block_on(self.connector.connect()),
+            Session::Open(connection) => {
+                self.roll_back(connection);
+                self.take_idle()
             }
-            done
-        });
-        if done.is_err() {
-            self.begun.set(false);
+            Session::Unknown => {
+                self.session = Session::Unknown;
+                let connection = self.runtime.block_on(self.connector.connect())?;
+                self.wait(abandon_group(&connection, self.group, self.statement_timeout))?;
+                self.session = Session::Down;
+                Ok(connection)
+            }
         }
-        done
     }
 
-    /// Ends a failed transaction; false where the connection is of no more use.
-    async fn recover(&self, client: &Client) -> bool {
-        let rollback = client.batch_execute("ROLLBACK");
-        matches!(tokio::time::timeout(self.statement_timeout, rollback).await, Ok(Ok(())))
+    /// Ends the transaction of a connection. A connection that fails at this is closed.
+    fn roll_back(&mut self, connection: Connection) {
+        let done = self.wait(async { connection.batch_execute("ROLLBACK").await.map_err(failed) });
+        self.session = Session::after_rollback(connection, End::of(&done));
     }
 
-    /// The statements that begin a transaction, whose lock a retry of the group waits for.
-    fn begin(&self) -> String {
-        let (timeout, group) = (self.statement_timeout.as_millis(), self.group.get());
-        let patience = if self.is_brief { BRIEF_LOCK_PATIENCE_MS } else { LOCK_PATIENCE_MS };
+    /// The statements that begin the transaction of a group.
+    fn begin_statements(&self) -> String {
+        let (timeout, group) = (self.statement_timeout.as_millis(), self.group);
+        let lock_timeout = match self.lock_timeout {
+            LockTimeout::Usual => USUAL_LOCK_TIMEOUT_MS,
+            LockTimeout::Short => SHORT_LOCK_TIMEOUT_MS,
+        };
         format!(
-            "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT begin_group({group}, {timeout}); SET LOCAL lock_timeout = {patience}"
+            "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT begin_group({group}, {timeout}); SET LOCAL lock_timeout = {lock_timeout}"
         )
     }
 
-    /// Waits until a transaction whose outcome is unknown has ended, one way or the other. Where it doesn't, as where its COMMIT
-    /// waits for a standby that is gone, nothing is written: each further transaction would take a connection and hang.
-    async fn await_outcome(&self, client: &Client) -> Result<()> {
-        let (timeout, group) = (self.statement_timeout.as_millis(), self.group.get());
-        let abandon = format!("SET LOCAL lock_timeout = {timeout}; SELECT abandon_group({group})");
-        client.batch_execute(&abandon).await.map_err(|error| match failed(error) {
-            StoreError::Blocked(_) => StoreError::Away("a transaction of this server does not come to its end".into()),
-            error => error,
-        })?;
-        self.unknown.set(false);
-        Ok(())
-    }
-
-    async fn load_rows(&self, client: &Client, keys: &Keys) -> Result<Loaded> {
-        if self.unknown.get() {
-            self.await_outcome(client).await?;
-        }
-        // From here on, whatever comes of it.
-        let begin = (!self.begun.replace(true)).then(|| self.begin());
-        let claims: KeyArrays<'_> = keys.claims.iter().collect();
-        let leases: Vec<Uuid> = {
-            let mut ids: Vec<_> = keys.leases.iter().map(|id| id.0).collect();
-            ids.sort();
-            ids
+    /// Reads rows in the transaction of the group, which the first read begins.
+    fn read(&mut self, keys: &Keys) -> Result<LoadedRows> {
+        let (connection, begin) = match std::mem::take(&mut self.session) {
+            Session::Open(connection) => (connection, None),
+            session => {
+                self.session = session;
+                (self.take_idle()?, Some(self.begin_statements()))
+            }
         };
-        let known: FxHashMap<LeaseId, Known> =
-            keys.leases.iter().filter_map(|id| Some((*id, self.recent.lease(*id)?))).collect();
-        let strangers: Vec<Uuid> = leases.iter().copied().filter(|id| !known.contains_key(&LeaseId(*id))).collect();
-        let (cells, names): (Vec<i64>, Vec<&str>) = keys.replays.iter().map(|key| (key.cell.0, &*key.key)).unzip();
-        // Polled, and so sent, in this order.
-        let (begun, outstanding, held, claims, replays) = futures_util::join!(
-            async {
-                match &begin {
-                    Some(begin) => client.batch_execute(begin).await,
-                    None => Ok(()),
-                }
-            },
-            rows(client, &LOCK_LEASES, vec![(&leases, Type::UUID_ARRAY)], leases.is_empty()),
-            rows(client, &READ_HELD, vec![(&strangers, Type::UUID_ARRAY)], strangers.is_empty()),
-            rows(client, &READ_CLAIMS, claims.parameters(), claims.is_empty()),
-            rows(client, &READ_REPLAYS, vec![(&cells, Type::INT8_ARRAY), (&names, Type::TEXT_ARRAY)], cells.is_empty()),
-        );
-        begun.map_err(failed)?;
-        let (outstanding, held) = (outstanding.map_err(failed)?, held.map_err(failed)?);
-        let claims = claims.map_err(failed)?;
-        let mut leases: FxHashMap<LeaseId, Lease> =
-            outstanding.iter().map(columns::outstanding).collect::<Result<_>>()?;
-        let absent: Vec<_> = keys.leases.iter().filter(|id| !leases.contains_key(id)).map(|id| id.0).collect();
-        // A retry's mostly.
-        let settled = rows(client, &READ_SETTLED, vec![(&absent, Type::UUID_ARRAY)], absent.is_empty()).await;
-        for row in settled.map_err(failed)? {
-            leases.extend([columns::settled(&row)?]);
+        let loaded = self.wait(load_rows(&connection, begin, keys, &self.cache));
+        let end = End::of(&loaded);
+        match Session::after_read(connection, end) {
+            Session::Open(connection) if end == End::Failed => self.roll_back(connection),
+            session => self.session = session,
         }
-        let mut claims: FxHashMap<BucketKey, Claim> =
-            claims.iter().chain(&held).map(columns::claim).collect::<Result<_>>()?;
-        let outstanding = known.into_iter().filter(|(id, _)| leases.get(id).is_some_and(|l| l.outcome().is_none()));
-        claims.extend(outstanding.flat_map(|(_, known)| known.claims));
-        Ok(Loaded {
-            leases,
-            claims,
-            replays: replays.map_err(failed)?.iter().map(columns::replay).collect::<Result<_>>()?,
-        })
+        loaded
     }
 
-    /// The group's rows where they may be presumed.
-    fn presume(&self, keys: &Keys) -> Option<Loaded> {
-        if self.begun.get() || self.unknown.get() || self.is_brief {
+    /// The group's rows without a read, if speculation allows it.
+    fn assume(&mut self, keys: &Keys) -> Option<LoadedRows> {
+        let is_between_groups = matches!(self.session, Session::Idle(_) | Session::Down);
+        if !is_between_groups || self.lock_timeout == LockTimeout::Short {
             return None;
         }
-        let mut loaded = Loaded::default();
-        for (id, known) in self.presumption.borrow_mut().leases(keys, &self.recent)? {
-            loaded.leases.insert(id, known.lease);
-            loaded.claims.extend(known.claims);
+        let mut loaded = LoadedRows::default();
+        for (id, cached) in self.speculation.assume(keys, &self.cache)? {
+            loaded.leases.insert(id, cached.lease);
+            loaded.claims.extend(cached.claims);
         }
         Some(loaded)
     }
 
-    async fn save_rows(&self, client: &Client, changes: &NetChanges) -> Result<Fences> {
-        if !self.begun.get() {
-            return Ok(Fences::default());
-        }
-        let writes = Writes::of(changes)?;
-        let commit = client.batch_execute("COMMIT");
-        let (landed, committed) = futures_util::join!(join_all(writes.flights(client)), commit);
-        // Where a statement has failed, the database has rolled back instead.
-        self.begun.set(false);
-        let mut fences = Fences::default();
-        // The first failure is the cause of those after it.
-        for written in landed {
-            fences.extend(numbered(&written.map_err(failed)?)?);
-        }
-        committed.map_err(failed)?;
-        Ok(fences)
+    /// Commits the open transaction with its changes.
+    fn commit_open(&mut self, changes: &NetChanges) -> Result<Fences> {
+        let connection = match std::mem::take(&mut self.session) {
+            Session::Open(connection) => connection,
+            // Without a read there is no decision, and so no change.
+            session => {
+                self.session = session;
+                return Ok(Fences::default());
+            }
+        };
+        let writes = match Writes::of(changes) {
+            Ok(writes) => writes,
+            Err(error) => {
+                self.roll_back(connection);
+                return Err(error);
+            }
+        };
+        let committed = self.wait(write_and_commit(&connection, &writes));
+        self.session = Session::after_commit(connection, End::of(&committed));
+        committed
     }
 
-    /// Writes what was decided on presumptions; that it can be written proves them.
-    fn save_presumed(&self, presumed: &Presumed, changes: &NetChanges) -> Result<Fences> {
+    /// Commits a speculative group. Its commit proves the assumptions.
+    fn commit_speculative(&mut self, assumed: &AssumedRows, changes: &NetChanges) -> Result<Fences> {
         let writes = Writes::of(changes)?;
-        let mistaken = |why: String| Err(StoreError::Mistaken(why));
-        if !(presumed.is_proved_by(changes) && writes.is_one_statement()) {
-            return mistaken("not every command of the group changes what it reads".into());
+        if !(assumed.are_proved_by(changes) && writes.is_one_statement()) {
+            return Err(StoreError::Misspeculated(
+                "a command of the group does not change the rows that it reads".into(),
+            ));
         }
-        let written = self.run(async |client| {
-            let rows = writes.alone(client, self.group.get()).await.map_err(failed)?;
-            numbered(&rows).map(|fences| fences.into_iter().collect())
+        let connection = self.take_idle()?;
+        let committed = self.wait(async {
+            let rows = writes.alone(&connection, self.group).await.map_err(failed)?;
+            fences(&rows).map(|fences| fences.into_iter().collect())
         });
-        match written {
-            Err(StoreError::Changed(why) | StoreError::Blocked(why)) => mistaken(why),
-            written => written,
-        }
+        self.session = Session::after_commit(connection, End::of(&committed));
+        committed.map_err(|error| match error {
+            StoreError::Conflict(cause) | StoreError::Locked(cause) => StoreError::Misspeculated(cause),
+            error => error,
+        })
+    }
+
+    fn group_error(&self, error: StoreError) -> GroupError {
+        let failure = match error {
+            StoreError::Conflict(_) => Failure::Conflict,
+            StoreError::Misspeculated(_) => Failure::Misspeculated,
+            StoreError::Locked(_) => Failure::Locked,
+            StoreError::StatementTimeout(_) => Failure::StatementTimeout,
+            StoreError::Unreachable(_) | StoreError::TooManyConnections(_) => Failure::Away,
+            _ => Failure::Row,
+        };
+        GroupError { failure, may_be_committed: self.session.is_unknown(), error }
     }
 }
 
-/// What `try_write_rows` numbers the row without a lease where it has waited too long for a lock.
-const LOST_TO_A_LOCK: i64 = 2;
+/// Waits until a transaction of unknown outcome has ended, and records its group as abandoned. If the transaction does not
+/// end, as while its COMMIT waits for a standby that is gone, the writer writes nothing: each further transaction would take
+/// another connection of the database and hang too.
+async fn abandon_group(client: &Client, group: i64, statement_timeout: Duration) -> Result<()> {
+    let timeout = statement_timeout.as_millis();
+    let abandon = format!("SET LOCAL lock_timeout = {timeout}; SELECT abandon_group({group})");
+    client.batch_execute(&abandon).await.map_err(|error| match failed(error) {
+        StoreError::Locked(_) => StoreError::Unreachable("an earlier transaction of this server does not end".into()),
+        error => error,
+    })
+}
 
-/// The fences of new leases; an error where the group has come second, which is a row without a lease.
-fn numbered(rows: &[Row]) -> Result<Vec<(LeaseId, Fence)>> {
+/// Reads the rows of `keys`. All statements are sent before the first answer is awaited.
+async fn load_rows(client: &Client, begin: Option<String>, keys: &Keys, cache: &LeaseCache) -> Result<LoadedRows> {
+    let claims: KeyArrays<'_> = keys.claims.iter().collect();
+    let leases: Vec<Uuid> = {
+        let mut ids: Vec<_> = keys.leases.iter().map(|id| id.0).collect();
+        ids.sort();
+        ids
+    };
+    let cached: FxHashMap<LeaseId, CachedLease> =
+        keys.leases.iter().filter_map(|id| Some((*id, cache.lease(*id)?))).collect();
+    let uncached: Vec<Uuid> = leases.iter().copied().filter(|id| !cached.contains_key(&LeaseId(*id))).collect();
+    let (cells, names): (Vec<i64>, Vec<&str>) = keys.replays.iter().map(|key| (key.cell.0, &*key.key)).unzip();
+    // INVARIANT: `join!` polls, and so sends, in this order. BEGIN comes first, and the leases are locked before the snapshot
+    // shows their claims.
+    let (begun, outstanding, held, claims, replays) = futures_util::join!(
+        async {
+            match &begin {
+                Some(begin) => client.batch_execute(begin).await,
+                None => Ok(()),
+            }
+        },
+        rows(client, &LOCK_LEASES, vec![(&leases, Type::UUID_ARRAY)], leases.is_empty()),
+        rows(client, &READ_HELD, vec![(&uncached, Type::UUID_ARRAY)], uncached.is_empty()),
+        rows(client, &READ_CLAIMS, claims.parameters(), claims.is_empty()),
+        rows(client, &READ_REPLAYS, vec![(&cells, Type::INT8_ARRAY), (&names, Type::TEXT_ARRAY)], cells.is_empty()),
+    );
+    begun.map_err(failed)?;
+    let (outstanding, held) = (outstanding.map_err(failed)?, held.map_err(failed)?);
+    let claims = claims.map_err(failed)?;
+    let mut leases: FxHashMap<LeaseId, Lease> = outstanding.iter().map(columns::outstanding).collect::<Result<_>>()?;
+    let absent: Vec<_> = keys.leases.iter().filter(|id| !leases.contains_key(id)).map(|id| id.0).collect();
+    // Mostly leases of a repeated commit.
+    let settled = rows(client, &READ_SETTLED, vec![(&absent, Type::UUID_ARRAY)], absent.is_empty()).await;
+    for row in settled.map_err(failed)? {
+        leases.extend([columns::settled(&row)?]);
+    }
+    let mut claims: FxHashMap<BucketKey, Claim> =
+        claims.iter().chain(&held).map(columns::claim).collect::<Result<_>>()?;
+    let outstanding = cached.into_iter().filter(|(id, _)| leases.get(id).is_some_and(|l| l.outcome().is_none()));
+    claims.extend(outstanding.flat_map(|(_, cached)| cached.claims));
+    let replays = replays.map_err(failed)?.iter().map(columns::replay).collect::<Result<_>>()?;
+    Ok(LoadedRows { leases, claims, replays })
+}
+
+async fn write_and_commit(client: &Client, writes: &Writes<'_>) -> Result<Fences> {
+    let commit = client.batch_execute("COMMIT");
+    let (written, committed) = futures_util::join!(join_all(writes.flights(client)), commit);
+    let mut all = Fences::default();
+    // The first error is the cause of all later ones.
+    for rows in written {
+        all.extend(fences(&rows.map_err(failed)?)?);
+    }
+    committed.map_err(failed)?;
+    Ok(all)
+}
+
+/// The number with which `try_write_rows` reports that it waited too long for a lock.
+const LOCK_NOT_AVAILABLE: i64 = 2;
+
+/// The fences of new leases.
+///
+/// # Errors
+/// Another transaction was first: `try_write_rows` has returned a row without a lease.
+fn fences(rows: &[Row]) -> Result<Vec<(LeaseId, Fence)>> {
     let fence = |row: &Row| {
         let (lease, number): (Option<Uuid>, i64) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
         match lease {
             Some(lease) => Ok((LeaseId(lease), Fence(number.cast_unsigned()))),
-            None if number == LOST_TO_A_LOCK => Err(StoreError::Blocked("the lock was waited for too long".into())),
-            None => Err(StoreError::Changed("another transaction was first".into())),
+            None if number == LOCK_NOT_AVAILABLE => Err(StoreError::Locked("lock timeout".into())),
+            None => Err(StoreError::Conflict("another transaction was first".into())),
         }
     };
     rows.iter().map(fence).collect()
@@ -279,17 +329,35 @@ async fn rows(
     client: &Client,
     sql: &str,
     parameters: Parameters<'_>,
-    none: bool,
+    is_empty: bool,
 ) -> std::result::Result<Vec<Row>, tokio_postgres::Error> {
-    if none { Ok(Vec::new()) } else { client.query_typed(sql, &parameters).await }
+    if is_empty { Ok(Vec::new()) } else { client.query_typed(sql, &parameters).await }
 }
 
 /// The rows of one load.
 #[derive(Default)]
-struct Loaded {
+struct LoadedRows {
     leases: FxHashMap<LeaseId, Lease>,
     claims: FxHashMap<BucketKey, Claim>,
     replays: FxHashMap<IdempotencyKey, Replay>,
+}
+
+impl LoadedRows {
+    fn put_into(mut self, workspace: &mut Workspace, keys: Keys) {
+        for id in keys.leases {
+            workspace.load_lease(id, self.leases.remove(&id));
+        }
+        for key in keys.replays {
+            let replay = self.replays.remove(&key);
+            workspace.load_replay(key, replay);
+        }
+        for key in keys.claims {
+            let claim = self.claims.remove(&key);
+            workspace.load_claim(key, claim);
+        }
+        // The claims of the leases, which the committer would ask for next.
+        self.claims.into_iter().for_each(|(key, claim)| workspace.load_claim(key, Some(claim)));
+    }
 }
 
 static LOCK_LEASES: LazyLock<String> = LazyLock::new(|| format!("SELECT {OUTSTANDING} FROM lock_leases($1) l"));
@@ -312,120 +380,64 @@ static READ_REPLAYS: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-impl Writable for PostgresWriter {
-    fn failure(error: &StoreError, _: bool) -> Failure {
-        match error {
-            StoreError::Changed(_) => Failure::Changed,
-            StoreError::Mistaken(_) => Failure::Mistaken,
-            StoreError::Away(cause) if is_cut_short(cause) => Failure::TooLong,
-            StoreError::Away(_) => Failure::Away,
-            StoreError::Blocked(_) => Failure::Blocked,
-            _ => Failure::Row,
-        }
-    }
-
-    fn may_presume(&mut self) {
-        self.presumption.get_mut().allow();
-    }
-
-    fn be_brief(&mut self, is_brief: bool) {
-        self.is_brief = is_brief;
-    }
-
-    fn rest(&mut self) {
-        let client = self.client.get_mut();
-        if client.is_some() {
-            // What drives the connection runs only while this thread waits for it: it is to hear that the other end is closed.
-            // Made within it: a timer needs the runtime it waits in.
-            self.runtime.block_on(async { tokio::time::sleep(LISTEN).await });
-            client.take_if(|client| client.is_closed());
-        }
-    }
-
-    fn is_reachable(&mut self) -> bool {
-        let reached =
-            self.run(async |client| if self.unknown.get() { self.await_outcome(client).await } else { Ok(()) });
-        reached.is_ok()
-    }
-
-    fn may_have_written(&self) -> bool {
-        self.unknown.get()
-    }
-}
-
-impl Store for PostgresWriter {
-    type Error = StoreError;
-
+impl GroupStore for PostgresWriter {
     fn is_shared(&self) -> bool {
         true
     }
 
-    fn workspace(&self) -> Result<Workspace> {
-        if !self.unknown.get() {
-            self.group.set(self.server.group());
+    fn begin(&mut self) -> std::result::Result<Workspace, GroupError> {
+        if !self.session.is_unknown() {
+            self.group = self.server.group();
         }
-        self.presumption.borrow_mut().renew();
-        // The database numbers the leases: the fences given here stand until then.
+        self.speculation.begin_group();
+        // The database gives out the fences when the leases are written. The engine's own fences stand until then.
         Ok(Workspace::new(Fence::default()))
     }
 
-    fn load(&self, keys: Keys, into: &mut Workspace) -> Result<()> {
-        let loaded = match self.presume(&keys) {
-            Some(presumed) => presumed,
-            None => self.run(async |client| self.load_rows(client, &keys).await)?,
+    fn load(&mut self, keys: Keys, into: &mut Workspace) -> std::result::Result<(), GroupError> {
+        let loaded = match self.assume(&keys) {
+            Some(assumed) => assumed,
+            None => self.read(&keys).map_err(|error| self.group_error(error))?,
         };
-        let Loaded { mut leases, mut claims, mut replays } = loaded;
-        for id in keys.leases {
-            into.load_lease(id, leases.remove(&id));
-        }
-        for key in keys.replays {
-            let replay = replays.remove(&key);
-            into.load_replay(key, replay);
-        }
-        for key in keys.claims {
-            let claim = claims.remove(&key);
-            into.load_claim(key, claim);
-        }
-        // Those of the leases, which would be asked for next.
-        claims.into_iter().for_each(|(key, claim)| into.load_claim(key, Some(claim)));
+        loaded.put_into(into, keys);
         Ok(())
     }
 
-    fn save(&mut self, changes: &NetChanges) -> Result<Fences> {
-        let presumed = self.presumption.get_mut().take();
-        let fences = match &presumed {
-            Some(presumed) => self.save_presumed(presumed, changes),
-            None => self.run(async |client| self.save_rows(client, changes).await),
+    fn commit(&mut self, changes: &NetChanges) -> std::result::Result<Fences, GroupError> {
+        let assumed = self.speculation.take();
+        let committed = match &assumed {
+            Some(assumed) => self.commit_speculative(assumed, changes),
+            None => self.commit_open(changes),
         };
-        match fences {
-            Ok(_) if presumed.is_some() => self.presumption.get_mut().learn(true),
-            Err(StoreError::Mistaken(_)) => self.presumption.get_mut().learn(false),
+        match &committed {
+            Ok(_) if assumed.is_some() => self.speculation.record(true),
+            Err(StoreError::Misspeculated(_)) => self.speculation.record(false),
             _ => {}
         }
-        self.begun.set(false);
-        // A connection that fails now may have carried the commit, or not.
-        self.unknown.set(self.sent.get() && matches!(fences, Err(StoreError::Away(_))));
-        self.recent.keep(changes, fences.as_ref().ok());
-        fences
+        self.cache.update(changes, committed.as_ref().ok());
+        committed.map_err(|error| self.group_error(error))
     }
 
-    fn claim(&self, key: &BucketKey) -> Result<Option<Claim>> {
-        self.run(async |client| reads::claim(client, key).await)
+    fn enable_speculation(&mut self) {
+        self.speculation.enable();
     }
 
-    fn leases(&self, scan: &LeaseScan) -> Result<Vec<LeaseRow>> {
-        self.run(async |client| reads::leases(client, scan).await)
+    fn set_lock_timeout(&mut self, timeout: LockTimeout) {
+        self.lock_timeout = timeout;
     }
 
-    fn records(&self, scan: &RecordScan) -> Result<Vec<RecordRow>> {
-        self.run(async |client| reads::records(client, scan).await)
+    fn on_idle(&mut self) {
+        if let Session::Idle(connection) = &self.session {
+            // The driver of the connection runs only while this thread waits in its runtime.
+            self.runtime.block_on(async { tokio::time::sleep(LISTEN).await });
+            if connection.is_closed() {
+                self.session = Session::Down;
+            }
+        }
     }
 
-    fn settled(&self, before: Timestamp, limit: usize) -> Result<Vec<LeaseId>> {
-        self.run(async |client| reads::settled(client, before, limit).await)
-    }
-
-    fn state(&self) -> Result<State> {
-        self.run(async |client| reads::state(client).await)
+    fn is_reachable(&mut self) -> bool {
+        let connected = self.take_idle();
+        connected.map(|connection| self.session = Session::Idle(connection)).is_ok()
     }
 }

@@ -1,4 +1,5 @@
-//! What a group changed, as statements: one a kind of change, in the order that keeps transactions from waiting in a circle.
+//! The changes of a group as statements, one for each kind of change, in an order that rules out deadlocks: see
+//! [`super::writer`].
 
 use std::sync::LazyLock;
 
@@ -13,29 +14,29 @@ use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
 use super::columns::{KeyArrays, Micros, Parameters};
-use super::rows::Rows;
-use crate::store::StoreError;
+use super::composite::CompositeRows;
+use crate::store::error::StoreError;
 
-/// The leases that a statement has begun, and their fences.
+/// The rows that a statement returns: the new leases and their fences.
 pub(super) type Written = Result<Vec<Row>, tokio_postgres::Error>;
 
-/// A statement under way.
+/// A statement that has been sent when it is first polled.
 pub(super) type Flight<'a> = LocalBoxFuture<'a, Written>;
 
 /// A group's changes by kind.
 #[derive(Default)]
 pub(super) struct Writes<'a> {
-    begun: Rows,
+    begun: CompositeRows,
     settled: SettledArrays,
     forgotten: Vec<Uuid>,
-    // At rest before: what other servers may want too.
+    // Claims that were at rest. Other servers may change them at the same time, so they are locked first.
     contended: KeyArrays<'a>,
-    inserted: Rows,
-    // Come to rest with nothing changed but their state.
-    rested: (KeyArrays<'a>, Vec<Micros>),
-    changed: Rows,
+    inserted: CompositeRows,
+    // Claims that become active with their record unchanged.
+    activated: (KeyArrays<'a>, Vec<Micros>),
+    changed: CompositeRows,
     removed: KeyArrays<'a>,
-    keyed: Rows,
+    keyed: CompositeRows,
     unkeyed: (Vec<i64>, Vec<&'a str>),
 }
 
@@ -46,16 +47,17 @@ struct SettledArrays {
     settled_at: Vec<Micros>,
 }
 
-/// Beside other statements of a transaction: it fails where another transaction was first, so that they are undone with it.
+/// For a transaction with further statements. A lost race is an error, so that those statements are undone too.
 static WRITE_BESIDE: LazyLock<String> = LazyLock::new(|| call("write_rows", "NULL"));
 
-/// As all that a transaction does: one that comes second has nothing to undo, and tells so without an error.
-static KEEP: LazyLock<String> = LazyLock::new(|| call("try_write_rows", "NULL"));
+/// For the only statement of a transaction. A lost race has nothing else to undo and is reported without an error, which the
+/// database would log.
+static TRY_WRITE: LazyLock<String> = LazyLock::new(|| call("try_write_rows", "NULL"));
 
-/// As a transaction of its own, with a lock for others to wait for.
-static KEEP_ALONE: LazyLock<String> = LazyLock::new(|| call("try_write_rows", "$10"));
+/// For a statement that is a transaction of its own, with the advisory lock of the group.
+static TRY_WRITE_ALONE: LazyLock<String> = LazyLock::new(|| call("try_write_rows", "$10"));
 
-/// The parameters are those of [`Writes::group_parameters`].
+/// A call of the function with the parameters of [`Writes::group_parameters`].
 fn call(function: &str, lock: &str) -> String {
     format!("SELECT * FROM {function}({lock}, $1, $2, $3, $4::new_claim[], $5, $6, $7, $8::new_lease[], $9::new_key[])")
 }
@@ -80,14 +82,14 @@ const REMOVE_KEYS: &str = "
     ) SELECT expect_rows(count(*), cardinality($1)) FROM done";
 
 impl<'a> Writes<'a> {
-    /// Sorts a group's changes by kind, and each kind by its keys.
+    /// Sorts the changes of a group by kind, and each kind by its keys.
     ///
     /// # Errors
-    /// A change that no command makes.
+    /// A change is none that a command makes.
     pub(super) fn of(changes: &'a NetChanges) -> Result<Self, StoreError> {
         let mut writes = Self::default();
         let mut leases: Vec<_> = changes.leases.iter().collect();
-        // New ones stay in the order of their commands, which is that of their fences.
+        // The sort is stable, so new leases stay in the order of their commands. The database gives out fences in that order.
         leases.sort_by_key(|change| change.before.is_some().then_some(change.key));
         leases.into_iter().try_for_each(|change| writes.lease(change))?;
         let mut claims: Vec<_> = changes.claims.iter().collect();
@@ -104,7 +106,7 @@ impl<'a> Writes<'a> {
             (None, Some(lease)) => self.begun.push_lease(change.key, lease)?,
             (Some(lease), None) if lease.outcome().is_some() => self.forgotten.push(change.key.0),
             (Some(lease), Some(_)) if lease.outcome().is_none() => {}
-            _ => return Err(unheard_of("lease")),
+            _ => return Err(unexpected("lease")),
         }
         if let Some(lease) = &change.after
             && let Some(outcome) = lease.outcome()
@@ -124,9 +126,9 @@ impl<'a> Writes<'a> {
             (None, None) => {}
             (None, Some(after)) => self.inserted.push_claim(&change.key, after)?,
             (Some(_), None) => self.removed.push(&change.key),
-            (Some(before), Some(after)) if only_rests(before, after) => {
-                self.rested.0.push(&change.key);
-                self.rested.1.push(Micros(after.record().updated_at));
+            (Some(before), Some(after)) if is_only_activated(before, after) => {
+                self.activated.0.push(&change.key);
+                self.activated.1.push(Micros(after.record().updated_at));
             }
             (Some(_), Some(after)) => self.changed.push_claim(&change.key, after)?,
         }
@@ -141,11 +143,11 @@ impl<'a> Writes<'a> {
                 self.unkeyed.1.push(&change.key.key);
                 Ok(())
             }
-            _ => Err(unheard_of("idempotency key")),
+            _ => Err(unexpected("idempotency key")),
         }
     }
 
-    /// Whether [`Writes::alone`] writes all of it.
+    /// True if [`Writes::alone`] writes all changes.
     pub(super) fn is_one_statement(&self) -> bool {
         self.contended.is_empty()
             && self.removed.is_empty()
@@ -154,13 +156,13 @@ impl<'a> Writes<'a> {
             && self.unkeyed.0.is_empty()
     }
 
-    /// Writes what one statement can, as a transaction of its own, and returns the fences of new leases.
+    /// Writes all changes with one statement, which is a transaction of its own. Returns the fences of new leases.
     pub(super) async fn alone(&self, client: &Client, lock: i64) -> Written {
         let parameters = [self.group_parameters(), vec![(&lock as _, Type::INT8)]];
-        client.query_typed(&KEEP_ALONE, &parameters.concat()).await
+        client.query_typed(&TRY_WRITE_ALONE, &parameters.concat()).await
     }
 
-    /// Sends every statement that has something to do, in order; the last one returns the fences of new leases.
+    /// The statements that have rows to write, in order. The last one returns the fences of new leases.
     pub(super) fn flights<'c>(&'c self, client: &'c Client) -> Vec<Flight<'c>> {
         let mut flights = Vec::new();
         let mut push = |sql: &'static str, parameters: Parameters<'c>, is_empty: bool| {
@@ -175,9 +177,10 @@ impl<'a> Writes<'a> {
         push(FORGET_LEASES, vec![(&self.forgotten, Type::UUID_ARRAY)], self.forgotten.is_empty());
         let unkeyed = vec![(&self.unkeyed.0 as _, Type::INT8_ARRAY), (&self.unkeyed.1 as _, Type::TEXT_ARRAY)];
         push(REMOVE_KEYS, unkeyed, self.unkeyed.0.is_empty());
-        let is_empty = self.rested.1.is_empty() && self.inserted.is_empty() && self.settled.uuids.is_empty();
+        let is_empty = self.activated.1.is_empty() && self.inserted.is_empty() && self.settled.uuids.is_empty();
         if !(is_empty && self.begun.is_empty()) {
-            let (sql, parameters) = (if flights.is_empty() { &KEEP } else { &WRITE_BESIDE }, self.group_parameters());
+            let (sql, parameters) =
+                (if flights.is_empty() { &TRY_WRITE } else { &WRITE_BESIDE }, self.group_parameters());
             flights.push(async move { client.query_typed(sql, &parameters).await }.boxed_local());
         }
         flights
@@ -185,8 +188,8 @@ impl<'a> Writes<'a> {
 
     fn group_parameters(&self) -> Parameters<'_> {
         let parameters = [
-            self.rested.0.parameters(),
-            vec![(&self.rested.1 as _, Type::TIMESTAMPTZ_ARRAY)],
+            self.activated.0.parameters(),
+            vec![(&self.activated.1 as _, Type::TIMESTAMPTZ_ARRAY)],
             self.inserted.parameter(),
             self.settled.parameters(),
             self.begun.parameter(),
@@ -196,8 +199,8 @@ impl<'a> Writes<'a> {
     }
 }
 
-/// Whether nothing but the lease's hold goes, and the time of the change is new: most settles.
-fn only_rests(before: &Claim, after: &Claim) -> bool {
+/// True if the claim only loses its hold and gets a new time of change, as in most settles.
+fn is_only_activated(before: &Claim, after: &Claim) -> bool {
     let (ClaimState::Creating(..) | ClaimState::Replacing(..), ClaimState::Active(record)) =
         (&before.state, &after.state)
     else {
@@ -213,8 +216,8 @@ fn only_rests(before: &Claim, after: &Claim) -> bool {
         && shown.user_data == record.user_data
 }
 
-fn unheard_of(what: &str) -> StoreError {
-    StoreError::Failed(format!("a change of a {what} that no command makes"))
+fn unexpected(kind: &str) -> StoreError {
+    StoreError::Failed(format!("no command makes such a change of a row of the kind {kind}"))
 }
 
 impl SettledArrays {

@@ -1,5 +1,5 @@
-//! What is outstanding: leases and the claims that they hold. Kept in memory whole, so that lists and settles cost what
-//! they touch and never meet what was deleted (B33); on disk it is one row a lease.
+//! Outstanding leases and the claims that they hold, in memory. Lists and settles touch only these rows, and never step
+//! over deleted ones (B33). On disk each lease is one row.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -13,16 +13,18 @@ use rustc_hash::FxHashMap;
 
 type SourceKey = (CellId, SourceType, SourceId, BucketKey);
 
-/// Outstanding leases and held claims.
+/// Outstanding leases and held claims, with the orders of lists.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct Outstanding {
     claims: FxHashMap<BucketKey, Claim>,
+    // The order of ListRecords.
     sources: BTreeSet<SourceKey>,
     leases: FxHashMap<LeaseId, Lease>,
-    births: BTreeMap<(CellId, LeasePosition), Timestamp>,
+    // The time of the last change, by the order of ListLeases.
+    updates: BTreeMap<(CellId, LeasePosition), Timestamp>,
 }
 
-impl Held {
+impl Outstanding {
     pub(super) fn claim(&self, key: &BucketKey) -> Option<&Claim> {
         self.claims.get(key)
     }
@@ -35,33 +37,35 @@ impl Held {
         self.claims.iter()
     }
 
-    pub(super) fn outstanding(&self) -> impl Iterator<Item = (&LeaseId, &Lease)> {
+    pub(super) fn leases(&self) -> impl Iterator<Item = (&LeaseId, &Lease)> {
         self.leases.iter()
     }
 
+    /// The numbers of leases and of claims.
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.leases.len(), self.claims.len())
     }
 
-    /// The birth of the oldest outstanding lease of any cell.
+    /// When the oldest lease of all cells was begun.
     pub(super) fn oldest(&self) -> Option<Timestamp> {
-        self.oldest_of_each().map(|(_, birth)| birth).min()
+        self.oldest_of_each().map(|(_, created_at)| created_at).min()
     }
 
-    /// The cells that have any outstanding.
+    /// The cells that have a lease.
     pub(super) fn cells(&self) -> impl Iterator<Item = CellId> {
         self.oldest_of_each().map(|(cell, _)| cell)
     }
 
-    /// Each cell with the birth of its oldest outstanding lease, which is its first: one step a cell.
+    /// Each cell with the time when its oldest lease was begun. The oldest lease is the first of its cell in the order, so
+    /// each cell costs one lookup.
     fn oldest_of_each(&self) -> impl Iterator<Item = (CellId, Timestamp)> {
         let last = LeasePosition { created_at: Timestamp::MAX, lease: LeaseId(uuid::Uuid::max()) };
-        let first = move |from| self.births.range((from, Bound::Unbounded)).next().map(|((cell, at), _)| (*cell, *at));
+        let first = move |from| self.updates.range((from, Bound::Unbounded)).next().map(|((cell, at), _)| (*cell, *at));
         let next = move |(cell, _): &(CellId, _)| first(Bound::Excluded((*cell, last)));
         std::iter::successors(first(Bound::Unbounded), next).map(|(cell, at)| (cell, at.created_at))
     }
 
-    /// Takes a claim's new state: held, or not.
+    /// Replaces a claim: kept if a lease holds it, else removed.
     pub(super) fn put_claim(&mut self, key: &BucketKey, claim: Option<&Claim>) {
         if let Some(before) = self.claims.remove(key) {
             self.sources.remove(&source_key(key, &before));
@@ -72,31 +76,31 @@ impl Held {
         }
     }
 
-    /// Takes a lease's new state: outstanding, or not.
+    /// Replaces a lease: kept if it is outstanding, else removed.
     pub(super) fn put_lease(&mut self, id: LeaseId, lease: Option<&Lease>) {
         let position = |lease: &Lease| (lease.cell, LeasePosition { created_at: lease.created_at, lease: id });
         if let Some(before) = self.leases.remove(&id) {
-            self.births.remove(&position(&before));
+            self.updates.remove(&position(&before));
         }
         if let Some(lease) = lease.filter(|lease| lease.outcome().is_none()) {
-            self.births.insert(position(lease), lease.updated_at);
+            self.updates.insert(position(lease), lease.updated_at);
             self.leases.insert(id, lease.clone());
         }
     }
 
-    /// Outstanding leases in order (B31).
-    pub(super) fn leases(&self, scan: &LeaseScan) -> Vec<LeaseRow> {
+    /// The leases of a scan in the order of lists (B31).
+    pub(super) fn page(&self, scan: &LeaseScan) -> Vec<LeaseRow> {
         let first = LeasePosition { created_at: Timestamp::MIN, lease: LeaseId(uuid::Uuid::nil()) };
         let from = match scan.from {
             Bound::Included(position) => Bound::Included((scan.cell, position)),
             Bound::Excluded(position) => Bound::Excluded((scan.cell, position)),
             Bound::Unbounded => Bound::Included((scan.cell, first)),
         };
-        let rows = self.births.range((from, Bound::Unbounded)).take_while(|((cell, _), _)| *cell == scan.cell);
+        let rows = self.updates.range((from, Bound::Unbounded)).take_while(|((cell, _), _)| *cell == scan.cell);
         rows.take(scan.limit).map(|((_, position), &updated_at)| LeaseRow { position: *position, updated_at }).collect()
     }
 
-    /// Held claims of a table, in order (B32), at most the scan's limit.
+    /// At most `scan.limit` sources of held claims of one table, in order (B32).
     pub(super) fn records(&self, scan: &RecordScan) -> Vec<(SourceId, BucketKey)> {
         let first = BucketKey { bucket_type: leasehold_core::bucket::BucketType(i32::MIN), canonical: "".into() };
         let from = (scan.cell, scan.source_type, scan.source_id_gt.clone(), first);

@@ -1,5 +1,5 @@
-//! The leases that this server has begun, with their claims, so that settling one need not read them again: a claim under a
-//! lease is changed by nothing but its lease's settling, and that locks the lease's row first.
+//! A cache of the leases that this server has begun, with their claims. A settle need not read the claims again: only the
+//! settle of its lease changes a held claim, and the settle locks the row of the lease first.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,42 +11,42 @@ use leasehold_core::store::Fences;
 use leasehold_core::transaction::NetChanges;
 use rustc_hash::FxHashMap;
 
-/// Claims that are kept at the most; those of the oldest leases go first.
+/// The most claims in the cache. The oldest leases are dropped first.
 const MAX_CLAIMS: usize = 100_000;
 
 /// An outstanding lease and the claims that it holds.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct CachedLease {
     pub(super) lease: Lease,
     pub(super) claims: Vec<(BucketKey, Claim)>,
 }
 
-/// What the writers of one server know of its outstanding leases.
+/// The outstanding leases of this server. Its writers share the cache.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Recent(Arc<Mutex<Leases>>);
+pub(super) struct LeaseCache(Arc<Mutex<Leases>>);
 
 #[derive(Debug, Default)]
 struct Leases {
-    known: FxHashMap<LeaseId, Known>,
-    // Oldest first; some are gone by now.
+    cached: FxHashMap<LeaseId, CachedLease>,
+    // Oldest first. Some leases are no longer in the cache.
     order: VecDeque<LeaseId>,
     claims: usize,
 }
 
-impl Recent {
+impl LeaseCache {
     fn lock(&self) -> MutexGuard<'_, Leases> {
-        // Nothing panics while it holds the lock.
+        // INVARIANT: no code panics while it holds the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A lease, where it is known.
-    pub(super) fn lease(&self, id: LeaseId) -> Option<Known> {
-        self.lock().known.get(&id).cloned()
+    /// A lease of the cache.
+    pub(super) fn lease(&self, id: LeaseId) -> Option<CachedLease> {
+        self.lock().cached.get(&id).cloned()
     }
 
-    /// Takes up what a group has changed where that is kept, with the fences that its leases got; else the group's leases are
-    /// read again.
-    pub(super) fn keep(&self, changes: &NetChanges, fences: Option<&Fences>) {
+    /// Updates the cache with the changes of a group and the fences of its new leases. If the group was not committed
+    /// (`fences` is `None`), its leases are dropped from the cache and read again.
+    pub(super) fn update(&self, changes: &NetChanges, fences: Option<&Fences>) {
         let mut leases = self.lock();
         for change in &changes.leases {
             leases.remove(change.key);
@@ -65,16 +65,16 @@ impl Recent {
                 && let Some(fence) = fences.get(&change.key)
             {
                 let lease = Lease { fence: *fence, ..lease.clone() };
-                leases.insert(change.key, Known { lease, claims: held.remove(&change.key).unwrap_or_default() });
+                leases.insert(change.key, CachedLease { lease, claims: held.remove(&change.key).unwrap_or_default() });
             }
         }
     }
 }
 
 impl Leases {
-    fn insert(&mut self, id: LeaseId, known: Known) {
-        self.claims += known.claims.len();
-        self.known.insert(id, known);
+    fn insert(&mut self, id: LeaseId, cached: CachedLease) {
+        self.claims += cached.claims.len();
+        self.cached.insert(id, cached);
         self.order.push_back(id);
         while self.claims > MAX_CLAIMS || self.order.len() > MAX_CLAIMS {
             let Some(oldest) = self.order.pop_front() else { break };
@@ -83,7 +83,7 @@ impl Leases {
     }
 
     fn remove(&mut self, id: LeaseId) {
-        self.claims -= self.known.remove(&id).map_or(0, |known| known.claims.len());
+        self.claims -= self.cached.remove(&id).map_or(0, |cached| cached.claims.len());
     }
 }
 
@@ -97,10 +97,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_leases_go_first() {
+    fn the_oldest_leases_are_dropped_first() {
         let mut leases = Leases::default();
         let lease = |n: usize| LeaseId(Uuid::from_u128(n as u128));
-        let known = |n: usize| Known {
+        let cached = |n: usize| CachedLease {
             lease: Lease {
                 cell: CellId(1),
                 fence: Fence(n as u64),
@@ -112,9 +112,9 @@ mod tests {
             claims: Vec::new(),
         };
         for n in 0..=MAX_CLAIMS {
-            leases.insert(lease(n), known(n));
+            leases.insert(lease(n), cached(n));
         }
         assert!(leases.order.len() <= MAX_CLAIMS);
-        assert!(!leases.known.contains_key(&lease(0)) && leases.known.contains_key(&lease(MAX_CLAIMS)));
+        assert!(!leases.cached.contains_key(&lease(0)) && leases.cached.contains_key(&lease(MAX_CLAIMS)));
     }
 }

@@ -1,22 +1,24 @@
-//! Whether the lists of tables are whole, asked before fjall opens them.
+//! A check of the manifests before fjall opens them.
 //!
-//! A keyspace's file `current` names its newest list, `v` and a number, and has that file's checksum, which fjall writes
-//! and does not compare. What a changed list no longer names is deleted at opening, and its rows are gone without a word.
+//! The file `current` of a keyspace names its newest manifest, `v` and a number, and has the manifest's checksum. fjall
+//! writes this checksum and does not compare it (lsm-tree 3.1, `src/version/recovery.rs`, `recover`). When it opens a keyspace, it deletes
+//! every table that the manifest does not list (`src/tree/mod.rs`, `orphaned_tables`). So a changed manifest would lose the rows of those tables in silence.
 
 use std::io::ErrorKind;
 use std::path::Path;
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::error::StoreError;
+use crate::store::error::StoreError;
 
-/// The only kind of checksum that there is: XXH3 with 128 bits.
+/// The number of the checksum XXH3 with 128 bits, the only one that fjall writes.
 const XXH3: u8 = 0;
 
-/// Reads the newest list of every keyspace. Once anything was acknowledged, all keyspaces are `finished`.
+/// Checks the newest manifest of every keyspace. If a write was acknowledged before, every keyspace is `finished` and must
+/// have a manifest.
 ///
 /// # Errors
-/// One is missing, or is not what its checksum was made of, or the disk failed.
+/// A manifest is missing or does not match its checksum, or the disk failed.
 pub(super) fn check(database: &Path, finished: bool) -> Result<(), StoreError> {
     let folder = database.join("keyspaces");
     let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", folder.display()));
@@ -36,12 +38,12 @@ pub(super) fn check(database: &Path, finished: bool) -> Result<(), StoreError> {
 fn check_keyspace(keyspace: &Path, finished: bool) -> Result<(), StoreError> {
     let path = keyspace.join("current");
     let Some(current) = read(&path)? else {
-        // fjall deletes a keyspace without one.
+        // fjall deletes a keyspace without this file: its creation was cut short.
         return if finished { Err(damaged(&path)) } else { Ok(()) };
     };
     let (version, checksum) = parse(&current).ok_or_else(|| damaged(&path))?;
     let path = keyspace.join(format!("v{version}"));
-    let whole = read(&path)?.is_some_and(|list| xxh3_128(&list) == checksum);
+    let whole = read(&path)?.is_some_and(|manifest| xxh3_128(&manifest) == checksum);
     if whole { Ok(()) } else { Err(damaged(&path)) }
 }
 
@@ -60,7 +62,7 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
 }
 
 fn damaged(path: &Path) -> StoreError {
-    StoreError::Damaged(format!("`{}` is not what was written, or is missing", path.display()))
+    StoreError::Damaged(format!("`{}` is missing, or is not the file that was written", path.display()))
 }
 
 #[cfg(test)]
@@ -76,7 +78,7 @@ mod tests {
 
     const KEYSPACES: [&str; 2] = ["one", "two"];
 
-    /// A database whose keyspaces have tables, and the files that list them.
+    /// A database whose keyspaces have tables, and the paths of its manifests.
     fn database() -> (TempDir, Vec<PathBuf>) {
         let dir = TempDir::new().unwrap();
         let database = Database::builder(dir.path()).open().unwrap();
@@ -89,13 +91,13 @@ mod tests {
         }
         drop(database);
         let keyspaces = std::fs::read_dir(dir.path().join("keyspaces")).unwrap().map(|entry| entry.unwrap().path());
-        let lists = keyspaces.flat_map(|keyspace| {
+        let manifests = keyspaces.flat_map(|keyspace| {
             let current = keyspace.join("current");
             let (version, _) = parse(&std::fs::read(&current).unwrap()).unwrap();
             [current, keyspace.join(format!("v{version}"))]
         });
-        let lists = lists.collect();
-        (dir, lists)
+        let manifests = manifests.collect();
+        (dir, manifests)
     }
 
     fn is_damaged(dir: &TempDir) -> bool {
@@ -103,12 +105,12 @@ mod tests {
     }
 
     #[test]
-    fn no_bit_of_a_list_can_change() {
-        let (dir, lists) = database();
+    fn a_flipped_bit_of_a_manifest_is_damage() {
+        let (dir, manifests) = database();
         check(dir.path(), true).unwrap();
-        // fjall has a keyspace of its own.
-        assert_eq!(lists.len(), 2 * (KEYSPACES.len() + 1));
-        for path in lists {
+        // fjall adds a keyspace of its own.
+        assert_eq!(manifests.len(), 2 * (KEYSPACES.len() + 1));
+        for path in manifests {
             let whole = std::fs::read(&path).unwrap();
             for (at, bit) in (0..whole.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
                 let flipped = whole.iter().enumerate().map(|(byte, old)| old ^ (u8::from(byte == at) << bit));
@@ -121,9 +123,9 @@ mod tests {
     }
 
     #[test]
-    fn no_list_can_be_cut_or_grow() {
-        let (dir, lists) = database();
-        for path in lists {
+    fn a_manifest_of_another_length_is_damage() {
+        let (dir, manifests) = database();
+        for path in manifests {
             let whole = std::fs::read(&path).unwrap();
             for end in 0..whole.len() {
                 std::fs::write(&path, whole.get(..end).unwrap()).unwrap();
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_finished_is_left_to_fjall() {
+    fn an_unfinished_keyspace_is_left_to_fjall() {
         let dir = TempDir::new().unwrap();
         check(dir.path(), false).unwrap();
         std::fs::create_dir_all(dir.path().join("keyspaces/9")).unwrap();

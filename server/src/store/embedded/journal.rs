@@ -1,8 +1,9 @@
-//! Whether the journals are whole, asked before fjall opens them.
+//! A check of the journals before fjall opens them.
 //!
-//! Where fjall can't read on in a journal it takes the rest for a write that was cut short, cuts it off and says nothing,
-//! wherever that is, and what follows is lost. So the journals are read here first: each batch has a number, none may be
-//! missing, and the last may not be below the one that was acknowledged last.
+//! If fjall can't read a batch of a journal, it takes the rest of the file for a write that was cut short, truncates the
+//! file there and reports no error (fjall 3.1, `src/journal/batch_reader.rs`, `truncate_to`). All later batches are lost. So this check reads
+//! the journals first: each batch has a sequence number, no number may be missing, and the last number must not be below
+//! the watermark of acknowledged writes.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -10,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::error::StoreError;
+use crate::store::error::StoreError;
 
-/// The key, in any keyspace, of a number that each batch has one higher than the batch before.
+/// The key of the sequence number, which each batch writes one higher than the batch before.
 pub(super) const SEQUENCE: &str = "sequence";
 
 const START: u8 = 1;
@@ -21,7 +22,7 @@ const END: u8 = 3;
 const CLEAR: u8 = 4;
 const MAGIC: [u8; 4] = *b"FJL\x03";
 
-/// Reads all journals in order, and ends the newest after its last batch.
+/// Checks all journals in order, and truncates the newest after its last whole batch.
 ///
 /// # Errors
 /// A batch is missing, or the disk failed.
@@ -40,17 +41,17 @@ pub(super) fn recover(dir: &Path, acknowledged: u64) -> Result<(), StoreError> {
     }
     let Some((path, end)) = newest else { return Ok(()) };
     if last.sequence.is_some_and(|last| last < acknowledged) {
-        return Err(lacks(&path, "what was acknowledged last", end));
+        return Err(lacks(&path, "the last acknowledged batch", end));
     }
-    // Of a write that was cut short anything may have reached the disk, and fjall does not take all of that.
-    cut(&path, end).map_err(|error| failed(&path, error))
+    // Any part of a write that was cut short may have reached the disk, and fjall does not accept every such tail.
+    truncate(&path, end).map_err(|error| failed(&path, error))
 }
 
-fn lacks(path: &Path, what: &str, at: usize) -> StoreError {
-    StoreError::Damaged(format!("`{}` or the journal before it lacks {what}, from byte {at}", path.display()))
+fn lacks(path: &Path, missing: &str, at: usize) -> StoreError {
+    StoreError::Damaged(format!("`{}` or the journal before it lacks {missing}, from byte {at}", path.display()))
 }
 
-fn cut(path: &Path, end: usize) -> std::io::Result<()> {
+fn truncate(path: &Path, end: usize) -> std::io::Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
     file.set_len(u64::try_from(end).unwrap_or(u64::MAX))?;
     file.sync_all()
@@ -69,12 +70,14 @@ fn journals(dir: &Path) -> std::io::Result<BTreeMap<u64, PathBuf>> {
 }
 
 struct Batch {
-    /// fjall's own number, which its checksum does not cover: an older one would lose to what it replaces.
+    /// fjall's own number. The checksum does not cover it, and a batch with too low a number would lose to the rows that
+    /// it replaces.
     seqno: u64,
+    /// Our own number, if the batch has one.
     sequence: Option<u64>,
 }
 
-/// The newest batch so far.
+/// The numbers of the newest batch so far.
 #[derive(Default)]
 struct Last {
     seqno: Option<u64>,
@@ -82,6 +85,7 @@ struct Last {
 }
 
 impl Last {
+    /// The numbers after a further batch; `None` if a batch between the two is missing.
     fn then(&self, batch: &Batch) -> Option<Self> {
         let newer = self.seqno.is_none_or(|seqno| batch.seqno > seqno);
         let next = match (self.sequence, batch.sequence) {
@@ -92,7 +96,7 @@ impl Last {
     }
 }
 
-/// The batch that begins here, where a whole one does, and what comes after it.
+/// The whole batch at the front of the bytes, and the bytes after it; `None` if there is no whole batch.
 fn batch(bytes: &[u8]) -> Option<(Batch, &[u8])> {
     let mut reader = Reader(bytes);
     reader.tag(START)?;
@@ -110,7 +114,8 @@ fn batch(bytes: &[u8]) -> Option<(Batch, &[u8])> {
     whole.then_some((Batch { seqno, sequence }, reader.0))
 }
 
-/// Reads over an item; the number that it gives the batch, where it does.
+/// Skips an item of a batch. The inner value is the sequence number, if the item is that row; `None` if the item is not
+/// whole.
 fn item(reader: &mut Reader<'_>) -> Option<Option<u64>> {
     let [tag] = reader.array()?;
     if tag == CLEAR {
@@ -156,7 +161,7 @@ mod tests {
 
     const BATCHES: u64 = 5;
 
-    /// A journal as fjall writes it, and where each batch begins.
+    /// A journal as fjall writes it, and the offset of each batch.
     fn journal() -> (Vec<u8>, Vec<usize>) {
         let dir = TempDir::new().unwrap();
         let database = Database::builder(dir.path()).open().unwrap();
@@ -179,7 +184,7 @@ mod tests {
         (bytes[..begins[5]].to_vec(), begins)
     }
 
-    /// What becomes of these journals.
+    /// The bytes of these journals after recovery.
     fn recovered(journals: &[&[u8]], acknowledged: u64) -> Result<Vec<u8>, StoreError> {
         let dir = TempDir::new().unwrap();
         let path = |id| dir.path().join(format!("{id}.jnl"));
@@ -189,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_journals_stay() {
+    fn whole_journals_are_left_unchanged() {
         let (bytes, begins) = journal();
         assert!(recovered(&[], 0).unwrap().is_empty());
         assert_eq!(recovered(&[&bytes], BATCHES).unwrap(), bytes);
@@ -201,12 +206,13 @@ mod tests {
     }
 
     #[test]
-    fn no_acknowledged_byte_can_change() {
+    fn a_changed_acknowledged_byte_is_damage() {
         let (bytes, begins) = journal();
-        // fjall's number of a batch has to be between its neighbours', and the last has but one.
-        let unbound = |at: &usize| (begins[4] + 5..begins[4] + 13).contains(at);
-        // Without its first batch a journal is like one that was just begun, which the store notices.
-        for at in (begins[1]..bytes.len()).filter(|at| !unbound(at)) {
+        // fjall's number of a batch must be between those of its neighbours. The last batch has one neighbour only, so a
+        // change of its number may go unnoticed.
+        let unchecked = |at: &usize| (begins[4] + 5..begins[4] + 13).contains(at);
+        // A journal without its first batch looks like a new one, which another check of the store finds.
+        for at in (begins[1]..bytes.len()).filter(|at| !unchecked(at)) {
             let mut flipped = bytes.clone();
             flipped[at] ^= 1 << (at % 8);
             assert!(matches!(recovered(&[&flipped], BATCHES), Err(StoreError::Damaged(_))), "byte {at}");
@@ -214,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_acknowledged_can_be_missing() {
+    fn a_missing_acknowledged_batch_is_damage() {
         let (bytes, begins) = journal();
         let lost = |journals: &[&[u8]]| matches!(recovered(journals, BATCHES), Err(StoreError::Damaged(_)));
         assert!((begins[1]..bytes.len()).step_by(7).all(|end| lost(&[&bytes[..end]])));
@@ -226,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_acknowledged_is_cut_off() {
+    fn an_unacknowledged_tail_is_truncated() {
         let (bytes, begins) = journal();
         let whole = &bytes[..begins[4]];
         for at in (begins[4]..bytes.len()).step_by(7) {

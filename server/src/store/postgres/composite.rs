@@ -1,5 +1,5 @@
-//! Many rows as one parameter of a statement: an array of a composite type, in the binary form that the database receives
-//! (`array_recv` and `record_recv` in its sources).
+//! Many rows as one parameter of a statement: an array of a composite type, in the binary form that PostgreSQL receives
+//! (`array_recv` in `src/backend/utils/adt/arrayfuncs.c`, `record_recv` in `src/backend/utils/adt/rowtypes.c`).
 
 use std::error::Error;
 
@@ -13,27 +13,28 @@ use prost_types::Any;
 use tokio_postgres::types::{IsNull, Json, ToSql, Type, accepts, to_sql_checked};
 
 use super::columns::{Micros, Parameters};
-use crate::store::StoreError;
+use crate::store::error::StoreError;
+use crate::store::stored;
 
 type Encoded<T = ()> = Result<T, Box<dyn Error + Sync + Send>>;
 
-/// What the length of a value that is NULL is told as.
+/// The length that stands for the value NULL.
 const NULL: i32 = -1;
 
-/// Rows for a parameter that the statement casts to the array type that it is to have, `$1::new_claim[]`. The type's own
-/// number, which no two databases have in common, isn't told: they go by the cast (since version 14).
+/// An array parameter that the statement casts to its type, as in `$1::new_claim[]`. The OID of a composite type differs from
+/// database to database, so the parameter is sent as `record` and takes its type from the cast (PostgreSQL 14 and later).
 #[derive(Debug, Default)]
-pub(super) struct Rows {
+pub(super) struct CompositeRows {
     count: i32,
     encoded: BytesMut,
 }
 
-impl Rows {
+impl CompositeRows {
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The type that it is sent as: the database is to find out.
+    /// The parameter. The type `unknown` makes the database take the type of the cast.
     pub(super) fn parameter(&self) -> Parameters<'_> {
         vec![(self, Type::UNKNOWN)]
     }
@@ -49,7 +50,7 @@ impl Rows {
             ClaimState::Active(_) => (1_i16, None),
             ClaimState::Creating(..) => (2, None),
             ClaimState::Destroying(..) => (3, None),
-            ClaimState::Replacing(_, both) => (4, Some(Json(&both.old))),
+            ClaimState::Replacing(_, both) => (4, Some(Json(stored::Record::from(&both.old)))),
         };
         self.push(&[
             (&key.bucket_type.0, Type::INT4),
@@ -93,8 +94,8 @@ impl Rows {
     /// # Errors
     /// A value can't be written as its column's type.
     pub(super) fn push_key(&mut self, key: &IdempotencyKey, replay: &Replay) -> Result<(), StoreError> {
-        let fingerprint =
-            postcard::to_stdvec(&replay.fingerprint).map_err(|error| StoreError::Failed(error.to_string()))?;
+        let fingerprint = postcard::to_stdvec(&stored::Fingerprint::from(&replay.fingerprint))
+            .map_err(|error| StoreError::Failed(error.to_string()))?;
         self.push(&[
             (&key.cell.0, Type::INT8),
             (&&*key.key, Type::TEXT),
@@ -117,14 +118,14 @@ impl Rows {
     }
 }
 
-/// Writes a value behind its length in bytes.
+/// Writes a value after its length in bytes.
 fn with_length(out: &mut BytesMut, write: impl FnOnce(&mut BytesMut) -> Encoded<IsNull>) -> Encoded {
     let at = out.len();
     out.put_i32(NULL);
     let start = out.len();
     if let IsNull::No = write(out)? {
         let length = i32::try_from(out.len() - start)?;
-        // What was put there above.
+        // Overwrites the NULL from above.
         if let Some(mut place) = out.get_mut(at..start) {
             place.put_i32(length);
         }
@@ -132,7 +133,7 @@ fn with_length(out: &mut BytesMut, write: impl FnOnce(&mut BytesMut) -> Encoded<
     Ok(())
 }
 
-impl ToSql for Rows {
+impl ToSql for CompositeRows {
     accepts!(UNKNOWN);
     to_sql_checked!();
 

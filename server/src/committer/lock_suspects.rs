@@ -1,5 +1,8 @@
-//! Rows that somebody who is no server was found to keep locked. A command that wants one is tried apart from
-//! the others and briefly, one for all that come together: callers who try again and again must not hold up their neighbours.
+//! Suspects: rows that a session which is no server was found to keep locked.
+//!
+//! A command that needs such a row is tried apart from the other commands of its group and with a short lock timeout. Of
+//! several commands that need the same row, one is tried for all. Without this, callers that retry again and again would
+//! delay every other command by the full lock timeout.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,31 +13,31 @@ use leasehold_core::transaction::Workspace;
 use leasehold_core::update::Command;
 use rustc_hash::FxHashMap;
 
-/// How long a row that was found locked is remembered as that.
+/// How long a row that was found locked stays a suspect.
 const SUSPECT: Duration = Duration::from_secs(10);
-/// Rows that are remembered at the most; more are forgotten all at once, and found again.
+/// The most suspects. If there are more, all are forgotten at once and found again.
 const MAX_ROWS: usize = 10_000;
 
-/// A row, by its key.
+/// The key of a row.
 #[derive(PartialEq, Eq, Hash)]
-enum Row {
+enum RowKey {
     Claim(BucketKey),
     Lease(LeaseId),
     Replay(IdempotencyKey),
 }
 
-/// When rows were found locked.
+/// The suspects, each with the time when it was last found locked.
 #[derive(Default)]
-pub(super) struct Locked(Mutex<FxHashMap<Row, Instant>>);
+pub(super) struct LockSuspects(Mutex<FxHashMap<RowKey, Instant>>);
 
-impl Locked {
-    fn lock(&self) -> MutexGuard<'_, FxHashMap<Row, Instant>> {
-        // Nothing panics while it holds the lock.
+impl LockSuspects {
+    fn lock(&self) -> MutexGuard<'_, FxHashMap<RowKey, Instant>> {
+        // INVARIANT: no code panics while it holds the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When one of the rows that a command wants was last found locked, where that was lately.
-    pub(super) fn found_at(&self, command: &Command, now: Instant) -> Option<Instant> {
+    /// When a row that the command needs was last found locked; `None` if none is a suspect.
+    pub(super) fn suspected_at(&self, command: &Command, now: Instant) -> Option<Instant> {
         let found = self.lock();
         if found.is_empty() {
             return None;
@@ -43,7 +46,7 @@ impl Locked {
         newest.filter(|at| now.saturating_duration_since(*at) < SUSPECT)
     }
 
-    /// Notes that one of the rows that a command wants is locked.
+    /// Adds the rows that a command needs. One of them is locked, but the database does not say which.
     pub(super) fn note(&self, command: &Command, now: Instant) {
         let mut found = self.lock();
         found.extend(rows(command).map(|row| (row, now)));
@@ -55,7 +58,7 @@ impl Locked {
         }
     }
 
-    /// Forgets a command's rows that were not found locked since.
+    /// Removes the rows of a command that were not found locked after `since`.
     pub(super) fn forget(&self, command: &Command, since: Instant) {
         let mut found = self.lock();
         for row in rows(command) {
@@ -66,11 +69,11 @@ impl Locked {
     }
 }
 
-/// The rows that a command is known to want before any is read.
-fn rows(command: &Command) -> impl Iterator<Item = Row> {
+/// The rows that a command needs, as far as they are known before a row is read.
+fn rows(command: &Command) -> impl Iterator<Item = RowKey> {
     let keys = Workspace::new(Fence::default()).missing(std::iter::once(command));
-    let claims = keys.claims.into_iter().map(Row::Claim);
-    claims.chain(keys.leases.into_iter().map(Row::Lease)).chain(keys.replays.into_iter().map(Row::Replay))
+    let claims = keys.claims.into_iter().map(RowKey::Claim);
+    claims.chain(keys.leases.into_iter().map(RowKey::Lease)).chain(keys.replays.into_iter().map(RowKey::Replay))
 }
 
 #[cfg(test)]
@@ -86,34 +89,37 @@ mod tests {
     }
 
     #[test]
-    fn a_locked_row_is_suspect_for_a_while() {
-        let (locked, at) = (Locked::default(), Instant::now());
-        assert_eq!(locked.found_at(&command(1), at), None);
+    fn a_locked_row_is_a_suspect_for_a_while() {
+        let (locked, at) = (LockSuspects::default(), Instant::now());
+        assert_eq!(locked.suspected_at(&command(1), at), None);
         locked.note(&command(1), at);
         let last = at + SUSPECT - Duration::from_millis(1);
-        assert_eq!([at, last, at + SUSPECT].map(|now| locked.found_at(&command(1), now)), [Some(at), Some(at), None]);
-        assert_eq!(locked.found_at(&command(2), at), None, "a row of others");
+        assert_eq!(
+            [at, last, at + SUSPECT].map(|now| locked.suspected_at(&command(1), now)),
+            [Some(at), Some(at), None]
+        );
+        assert_eq!(locked.suspected_at(&command(2), at), None, "a row of another command");
     }
 
     #[test]
     fn a_row_is_forgotten_unless_it_was_found_locked_again() {
-        let (locked, at) = (Locked::default(), Instant::now());
+        let (locked, at) = (LockSuspects::default(), Instant::now());
         let later = at + Duration::from_millis(1);
         locked.note(&command(1), later);
         locked.forget(&command(1), at);
-        assert_eq!(locked.found_at(&command(1), later), Some(later));
+        assert_eq!(locked.suspected_at(&command(1), later), Some(later));
         locked.forget(&command(1), later + Duration::from_millis(1));
-        assert_eq!(locked.found_at(&command(1), later), None);
+        assert_eq!(locked.suspected_at(&command(1), later), None);
     }
 
     #[test]
-    fn what_is_remembered_has_a_bound() {
-        let (locked, at) = (Locked::default(), Instant::now());
+    fn the_number_of_suspects_has_a_bound() {
+        let (locked, at) = (LockSuspects::default(), Instant::now());
         for number in 0..2 * MAX_ROWS as u128 {
             locked.note(&command(number), at);
         }
         assert!(locked.lock().len() <= MAX_ROWS);
         locked.note(&command(0), at + SUSPECT);
-        assert_eq!(locked.found_at(&command(0), at + SUSPECT), Some(at + SUSPECT));
+        assert_eq!(locked.suspected_at(&command(0), at + SUSPECT), Some(at + SUSPECT));
     }
 }

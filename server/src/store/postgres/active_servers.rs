@@ -1,31 +1,33 @@
-//! Which other servers are at work on the database: each tells it by the advisory locks that its groups hold.
+//! The other servers at work on the database. Each shows itself by the advisory locks that its groups hold: the upper half of
+//! a lock's number names the server. The probe counts these locks.
 
-/// The first half of a lock's class, which tells groups' locks from those of anyone else: `leas` in hexadecimal, as it were.
+/// The first half of the class of a group's lock. It tells the locks of groups from those of other programs.
 const MARK: u32 = 0x1ea5;
 
-/// What one look weighs beside those before it: a server at work holds a lock two times in three that one looks, so that it
-/// takes several to know.
+/// The weight of one look in the moving average. A server at work holds a lock in about two of three looks, so one look
+/// alone shows little.
 const WEIGHT: f64 = 0.2;
-/// In how many of the looks a server has to be seen to count.
-const OFTEN: f64 = 1.0 / 3.0;
+/// The share of the looks in which a server must be seen to count.
+const MIN_SHARE: f64 = 1.0 / 3.0;
 
-/// One server among those on a database, until it stops.
+/// The identity of this server among those on a database, drawn at its start.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Server {
+pub(super) struct ServerId {
     class: u32,
 }
 
-impl Server {
+impl ServerId {
+    /// A random identity.
     pub(super) fn random() -> Self {
         Self { class: MARK << 16 | u32::from(rand::random::<u16>()) }
     }
 
-    /// A number for a new group, whose advisory lock then shows whose it is.
+    /// A random number for a new group, which is also the number of its advisory lock.
     pub(super) fn group(self) -> i64 {
         (u64::from(self.class) << 32 | u64::from(rand::random::<u32>())).cast_signed()
     }
 
-    /// An expression for how many other servers have a group under way.
+    /// An SQL expression for the number of other servers that have a group under way.
     pub(super) fn others(self) -> String {
         let (first, last) = (MARK << 16, MARK << 16 | 0xffff);
         format!(
@@ -37,26 +39,26 @@ impl Server {
     }
 }
 
-/// Other servers that are at work, by what several looks have shown.
+/// The number of other servers at work, as a moving average over looks.
 #[derive(Debug, Default)]
-pub(super) struct AtWork {
+pub(super) struct ActiveServers {
     mean: f64,
 }
 
-impl AtWork {
-    /// Takes up how many a look has shown.
-    pub(super) fn saw(&mut self, servers: u32) {
+impl ActiveServers {
+    /// Adds the number of a look to the average.
+    pub(super) fn observe(&mut self, servers: u32) {
         self.mean += WEIGHT * (f64::from(servers) - self.mean);
     }
 
-    /// How many there are.
+    /// The number of other servers at work.
     pub(super) fn count(&self) -> usize {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "a mean of counts, which truncates to one"
         )]
-        let count = (self.mean + 1.0 - OFTEN) as usize;
+        let count = (self.mean + 1.0 - MIN_SHARE) as usize;
         count
     }
 }
@@ -66,19 +68,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_shows_whose_it_is() {
-        let server = Server { class: MARK << 16 | 0xffff };
+    fn the_number_of_a_group_names_its_server() {
+        let server = ServerId { class: MARK << 16 | 0xffff };
         let group = server.group();
         assert_eq!(u32::try_from(group >> 32), Ok(server.class));
-        assert_ne!(group, server.group(), "each has a number of its own");
+        assert_ne!(group, server.group(), "each group has its own number");
     }
 
     #[test]
-    fn servers_count_that_are_seen_often_and_not_those_seen_now_and_then() {
+    fn a_server_counts_if_it_is_seen_often() {
         let after = |looks: &[u32]| {
-            let mut at_work = AtWork::default();
-            looks.iter().for_each(|servers| at_work.saw(*servers));
-            at_work.count()
+            let mut active = ActiveServers::default();
+            looks.iter().for_each(|servers| active.observe(*servers));
+            active.count()
         };
         assert_eq!(after(&[]), 0);
         assert_eq!(after(&[1]), 0, "once may be by chance");

@@ -1,7 +1,7 @@
-//! How much has been acknowledged, kept beside the journal: a number in a file of its own.
+//! The watermark of acknowledged writes: the sequence number of the last durable batch, in a file beside the journal.
 //!
-//! A journal can't tell that its end is missing. The number is written after each group is durable and is never synced
-//! by itself, so it may be behind after a power cut, and is never ahead.
+//! A journal whose end is missing looks like a shorter journal. The watermark makes the loss visible. It is written after
+//! each batch is durable and is not synced, so after a power cut it may be behind the journal, but never ahead.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The file with the number of the last acknowledged group.
-pub(super) struct Witness {
+/// The file with the sequence number of the last acknowledged batch, and its checksum.
+pub(super) struct AckWatermark {
     file: File,
     sequence: AtomicU64,
 }
 
-impl Witness {
-    /// Opens the file, made where it is missing.
+impl AckWatermark {
+    /// Opens the file, which is created if it is missing.
     ///
     /// # Errors
     /// The disk failed.
@@ -29,27 +29,28 @@ impl Witness {
         file.read_to_end(&mut bytes)?;
         let sequence = read(&bytes);
         if sequence.is_none() && !bytes.is_empty() {
-            // Nothing is lost with it but the means to notice a loss.
-            tracing::warn!(path = %path.display(), "the file can't be read and is written anew");
+            // The watermark only serves to notice a loss of data, so a start goes on without it.
+            tracing::warn!(path = %path.display(), "the file is not valid and is written again");
         }
-        let witness = Self { file, sequence: AtomicU64::new(sequence.unwrap_or(0)) };
+        let watermark = Self { file, sequence: AtomicU64::new(sequence.unwrap_or(0)) };
         if sequence.is_none() {
-            witness.file.set_len(0)?;
-            witness.write(0)?;
-            witness.file.sync_all()?;
+            watermark.file.set_len(0)?;
+            watermark.raise(0)?;
+            watermark.file.sync_all()?;
         }
-        Ok(witness)
+        Ok(watermark)
     }
 
+    /// The sequence number of the last acknowledged batch.
     pub(super) fn sequence(&self) -> u64 {
         self.sequence.load(Ordering::Relaxed)
     }
 
-    /// Notes that a group is durable.
+    /// Sets the watermark to a batch that is durable.
     ///
     /// # Errors
     /// The disk failed.
-    pub(super) fn write(&self, sequence: u64) -> std::io::Result<()> {
+    pub(super) fn raise(&self, sequence: u64) -> std::io::Result<()> {
         let number = sequence.to_be_bytes();
         self.file.write_all_at(&[number, xxh3_64(&number).to_be_bytes()].concat(), 0)?;
         self.sequence.store(sequence, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Keys of the embedded store, as bytes whose order is the order of what they name.
+//! Keys of the keyspaces. The order of a key's bytes is the order of its parts.
 
 use leasehold_core::bucket::{BucketKey, BucketType};
 use leasehold_core::claim::{CellId, SourceId, SourceType};
@@ -6,16 +6,17 @@ use leasehold_core::lease::LeaseId;
 use leasehold_core::time::Timestamp;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bytes of a source id in one group, before the byte that counts them.
+/// The number of bytes of a source id in one group, without the byte that counts them.
 const GROUP_BYTES: usize = 8;
 
-/// Bytes of a claim's key in front of its bucket.
+/// The number of hash bytes in front of a claim's bucket.
 const SPREAD_BYTES: usize = 4;
-/// Numbers below this are one byte.
+/// The first number that does not fit in one byte.
 const FIRST_LONG: u8 = 0xf0;
 
-/// A claim's key: its bucket behind some bytes of the bucket's hash. The store compares four bytes of a key in place and
-/// has to fetch the others; names that begin alike would make it fetch them at every step.
+/// The key of a claim: bytes of the bucket's hash, then the bucket. fjall keeps the first four bytes of a key inline
+/// (byteview 0.10, `ByteView::prefix`) and follows a pointer to compare the rest. The hash makes those four bytes differ,
+/// also for names that begin alike.
 pub(super) fn claim(key: &BucketKey) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(SPREAD_BYTES + 8 + key.canonical.len());
     bytes.extend_from_slice(&[0; SPREAD_BYTES]);
@@ -26,7 +27,7 @@ pub(super) fn claim(key: &BucketKey) -> Vec<u8> {
     bytes
 }
 
-/// Reads the bucket of a claim's key.
+/// The bucket of a claim's key; `None` if the bytes are no such key.
 pub(super) fn read_claim(bytes: &[u8]) -> Option<BucketKey> {
     read_bucket(bytes.get(SPREAD_BYTES..)?)
 }
@@ -42,13 +43,14 @@ fn read_bucket(bytes: &[u8]) -> Option<BucketKey> {
     Some(BucketKey { bucket_type: BucketType(i32::try_from(number).ok()?), canonical })
 }
 
-/// Writes a number in one byte, or, a larger one, as the count of its bytes and those: in order, and none begins another.
+/// Appends a number: one byte if it is small, else the count of its bytes and the bytes. The order of encodings is the
+/// order of numbers, and no encoding is a prefix of another.
 fn push_number(bytes: &mut Vec<u8>, number: u64) {
     match u8::try_from(number) {
         Ok(small) if small < FIRST_LONG => bytes.push(small),
         _ => {
             let used = number.to_be_bytes().into_iter().skip_while(|byte| *byte == 0);
-            // INVARIANT: a number has 8 bytes at the most.
+            // INVARIANT: a `u64` has at most 8 bytes, so the sum is at most 0xf8.
             bytes.push(FIRST_LONG + used.clone().count() as u8);
             bytes.extend(used);
         }
@@ -64,20 +66,20 @@ fn read_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((number.iter().fold(0, |number, byte| (number << 8) | u64::from(*byte)), rest))
 }
 
-/// The cell whose row's key this is.
+/// The cell at the front of a key; `None` if the bytes are no such key.
 pub(super) fn read_cell(bytes: &[u8]) -> Option<CellId> {
     let (number, _) = read_number(bytes)?;
     i64::try_from(number).ok().map(CellId)
 }
 
-/// The first key beyond all rows of a cell.
+/// The first key after all keys of a cell.
 pub(super) fn beyond_cell(cell: CellId) -> Vec<u8> {
     let mut bytes = Vec::new();
     push_number(&mut bytes, cell.0.unsigned_abs().saturating_add(1));
     bytes
 }
 
-/// The rows of one table of one cell.
+/// The prefix of all keys of one table of a cell.
 pub(super) fn table(cell: CellId, source_type: SourceType) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(64);
     push_number(&mut bytes, cell.0.unsigned_abs());
@@ -85,28 +87,35 @@ pub(super) fn table(cell: CellId, source_type: SourceType) -> Vec<u8> {
     bytes
 }
 
-/// One row of a table.
+/// The prefix of all keys of one row of a table.
 pub(super) fn source(cell: CellId, source_type: SourceType, id: &SourceId) -> Vec<u8> {
     let mut bytes = table(cell, source_type);
     push_source_id(&mut bytes, id.as_bytes());
     bytes
 }
 
-/// One claim of a row of a table.
+/// The key of one claim of a row.
 pub(super) fn source_claim(cell: CellId, source_type: SourceType, id: &SourceId, key: &BucketKey) -> Vec<u8> {
     let mut bytes = source(cell, source_type, id);
     push_bucket(&mut bytes, key);
     bytes
 }
 
-/// The first key beyond all claims of the row whose key is `row`.
+/// The first key after all rows of the table with the prefix `table`.
+pub(super) fn beyond_table(table: &[u8]) -> Vec<u8> {
+    // A source id follows the prefix: a group of eight bytes and a count of at most 9, which is below 0xff.
+    [table, &[0xff; GROUP_BYTES + 2]].concat()
+}
+
+/// The first key after all claims of the row with the prefix `row`.
 pub(super) fn beyond_source(mut row: Vec<u8>) -> Vec<u8> {
-    // What follows a row's key is a bucket type, whose first byte is at most 0xf8.
+    // A bucket type follows the prefix, and its first byte is at most 0xf8.
     row.push(0xff);
     row
 }
 
-/// Reads the source id and the bucket of a claim's key back, given the bytes behind its table.
+/// The source id and the bucket of a claim's key, from the bytes after the prefix of its table; `None` if the bytes are no
+/// such key.
 pub(super) fn read_source_claim(mut bytes: &[u8]) -> Option<(SourceId, BucketKey)> {
     let mut id = Vec::new();
     loop {
@@ -122,35 +131,35 @@ pub(super) fn read_source_claim(mut bytes: &[u8]) -> Option<(SourceId, BucketKey
     Some((SourceId::from_bytes(&id), read_bucket(bytes)?))
 }
 
-/// Writes bytes in zero-padded groups, each followed by a count: how many bytes are its own, or one more than fit where
-/// another group follows. So order is kept, a prefix comes first, and the end is known.
+/// Appends bytes in groups that are padded with zeros. Each group is followed by the count of its bytes, or by one more than
+/// fit if another group follows. The order of encodings is the order of ids, a prefix comes first, and the end is known.
 fn push_source_id(bytes: &mut Vec<u8>, id: &[u8]) {
     let mut groups = id.chunks(GROUP_BYTES).peekable();
     while let Some(group) = groups.next() {
         bytes.extend_from_slice(group);
         bytes.extend(std::iter::repeat_n(0, GROUP_BYTES - group.len()));
         let count = if groups.peek().is_some() { GROUP_BYTES + 1 } else { group.len() };
-        // INVARIANT: a count is at most 9.
+        // INVARIANT: the count is at most `GROUP_BYTES + 1`, which fits in a byte.
         bytes.push(count as u8);
     }
 }
 
-/// A lease.
+/// The key of a lease.
 pub(super) fn lease(id: LeaseId) -> [u8; 16] {
     id.0.into_bytes()
 }
 
-/// Reads a lease's id back.
+/// The id of a lease's key; `None` if the bytes are no such key.
 pub(super) fn read_lease(bytes: &[u8]) -> Option<LeaseId> {
     uuid::Uuid::from_slice(bytes).ok().map(LeaseId)
 }
 
-/// A settled lease by the time of its settling.
+/// The key of a settled lease in the order of settles.
 pub(super) fn settled(at: Timestamp, id: LeaseId) -> Vec<u8> {
     [&at.as_micros().to_be_bytes()[..], &lease(id)].concat()
 }
 
-/// Reads a settled lease's id back.
+/// The id of a settled lease's key; `None` if the bytes are no such key.
 pub(super) fn read_settled(bytes: &[u8]) -> Option<LeaseId> {
     read_lease(bytes.get(8..)?)
 }

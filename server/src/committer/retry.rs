@@ -1,0 +1,197 @@
+//! The reaction to a group that was not committed, as a pure function. [`super::writer`] executes it.
+//!
+//! | failure | a group of several commands | a single command |
+//! |---|---|---|
+//! | `Misspeculated` | retry now | retry now |
+//! | `Conflict` | retry after a random pause; split after [`MAX_CONFLICTS`] | likewise; reject after [`MAX_CONFLICTS`] |
+//! | `Away` | requeue, retry after a growing pause, or reject | likewise |
+//! | `StatementTimeout` | split; as `Away` if the store is away already | as `Away` |
+//! | `Locked`, `Row` | split | reject |
+//! | `Fatal` | halt | halt |
+
+use std::time::Duration;
+
+use crate::store::Failure;
+
+/// The most lost races of a group before its commands are tried one at a time. In each race another group has won.
+pub(super) const MAX_CONFLICTS: u32 = 100;
+/// The longest random pause after the first lost race. It grows with each further one.
+const CONFLICT_PAUSE: Duration = Duration::from_micros(100);
+/// The pause before the third attempt to reach a store that is away. The second attempt comes at once.
+const MIN_OUTAGE_PAUSE: Duration = Duration::from_millis(10);
+/// The longest pause between two attempts to reach a store that is away.
+const MAX_OUTAGE_PAUSE: Duration = Duration::from_millis(400);
+
+/// The next step of a writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Decide the group again.
+    RetryNow,
+    /// Decide the group again after a pause.
+    RetryAfter(Duration),
+    /// Decide the commands of the group one at a time.
+    Split,
+    /// Put the commands back into the queue, for another writer.
+    Requeue,
+    /// Refuse the commands.
+    Reject,
+    /// Refuse these and all further commands: nothing may be written until a restart.
+    Halt,
+}
+
+/// A failed attempt to commit a group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attempt {
+    /// The number of commands in the group.
+    pub(super) commands: usize,
+    /// The number of attempts so far, with this one.
+    pub(super) number: u32,
+    /// The number of races that the group lost before this attempt.
+    pub(super) conflicts: u32,
+    /// The number of attempts before this one in which the store was away.
+    pub(super) outages: u32,
+    /// True if the changes may have been committed all the same.
+    pub(super) may_be_committed: bool,
+    /// How long the store has been away; `None` if this attempt is no outage.
+    pub(super) away_for: Option<Duration>,
+    /// How long commands wait for a store that is away.
+    pub(super) patience: Duration,
+    /// True if another writer reaches the store and goes on.
+    pub(super) has_other_writers: bool,
+    /// True if the server is stopping.
+    pub(super) is_stopping: bool,
+    /// A random number.
+    pub(super) random: u64,
+}
+
+/// True if the failure shows that the store is away. A statement of a single command that takes too long can't be split
+/// further, and while the store is away a timeout is one more sign of it.
+pub(super) fn is_outage(failure: Failure, commands: usize, is_away: bool) -> bool {
+    match failure {
+        Failure::Away => true,
+        Failure::StatementTimeout => commands == 1 || is_away,
+        _ => false,
+    }
+}
+
+/// The step after a failed attempt.
+pub(super) fn next(failure: Failure, attempt: &Attempt) -> Step {
+    let alone_or_split = if attempt.commands > 1 { Step::Split } else { Step::Reject };
+    if let Some(away_for) = attempt.away_for {
+        return after_outage(attempt, away_for);
+    }
+    match failure {
+        Failure::Fatal => Step::Halt,
+        Failure::Misspeculated => Step::RetryNow,
+        Failure::Conflict if attempt.conflicts < MAX_CONFLICTS => Step::RetryAfter(conflict_pause(attempt)),
+        Failure::Conflict | Failure::Locked | Failure::Row | Failure::StatementTimeout | Failure::Away => {
+            alone_or_split
+        }
+    }
+}
+
+fn after_outage(attempt: &Attempt, away_for: Duration) -> Step {
+    // Another writer may decide the commands only if this writer's attempt certainly left nothing behind.
+    if !attempt.may_be_committed && attempt.has_other_writers {
+        return Step::Requeue;
+    }
+    // The first attempt may have used a connection that died long ago, so it says little about the store now.
+    let is_patient = attempt.number == 1 || away_for < attempt.patience;
+    if !is_patient || attempt.is_stopping {
+        return Step::Reject;
+    }
+    Step::RetryAfter(outage_pause(attempt.outages))
+}
+
+/// A random pause: groups that met once would otherwise meet again.
+fn conflict_pause(attempt: &Attempt) -> Duration {
+    let longest = CONFLICT_PAUSE * (attempt.conflicts + 1);
+    let micros = u64::try_from(longest.as_micros()).unwrap_or(u64::MAX);
+    Duration::from_micros(attempt.random % micros.saturating_add(1))
+}
+
+fn outage_pause(outages: u32) -> Duration {
+    let Some(doublings) = outages.checked_sub(1) else { return Duration::ZERO };
+    MIN_OUTAGE_PAUSE.saturating_mul(2_u32.saturating_pow(doublings)).min(MAX_OUTAGE_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ATTEMPT: Attempt = Attempt {
+        commands: 1,
+        number: 1,
+        conflicts: 0,
+        outages: 0,
+        may_be_committed: false,
+        away_for: None,
+        patience: Duration::from_secs(10),
+        has_other_writers: false,
+        is_stopping: false,
+        random: 42,
+    };
+
+    fn away(seconds: u64) -> Attempt {
+        Attempt { away_for: Some(Duration::from_secs(seconds)), ..ATTEMPT }
+    }
+
+    #[test]
+    fn every_failure_has_its_step_for_one_command_and_for_several() {
+        let retry = Step::RetryAfter(Duration::from_micros(42));
+        for (failure, one, several) in [
+            (Failure::Misspeculated, Step::RetryNow, Step::RetryNow),
+            (Failure::Conflict, retry, retry),
+            (Failure::StatementTimeout, Step::Reject, Step::Split),
+            (Failure::Locked, Step::Reject, Step::Split),
+            (Failure::Row, Step::Reject, Step::Split),
+            (Failure::Fatal, Step::Halt, Step::Halt),
+        ] {
+            assert_eq!(next(failure, &ATTEMPT), one, "{failure:?}");
+            assert_eq!(next(failure, &Attempt { commands: 2, ..ATTEMPT }), several, "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn lost_races_end_in_a_split_and_then_in_a_rejection() {
+        let lost = Attempt { conflicts: MAX_CONFLICTS, ..ATTEMPT };
+        assert_eq!(next(Failure::Conflict, &lost), Step::Reject);
+        assert_eq!(next(Failure::Conflict, &Attempt { commands: 2, ..lost }), Step::Split);
+        let longest = Attempt { conflicts: 1, random: 200, ..ATTEMPT };
+        assert_eq!(next(Failure::Conflict, &longest), Step::RetryAfter(CONFLICT_PAUSE * 2));
+        assert_eq!(next(Failure::Conflict, &Attempt { random: 201, ..longest }), Step::RetryAfter(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_timeout_is_an_outage_if_it_cant_be_split_or_the_store_is_away() {
+        for (failure, commands, is_away, expected) in [
+            (Failure::Away, 5, false, true),
+            (Failure::StatementTimeout, 5, false, false),
+            (Failure::StatementTimeout, 1, false, true),
+            (Failure::StatementTimeout, 5, true, true),
+            (Failure::Locked, 1, true, false),
+            (Failure::Fatal, 1, true, false),
+        ] {
+            assert_eq!(is_outage(failure, commands, is_away), expected, "{failure:?} {commands} {is_away}");
+        }
+    }
+
+    #[test]
+    fn a_store_that_is_away_is_waited_for_with_patience() {
+        for (attempt, step) in [
+            // The connection may have died long ago.
+            (Attempt { number: 1, ..away(60) }, Step::RetryAfter(Duration::ZERO)),
+            (Attempt { number: 2, outages: 1, ..away(9) }, Step::RetryAfter(MIN_OUTAGE_PAUSE)),
+            (Attempt { number: 3, outages: 2, ..away(9) }, Step::RetryAfter(MIN_OUTAGE_PAUSE * 2)),
+            (Attempt { number: 99, outages: 98, ..away(9) }, Step::RetryAfter(MAX_OUTAGE_PAUSE)),
+            (Attempt { number: 2, ..away(10) }, Step::Reject),
+            (Attempt { is_stopping: true, ..away(0) }, Step::Reject),
+            (Attempt { has_other_writers: true, ..away(0) }, Step::Requeue),
+            (Attempt { has_other_writers: true, number: 9, ..away(60) }, Step::Requeue),
+            // Only this writer can find out whether the group was committed.
+            (Attempt { has_other_writers: true, may_be_committed: true, ..away(0) }, Step::RetryAfter(Duration::ZERO)),
+        ] {
+            assert_eq!(next(Failure::Away, &attempt), step, "{attempt:?}");
+        }
+    }
+}

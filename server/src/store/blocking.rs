@@ -1,0 +1,84 @@
+//! A backend behind the synchronous interface of the engine's conformance suite. Groups go through a writer and reads
+//! through the asynchronous reader, as in a server, so that the suite covers both.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use leasehold_core::bucket::BucketKey;
+use leasehold_core::claim::Claim;
+use leasehold_core::invariant::State;
+use leasehold_core::lease::LeaseId;
+use leasehold_core::query::{LeaseRow, LeaseScan, RecordRow, RecordScan};
+use leasehold_core::store::{Fences, Store};
+use leasehold_core::time::Timestamp;
+use leasehold_core::transaction::{Keys, NetChanges, Workspace};
+use tokio::runtime::Runtime;
+
+use super::error::StoreError;
+use super::port::{Backend, GroupStore, StoreReader};
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// One writer and the reader of a backend.
+pub struct BlockingStore {
+    // The interface loads with a shared reference.
+    writer: RefCell<Box<dyn GroupStore>>,
+    reader: Arc<dyn StoreReader>,
+    runtime: Runtime,
+}
+
+impl BlockingStore {
+    /// Opens a backend, and keeps the runtime that drives its connections.
+    ///
+    /// # Errors
+    /// The backend can't be opened.
+    pub fn open<B: Backend>(open: impl Future<Output = Result<B>>) -> Result<Self> {
+        let failed = |error: std::io::Error| StoreError::Failed(error.to_string());
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.map_err(failed)?;
+        let backend = runtime.block_on(open)?;
+        let writer = backend.writers().map_err(failed)?.into_iter().next();
+        let writer = writer.ok_or_else(|| StoreError::Failed("the backend has no writer".into()))?;
+        Ok(Self { writer: RefCell::new(writer), reader: backend.reader(), runtime })
+    }
+}
+
+impl Store for BlockingStore {
+    type Error = StoreError;
+
+    fn is_shared(&self) -> bool {
+        self.writer.borrow().is_shared()
+    }
+
+    fn workspace(&self) -> Result<Workspace> {
+        self.writer.borrow_mut().begin().map_err(|failed| failed.error)
+    }
+
+    fn load(&self, keys: Keys, into: &mut Workspace) -> Result<()> {
+        self.writer.borrow_mut().load(keys, into).map_err(|failed| failed.error)
+    }
+
+    fn save(&mut self, changes: &NetChanges) -> Result<Fences> {
+        self.writer.borrow_mut().commit(changes).map_err(|failed| failed.error)
+    }
+
+    fn claim(&self, key: &BucketKey) -> Result<Option<Claim>> {
+        self.runtime.block_on(self.reader.claim(key))
+    }
+
+    fn leases(&self, scan: &LeaseScan) -> Result<Vec<LeaseRow>> {
+        self.runtime.block_on(self.reader.leases(*scan))
+    }
+
+    fn records(&self, scan: &RecordScan) -> Result<Vec<RecordRow>> {
+        self.runtime.block_on(self.reader.records(scan.clone()))
+    }
+
+    fn settled(&self, before: Timestamp, limit: usize) -> Result<Vec<LeaseId>> {
+        self.runtime.block_on(self.reader.settled(before, limit))
+    }
+
+    fn state(&self) -> Result<State> {
+        self.runtime.block_on(self.reader.state())
+    }
+}

@@ -1,0 +1,134 @@
+//! The embedded store: fjall, a log-structured store in this process. A group costs one append to the journal and one sync.
+//!
+//! | keyspace | key | value |
+//! |---|---|---|
+//! | `claims` | hash, bucket | a claim at rest: its owner and record |
+//! | `sources` | cell, table, row, bucket | empty: the order of ListRecords (B32) |
+//! | `outstanding` | lease | an outstanding lease with the claims that it holds |
+//! | `settled` | lease | a settled lease |
+//! | `settled_order` | time of the settle, lease | empty: the order in which leases are forgotten |
+//! | `replays` | idempotency key | the begin that used the key |
+//! | `meta` | `format`, `fence`, `sequence` | a number |
+//! | `meta` | `bucket_types` | the rules of configured bucket types, as JSON |
+//!
+//! A begin writes one row, however many claims it holds: a claim gets a row of its own when it comes to rest. Outstanding
+//! leases and their claims are also kept in memory, and are read from their rows when the store is opened.
+//!
+//! `open` checks and opens a directory, `rows` encodes rows, `write` commits groups, `read` answers reads.
+
+mod ack_watermark;
+mod journal;
+mod keys;
+mod manifest;
+mod open;
+mod outstanding;
+mod read;
+mod rows;
+mod write;
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use fjall::{Database, OwnedWriteBatch, PersistMode};
+use leasehold_core::bucket::BucketKey;
+use leasehold_core::catalogue::BucketRule;
+use leasehold_core::lease::Fence;
+
+use self::ack_watermark::AckWatermark;
+use self::outstanding::Outstanding;
+use self::rows::Keyspace;
+use super::error::StoreError;
+use super::port::{Answer, Backend, GroupStore, StoreMaintenance, StoreReader};
+use super::stored;
+
+pub use read::StoredRow;
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// The key of the bucket types in the keyspace `meta`.
+const BUCKET_TYPES: &str = "bucket_types";
+/// The key of the newest fence in the keyspace `meta`.
+const FENCE: &str = "fence";
+
+/// The embedded store. Clones share it. Any number of threads read; one thread, the committer's, writes.
+#[derive(Clone)]
+pub struct EmbeddedStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    database: Database,
+    claims: Keyspace,
+    sources: Keyspace,
+    outstanding: Keyspace,
+    settled: Keyspace,
+    settled_order: Keyspace,
+    replays: Keyspace,
+    meta: Keyspace,
+    watermark: AckWatermark,
+    // The rows of the keyspace `outstanding`, in memory.
+    held: RwLock<Outstanding>,
+}
+
+impl Inner {
+    fn held(&self) -> RwLockReadGuard<'_, Outstanding> {
+        // INVARIANT: no code panics halfway through a change while it holds the lock.
+        self.held.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn held_mut(&self) -> RwLockWriteGuard<'_, Outstanding> {
+        self.held.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn batch(&self) -> OwnedWriteBatch {
+        self.database.batch().durability(Some(PersistMode::SyncData))
+    }
+
+    /// Commits a batch under the next sequence number, then raises the watermark to this number. The order matters: a
+    /// watermark above the journal's last number would be taken for a loss of data.
+    fn commit(&self, mut batch: OwnedWriteBatch) -> Result<()> {
+        let sequence = self.watermark.sequence() + 1;
+        self.meta.insert(&mut batch, journal::SEQUENCE, sequence.to_be_bytes());
+        batch.commit()?;
+        self.watermark.raise(sequence).map_err(|error| StoreError::Failed(error.to_string()))
+    }
+
+    fn fence(&self) -> Result<Fence> {
+        Ok(Fence(self.meta.number(FENCE)?.unwrap_or(0)))
+    }
+}
+
+impl EmbeddedStore {
+    /// The position of a claim in the order of [`for_each`](Self::for_each). Two claims never share a position.
+    pub fn position(key: &BucketKey) -> Vec<u8> {
+        keys::claim(key)
+    }
+
+    /// Stores the rules of configured bucket types, in place of the rules before.
+    ///
+    /// # Errors
+    /// The rules could not be written.
+    pub fn remember_bucket_types(&self, rules: &[BucketRule]) -> Result<()> {
+        let rules = stored::bucket_rules_to_json(rules).map_err(|error| StoreError::Failed(error.to_string()))?;
+        let mut batch = self.inner.batch();
+        self.inner.meta.insert(&mut batch, BUCKET_TYPES, rules);
+        self.inner.commit(batch)
+    }
+}
+
+impl Backend for EmbeddedStore {
+    fn writers(&self) -> std::io::Result<Vec<Box<dyn GroupStore>>> {
+        Ok(vec![Box::new(self.clone())])
+    }
+
+    fn reader(&self) -> Arc<dyn StoreReader> {
+        Arc::new(self.clone())
+    }
+
+    fn maintenance(&self) -> StoreMaintenance {
+        StoreMaintenance::Exclusive(self.reader())
+    }
+
+    fn remember_bucket_types<'a>(&'a self, rules: &'a [BucketRule]) -> Answer<'a, ()> {
+        Box::pin(async move { Self::remember_bucket_types(self, rules) })
+    }
+}

@@ -1,0 +1,197 @@
+//! Opening a data directory. Our own checks come first, because fjall repairs some damage in silence.
+
+use std::fs::{DirBuilder, OpenOptions, TryLockError};
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::{Arc, RwLock};
+
+use fjall::compaction::Leveled;
+use fjall::config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy};
+use fjall::{CompressionType, Database, KeyspaceCreateOptions};
+
+use super::ack_watermark::AckWatermark;
+use super::rows::Keyspace;
+use super::{EmbeddedStore, Inner, Result, journal, keys, manifest};
+use crate::store::error::StoreError;
+use crate::store::stored;
+
+const MIB: u64 = 1024 * 1024;
+/// The file that marks a data directory while an import fills it.
+const IMPORTING: &str = "importing";
+/// The key of the format in the keyspace `meta`.
+const FORMAT: &str = "format";
+const KEYSPACES: [&str; 7] = ["claims", "sources", "outstanding", "settled", "settled_order", "replays", "meta"];
+
+/// The options of a keyspace. A memtable becomes a file when it has `memtable_bytes`. A Bloom filter answers most lookups
+/// of absent keys without a read.
+fn options(memtable_bytes: u64, bloom: bool) -> KeyspaceCreateOptions {
+    let filter = if bloom {
+        FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0))
+    } else {
+        FilterPolicyEntry::None
+    };
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(memtable_bytes)
+        .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
+        .filter_policy(FilterPolicy::all(filter))
+        .filter_block_pinning_policy(PinningPolicy::all(true))
+        .index_block_pinning_policy(PinningPolicy::all(true))
+        .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(8 * MIB)))
+}
+
+/// Checks that the last acknowledged write is in the journal, and that no keyspace is missing. This comes before missing
+/// keyspaces are created.
+fn check_complete(meta: &Keyspace, watermark: &AckWatermark, missing_keyspace: Option<&&str>) -> Result<()> {
+    let sequence = meta.number(journal::SEQUENCE)?.unwrap_or(0);
+    if sequence < watermark.sequence() {
+        return Err(StoreError::Damaged("the last acknowledged write is missing".into()));
+    }
+    // INVARIANT: all keyspaces are created before the first sequence number is written.
+    if let Some(name) = missing_keyspace.filter(|_| sequence > 0) {
+        return Err(StoreError::Damaged(format!("`{name}` is missing")));
+    }
+    watermark.raise(sequence).map_err(|error| StoreError::Failed(error.to_string()))
+}
+
+/// Creates a directory that only this user may read. The mode of an existing directory stays.
+fn create_private(dir: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+impl EmbeddedStore {
+    /// Opens a data directory, which is created if it is missing.
+    ///
+    /// # Errors
+    /// The directory is in use, in another format, damaged or half imported, or the disk failed.
+    pub fn open(dir: &Path) -> Result<Self> {
+        if Self::is_incomplete(dir) {
+            return Err(StoreError::ImportIncomplete(dir.to_owned()));
+        }
+        Self::open_any(dir)
+    }
+
+    /// True if an import into the directory has begun and did not finish.
+    pub fn is_incomplete(dir: &Path) -> bool {
+        dir.join(IMPORTING).exists()
+    }
+
+    /// Creates a data directory and runs `import` on its store. [`open`](Self::open) refuses the directory until `import`
+    /// has returned without an error.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open), and the errors of `import`.
+    pub fn import<T, E: From<StoreError>>(
+        dir: &Path,
+        import: impl FnOnce(Self) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", dir.display()));
+        let sync = || std::fs::File::open(dir)?.sync_all();
+        create_private(dir).map_err(failed)?;
+        let marker = dir.join(IMPORTING);
+        std::fs::write(&marker, "").and_then(|()| sync()).map_err(failed)?;
+        let imported = import(Self::open_any(dir)?)?;
+        std::fs::remove_file(&marker).and_then(|()| sync()).map_err(failed)?;
+        Ok(imported)
+    }
+
+    fn open_any(dir: &Path) -> Result<Self> {
+        let database = dir.join("fjall");
+        create_private(&database)
+            .map_err(|error| StoreError::from(fjall::Error::from(error)).of(database.display()))?;
+        let open = std::panic::AssertUnwindSafe(|| Self::open_database(dir));
+        // fjall asserts some properties of the files that it reads. A damaged directory must be reported as such, not as a
+        // panic of this program.
+        std::panic::catch_unwind(open)
+            .unwrap_or_else(|_| Err(StoreError::Damaged(format!("`{}` can't be opened", dir.display()))))
+    }
+
+    fn open_database(dir: &Path) -> Result<Self> {
+        let watermark = Self::recover(dir)?;
+        // The journal is kept short, so that a restart after a crash is quick. The store syncs each batch itself.
+        let builder = Database::builder(dir.join("fjall"))
+            .cache_size(32 * MIB)
+            .max_journaling_size(64 * MIB)
+            .worker_threads(1)
+            .manual_journal_persist(true);
+        let database = builder.open().map_err(|error| match error {
+            fjall::Error::Locked => StoreError::InUse(dir.to_owned()),
+            other => StoreError::from(other).of(dir.display()),
+        })?;
+        Self::open_keyspaces(dir, database, watermark).map_err(|error| error.of(dir.display()))
+    }
+
+    fn open_keyspaces(dir: &Path, database: Database, watermark: AckWatermark) -> Result<Self> {
+        let missing = KEYSPACES.iter().find(|name| !database.keyspace_exists(name));
+        let keyspace = |name, memtable_mib, bloom| {
+            let rows = database.keyspace(name, || options(memtable_mib * MIB, bloom));
+            rows.map(|rows| Keyspace { name, rows }).map_err(|error| StoreError::from(error).of(name))
+        };
+        let meta = keyspace("meta", 1, false)?;
+        check_complete(&meta, &watermark, missing)?;
+        let inner = Inner {
+            claims: keyspace("claims", 16, true)?,
+            sources: keyspace("sources", 16, false)?,
+            outstanding: keyspace("outstanding", 4, false)?,
+            settled: keyspace("settled", 4, true)?,
+            settled_order: keyspace("settled_order", 4, false)?,
+            replays: keyspace("replays", 4, true)?,
+            meta,
+            watermark,
+            held: RwLock::default(),
+            database,
+        };
+        inner.check_format(dir)?;
+        inner.read_outstanding()?;
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Checks the journals and manifests under the lock of fjall, before fjall opens them.
+    fn recover(dir: &Path) -> Result<AckWatermark> {
+        let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", dir.display()));
+        let database = dir.join("fjall");
+        let lock = match OpenOptions::new().read(true).write(true).open(database.join("lock")) {
+            Ok(lock) => lock,
+            Err(error) if error.kind() == ErrorKind::NotFound && database.join("version").exists() => {
+                return Err(StoreError::LockFileMissing(database.join("lock")));
+            }
+            // fjall creates the lock file first, so the database does not exist yet.
+            Err(error) if error.kind() == ErrorKind::NotFound => return AckWatermark::open(dir).map_err(failed),
+            Err(error) => return Err(failed(error)),
+        };
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => StoreError::InUse(dir.to_owned()),
+            TryLockError::Error(error) => failed(error),
+        })?;
+        let watermark = AckWatermark::open(dir).map_err(failed)?;
+        manifest::check(&database, watermark.sequence() > 0)?;
+        journal::recover(&database, watermark.sequence())?;
+        Ok(watermark)
+    }
+}
+
+impl Inner {
+    fn check_format(&self, dir: &Path) -> Result<()> {
+        match self.meta.number(FORMAT)? {
+            Some(stored::VERSION) => Ok(()),
+            Some(found) => Err(StoreError::Format { dir: dir.to_owned(), found, known: stored::VERSION }),
+            None => {
+                let mut batch = self.batch();
+                self.meta.insert(&mut batch, FORMAT, stored::VERSION.to_be_bytes());
+                Ok(batch.commit()?)
+            }
+        }
+    }
+
+    fn read_outstanding(&self) -> Result<()> {
+        let mut held = self.held_mut();
+        for row in self.outstanding.range::<&[u8]>(&self.database.snapshot(), ..) {
+            let (key, value) = row?;
+            let id = keys::read_lease(&key).ok_or_else(|| self.outstanding.damaged())?;
+            let row: stored::OutstandingLease<'_> = self.outstanding.decode(&value)?;
+            held.put_lease(id, Some(&row.lease.into()));
+            row.claims.into_iter().for_each(|(key, claim)| held.put_claim(&key.into(), Some(&claim.into())));
+        }
+        Ok(())
+    }
+}

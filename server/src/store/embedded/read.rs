@@ -1,0 +1,291 @@
+//! Reads: outstanding leases and held claims from memory, all other rows from fjall.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use fjall::Snapshot;
+use futures_util::FutureExt;
+use leasehold_core::bucket::BucketKey;
+use leasehold_core::catalogue::BucketRule;
+use leasehold_core::claim::{CellId, Claim, SourceId};
+use leasehold_core::invariant::State;
+use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId};
+use leasehold_core::query::{LeaseRow, LeaseScan, RecordRow, RecordScan};
+use leasehold_core::time::Timestamp;
+use leasehold_core::transaction::Replay;
+
+use super::outstanding::Outstanding;
+use super::rows::encode_idempotency_key;
+use super::{BUCKET_TYPES, EmbeddedStore, Inner, Result, keys};
+use crate::store::error::StoreError;
+use crate::store::port::{Answer, Occupancy, StoreReader};
+use crate::store::stored;
+
+/// A row of the store, for an export.
+#[derive(Debug)]
+pub enum StoredRow {
+    /// A claim, at rest or held.
+    Claim(BucketKey, Claim),
+    /// A lease, outstanding or settled.
+    Lease(LeaseId, Lease),
+    /// The begin that used an idempotency key.
+    Replay(IdempotencyKey, Replay),
+}
+
+impl Inner {
+    fn resting_claim(&self, key: &BucketKey) -> Result<Option<Claim>> {
+        let bytes = self.claims.get(keys::claim(key))?;
+        bytes.map(|bytes| self.decode_claim(&bytes)).transpose()
+    }
+
+    fn decode_claim(&self, bytes: &[u8]) -> Result<Claim> {
+        self.claims.decode::<stored::RestingClaim<'_>>(bytes).map(Into::into)
+    }
+
+    fn decode_lease(&self, bytes: &[u8]) -> Result<Lease> {
+        self.settled.decode::<stored::Lease<'_>>(bytes).map(Into::into)
+    }
+
+    pub(super) fn claim(&self, held: &Outstanding, key: &BucketKey) -> Result<Option<Claim>> {
+        match held.claim(key) {
+            Some(claim) => Ok(Some(claim.clone())),
+            None => self.resting_claim(key),
+        }
+    }
+
+    pub(super) fn lease(&self, held: &Outstanding, id: LeaseId) -> Result<Option<Lease>> {
+        if let Some(lease) = held.lease(id) {
+            return Ok(Some(lease.clone()));
+        }
+        self.settled.get(keys::lease(id))?.map(|bytes| self.decode_lease(&bytes)).transpose()
+    }
+
+    pub(super) fn replay(&self, key: &IdempotencyKey) -> Result<Option<Replay>> {
+        let bytes = self.replays.get(encode_idempotency_key(key)?)?;
+        bytes.map(|bytes| self.replays.decode::<stored::Replay<'_>>(&bytes).map(Into::into)).transpose()
+    }
+
+    fn visit_claims<E: From<StoreError>>(
+        &self,
+        held: &Outstanding,
+        snapshot: &Snapshot,
+        visit: &mut impl FnMut(StoredRow) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        for row in self.claims.range::<&[u8]>(snapshot, ..) {
+            let (key, value) = row?;
+            let key = keys::read_claim(&key).ok_or_else(|| self.claims.damaged())?;
+            if held.claim(&key).is_none() {
+                visit(StoredRow::Claim(key, self.decode_claim(&value)?))?;
+            }
+        }
+        let sorted: BTreeMap<_, _> = held.claims().collect();
+        sorted.into_iter().try_for_each(|(key, claim)| visit(StoredRow::Claim(key.clone(), claim.clone())))
+    }
+
+    fn visit_leases<E: From<StoreError>>(
+        &self,
+        held: &Outstanding,
+        snapshot: &Snapshot,
+        visit: &mut impl FnMut(StoredRow) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let sorted: BTreeMap<_, _> = held.leases().collect();
+        sorted.into_iter().try_for_each(|(id, lease)| visit(StoredRow::Lease(*id, lease.clone())))?;
+        for row in self.settled.range::<&[u8]>(snapshot, ..) {
+            let (key, value) = row?;
+            let id = keys::read_lease(&key).ok_or_else(|| self.settled.damaged())?;
+            visit(StoredRow::Lease(id, self.decode_lease(&value)?))?;
+        }
+        Ok(())
+    }
+
+    fn visit_replays<E: From<StoreError>>(
+        &self,
+        snapshot: &Snapshot,
+        visit: &mut impl FnMut(StoredRow) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        for row in self.replays.range::<&[u8]>(snapshot, ..) {
+            let (key, value) = row?;
+            let key: stored::IdempotencyKey<'_> = self.replays.decode(&key)?;
+            let replay: stored::Replay<'_> = self.replays.decode(&value)?;
+            visit(StoredRow::Replay(key.into(), replay.into()))?;
+        }
+        Ok(())
+    }
+
+    /// At most `scan.limit` sources of claims at rest, in order, without claims that are held.
+    fn resting_records(
+        &self,
+        held: &Outstanding,
+        snapshot: &Snapshot,
+        scan: &RecordScan,
+    ) -> Result<BTreeSet<(SourceId, BucketKey)>> {
+        let table = keys::table(scan.cell, scan.source_type);
+        let row = |id: &SourceId| keys::source(scan.cell, scan.source_type, id);
+        let from =
+            if scan.source_id_gt.is_empty() { table.clone() } else { keys::beyond_source(row(&scan.source_id_gt)) };
+        let to = if scan.source_id_lte.is_empty() {
+            keys::beyond_table(&table)
+        } else {
+            keys::beyond_source(row(&scan.source_id_lte))
+        };
+        let mut found = BTreeSet::new();
+        if from >= to {
+            return Ok(found);
+        }
+        for row in self.sources.range(snapshot, (Bound::Included(from), Bound::Excluded(to))) {
+            let (key, _) = row?;
+            let source = key.strip_prefix(table.as_slice()).and_then(keys::read_source_claim);
+            let (id, bucket) = source.ok_or_else(|| self.sources.damaged())?;
+            if scan.covers(bucket.bucket_type, &id) && held.claim(&bucket).is_none() {
+                found.insert((id, bucket));
+                if found.len() >= scan.limit {
+                    break;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn records(&self, scan: &RecordScan) -> Result<Vec<RecordRow>> {
+        // INVARIANT: the lock is taken before the snapshot. The writer changes the held claims under the lock after the
+        // disk, so both show the same moment.
+        let held = self.held();
+        let snapshot = self.database.snapshot();
+        let mut sources = self.resting_records(&held, &snapshot, scan)?;
+        sources.extend(held.records(scan));
+        let mut rows = Vec::with_capacity(sources.len().min(scan.limit));
+        for (_, key) in sources.into_iter().take(scan.limit) {
+            let claim = match held.claim(&key) {
+                Some(claim) => claim.clone(),
+                None => {
+                    let bytes = self.claims.get_in(&snapshot, keys::claim(&key))?;
+                    self.decode_claim(&bytes.ok_or_else(|| self.sources.damaged())?)?
+                }
+            };
+            rows.push(RecordRow { key, claim });
+        }
+        Ok(rows)
+    }
+
+    fn settled_leases(&self, before: Timestamp, limit: usize) -> Result<Vec<LeaseId>> {
+        let to = before.as_micros().to_be_bytes();
+        let snapshot = self.database.snapshot();
+        let order = &self.settled_order;
+        let rows = order.range(&snapshot, ..to).take(limit);
+        rows.map(|row| keys::read_settled(&row?.0).ok_or_else(|| order.damaged())).collect()
+    }
+
+    /// The cells that own any claim. Each cell costs one lookup, however many claims it owns.
+    fn owners(&self) -> Result<BTreeSet<CellId>> {
+        let mut owners: BTreeSet<_> = self.held().cells().collect();
+        let snapshot = self.database.snapshot();
+        let mut from: Vec<u8> = Vec::new();
+        while let Some(row) = self.sources.range(&snapshot, std::mem::take(&mut from)..).next() {
+            let owner = keys::read_cell(&row?.0).ok_or_else(|| self.sources.damaged())?;
+            owners.insert(owner);
+            from = keys::beyond_cell(owner);
+        }
+        Ok(owners)
+    }
+
+    fn bucket_types(&self) -> Result<Vec<BucketRule>> {
+        let Some(rules) = self.meta.get(BUCKET_TYPES)? else { return Ok(Vec::new()) };
+        stored::bucket_rules_from_json(&rules).map_err(|_| self.meta.damaged().of(BUCKET_TYPES))
+    }
+}
+
+impl EmbeddedStore {
+    /// Passes every row to `visit`, in the order of keys: claims, leases, replays. Returns the newest fence. The rows are
+    /// not collected in memory.
+    ///
+    /// # Errors
+    /// A row could not be read, or `visit` failed.
+    pub fn for_each<E: From<StoreError>>(
+        &self,
+        mut visit: impl FnMut(StoredRow) -> std::result::Result<(), E>,
+    ) -> std::result::Result<Fence, E> {
+        let inner = &*self.inner;
+        let (held, snapshot) = (inner.held(), inner.database.snapshot());
+        inner.visit_claims(&held, &snapshot, &mut visit)?;
+        inner.visit_leases(&held, &snapshot, &mut visit)?;
+        inner.visit_replays(&snapshot, &mut visit)?;
+        Ok(inner.fence()?)
+    }
+
+    /// The claim of a bucket.
+    ///
+    /// # Errors
+    /// The row could not be read.
+    pub fn claim(&self, key: &BucketKey) -> Result<Option<Claim>> {
+        if let Some(claim) = self.inner.held().claim(key) {
+            return Ok(Some(claim.clone()));
+        }
+        self.inner.resting_claim(key)
+    }
+
+    fn state(&self) -> Result<State> {
+        let mut state = State::default();
+        state.fence = self.for_each(|row| {
+            match row {
+                StoredRow::Claim(key, claim) => drop(state.claims.insert(key, claim)),
+                StoredRow::Lease(id, lease) => drop(state.leases.insert(id, lease)),
+                StoredRow::Replay(key, replay) => drop(state.replays.insert(key, replay)),
+            }
+            Ok::<_, StoreError>(())
+        })?;
+        Ok(state)
+    }
+
+    /// Runs a read that may take long on a thread for blocking work.
+    fn blocking<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Self) -> Result<T> + Send + 'static,
+    ) -> Answer<'static, T> {
+        let store = self.clone();
+        let done = tokio::task::spawn_blocking(move || read(&store));
+        // The join fails only if the runtime shuts down before the read has begun.
+        done.map(|done| done.unwrap_or_else(|_| Err(StoreError::Unreachable("the server is stopping".into())))).boxed()
+    }
+}
+
+impl StoreReader for EmbeddedStore {
+    fn claim<'a>(&'a self, key: &'a BucketKey) -> Answer<'a, Option<Claim>> {
+        // Mostly answered from memory, so on the calling thread.
+        std::future::ready(Self::claim(self, key)).boxed()
+    }
+
+    fn leases(&self, scan: LeaseScan) -> Answer<'_, Vec<LeaseRow>> {
+        self.blocking(move |store| Ok(store.inner.held().page(&scan)))
+    }
+
+    fn records(&self, scan: RecordScan) -> Answer<'_, Vec<RecordRow>> {
+        self.blocking(move |store| store.inner.records(&scan))
+    }
+
+    fn settled(&self, before: Timestamp, limit: usize) -> Answer<'_, Vec<LeaseId>> {
+        self.blocking(move |store| store.inner.settled_leases(before, limit))
+    }
+
+    fn state(&self) -> Answer<'_, State> {
+        self.blocking(Self::state)
+    }
+
+    fn owners(&self) -> Answer<'_, BTreeSet<CellId>> {
+        std::future::ready(self.inner.owners()).boxed()
+    }
+
+    fn bucket_types(&self) -> Answer<'_, Vec<BucketRule>> {
+        std::future::ready(self.inner.bucket_types()).boxed()
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        let held = self.inner.held();
+        let (leases, held_claims) = held.counts();
+        let disk_bytes = self.inner.database.disk_space().unwrap_or(0);
+        Occupancy { leases, held_claims, oldest_lease: held.oldest(), disk_bytes }
+    }
+
+    fn is_lost_by(&self, error: &StoreError) -> bool {
+        !error.is_away()
+    }
+}

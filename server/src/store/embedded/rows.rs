@@ -1,0 +1,144 @@
+//! Keyspaces and the encoding of their rows. The types of the values are those of [`stored`].
+
+use std::fmt::Display;
+use std::ops::RangeBounds;
+
+use fjall::{OwnedWriteBatch, Readable, Slice, Snapshot, UserKey, UserValue};
+use leasehold_core::bucket::BucketKey;
+use leasehold_core::claim::{CellId, Claim, ClaimState, Record};
+use leasehold_core::lease::{IdempotencyKey, Lease};
+use leasehold_core::transaction::Replay;
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+
+use super::Result;
+use crate::store::error::StoreError;
+use crate::store::stored;
+
+/// The capacity of a buffer in which most rows fit.
+const ROW_BYTES: usize = 256;
+
+impl From<fjall::Error> for StoreError {
+    fn from(error: fjall::Error) -> Self {
+        match error {
+            fjall::Error::Storage(
+                inner @ (fjall::LsmError::ChecksumMismatch { .. } | fjall::LsmError::Unrecoverable),
+            ) => Self::Damaged(inner.to_string()),
+            fjall::Error::JournalRecovery(_)
+            | fjall::Error::InvalidTrailer
+            | fjall::Error::InvalidTag(_)
+            | fjall::Error::Decompress(_)
+            | fjall::Error::Unrecoverable => Self::Damaged(error.to_string()),
+            fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => {
+                Self::Failed(error.to_string())
+            }
+            fjall::Error::Poisoned => Self::Failed(
+                "an earlier write failed, so no write is accepted: see the first error, then restart".into(),
+            ),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl StoreError {
+    /// The same error with the name of a file, directory or keyspace.
+    pub(super) fn of(self, name: impl Display) -> Self {
+        match self {
+            Self::Damaged(error) => Self::Damaged(format!("`{name}`: {error}")),
+            Self::Failed(error) => Self::Failed(format!("`{name}`: {error}")),
+            other => other,
+        }
+    }
+}
+
+/// A keyspace whose errors have its name.
+pub(super) struct Keyspace {
+    pub(super) name: &'static str,
+    pub(super) rows: fjall::Keyspace,
+}
+
+impl Keyspace {
+    pub(super) fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        self.rows.get(key).map_err(|error| StoreError::from(error).of(self.name))
+    }
+
+    pub(super) fn get_in(&self, snapshot: &Snapshot, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        snapshot.get(&self.rows, key).map_err(|error| StoreError::from(error).of(self.name))
+    }
+
+    /// Keys and values in the order of keys.
+    pub(super) fn range<K: AsRef<[u8]>>(
+        &self,
+        snapshot: &Snapshot,
+        range: impl RangeBounds<K>,
+    ) -> impl Iterator<Item = Result<(Slice, Slice)>> {
+        let named = |error| StoreError::from(error).of(self.name);
+        snapshot.range(&self.rows, range).map(move |item| item.into_inner().map_err(named))
+    }
+
+    pub(super) fn insert(&self, batch: &mut OwnedWriteBatch, key: impl Into<UserKey>, value: impl Into<UserValue>) {
+        batch.insert(&self.rows, key, value);
+    }
+
+    pub(super) fn remove(&self, batch: &mut OwnedWriteBatch, key: impl Into<UserKey>) {
+        batch.remove(&self.rows, key);
+    }
+
+    pub(super) fn decode<'a, T: Deserialize<'a>>(&self, bytes: &'a [u8]) -> Result<T> {
+        postcard::from_bytes(bytes).map_err(|_| self.damaged())
+    }
+
+    /// A number of the keyspace `meta`.
+    pub(super) fn number(&self, name: &str) -> Result<Option<u64>> {
+        let Some(bytes) = self.get(name)? else { return Ok(None) };
+        let bytes = <[u8; 8]>::try_from(&bytes[..]).map_err(|_| self.damaged().of(name))?;
+        Ok(Some(u64::from_be_bytes(bytes)))
+    }
+
+    pub(super) fn damaged(&self) -> StoreError {
+        StoreError::Damaged(format!("a row of `{}` can't be read", self.name))
+    }
+}
+
+fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
+    postcard::to_extend(value, Vec::with_capacity(ROW_BYTES)).map_err(|error| StoreError::Failed(error.to_string()))
+}
+
+/// The owner and record that the keyspace `claims` has for a claim: the record at rest, or the old record of a replace.
+/// `None` for a create, whose claim has no row there yet.
+pub(super) fn resting(claim: &Claim) -> Option<(CellId, &Record)> {
+    let record = match &claim.state {
+        ClaimState::Active(record) | ClaimState::Destroying(_, record) => record,
+        ClaimState::Replacing(_, both) => &both.old,
+        ClaimState::Creating(_, _) => return None,
+    };
+    Some((claim.owner, record))
+}
+
+pub(super) fn encode_resting(owner: CellId, record: &Record) -> Result<Vec<u8>> {
+    encode(&stored::RestingClaim { owner: owner.0, record: record.into() })
+}
+
+pub(super) fn encode_settled(lease: &Lease) -> Result<Vec<u8>> {
+    encode(&stored::Lease::from(lease))
+}
+
+/// Encodes an outstanding lease with the claims that it holds, which are among `claims`.
+///
+/// # Errors
+/// A claim of the lease is missing.
+pub(super) fn encode_outstanding(lease: &Lease, claims: &FxHashMap<&BucketKey, &Claim>) -> Result<Vec<u8>> {
+    let held = lease.claims().iter().map(|key| match claims.get(key) {
+        Some(claim) => Ok((key.into(), (*claim).into())),
+        None => Err(StoreError::Failed("a lease was written without the claims that it holds".into())),
+    });
+    encode(&stored::OutstandingLease { lease: lease.into(), claims: held.collect::<Result<_>>()? })
+}
+
+pub(super) fn encode_replay(replay: &Replay) -> Result<Vec<u8>> {
+    encode(&stored::Replay::from(replay))
+}
+
+pub(super) fn encode_idempotency_key(key: &IdempotencyKey) -> Result<Vec<u8>> {
+    encode(&stored::IdempotencyKey::from(key))
+}

@@ -1,0 +1,137 @@
+//! Commits of groups: each group is one batch, and so one append to the journal.
+
+use fjall::OwnedWriteBatch;
+use leasehold_core::bucket::BucketKey;
+use leasehold_core::claim::{CellId, Claim, Record};
+use leasehold_core::lease::{Lease, LeaseId, LeaseState};
+use leasehold_core::store::Fences;
+use leasehold_core::transaction::{Keys, NetChanges, RowChange, Workspace};
+use rustc_hash::FxHashMap;
+
+use super::rows::{encode_idempotency_key, encode_outstanding, encode_replay, encode_resting, encode_settled, resting};
+use super::{EmbeddedStore, FENCE, Inner, Result, keys};
+use crate::store::port::{Failure, GroupError, GroupStore};
+
+impl Inner {
+    fn put_claim(&self, batch: &mut OwnedWriteBatch, change: &RowChange<BucketKey, Claim>) -> Result<()> {
+        let (before, after) = (change.before.as_ref().and_then(resting), change.after.as_ref().and_then(resting));
+        if before == after {
+            return Ok(());
+        }
+        let source = |(owner, record): (CellId, &Record)| {
+            keys::source_claim(owner, record.source.source_type, &record.source.id, &change.key)
+        };
+        let (old, new) = (before.map(source), after.map(source));
+        if old != new {
+            old.into_iter().for_each(|key| self.sources.remove(batch, key));
+            new.into_iter().for_each(|key| self.sources.insert(batch, key, ""));
+        }
+        let key = keys::claim(&change.key);
+        match after {
+            Some((owner, record)) => self.claims.insert(batch, key, encode_resting(owner, record)?),
+            None => self.claims.remove(batch, key),
+        }
+        Ok(())
+    }
+
+    fn put_lease(
+        &self,
+        batch: &mut OwnedWriteBatch,
+        change: &RowChange<LeaseId, Lease>,
+        claims: &FxHashMap<&BucketKey, &Claim>,
+    ) -> Result<()> {
+        let key = keys::lease(change.key);
+        if let Some(before) = &change.before {
+            match before.state {
+                LeaseState::Outstanding(_) => self.outstanding.remove(batch, key),
+                LeaseState::Settled(_) => {
+                    self.settled.remove(batch, key);
+                    self.settled_order.remove(batch, keys::settled(before.updated_at, change.key));
+                }
+            }
+        }
+        match &change.after {
+            Some(lease) if lease.outcome().is_some() => {
+                self.settled.insert(batch, key, encode_settled(lease)?);
+                self.settled_order.insert(batch, keys::settled(lease.updated_at, change.key), "");
+            }
+            Some(lease) => self.outstanding.insert(batch, key, encode_outstanding(lease, claims)?),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// The batch of a group's changes.
+    fn batch_of(&self, changes: &NetChanges) -> Result<OwnedWriteBatch> {
+        let mut batch = self.batch();
+        let after = changes.claims.iter().filter_map(|change| Some((&change.key, change.after.as_ref()?)));
+        let claims: FxHashMap<_, _> = after.collect();
+        changes.claims.iter().try_for_each(|change| self.put_claim(&mut batch, change))?;
+        changes.leases.iter().try_for_each(|change| self.put_lease(&mut batch, change, &claims))?;
+        for change in &changes.replays {
+            let key = encode_idempotency_key(&change.key)?;
+            match &change.after {
+                Some(replay) => self.replays.insert(&mut batch, key, encode_replay(replay)?),
+                None => self.replays.remove(&mut batch, key),
+            }
+        }
+        if let Some(fence) = changes.fence {
+            self.meta.insert(&mut batch, FENCE, fence.0.to_be_bytes());
+        }
+        Ok(batch)
+    }
+}
+
+impl EmbeddedStore {
+    /// Loads rows into a workspace.
+    ///
+    /// # Errors
+    /// A row could not be read.
+    pub fn load(&self, keys: Keys, into: &mut Workspace) -> Result<()> {
+        let held = self.inner.held();
+        for id in keys.leases {
+            into.load_lease(id, self.inner.lease(&held, id)?);
+        }
+        for key in keys.claims {
+            let claim = self.inner.claim(&held, &key)?;
+            into.load_claim(key, claim);
+        }
+        for key in keys.replays {
+            let replay = self.inner.replay(&key)?;
+            into.load_replay(key, replay);
+        }
+        Ok(())
+    }
+
+    /// Commits changes, all or none, and returns when they are durable.
+    ///
+    /// # Errors
+    /// The disk failed. The content of the journal is then known only after the store has been opened again.
+    pub fn save(&self, changes: &NetChanges) -> Result<()> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.inner.commit(self.inner.batch_of(changes)?)?;
+        // Readers see a change only once it is durable. A read between the commit and this line sees the state before.
+        let mut held = self.inner.held_mut();
+        changes.leases.iter().for_each(|change| held.put_lease(change.key, change.after.as_ref()));
+        changes.claims.iter().for_each(|change| held.put_claim(&change.key, change.after.as_ref()));
+        Ok(())
+    }
+}
+
+impl GroupStore for EmbeddedStore {
+    fn begin(&mut self) -> std::result::Result<Workspace, GroupError> {
+        let fence = self.inner.fence().map_err(|error| GroupError::uncommitted(Failure::Row, error))?;
+        Ok(Workspace::new(fence))
+    }
+
+    fn load(&mut self, keys: Keys, into: &mut Workspace) -> std::result::Result<(), GroupError> {
+        Self::load(self, keys, into).map_err(|error| GroupError::uncommitted(Failure::Row, error))
+    }
+
+    fn commit(&mut self, changes: &NetChanges) -> std::result::Result<Fences, GroupError> {
+        let fatal = |error| GroupError { failure: Failure::Fatal, may_be_committed: true, error };
+        self.save(changes).map(|()| Fences::default()).map_err(fatal)
+    }
+}

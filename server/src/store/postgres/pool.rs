@@ -1,0 +1,138 @@
+//! The pool of connections for reads and periodic tasks.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use deadpool_postgres::{Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime, TimeoutType};
+use tokio_postgres::Client;
+
+use super::connect::Connector;
+use super::failure::failed;
+use crate::config::PostgresConfig;
+use crate::store::error::StoreError;
+use crate::store::port::PoolState;
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// The pool.
+pub(super) struct Pool {
+    connections: deadpool_postgres::Pool,
+    connector: Connector,
+    connect_timeout: Duration,
+    statement_timeout: Duration,
+    size: usize,
+}
+
+impl Pool {
+    /// A pool without connections. It connects when it is first used.
+    ///
+    /// # Errors
+    /// The settings can't be used.
+    pub(super) fn new(settings: &PostgresConfig, connector: &Connector) -> std::result::Result<Self, String> {
+        // `Fast` does not query a connection before it is lent. `run` replaces one that has died.
+        let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = Manager::from_connect(connector.config.clone(), connector.clone(), manager);
+        let connect_timeout = Duration::from_secs(settings.connect_timeout_seconds);
+        let connections = deadpool_postgres::Pool::builder(manager)
+            .max_size(settings.read_connections)
+            .runtime(Runtime::Tokio1)
+            .create_timeout(Some(connect_timeout))
+            .wait_timeout(Some(connect_timeout))
+            .build()
+            .map_err(|error| error.to_string())?;
+        Ok(Self {
+            connections,
+            connector: connector.clone(),
+            connect_timeout,
+            statement_timeout: Duration::from_secs(settings.statement_timeout_seconds),
+            size: settings.read_connections,
+        })
+    }
+
+    pub(super) fn state(&self) -> PoolState {
+        let status = self.connections.status();
+        PoolState { open: status.size, idle: status.available, waiting: status.waiting }
+    }
+
+    /// Runs a statement on a connection of the pool. The statement is tried again once if the connection has died, and if
+    /// another server has overtaken the statement's snapshot. The latter happens if the operator's default isolation level
+    /// keeps one snapshot for a whole transaction.
+    pub(super) async fn run<T, F: Future<Output = Result<T>>>(
+        &self,
+        statement: impl Fn(Arc<PooledConnection>) -> F,
+    ) -> Result<T> {
+        let (started, timeout) = (Instant::now(), self.statement_timeout);
+        match self.run_once(&statement, timeout).await {
+            Err(error) if is_worth_a_retry(&error) && started.elapsed() < timeout => {
+                self.run_once(&statement, timeout).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Runs a statement once, for at most `timeout`.
+    pub(super) async fn run_once<T, F: Future<Output = Result<T>>>(
+        &self,
+        statement: &impl Fn(Arc<PooledConnection>) -> F,
+        timeout: Duration,
+    ) -> Result<T> {
+        let connection = self.connections.get().await.map_err(|error| self.not_connected(error))?;
+        let (connector, is_idle) = (self.connector.clone(), AtomicBool::new(false));
+        let pooled = Arc::new(PooledConnection { connection: Some(connection), connector, is_idle });
+        let late = |_| StoreError::Unreachable(format!("no answer within {} s", timeout.as_secs()));
+        let answer = tokio::time::timeout(timeout, statement(pooled.clone())).await.map_err(late)?;
+        pooled.is_idle.store(true, Ordering::Relaxed);
+        answer
+    }
+
+    fn not_connected(&self, error: PoolError) -> StoreError {
+        let seconds = self.connect_timeout.as_secs();
+        match error {
+            PoolError::Backend(error) => failed(error),
+            PoolError::Timeout(TimeoutType::Wait) => StoreError::Unreachable(format!(
+                "all {} connections for reads, `postgres.read_connections`, were in use for {seconds} s",
+                self.size
+            )),
+            PoolError::Timeout(_) => StoreError::Unreachable(format!("no answer within {seconds} s")),
+            error => StoreError::Unreachable(error.to_string()),
+        }
+    }
+}
+
+fn is_worth_a_retry(error: &StoreError) -> bool {
+    error.is_away() || matches!(error, StoreError::Conflict(_))
+}
+
+/// A connection of the pool that one statement uses.
+///
+/// If the statement took too long, or its caller has gone away, the connection is still busy when it is dropped. It then
+/// leaves the pool, because the next statement on it would wait for this one, and the database is asked to cancel the
+/// statement.
+pub(super) struct PooledConnection {
+    connection: Option<Object>,
+    connector: Connector,
+    is_idle: AtomicBool,
+}
+
+impl Deref for PooledConnection {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        #[expect(clippy::expect_used, reason = "INVARIANT: only `drop` takes the connection")]
+        let connection = self.connection.as_ref().expect("the connection is there until the drop");
+        connection
+    }
+}
+
+impl Drop for PooledConnection {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take()
+            && !self.is_idle.load(Ordering::Relaxed)
+        {
+            self.connector.cancel(connection.cancel_token());
+            drop(Object::take(connection));
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Checks of a database before a server starts on it, and the meaning of errors at that time.
+
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Error};
+
+use super::failure::{ClientFailure, PoolerFailure, is_unreachable, text};
+use crate::store::error::StoreError;
+use crate::store::preflight::Problem;
+
+/// The oldest supported version, in the form of `server_version_num`.
+const OLDEST: i32 = 150_000;
+const READ_COMMITTED: [&str; 2] = ["read committed", "read uncommitted"];
+
+const CONDITIONS: &str = "
+    SELECT current_setting('server_encoding'), current_setting('server_version'),
+           current_setting('server_version_num')::integer, pg_is_in_recovery(),
+           current_setting('transaction_read_only')::boolean, current_setting('transaction_isolation')";
+
+/// The missing rights of the role, as statements that grant them. An object that does not exist yet is no problem: the role
+/// will create and own it.
+const MISSING_GRANTS: &str = "
+    WITH needs (object, privileges) AS (VALUES
+        ('leasehold_migrations', 'SELECT'), ('claims', 'SELECT INSERT UPDATE DELETE'),
+        ('claim_leases', 'SELECT INSERT UPDATE DELETE'), ('settled_leases', 'SELECT INSERT UPDATE DELETE'),
+        ('idempotency_keys', 'SELECT INSERT DELETE'), ('abandoned_groups', 'SELECT INSERT DELETE'),
+        ('bucket_types', 'SELECT INSERT')
+    ), missing (privileges, object) AS (
+        SELECT string_agg(privilege, ', ' ORDER BY at), object
+        FROM needs, unnest(string_to_array(privileges, ' ')) WITH ORDINALITY AS p (privilege, at)
+        WHERE NOT has_table_privilege(to_regclass(object), privilege) GROUP BY object
+        UNION ALL
+        SELECT 'USAGE', 'SEQUENCE lease_fences' WHERE NOT has_sequence_privilege(to_regclass('lease_fences'), 'USAGE')
+        UNION ALL
+        SELECT 'EXECUTE', 'FUNCTION ' || f.proname FROM pg_proc f JOIN pg_class t ON t.relnamespace = f.pronamespace
+        WHERE t.oid = to_regclass('claims') AND NOT has_function_privilege(f.oid, 'EXECUTE') AND f.proname IN (
+            'begin_group', 'begin_speculative_group', 'abandon_group', 'expect_rows', 'read_claims', 'lock_leases',
+            'lock_claims', 'change_claims', 'write_rows', 'try_write_rows', 'commit_durably')
+    )
+    SELECT current_user::text, format('GRANT %s ON %s TO %I', privileges, object, current_user) FROM missing
+    ORDER BY object";
+
+/// Checks the properties that no migration changes: version, encoding, and that the database can be written.
+///
+/// # Errors
+/// A server can't run on the database.
+pub(super) async fn check(client: &Client) -> Result<(), Problem> {
+    let row = client.query_typed_one(CONDITIONS, &[]).await.map_err(Problem::from)?;
+    let (encoding, version): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+    let (number, is_standby, is_read_only): (i32, bool, bool) = (row.try_get(2)?, row.try_get(3)?, row.try_get(4)?);
+    if number < OLDEST {
+        return Err(Problem::TooOld(version));
+    }
+    if encoding != "UTF8" {
+        return Err(Problem::Encoding(encoding));
+    }
+    if is_standby {
+        return Err(Problem::Standby);
+    }
+    if is_read_only {
+        return Err(Problem::ReadOnly);
+    }
+    let isolation: String = row.try_get(5)?;
+    if !READ_COMMITTED.contains(&isolation.as_str()) {
+        tracing::warn!(
+            "`default_transaction_isolation` of the database is `{isolation}`, so commands take more round trips: run \
+             `ALTER ROLE … SET default_transaction_isolation = 'read committed'` for this server's role"
+        );
+    }
+    Ok(())
+}
+
+/// The settings that protect the database from a power cut and are off.
+const UNSAFE_SETTINGS: &str =
+    "SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off'";
+
+/// True if the database logs statements with their parameters, which are names of people.
+const LOGS_PARAMETERS: &str = "
+    SELECT current_setting('log_parameter_max_length') <> '0' AND (
+        current_setting('log_statement') IN ('mod', 'all') OR current_setting('log_min_duration_statement') <> '-1'
+        OR current_setting('log_min_duration_sample') <> '-1')";
+
+/// Warns of settings under which a power cut loses acknowledged writes, or names get into the database's log.
+///
+/// # Errors
+/// The database can't be read.
+pub(super) async fn warn_of_unsafe_settings(client: &Client) -> Result<(), Problem> {
+    for row in client.query_typed(UNSAFE_SETTINGS, &[]).await? {
+        let setting: String = row.try_get(0)?;
+        tracing::warn!(
+            "`{setting}` of the database is `off`, so a power cut may lose or damage acknowledged writes: run \
+             `ALTER SYSTEM SET {setting} = on`"
+        );
+    }
+    if client.query_typed_one(LOGS_PARAMETERS, &[]).await?.try_get(0)? {
+        tracing::warn!(
+            "the database logs statements with their parameters, which are names of people: run \
+             `ALTER SYSTEM SET log_parameter_max_length = 0`"
+        );
+    }
+    Ok(())
+}
+
+/// Checks that the role has the rights that a server needs.
+///
+/// # Errors
+/// The role lacks a right.
+pub(super) async fn check_rights(client: &Client) -> Result<(), Problem> {
+    let rows = client.query_typed(MISSING_GRANTS, &[]).await.map_err(Problem::from)?;
+    let Some(first) = rows.first() else { return Ok(()) };
+    let role = first.try_get(0)?;
+    let grants = rows.iter().map(|row| row.try_get(1)).collect::<Result<_, _>>()?;
+    Err(Problem::Rights { role, grants })
+}
+
+/// The names of missing tables, sequences and functions, among those that migrations create.
+const MISSING_OBJECTS: &str = "
+    SELECT name FROM unnest(ARRAY[
+        'claims', 'claim_leases', 'settled_leases', 'idempotency_keys', 'abandoned_groups', 'bucket_types',
+        'lease_fences', 'begin_group', 'begin_speculative_group', 'abandon_group', 'expect_rows', 'read_claims',
+        'lock_leases', 'lock_claims', 'change_claims', 'write_rows', 'try_write_rows', 'commit_durably'
+    ]) AS name WHERE to_regclass(name) IS NULL AND to_regproc(name) IS NULL";
+
+/// Checks that all objects of the migrations exist in the role's search path.
+///
+/// # Errors
+/// An object is missing.
+pub(super) async fn check_objects(client: &Client) -> Result<(), Problem> {
+    let rows = client.query_typed(MISSING_OBJECTS, &[]).await.map_err(Problem::from)?;
+    let missing: Vec<String> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+    if missing.is_empty() { Ok(()) } else { Err(Problem::Incomplete(missing)) }
+}
+
+/// True if the role owns the table or the database, and so may vacuum
+/// (https://www.postgresql.org/docs/15/sql-vacuum.html); and the role's name and the version.
+const MAY_VACUUM: &str = "
+    SELECT pg_has_role(c.relowner, 'USAGE') OR pg_has_role(d.datdba, 'USAGE'), format('%I', current_user),
+           current_setting('server_version_num')::integer
+    FROM pg_class c, pg_database d WHERE c.oid = to_regclass('claim_leases') AND d.datname = current_database()";
+
+/// The first version with the grantable right MAINTAIN.
+const GRANTS_MAINTENANCE: i32 = 170_000;
+
+/// The role as a quoted identifier, if it may not vacuum the table of outstanding leases; `None` if it may.
+///
+/// # Errors
+/// The database can't be read.
+pub(super) async fn role_without_vacuum(client: &Client) -> Result<Option<String>, Error> {
+    let Some(row) = client.query_typed_opt(MAY_VACUUM, &[]).await? else { return Ok(None) };
+    let (is_owner, role, version): (bool, String, i32) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    if is_owner {
+        return Ok(None);
+    }
+    if version >= GRANTS_MAINTENANCE {
+        let granted = "SELECT has_table_privilege('claim_leases', 'MAINTAIN')";
+        if client.query_typed_one(granted, &[]).await?.try_get(0)? {
+            return Ok(None);
+        }
+    }
+    Ok(Some(role))
+}
+
+/// The class of authorization failures.
+const AUTHORIZATION_CLASS: &str = "28";
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let text = text(&error);
+        let Some(code) = error.code() else { return of_client(&error, text) };
+        match *code {
+            SqlState::INVALID_CATALOG_NAME => Self::Missing(text),
+            SqlState::INVALID_SCHEMA_NAME => Self::NoSchema(text),
+            SqlState::INSUFFICIENT_PRIVILEGE => Self::PermissionDenied(text),
+            SqlState::READ_ONLY_SQL_TRANSACTION => Self::ReadOnly,
+            SqlState::TOO_MANY_CONNECTIONS => Self::TooManyConnections(text),
+            SqlState::QUERY_CANCELED => Self::StatementTimeout(text),
+            SqlState::LOCK_NOT_AVAILABLE => Self::TablesLocked(text),
+            SqlState::DUPLICATE_TABLE | SqlState::DUPLICATE_FUNCTION | SqlState::DUPLICATE_OBJECT => {
+                Self::NameConflict(text)
+            }
+            SqlState::PROTOCOL_VIOLATION => of_pooler(text),
+            _ if code.code().starts_with(AUTHORIZATION_CLASS) => Self::AuthenticationFailed(text),
+            _ if is_unreachable(code) => Self::Unreachable(text),
+            _ => Self::Failed(text),
+        }
+    }
+}
+
+fn of_pooler(text: String) -> Problem {
+    match PoolerFailure::of(&text) {
+        PoolerFailure::UnknownDatabase => Problem::Missing(text),
+        PoolerFailure::TooManyConnections => Problem::TooManyConnections(text),
+        PoolerFailure::AuthenticationFailed => Problem::AuthenticationFailed(text),
+        PoolerFailure::Unreachable => Problem::Unreachable(text),
+    }
+}
+
+fn of_client(error: &Error, text: String) -> Problem {
+    match ClientFailure::of(error) {
+        ClientFailure::CertificateRejected => Problem::CertificateRejected(text),
+        ClientFailure::Tls => Problem::Untrusted(text),
+        ClientFailure::ReadOnlyHost => Problem::Standby,
+        ClientFailure::PasswordMissing => Problem::AuthenticationFailed(text),
+        ClientFailure::Network => Problem::Unreachable(text),
+        ClientFailure::Other => Problem::Failed(text),
+    }
+}
+
+/// The problem of a database that was reachable a moment ago; the error itself if the database answered.
+pub(super) fn of_away(error: StoreError) -> Result<Problem, StoreError> {
+    match error {
+        StoreError::TooManyConnections(cause) => Ok(Problem::TooManyConnections(cause)),
+        StoreError::StatementTimeout(cause) => Ok(Problem::StatementTimeout(cause)),
+        StoreError::Unreachable(cause) => Ok(Problem::Unreachable(cause)),
+        error => Err(error),
+    }
+}

@@ -1,0 +1,130 @@
+//! Speculation: a group is decided on assumed rows, without a read.
+//!
+//! The rows of leases that this server has begun are in its cache, and names that begins ask for are mostly free. The
+//! commit writes every assumed row, and so proves the assumptions or fails. A group that is right takes one round trip
+//! instead of two. After a failure more and more groups in a row read their rows, so that a store full of conflicts pays
+//! little for failed speculation.
+
+use leasehold_core::lease::LeaseId;
+use leasehold_core::transaction::{Keys, NetChanges};
+
+use super::lease_cache::{CachedLease, LeaseCache};
+
+/// The most groups in a row that read their rows after a failure.
+const MAX_BACKOFF: u32 = 64;
+
+/// The decision of one writer whether its next group speculates.
+#[derive(Debug)]
+pub(super) struct Speculation {
+    is_enabled: bool,
+    // The number of groups that must read their rows before the next one speculates.
+    groups_to_read: u32,
+    // The number of such groups after the next failure.
+    backoff: u32,
+    // The assumptions of the current group.
+    assumed: Option<AssumedRows>,
+}
+
+/// The numbers of rows that a group was decided on without a read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct AssumedRows {
+    claims: usize,
+    leases: usize,
+    replays: usize,
+}
+
+impl Default for Speculation {
+    fn default() -> Self {
+        Self { is_enabled: false, groups_to_read: 0, backoff: 1, assumed: None }
+    }
+}
+
+impl Speculation {
+    pub(super) fn enable(&mut self) {
+        self.is_enabled = true;
+    }
+
+    /// Begins a group.
+    pub(super) fn begin_group(&mut self) {
+        self.assumed = None;
+    }
+
+    /// The leases that the group may assume; all other rows of `keys` are assumed to be absent. `None` if the rows must be
+    /// read: a lease is not in the cache, or speculation failed recently.
+    pub(super) fn assume(&mut self, keys: &Keys, cache: &LeaseCache) -> Option<Vec<(LeaseId, CachedLease)>> {
+        if !self.is_enabled || self.assumed.is_some() {
+            return None;
+        }
+        if self.groups_to_read > 0 {
+            self.groups_to_read -= 1;
+            return None;
+        }
+        let cached: Vec<_> = keys.leases.iter().map(|id| Some((*id, cache.lease(*id)?))).collect::<Option<_>>()?;
+        let held: usize = cached.iter().map(|(_, cached)| cached.claims.len()).sum();
+        self.assumed =
+            Some(AssumedRows { claims: keys.claims.len() + held, leases: cached.len(), replays: keys.replays.len() });
+        Some(cached)
+    }
+
+    /// Takes the numbers of rows that the group assumed; `None` if its rows were read.
+    pub(super) fn take(&mut self) -> Option<AssumedRows> {
+        self.assumed.take()
+    }
+
+    /// Adapts the backoff to the outcome of a group that speculated.
+    pub(super) fn record(&mut self, was_right: bool) {
+        if was_right {
+            self.backoff = (self.backoff / 2).max(1);
+        } else {
+            self.groups_to_read = self.backoff;
+            self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
+        }
+    }
+}
+
+impl AssumedRows {
+    /// True if the changes write every assumed row, and so prove it.
+    pub(super) fn are_proved_by(&self, changes: &NetChanges) -> bool {
+        let settled = changes.leases.iter().filter(|change| change.before.is_some()).count();
+        *self == Self { claims: changes.claims.len(), leases: settled, replays: changes.replays.len() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    fn enabled() -> Speculation {
+        let mut speculation = Speculation::default();
+        speculation.enable();
+        speculation
+    }
+
+    /// True if the next group speculates.
+    fn speculates(speculation: &mut Speculation) -> bool {
+        speculation.begin_group();
+        speculation.assume(&Keys::default(), &LeaseCache::default()).is_some()
+    }
+
+    #[test]
+    fn the_backoff_grows_with_failures_and_shrinks_with_successes() {
+        let mut speculation = enabled();
+        let reading = |speculation: &mut Speculation| (0..).find(|_| speculates(speculation)).unwrap();
+        let after_failure = |speculation: &mut Speculation| {
+            speculation.record(false);
+            reading(speculation)
+        };
+        let groups: Vec<i32> = (0..8).map(|_| after_failure(&mut speculation)).collect();
+        assert_eq!(groups, [1, 2, 4, 8, 16, 32, 64, 64]);
+        (0..3).for_each(|_| speculation.record(true));
+        assert_eq!(after_failure(&mut speculation), 8);
+    }
+
+    #[test]
+    fn a_lease_outside_of_the_cache_must_be_read() {
+        let keys = Keys { leases: vec![LeaseId(uuid::Uuid::nil())], ..Keys::default() };
+        assert!(enabled().assume(&keys, &LeaseCache::default()).is_none());
+    }
+}

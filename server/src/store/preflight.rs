@@ -1,0 +1,191 @@
+//! The problems that keep a server from starting on a database, each with the next step for the operator.
+
+/// A database that a server can't start on, or that can't be migrated.
+#[derive(Debug, thiserror::Error)]
+#[error("the database `{database}` {problem}")]
+pub struct PreflightError {
+    /// The URL of the database, without user and password.
+    pub database: String,
+    /// The problem of the database.
+    pub problem: Problem,
+}
+
+/// The problem of a database. Each text continues the sentence "the database `…` …".
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    /// The settings contradict each other, or are not understood.
+    #[error("can't be used: {0}")]
+    Settings(String),
+    /// The database does not answer.
+    #[error("can't be reached: {0}")]
+    Unreachable(String),
+    /// The certificate of the database is not trusted, or the database does not encrypt.
+    #[error("can't be reached over TLS: {0}")]
+    Untrusted(String),
+    /// The database does not trust the certificate of this server.
+    #[error("does not accept this server's certificate: {0}")]
+    CertificateRejected(String),
+    /// The database, or a pooler in front of it, has reached its limit of connections.
+    #[error("accepts no more connections: {0}")]
+    TooManyConnections(String),
+    /// The database cancels statements before they are done.
+    #[error("cancels statements before they are done: {0}")]
+    StatementTimeout(String),
+    /// The database replicates another one.
+    #[error("is a standby, which can only be read")]
+    Standby,
+    /// The database accepts no writes.
+    #[error("is read-only: `default_transaction_read_only` is on")]
+    ReadOnly,
+    /// The user or the password is wrong, or `pg_hba.conf` allows no connection from this address.
+    #[error("does not let this server in: {0}")]
+    AuthenticationFailed(String),
+    /// The role lacks the right to connect to the database.
+    #[error("does not let the role `{role}` connect: {cause}")]
+    NoConnect {
+        /// The role.
+        role: String,
+        /// The name of the database.
+        name: String,
+        /// The error of the database.
+        cause: String,
+    },
+    /// The PostgreSQL server has no database of that name.
+    #[error("does not exist: {0}")]
+    Missing(String),
+    /// The encoding of the database can't represent every name.
+    #[error("has the encoding {0}, and names are in UTF8")]
+    Encoding(String),
+    /// The PostgreSQL version is too old.
+    #[error("is PostgreSQL {0}, and this program needs 15 or newer")]
+    TooOld(String),
+    /// A newer program has migrated the tables.
+    #[error("has tables of version {found}, newer than the {known} that this program knows")]
+    Newer {
+        /// The version found.
+        found: i32,
+        /// The newest one known.
+        known: i32,
+    },
+    /// No schema of the role's search path exists, so tables can't be created.
+    #[error("has no schema for the tables: {0}")]
+    NoSchema(String),
+    /// The tables are in a schema outside of the role's search path.
+    #[error(
+        "has the tables in the schema {schema}, but the search path of the role {role} begins with {current}: a second set of tables would give the same names out twice"
+    )]
+    WrongSchema {
+        /// The schema that has the tables.
+        schema: String,
+        /// The schema in which new tables would be created.
+        current: String,
+        /// The role.
+        role: String,
+    },
+    /// Other sessions use the tables, so the tables can't be changed.
+    #[error("can't change the tables, because another session uses them: {0}")]
+    TablesLocked(String),
+    /// Another object has the name of a table, type or function of the store.
+    #[error("has another object with a name that the tables need: {0}")]
+    NameConflict(String),
+    /// The tables were migrated, but some objects are missing.
+    #[error("was migrated, but lacks {}", .0.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))]
+    Incomplete(Vec<String>),
+    /// Another program holds the lock of migrations.
+    #[error("is still being migrated by another program after {seconds} s")]
+    BeingMigrated {
+        /// How long this program waited.
+        seconds: u64,
+    },
+    /// The role lacks rights on the tables.
+    #[error("does not give the role `{role}` the rights that a server needs")]
+    Rights {
+        /// The role.
+        role: String,
+        /// The statements that grant the missing rights.
+        grants: Vec<String>,
+    },
+    /// The database denies the role another action.
+    #[error("refuses a statement: {0}")]
+    PermissionDenied(String),
+    /// Any other failure.
+    #[error("failed: {0}")]
+    Failed(String),
+}
+
+impl PreflightError {
+    /// The next step for the operator; `None` if the message says it.
+    pub fn hint(&self) -> Option<String> {
+        let database = &self.database;
+        Some(match &self.problem {
+            Problem::Settings(_) | Problem::Failed(_) => return None,
+            Problem::Unreachable(_) => format!("check that it is up: `pg_isready --dbname={database}`"),
+            Problem::Untrusted(_) => {
+                "check that `postgres.ca` names the authority that signed the database's certificate, that the \
+                 certificate is for the host in the URL, and that the database has `ssl = on`"
+                    .into()
+            }
+            Problem::CertificateRejected(_) => "check that `postgres.certificate` is valid, and that the \
+                 database's `ssl_ca_file` has the authority that signed it"
+                .into(),
+            Problem::TooManyConnections(_) => "lower `postgres.write_connections` and `postgres.read_connections` of \
+                 all servers, or raise the database's `max_connections` and the limit of a pooler in front of it, such \
+                 as `max_client_conn`"
+                .into(),
+            Problem::StatementTimeout(_) => "raise or remove `statement_timeout`: `ALTER ROLE` or `ALTER DATABASE` \
+                 `… SET statement_timeout = 0`, or leave it out of the URL's `options`"
+                .into(),
+            Problem::Standby => {
+                "name the primary, or all hosts as `HOST:PORT,HOST:PORT`: the server then finds the primary".into()
+            }
+            Problem::ReadOnly => "reset it with `… RESET default_transaction_read_only` of `ALTER DATABASE`, \
+                 `ALTER ROLE` or `ALTER SYSTEM`, whichever has set it"
+                .into(),
+            Problem::AuthenticationFailed(_) => {
+                "check user and password in the URL, and the database's `pg_hba.conf`".into()
+            }
+            Problem::NoConnect { role, name, .. } => {
+                format!("as the owner of the database: GRANT CONNECT ON DATABASE {} TO {};", quoted(name), quoted(role))
+            }
+            Problem::Missing(_) => format!("check the name, or create it: {CREATE_DATABASE}"),
+            Problem::Encoding(_) => format!("create another one: {CREATE_DATABASE}"),
+            Problem::NoSchema(_) => "set `search_path` to a schema that exists: `ALTER ROLE` or `ALTER DATABASE` \
+                 `… SET search_path = public`, or create the schema that it names"
+                .into(),
+            Problem::WrongSchema { schema, role, .. } => format!(
+                "set the search path: `ALTER ROLE {role} IN DATABASE … SET search_path = {schema}`; or give the claims a \
+                 database of their own: {CREATE_DATABASE}"
+            ),
+            Problem::TablesLocked(_) => "try again when that session, such as a `pg_dump`, is done, or raise \
+                 `postgres.migration_wait_seconds`; find the session with `SELECT * FROM pg_locks JOIN \
+                 pg_stat_activity USING (pid) WHERE relation IN ('claims'::regclass, 'claim_leases'::regclass, \
+                 'settled_leases'::regclass)`"
+                .into(),
+            Problem::NameConflict(_) => format!("give the claims a database of their own: {CREATE_DATABASE}"),
+            Problem::Incomplete(_) => {
+                "check that the role's `search_path` has the schema of the tables; if the objects \
+                 are gone, restore the whole database from a copy"
+                    .into()
+            }
+            Problem::TooOld(_) => "upgrade it".into(),
+            Problem::Newer { .. } => "use the newer program".into(),
+            Problem::BeingMigrated { .. } => "try again when that migration is done, or raise \
+                 `postgres.migration_wait_seconds`; find the holder of its lock with \
+                 `SELECT * FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory'`"
+                .into(),
+            Problem::Rights { grants, .. } => format!("as the owner of the tables: {};", grants.join("; ")),
+            Problem::PermissionDenied(_) => {
+                "run `leasehold migrate` as the owner of the database, and grant this role \
+                 the right that the message names"
+                    .into()
+            }
+        })
+    }
+}
+
+/// The name as a quoted identifier of SQL.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+const CREATE_DATABASE: &str = "`CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0`";

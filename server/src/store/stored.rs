@@ -1,0 +1,556 @@
+//! Version 1 of rows as they are stored: the values of the embedded store, the payload columns of the shared store, and the
+//! lines of an export.
+//!
+//! These types are apart from the engine's, so that a change of the engine does not change bytes on disk. Golden bytes of
+//! version 1 stand in the tests below. A field or variant that is added needs a version 2 beside this one, and every later
+//! program must read both.
+//!
+//! The types borrow, so that a write copies no text and a read copies each text once, into the engine's type.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use leasehold_core::batch;
+use leasehold_core::bucket::{BucketKey, BucketType};
+use leasehold_core::catalogue;
+use leasehold_core::claim::{self, CellId, SourceId, SourceType};
+use leasehold_core::lease::{self, Fence, LeaseId};
+use leasehold_core::time::Timestamp;
+use leasehold_core::transaction;
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use uuid::Uuid;
+
+/// The version of the rows in this module.
+pub const VERSION: u64 = 1;
+
+/// Bytes: hexadecimal text in JSON, plain bytes in binary formats.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bytes<'a>(pub Cow<'a, [u8]>);
+
+/// The bucket of a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Key<'a> {
+    /// The number of the bucket type.
+    pub bucket_type: i32,
+    /// The canonical form of the value.
+    #[serde(borrow)]
+    pub canonical: Cow<'a, str>,
+}
+
+/// The subject of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Subject {
+    /// The number of the kind.
+    pub subject_type: i32,
+    /// The id.
+    pub id: i64,
+}
+
+/// The source of a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source<'a> {
+    /// The number of the table.
+    pub source_type: i32,
+    /// The primary key of the row.
+    #[serde(borrow)]
+    pub id: Bytes<'a>,
+}
+
+/// Data that a cell attached to a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserData<'a> {
+    /// The name of the value's type.
+    #[serde(borrow)]
+    pub type_url: Cow<'a, str>,
+    /// The value.
+    #[serde(borrow)]
+    pub value: Bytes<'a>,
+}
+
+/// The record of a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record<'a> {
+    /// The id of the record.
+    pub uuid: Uuid,
+    /// The value as the cell spelled it.
+    #[serde(borrow)]
+    pub spelling: Cow<'a, str>,
+    /// The subject.
+    pub subject: Subject,
+    /// The source.
+    #[serde(borrow)]
+    pub source: Source<'a>,
+    /// The attached data.
+    #[serde(borrow)]
+    pub user_data: Option<UserData<'a>>,
+    /// Microseconds since 1970.
+    pub created_at: u64,
+    /// Microseconds since 1970.
+    pub updated_at: u64,
+}
+
+/// The hold of a lease on a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hold {
+    /// The id of the lease.
+    pub lease: Uuid,
+    /// Microseconds since 1970.
+    pub since: u64,
+}
+
+/// The state of a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ClaimState<'a> {
+    /// At rest.
+    Active(#[serde(borrow)] Record<'a>),
+    /// Being created.
+    Creating(Hold, #[serde(borrow)] Record<'a>),
+    /// Being destroyed.
+    Destroying(Hold, #[serde(borrow)] Record<'a>),
+    /// Being replaced.
+    Replacing(Hold, #[serde(borrow)] Box<Replacement<'a>>),
+}
+
+/// The records of a replace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Replacement<'a> {
+    /// The record that a rollback restores.
+    #[serde(borrow)]
+    pub old: Record<'a>,
+    /// The record that a commit leaves.
+    #[serde(borrow)]
+    pub new: Record<'a>,
+}
+
+/// A claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim<'a> {
+    /// The cell that owns the bucket.
+    pub owner: i64,
+    /// The state.
+    #[serde(borrow)]
+    pub state: ClaimState<'a>,
+}
+
+/// A claim at rest: a value of the keyspace `claims`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestingClaim<'a> {
+    /// The cell that owns the bucket.
+    pub owner: i64,
+    /// The record.
+    #[serde(borrow)]
+    pub record: Record<'a>,
+}
+
+/// An idempotency key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IdempotencyKey<'a> {
+    /// The cell that uses the key.
+    pub cell: i64,
+    /// The key.
+    #[serde(borrow)]
+    pub key: Cow<'a, str>,
+}
+
+/// The outcome of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// Committed.
+    Committed,
+    /// Rolled back.
+    RolledBack,
+}
+
+/// The state of a lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LeaseState<'a> {
+    /// Outstanding, with the claims that it holds.
+    Outstanding(#[serde(borrow)] Vec<Key<'a>>),
+    /// Settled.
+    Settled(Outcome),
+}
+
+/// A lease: a value of the keyspace `settled`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lease<'a> {
+    /// The cell that began it.
+    pub cell: i64,
+    /// The fence.
+    pub fence: u64,
+    /// Microseconds since 1970.
+    pub created_at: u64,
+    /// Microseconds since 1970.
+    pub updated_at: u64,
+    /// The idempotency key of the begin.
+    #[serde(borrow)]
+    pub idempotency_key: Option<IdempotencyKey<'a>>,
+    /// The state.
+    #[serde(borrow)]
+    pub state: LeaseState<'a>,
+}
+
+/// An outstanding lease and the claims that it holds: a value of the keyspace `outstanding`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutstandingLease<'a> {
+    /// The lease.
+    #[serde(borrow)]
+    pub lease: Lease<'a>,
+    /// The claims.
+    #[serde(borrow)]
+    pub claims: Vec<(Key<'a>, Claim<'a>)>,
+}
+
+/// Hashes of an update: the column `idempotency_keys.fingerprint`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fingerprint<'a> {
+    /// The hashes of each create.
+    pub creates: Cow<'a, [[u64; 4]]>,
+    /// The hashes of each destroy.
+    pub destroys: Cow<'a, [[u64; 4]]>,
+}
+
+/// The begin that used an idempotency key: a value of the keyspace `replays`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Replay<'a> {
+    /// The id of the lease.
+    pub lease: Uuid,
+    /// The fence of the lease.
+    pub fence: u64,
+    /// The hashes of the update.
+    #[serde(borrow)]
+    pub fingerprint: Fingerprint<'a>,
+}
+
+/// The allowed form of the values of a bucket type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Form {
+    /// A decimal id.
+    Decimal,
+    /// One word.
+    Word,
+    /// An email address.
+    Email,
+    /// One line.
+    Line,
+    /// Lines of text.
+    Block,
+}
+
+/// The rule of a configured bucket type.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BucketRule<'a> {
+    /// The number.
+    pub number: i32,
+    /// The name in the configuration.
+    #[serde(borrow)]
+    pub name: Cow<'a, str>,
+    /// The allowed form of values.
+    pub form: Form,
+    /// True if upper and lower case are the same.
+    pub fold_case: bool,
+}
+
+impl Serialize for Bytes<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        if !to.is_human_readable() {
+            return to.serialize_bytes(&self.0);
+        }
+        let mut text = String::with_capacity(self.0.len() * 2);
+        let written = self.0.iter().try_for_each(|byte| fmt::Write::write_fmt(&mut text, format_args!("{byte:02x}")));
+        written.map_err(serde::ser::Error::custom)?;
+        to.serialize_str(&text)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Bytes<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        if !from.is_human_readable() {
+            return from.deserialize_bytes(BorrowedBytes).map(|bytes| Self(Cow::Borrowed(bytes)));
+        }
+        let text = String::deserialize(from)?;
+        let bytes = from_hexadecimal(&text).ok_or_else(|| D::Error::custom("not hexadecimal"))?;
+        Ok(Self(Cow::Owned(bytes)))
+    }
+}
+
+struct BorrowedBytes;
+
+impl<'de> Visitor<'de> for BorrowedBytes {
+    type Value = &'de [u8];
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("bytes")
+    }
+
+    fn visit_borrowed_bytes<E: Error>(self, bytes: &'de [u8]) -> Result<&'de [u8], E> {
+        Ok(bytes)
+    }
+}
+
+fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
+    if !text.is_ascii() || !text.len().is_multiple_of(2) {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
+}
+
+fn micros(time: u64) -> Timestamp {
+    Timestamp::from_micros(time)
+}
+
+impl<'a> From<&'a BucketKey> for Key<'a> {
+    fn from(key: &'a BucketKey) -> Self {
+        Self { bucket_type: key.bucket_type.0, canonical: Cow::Borrowed(&key.canonical) }
+    }
+}
+
+impl From<Key<'_>> for BucketKey {
+    fn from(key: Key<'_>) -> Self {
+        Self { bucket_type: BucketType(key.bucket_type), canonical: key.canonical.into() }
+    }
+}
+
+impl<'a> From<&'a claim::UserData> for UserData<'a> {
+    fn from(data: &'a claim::UserData) -> Self {
+        Self { type_url: Cow::Borrowed(&data.type_url), value: Bytes(Cow::Borrowed(&data.value)) }
+    }
+}
+
+impl From<UserData<'_>> for claim::UserData {
+    fn from(data: UserData<'_>) -> Self {
+        Self { type_url: data.type_url.into_owned(), value: data.value.0.into_owned() }
+    }
+}
+
+impl<'a> From<&'a claim::Record> for Record<'a> {
+    fn from(record: &'a claim::Record) -> Self {
+        let claim::Subject { subject_type, id } = record.subject;
+        let source_id = Bytes(Cow::Borrowed(record.source.id.as_bytes()));
+        Self {
+            uuid: record.uuid,
+            spelling: Cow::Borrowed(&record.spelling),
+            subject: Subject { subject_type, id },
+            source: Source { source_type: record.source.source_type.0, id: source_id },
+            user_data: record.user_data.as_deref().map(Into::into),
+            created_at: record.created_at.as_micros(),
+            updated_at: record.updated_at.as_micros(),
+        }
+    }
+}
+
+impl From<Record<'_>> for claim::Record {
+    fn from(record: Record<'_>) -> Self {
+        let Subject { subject_type, id } = record.subject;
+        let source_id = SourceId::from_bytes(&record.source.id.0);
+        Self {
+            uuid: record.uuid,
+            spelling: record.spelling.into(),
+            subject: claim::Subject { subject_type, id },
+            source: claim::Source { source_type: SourceType(record.source.source_type), id: source_id },
+            user_data: record.user_data.map(|data| Arc::new(data.into())),
+            created_at: micros(record.created_at),
+            updated_at: micros(record.updated_at),
+        }
+    }
+}
+
+impl From<claim::Hold> for Hold {
+    fn from(hold: claim::Hold) -> Self {
+        Self { lease: hold.lease.0, since: hold.since.as_micros() }
+    }
+}
+
+impl From<Hold> for claim::Hold {
+    fn from(hold: Hold) -> Self {
+        Self { lease: LeaseId(hold.lease), since: micros(hold.since) }
+    }
+}
+
+impl<'a> From<&'a claim::Claim> for Claim<'a> {
+    fn from(claim: &'a claim::Claim) -> Self {
+        use claim::ClaimState as Engine;
+        let state = match &claim.state {
+            Engine::Active(record) => ClaimState::Active(record.into()),
+            Engine::Creating(hold, record) => ClaimState::Creating((*hold).into(), record.into()),
+            Engine::Destroying(hold, record) => ClaimState::Destroying((*hold).into(), record.into()),
+            Engine::Replacing(hold, both) => {
+                let both = Replacement { old: (&both.old).into(), new: (&both.new).into() };
+                ClaimState::Replacing((*hold).into(), Box::new(both))
+            }
+        };
+        Self { owner: claim.owner.0, state }
+    }
+}
+
+impl From<Claim<'_>> for claim::Claim {
+    fn from(claim: Claim<'_>) -> Self {
+        use claim::ClaimState as Engine;
+        let state = match claim.state {
+            ClaimState::Active(record) => Engine::Active(record.into()),
+            ClaimState::Creating(hold, record) => Engine::Creating(hold.into(), record.into()),
+            ClaimState::Destroying(hold, record) => Engine::Destroying(hold.into(), record.into()),
+            ClaimState::Replacing(hold, both) => {
+                let both = claim::Replacement { old: both.old.into(), new: both.new.into() };
+                Engine::Replacing(hold.into(), Box::new(both))
+            }
+        };
+        Self { owner: CellId(claim.owner), state }
+    }
+}
+
+impl From<RestingClaim<'_>> for claim::Claim {
+    fn from(claim: RestingClaim<'_>) -> Self {
+        Self { owner: CellId(claim.owner), state: claim::ClaimState::Active(claim.record.into()) }
+    }
+}
+
+impl<'a> From<&'a lease::IdempotencyKey> for IdempotencyKey<'a> {
+    fn from(key: &'a lease::IdempotencyKey) -> Self {
+        Self { cell: key.cell.0, key: Cow::Borrowed(&key.key) }
+    }
+}
+
+impl From<IdempotencyKey<'_>> for lease::IdempotencyKey {
+    fn from(key: IdempotencyKey<'_>) -> Self {
+        Self { cell: CellId(key.cell), key: key.key.into() }
+    }
+}
+
+impl From<lease::Outcome> for Outcome {
+    fn from(outcome: lease::Outcome) -> Self {
+        match outcome {
+            lease::Outcome::Committed => Self::Committed,
+            lease::Outcome::RolledBack => Self::RolledBack,
+        }
+    }
+}
+
+impl From<Outcome> for lease::Outcome {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Committed => Self::Committed,
+            Outcome::RolledBack => Self::RolledBack,
+        }
+    }
+}
+
+impl<'a> From<&'a lease::Lease> for Lease<'a> {
+    fn from(lease: &'a lease::Lease) -> Self {
+        let state = match &lease.state {
+            lease::LeaseState::Outstanding(keys) => LeaseState::Outstanding(keys.iter().map(Into::into).collect()),
+            lease::LeaseState::Settled(outcome) => LeaseState::Settled((*outcome).into()),
+        };
+        Self {
+            cell: lease.cell.0,
+            fence: lease.fence.0,
+            created_at: lease.created_at.as_micros(),
+            updated_at: lease.updated_at.as_micros(),
+            idempotency_key: lease.idempotency_key.as_ref().map(Into::into),
+            state,
+        }
+    }
+}
+
+impl From<Lease<'_>> for lease::Lease {
+    fn from(lease: Lease<'_>) -> Self {
+        let state = match lease.state {
+            LeaseState::Outstanding(keys) => lease::LeaseState::Outstanding(keys.into_iter().map(Into::into).collect()),
+            LeaseState::Settled(outcome) => lease::LeaseState::Settled(outcome.into()),
+        };
+        Self {
+            cell: CellId(lease.cell),
+            fence: Fence(lease.fence),
+            created_at: micros(lease.created_at),
+            updated_at: micros(lease.updated_at),
+            idempotency_key: lease.idempotency_key.map(Into::into),
+            state,
+        }
+    }
+}
+
+impl<'a> From<&'a batch::Fingerprint> for Fingerprint<'a> {
+    fn from(fingerprint: &'a batch::Fingerprint) -> Self {
+        let (creates, destroys) = fingerprint.hashes();
+        Self { creates: Cow::Borrowed(creates), destroys: Cow::Borrowed(destroys) }
+    }
+}
+
+impl From<Fingerprint<'_>> for batch::Fingerprint {
+    fn from(fingerprint: Fingerprint<'_>) -> Self {
+        Self::from_hashes(fingerprint.creates.into_owned(), fingerprint.destroys.into_owned())
+    }
+}
+
+impl<'a> From<&'a transaction::Replay> for Replay<'a> {
+    fn from(replay: &'a transaction::Replay) -> Self {
+        Self { lease: replay.lease.0, fence: replay.fence.0, fingerprint: (&replay.fingerprint).into() }
+    }
+}
+
+impl From<Replay<'_>> for transaction::Replay {
+    fn from(replay: Replay<'_>) -> Self {
+        Self { lease: LeaseId(replay.lease), fence: Fence(replay.fence), fingerprint: replay.fingerprint.into() }
+    }
+}
+
+impl<'a> From<&'a catalogue::BucketRule> for BucketRule<'a> {
+    fn from(rule: &'a catalogue::BucketRule) -> Self {
+        use catalogue::Form as Engine;
+        let form = match rule.form {
+            Engine::Decimal => Form::Decimal,
+            Engine::Word => Form::Word,
+            Engine::Email => Form::Email,
+            Engine::Line => Form::Line,
+            Engine::Block => Form::Block,
+        };
+        Self { number: rule.number.0, name: Cow::Borrowed(&rule.name), form, fold_case: rule.fold_case }
+    }
+}
+
+impl From<BucketRule<'_>> for catalogue::BucketRule {
+    fn from(rule: BucketRule<'_>) -> Self {
+        use catalogue::Form as Engine;
+        let form = match rule.form {
+            Form::Decimal => Engine::Decimal,
+            Form::Word => Engine::Word,
+            Form::Email => Engine::Email,
+            Form::Line => Engine::Line,
+            Form::Block => Engine::Block,
+        };
+        let name = Cow::Owned(rule.name.into_owned());
+        Self { number: BucketType(rule.number), name, form, fold_case: rule.fold_case }
+    }
+}
+
+/// The rules as JSON: the key `bucket_types` of the keyspace `meta`, and the rows of the table `bucket_types`.
+///
+/// # Errors
+/// None that these types can have.
+pub(super) fn bucket_rules_to_json(rules: &[catalogue::BucketRule]) -> serde_json::Result<String> {
+    serde_json::to_string(&rules.iter().map(BucketRule::from).collect::<Vec<_>>())
+}
+
+/// Reads the rules of [`bucket_rules_to_json`].
+///
+/// # Errors
+/// The text is no list of rules.
+pub(super) fn bucket_rules_from_json(json: &[u8]) -> serde_json::Result<Vec<catalogue::BucketRule>> {
+    let rules: Vec<BucketRule<'_>> = serde_json::from_slice(json)?;
+    Ok(rules.into_iter().map(Into::into).collect())
+}

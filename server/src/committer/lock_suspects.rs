@@ -1,7 +1,7 @@
 //! Suspects: rows that a session which is no server was found to keep locked.
 //!
-//! A command that needs such a row is tried apart from the other commands of its group and with a short lock timeout. Of
-//! several commands that need the same row, one is tried for all. Without this, callers that retry again and again would
+//! A command that needs such a row is tried apart from the other commands of its group and with a short lock timeout. If
+//! several commands need the same row, one is tried for all. Without this, callers that retry again and again would
 //! delay every other command by the full lock timeout.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use leasehold_core::transaction::Workspace;
 use leasehold_core::update::Command;
 use rustc_hash::FxHashMap;
 
-/// How long a row that was found locked stays a suspect.
+/// The time for which a row that was found locked stays a suspect.
 const SUSPECT: Duration = Duration::from_secs(10);
 /// The most suspects. If there are more, all are forgotten at once and found again.
 const MAX_ROWS: usize = 10_000;

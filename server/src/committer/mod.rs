@@ -82,7 +82,7 @@ pub struct CommitterSettings {
     pub capacity: Capacity,
     /// The number of claims that are held at the start.
     pub held_claims: usize,
-    /// How long commands wait for a store that is away.
+    /// The longest time that commands wait for a store that is away.
     pub patience: Duration,
     /// Keeps begins away.
     pub begin_gate: BeginGate,

@@ -31,7 +31,7 @@ const COMMAND_TIME: Duration = Duration::from_micros(150);
 /// holders take nothing for this long.
 const MAX_WAIT_BESIDE: Duration = Duration::from_millis(10);
 
-/// How long no command may wait before a writer counts as idle.
+/// A writer counts as idle after this time without a command.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// A command that waits for its answer.
@@ -77,7 +77,7 @@ impl Waiting {
     }
 }
 
-/// How many jobs a writer waits for before its next group, and for how long at most.
+/// The number of jobs that a writer waits for before its next group, and the longest time of that wait.
 ///
 /// Callers that were answered together come back together. A group of the first one alone would make the others wait for
 /// its sync, and then for a second one.
@@ -216,8 +216,8 @@ impl Queue {
         BatchPolicy::after(jobs, save, self.write_slots() == 1)
     }
 
-    /// Waits until the writer has a slot, or until it must take over because the slot holders make no progress, as behind a
-    /// lock or a lost connection. Returns false if neither happens for a while.
+    /// Waits until the writer has a slot, or until it must take over because the slot holders make no progress. A lock or a
+    /// lost connection may hold them up. Returns false if neither happens for a while.
     fn wait_for_slot(&self, writer: usize) -> bool {
         let mut waiting = self.lock();
         let until = Instant::now() + IDLE_AFTER;
@@ -263,8 +263,8 @@ impl Queue {
         Some(group)
     }
 
-    /// Updates the number of held claims after a group: ends the reservations of its begins, adds the claims that it holds now,
-    /// and subtracts those that it settled.
+    /// Updates the number of held claims after a group. Ends the reservations of its begins, adds the claims that they hold
+    /// now, and subtracts the claims that it settled.
     pub(super) fn settle_account(&self, group: &[Job], changes: &[RowChange<BucketKey, Claim>]) {
         let held = |claim: &Option<Claim>| usize::from(claim.as_ref().is_some_and(|claim| claim.hold().is_some()));
         let begun: usize = changes.iter().map(|change| held(&change.after)).sum();

@@ -52,9 +52,9 @@ pub(super) struct Attempt {
     pub(super) outages: u32,
     /// True if the changes may have been committed all the same.
     pub(super) may_be_committed: bool,
-    /// How long the store has been away; `None` if this attempt is no outage.
+    /// The time since when the store has been away; `None` if this attempt is no outage.
     pub(super) away_for: Option<Duration>,
-    /// How long commands wait for a store that is away.
+    /// The longest time that commands wait for a store that is away.
     pub(super) patience: Duration,
     /// True if another writer reaches the store and goes on.
     pub(super) has_other_writers: bool,
@@ -64,8 +64,8 @@ pub(super) struct Attempt {
     pub(super) random: u64,
 }
 
-/// True if the failure shows that the store is away. A statement of a single command that takes too long can't be split
-/// further, and while the store is away a timeout is one more sign of it.
+/// True if the failure shows that the store is away. A timeout counts as an outage if its group can't be split further, or if
+/// the store is away already.
 pub(super) fn is_outage(failure: Failure, commands: usize, is_away: bool) -> bool {
     match failure {
         Failure::Away => true,

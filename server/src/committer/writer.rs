@@ -308,8 +308,8 @@ impl Writer {
         self.reject(group, &Refusal::Locked(text));
     }
 
-    /// Retries the jobs one at a time: with a short lock timeout for suspects, and not at all if an earlier job of this call
-    /// just met the same lock. Once the store is away, the remaining jobs are requeued, so that they wait for it together.
+    /// Retries the jobs one at a time: with a short lock timeout for suspects, not at all if an earlier job just met the same
+    /// lock. Once the store is away, the remaining jobs are requeued, so that they wait for it together.
     fn commit_one_by_one(&mut self, group: Vec<Job>) {
         let (mut jobs, since) = (group.into_iter(), Instant::now());
         for job in jobs.by_ref() {

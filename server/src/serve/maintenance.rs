@@ -197,7 +197,8 @@ impl Maintenance {
     /// Counts the held claims, vacuums, forgets settled leases, and removes abandoned groups. Each step runs even if one
     /// before it failed; the first failure in the order of importance is returned.
     async fn maintain_once(&self, store: &dyn SharedMaintenance) -> Result<(), StoreError> {
-        let counted = store.refresh_occupancy().await.map(|found| self.services.committer().set_held_claims(found.held_claims));
+        let counted =
+            store.refresh_occupancy().await.map(|found| self.services.committer().set_held_claims(found.held_claims));
         if counted.as_ref().is_err_and(StoreError::is_away) {
             return counted;
         }

@@ -41,7 +41,7 @@ pub enum StoreError {
     /// A group was decided on assumed rows, and an assumption was wrong; nothing was written.
     #[error("a row was not as it was assumed: {0}")]
     Misspeculated(String),
-    /// The database can't be reached. Whether the last write was kept is unknown.
+    /// The database can't be reached. The last write may or may not be kept.
     #[error("the database can't be reached: {0}")]
     Unreachable(String),
     /// The database canceled a statement that took too long.

@@ -13,8 +13,8 @@ pub use blocking::BlockingStore;
 pub use embedded::{EmbeddedStore, StoredRow};
 pub use error::StoreError;
 pub use port::{
-    Answer, Backend, Failure, GroupError, GroupStore, LockTimeout, StoreMaintenance, Occupancy, PoolState, Probe,
-    SharedMaintenance, StoreReader,
+    Answer, Backend, Failure, GroupError, GroupStore, LockTimeout, Occupancy, PoolState, Probe, SharedMaintenance,
+    StoreMaintenance, StoreReader,
 };
 pub use postgres::PostgresStore;
 pub use preflight::{PreflightError, Problem};

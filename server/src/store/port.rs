@@ -46,7 +46,7 @@ pub enum Failure {
     StatementTimeout,
     /// A row can't be read or written. Other commands of the group may succeed.
     Row,
-    /// Nothing may be written any more until the store has been opened again.
+    /// No write is allowed until the store has been opened again.
     Fatal,
 }
 
@@ -69,7 +69,7 @@ impl GroupError {
     }
 }
 
-/// How long a group waits for rows that other sessions have locked.
+/// The time that a group waits for rows which other sessions have locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockTimeout {
     /// Longer than any server keeps its rows locked.

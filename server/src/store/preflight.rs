@@ -94,7 +94,7 @@ pub enum Problem {
     /// Another program holds the lock of migrations.
     #[error("is still being migrated by another program after {seconds} s")]
     BeingMigrated {
-        /// How long this program waited.
+        /// The time that this program waited.
         seconds: u64,
     },
     /// The role lacks rights on the tables.

@@ -554,3 +554,177 @@ pub(super) fn bucket_rules_from_json(json: &[u8]) -> serde_json::Result<Vec<cata
     let rules: Vec<BucketRule<'_>> = serde_json::from_slice(json)?;
     Ok(rules.into_iter().map(Into::into).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    const LEASE: Uuid = Uuid::from_u128(0x0192_0000_0000_7000_8000_0000_0000_0001);
+
+    fn record(spelling: &'static str) -> Record<'static> {
+        Record {
+            uuid: Uuid::from_u128(0x0192_0000_0000_8000_8000_0000_0000_0002),
+            spelling: spelling.into(),
+            subject: Subject { subject_type: 4, id: 7 },
+            source: Source { source_type: 1, id: Bytes(Cow::Borrowed(&[0, 7])) },
+            user_data: Some(UserData { type_url: "t".into(), value: Bytes(Cow::Borrowed(&[0, 0xff])) }),
+            created_at: 1_700_000_000_000_000,
+            updated_at: 1_700_000_000_000_001,
+        }
+    }
+
+    fn hold() -> Hold {
+        Hold { lease: LEASE, since: 1_700_000_000_000_000 }
+    }
+
+    fn key() -> Key<'static> {
+        Key { bucket_type: 4, canonical: "alice".into() }
+    }
+
+    fn lease(state: LeaseState<'static>) -> Lease<'static> {
+        let idempotency_key = Some(IdempotencyKey { cell: 1, key: "k".into() });
+        Lease { cell: 1, fence: 300, created_at: 1_700_000_000_000_000, updated_at: 1, idempotency_key, state }
+    }
+
+    fn claims() -> Vec<Claim<'static>> {
+        let bare = Record { user_data: None, ..record("alice") };
+        let both = Box::new(Replacement { old: bare.clone(), new: record("Alice") });
+        let states = [
+            ClaimState::Active(bare.clone()),
+            ClaimState::Creating(hold(), bare.clone()),
+            ClaimState::Destroying(hold(), bare),
+            ClaimState::Replacing(hold(), both),
+        ];
+        states.into_iter().map(|state| Claim { owner: 2, state }).collect()
+    }
+
+    fn replay() -> Replay<'static> {
+        let fingerprint = Fingerprint { creates: vec![[1, 2, 3, u64::MAX]].into(), destroys: vec![].into() };
+        Replay { lease: LEASE, fence: 300, fingerprint }
+    }
+
+    /// A value in its binary form, in hexadecimal.
+    fn binary(value: &impl Serialize) -> String {
+        postcard::to_stdvec(value).unwrap().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Holds that a value is written as these bytes, and read back from them.
+    #[track_caller]
+    fn golden<'a, T>(value: &T, bytes: &str, buffer: &'a mut Vec<u8>)
+    where
+        T: Serialize + Deserialize<'a> + PartialEq + fmt::Debug,
+    {
+        assert_eq!(binary(value), bytes);
+        *buffer = from_hexadecimal(bytes).unwrap();
+        assert_eq!(postcard::from_bytes::<T>(buffer).unwrap(), *value);
+    }
+
+    #[track_caller]
+    fn golden_json<'a, T>(value: &T, json: &'a str)
+    where
+        T: Serialize + Deserialize<'a> + PartialEq + fmt::Debug,
+    {
+        assert_eq!(serde_json::to_string(value).unwrap(), json);
+        assert_eq!(serde_json::from_str::<T>(json).unwrap(), *value);
+    }
+
+    #[test]
+    fn the_bytes_of_version_1_stay() {
+        let resting = RestingClaim { owner: 2, record: record("Alice") };
+        golden(
+            &resting,
+            concat!(
+                "04100192000000008000800000000000000205416c696365080e020200070101740200ff8080f9c0c1c482038180",
+                "f9c0c1c48203",
+            ),
+            &mut Vec::new(),
+        );
+        let outstanding = lease(LeaseState::Outstanding(vec![key()]));
+        let claims = claims().into_iter().map(|claim| (key(), claim)).collect();
+        golden(
+            &OutstandingLease { lease: outstanding, claims },
+            concat!(
+                "02ac028080f9c0c1c48203010102016b00010805616c696365040805616c69636504001001920000000080008000",
+                "00000000000205616c696365080e02020007008080f9c0c1c482038180f9c0c1c482030805616c69636504011001",
+                "9200000000700080000000000000018080f9c0c1c48203100192000000008000800000000000000205616c696365",
+                "080e02020007008080f9c0c1c482038180f9c0c1c482030805616c69636504021001920000000070008000000000",
+                "0000018080f9c0c1c48203100192000000008000800000000000000205616c696365080e02020007008080f9c0c1",
+                "c482038180f9c0c1c482030805616c696365040310019200000000700080000000000000018080f9c0c1c4820310",
+                "0192000000008000800000000000000205616c696365080e02020007008080f9c0c1c482038180f9c0c1c4820310",
+                "0192000000008000800000000000000205416c696365080e020200070101740200ff8080f9c0c1c482038180f9c0",
+                "c1c48203",
+            ),
+            &mut Vec::new(),
+        );
+        golden(
+            &lease(LeaseState::Settled(Outcome::Committed)),
+            "02ac028080f9c0c1c48203010102016b0100",
+            &mut Vec::new(),
+        );
+        golden(
+            &lease(LeaseState::Settled(Outcome::RolledBack)),
+            "02ac028080f9c0c1c48203010102016b0101",
+            &mut Vec::new(),
+        );
+        golden(&IdempotencyKey { cell: 1, key: "k".into() }, "02016b", &mut Vec::new());
+        golden(&replay(), "1001920000000070008000000000000001ac0201010203ffffffffffffffffff0100", &mut Vec::new());
+    }
+
+    #[test]
+    fn the_json_of_version_1_stays() {
+        golden_json(
+            &record("Ali\"ce"),
+            concat!(
+                r#"{"uuid":"01920000-0000-8000-8000-000000000002","spelling":"Ali\"ce","subject":{"subject_"#,
+                r#"type":4,"id":7},"source":{"source_type":1,"id":"0007"},"user_data":{"type_url":"t","valu"#,
+                r#"e":"00ff"},"created_at":1700000000000000,"updated_at":1700000000000001}"#,
+            ),
+        );
+        golden_json(
+            &claims().remove(3),
+            concat!(
+                r#"{"owner":2,"state":{"Replacing":[{"lease":"01920000-0000-7000-8000-000000000001","since""#,
+                r#":1700000000000000},{"old":{"uuid":"01920000-0000-8000-8000-000000000002","spelling":"ali"#,
+                r#"ce","subject":{"subject_type":4,"id":7},"source":{"source_type":1,"id":"0007"},"user_dat"#,
+                r#"a":null,"created_at":1700000000000000,"updated_at":1700000000000001},"new":{"uuid":"0192"#,
+                r#"0000-0000-8000-8000-000000000002","spelling":"Alice","subject":{"subject_type":4,"id":7}"#,
+                r#","source":{"source_type":1,"id":"0007"},"user_data":{"type_url":"t","value":"00ff"},"cre"#,
+                r#"ated_at":1700000000000000,"updated_at":1700000000000001}}]}}"#,
+            ),
+        );
+        golden_json(
+            &lease(LeaseState::Outstanding(vec![key()])),
+            concat!(
+                r#"{"cell":1,"fence":300,"created_at":1700000000000000,"updated_at":1,"idempotency_key":{"c"#,
+                r#"ell":1,"key":"k"},"state":{"Outstanding":[{"bucket_type":4,"canonical":"alice"}]}}"#,
+            ),
+        );
+        golden_json(
+            &replay(),
+            concat!(
+                r#"{"lease":"01920000-0000-7000-8000-000000000001","fence":300,"fingerprint":{"creates":[[1"#,
+                r#",2,3,18446744073709551615]],"destroys":[]}}"#,
+            ),
+        );
+        let rule = BucketRule { number: 100, name: "TEAMS".into(), form: Form::Word, fold_case: true };
+        let rules = bucket_rules_to_json(&[rule.clone().into()]).unwrap();
+        assert_eq!(rules, r#"[{"number":100,"name":"TEAMS","form":"word","fold_case":true}]"#);
+        assert_eq!(bucket_rules_from_json(rules.as_bytes()).unwrap(), [rule.into()]);
+    }
+
+    #[test]
+    fn the_engines_values_come_back_as_they_were() {
+        for claim in claims() {
+            let engine: claim::Claim = claim.clone().into();
+            assert_eq!(Claim::from(&engine), claim);
+        }
+        for state in [LeaseState::Outstanding(vec![key()]), LeaseState::Settled(Outcome::RolledBack)] {
+            let engine: lease::Lease = lease(state.clone()).into();
+            assert_eq!(Lease::from(&engine), lease(state));
+        }
+        let engine: transaction::Replay = replay().into();
+        assert_eq!(Replay::from(&engine), replay());
+    }
+}

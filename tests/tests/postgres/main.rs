@@ -23,6 +23,7 @@ mod order;
 mod proxy;
 mod start;
 mod store;
+mod stored;
 mod tls;
 mod watch;
 

@@ -1,9 +1,10 @@
 //! A check of the journals before fjall opens them.
 //!
-//! If fjall can't read a batch of a journal, it takes the rest of the file for a write that was cut short, truncates the
-//! file there and reports no error (fjall 3.1, `src/journal/batch_reader.rs`, `truncate_to`). All later batches are lost. So this check reads
-//! the journals first: each batch has a sequence number, no number may be missing, and the last number must not be below
-//! the watermark of acknowledged writes.
+//! If fjall can't read a batch of a journal, it takes the rest of the file for a write that was cut short. It truncates the
+//! file there and reports no error (fjall 3.1, `src/journal/batch_reader.rs`, `truncate_to`). All later batches are lost.
+//!
+//! So this check reads the journals first. Each batch has a sequence number, and no number may be missing. The last number
+//! must not be below the watermark of acknowledged writes.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;

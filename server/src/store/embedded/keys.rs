@@ -14,9 +14,10 @@ const SPREAD_BYTES: usize = 4;
 /// The first number that does not fit in one byte.
 const FIRST_LONG: u8 = 0xf0;
 
-/// The key of a claim: bytes of the bucket's hash, then the bucket. fjall keeps the first four bytes of a key inline
-/// (byteview 0.10, `ByteView::prefix`) and follows a pointer to compare the rest. The hash makes those four bytes differ,
-/// also for names that begin alike.
+/// The key of a claim: bytes of the bucket's hash, then the bucket.
+///
+/// To compare keys, fjall looks at their first four bytes in place (byteview 0.10, `ByteView::prefix`) and follows a pointer
+/// to the rest. The hash makes those four bytes differ, also for names that begin alike.
 pub(super) fn claim(key: &BucketKey) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(SPREAD_BYTES + 8 + key.canonical.len());
     bytes.extend_from_slice(&[0; SPREAD_BYTES]);

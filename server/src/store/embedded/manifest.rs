@@ -1,7 +1,7 @@
 //! A check of the manifests before fjall opens them.
 //!
-//! The file `current` of a keyspace names its newest manifest, `v` and a number, and has the manifest's checksum. fjall
-//! writes this checksum and does not compare it (lsm-tree 3.1, `src/version/recovery.rs`, `recover`). When it opens a keyspace, it deletes
+//! The file `current` of a keyspace names its newest manifest, `v` and a number. It also has the manifest's checksum. The
+//! library writes this checksum and does not compare it (lsm-tree 3.1, `src/version/recovery.rs`, `recover`). When it opens a keyspace, it deletes
 //! every table that the manifest does not list (`src/tree/mod.rs`, `orphaned_tables`). So a changed manifest would lose the rows of those tables in silence.
 
 use std::io::ErrorKind;

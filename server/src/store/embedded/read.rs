@@ -242,9 +242,12 @@ impl EmbeddedStore {
         read: impl FnOnce(&Self) -> Result<T> + Send + 'static,
     ) -> Answer<'static, T> {
         let store = self.clone();
-        let done = tokio::task::spawn_blocking(move || read(&store));
-        // The join fails only if the runtime shuts down before the read has begun.
-        done.map(|done| done.unwrap_or_else(|_| Err(StoreError::Unreachable("the server is stopping".into())))).boxed()
+        // The thread is asked for when the answer is first polled, which is inside a runtime.
+        Box::pin(async move {
+            let done = tokio::task::spawn_blocking(move || read(&store)).await;
+            // The join fails only if the runtime shuts down before the read has begun.
+            done.unwrap_or_else(|_| Err(StoreError::Unreachable("the server is stopping".into())))
+        })
     }
 }
 

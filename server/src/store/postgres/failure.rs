@@ -15,8 +15,8 @@ use crate::store::error::StoreError;
 const LOST_RACES: [SqlState; 3] =
     [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED, SqlState::UNIQUE_VIOLATION];
 
-/// The database, or a pooler in front of it, can't answer now: it starts, stops or fails over. pgbouncer reports nearly
-/// all of its own errors as a protocol violation.
+/// The database, or a pooler in front of it, can't answer now: it starts, stops or fails over. Nearly all errors of
+/// pgbouncer itself are protocol violations.
 const UNREACHABLE: [SqlState; 6] = [
     SqlState::ADMIN_SHUTDOWN,
     SqlState::CRASH_SHUTDOWN,

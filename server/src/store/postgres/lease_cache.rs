@@ -1,5 +1,5 @@
-//! A cache of the leases that this server has begun, with their claims. A settle need not read the claims again: only the
-//! settle of its lease changes a held claim, and the settle locks the row of the lease first.
+//! A cache of the leases that this server has begun, with their claims. A settle need not read the claims again. Only
+//! the settle of its lease changes a held claim, and it locks the row of the lease first.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

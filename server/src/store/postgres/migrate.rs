@@ -22,9 +22,9 @@ const TABLE: &str = "
 /// The advisory lock of migrations: the bytes of `leaseho`.
 const LOCK: i64 = 0x006c_6561_7365_686f;
 
-/// How long a migration waits for the lock of a table. Every session that asks for a lock behind a waiting one waits as
-/// well (https://www.postgresql.org/docs/15/explicit-locking.html), so servers at work would queue up behind a
-/// migration that waits for a `pg_dump`. This time is shorter than the lock timeout of a group.
+/// The lock timeout of a migration, which is shorter than the one of a group. Every session that asks for a lock behind a
+/// waiting one waits as well (https://www.postgresql.org/docs/15/explicit-locking.html). Servers at work would queue up
+/// behind a migration that waits for a `pg_dump`.
 const TABLE_LOCK_TIMEOUT_MS: u32 = 300;
 /// The time between two attempts to lock the tables, in which servers at work get their locks.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -33,8 +33,8 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// migration, and as long for sessions that use the tables.
 ///
 /// # Errors
-/// The database can't be reached or refuses a statement, another session still migrates or uses the tables, the tables
-/// are newer than this program, or they are in another schema.
+/// The database can't be reached or refuses a statement. Another session still migrates or uses the tables. The tables
+/// are newer than this program, or in another schema.
 pub(super) async fn migrate(client: &mut Client, wait_seconds: u64) -> Result<i32, Problem> {
     // A start on migrated tables must not wait for the lock of migrations.
     if let Some(VERSION) = version(client).await? {
@@ -92,8 +92,8 @@ async fn version(client: &Client) -> Result<Option<i32>, Problem> {
     if found > VERSION { Err(Problem::Newer { found, known: VERSION }) } else { Ok(Some(found)) }
 }
 
-/// Refuses to create tables if there are some in a schema outside of the role's search path: two sets of tables would
-/// give the same name out twice.
+/// Refuses to create tables if a schema outside of the role's search path has some. Two sets of tables would give the
+/// same name out twice.
 async fn refuse_a_second_set(client: &Client) -> Result<(), Problem> {
     let sql = "SELECT quote_ident(nspname), quote_ident(current_schema()), quote_ident(current_user)
                FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace

@@ -46,7 +46,7 @@ use self::probe::DatabaseProbe;
 use self::writer::PostgresWriter;
 use super::error::StoreError;
 use super::port::{
-    Answer, Backend, GroupStore, StoreMaintenance, Occupancy, PoolState, Probe, SharedMaintenance, StoreReader,
+    Answer, Backend, GroupStore, Occupancy, PoolState, Probe, SharedMaintenance, StoreMaintenance, StoreReader,
 };
 use super::preflight::{PreflightError, Problem};
 use crate::config::PostgresConfig;

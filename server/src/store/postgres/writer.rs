@@ -12,16 +12,16 @@
 //! command of a shared store on rows as they were loaded.
 //!
 //! - A command that changes something takes its place in the order at its commit. Every row that it read is then as it was
-//!   read: rows that existed are written, and the database refuses to write a row that has changed since the snapshot
+//!   read. Rows that existed are written, and the database refuses to write a row that has changed since the snapshot
 //!   (SQLSTATE 40001). Rows that were absent are inserted under a primary key.
 //! - A command that changes nothing takes its place at the snapshot.
 //! - A speculative group has no snapshot, so each of its commands must change something. Its leases are deleted, which only
-//!   one transaction can do and which keeps others from their claims. Absent rows are inserted. If a command changes
+//!   one transaction can do, and which keeps others from their claims. Absent rows are inserted. If a command changes
 //!   nothing, the group is decided again in two round trips.
 //!
-//! **Why writers don't deadlock.** Each transaction locks leases first, then claims at rest that it changes, then inserts
-//! claims, then idempotency keys, each in the order of their keys. Two transactions share no other row: a held claim changes
-//! only with the row of its lease. A speculative group locks nothing in advance. It waits for a lock for 100 ms at most, then
+//! **Why writers don't deadlock.** Each transaction locks leases first, then the claims at rest that it changes. Then it
+//! inserts claims, and then idempotency keys, each in the order of their keys. Two transactions share no other row: a held
+//! claim changes only with the row of its lease. A speculative group locks nothing in advance. It waits for a lock for 100 ms at most, then
 //! gives up and is decided again.
 //!
 //! **Why a lost connection at COMMIT is safe.** Every transaction of a group holds the advisory lock of the group's number to
@@ -63,7 +63,7 @@ const USUAL_LOCK_TIMEOUT_MS: u64 = 500;
 /// The lock timeout of a command whose rows were just found locked.
 const SHORT_LOCK_TIMEOUT_MS: u64 = 20;
 
-/// How long an idle writer drives its connection, to notice that the database has closed it.
+/// The time for which an idle writer drives its connection, to notice that the database has closed it.
 const LISTEN: Duration = Duration::from_millis(1);
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -238,9 +238,9 @@ impl PostgresWriter {
     }
 }
 
-/// Waits until a transaction of unknown outcome has ended, and records its group as abandoned. If the transaction does not
-/// end, as while its COMMIT waits for a standby that is gone, the writer writes nothing: each further transaction would take
-/// another connection of the database and hang too.
+/// Waits until a transaction of unknown outcome has ended, and records its group as abandoned. A COMMIT that waits for a
+/// lost standby never ends. Then the writer writes nothing, because each further transaction would hang too and take
+/// another connection of the database.
 async fn abandon_group(client: &Client, group: i64, statement_timeout: Duration) -> Result<()> {
     let timeout = statement_timeout.as_millis();
     let abandon = format!("SET LOCAL lock_timeout = {timeout}; SELECT abandon_group({group})");

@@ -129,13 +129,13 @@ END $$;
 COMMENT ON FUNCTION change_claims IS 'Overwrites these claims; fails with a serialization failure if one is gone';
 
 -- Writes nearly all changes of a group in one statement. Rows arrive as one array of a composite type for
--- each kind: a session parses the statement for every group, and ten parameters are cheaper to parse than
+-- each kind. A session parses the statement for every group, and ten parameters are cheaper to parse than
 -- one array for each column.
 --
 -- If another transaction was first, the function undoes its work and returns one row without a lease. An
 -- error would do the same, but the database logs every error, and losing a race is normal where several
--- servers meet. ON CONFLICT DO NOTHING is no substitute: it inserts each row speculatively, at the cost of
--- an index lookup, a lock and a WAL record for each row.
+-- servers meet. ON CONFLICT DO NOTHING is no substitute. It inserts each row speculatively, and each row
+-- then costs an index lookup, a lock and a WAL record more.
 CREATE FUNCTION try_write_rows(
     speculative_lock bigint, activated_types integer[], activated_names text[], activated_at timestamptz[],
     claimed new_claim[], settled uuid[], committed boolean[], settled_at timestamptz[], begun new_lease[], keyed new_key[]

@@ -88,8 +88,8 @@ CREATE TABLE claim_leases (
 
 -- The order of ListLeases. The index has an expression instead of the column uuid, so that the planner
 -- can't use the index to look leases up by uuid. A session plans the functions' statements once and keeps
--- the plans. Beside a small table the planner prefers to walk a whole index over ten lookups by key, and
--- such a plan would walk the index for every later group. The order of a UUID's bytes is the order of the
+-- the plans. Beside a small table the planner prefers a walk over a whole index to ten lookups by key.
+-- Such a plan would walk the index for every later group. The order of a UUID's bytes is the order of the
 -- UUID.
 CREATE INDEX claim_leases_listed ON claim_leases (creator_id, created_at, uuid_send(uuid));
 

@@ -1,0 +1,173 @@
+//! Stored rows of version 1: a data directory, its export and a dump of a database, which every later program must read.
+
+use std::path::{Path, PathBuf};
+use std::process::Command as Program;
+
+use leasehold_core::batch::{ClaimRequest, UpdateRequest};
+use leasehold_core::bucket::BucketType;
+use leasehold_core::catalogue::{BucketRule, Form};
+use leasehold_core::claim::{CellId, Source, SourceId, SourceType, Subject, UserData};
+use leasehold_core::invariant::{self, State};
+use leasehold_core::lease::{LeaseId, Outcome};
+use leasehold_core::memory::MemoryStore;
+use leasehold_core::rules::Rules;
+use leasehold_core::store::Store;
+use leasehold_core::time::Timestamp;
+use leasehold_core::update::{Command, Settle};
+use leasehold_server::config::PostgresConfig;
+use leasehold_server::store::{Backend, BlockingStore, EmbeddedStore, PostgresStore};
+use leasehold_server::transfer;
+use leasehold_tests::postgres::Cluster;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use uuid::Uuid;
+
+use crate::{NO_SYNC, writer};
+
+/// The folder of the stored rows of version 1.
+fn stored(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("stored/v1").join(name)
+}
+
+fn claim(value: &str, row: u64) -> ClaimRequest {
+    ClaimRequest {
+        bucket_type: BucketType(4),
+        value: value.into(),
+        subject: Some(Subject { subject_type: 4, id: 7 }),
+        source: Some(Source { source_type: SourceType(1), id: SourceId::from(row) }),
+        user_data: None,
+    }
+}
+
+/// Commands that leave a row of every kind, and a claim in every state. Each runs a second after the one before.
+fn commands() -> Vec<Command> {
+    let rules = Rules { cells: (1..=2).map(CellId).collect(), ..Rules::default() };
+    let lease = |n: u128| LeaseId(Uuid::from_u128(u128::wrapping_mul(n, 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)));
+    let begin = |n, cell, creates: &[ClaimRequest], destroys: &[ClaimRequest], key| {
+        let request = UpdateRequest { creates: creates.to_vec(), destroys: destroys.to_vec() };
+        Command::Begin(rules.begin(CellId(cell), request, key, lease(n)).unwrap())
+    };
+    let settle = |n, outcome| Command::Settle(Settle { cell: CellId(1), lease: lease(n), outcome });
+    let user_data = Some(UserData { type_url: "type.example/x".into(), value: vec![0, 0x7f, 0xff] });
+    let alice = ClaimRequest { user_data, ..claim("Alice", 7) };
+    let carol = claim("carol \u{fc}", 9);
+    vec![
+        begin(1, 1, &[alice.clone(), claim("at-rest", 8)], &[], Some("committed")),
+        settle(1, Outcome::Committed),
+        begin(2, 1, &[claim("gone", 8)], &[], Some("rolled-back")),
+        settle(2, Outcome::RolledBack),
+        begin(3, 1, std::slice::from_ref(&carol), &[], None),
+        settle(3, Outcome::Committed),
+        begin(4, 2, &[claim("being-created", 1)], &[], Some("outstanding")),
+        begin(5, 1, &[], &[carol], None),
+        begin(6, 1, &[claim("ALICE", 10)], &[alice], None),
+    ]
+}
+
+fn run<S: Store>(store: &mut S) {
+    for (second, command) in (1_700_000_000..).zip(commands()) {
+        let commands = [command];
+        let mut workspace = store.workspace().unwrap();
+        loop {
+            let keys = workspace.missing(&commands);
+            if keys.is_empty() {
+                break;
+            }
+            store.load(keys, &mut workspace).unwrap();
+        }
+        commands[0].apply(&mut workspace, Timestamp::from_micros(second * 1_000_000)).unwrap().unwrap();
+        store.save(&workspace.into_changes()).unwrap();
+    }
+}
+
+/// The state that all files hold.
+fn expected() -> State {
+    let mut reference = MemoryStore::default();
+    run(&mut reference);
+    let state = reference.state().unwrap();
+    assert_eq!(invariant::check(&state), Ok(()));
+    state
+}
+
+fn bucket_types() -> Vec<BucketRule> {
+    vec![BucketRule { number: BucketType(100), name: "TEAMS".into(), form: Form::Word, fold_case: true }]
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+fn embedded(directory: &Path) -> BlockingStore {
+    BlockingStore::open(std::future::ready(EmbeddedStore::open(directory))).unwrap()
+}
+
+#[test]
+fn a_data_directory_of_version_1_opens() {
+    let directory = TempDir::new().unwrap();
+    copy(&stored("data"), directory.path());
+    assert_eq!(embedded(directory.path()).state().unwrap(), expected());
+    let reader = EmbeddedStore::open(directory.path()).unwrap().reader();
+    let rules = Runtime::new().unwrap().block_on(reader.bucket_types()).unwrap();
+    assert_eq!(rules, bucket_types());
+}
+
+#[test]
+fn an_export_of_version_1_is_imported_and_written_again_byte_for_byte() {
+    let (directory, lines) = (TempDir::new().unwrap(), std::fs::read(stored("export.jsonl")).unwrap());
+    let data = directory.path().join("data");
+    let rows = transfer::import(&data, lines.as_slice(), Rules::default()).unwrap();
+    let state = expected();
+    assert_eq!(usize::try_from(rows).unwrap(), state.claims.len() + state.leases.len() + state.replays.len());
+    assert_eq!(embedded(&data).state().unwrap(), state);
+    let mut exported = Vec::new();
+    transfer::export(&data, &mut exported).unwrap();
+    assert_eq!(String::from_utf8(exported).unwrap(), String::from_utf8(lines).unwrap());
+}
+
+#[test]
+fn a_dump_of_version_1_of_the_tables_is_served() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let database = cluster.database().unwrap();
+    cluster.execute(&database, &std::fs::read_to_string(stored("postgres.sql")).unwrap()).unwrap();
+    let store = writer(&cluster.url(&database));
+    assert_eq!(store.state().unwrap(), expected());
+    let reader = async { PostgresStore::open(&PostgresConfig::at(cluster.url(&database))).await.unwrap().reader() };
+    let rules = Runtime::new().unwrap().block_on(async { reader.await.bucket_types().await }).unwrap();
+    assert_eq!(rules, bucket_types());
+}
+
+/// Run once for each new version of stored rows: `cargo test --workspace --test postgres -- --ignored writes_the_files`.
+#[test]
+#[ignore = "writes the files that the tests above read"]
+fn writes_the_files_of_stored_rows() {
+    let directory = TempDir::new().unwrap();
+    let data = directory.path().join("data");
+    let mut store = embedded(&data);
+    run(&mut store);
+    drop(store);
+    EmbeddedStore::open(&data).unwrap().remember_bucket_types(&bucket_types()).unwrap();
+    copy(&data, &stored("data"));
+    let export = std::fs::File::create(stored("export.jsonl")).unwrap();
+    transfer::export(&data, export).unwrap();
+
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let database = cluster.database().unwrap();
+    let settings = PostgresConfig::at(cluster.url(&database));
+    run(&mut writer(&settings.url));
+    let remember = async { PostgresStore::open(&settings).await?.remember_bucket_types(&bucket_types()).await };
+    Runtime::new().unwrap().block_on(remember).unwrap();
+    let dump = Program::new("pg_dump").args(["--column-inserts", "--no-owner", &settings.url]).output().unwrap();
+    assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
+    // Newer versions of `pg_dump` write commands of psql, which begin with a backslash.
+    let sql = String::from_utf8(dump.stdout).unwrap();
+    let sql: Vec<_> = sql.lines().filter(|line| !line.starts_with('\\')).collect();
+    std::fs::write(stored("postgres.sql"), sql.join("\n")).unwrap();
+}

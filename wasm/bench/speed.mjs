@@ -1,5 +1,6 @@
-// Measures the number of events a second that the simulation plays through the wasm file. As in the page, each event is
-// checked, described in words and kept. Prints one JSON object for `cargo xtask bench`.
+// Measures the number of events a second that the simulation plays through the wasm file. As in the
+// page, each event is checked, described in words and kept. Prints one JSON object for `cargo xtask
+// bench`.
 import { readFileSync } from "node:fs";
 
 import { Simulation } from "../js/simulation/node.js";

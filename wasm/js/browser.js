@@ -1,5 +1,5 @@
-// Entry for browsers: fetches the wasm file. Bundlers find the file by the pattern `new URL("…", import.meta.url)`, which
-// wasm-bindgen writes into `pkg/leasehold.js`.
+// Entry for browsers: fetches the wasm file. Bundlers find the file by the pattern `new URL("…",
+// import.meta.url)`, which wasm-bindgen writes into `pkg/leasehold.js`.
 import init from "../pkg/leasehold.js";
 
 // Every export calls into the wasm file, so importers must wait until it is there.

@@ -8,7 +8,8 @@ export class LeaseholdError extends Error {
 
     /**
      * The reason. A rejection has the server's own code, as on the wire. Other reasons:
-     * - `INVALID_ARGUMENT`, `INVALID_ROWS`: an argument, or the columns of rows, do not have the form of their type.
+     * - `INVALID_ARGUMENT`, `INVALID_ROWS`: an argument, or the columns of rows, do not have the
+     *   form of their type.
      * - `INVALID_CHECKPOINT`: the text is not a checkpoint of a verification.
      * - `OUT_OF_TURN`: the answer does not belong to the step that the session asks for.
      * - `INVALID_TRACE`: the text is not a trace of the simulation.

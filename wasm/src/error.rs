@@ -1,6 +1,7 @@
 //! The `LeaseholdError` that every call throws on failure.
 //!
-//! The class is written in JavaScript (`js/error.js`): wasm-bindgen cannot export a Rust type that extends `Error`.
+//! The class is written in JavaScript (`js/error.js`): wasm-bindgen cannot export a Rust type that
+//! extends `Error`.
 
 use wasm_bindgen::JsValue;
 use wasm_bindgen::prelude::wasm_bindgen;

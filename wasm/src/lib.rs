@@ -1,7 +1,8 @@
 //! The claims engine and the simulation as WebAssembly, for JavaScript.
 //!
-//! The features `engine` and `simulation` each build a wasm file of their own. This crate converts values between
-//! JavaScript and Rust and holds no rule of the protocol. Every failure reaches JavaScript as a `LeaseholdError`.
+//! The features `engine` and `simulation` each build a wasm file of their own. This crate converts
+//! values between JavaScript and Rust and holds no rule of the protocol. Every failure reaches
+//! JavaScript as a `LeaseholdError`.
 
 #[cfg(feature = "engine")]
 pub mod engine;
@@ -14,7 +15,7 @@ use wasm_bindgen::prelude::wasm_bindgen;
 /// Installs the panic hook as soon as JavaScript has loaded the module.
 #[wasm_bindgen(start)]
 fn start() {
-    // On wasm32-unknown-unknown a panic aborts with a trap, and the trap carries no message. Rust code cannot catch it,
-    // so the hook throws the message to JavaScript before the trap.
+    // On wasm32-unknown-unknown a panic aborts with a trap, and the trap carries no message. Rust
+    // code cannot catch it, so the hook throws the message to JavaScript before the trap.
     std::panic::set_hook(Box::new(|panic| error::throw_panic(&panic.to_string())));
 }

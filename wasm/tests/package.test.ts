@@ -11,7 +11,10 @@ const read = (path: string): Uint8Array<ArrayBuffer> => Uint8Array.from(readFile
 /** Returns the full names of wasm-bindgen's own helper imports. */
 const glue = (names: string): string[] => names.split(" ").map((name) => `__wbindgen_${name}`);
 
-/** The engine's imports: constructors, readers and type tests of JavaScript values, and the getters of columns. */
+/**
+ * The engine's imports: constructors, readers and type tests of JavaScript values, and the getters
+ * of columns.
+ */
 const ENGINE_IMPORTS = [
     ..."Error Number String call done entries from get get_unchecked get_with_ref_key isArray isSafeInteger".split(" "),
     ..."iterator keys length new next prototypesetcall set value values".split(" "),
@@ -24,7 +27,10 @@ const ENGINE_IMPORTS = [
 /** The simulation's imports: JSON, and the constructor of `LeaseholdError`. */
 const SIMULATION_IMPORTS = ["new", "parse", "stringify", ...glue("init_externref_table rethrow throw")];
 
-/** The wasm files, each with its size limits in bytes (raw and compressed with brotli) and its only imports. */
+/**
+ * The wasm files, each with its size limits in bytes (raw and compressed with brotli) and its only
+ * imports.
+ */
 const FILES = [
     { name: "leasehold", maxBytes: 400_000, maxBrotliBytes: 150_000, imports: ENGINE_IMPORTS },
     // The simulation contains the engine without Unicode's tables, and the world around it.
@@ -46,7 +52,8 @@ for (const { name, maxBytes, maxBrotliBytes, imports } of FILES) {
             const imported = WebAssembly.Module.imports(await WebAssembly.compile(wasm));
             const modules = new Set(imported.map(({ module, kind }) => `${kind} of ${module}`));
             assert.deepEqual([...modules], [`function of ./${name}_bg.js`]);
-            // wasm-bindgen ends each name with a hash of its types, since one JavaScript function may be imported twice.
+            // wasm-bindgen ends each name with a hash of its types, since one JavaScript function
+            // may be imported twice.
             const names = imported.map(({ name }) => name.replace(/^__wbg_/u, "").replace(/_[0-9a-f]{16}$/u, ""));
             assert.deepEqual([...new Set(names)].sort(), [...imports].sort());
         });

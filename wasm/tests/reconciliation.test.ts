@@ -12,7 +12,9 @@ function newRun(): Reconciliation {
     return new Reconciliation({ stale_after_micros: STALE, rows_per_page: 10 });
 }
 
-/** Checks that the run asks for each of these steps in turn, and feeds it the event beside the step. */
+/**
+ * Checks that the run asks for each of these steps in turn, and feeds it the event beside the step.
+ */
 function play(run: Reconciliation, steps: [ReconciliationStep, ReconciliationEvent][]): void {
     for (const [step, event] of steps) {
         assert.deepEqual(run.step(), step);

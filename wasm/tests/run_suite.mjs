@@ -1,7 +1,7 @@
 // Runs a Rust test suite that was compiled to WebAssembly: `node run_suite.mjs FILE`.
 //
-// The module imports nothing, so a test cannot print. A failed test traps; its panic message is still in the module's
-// memory, because libtest captures the output of tests there.
+// The module imports nothing, so a test cannot print. A failed test traps; its panic message is
+// still in the module's memory, because libtest captures the output of tests there.
 import { readFileSync } from "node:fs";
 
 const [, , file] = process.argv;

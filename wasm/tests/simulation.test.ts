@@ -139,8 +139,8 @@ describe("Simulation", () => {
 });
 
 /**
- * Checks that the objects have exactly the members of their type. The compiler checks that `members` lists all of them;
- * each listed member must occur in some object.
+ * Checks that the objects have exactly the members of their type. The compiler checks that
+ * `members` lists all of them; each listed member must occur in some object.
  */
 function checkMembers<T extends object>(members: Record<keyof T, true>, objects: readonly (T | undefined)[]): void {
     const keys = new Set(objects.flatMap((object) => Object.keys(object ?? {})));

@@ -10,7 +10,10 @@ export const USERS = 1;
 export const NOW = 1_800_000_000_000_000n;
 export const LONG_AGO = 1_700_000_000_000_000n;
 
-/** Returns the `LeaseholdError` that a call throws. Fails if the call returns, or throws something else. */
+/**
+ * Returns the `LeaseholdError` that a call throws. Fails if the call returns, or throws something
+ * else.
+ */
 export function thrownBy(call: () => unknown): LeaseholdError {
     try {
         call();

@@ -1,4 +1,5 @@
-// Calls that the compiler must refuse. `tsc` fails if the error after a `@ts-expect-error` is absent.
+// Calls that the compiler must refuse. `tsc` fails if the error after a
+// `@ts-expect-error` is absent.
 import assert from "node:assert/strict";
 import { it } from "node:test";
 

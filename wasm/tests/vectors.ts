@@ -1,5 +1,5 @@
-// Reads the golden vectors of `tests/vectors`, as far as they are about the values of claims. A file has scenarios; each
-// scenario has steps with a request and the expected answer.
+// Reads the golden vectors of `tests/vectors`, as far as they are about the values of claims. A
+// file has scenarios; each scenario has steps with a request and the expected answer.
 import { readFileSync } from "node:fs";
 
 const ROOT = new URL("../../../", import.meta.url);
@@ -7,7 +7,10 @@ const PROTO = "proto/proto/gitlab/cells/topology_service/claims/v1/record.proto"
 const TOKEN = /"(?:\\.|[^"\\])*"|\S+/gu;
 const ESCAPES: Record<string, string> = { n: "\n", r: "\r", t: "\t", "0": "\0", '"': '"', "\\": "\\" };
 
-/** A claim that a request or an answer names. `list` is the word before the claim: `create`, `destroy`, `get`, `shown`. */
+/**
+ * A claim that a request or an answer names. `list` is the word before the claim: `create`,
+ * `destroy`, `get`, `shown`.
+ */
 export interface NamedClaim {
     list: string;
     bucketType: number;
@@ -68,7 +71,10 @@ function tokens(text: string): string[] {
     return text.match(TOKEN) ?? [];
 }
 
-/** Returns the number of a bucket type: that of `bucket#N`, or of a name in the enum of `record.proto`. */
+/**
+ * Returns the number of a bucket type: that of `bucket#N`, or of a name in the enum of
+ * `record.proto`.
+ */
 export function bucketType(name: string): number {
     const number = /^bucket#(\d+)$/u.exec(name)?.[1] ?? new RegExp(`^ *${name} = (\\d+);`, "mu").exec(BUCKET_TYPES)?.[1];
     if (number === undefined) throw new Error(`\`record.proto\` has no bucket type \`${name}\``);

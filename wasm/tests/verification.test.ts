@@ -64,8 +64,8 @@ function withRecords(names: Names, settings: Partial<VerificationSettings> = {})
 }
 
 /**
- * Takes every remaining step and returns the updates that the run begins. Each update is committed; rows that are read
- * again without a lease no longer exist.
+ * Takes every remaining step and returns the updates that the run begins. Each update is committed;
+ * rows that are read again without a lease no longer exist.
  */
 function finish(run: Verification): [Claim[], Claim[]][] {
     const updates: [Claim[], Claim[]][] = [];

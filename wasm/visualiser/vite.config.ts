@@ -6,7 +6,8 @@ export default defineConfig({
     build: {
         // The package awaits its wasm file at the top level of a module, which ES2022 added.
         target: "es2022",
-        // Vite would inline small assets as `data:` URLs, which the page's content security policy forbids.
+        // Vite would inline small assets as `data:` URLs, which the page's content security policy
+        // forbids.
         assetsInlineLimit: 0,
     },
     worker: { format: "es" },

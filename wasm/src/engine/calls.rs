@@ -23,8 +23,8 @@ extern "C" {
     pub type RowKey;
 }
 
-/// Returns the canonical form of a value. Two values of one bucket type are the same name if their canonical forms are
-/// equal.
+/// Returns the canonical form of a value. Two values of one bucket type are the same name if their
+/// canonical forms are equal.
 ///
 /// Throws if the bucket type is unknown or does not allow the value.
 #[wasm_bindgen(js_name = canonicalForm)]
@@ -37,8 +37,8 @@ pub fn canonical_form(bucket_type: i32, value: String) -> Result<String, Excepti
 
 /// Checks an update by itself: allowed values, duplicates and limits.
 ///
-/// Throws if the server would reject the update before it reads any stored claim. The error's `details` name every
-/// rejected claim.
+/// Throws if the server would reject the update before it reads any stored claim. The error's
+/// `details` name every rejected claim.
 #[wasm_bindgen(js_name = checkBatch)]
 pub fn check_batch(creates: ClaimArray, destroys: ClaimArray) -> Result<(), Exception> {
     let check = Call::CheckBatch { creates: claims(creates)?, destroys: claims(destroys)? };
@@ -46,7 +46,8 @@ pub fn check_batch(creates: ClaimArray, destroys: ClaimArray) -> Result<(), Exce
     Ok(())
 }
 
-/// Encodes a row's primary key as the source id of a claim. Encoded ids sort as the keys do. A UUID becomes 16 bytes.
+/// Encodes a row's primary key as the source id of a claim. Encoded ids sort as the keys do. A UUID
+/// becomes 16 bytes.
 ///
 /// Throws if the key is negative, empty or too long.
 #[wasm_bindgen(js_name = encodeSourceId)]

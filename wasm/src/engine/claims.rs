@@ -14,7 +14,8 @@ pub(crate) struct ClaimObject {
     source: Option<SourceObject>,
 }
 
-/// The JavaScript object `Source` of `types.d.ts`. The id is a `ByteBuf`, so that serde makes it a `Uint8Array`.
+/// The JavaScript object `Source` of `types.d.ts`. The id is a `ByteBuf`, so that serde makes it a
+/// `Uint8Array`.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SourceObject {

@@ -1,6 +1,7 @@
 //! Conversion of columns: JavaScript's arrays of rows and records to those of the engine.
 //!
-//! A table has millions of rows, so rows cross the border as one array a column instead of one object a row.
+//! A table has millions of rows, so rows cross the border as one array a column instead of one
+//! object a row.
 
 use js_sys::{Array, BigInt64Array, Int32Array, Uint8Array};
 use leasehold_bindings::verify::{RecordRef, Records, Rows};
@@ -195,8 +196,8 @@ impl ClaimColumn {
     }
 }
 
-/// Refuses `null`, `undefined` and primitives. A getter called on one of these throws JavaScript's `TypeError`, not a
-/// `LeaseholdError`.
+/// Refuses `null`, `undefined` and primitives. A getter called on one of these throws JavaScript's
+/// `TypeError`, not a `LeaseholdError`.
 fn check_object(value: &JsValue) -> Result<(), Exception> {
     if value.is_object() {
         Ok(())

@@ -1,7 +1,7 @@
 //! The claims engine: stateless functions, and the two sessions that a host drives step by step.
 //!
-//! Each session class has a file of its own. Integers of 64 bits are `bigint` and bytes are `Uint8Array`.
-//! The shapes of objects are declared in `types.d.ts`.
+//! Each session class has a file of its own. Integers of 64 bits are `bigint` and bytes are
+//! `Uint8Array`. The shapes of objects are declared in `types.d.ts`.
 
 pub mod calls;
 mod claims;

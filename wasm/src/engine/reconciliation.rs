@@ -27,8 +27,8 @@ extern "C" {
     pub type ReconciliationSummary;
 }
 
-/// A run that settles the outstanding leases of one cell. The run makes no call itself: take the step that `step`
-/// returns, pass the result to `feed`, and repeat until the step is `done`.
+/// A run that settles the outstanding leases of one cell. The run makes no call itself: take the
+/// step that `step` returns, pass the result to `feed`, and repeat until the step is `done`.
 #[wasm_bindgen]
 pub struct Reconciliation(reconcile::Reconciliation);
 
@@ -45,15 +45,16 @@ impl Reconciliation {
         let step = self.0.step();
         let object = value::to_js(&step)?;
         if let Step::ListRows { limit, .. } = step {
-            // The serializer has made every 64-bit integer a `bigint`. A limit is a count, and counts are `number`.
+            // The serializer has made every 64-bit integer a `bigint`. A limit is a count, and
+            // counts are `number`.
             Reflect::set(&object, &JsValue::from("limit"), &JsValue::from(limit))
                 .map_err(|_| Exception::invalid_argument("the step object is frozen"))?;
         }
         Ok(object.unchecked_into())
     }
 
-    /// Takes the result of the current step. Throws `OUT_OF_TURN` if the event belongs to another step; the run is then
-    /// unchanged.
+    /// Takes the result of the current step. Throws `OUT_OF_TURN` if the event belongs to another
+    /// step; the run is then unchanged.
     pub fn feed(&mut self, event: ReconciliationEvent) -> Result<(), Exception> {
         Ok(self.0.feed(value::from_js(event.unchecked_into())?)?)
     }

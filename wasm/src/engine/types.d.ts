@@ -18,7 +18,10 @@ export interface Claim {
     source?: Source | undefined;
 }
 
-/** A rejected claim: its list, its position in that list from 0, and the rejection's code on the wire. */
+/**
+ * A rejected claim: its list, its position in that list from 0, and the rejection's code on the
+ * wire.
+ */
 export interface Detail {
     list: "creates" | "destroys";
     position: number;
@@ -27,7 +30,10 @@ export interface Detail {
     message: string;
 }
 
-/** The settings of a reconciliation: the age from which a lease or row is stale, and the number of rows in a page. */
+/**
+ * The settings of a reconciliation: the age from which a lease or row is stale, and the number of
+ * rows in a page.
+ */
 export interface ReconciliationSettings {
     stale_after_micros: bigint;
     rows_per_page: number;
@@ -43,10 +49,11 @@ export interface DatedLease {
  * The step that a reconciliation asks its host to take. "Local" means in the cell's own database.
  * - `list_leases`: list a page of the cell's outstanding leases on the server. Feed `leases`.
  * - `find_rows`: find the local rows of these leases. Feed `rows` with the rows that exist.
- * - `list_rows`: list at most `limit` local rows, the oldest first, that follow `after` and have at least the age
- *   `min_age_micros` by the database's clock. Feed `rows`.
+ * - `list_rows`: list at most `limit` local rows, the oldest first, that follow `after` and have at
+ *   least the age `min_age_micros` by the database's clock. Feed `rows`.
  * - `settle`: commit the lease or roll it back. Feed `settled`.
- * - `delete_row`: delete the local row if it exists. Report the fate `lost` to an operator first. Feed `deleted`.
+ * - `delete_row`: delete the local row if it exists. Report the fate `lost` to an operator first.
+ *   Feed `deleted`.
  * - `done`: the run is over.
  */
 export type ReconciliationStep =
@@ -58,8 +65,9 @@ export type ReconciliationStep =
     | { step: "done" };
 
 /**
- * The result of a step. `now` is the clock of the server or database that answered, in microseconds since 1970.
- * `cursor` is absent on the last page only. `failed` may answer any step: the run leaves that lease to the next run.
+ * The result of a step. `now` is the clock of the server or database that answered, in microseconds
+ * since 1970. `cursor` is absent on the last page only. `failed` may answer any step: the run
+ * leaves that lease to the next run.
  */
 export type ReconciliationEvent =
     | { event: "leases"; leases: readonly DatedLease[]; now: bigint; cursor?: string | undefined }
@@ -68,7 +76,10 @@ export type ReconciliationEvent =
     | { event: "deleted" }
     | { event: "failed" };
 
-/** The counts of a reconciliation. `lost` lists leases that were rolled back although their local rows exist. */
+/**
+ * The counts of a reconciliation. `lost` lists leases that were rolled back although their local
+ * rows exist.
+ */
 export interface ReconciliationSummary {
     leases_seen: number;
     committed: number;
@@ -96,17 +107,19 @@ export interface VerificationSettings {
 }
 
 /**
- * The step that a verification asks its host to take. A range contains the source ids greater than `after` and at most
- * `upto`; an empty id means no bound on that side.
+ * The step that a verification asks its host to take. A range contains the source ids greater than
+ * `after` and at most `upto`; an empty id means no bound on that side.
  * - `find_bound`: find the source id of the row `rows` rows after `after`. Call `bound`.
  * - `list_records`: list a page of the server's records in the range. Call `records`.
- * - `read_rows`: read the local rows in the range, in the order of their encoded source ids. Call `rows`.
- * - `read_again`: read these rows from the primary database, not from a replica. Call `rows` with the rows that exist.
- *   Include rows outside the model's scope, with no claims. Report a row that is being written as changed now.
+ * - `read_rows`: read the local rows in the range, in the order of their encoded source ids. Call
+ *   `rows`.
+ * - `read_again`: read these rows from the primary database, not from a replica. Call `rows` with
+ *   the rows that exist. Include rows outside the model's scope, with no claims. Report a row that
+ *   is being written as changed now.
  * - `begin`: begin the update on the server. Call `begun`, `refused` or `failed`.
  * - `commit`, `roll_back`: settle the update's lease. Call `settled` or `failed`.
- * - `page_done`: a page is compared. Call `proceed` or `stop`. After the last page a run may return to an earlier row,
- *   if more than 10,000 names have moved between rows.
+ * - `page_done`: a page is compared. Call `proceed` or `stop`. After the last page a run may return
+ *   to an earlier row, if more than 10,000 names have moved between rows.
  * - `done`: the run is over, or has stopped.
  */
 export type VerificationStep =
@@ -130,7 +143,10 @@ export interface RowColumns {
     claims: readonly ClaimColumns[];
 }
 
-/** The rows' claims of one bucket type. A row with `null` claims nothing; an integer is claimed as its decimal text. */
+/**
+ * The rows' claims of one bucket type. A row with `null` claims nothing; an integer is claimed as
+ * its decimal text.
+ */
 export interface ClaimColumns {
     bucket_type: number;
     values: BigInt64Array | readonly (string | null | undefined)[];
@@ -151,7 +167,10 @@ export interface RecordColumns {
     held: readonly boolean[];
 }
 
-/** A claim for which the server refused an update: its list, its position there from 0, and the rejection's code. */
+/**
+ * A claim for which the server refused an update: its list, its position there from 0, and the
+ * rejection's code.
+ */
 export interface RefusedClaim {
     list: "creates" | "destroys";
     position: number;
@@ -185,7 +204,10 @@ export interface VerificationReport {
     failed: number;
 }
 
-/** The outcome of one claim. `source_id` is in hexadecimal. `value_hash` is keyed by `hash_seed`; no value is shown. */
+/**
+ * The outcome of one claim. `source_id` is in hexadecimal. `value_hash` is keyed by `hash_seed`; no
+ * value is shown.
+ */
 export interface Finding {
     outcome:
         | "created"

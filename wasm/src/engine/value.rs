@@ -9,10 +9,12 @@ use wasm_bindgen::JsValue;
 
 use crate::error::Exception;
 
-/// Writes every integer of 64 bits as a `bigint`, however small it is, so that a member always has one type.
+/// Writes every integer of 64 bits as a `bigint`, however small it is, so that a member always has
+/// one type.
 pub(super) const BIGINT_SERIALIZER: Serializer = Serializer::new().serialize_large_number_types_as_bigints(true);
 
-/// Writes integers of 64 bits as `number`. It fails above 2^53, which the count of a run does not reach.
+/// Writes integers of 64 bits as `number`. It fails above 2^53, which the count of a run does not
+/// reach.
 const NUMBER_SERIALIZER: Serializer = Serializer::new();
 
 /// Converts a JavaScript value.

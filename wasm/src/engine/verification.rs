@@ -1,4 +1,5 @@
-//! The `Verification` session: compares the rows of one table with their claims and corrects the claims.
+//! The `Verification` session: compares the rows of one table with their claims and corrects the
+//! claims.
 
 use leasehold_bindings::verify::Step;
 use leasehold_bindings::{Catalogue, ClaimRequest, List, RefusedClaim, UpdateReply, verify};
@@ -35,16 +36,19 @@ extern "C" {
     pub type RefusedClaims;
 }
 
-/// A run that compares one table with its claims, page by page. The run makes no call itself: take the step that
-/// `step` returns, answer with the method that the step names, and repeat until the step is `done`.
+/// A run that compares one table with its claims, page by page. The run makes no call itself: take
+/// the step that `step` returns, answer with the method that the step names, and repeat until the
+/// step is `done`.
 ///
-/// An answer that does not belong to the current step throws `OUT_OF_TURN` and leaves the run unchanged.
+/// An answer that does not belong to the current step throws `OUT_OF_TURN` and leaves the run
+/// unchanged.
 #[wasm_bindgen]
 pub struct Verification(leasehold_bindings::Verification);
 
 #[wasm_bindgen]
 impl Verification {
-    /// Creates a run, or resumes one from a checkpoint. Throws `INVALID_CHECKPOINT` if the text is not a checkpoint.
+    /// Creates a run, or resumes one from a checkpoint. Throws `INVALID_CHECKPOINT` if the text is
+    /// not a checkpoint.
     #[wasm_bindgen(constructor)]
     pub fn new(settings: VerificationSettings, checkpoint: Option<String>) -> Result<Verification, Exception> {
         let settings: verify::Settings = value::from_js(settings.unchecked_into())?;
@@ -57,24 +61,27 @@ impl Verification {
         Ok(value::to_js(&StepObject::from(self.0.step()))?.unchecked_into())
     }
 
-    /// Answers `find_bound`. Pass the source id of the row that ends the page, or `undefined` if fewer rows remain.
+    /// Answers `find_bound`. Pass the source id of the row that ends the page, or `undefined` if
+    /// fewer rows remain.
     pub fn bound(&mut self, id: Option<Vec<u8>>) -> Result<(), Exception> {
         Ok(self.0.bound(id.as_deref())?)
     }
 
-    /// Answers `list_records`. Pass the records in the server's order, and true as `truncated` if the server has more.
-    /// `now` is the server's time when it answered, in microseconds since 1970.
+    /// Answers `list_records`. Pass the records in the server's order, and true as `truncated` if
+    /// the server has more. `now` is the server's time when it answered, in microseconds since
+    /// 1970.
     pub fn records(&mut self, records: RecordColumns, truncated: bool, now: u64) -> Result<(), Exception> {
         Ok(self.0.records(columns::records(&records, now)?, truncated)?)
     }
 
-    /// Answers `read_rows` and `read_again`. Pass the rows in the order of their encoded source ids. `now` is the
-    /// database's time when it answered, in microseconds since 1970.
+    /// Answers `read_rows` and `read_again`. Pass the rows in the order of their encoded source
+    /// ids. `now` is the database's time when it answered, in microseconds since 1970.
     pub fn rows(&mut self, rows: RowColumns, now: u64) -> Result<(), Exception> {
         Ok(self.0.rows(columns::rows(&rows, now)?)?)
     }
 
-    /// Answers `read_again` under a lease for rows that cannot have changed, such as those of a dump.
+    /// Answers `read_again` under a lease for rows that cannot have changed, such as those of a
+    /// dump.
     pub fn unchanged(&mut self) -> Result<(), Exception> {
         Ok(self.0.unchanged()?)
     }
@@ -95,7 +102,8 @@ impl Verification {
         Ok(self.0.updated(UpdateReply::Refused(claims.into_iter().map(RefusedClaim::from).collect()))?)
     }
 
-    /// Answers `begin`, `commit` and `roll_back`: the call failed for another reason, or its outcome is unknown.
+    /// Answers `begin`, `commit` and `roll_back`: the call failed for another reason, or its
+    /// outcome is unknown.
     pub fn failed(&mut self) -> Result<(), Exception> {
         Ok(self.0.updated(UpdateReply::Failed)?)
     }
@@ -105,14 +113,15 @@ impl Verification {
         Ok(self.0.proceed()?)
     }
 
-    /// Answers `page_done`: end the run, because its time is over. Take the remaining steps until `done`, then store
-    /// the checkpoint.
+    /// Answers `page_done`: end the run, because its time is over. Take the remaining steps until
+    /// `done`, then store the checkpoint.
     pub fn stop(&mut self) -> Result<(), Exception> {
         Ok(self.0.stop()?)
     }
 
-    /// Returns the checkpoint to resume from, or `undefined` if the run has compared everything. Call it at `page_done`
-    /// and `done`. The checkpoint contains claimed values: protect it as user data.
+    /// Returns the checkpoint to resume from, or `undefined` if the run has compared everything.
+    /// Call it at `page_done` and `done`. The checkpoint contains claimed values: protect it as
+    /// user data.
     pub fn checkpoint(&self) -> Result<Option<String>, Exception> {
         Ok(self.0.checkpoint()?)
     }

@@ -22,8 +22,8 @@ extern "C" {
     pub type Found;
 }
 
-/// A breadth-first search through every order of events in a small world. The first violation that it finds has one of
-/// the shortest traces.
+/// A breadth-first search through every order of events in a small world. The first violation that
+/// it finds has one of the shortest traces.
 #[wasm_bindgen]
 pub struct Explorer(explorer::Explorer);
 
@@ -35,8 +35,8 @@ impl Explorer {
         Ok(Self(explorer::Explorer::new(json::from_js(&plan)?)?))
     }
 
-    /// Explores so many states and returns true if more remain. JavaScript is blocked meanwhile, so a page explores a
-    /// small number at a time, or in a worker.
+    /// Explores at most `states` more states, and returns true if some remain. JavaScript is
+    /// blocked meanwhile, so a page explores a small number at a time, or in a worker.
     pub fn explore(&mut self, states: u32) -> bool {
         self.0.explore(states.into())
     }

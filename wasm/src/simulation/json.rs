@@ -1,7 +1,7 @@
 //! Conversion of values between Rust and JavaScript through JSON text.
 //!
-//! Traces are JSON files, so the wasm file contains `serde_json` in any case. A second serializer would add code for
-//! every type, and `tests/package.test.ts` bounds the size of the file.
+//! Traces are JSON files, so the wasm file contains `serde_json` in any case. A second serializer
+//! would add code for every type, and `tests/package.test.ts` bounds the size of the file.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,8 +12,8 @@ use crate::error::Exception;
 
 #[wasm_bindgen]
 extern "C" {
-    // `JSON.stringify` throws a `TypeError` for a bigint or a circular object, and returns `undefined` for `undefined`
-    // (ECMA-262, 25.5.2).
+    // `JSON.stringify` throws a `TypeError` for a bigint or a circular object, and returns
+    // `undefined` for `undefined` (ECMA-262, 25.5.2).
     #[wasm_bindgen(js_namespace = JSON, catch)]
     fn stringify(value: &JsValue) -> Result<Option<String>, JsValue>;
 

@@ -1,6 +1,8 @@
-//! The simulation: `Simulation` plays and replays one run, `Explorer` searches a small world for a violation.
+//! The simulation: `Simulation` plays and replays one run, `Explorer` searches a small world for a
+//! violation.
 //!
-//! Counts, and times since the start of a run, are `number`. The shapes of objects are declared in `types.d.ts`.
+//! Counts, and times since the start of a run, are `number`. The shapes of objects are declared in
+//! `types.d.ts`.
 
 pub mod explorer;
 mod json;

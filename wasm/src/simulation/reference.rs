@@ -1,4 +1,5 @@
-//! Constant data: the scenarios, the rules that can be switched off, and the engine's transition tables.
+//! Constant data: the scenarios, the rules that can be switched off, and the engine's transition
+//! tables.
 
 use leasehold_simulation::settings::{self, Mode};
 use leasehold_simulation::{plans, scenarios, view};
@@ -41,8 +42,8 @@ pub fn rules() -> Result<Rules, Exception> {
     json::to_js(&rules)
 }
 
-/// Returns a plan for an `Explorer`: a small world with the rule switched off, in which some order of events violates
-/// an invariant.
+/// Returns a plan for an `Explorer`: a small world with the rule switched off, in which some order
+/// of events violates an invariant.
 #[wasm_bindgen(js_name = ruleWorld)]
 pub fn rule_world(rule: RuleName) -> Result<Plan, Exception> {
     let rule = json::from_js(&rule)?;

@@ -63,8 +63,8 @@ impl Simulation {
         Ok(Self(Player::new(settings)?))
     }
 
-    /// Loads a recorded run and stands at its start. Throws `INVALID_TRACE` if the text is not a trace or cannot be
-    /// replayed.
+    /// Loads a recorded run and stands at its start. Throws `INVALID_TRACE` if the text is not a
+    /// trace or cannot be replayed.
     pub fn load(trace: &str) -> Result<Simulation, Exception> {
         Ok(Self(Player::load(Trace::parse(trace)?)?))
     }
@@ -106,32 +106,32 @@ impl Simulation {
         self.0.seek(position);
     }
 
-    /// Applies an event at the position and drops the rest of the run. Throws `IMPOSSIBLE` if the event cannot happen
-    /// there; the run is then unchanged.
+    /// Applies an event at the position and drops the rest of the run. Throws `IMPOSSIBLE` if the
+    /// event cannot happen there; the run is then unchanged.
     pub fn apply(&mut self, event: Event) -> Result<(), Exception> {
         Ok(self.0.apply(json::from_js(&event)?)?)
     }
 
-    /// Drops the rest of the run and plays so many random events from the seed. Playing ends early at the first
-    /// violation. Returns the number of events played.
+    /// Drops the rest of the run and plays `events` random events from the seed. Playing ends early
+    /// at the first violation. Returns the number of events played.
     pub fn play(&mut self, events: u32) -> u32 {
         self.0.play_randomly(events)
     }
 
-    /// Drops the rest of the run, ends every fault, and plays until every process is idle. Returns the number of events
-    /// played.
+    /// Drops the rest of the run, ends every fault, and plays until every process is idle. Returns
+    /// the number of events played.
     pub fn settle(&mut self) -> Result<usize, Exception> {
         Ok(self.0.quiesce()?)
     }
 
-    /// Returns the events that can happen at the position. Saves, drifts and waits are not among them: a caller makes
-    /// these up.
+    /// Returns the events that can happen at the position. Saves, drifts and waits are not among
+    /// them: a caller makes these up.
     pub fn possible(&self) -> Result<Events, Exception> {
         json::to_js(&possible::events(self.0.world()))
     }
 
-    /// Returns the next event of a run without further faults, or `undefined` if every process is idle. The message
-    /// `except` is not delivered.
+    /// Returns the next event of a run without further faults, or `undefined` if every process is
+    /// idle. The message `except` is not delivered.
     #[wasm_bindgen(js_name = nextCalm)]
     pub fn next_calm(&self, except: Option<u32>) -> Result<Option<Event>, Exception> {
         let event = quiescence::next_event(self.0.world(), except.map(MessageId::from));
@@ -148,7 +148,8 @@ impl Simulation {
         json::to_js(&view::View::of(self.0.world()))
     }
 
-    /// Returns the events from one position up to another, those after the run's own position included.
+    /// Returns the events from one position up to another, those after the run's own position
+    /// included.
     pub fn entries(&self, from: usize, to: usize) -> Result<Entries, Exception> {
         let entries: Vec<_> = self.0.timeline().entries(from, to).collect();
         json::to_js(&entries)
@@ -165,8 +166,8 @@ impl Simulation {
         json::to_js(&self.0.timeline().marks())
     }
 
-    /// Returns a shorter trace with a violation of the same kind, or `undefined` if the run violates nothing. The
-    /// search takes seconds for a long run.
+    /// Returns a shorter trace with a violation of the same kind, or `undefined` if the run
+    /// violates nothing. The search takes seconds for a long run.
     pub fn minimise(&self) -> Result<Option<String>, Exception> {
         self.0.trace().minimise().as_ref().map(json::to_text).transpose()
     }

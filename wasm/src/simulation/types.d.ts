@@ -3,7 +3,10 @@ import type { ReconciliationSummary as ReconcilerSummary, VerificationReport as 
 /** The counts of the last runs, in the form of the engine's own sessions. */
 export type { ReconcilerSummary, VerifierReport };
 
-/** A process of a cell. Workers save for users, reconcilers settle outstanding leases, the verifier compares tables. */
+/**
+ * A process of a cell. Workers save for users, reconcilers settle outstanding leases, the verifier
+ * compares tables.
+ */
 export type Process = { worker: number } | { reconciler: number } | "verifier";
 
 /** A change that a user asks a worker to save. Rows are identified by key, names by number. */
@@ -54,7 +57,10 @@ export type Rule =
     | "skip_recent_rows"
     | "skip_recent_claims";
 
-/** The moment at which a cell begins a save's lease: immediately before its local COMMIT, or before its local BEGIN. */
+/**
+ * The moment at which a cell begins a save's lease: immediately before its local COMMIT, or before
+ * its local BEGIN.
+ */
 export type Mode = "before_commit" | "lease_first";
 
 /** The time limits of the protocol. */
@@ -112,7 +118,10 @@ export interface Trace {
     events: Event[];
 }
 
-/** The participant at which an event happens: a cell's users, a process, a cell's database, or the service. */
+/**
+ * The participant at which an event happens: a cell's users, a process, a cell's database, or the
+ * service.
+ */
 export type Lane = { user: number } | { process: [cell: number, process: Process] } | { database: number } | "service";
 
 /** A message from its sending to its end. Positions are those of events, from 0. */
@@ -124,13 +133,19 @@ export interface Arrow {
     /** The lease that the message is about. */
     lease?: string | undefined;
     sent: number;
-    /** The position at which the message arrived or was lost; absent if it is in flight at the end of the run. */
+    /**
+     * The position at which the message arrived or was lost; absent if it is in flight at the end
+     * of the run.
+     */
     ended?: number | undefined;
     /** The message's fate. `ignored` means that it arrived but its receiver had stopped waiting. */
     how?: "arrived" | "lost" | "ignored" | undefined;
 }
 
-/** A transition that fired. `edge` is absent if the table has no such edge: a rule that is off has allowed it. */
+/**
+ * A transition that fired. `edge` is absent if the table has no such edge: a rule that is off has
+ * allowed it.
+ */
 export interface FiredView {
     machine: "claim" | "lease";
     /** The name whose claim changed state, or the lease. */
@@ -192,7 +207,10 @@ export interface LeaseView {
     names: string[];
 }
 
-/** A committed row of a cell's table. `is_stray` is true if plain SQL wrote the row without its claim. */
+/**
+ * A committed row of a cell's table. `is_stray` is true if plain SQL wrote the row without its
+ * claim.
+ */
 export interface RowView {
     row: number;
     name: string;
@@ -361,7 +379,10 @@ export interface View {
     violation?: [Violation, string] | undefined;
 }
 
-/** The expected end of a scenario. `outstanding` counts leases, `lease_rows` the committed rows of leases. */
+/**
+ * The expected end of a scenario. `outstanding` counts leases, `lease_rows` the committed rows of
+ * leases.
+ */
 export interface End {
     claims: [name: number, cell: number, row: number][];
     rows: [cell: number, row: number, name: number][];
@@ -387,7 +408,9 @@ export interface RuleInfo {
     summary: string;
 }
 
-/** A save that a user may ask for at any time. One worker's saves happen in the order of the list. */
+/**
+ * A save that a user may ask for at any time. One worker's saves happen in the order of the list.
+ */
 export interface Wish {
     cell: number;
     worker: number;
@@ -407,7 +430,10 @@ export interface Allowance {
     verifications: number;
 }
 
-/** A small world to explore. `before` lists events that precede the search; `drifts` are changes by plain SQL. */
+/**
+ * A small world to explore. `before` lists events that precede the search; `drifts` are changes by
+ * plain SQL.
+ */
 export interface Plan {
     settings: Settings;
     before: Event[];

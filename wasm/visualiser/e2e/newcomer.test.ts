@@ -1,4 +1,5 @@
-// A person who has read no documentation: each step uses a hint or button that the page has just shown.
+// A person who has read no documentation: each step uses a hint or button that the page has just
+// shown.
 import type { Locator, Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 

@@ -8,7 +8,8 @@ import { afterAll, beforeAll, expect } from "vitest";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const ARTEFACTS = `${ROOT}artefacts`;
-// `--no-sandbox`: the tests may run as root, where Chromium refuses its sandbox. The others stop requests of its own.
+// `--no-sandbox`: the tests may run as root, where Chromium refuses its sandbox. The others stop
+// requests of its own.
 export const FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -61,7 +62,10 @@ export class Stage {
     }
 }
 
-/** Returns a stage for all tests of a file. Its pages must not have logged an error or a warning at the end. */
+/**
+ * Returns a stage for all tests of a file. Its pages must not have logged an error or a warning at
+ * the end.
+ */
 export function quietStage(): Pick<Stage, "page" | "browser" | "address"> {
     let stage: Stage;
     beforeAll(async () => {

@@ -9,7 +9,10 @@ const stage = quietStage();
 
 const NAMES = ["alice", "bob", "carol"];
 
-/** Returns claims, committed rows, and the numbers of outstanding leases and of lease rows, from the page's tables. */
+/**
+ * Returns claims, committed rows, and the numbers of outstanding leases and of lease rows, from the
+ * page's tables.
+ */
 async function endState(page: Page, cells: number) {
     const claims = await table(page, "The service's tables", "Claims");
     const rows: [number, number, string][] = [];

@@ -19,7 +19,10 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 const LOG = fileURLToPath(new URL("../tests/audit.jsonl", import.meta.url));
 
-/** Drags a file from outside the browser onto the lanes and drops it. The browser itself decides if the page takes it. */
+/**
+ * Drags a file from outside the browser onto the lanes and drops it. The browser itself decides if
+ * the page takes it.
+ */
 async function dragOnto(page: Page, path: string): Promise<void> {
     const input = await page.context().newCDPSession(page);
     const data = { items: [], files: [path], dragOperationsMask: 1 };

@@ -15,7 +15,10 @@ const ROUNDS = 8;
 const FRAME_MS = 17;
 const INTERACTIVE_MS = 1000;
 
-/** Returns the median and the 95th percentile of frame times in milliseconds, with an action before each frame. */
+/**
+ * Returns the median and the 95th percentile of frame times in milliseconds, with an action before
+ * each frame.
+ */
 async function frames(page: Page, action: "nothing" | "scroll" | "scrub" | "play"): Promise<{ median: number; slowest: number }> {
     return page.evaluate(
         async ({ action, count }) => {
@@ -66,7 +69,8 @@ test("ten thousand events scroll, scrub and play at the idle page's frame rate",
     await page.getByLabel("Speed, in events a second").selectOption("200");
     const played = await bestFrames(page, "play");
     console.log(JSON.stringify({ idle, scrolled, scrubbed, played }));
-    // A slow machine may give even an idle page fewer than 60 frames a second. The page must only not be slower.
+    // A slow machine may give even an idle page fewer than 60 frames a second. The page must only
+    // not be slower.
     const limit = Math.max(FRAME_MS, idle.median * 1.1);
     expect([scrolled, scrubbed, played].map(({ median }) => median <= limit)).toEqual([true, true, true]);
 });

@@ -1,4 +1,5 @@
-// Worlds that are wider than the window: the page scrolls to each event, unless a person has scrolled.
+// Worlds that are wider than the window: the page scrolls to each event, unless a person has
+// scrolled.
 import { Simulation } from "leasehold/simulation";
 import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
@@ -21,8 +22,8 @@ async function linkTo(at: number, speed = DEFAULT_VIEW.speed): Promise<string> {
 }
 
 /**
- * Returns the lane of an event, and the lane at the other end of its message. Returns no lane for a wait or a drop, and no
- * other end for a message that has not arrived.
+ * Returns the lane of an event, and the lane at the other end of its message. Returns no lane for a
+ * wait or a drop, and no other end for a message that has not arrived.
  */
 function lanesOf(at: number): Lane[] {
     const [entry] = world.entries(at - 1, at);
@@ -53,7 +54,10 @@ async function headPositions(page: Page, lanes: Lane[]): Promise<HeadPositions> 
     }, lanes.map(laneKey));
 }
 
-/** Expects that the event's lane is visible, and the other end of its message too if both fit the window. */
+/**
+ * Expects that the event's lane is visible, and the other end of its message too if both fit the
+ * window.
+ */
 async function expectVisible(page: Page, at: number): Promise<void> {
     await expect.poll(async () => hiddenHeads(await headPositions(page, lanesOf(at))), { message: `event ${at}` }).toEqual([]);
 }
@@ -80,7 +84,10 @@ async function scrollByWheel(page: Page, direction: "left" | "right"): Promise<n
     return scrolledTo(page);
 }
 
-/** Changes the height of the window, as a phone's browser does when its bars disappear, and waits for the page. */
+/**
+ * Changes the height of the window, as a phone's browser does when its bars disappear, and waits
+ * for the page.
+ */
 async function resize(page: Page, height: number): Promise<void> {
     await page.setViewportSize({ width: 1280, height });
     await page.waitForFunction(() => {

@@ -1,5 +1,5 @@
-// Shows an error if the page cannot start, for example because a file is missing or the browser lacks WebAssembly. Without
-// this module the page would stay blank. It must be imported first.
+// Shows an error if the page cannot start, for example because a file is missing or the browser
+// lacks WebAssembly. Without this module the page would stay blank. It must be imported first.
 const root = document.getElementById("app");
 
 /** Shows the reason in place of the page. A page that has started shows its errors itself. */

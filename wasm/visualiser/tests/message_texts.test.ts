@@ -1,10 +1,14 @@
-// The page recognises messages of the simulation by their texts. These tests fail if the simulation changes a text.
+// The page recognises messages of the simulation by their texts. These tests fail if the simulation
+// changes a text.
 import { scenarios, Simulation } from "leasehold/simulation";
 import { describe, expect, test } from "vitest";
 
 import * as texts from "../src/model/message_texts";
 
-/** Returns every text of messages and every sentence of events in the scenarios and in a run of random events. */
+/**
+ * Returns every text of messages and every sentence of events in the scenarios and in a run of
+ * random events.
+ */
 function allTexts(): { messages: string[]; sentences: string[] } {
     const random = new Simulation({ seed: 1, cells: 2, rules_off: ["settled_lease_memory", "local_fence"] });
     random.play(5000);

@@ -1,5 +1,5 @@
-// The choices of a menu: the events that a person can apply to a participant or a message. A choice that is impossible at
-// the position is listed with the reason.
+// The choices of a menu: the events that a person can apply to a participant or a message. A choice
+// that is impossible at the position is listed with the reason.
 import { eventKey, isSameProcess, partsOf } from "./events";
 import type { PlacedLane } from "./lanes";
 import type { CellView, Change, MessageView, Process, View, WorldEvent } from "./protocol";
@@ -84,7 +84,10 @@ function serviceActions(view: View, possible: readonly WorldEvent[]): Action[] {
     return [...withReasons(candidates, possible), ...waitActions()];
 }
 
-/** Returns waits that exceed the default thresholds of a world: stale leases, recent rows, and settled leases. */
+/**
+ * Returns waits that exceed the default thresholds of a world: stale leases, recent rows, and
+ * settled leases.
+ */
 function waitActions(): Action[] {
     const waits: [number, string][] = [
         [60, "Wait a minute"],
@@ -142,10 +145,13 @@ function databaseActions(cell: CellView, possible: readonly WorldEvent[]): Actio
     return [...commits.map(commitAction), ...withReasons(candidates, possible)];
 }
 
-/** Only so many names and rows are offered, so that the menu fits on a screen. */
+/** The number of names and rows that a menu offers, so that it fits on a screen. */
 const [MENU_NAMES, MENU_ROWS] = [6, 4];
 
-/** Returns the saves that a user may ask for: creates of the first names, and changes of the first rows. */
+/**
+ * Returns the saves that a user may ask for: creates of the first names, and changes of the first
+ * rows.
+ */
 function saveActions(cell: CellView, view: View): Action[] {
     const worker = cell.workers.findIndex(({ phase }) => phase === undefined);
     const changes: Change[] = view.names.slice(0, MENU_NAMES).map((_, name) => ({ create: name }));

@@ -1,5 +1,6 @@
-// Reads the audit log of a live server, written by `leasehold serve --log-format json`, as a timeline for the lanes. The
-// log tells the leases that the service began and settled for each cell. It tells nothing of events within a cell.
+// Reads the audit log of a live server, written by `leasehold serve --log-format json`, as a
+// timeline for the lanes. The log lists the leases that the service began and settled for each
+// cell. Events within a cell are not in it.
 import type { Arrow, Entry, FiredView, Lane, LeaseView, Marks, Timeline } from "./protocol";
 
 /** A log that contains no audit line. Its message says what to do. */
@@ -88,7 +89,8 @@ function entryOf(line: AuditLine, position: number, start: number): Entry {
     const arrow: Arrow = { id: position, from: lane, to: "service", says: messageText(line), sent: position, ended: position, how: "arrived" };
     return {
         position,
-        // The lanes need some event; `forget` happens at the service and is not drawn as a message or a wait.
+        // The lanes need some event; `forget` happens at the service and is not drawn as a message
+        // or a wait.
         event: "forget",
         at_micros: (Date.parse(line.timestamp) - start) * 1000,
         says: sentence(line),
@@ -101,8 +103,8 @@ function entryOf(line: AuditLine, position: number, start: number): Entry {
 }
 
 /**
- * Returns the time at which a line's lease was begun, in milliseconds since 1970. A lease id is a UUID of version 7, whose
- * first 48 bits are that time (RFC 9562, 5.7). The log may start after it.
+ * Returns the time at which a line's lease was begun, in milliseconds since 1970. A lease id is a
+ * UUID of version 7, whose first 48 bits are that time (RFC 9562, 5.7). The log may start after it.
  */
 function beginTime({ timestamp, lease }: AuditLine): number {
     const logged = Date.parse(timestamp);
@@ -128,7 +130,10 @@ function sentence(line: AuditLine): string {
     return `cell ${line.cell} begins ${lease}: ${claimCount(line)}, fence ${line.fence ?? 0}`;
 }
 
-/** Returns the transitions of a line. `edge` is the index in the engine's table of leases (`core/src/table.rs`). */
+/**
+ * Returns the transitions of a line. `edge` is the index in the engine's table of leases
+ * (`core/src/table.rs`).
+ */
 function transitions(line: AuditLine): FiredView[] {
     if (line.replayed) return [];
     const of = line.lease;
@@ -140,7 +145,10 @@ function transitions(line: AuditLine): FiredView[] {
         : [{ machine: "lease", of, edge: 2, from: "Outstanding", event: "Rollback", to: "RolledBack" }];
 }
 
-/** Reads a log. Lines that are not audit lines are counted and skipped. Throws if the log has no audit line. */
+/**
+ * Reads a log. Lines that are not audit lines are counted and skipped. Throws if the log has no
+ * audit line.
+ */
 export function parseAudit(text: string): Recording {
     const lines = text.split("\n").filter((line) => line.trim() !== "");
     const auditLines = lines.map(parseLine).filter((line) => line !== undefined);
@@ -180,7 +188,10 @@ export function looksLikeAudit(text: string): boolean {
 /** A line of the server's default log format, tracing-subscriber's "full": time, level, target. */
 const TEXT_LOG_LINE = /^\d{4}-\d\d-\d\dT[\d:.]+Z\s+(?:ERROR|WARN|INFO|DEBUG|TRACE)\s+[\w:]+:/m;
 
-/** Returns true if a text is a server's log in the default text format. The page reads only the JSON format. */
+/**
+ * Returns true if a text is a server's log in the default text format. The page reads only the JSON
+ * format.
+ */
 export function looksLikeTextLog(text: string): boolean {
     return TEXT_LOG_LINE.test(text);
 }

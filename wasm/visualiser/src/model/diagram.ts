@@ -1,4 +1,5 @@
-// Lays out the diagram of a transition table: one layer for each distance from the initial state, from top to bottom.
+// Lays out the diagram of a transition table: one layer for each distance from the initial state,
+// from top to bottom.
 import type { Edge } from "./protocol";
 
 /** A state with its position. */
@@ -71,7 +72,9 @@ function layersByDistance(edges: readonly Edge[]): string[][] {
     return layers;
 }
 
-/** Returns the number of earlier edges with the same start and end: parallel edges must not overlap. */
+/**
+ * Returns the number of earlier edges with the same start and end: parallel edges must not overlap.
+ */
 function parallelRank(edges: readonly Edge[], index: number): number {
     const edge = edges[index];
     return edges.slice(0, index).filter((other) => other.from === edge?.from && other.to === edge.to).length;
@@ -81,8 +84,8 @@ function curve(edge: Edge, from: PlacedState, to: PlacedState, rank: number): Pl
     const [dx, dy] = [to.x - from.x, to.y - from.y];
     const length = Math.hypot(dx, dy) || 1;
     const skipsLayer = Math.abs(from.layer - to.layer) > 1;
-    // An edge between neighbours bends to its own left, so an edge and its reverse never overlap. An edge across layers
-    // goes around the states between them, on the outside of the diagram.
+    // An edge between neighbours bends to its own left, so an edge and its reverse never overlap.
+    // An edge across layers goes around the states between them, on the outside of the diagram.
     const side = skipsLayer && from.x > WIDTH / 2 ? -1 : 1;
     const bend = side * (skipsLayer ? length * 0.62 : (dx === 0 ? 62 : 30) + rank * 46);
     const control = { x: (from.x + to.x) / 2 + (dy / length) * bend, y: (from.y + to.y) / 2 - (dx / length) * bend };
@@ -99,7 +102,9 @@ function coordinates({ x, y }: Point): string {
     return `${x.toFixed(1)} ${y.toFixed(1)}`;
 }
 
-/** Returns the point at which the line from a state's centre to `target` crosses the state's border. */
+/**
+ * Returns the point at which the line from a state's centre to `target` crosses the state's border.
+ */
 function borderPoint(state: PlacedState, target: Point): Point {
     const [dx, dy] = [target.x - state.x, target.y - state.y];
     const share = Math.min(STATE_HALF_WIDTH / Math.max(Math.abs(dx), 0.1), STATE_HALF_HEIGHT / Math.max(Math.abs(dy), 0.1));

@@ -1,5 +1,6 @@
-// Caches the entries of a timeline in blocks of rows. The simulation returns new objects for each call; an unchanged row
-// must stay the same object, because Preact's `memo` compares properties by identity and then skips the row.
+// Caches the entries of a timeline in blocks of rows. The simulation returns new objects for each
+// call; an unchanged row must stay the same object, because Preact's `memo` compares properties by
+// identity and then skips the row.
 import { BLOCK_ROWS } from "./geometry";
 import type { Entry, Timeline } from "./protocol";
 

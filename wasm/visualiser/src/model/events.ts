@@ -1,5 +1,5 @@
-// Access to the parts of an event. Events are Rust enums as serde writes them: a string, or an object whose only member
-// is named after the variant.
+// Access to the parts of an event. Events are Rust enums as serde writes them: a string, or an
+// object whose only member is named after the variant.
 import type { MessageId, Process, WorldEvent } from "./protocol";
 
 /** Returns the name of an enum's variant. */
@@ -8,7 +8,10 @@ export function variantName<T extends string | object>(value: T): string {
     return Object.keys(value)[0] ?? "";
 }
 
-/** The parts of an event that most events share: the variant, the cell, the process (a worker too) and the message. */
+/**
+ * The parts of an event that most events share: the variant, the cell, the process (a worker too)
+ * and the message.
+ */
 export interface EventParts {
     kind: string;
     cell?: number;
@@ -37,7 +40,10 @@ export function isSameEvent(left: WorldEvent, right: WorldEvent): boolean {
     return eventKey(left) === eventKey(right);
 }
 
-/** Returns a text that is equal for equal events: the simulation writes the members of an event in one order. */
+/**
+ * Returns a text that is equal for equal events: the simulation writes the members of an event in
+ * one order.
+ */
 export function eventKey(event: WorldEvent): string {
     return JSON.stringify(event);
 }

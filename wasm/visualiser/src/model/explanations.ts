@@ -33,8 +33,9 @@ export function answeredRequest(answer: Arrow, timeline: Timeline): Arrow | unde
 }
 
 /**
- * Returns the explanation of an event, or `undefined` if the event needs none. `message` is the message that arrived or
- * was lost by the event; `request` is the text of the request that `message` answers.
+ * Returns the explanation of an event, or `undefined` if the event needs none. `message` is the
+ * message that arrived or was lost by the event; `request` is the text of the request that
+ * `message` answers.
  */
 export function explain(entry: Entry, message: Arrow | undefined, request?: string): Explanation | undefined {
     const { kind } = partsOf(entry.event);

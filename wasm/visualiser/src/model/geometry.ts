@@ -1,9 +1,12 @@
-// The geometry of the lanes: which rows are rendered, the scroll offsets that show an event, and the lines of messages.
+// The geometry of the lanes: which rows are rendered, the scroll offsets that show an event, and
+// the lines of messages.
 import { partsOf } from "./events";
 import type { LaneLayout } from "./lanes";
 import type { Arrow, Entry } from "./protocol";
 
-/** Rows are rendered in blocks of this size, so that scrolling within a block renders nothing anew. */
+/**
+ * Rows are rendered in blocks of this size, so that scrolling within a block renders nothing anew.
+ */
 export const BLOCK_ROWS = 4;
 
 /** A range of rows. `to` is excluded. */
@@ -17,14 +20,20 @@ export function visibleRows(scrollTop: number, height: number, rowHeight: number
     return { from: Math.min(length, Math.floor(scrollTop / rowHeight)), to: Math.min(length, Math.ceil((scrollTop + height) / rowHeight)) };
 }
 
-/** Returns the rows to render for visible ones: whole blocks, and one more block on either side for fast scrolling. */
+/**
+ * Returns the rows to render for visible ones: whole blocks, and one more block on either side for
+ * fast scrolling.
+ */
 export function rowsToRender({ from, to }: RowRange, length: number): RowRange {
     const first = Math.floor(from / BLOCK_ROWS) - 1;
     const last = Math.ceil(to / BLOCK_ROWS) + 1;
     return { from: Math.max(0, first * BLOCK_ROWS), to: Math.min(length, last * BLOCK_ROWS) };
 }
 
-/** Returns the vertical scroll offset that shows a row with a margin. The offset stays if the row is visible already. */
+/**
+ * Returns the vertical scroll offset that shows a row with a margin. The offset stays if the row is
+ * visible already.
+ */
 export function scrollTopFor(row: number, scrollTop: number, height: number, rowHeight: number): number {
     const top = row * rowHeight;
     const margin = Math.min(height / 3, rowHeight * 4);
@@ -36,15 +45,18 @@ export function scrollTopFor(row: number, scrollTop: number, height: number, row
 /** The horizontal margin around a visible event: half a lane's head, and half an envelope. */
 const SIDE_MARGIN = 36;
 
-/** The horizontal extent of an event: its own lane, and the far end of its message. Both are equal without a message. */
+/**
+ * The horizontal extent of an event: its own lane, and the far end of its message. Both are equal
+ * without a message.
+ */
 export interface EventExtent {
     x: number;
     farX: number;
 }
 
 /**
- * Returns the horizontal scroll offset that shows an extent. If the extent is wider than the window, its own lane is
- * shown. The offset stays if the extent is visible already.
+ * Returns the horizontal scroll offset that shows an extent. If the extent is wider than the
+ * window, its own lane is shown. The offset stays if the extent is visible already.
  */
 export function scrollLeftFor({ x, farX }: EventExtent, scrollLeft: number, width: number): number {
     const margin = Math.min(SIDE_MARGIN, width / 4);
@@ -54,7 +66,10 @@ export function scrollLeftFor({ x, farX }: EventExtent, scrollLeft: number, widt
     return !fits || right > scrollLeft + width ? Math.max(0, right - width) : scrollLeft;
 }
 
-/** Returns the extent of an event, given the messages of its row. Returns `undefined` for a wait, which has no lane. */
+/**
+ * Returns the extent of an event, given the messages of its row. Returns `undefined` for a wait,
+ * which has no lane.
+ */
 export function extentOf(entry: Entry, arrows: readonly Arrow[], layout: LaneLayout, length: number): EventExtent | undefined {
     const { kind } = partsOf(entry.event);
     if (kind === "wait") return undefined;
@@ -81,10 +96,16 @@ export function rowMiddle(row: number, rowHeight: number): number {
     return (row + 0.5) * rowHeight;
 }
 
-/** The part of the way that the line of a lost message covers, or of one in flight at the end of the run. */
+/**
+ * The part of the way that the line of a lost message covers, or of one in flight at the end of the
+ * run.
+ */
 const UNFINISHED_SHARE = 0.72;
 
-/** Returns the line of a message from its sending to its end, or to the end of the run while it is in flight. */
+/**
+ * Returns the line of a message from its sending to its end, or to the end of the run while it is
+ * in flight.
+ */
 export function messageLine(arrow: Arrow, layout: LaneLayout, rowHeight: number, length: number): MessageLine {
     const end = arrow.ended ?? Math.max(length, arrow.sent + 1);
     const [x1, x2] = [layout.x(arrow.from), layout.x(arrow.to)];
@@ -93,7 +114,10 @@ export function messageLine(arrow: Arrow, layout: LaneLayout, rowHeight: number,
     return hasArrived ? line : { ...line, x2: x1 + (x2 - x1) * UNFINISHED_SHARE };
 }
 
-/** Returns the point of a line at a height, or its nearer end if the line does not reach that height. */
+/**
+ * Returns the point of a line at a height, or its nearer end if the line does not reach that
+ * height.
+ */
 export function pointAt(line: MessageLine, y: number): { x: number; y: number } {
     const share = line.y2 === line.y1 ? 0.5 : (y - line.y1) / (line.y2 - line.y1);
     const bounded = Math.min(1, Math.max(0, share));

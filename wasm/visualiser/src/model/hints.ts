@@ -3,22 +3,34 @@ import { variantName } from "./events";
 import { isSettleRequest } from "./message_texts";
 import type { Entry, MessageView, View, WorldEvent } from "./protocol";
 
-/** The introduction at the start of a scenario. It must be short enough to be read before pressing play. */
+/**
+ * The introduction at the start of a scenario. It must be short enough to be read before pressing
+ * play.
+ */
 export const INTRODUCTION =
     "A name may exist only once in all cells, but no transaction spans their databases. So a worker begins a lease on the name at the service, commits its rows in its own database, and then commits the lease. Each step may fail: watch how the cells and the service recover.";
 
-/** Returns a hint about the first message in flight that can be delivered or dropped, or `undefined` if there is none. */
+/**
+ * Returns a hint about the first message in flight that can be delivered or dropped, or `undefined`
+ * if there is none.
+ */
 export function envelopeHint(messages: readonly MessageView[]): string | undefined {
     const message = messages.find(({ can_arrive }) => can_arrive);
     return message && `“${message.says}” is in flight: click its envelope to drop, duplicate or delay the message.`;
 }
 
-/** Returns the latest create that failed and would succeed now: the name is free, and the worker is idle. */
+/**
+ * Returns the latest create that failed and would succeed now: the name is free, and the worker is
+ * idle.
+ */
 export function saveToRepeat(events: readonly WorldEvent[], view: View): WorldEvent | undefined {
     return [...events].reverse().find((event) => variantName(event) === "save" && wouldSucceedNow(event, view));
 }
 
-/** Returns the position at which a request to settle a lease was last dropped, or `undefined` if none was. */
+/**
+ * Returns the position at which a request to settle a lease was last dropped, or `undefined` if
+ * none was.
+ */
 export function lastLostSettleRequest(entries: readonly Entry[]): number | undefined {
     const sent = new Map(entries.flatMap((entry) => entry.sent.map((arrow) => [arrow.id, arrow.says])));
     const drops = entries.filter((entry) => variantName(entry.event) === "drop" && entry.lost.some((id) => isSettleRequest(sent.get(id) ?? "")));

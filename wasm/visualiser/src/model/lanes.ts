@@ -41,7 +41,7 @@ export interface Participants {
     workers: number;
     reconcilers: number;
     hasVerifier: boolean;
-    /** True for a server's log, which tells nothing of events within a cell. */
+    /** True for a server's log, which lists no events within a cell. */
     isRecording?: boolean;
 }
 
@@ -84,8 +84,8 @@ function lanesOfCell(cell: number, participants: Participants): PlacedLane[] {
 }
 
 /**
- * Returns the layout of the lanes whose keys are in `shown`, or of all. The lanes fill the width as far as the limits of
- * a lane's width allow, so the layout may be wider or narrower.
+ * Returns the layout of the lanes whose keys are in `shown`, or of all. The lanes fill the width as
+ * far as the limits of a lane's width allow, so the layout may be wider or narrower.
  */
 export function layOutLanes(participants: Participants, width: number, shown?: ReadonlySet<string>): LaneLayout {
     const isShown = (lane: PlacedLane) => shown === undefined || shown.has(lane.key);

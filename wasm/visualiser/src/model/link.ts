@@ -1,5 +1,5 @@
-// Encodes the page's state as the fragment of a URL: as plain parameters while it is short, with a compressed payload in
-// the parameter `z` for longer runs.
+// Encodes the page's state as the fragment of a URL: as plain parameters while it is short, with a
+// compressed payload in the parameter `z` for longer runs.
 import type { Divergence, Origin } from "./origin";
 import type { Rule, Settings, WorldEvent } from "./protocol";
 import { RULE_NAMES } from "./texts";
@@ -24,7 +24,10 @@ export interface SearchResult {
 /** The state that a link carries. */
 export interface LinkState {
     origin: Origin;
-    /** The rules that are off, if the origin is a scenario. Other origins have them in their settings. */
+    /**
+     * The rules that are off, if the origin is a scenario. Other origins have them in their
+     * settings.
+     */
     rulesOff: Rule[];
     divergence?: Divergence;
     position: number;
@@ -72,8 +75,9 @@ export class LinkWriter {
     }
 
     /**
-     * Returns a fragment of the same state without waiting. Compression streams are asynchronous, so a payload that has
-     * changed since the last `write` is stored uncompressed, which makes the fragment longer.
+     * Returns a fragment of the same state without waiting. Compression streams are asynchronous,
+     * so a payload that has changed since the last `write` is stored uncompressed, which makes the
+     * fragment longer.
      */
     writeNow(state: LinkState): string {
         const payload = payloadOf(state);
@@ -118,7 +122,10 @@ const ORIGIN_KINDS = ["scenario", "free", "trace"] as const;
 /** The parameters that need one of `ORIGIN_KINDS` beside them. */
 const DETAIL_PARAMS = ["at", "kept", "off", "searched", "z"];
 
-/** Decodes a URL fragment. Returns `undefined` if it is not a link of the page. Throws `LinkError` if it is damaged. */
+/**
+ * Decodes a URL fragment. Returns `undefined` if it is not a link of the page. Throws `LinkError`
+ * if it is damaged.
+ */
 export async function decodeLink(hash: string): Promise<LinkState | undefined> {
     const params = new URLSearchParams(hash.replace(/^#/, ""));
     const kind = originKind(params);
@@ -197,7 +204,10 @@ function parseCount(text: string, param: string): number {
     return number;
 }
 
-/** The limit of an unpacked payload. A short link can unpack to gigabytes, and anybody can write one. */
+/**
+ * The limit of an unpacked payload. A short link can unpack to gigabytes, and anybody can write
+ * one.
+ */
 const MAX_PAYLOAD_BYTES = 64_000_000;
 
 async function compress(text: string): Promise<string> {

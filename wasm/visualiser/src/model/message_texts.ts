@@ -1,8 +1,9 @@
 // Recognises messages and entries of the simulation by their texts.
 //
-// The package hands out messages as text only. This module holds every pattern that the page matches on them; the texts
-// are written by `simulation/src/message_text.rs` and by `simulation/src/words.rs`. The test
-// `tests/message_texts.test.ts` fails if a pattern matches no text of the scenarios any more.
+// The package hands out messages as text only. This module holds every pattern that the page
+// matches on them; the texts are written by `simulation/src/message_text.rs` and by
+// `simulation/src/words.rs`. The test `tests/message_texts.test.ts` fails if a pattern matches no
+// text of the scenarios any more.
 
 /** Returns true for a request to commit a lease. */
 export function isCommitRequest(text: string): boolean {
@@ -44,7 +45,9 @@ export function isUnknownLeaseAnswer(text: string): boolean {
     return text.includes("no such lease");
 }
 
-/** Returns true for a refusal of a begin that the caller may retry: another lease holds the name. */
+/**
+ * Returns true for a refusal of a begin that the caller may retry: another lease holds the name.
+ */
 export function isBusyAnswer(text: string): boolean {
     return text.startsWith("refused") && text.includes("under another lease");
 }

@@ -1,5 +1,5 @@
-// Describes the outcome of a whole run, and its difference from the scenario, for people who open a link or have changed a
-// run themselves.
+// Describes the outcome of a whole run, and its difference from the scenario, for people who open a
+// link or have changed a run themselves.
 import { commonPrefixLength, partsOf, processParts } from "./events";
 import { isCommitRequest, isSettleRequest } from "./message_texts";
 import type { Arrow, Entry, Rule, Scenario, View } from "./protocol";
@@ -33,12 +33,15 @@ export function verdictFor({ entries, view, rulesOff, canContinue }: WholeRun): 
     return { kind: "held", text: [...held, ...lastUnusualLease(entries, view), ...needed].join(" ") };
 }
 
-/** Returns the story of the latest lease that a fault touched, if any. More than one story would not be read. */
+/**
+ * Returns the story of the latest lease that a fault touched, if any. More than one story would not
+ * be read.
+ */
 function lastUnusualLease(entries: readonly Entry[], view: View): string[] {
     const arrows = entries.flatMap((entry) => entry.sent);
     const sent = new Map(arrows.map((arrow) => [arrow.id, arrow]));
-    // The view lists the newest leases last. Leases that the service has forgotten are found in the messages only; they
-    // are older, so they must come first in this set.
+    // The view lists the newest leases last. Leases that the service has forgotten are found in the
+    // messages only; they are older, so they must come first in this set.
     const leases = new Set([...arrows.flatMap(({ lease }) => lease ?? []), ...view.leases.map(({ lease }) => lease)]);
     const stories = [...leases].map((lease) => leaseStory(lease, entries, sent)).filter((text) => text !== undefined);
     return stories.slice(-1);

@@ -1,4 +1,5 @@
-// The types of the simulation under the page's names. `Event` is renamed to `WorldEvent`: in a browser it is a DOM event.
+// The types of the simulation under the page's names. `Event` is renamed to `WorldEvent`: in a
+// browser it is a DOM event.
 export type {
     Arrow,
     CellView,

@@ -1,11 +1,14 @@
-// The SVG paths of messages and events in the lanes. Each kind is one long path instead of an element for each message:
-// the browser spends time on every element in every frame.
+// The SVG paths of messages and events in the lanes. Each kind is one long path instead of an
+// element for each message: the browser spends time on every element in every frame.
 import { partsOf } from "./events";
 import { type MessageLine, messageLine, pointAt, rowMiddle } from "./geometry";
 import type { LaneLayout } from "./lanes";
 import type { Arrow, Entry } from "./protocol";
 
-/** The fate of a message, which decides the style of its line. Also a CSS class (`styles/lanes.css`). */
+/**
+ * The fate of a message, which decides the style of its line. Also a CSS class
+ * (`styles/lanes.css`).
+ */
 export type Fate = "in-flight" | NonNullable<Arrow["how"]>;
 
 /** The label of a message, beside its line. */
@@ -24,7 +27,10 @@ export interface MessagePaths {
     labelBackgrounds: string;
 }
 
-/** The scale of a drawing: the lanes, the height of a row in pixels, and the length of the run in events. */
+/**
+ * The scale of a drawing: the lanes, the height of a row in pixels, and the length of the run in
+ * events.
+ */
 export interface DrawingScale {
     layout: LaneLayout;
     rowHeight: number;
@@ -52,7 +58,10 @@ export function messagePaths(arrows: readonly Arrow[], scale: DrawingScale): Mes
     return { lines, ...paths };
 }
 
-/** The tip of an arrow in pixels: its length, the length beyond the end of the line, and half its width. */
+/**
+ * The tip of an arrow in pixels: its length, the length beyond the end of the line, and half its
+ * width.
+ */
 const [TIP_LENGTH, TIP_BEYOND, TIP_HALF_WIDTH] = [10.4, 1.5, 5.9];
 
 function tip({ x1, y1, x2, y2 }: MessageLine): string {
@@ -67,7 +76,10 @@ const MIN_LABELLED_LENGTH = 44;
 /** The average width of a letter and the height of a label, in pixels of the style sheet's font. */
 const [LETTER_WIDTH, LABEL_HEIGHT] = [6.2, 11];
 
-/** Returns the label of a message, near its start: most messages arrive soon, and a late one is found where it was sent. */
+/**
+ * Returns the label of a message, near its start: most messages arrive soon, and a late one is
+ * found where it was sent.
+ */
 function labelFor(arrow: Arrow, line: MessageLine, rowHeight: number): Label | undefined {
     const room = Math.abs(line.x2 - line.x1);
     if (room <= MIN_LABELLED_LENGTH) return undefined;
@@ -116,7 +128,9 @@ function circle(x: number, y: number, radius: number): string {
     return `M${round(x - radius)} ${y}a${radius} ${radius} 0 1 1 0 .01z`;
 }
 
-/** Rounds to a tenth of a pixel: smaller differences are invisible and make the path data longer. */
+/**
+ * Rounds to a tenth of a pixel: smaller differences are invisible and make the path data longer.
+ */
 function round(pixels: number): number {
     return Math.round(pixels * 10) / 10;
 }

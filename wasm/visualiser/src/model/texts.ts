@@ -1,4 +1,5 @@
-// The page's texts for people: names of participants, rules and phases, and formats of times and leases.
+// The page's texts for people: names of participants, rules and phases, and formats of times and
+// leases.
 import { processParts } from "./events";
 import type { LaneKind, PlacedLane } from "./lanes";
 import type { Change, Phase, Process, Rates, Rule, Told } from "./protocol";
@@ -175,12 +176,15 @@ export const RATE_NAMES: Record<keyof Rates, string> = {
     drift: "plain SQL changes rows",
 };
 
-/** The beginning of the simulation's lease ids, which end in the number of the lease (`LEASE` in `simulation/src/names.rs`). */
+/**
+ * The beginning of the simulation's lease ids, which end in the number of the lease (`LEASE` in
+ * `simulation/src/names.rs`).
+ */
 const SIMULATED_LEASE = "01a20000-0000-7000-8000-";
 
 /**
- * Returns a short name for a lease: its number in a simulated world, otherwise the end of its id. The beginnings of a
- * server's lease ids are times, and therefore much alike.
+ * Returns a short name for a lease: its number in a simulated world, otherwise the end of its id.
+ * The beginnings of a server's lease ids are times, and therefore much alike.
  */
 export function leaseLabel(lease: string): string {
     const number = Number.parseInt(lease.slice(-8), 16);
@@ -189,7 +193,10 @@ export function leaseLabel(lease: string): string {
 
 const LEASE_ID = /[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g;
 
-/** Returns a text of the engine in the page's style: short names for leases, curly quotes, and states as words. */
+/**
+ * Returns a text of the engine in the page's style: short names for leases, curly quotes, and
+ * states as words.
+ */
 export function readableText(text: string): string {
     return text
         .replace(LEASE_ID, leaseLabel)

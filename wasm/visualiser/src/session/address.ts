@@ -1,15 +1,22 @@
-// Keeps the page's address equal to its state, and an entry of the browser's history for each run that was open.
+// Keeps the page's address equal to its state, and an entry of the browser's history for each run
+// that was open.
 import { effect } from "@preact/signals";
 
 import { DAMAGED_LINK, decodeLink, DEFAULT_VIEW, encodeLink, LinkError, type LinkState, LinkWriter } from "../model/link";
 import { FIRST_SCENARIO_ID } from "../model/scenarios";
 import type { Session, Snapshot } from "./session";
 
-/** The pause after a change before the address is written. Safari throws after 100 changes in 30 seconds. */
+/**
+ * The pause after a change before the address is written. Safari throws after 100 changes in 30
+ * seconds.
+ */
 const WRITE_DELAY_MS = 350;
 /** The greatest age of the address during playback, which never pauses. */
 const MAX_AGE_MS = 900;
-/** The largest share of time spent on writing the address while a long run plays, whose link takes long to encode. */
+/**
+ * The largest share of time spent on writing the address while a long run plays, whose link takes
+ * long to encode.
+ */
 const MAX_TIME_SHARE = 0.05;
 /** A longer link is not written synchronously; the address stays as it was. */
 const MAX_SYNC_LENGTH = 500_000;
@@ -26,8 +33,8 @@ interface HistoryState {
 const PENDING_KEY = "leasehold-address";
 
 /**
- * Restores the address that the page had just before a reload. A page that unloads may still change its address, but the
- * browser has decided by then which address to load.
+ * Restores the address that the page had just before a reload. A page that unloads may still change
+ * its address, but the browser has decided by then which address to load.
  */
 export function restorePendingAddress(): void {
     const [navigation] = performance.getEntriesByType("navigation") as PerformanceNavigationTiming[];
@@ -35,7 +42,10 @@ export function restorePendingAddress(): void {
     if (navigation?.type === "reload" && pending?.from === location.hash) history.replaceState(history.state, "", addressOf(pending.to));
 }
 
-/** The last address of an unloaded page: the fragment that the browser knew, and the one written at the unload. */
+/**
+ * The last address of an unloaded page: the fragment that the browser knew, and the one written at
+ * the unload.
+ */
 interface PendingAddress {
     from: string;
     to: string;
@@ -45,7 +55,8 @@ function storePending(pending: PendingAddress): void {
     try {
         sessionStorage.setItem(PENDING_KEY, JSON.stringify(pending));
     } catch {
-        // A browser may forbid storage. A reload then shows an address that is at most `MAX_AGE_MS` old.
+        // A browser may forbid storage. A reload then shows an address that is at most `MAX_AGE_MS`
+        // old.
     }
 }
 
@@ -63,8 +74,8 @@ function takePending(): PendingAddress | undefined {
 const DEFAULT_LINK: LinkState = { origin: { kind: "scenario", id: FIRST_SCENARIO_ID }, rulesOff: [], position: 0, view: DEFAULT_VIEW };
 
 /**
- * Opens the run of the address. If the address is damaged, the open run stays, or the first scenario is opened.
- * `isCurrent` returns false once a later navigation has made this one obsolete.
+ * Opens the run of the address. If the address is damaged, the open run stays, or the first
+ * scenario is opened. `isCurrent` returns false once a later navigation has made this one obsolete.
  */
 export async function openAddress(session: Session, isCurrent = () => true): Promise<void> {
     try {
@@ -88,7 +99,10 @@ export async function presentLink(session: Session): Promise<string | undefined>
     return url.href;
 }
 
-/** Writes the address whenever the session changes, and opens it whenever a person changes it or goes back. */
+/**
+ * Writes the address whenever the session changes, and opens it whenever a person changes it or
+ * goes back.
+ */
 export function synchroniseAddress(session: Session): void {
     const address = new AddressSync(session);
     effect(() => {
@@ -103,7 +117,7 @@ export function synchroniseAddress(session: Session): void {
     session.onReplace = (before) => address.pushEntry(before);
     session.onEdit = () => address.writeAtOnce();
     addEventListener("popstate", () => void address.openEntry());
-    // Which of these events an unloading page gets depends on the browser and on the reason.
+    // Browsers fire different ones of these events, depending on the reason for the unload.
     addEventListener("pagehide", () => address.writeBeforeUnload());
     addEventListener("beforeunload", () => address.writeBeforeUnload());
     addEventListener("visibilitychange", () => address.writeBeforeUnload());
@@ -112,7 +126,10 @@ export function synchroniseAddress(session: Session): void {
 /** The synchronisation of the session with the current entry of the browser's history. */
 class AddressSync {
     private readonly writer = new LinkWriter();
-    /** The states of other entries, by name. Until a reload they restore logs too, which no address contains. */
+    /**
+     * The states of other entries, by name. Until a reload they restore logs too, which no address
+     * contains.
+     */
     private readonly snapshots = new Map<string, Snapshot>();
     private entry = historyState()?.entry ?? newEntryName();
     private written = location.hash;
@@ -121,7 +138,10 @@ class AddressSync {
     private staleSince: number | undefined;
     /** The duration of the last write, in milliseconds. */
     private writeMs = 0;
-    /** The number of writes begun. A write that takes long must not overwrite the result of a later one. */
+    /**
+     * The number of writes begun. A write that takes long must not overwrite the result of a later
+     * one.
+     */
     private writes = 0;
 
     constructor(private readonly session: Session) {
@@ -174,7 +194,10 @@ class AddressSync {
         this.writes += 1;
     }
 
-    /** Returns the fragment of a snapshot, or `undefined` if it would be too long. A log has an empty fragment. */
+    /**
+     * Returns the fragment of a snapshot, or `undefined` if it would be too long. A log has an
+     * empty fragment.
+     */
     private synchronousHash(snapshot: Snapshot | undefined): string | undefined {
         if (snapshot === undefined || !("link" in snapshot)) return "";
         const hash = `#${this.writer.writeNow(snapshot.link)}`;
@@ -227,7 +250,9 @@ class AddressSync {
     }
 }
 
-/** Returns true if Back would change nothing: the same run, or the same server's log fetched again. */
+/**
+ * Returns true if Back would change nothing: the same run, or the same server's log fetched again.
+ */
 function isUnchanged(before: Snapshot, now: Snapshot | undefined, isSameHash: boolean): boolean {
     if (now === undefined || "link" in before || "link" in now) return isSameHash && now !== undefined && "link" in before === "link" in now;
     return before.isFromServer && now.isFromServer;
@@ -237,7 +262,10 @@ function addressOf(hash: string): string {
     return hash === "" ? location.pathname + location.search : hash;
 }
 
-/** Returns a name that no other entry has, not even one from before a reload: history states survive reloads. */
+/**
+ * Returns a name that no other entry has, not even one from before a reload: history states survive
+ * reloads.
+ */
 function newEntryName(): string {
     return `${performance.timeOrigin}.${Math.random()}`;
 }

@@ -8,7 +8,10 @@ export type SearchRequest = { kind: "search"; rule: Rule; isOff: boolean } | { k
 
 /** A message of the worker. */
 export type SearchMessage =
-    /** The worker listens. A request sent earlier is lost: the imported module awaits its wasm file before the listener is added. */
+    /**
+     * The worker listens. A request sent earlier is lost: the imported module awaits its wasm file
+     * before the listener is added.
+     */
     | { kind: "ready" }
     | { kind: "progress"; progress: Progress }
     /** A violation, with a trace that contains no unnecessary event. */
@@ -45,7 +48,10 @@ function search(rule: Rule, isOff: boolean): void {
     send(found ? { kind: "found", ...shorten(found.trace), progress } : { kind: "none", progress });
 }
 
-/** Returns the shortened trace of a violation. The explorer's trace includes the plan's initial events, needed or not. */
+/**
+ * Returns the shortened trace of a violation. The explorer's trace includes the plan's initial
+ * events, needed or not.
+ */
 function shorten(found: string): { trace: string; violation: string } {
     const trace = Simulation.load(found).minimise() ?? found;
     const run = Simulation.load(trace);

@@ -1,4 +1,5 @@
-// Loads runs from links and files. A run is complete before anything is shown, so a damaged link or file replaces nothing.
+// Loads runs from links and files. A run is complete before anything is shown, so a damaged link or
+// file replaces nothing.
 import { Simulation } from "leasehold/simulation";
 
 import { looksLikeTextLog } from "../model/audit";
@@ -26,13 +27,19 @@ export function runFromLink(link: LinkState): LoadedRun {
     return { simulation, origin, isEdited: divergence !== undefined && isEditedOrigin(origin, divergence), warnings };
 }
 
-/** Returns true if a divergence changes the run. A trace's events always stand in its divergence, and change nothing. */
+/**
+ * Returns true if a divergence changes the run. A trace's events always stand in its divergence,
+ * and change nothing.
+ */
 function isEditedOrigin(origin: Origin, { kept, events }: Divergence): boolean {
     if (origin.kind === "scenario") return events.length > 0 || kept < (scenarioById(origin.id)?.trace.events.length ?? 0);
     return origin.kind === "free";
 }
 
-/** The limit of random events in a link. More would block the page for too long, and anybody can write a link. */
+/**
+ * The limit of random events in a link. More would block the page for too long, and anybody can
+ * write a link.
+ */
 const MAX_RANDOM_EVENTS = 1_000_000;
 
 function playRandomly(settings: Settings, events: number): Simulation {
@@ -51,7 +58,8 @@ function replayLink({ origin, rulesOff, divergence }: LinkState, warnings: strin
         warnings.push(`the link keeps ${divergence.kept} events of a scenario that has ${events.length}: it may have been changed`);
     }
     const result = replay(worldOf({ ...settings, rules_off: rulesOff }), divergence ? [...events.slice(0, divergence.kept), ...divergence.events] : events);
-    // Without a rule, one of the scenario's own events may be impossible. The run then ends there as it should.
+    // Without a rule, one of the scenario's own events may be impossible. The run then ends there
+    // as it should.
     return divergence ? warnIfTruncated(result, warnings) : result.simulation;
 }
 
@@ -69,13 +77,19 @@ function worldOf(settings: Settings): Simulation {
     }
 }
 
-/** A replayed run. `isTruncated` is true if one of the events was impossible: the run ends before it. */
+/**
+ * A replayed run. `isTruncated` is true if one of the events was impossible: the run ends before
+ * it.
+ */
 export interface ReplayResult {
     simulation: Simulation;
     isTruncated: boolean;
 }
 
-/** Applies events to a run up to the first impossible one. Throws `LinkError` if a value is not an event at all. */
+/**
+ * Applies events to a run up to the first impossible one. Throws `LinkError` if a value is not an
+ * event at all.
+ */
 export function replay(simulation: Simulation, events: readonly WorldEvent[]): ReplayResult {
     for (const event of events) {
         try {
@@ -116,7 +130,10 @@ function checkJsonObject(text: string, name: string): void {
     }
 }
 
-/** Returns the message for a trace that the simulation refused (`simulation/src/trace.rs`), without its parser's words. */
+/**
+ * Returns the message for a trace that the simulation refused (`simulation/src/trace.rs`), without
+ * its parser's words.
+ */
 function traceErrorText(message: string, name: string): string {
     if (message.startsWith("the trace is of version")) return `\`${name}\`: ${message}`;
     const event = /^event (\d+) of the trace/.exec(message)?.[1];

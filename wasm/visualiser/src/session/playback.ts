@@ -3,7 +3,9 @@ import { effect } from "@preact/signals";
 
 import type { Session } from "./session";
 
-/** The limit of events in one frame. Without it a slow frame would make the next one slower still. */
+/**
+ * The limit of events in one frame. Without it a slow frame would make the next one slower still.
+ */
 const MAX_EVENTS_PER_FRAME = 200;
 
 /** Plays whenever the session's `isPlaying` is true. */
@@ -30,7 +32,10 @@ function play(session: Session): () => void {
     return () => cancelAnimationFrame(frame);
 }
 
-/** Advances by so many events. Returns false at the end, at the violation, or if the awaited request is in flight. */
+/**
+ * Advances by a number of events. Returns false at the end, at the violation, or if the awaited
+ * request is in flight.
+ */
 function advanceBy(session: Session, events: number): boolean {
     for (let remaining = events; remaining > 0; remaining -= 1) {
         const before = session.position.peek();

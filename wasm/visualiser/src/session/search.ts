@@ -21,7 +21,10 @@ export class Search {
     readonly result = computed(() => (this.state.value.kind === "none" ? this.state.value.result : undefined));
     private worker: Worker | undefined;
 
-    /** Searches every schedule of a rule's small world, with the rule off or on. Calls `onFound` with the trace. */
+    /**
+     * Searches every schedule of a rule's small world, with the rule off or on. Calls `onFound`
+     * with the trace.
+     */
     start(rule: Rule, isOff: boolean, onFound: (trace: string) => void): void {
         this.cancel();
         this.state.value = { kind: "running", rule, progress: undefined };
@@ -36,7 +39,10 @@ export class Search {
         });
     }
 
-    /** Shows the search result of a link. Without one, hides the result that is shown: it belongs to another state. */
+    /**
+     * Shows the search result of a link. Without one, hides the result that is shown: it belongs to
+     * another state.
+     */
     show(result: SearchResult | undefined): void {
         if (result) this.endWithout(result, true);
         else if (this.state.peek().kind === "none") this.cancel();
@@ -46,7 +52,10 @@ export class Search {
         this.end({ kind: "none", result, rule: result.rule, isFromLink });
     }
 
-    /** Shortens the trace of a violation. Calls `onDone` with `undefined` if the trace violates nothing. */
+    /**
+     * Shortens the trace of a violation. Calls `onDone` with `undefined` if the trace violates
+     * nothing.
+     */
     shorten(trace: string, onDone: (trace: string | undefined) => void, onFailed: (text: string) => void): void {
         this.cancel();
         this.request({ kind: "shorten", trace }, (message) => {
@@ -57,7 +66,8 @@ export class Search {
     }
 
     private request(request: SearchRequest, onMessage: (message: SearchMessage) => void): void {
-        // Vite finds a worker's file by exactly this pattern of `new Worker(new URL(…, import.meta.url))`.
+        // Vite finds a worker's file by exactly this pattern of `new Worker(new URL(…,
+        // import.meta.url))`.
         const worker = new Worker(new URL("./explorer.worker.ts", import.meta.url), { type: "module" });
         this.worker = worker;
         worker.onerror = (event) => onMessage({ kind: "failed", text: event.message || "the worker could not start: load the page again" });

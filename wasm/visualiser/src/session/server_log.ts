@@ -1,5 +1,6 @@
-// Fetches the audit log of the server that serves this page. A page from a static host has no such server, and the failed
-// request would appear in the browser's console. So the page sends the request only when a person asks for it.
+// Fetches the audit log of the server that serves this page. A page from a static host has no such
+// server, and the failed request would appear in the browser's console. So the page sends the
+// request only when a person asks for it.
 import { session } from "./app";
 
 /** The path and content type of the log (`server/src/page.rs`). */

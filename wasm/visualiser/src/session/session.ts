@@ -1,7 +1,8 @@
-// The session: the run or log that the page shows, the position in it, and everything that a person can do with it.
+// The session: the run or log that the page shows, the position in it, and everything that a person
+// can do with it.
 //
-// The simulation object holds the state of the run. The signals hold only what the components need to notice a change;
-// `revision` grows whenever the events of the run change.
+// The simulation object holds the state of the run. The signals hold only what the components need
+// to notice a change; `revision` grows whenever the events of the run change.
 import { batch, computed, signal } from "@preact/signals";
 import { rules, Simulation } from "leasehold/simulation";
 
@@ -76,7 +77,10 @@ export class Session {
         this.revision.value;
         return this.timeline.value?.marks() ?? { faults: [] };
     });
-    /** The outcome of the run. Absent for an unchanged scenario, and for a run that is too long to scan. */
+    /**
+     * The outcome of the run. Absent for an unchanged scenario, and for a run that is too long to
+     * scan.
+     */
     readonly verdict = computed<Verdict | undefined>(() => {
         this.revision.value;
         const simulation = this.simulation.value;
@@ -150,7 +154,10 @@ export class Session {
         });
     }
 
-    /** Opens the log of the server that serves the page. The latest lines matter most, so it is shown at its end. */
+    /**
+     * Opens the log of the server that serves the page. The latest lines matter most, so it is
+     * shown at its end.
+     */
     openServerLog(text: string): void {
         this.notifyOnError(() => {
             const recording = parseAudit(text);
@@ -233,7 +240,10 @@ export class Session {
         this.advance();
     }
 
-    /** Moves forward by one event and, at the end, adds the event that comes next. Returns false if there is none. */
+    /**
+     * Moves forward by one event and, at the end, adds the event that comes next. Returns false if
+     * there is none.
+     */
     advance(): boolean {
         if (this.position.peek() < this.length.peek()) {
             this.seek(this.position.peek() + 1);
@@ -242,7 +252,10 @@ export class Session {
         return this.extend();
     }
 
-    /** Adds the next event: a random one in a free run, the autopilot's in an edited one. A scenario ends as recorded. */
+    /**
+     * Adds the next event: a random one in a free run, the autopilot's in an edited one. A scenario
+     * ends as recorded.
+     */
     private extend(except?: MessageId): boolean {
         const simulation = this.simulation.peek();
         if (simulation === undefined) return false;
@@ -290,7 +303,10 @@ export class Session {
         });
     }
 
-    /** Applies the next event other than the delivery of a message, so that the message arrives later. */
+    /**
+     * Applies the next event other than the delivery of a message, so that the message arrives
+     * later.
+     */
     delay(message: MessageId): void {
         this.pause();
         this.notifyOnError(() => {
@@ -309,7 +325,10 @@ export class Session {
         this.awaitedRequest = "commit";
     }
 
-    /** Replaces the drop of a request at a position, by default the last event: the request arrives and its answer is lost. */
+    /**
+     * Replaces the drop of a request at a position, by default the last event: the request arrives
+     * and its answer is lost.
+     */
     loseAnswerInstead(position = this.position.peek() - 1): void {
         const simulation = this.simulation.peek();
         const message = simulation && partsOf(simulation.entries(position, position + 1)[0]?.event ?? "forget").message;
@@ -336,7 +355,10 @@ export class Session {
         });
     }
 
-    /** Switches a rule off or on, and replays the same events as far as they are possible. The result is another run. */
+    /**
+     * Switches a rule off or on, and replays the same events as far as they are possible. The
+     * result is another run.
+     */
     setRule(rule: Rule, isOff: boolean): void {
         const simulation = this.simulation.peek();
         if (simulation === undefined) return;
@@ -413,7 +435,9 @@ export class Session {
         return this.simulation.peek()?.trace();
     }
 
-    /** Returns the state for a link, or `undefined` if a log is open: a log is too long for a link. */
+    /**
+     * Returns the state for a link, or `undefined` if a log is open: a log is too long for a link.
+     */
     linkState(): LinkState | undefined {
         const simulation = this.simulation.peek();
         if (simulation === undefined) return undefined;
@@ -438,7 +462,10 @@ export class Session {
         return { ...state, origin: withoutRandom, divergence: { kept: 0, events } };
     }
 
-    /** Opens the state of a link. Throws `LinkError` if the link is damaged; the open run then stays. */
+    /**
+     * Opens the state of a link. Throws `LinkError` if the link is damaged; the open run then
+     * stays.
+     */
     openLink(link: LinkState): void {
         const { simulation, origin, isEdited, warnings } = runFromLink(link);
         const isKnownSpeed = SPEEDS.includes(link.view.speed);

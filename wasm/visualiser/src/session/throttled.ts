@@ -1,8 +1,9 @@
 import { effect, type ReadonlySignal, signal } from "@preact/signals";
 
 /**
- * Returns a copy of a signal that changes at most once in `pauseMs`. The first change after a pause is copied at once, and
- * the last one always. Texts that people read need not follow every frame of a fast run.
+ * Returns a copy of a signal that changes at most once in `pauseMs`. The first change after a pause
+ * is copied at once, and the last one always. Texts that people read need not follow every frame of
+ * a fast run.
  */
 export function throttled<T>(source: ReadonlySignal<T>, pauseMs: number): ReadonlySignal<T> {
     const copy = signal(source.peek());

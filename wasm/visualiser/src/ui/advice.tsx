@@ -116,7 +116,9 @@ function endHint(): string {
     return `The scenario ends here. ${again}Step back to any arrow: its message is then an envelope that you can drop or delay.`;
 }
 
-/** The reason for each rule that is off, shown at a violation, with a button to switch the rule on. */
+/**
+ * The reason for each rule that is off, shown at a violation, with a button to switch the rule on.
+ */
 export function RulesOffReasons() {
     return (
         <>

@@ -16,7 +16,10 @@ export function CurrentEvent() {
     );
 }
 
-/** The explanation of the last event below the lanes. Shown on a phone, where `CurrentEvent` is on another pane. */
+/**
+ * The explanation of the last event below the lanes. Shown on a phone, where `CurrentEvent` is on
+ * another pane.
+ */
 export function PhoneAdvice() {
     const violation = displayed.value.view?.violation?.[1];
     if (violation === undefined && !hasAdvice.value) return null;

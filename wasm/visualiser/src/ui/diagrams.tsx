@@ -12,10 +12,13 @@ const MACHINES: { machine: FiredView["machine"]; title: string; diagram: Diagram
     { machine: "lease", title: "A lease", diagram: layOut(TABLES.lease) },
 ];
 
-/** The transition diagrams of claims and leases, from the engine's tables. The last event's transitions are highlighted. */
+/**
+ * The transition diagrams of claims and leases, from the engine's tables. The last event's
+ * transitions are highlighted.
+ */
 export function Diagrams() {
     const fired = displayed.value.entry?.fired ?? [];
-    // A log tells nothing of claims.
+    // A log lists leases only.
     const shown = session.recording.value ? MACHINES.filter(({ machine }) => machine === "lease") : MACHINES;
     return (
         <div class="diagrams">

@@ -38,7 +38,10 @@ export function Envelopes() {
     );
 }
 
-/** Returns the element to focus after the focused message has gone: the message sent in its place, another one, or the lanes. */
+/**
+ * Returns the element to focus after the focused message has gone: the message sent in its place,
+ * another one, or the lanes.
+ */
 function focusSuccessor(position: number): HTMLElement | null {
     const [sent] = session.simulation.peek()?.entries(Math.max(0, position - 1), position)[0]?.sent ?? [];
     const next = sent && document.querySelector<HTMLElement>(`.envelope[data-id="${sent.id}"]`);
@@ -91,8 +94,8 @@ function EnvelopeButton({ message, x, y, focused }: BubbleProps) {
             data-id={message.id}
             onFocus={() => (focused.current = message.id)}
             onBlur={(event) => {
-                // A blur without a new target is that of a removed message: its successor needs to know that it had the focus.
-                // A blur into the menu is temporary.
+                // A blur without a new target is that of a removed message: its successor needs to
+                // know that it had the focus. A blur into the menu is temporary.
                 if (event.relatedTarget !== null && !isInMenu(event.relatedTarget)) focused.current = undefined;
             }}
             onClick={(event) => openMessageMenu(message, event.currentTarget)}

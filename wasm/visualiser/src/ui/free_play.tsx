@@ -36,7 +36,10 @@ function set(change: Partial<Settings>): void {
 /** The labels of the number fields with an invalid value. */
 const invalidFields = signal<ReadonlySet<string>>(new Set());
 
-/** Plays the world of the form. If a field is invalid, the open run stays and the field gets the focus. */
+/**
+ * Plays the world of the form. If a field is invalid, the open run stays and the field gets the
+ * focus.
+ */
 function start(element: HTMLFormElement | null, events: number): void {
     if (invalidFields.peek().size > 0) return element?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
     session.notifyOnError(() => {
@@ -122,7 +125,10 @@ interface FieldProps {
     set: (value: number) => void;
 }
 
-/** A field for a whole number. An invalid value is marked with the allowed range, and leaves the settings unchanged. */
+/**
+ * A field for a whole number. An invalid value is marked with the allowed range, and leaves the
+ * settings unchanged.
+ */
 function Field({ label, value, min, max, set }: FieldProps) {
     const typed = useSignal<string | undefined>(undefined);
     const text = typed.value ?? String(value);

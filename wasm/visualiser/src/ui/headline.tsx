@@ -28,7 +28,10 @@ export function Headline() {
     );
 }
 
-/** The violation, or the reason for which there is none. The opener of a link sees it at every position of the run. */
+/**
+ * The violation, or the reason for which there is none. The opener of a link sees it at every
+ * position of the run.
+ */
 function Outcome() {
     const verdict = session.verdict.value;
     if (verdict === undefined) return null;
@@ -70,7 +73,7 @@ function recordingTexts(recording: NonNullable<typeof session.recording.value>):
     const times = recording.length === 1 ? "once" : `${recording.length} times`;
     return {
         title: session.isFromServer.value ? "This server's leases" : "A live server's log",
-        summary: `Leases were begun or settled ${times}, from ${timeText(recording.startedAt)} on.${skipped} The log tells nothing of events within a cell.`,
+        summary: `Leases were begun or settled ${times}, from ${timeText(recording.startedAt)} on.${skipped} The log lists no events within a cell.`,
     };
 }
 

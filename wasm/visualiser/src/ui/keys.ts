@@ -19,7 +19,10 @@ const ACTIONS: Record<string, () => void> = {
     s: () => session.settle(),
 };
 
-/** Runs the action of a key, unless a modifier is pressed or the focused element uses the key itself. */
+/**
+ * Runs the action of a key, unless a modifier is pressed or the focused element uses the key
+ * itself.
+ */
 export function onKey(event: KeyboardEvent): void {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "Escape") {
@@ -34,8 +37,9 @@ export function onKey(event: KeyboardEvent): void {
 }
 
 /**
- * Moves the focus to the play button if the pressed button has disappeared. Otherwise the focus would fall back to the
- * body, and a user of the keyboard would start again at the top of the page. Menus and envelopes do this themselves.
+ * Moves the focus to the play button if the pressed button has disappeared. Otherwise the focus
+ * would fall back to the body, and a user of the keyboard would start again at the top of the page.
+ * Menus and envelopes do this themselves.
  */
 export function restoreFocus(event: MouseEvent): void {
     const pressed = event.target instanceof Element ? event.target.closest("button:not([role=menuitem], .envelope)") : null;

@@ -14,7 +14,10 @@ import { Lines } from "./lines";
 import { lastEntry } from "./notice";
 import { Rows } from "./rows";
 
-/** In a narrower window the sentences stand above the lanes instead of beside them. All sizes here are in pixels. */
+/**
+ * In a narrower window the sentences stand above the lanes instead of beside them. All sizes here
+ * are in pixels.
+ */
 const NARROW_WIDTH = 620;
 /** The width of the event numbers, left of the lanes. */
 const GUTTER = 46;
@@ -33,8 +36,8 @@ const size = signal({ width: 800, height: 500 });
 const width = computed(() => size.value.width);
 const scrollTop = signal(0);
 /**
- * True while jumps of more than a screen follow each other, as when a person drags the scrubber. Only the visible rows are
- * rendered then; the rows around them follow after a pause.
+ * True while jumps of more than a screen follow each other, as when a person drags the scrubber.
+ * Only the visible rows are rendered then; the rows around them follow after a pause.
  */
 export const isJumping = signal(false);
 let jumpEnd: ReturnType<typeof setTimeout> | undefined;
@@ -42,7 +45,9 @@ const JUMP_PAUSE_MS = 120;
 const scrollLeft = signal(0);
 /** The last scroll offsets that the page knows of, set by a person or by itself. */
 let lastScroll = { top: 0, left: 0 };
-/** True if a person has scrolled sideways since playback started. Played events then scroll no more. */
+/**
+ * True if a person has scrolled sideways since playback started. Played events then scroll no more.
+ */
 let isScrolledByPerson = false;
 
 export const isNarrow = computed(() => width.value < NARROW_WIDTH);
@@ -95,7 +100,10 @@ const renderedRows = computed<RowRange>(() => {
 
 const entryCache = new EntryCache();
 
-/** The lanes: participants side by side, time running down. Only the rows near the visible ones are rendered. */
+/**
+ * The lanes: participants side by side, time running down. Only the rows near the visible ones are
+ * rendered.
+ */
 export function Lanes() {
     const scroller = useRef<HTMLDivElement>(null);
     useEffect(() => {
@@ -105,7 +113,8 @@ export function Lanes() {
         observer.observe(box);
         return () => observer.disconnect();
     }, []);
-    // Two numbers instead of one object: scrolling within a block of rows changes neither, and renders nothing.
+    // Two numbers instead of one object: scrolling within a block of rows changes neither, and
+    // renders nothing.
     const from = useComputed(() => renderedRows.value.from).value;
     const to = useComputed(() => renderedRows.value.to).value;
     const revision = session.revision.value;
@@ -135,7 +144,8 @@ export function Lanes() {
     );
 }
 
-// Keeps the position visible. The offset is computed before the components render, so the browser lays out only once.
+// Keeps the position visible. The offset is computed before the components render, so the browser
+// lays out only once.
 effect(() => {
     const { height } = size.value;
     const rows = rowHeight.value;
@@ -145,10 +155,16 @@ effect(() => {
     setScrollTop(Math.min(maxScrollTop, Math.round(target)));
 });
 
-/** The pause between two horizontal scrolls. Faster ones are unreadable, and each one repaints all lanes. */
+/**
+ * The pause between two horizontal scrolls. Faster ones are unreadable, and each one repaints all
+ * lanes.
+ */
 const SCROLL_LEFT_PAUSE_MS = 120;
 
-/** The extent of the last event, and true if it was played rather than stepped to. Absent if all lanes fit the window. */
+/**
+ * The extent of the last event, and true if it was played rather than stepped to. Absent if all
+ * lanes fit the window.
+ */
 const lastExtent = computed<(EventExtent & { isPlayed: boolean }) | undefined>(() => {
     const entry = maxScrollLeft.value > 0 ? lastEntry.value : undefined;
     const arrows = entry && session.timeline.value?.arrows(entry.position, entry.position + 1);
@@ -201,7 +217,8 @@ function ScrollSync({ scroller }: { scroller: { current: HTMLDivElement | null }
         const box = scroller.current;
         if (!box || lastScroll.left === left) return;
         box.scrollLeft = left;
-        // The browser may have limited the offset. An offset other than this one comes from a person.
+        // The browser may have limited the offset. An offset other than this one comes from a
+        // person.
         lastScroll.left = box.scrollLeft;
     }, [left]);
     return null;
@@ -210,7 +227,8 @@ function ScrollSync({ scroller }: { scroller: { current: HTMLDivElement | null }
 /** The line at the position, and a veil over the events after it. */
 function Playhead() {
     const top = session.position.value * rowHeight.value;
-    // Twice the window is enough at any scroll offset. The browser would paint a longer veil as a whole.
+    // Twice the window is enough at any scroll offset. The browser would paint a longer veil as a
+    // whole.
     const height = size.value.height * 2;
     return (
         <>

@@ -116,8 +116,8 @@ function onMenuKey(event: KeyboardEvent): void {
 const MARGIN = 8;
 
 /**
- * Places a menu below or above its anchor, where more room is. The menu never covers the playback controls, and covers
- * the advice of a phone only if it does not fit otherwise.
+ * Places a menu below or above its anchor, where more room is. The menu never covers the playback
+ * controls, and covers the advice of a phone only if it does not fit otherwise.
  */
 function place(box: HTMLElement, anchor: HTMLElement): void {
     const target = anchor.getBoundingClientRect();

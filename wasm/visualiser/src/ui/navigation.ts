@@ -10,7 +10,10 @@ export const pane = signal<Pane>("run");
 export type Tab = "scenarios" | "free" | "rules";
 export const tab = signal<Tab>("scenarios");
 
-/** Selects the tab on which the open run was chosen, so that the opener of a link sees the rules or the search. */
+/**
+ * Selects the tab on which the open run was chosen, so that the opener of a link sees the rules or
+ * the search.
+ */
 export function selectTabForRun(session: Session): void {
     if (session.rulesOff.peek().length > 0 || session.search.result.peek()) tab.value = "rules";
     else if (session.origin.peek().kind === "free") tab.value = "free";

@@ -7,7 +7,10 @@ import { throttled } from "../session/throttled";
 
 /** The time for which a notice is shown. An error stays until it is closed. */
 const NOTICE_MS = 6000;
-/** The greatest speed, in events a second, at which the live region announces each event: speech is no faster. */
+/**
+ * The greatest speed, in events a second, at which the live region announces each event: speech is
+ * no faster.
+ */
 const MAX_ANNOUNCED_SPEED = 2;
 /** The pause between two updates of texts and tables: about twelve updates a second. */
 const DISPLAY_PAUSE_MS = 80;

@@ -22,12 +22,15 @@ export function Rows({ from, entries }: { from: number; entries: Entry[] }) {
 }
 
 /**
- * The number of different keys of rows. More rows are never rendered at once, so keys stay unique; scrolling reuses the
- * elements of rows that have left, which is faster than creating new ones.
+ * The number of different keys of rows. More rows are never rendered at once, so keys stay unique;
+ * scrolling reuses the elements of rows that have left, which is faster than creating new ones.
  */
 const KEY_COUNT = 128;
 
-/** Moves to the clicked row. One listener serves all rows; users of the keyboard have the page's keys. */
+/**
+ * Moves to the clicked row. One listener serves all rows; users of the keyboard have the page's
+ * keys.
+ */
 function seekToRow(event: Event): void {
     const position = wordsOf(event)?.closest("li")?.ariaPosInSet;
     if (position) session.seek(Number(position));

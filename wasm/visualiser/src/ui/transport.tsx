@@ -100,7 +100,10 @@ function Scrubber() {
     );
 }
 
-/** The faults and the violation, as ticks below the scrubber. One canvas draws any number of them at once. */
+/**
+ * The faults and the violation, as ticks below the scrubber. One canvas draws any number of them at
+ * once.
+ */
 function MarkStrip() {
     const canvas = useRef<HTMLCanvasElement>(null);
     const [marks, length] = [session.marks.value, session.length.value];

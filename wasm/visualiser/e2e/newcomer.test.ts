@@ -42,14 +42,14 @@ describe.each([
         await page.getByRole("button", { name: "Without it a cell that retries is told that its lease does not exist: switch it off" }).click();
         await playToEnd(page, "50");
         await page.getByText("An answer can be lost after its lease was settled.").filter({ visible: true }).waitFor();
-        expect(await page.locator(".row.violated .words").innerText()).toContain("commit of lease 2, and answers: no such lease");
+        expect(await page.locator(".row.violated .sentence").innerText()).toContain("commit of lease 2, and answers: no such lease");
         await keepPicture(page, `newcomer-${name}-broken`);
 
         const link = await copiedLink(page);
         const other = await stage.page(new URL(link).hash, options);
         expect(await shown(other)).toEqual(await shown(page));
         await other.getByText("An answer can be lost after its lease was settled.").filter({ visible: true }).waitFor();
-        expect(await other.locator(".row.violated .words").innerText()).toContain("no such lease");
+        expect(await other.locator(".row.violated .sentence").innerText()).toContain("no such lease");
 
         await other.getByRole("button", { name: "Switch it on again" }).click();
         await playToEnd(other, "50");

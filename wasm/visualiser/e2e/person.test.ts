@@ -35,7 +35,7 @@ describe("a newcomer", () => {
         const { of } = await position(page);
         await playToEnd(page);
         expect((await position(page)).of).toBeGreaterThan(of);
-        const told = await page.locator(".row .words").allInnerTexts();
+        const told = await page.locator(".row .sentence").allInnerTexts();
         expect(told.filter((says) => says.includes("commit of lease 1, and answers: done"))).toHaveLength(2);
         expect(await table(page, "The service's tables", "Claims")).toEqual([["alice", "1", "1", "active", "–"]]);
         await page.context().close();
@@ -50,7 +50,7 @@ describe("a newcomer", () => {
         await page.locator(".current-event .note").getByRole("button").click();
         await playToEnd(page, "50");
         await page.getByRole("heading", { name: "An invariant is violated" }).waitFor();
-        expect(await page.locator(".row.violated .words").innerText()).toContain("no such lease");
+        expect(await page.locator(".row.violated .sentence").innerText()).toContain("no such lease");
         await keepPicture(page, "forgotten");
         await page.context().close();
     });

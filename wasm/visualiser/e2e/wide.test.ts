@@ -125,11 +125,11 @@ describe.each([
 test("on a phone lanes reach as far as their heads, and the sentences stay in the window", async () => {
     const page = await stage.page(await linkTo(300), { viewport: PHONE, hasTouch: true });
     await page.locator(".lanes").evaluate((box) => (box.scrollLeft = box.scrollWidth));
-    const [drawn, heads, words] = await Promise.all(
-        [".track", ".heads-lanes", ".row.current .words"].map((what) => page.locator(what).evaluate((one) => one.getBoundingClientRect().toJSON() as DOMRect)),
+    const [drawn, heads, sentence] = await Promise.all(
+        [".track", ".heads-lanes", ".row.current .sentence"].map((what) => page.locator(what).evaluate((one) => one.getBoundingClientRect().toJSON() as DOMRect)),
     );
     expect(drawn?.right).toBeGreaterThanOrEqual(heads?.right ?? Number.NaN);
-    expect([(words?.left ?? -1) >= 0, (words?.right ?? Number.NaN) <= PHONE.width]).toEqual([true, true]);
+    expect([(sentence?.left ?? -1) >= 0, (sentence?.right ?? Number.NaN) <= PHONE.width]).toEqual([true, true]);
     await page.context().close();
 });
 

@@ -43,7 +43,7 @@ export function LaneHeads() {
                     <Head key={lane.key} lane={lane} view={view} />
                 ))}
             </div>
-            {!isNarrow.value && <span class="heads-words">events</span>}
+            {!isNarrow.value && <span class="heads-text">events</span>}
         </div>
     );
 }

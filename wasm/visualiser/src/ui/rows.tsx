@@ -11,7 +11,7 @@ export function Rows({ from, entries }: { from: number; entries: Entry[] }) {
     const [height, left] = [rowHeight.value, textLeft.value];
     const current = session.position.value - 1;
     const length = session.length.value;
-    const style = { paddingTop: `${from * height}px`, "--row-height": `${height}px`, "--words-left": `${left}px` };
+    const style = { paddingTop: `${from * height}px`, "--row-height": `${height}px`, "--text-left": `${left}px` };
     return (
         <ol class="rows" aria-label="Events" style={style} onClick={seekToRow} onPointerOver={showWholeText}>
             {entries.map((entry, index) => (
@@ -32,19 +32,19 @@ const KEY_COUNT = 128;
  * keys.
  */
 function seekToRow(event: Event): void {
-    const position = wordsOf(event)?.closest("li")?.ariaPosInSet;
+    const position = sentenceOf(event)?.closest("li")?.ariaPosInSet;
     if (position) session.seek(Number(position));
 }
 
 /** Shows the whole sentence as a tooltip, because the row cuts long ones off. */
 function showWholeText(event: Event): void {
-    const words = wordsOf(event);
-    if (words) words.title = words.textContent ?? "";
+    const sentence = sentenceOf(event);
+    if (sentence) sentence.title = sentence.textContent ?? "";
 }
 
-function wordsOf(event: Event): HTMLElement | undefined {
-    const words = event.target instanceof Element ? event.target.closest(".words") : null;
-    return words instanceof HTMLElement ? words : undefined;
+function sentenceOf(event: Event): HTMLElement | undefined {
+    const sentence = event.target instanceof Element ? event.target.closest(".sentence") : null;
+    return sentence instanceof HTMLElement ? sentence : undefined;
 }
 
 interface RowProps {
@@ -67,7 +67,7 @@ const Row = memo(function Row({ entry, isCurrent, isReached, length }: RowProps)
             aria-setsize={length}
         >
             <span class="number">{position + 1}</span>
-            <div class="words">{says}</div>
+            <div class="sentence">{says}</div>
             {violation && isReached && (
                 <div class="row-violation">
                     <b>An invariant is violated here:</b> {readableText(violation)}

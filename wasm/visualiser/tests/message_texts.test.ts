@@ -10,8 +10,8 @@ import * as texts from "../src/model/message_texts";
  * random events.
  */
 function allTexts(): { messages: string[]; sentences: string[] } {
-    const random = new Simulation({ seed: 1, cells: 2, rules_off: ["settled_lease_memory", "local_fence"] });
-    random.play(5000);
+    const random = new Simulation({ seed: 1, cells: 2 });
+    random.play(20_000);
     const runs = [random, ...scenarios().map(({ trace }) => Simulation.load(JSON.stringify(trace)))];
     const entries = runs.flatMap((run) => run.entries(0, run.length));
     return { messages: entries.flatMap(({ sent }) => sent.map(({ says }) => says)), sentences: entries.map(({ says }) => says) };
@@ -51,8 +51,8 @@ describe("patterns of the simulation's texts", () => {
         expect(matched.length).toBeLessThan(sentences.length);
     });
 
-    test("isOutcomeAnswer matches the answers for both other outcomes", () => {
-        const outcomes = new Set(messages.filter((text) => texts.isOutcomeAnswer(text) && !texts.isDoneAnswer(text)));
-        expect(outcomes.size).toBe(2);
+    test("isOutcomeAnswer matches the answer for a lease that was settled before", () => {
+        const outcomes = messages.filter((text) => texts.isOutcomeAnswer(text) && !texts.isDoneAnswer(text));
+        expect(outcomes.length).toBeGreaterThan(0);
     });
 });

@@ -21,7 +21,7 @@ describe("messagePaths", () => {
         const arrows = [arrow(1, { ended: 4, how: "arrived" }), arrow(2, { ended: 5, how: "lost" }), arrow(3, {}), arrow(4, { ended: 6, how: "ignored" }), arrow(5, { ended: 7, how: "arrived" })];
         const { lines, tips, crosses } = messagePaths(arrows, scale);
         const [from, to] = [scale.layout.x(worker), scale.layout.x("service")];
-        expect([...lines.keys()].sort()).toEqual(["arrived", "in-flight", "ignored", "lost"]);
+        expect([...lines.keys()].sort()).toEqual(["arrived", "ignored", "in-flight", "lost"]);
         expect(points(lines.get("arrived") ?? "").map(([, y]) => y)).toEqual([100, 180, 100, 300]);
         expect(points(lines.get("arrived") ?? "").map(([x]) => x)).toEqual([from, to, from, to].map((x) => expect.closeTo(x, 1)));
         expect(points(lines.get("lost") ?? "")[1]?.[0]).toBeLessThan(to);

@@ -8,8 +8,8 @@ import { afterAll, beforeAll, expect } from "vitest";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const ARTEFACTS = `${ROOT}artefacts`;
-// `--no-sandbox`: the tests may run as root, where Chromium refuses its sandbox. The other flags stop
-// requests that Chromium makes on its own.
+// `--no-sandbox`: the tests may run as root, where Chromium refuses its sandbox. The other flags
+// stop requests that Chromium makes on its own.
 export const FLAGS = [
     "--no-sandbox",
     "--disable-gpu",

@@ -1,6 +1,7 @@
-// Reads the audit log of a live server, written by `leasehold serve --log-format json`, as a
-// timeline for the lanes. The log lists the leases that the service began and settled for each
-// cell. Events within a cell are not in it.
+// Reads the audit trail of a live server as a timeline for the lanes: from the server's
+// `audit.file`, or from its log by `leasehold serve --log-format json` (`server/src/audit/event.rs`
+// writes the lines). The trail lists the leases that the service began and settled for each cell.
+// Events within a cell are not in it.
 import type { Arrow, Entry, FiredView, Lane, LeaseView, Marks, Timeline } from "./protocol";
 
 /** A log that contains no audit line. Its message says what to do. */
@@ -154,7 +155,7 @@ export function parseAudit(text: string): Recording {
     const auditLines = lines.map(parseLine).filter((line) => line !== undefined);
     if (auditLines.length === 0) {
         throw new AuditError(
-            "the log has no line about a lease: write it with `leasehold serve --log-format json`, and do not filter `audit` out",
+            "the log has no line about a lease: open the server's `audit.file`, or write the log with `leasehold serve --log-format json` and do not filter `audit` out",
         );
     }
     return new Recording(auditLines, lines.length - auditLines.length);

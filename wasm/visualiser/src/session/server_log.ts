@@ -3,7 +3,7 @@
 // request only when a person asks for it.
 import { session } from "./app";
 
-/** The path and content type of the log (`server/src/page.rs`). */
+/** The path and content type of the log (`server/src/serve/page.rs`). */
 const PATH = "audit";
 const CONTENT_TYPE = "application/jsonl";
 

@@ -74,7 +74,7 @@ fn claims(claims: ClaimArray) -> Result<Vec<ClaimInput>, Exception> {
     Ok(claims.into_iter().map(ClaimInput::from).collect())
 }
 
-/// Returns the exception for an `Answer` of another variant than the `Call` has.
+/// Returns the exception for a `CallOutput` of another variant than the `Call` has.
 fn unexpected_answer() -> Exception {
     Exception::new("PANIC", "the engine returned the answer of another call, which is a defect: please report it")
 }

@@ -356,7 +356,7 @@ describe("keyboard", () => {
         await page.keyboard.press("ArrowRight");
         await page.keyboard.press("ArrowDown");
         await reach(page, 2);
-        expect(await page.getByTestId("live").textContent()).toMatch(/^2 of 14: cell 1's worker 0 checks/);
+        expect(await page.getByTestId("live").textContent()).toMatch(/^2 of 14: cell 1's worker 0 validates/);
         await page.keyboard.press("End");
         await reach(page, 14);
         await page.keyboard.press("Home");

@@ -21,7 +21,7 @@ async function endState(page: Page, cells: number) {
         const section = `Cell ${cell}'s tables`;
         const shown = await table(page, section, "Rows");
         rows.push(...shown.map(([row, name]): [number, number, string] => [cell, Number(row), (name ?? "").split(" ")[0] ?? ""]));
-        leases.push(...(await table(page, section, "Rows of leases")));
+        leases.push(...(await table(page, section, "Lease rows")));
     }
     const outstanding = (await table(page, "The service's tables", "Leases")).filter((lease) => lease[3] === "outstanding");
     return {

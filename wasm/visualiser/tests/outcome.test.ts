@@ -65,7 +65,7 @@ describe("the verdict of a run without a violation", () => {
         session.applyEvent({ crash: { cell: 1, process: { worker: 0 } } });
         playToEnd();
         const settled = session.timeline.value?.entries(0, session.length.value).findIndex(({ says }) => says.includes("commit of lease 2, and answers: done")) ?? 0;
-        expect(session.verdict.value?.text).toContain(`Reconciliation found the lease and had it committed at event ${settled + 1}, because the cell's database has its row.`);
+        expect(session.verdict.value?.text).toContain(`Reconciliation found the lease and had it committed at event ${settled + 1}, because the cell's database has its lease row.`);
     });
 
     test("says that the service answered from its memory after a lost answer", () => {

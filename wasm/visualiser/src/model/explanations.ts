@@ -52,7 +52,7 @@ const EVENTS: Record<string, string> = {
     duplicate: "Networks and retries deliver messages twice. The second copy must change nothing.",
     crash: "The process has lost its memory, and its open transaction is rolled back. Its lease is still outstanding at the service until reconciliation finds it.",
     disconnect: "Without its connection the worker cannot know the outcome of its transaction. It leaves the lease to reconciliation.",
-    lose_commit: "The database never carried out the COMMIT. The row of the lease was part of that transaction, so it is gone as well.",
+    lose_commit: "The database never carried out the COMMIT. The lease row was part of that transaction, so it is gone as well.",
     restart_database: "Every connection is lost, and every open transaction is rolled back.",
     partition: "Messages wait until the connection is healed. The cell can still read and commit locally, but it cannot begin a lease.",
     stop_service: "Claims and leases are on the service's disk. It loses only the requests that it has not answered.",
@@ -103,7 +103,7 @@ function explainDone(request: string | undefined, receiver: string | undefined):
     if (isRollbackRequest(request) && receiver === "verifier") {
         return { text: "The verifier read the rows again under the lease, and some no longer called for their corrections. The update is rolled back, and the remaining corrections are begun again." };
     }
-    if (isCommitRequest(request)) return { text: "The row of the lease has done its work: it proved that the local transaction was committed. The cell deletes it next." };
+    if (isCommitRequest(request)) return { text: "The lease row has done its work: it proved that the local transaction was committed. The cell deletes it next." };
     if (isRollbackRequest(request)) return { text: "The save has had no effect: the names are as they were before, and the lease has left no row in the cell's database." };
     return undefined;
 }
@@ -111,11 +111,11 @@ function explainDone(request: string | undefined, receiver: string | undefined):
 function explainSettled(arrived: Arrow, outcome: string): Explanation | undefined {
     const isReconciler = processKind(arrived.from) === "reconciler";
     if (isReconciler && outcome === "Committed") {
-        return { text: "The row of the lease is in the cell's database, so the local transaction was committed. Therefore the lease is committed, too." };
+        return { text: "The lease row is in the cell's database, so the local transaction was committed. Therefore the lease is committed, too." };
     }
     if (isReconciler) {
         return {
-            text: "The cell's database has no row of this lease, and the lease is too old for a local COMMIT. So nothing was saved, and the names are free again. The service remembers the rollback: a process that turns up later is told the truth.",
+            text: "The cell's database has no lease row, and the lease is too old for a local COMMIT. So nothing was saved, and the names are free again. The service remembers the rollback: a process that turns up later is told the truth.",
             rule: "settled_lease_memory",
         };
     }
@@ -141,7 +141,7 @@ function explainRepeatedSettle(answer: string | undefined): Explanation | undefi
 function explainBegin(answer: string | undefined, isNew: boolean): Explanation | undefined {
     if (answer === undefined) return undefined;
     if (isBegunAnswer(answer) && !isNew) {
-        return { text: "The retry carries the idempotency key of the first try, so it gets the first try's lease instead of a second one.", rule: "replay_keys" };
+        return { text: "The retry carries the idempotency key of the first attempt, so it gets the first attempt's lease instead of a second one.", rule: "replay_keys" };
     }
     if (isBegunAnswer(answer)) {
         return { text: "From now on the lease holds the names for this save: no other save can begin a lease on them.", rule: "lease_exclusivity" };
@@ -153,7 +153,7 @@ function explainBegin(answer: string | undefined, isNew: boolean): Explanation |
     return undefined;
 }
 
-/** Explains a verifier's step on the row of the lease under which it corrects claims. */
+/** Explains a verifier's step on the lease row of its correction. */
 function explainCorrection(entry: Entry): Explanation | undefined {
     if (!isVerifierLeaseRow(entry.says)) return undefined;
     if (isRefusedByDatabase(entry.says)) return COMMIT_TOO_LATE;
@@ -169,5 +169,5 @@ const COMMIT_TOO_LATE: Explanation = {
 
 function explainLocalCommit(entry: Entry): Explanation | undefined {
     if (isRefusedByDatabase(entry.says)) return COMMIT_TOO_LATE;
-    return { text: "This COMMIT decides the save: the rows and the row of the lease are committed together, or not at all." };
+    return { text: "This COMMIT decides the save: the rows and the lease row are committed together, or not at all." };
 }

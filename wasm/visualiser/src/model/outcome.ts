@@ -91,7 +91,7 @@ function settlementStory(settled: Entry | undefined, sent: SentMessages): string
     if (settled === undefined) return "The lease is still outstanding.";
     const [outcome, place] = [outcomeText(settled), `at event ${settled.position + 1}`];
     if (!isByReconciler(settled, sent)) return `The caller got no answer and retried; the lease was ${outcome} ${place}.`;
-    const proof = outcome === "committed" ? "has its row" : "has no row of the lease";
+    const proof = outcome === "committed" ? "has its lease row" : "has no lease row";
     return `Reconciliation found the lease and had it ${outcome} ${place}, because the cell's database ${proof}.`;
 }
 

@@ -61,12 +61,12 @@ const PHASES: Record<Phase, string> = {
     write: "writes its rows",
     begin: "begins a lease",
     await_begin: "waits for the answer to its begin",
-    write_lease: "writes the row of the lease",
+    write_lease: "writes its lease row",
     commit: "sends COMMIT to its database",
     await_database: "waits for its database",
     commit_lease: "commits the lease",
     await_commit: "waits for the answer to its commit",
-    delete_row: "deletes the row of the lease",
+    delete_row: "deletes its lease row",
     abort: "rolls its local transaction back",
     find_lease: "asks for the lease of its unanswered begin",
     await_found: "waits for the lease of its unanswered begin",
@@ -84,11 +84,11 @@ export function saveResultText(told: Told): string {
     if (typeof told === "object") return `refused: ${told.refused.toLowerCase().replaceAll("_", " ")}`;
     const texts: Record<Exclude<Told, object>, string> = {
         saved: "saved",
-        invalid: "not valid",
+        invalid: "invalid",
         conflict: "the database refused the rows",
         too_late: "too late, try again",
-        unavailable: "the service did not answer, try again",
-        unknown: "unknown: the connection is lost",
+        unavailable: "no answer, try again",
+        unknown: "outcome unknown, check whether the row exists",
     };
     return texts[told];
 }
@@ -96,13 +96,13 @@ export function saveResultText(told: Told): string {
 /** Returns a change that a user asks for, as an infinitive. */
 export function changeText(change: Change, names: readonly string[]): string {
     const name = (number: number) => names[number] ?? `name ${number}`;
-    if (change === "invalid") return "save something that is not valid";
+    if (change === "invalid") return "save an invalid change";
     if ("create" in change) return `create ${name(change.create)}`;
     if ("create_two" in change) return `create ${change.create_two.map(name).join(" and ")}`;
     if ("rename" in change) return `rename row ${change.rename.row} to ${name(change.rename.name)}`;
     if ("delete" in change) return `delete row ${change.delete}`;
     if ("swap" in change) return `swap the names of rows ${change.swap.join(" and ")}`;
-    return `delete row ${change.transfer.from}, and give its name to row ${change.transfer.to}`;
+    return `delete row ${change.transfer.from} and give its name to row ${change.transfer.to}`;
 }
 
 /** Returns a state or event of the engine in words: `RolledBack` is “rolled back”. */
@@ -131,7 +131,7 @@ export const WITHOUT_RULE: Record<Rule, string> = {
     lease_exclusivity: "two cells can hold the same name at once",
     ownership: "one cell can free a name that another cell's row still uses",
     settled_lease_memory: "a cell that retries is told that its lease does not exist",
-    replay_keys: "a save collides with its own first try",
+    replay_keys: "a save collides with its own first attempt",
     local_fence: "a row can be committed under a lease that was rolled back",
     skip_recent_rows: "verification takes claims from rows that are being changed",
     skip_recent_claims: "verification corrects claims by an outdated copy",
@@ -143,7 +143,7 @@ export const WHY_RULE: Record<Rule, string> = {
     ownership: "Only the cell that has claimed a name knows if its row still exists. Any other cell would free a name that is in use.",
     settled_lease_memory:
         "An answer can be lost after its lease was settled. The caller that retries must learn the outcome. Without the memory, a settled lease looks like one that never existed.",
-    replay_keys: "The answer to a begin can be lost. The service must recognise the retry, or it refuses the retry because of the lease that the first try got.",
+    replay_keys: "The answer to a begin can be lost. The service must recognise the retry, or it refuses the retry because of the lease that the first attempt got.",
     local_fence: "Reconciliation rolls back a lease that nobody settled. A later COMMIT would leave a row without its claim, so the database refuses it.",
     skip_recent_rows: "A row that has just changed may still be under a lease. Its claim must not be corrected before the save has finished.",
     skip_recent_claims: "Verification may read a replica that lags behind. A claim that was just created has its row, although the replica does not show the row yet.",

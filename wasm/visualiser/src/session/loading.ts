@@ -135,7 +135,7 @@ function checkJsonObject(text: string, name: string): void {
  * its parser's words.
  */
 function traceErrorText(message: string, name: string): string {
-    if (message.startsWith("the trace is of version")) return `\`${name}\`: ${message}`;
+    if (message.startsWith("the trace has version")) return `\`${name}\`: ${message}`;
     const event = /^event (\d+) of the trace/.exec(message)?.[1];
     if (event !== undefined) return `\`${name}\` cannot be replayed, because its event ${Number(event) + 1} is impossible: it was changed, or comes from another version of this page`;
     return `\`${name}\` contains no run that this page can read: open a file that “Save” has written`;

@@ -154,7 +154,7 @@ function Cell({ cell, view, names, leases }: CellProps) {
                     </tr>
                 ))}
             </Table>
-            <Table caption="Rows of leases" heads={["lease", "begun"]} empty="none: no lease is left to settle">
+            <Table caption="Lease rows" heads={["lease", "begun"]} empty="none: no lease is left to settle">
                 {cell.lease_rows.map((row) => (
                     <tr key={row.lease} class={leases.has(row.lease) ? "changed" : ""}>
                         <th scope="row">{leaseLabel(row.lease)}</th>
@@ -180,7 +180,7 @@ function Transactions({ cell }: { cell: CellView }) {
                     <td>
                         <Status status={transaction.state} />
                     </td>
-                    <td>{[...transaction.writes.map(write), ...(transaction.lease ? [`row of lease ${leaseLabel(transaction.lease)}`] : [])].join("; ") || "nothing yet"}</td>
+                    <td>{[...transaction.writes.map(write), ...(transaction.lease ? [`lease row ${leaseLabel(transaction.lease)}`] : [])].join("; ") || "nothing yet"}</td>
                 </tr>
             ))}
         </Table>

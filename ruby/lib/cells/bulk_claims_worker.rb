@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 
 module Cells
-  # Claims for code that bypasses callbacks, under the name and with the arguments of a Sidekiq worker. The work is an
-  # ActiveJob, so any backend runs it. Schedule it once the transaction is committed.
+  # Claims for code that bypasses callbacks. Name and arguments are those of the Sidekiq worker of existing
+  # cells. The work runs as an ActiveJob, so any backend can run it. Call it after the transaction is
+  # committed.
   module BulkClaimsWorker
     # @param model_name [String]
     # @param attribute_name [String]

@@ -3,7 +3,7 @@
 require "active_support/concern"
 
 module Cells
-  # Makes attributes of a model unique across all cells.
+  # Keeps attributes of a model unique across all cells.
   #
   #     class User < ApplicationRecord
   #       include Cells::Claimable
@@ -11,31 +11,33 @@ module Cells
   #       cells_claims_metadata subject_type: CLAIMS_SUBJECT_TYPE::USER, subject_key: :id
   #     end
   #
-  # Values that another cell holds become validation errors. What bypasses callbacks goes through {BulkClaimsWorker}.
+  # A value that another cell has claimed becomes a validation error. Code that bypasses callbacks claims
+  # through {BulkClaimsWorker}.
   module Claimable
     extend ActiveSupport::Concern
 
     CLAIMS_BUCKET_TYPE = Gitlab::Cells::TopologyService::Claims::V1::Bucket::Type
     CLAIMS_SUBJECT_TYPE = Gitlab::Cells::TopologyService::Claims::V1::Subject::Type
     CLAIMS_SOURCE_TYPE = Gitlab::Cells::TopologyService::Claims::V1::Source::Type
-    # Claims in one job of {BulkClaimsWorker}.
+    # Recommended number of claims per job of {BulkClaimsWorker}.
     BULK_CLAIMS_BATCH_SIZE = 1000
 
     included do
       class_attribute :cells_claims_attributes, instance_accessor: false, default: {}.freeze
-      class_attribute :cells_claims_told, :cells_claims_scope_block, instance_accessor: false
+      class_attribute :cells_claims_settings, :cells_claims_scope_block, instance_accessor: false
 
       validate :cells_claims_validate_values
     end
 
     class_methods do
-      # Claims an attribute's values.
+      # Claims the values of an attribute.
       #
       # @param name [Symbol] a column
-      # @param type [Integer, Symbol] of {CLAIMS_BUCKET_TYPE}
-      # @param feature_flag [Symbol] claims only while this flag is on
-      # @param if [Proc, Symbol] given the record, or its own, or a method of it, says whether its value is one to claim
-      # @raise [Leasehold::Error::Misconfigured] one of them can't be what it is
+      # @param type [Integer, Symbol] a member of {CLAIMS_BUCKET_TYPE}
+      # @param feature_flag [Symbol] values are claimed only while this flag is on
+      # @param if [Proc, Symbol] decides for a record whether its value is claimed: a block with the record as
+      #   argument, a block evaluated in the record, or the name of a method of the record
+      # @raise [Leasehold::Error::Misconfigured] if an argument is invalid
       def cells_claims_attribute(name, type:, feature_flag:, if: nil)
         condition = binding.local_variable_get(:if)
         attribute = Leasehold::ClaimedAttribute.new(
@@ -45,79 +47,71 @@ module Cells
         Leasehold::Models.add(self)
       end
 
-      # Says whom the claims are for, and which table the rows are in.
+      # Declares the subject of the claims and the table of their rows.
       #
-      # @param subject_type [Integer, Symbol] of {CLAIMS_SUBJECT_TYPE}
-      # @param subject_key [Symbol] the column, or method, with the subject's id
-      # @param source_type [Integer, Symbol, nil] of {CLAIMS_SOURCE_TYPE}; inferred from the table's name
+      # @param subject_type [Integer, Symbol] a member of {CLAIMS_SUBJECT_TYPE}
+      # @param subject_key [Symbol] the column or method that returns the subject's id
+      # @param source_type [Integer, Symbol, nil] a member of {CLAIMS_SOURCE_TYPE}; nil to infer it from the
+      #   table's name
       def cells_claims_metadata(subject_type:, subject_key:, source_type: nil)
-        self.cells_claims_told = {
+        self.cells_claims_settings = {
           subject_type: Leasehold::Enumeration.number(CLAIMS_SUBJECT_TYPE, subject_type), subject_key: subject_key.to_s,
           source_type: source_type && Leasehold::Enumeration.number(CLAIMS_SOURCE_TYPE, source_type)
         }.freeze
       end
 
-      # The kind of what the claims are for.
-      #
-      # @raise [Leasehold::Error::Misconfigured] nobody has said
-      # @return [Integer]
+      # @raise [Leasehold::Error::Misconfigured] if the model does not call `cells_claims_metadata`
+      # @return [Integer] the subject's type
       def cells_claims_subject_type
-        cells_claims_told_or_missing.fetch(:subject_type)
+        cells_claims_settings!.fetch(:subject_type)
       end
 
-      # The column, or method, with the id of what the claims are for.
-      #
-      # @raise [Leasehold::Error::Misconfigured] nobody has said
-      # @return [String]
+      # @raise [Leasehold::Error::Misconfigured] if the model does not call `cells_claims_metadata`
+      # @return [String] the column or method that returns the subject's id
       def cells_claims_subject_key
-        cells_claims_told_or_missing.fetch(:subject_key)
+        cells_claims_settings!.fetch(:subject_key)
       end
 
-      # Says which rows verification looks at, by a block that returns a relation; all without one.
+      # With a block, sets the relation of the rows that verification reads. Without one, returns it; the
+      # default is all rows.
       def cells_claims_scope(&block)
         return self.cells_claims_scope_block = block if block
 
-        # A default scope hides rows; their names are still theirs.
+        # `unscoped`, because rows that a default scope hides keep their claims.
         cells_claims_scope_block ? unscoped.instance_exec(&cells_claims_scope_block) : unscoped
       end
 
-      # The table, as claims name it.
-      #
-      # @raise [Leasehold::Error::Misconfigured] the contract has no number for the table
+      # @raise [Leasehold::Error::Misconfigured] if the contract has no source type for the table
+      # @return [Integer] the table's source type
       def cells_claims_source_type
-        told = cells_claims_told_or_missing
-        told.fetch(:source_type) || Leasehold::ClaimedTable.source_type(table_name)
+        settings = cells_claims_settings!
+        settings.fetch(:source_type) || Leasehold::ClaimedTable.source_type(table_name)
       end
 
-      # What the claims of all its rows share.
-      #
-      # @raise [Leasehold::Error::Misconfigured] nobody has said, or the contract has no number for the table
-      # @return [Leasehold::ClaimedTable]
+      # @raise [Leasehold::Error::Misconfigured] if the model does not call `cells_claims_metadata`, or the
+      #   contract has no source type for the table
+      # @return [Leasehold::ClaimedTable] the members that the claims of all rows share
       def cells_claims_table
-        told = cells_claims_told_or_missing
+        settings = cells_claims_settings!
         columns = columns_hash
-        return @cells_claims_table if @cells_claims_table&.of?(told, columns)
+        return @cells_claims_table if @cells_claims_table&.current?(settings, columns)
 
-        @cells_claims_table = Leasehold::ClaimedTable.new(self, told, columns)
+        @cells_claims_table = Leasehold::ClaimedTable.new(self, settings, columns)
       end
 
-      # The columns that claims are made of.
-      #
-      # @return [Array<String>]
+      # @return [Array<String>] the columns from which claims are built
       def cells_claims_columns
         claimed = [cells_claims_subject_key, *cells_claims_attributes.each_value.map(&:name)] if cells_claims_attributes.any?
         [primary_key, *claimed].uniq & column_names
       end
 
-      # Whether the attribute is claimed now.
+      # Returns true if the model claims the attribute and its feature flags are on.
       def cells_claims_enabled_for_attribute?(name)
         cells_claims_attributes[name.to_sym]&.enabled? || false
       end
 
-      # The attributes that are claimed now.
-      #
-      # @raise [Leasehold::Error::Misconfigured] the table can't have what the model says
-      # @return [Array<Leasehold::ClaimedAttribute>]
+      # @raise [Leasehold::Error::Misconfigured] if a declaration does not fit the table
+      # @return [Array<Leasehold::ClaimedAttribute>] the claimed attributes whose feature flags are on
       def cells_claims_enabled
         attributes = cells_claims_attributes
         enabled = Leasehold::ClaimedAttribute.enabled(attributes)
@@ -131,7 +125,8 @@ module Cells
 
       private
 
-      # Whether it is this that was checked: columns may be renamed while a process runs.
+      # Returns true if exactly these attributes and columns were checked. Columns can be renamed while a
+      # process runs.
       def cells_claims_checked?(attributes, columns)
         @cells_claims_checked && @cells_claims_checked[0].equal?(attributes) && @cells_claims_checked[1].equal?(columns)
       end
@@ -141,99 +136,108 @@ module Cells
         return if attribute_names.include?(key) || method_defined?(key)
 
         raise Leasehold::Error::Misconfigured,
-              "`#{name}##{key}` is neither a column nor a method: name a `subject_key` that is one"
+              "`#{name}##{key}` is neither a column nor a method: name a `subject_key` that is one of them"
       end
 
-      # Claims name rows by their keys, and are read off columns.
+      # A claim names its row by the primary key, and its value is read from a column.
       def cells_claims_check(attribute)
         cells_claims_check_key
         column = columns_hash[attribute.name]
         return cells_claims_check_type(column) if column
 
-        meant = attribute_aliases[attribute.name]
+        original = attribute_aliases[attribute.name]
         raise Leasehold::Error::Misconfigured,
-              "`#{name}##{attribute.name}` is no column of `#{table_name}`: claim #{meant ? "`#{meant}`" : "a column"}"
+              "`#{name}##{attribute.name}` is not a column of `#{table_name}`: claim #{original ? "`#{original}`" : "a column"}"
       end
 
-      # Before Rails 7.1 a key of several columns is none to ActiveRecord.
+      # Before Rails 7.1 `primary_key` is nil for a table whose key has several columns.
       def cells_claims_check_key
         return cells_claims_check_key_type if primary_key.is_a?(String)
 
         columns = connection.primary_keys(table_name)
-        has = columns.many? ? "a primary key of #{columns.map { |column| "`#{column}`" }.join(', ')}" : "no primary key"
-        raise Leasehold::Error::Misconfigured, "`#{name}` has #{has}: claims need one of one column"
+        names = columns.map { |column| "`#{column}`" }.join(", ")
+        has = columns.many? ? "a primary key of the columns #{names}" : "no primary key"
+        raise Leasehold::Error::Misconfigured, "`#{name}` has #{has}: use a table whose primary key is one column"
       end
 
-      # Verification reads rows in the order of their keys' bytes, which the database has for these types alone.
+      # Verification reads rows in the order of their keys' bytes. The database can sort only these types of
+      # keys that way.
       def cells_claims_check_key_type
         column = columns_hash[primary_key]
         return if column.nil? || Leasehold::ColumnTypes.key?(self, column)
 
         raise Leasehold::Error::Misconfigured,
-              "`#{name}##{primary_key}` is a `#{column.sql_type}`: claims need a key that is a whole number, a UUID or a text"
+              "`#{name}##{primary_key}` is a `#{column.sql_type}`: use a primary key that is a whole number, a UUID or a text"
       end
 
-      # Saves claim what was written; the next save, and verification, look at what is read.
+      # A save claims the value as it is written; the next save and verification compare the value as it is
+      # read. Both must be equal, so column types that PostgreSQL normalises are refused.
       def cells_claims_check_type(column)
         return if Leasehold::ColumnTypes.value?(self, column)
 
         raise Leasehold::Error::Misconfigured,
-              "`#{name}##{column.name}` is a `#{column.sql_type}`, which may not read as it was written: " \
-              "claim a `text` or a `character varying`"
+              "`#{name}##{column.name}` is a `#{column.sql_type}`, whose values may be read differently than they were " \
+              "written: claim a `text` or a `character varying`"
       end
 
-      def cells_claims_told_or_missing
-        cells_claims_told || raise(
+      def cells_claims_settings!
+        cells_claims_settings || raise(
           Leasehold::Error::Misconfigured,
-          "`#{name}` does not say whom its claims are for: add `cells_claims_metadata subject_type: …, subject_key: …`"
+          "`#{name}` does not declare the subject of its claims: add `cells_claims_metadata subject_type: …, subject_key: …`"
         )
       end
     end
 
-    # Saves; false, with errors, where claims were refused.
-    def save(**)
-      cells_claims_rejection_as(->(_rejected) { false }) { super }
-    end
-
-    # Saves, or raises: {Leasehold::ClaimsRejected}, an `ActiveRecord::RecordInvalid`, where claims were refused.
-    def save!(**)
-      cells_claims_rejection_as(->(rejected) { raise rejected }) { super }
-    end
-
-    # Assigns and saves; false, with errors, where claims were refused.
-    def update(*)
-      cells_claims_rejection_as(->(_rejected) { false }) { super }
-    end
-
-    # Assigns and saves, or raises as {#save!} does.
-    def update!(*)
-      cells_claims_rejection_as(->(rejected) { raise rejected }) { super }
-    end
-
-    # Destroys; false, with errors, where claims were refused.
-    def destroy
-      cells_claims_rejection_as(->(_rejected) { false }) { super }
-    end
-
-    # What the row claims as it is now.
+    # Saves the record.
     #
-    # @return [Array<Leasehold::Claim>]
+    # @return [Boolean] false if the record is invalid or its claims were refused; `errors` list the reasons
+    def save(**)
+      cells_claims_handle_rejection(->(_rejected) { false }) { super }
+    end
+
+    # Saves the record.
+    #
+    # @raise [Leasehold::ClaimsRejected] an `ActiveRecord::RecordInvalid`, if claims were refused
+    def save!(**)
+      cells_claims_handle_rejection(->(rejected) { raise rejected }) { super }
+    end
+
+    # Assigns attributes and saves the record.
+    #
+    # @return [Boolean] as {#save} returns it
+    def update(*)
+      cells_claims_handle_rejection(->(_rejected) { false }) { super }
+    end
+
+    # Assigns attributes and saves the record; raises the errors of {#save!}.
+    def update!(*)
+      cells_claims_handle_rejection(->(rejected) { raise rejected }) { super }
+    end
+
+    # Destroys the record.
+    #
+    # @return [self, false] false if the destroys of its claims were refused; `errors` list the reasons
+    def destroy
+      cells_claims_handle_rejection(->(_rejected) { false }) { super }
+    end
+
+    # @return [Array<Leasehold::Claim>] the claims of the record with its current values
     def cells_claims_metadata
       cells_claims_enabled.filter_map { |attribute| attribute.claim(self) if attribute.claims?(self) }
     end
 
-    # What a job needs to give up the claim after the row is gone.
+    # Builds the data with which {BulkClaimsWorker} destroys the claim after the row is deleted.
     #
-    # @return [Hash{String => Object}, nil] plain values; nil where the value is not claimed
+    # @return [Hash{String => Object}, nil] JSON-safe values; nil if the value is not claimed
     def build_destroy_metadata_for_worker(name)
-      attribute = self.class.cells_claims_attributes[Leasehold::Models.attribute(self.class, name)]
+      attribute = self.class.cells_claims_attributes[Leasehold::Models.attribute_name(self.class, name)]
       return unless attribute&.enabled? && attribute.claims?(self)
 
-      claim = attribute.claim(self, Leasehold::ClaimedAttribute::STORED) or return
+      claim = attribute.claim(self, Leasehold::ClaimedAttribute::IN_DATABASE) or return
       claim.to_h.stringify_keys.merge("source_id" => claim.source_id.unpack1("H*"))
     end
 
-    # Whether the attribute is claimed now.
+    # Returns true if the model claims the attribute and its feature flags are on.
     def cells_claims_enabled_for_attribute?(name)
       self.class.cells_claims_enabled_for_attribute?(name)
     end
@@ -244,18 +248,20 @@ module Cells
       self.class.cells_claims_enabled
     end
 
-    # A refusal comes with the end of the outermost transaction. Nothing may swallow it before: what was written would be
-    # committed without its claims.
-    def cells_claims_rejection_as(outcome)
-      outermost = Leasehold::Transactions::Record.outside?(self.class.connection)
+    # Claims are refused at the end of the outermost transaction. The exception must leave that transaction:
+    # if an inner `save` turned it into false, the transaction would COMMIT rows without their claims.
+    #
+    # @param outcome [Proc] called with the rejection if this call opened the outermost transaction
+    def cells_claims_handle_rejection(outcome)
+      outermost = Leasehold::Transactions::Nesting.none_open?(self.class.connection)
       yield
     rescue Leasehold::ClaimsRejected => rejected
       raise unless outermost
 
-      outcome.call(rejected.seen_from(self))
+      outcome.call(rejected.reported_on(self))
     end
 
-    # The rules of values need no server, so they are ordinary validations.
+    # The rules for values need no server, so they run as an ordinary validation.
     def cells_claims_validate_values
       cells_claims_enabled.each do |attribute|
         value = _read_attribute(attribute.name)
@@ -265,56 +271,63 @@ module Cells
       end
     end
 
-    # What ActiveRecord calls where it writes a row, between all callbacks before and after: by then everything is assigned,
-    # and nothing that saves or reloads the record again has run yet. All of it is called alike from Rails 6.1 to 7.2.
+    # The three methods below override the private methods with which ActiveRecord writes rows. They run
+    # after all `before_*` callbacks have assigned values, and before an `after_*` callback can save or
+    # reload the record again. Signatures and calls are the same from Rails 6.1 to 7.2 (activerecord
+    # 6.1.7.10, persistence.rb:872, 890 and 897).
 
-    # The block is called right after an INSERT, or after {#_update_row}.
+    # ActiveRecord calls the block immediately after the INSERT, or after {#_update_row} (activerecord
+    # 6.1.7.10, persistence.rb:938 and 919).
     def create_or_update(**options, &block)
-      cells_claims_whole do |connection|
-        Leasehold::Transactions::NestedDestroys.keep(self, connection) if self.class.nested_attributes_options.any?
+      cells_claims_refuse_interrupted do |connection|
+        Leasehold::Transactions::NestedDestroys.register(self, connection) if self.class.nested_attributes_options.any?
         super(**options) do |record|
-          cells_claims_keep_created(connection) if previously_new_record?
+          cells_claims_register_insert(connection) if previously_new_record?
           block&.call(record)
         end
       end
     end
 
     def _update_row(attribute_names, *)
-      # Optimistic locking adds to the names.
-      update = Leasehold::RowUpdate.read(self, attribute_names.dup, Leasehold::StoredRow::UPDATE)
+      # A copy, because optimistic locking appends its column to the list (activerecord 6.1.7.10,
+      # locking/optimistic.rb:96).
+      update = Leasehold::RowUpdate.read(self, attribute_names.dup, Leasehold::StoredRow::UPDATE_LOCK)
       return super unless update
 
-      cells_claims_whole(claimed: true) { super }.tap { |rows| cells_claims_keep(update.changes) if rows.positive? }
+      rows = cells_claims_refuse_interrupted(claimed: true) { super }
+      cells_claims_register(update.changes) if rows.positive?
+      rows
     end
 
     def destroy_row
-      given_up = Leasehold::RowUpdate.deletion(self, Leasehold::StoredRow::DELETE)
-      cells_claims_whole(claimed: given_up.any?) { super }.tap { cells_claims_keep(given_up) }
+      destroys = Leasehold::RowUpdate.deletion(self, Leasehold::StoredRow::DELETE_LOCK)
+      cells_claims_refuse_interrupted(claimed: destroys.any?) { super }.tap { cells_claims_register(destroys) }
     end
 
-    # Nothing of what is thrown out of may be committed: a row would be written without its claims.
+    # Runs the block. If it is interrupted, the transaction must not COMMIT: it would leave a row without
+    # its claims.
     #
-    # @param claimed [Boolean] whether the row claims anything, or may
-    # @yieldparam connection the one that the row is written over, since to ask for it is dear
-    def cells_claims_whole(claimed: self.class.cells_claims_attributes.any?)
+    # @param claimed [Boolean] true if the row may have claims
+    # @yieldparam connection passed on, because `self.class.connection` is slow
+    def cells_claims_refuse_interrupted(claimed: self.class.cells_claims_attributes.any?)
       connection = self.class.connection
       return yield connection unless claimed
 
-      Leasehold::Transactions::Interrupted.refused_if_thrown_out(connection) { yield connection }
+      Leasehold::Transactions::InterruptedWrite.refuse_commit_on_interrupt(connection) { yield connection }
     end
 
-    def cells_claims_keep_created(connection)
-      cells_claims_keep(Leasehold::RowUpdate.insertion(self), connection)
+    def cells_claims_register_insert(connection)
+      cells_claims_register(Leasehold::RowUpdate.insertion(self), connection)
     end
 
-    # A row that gets another primary key is, for claims, one that goes and one that comes.
-    def cells_claims_keep(changes, connection = self.class.connection)
+    # A change of the primary key destroys the claims of the old key and creates claims of the new one.
+    def cells_claims_register(changes, connection = self.class.connection)
       changes = changes.flat_map do |attribute, before, after|
         moved = before && after && before.source_id != after.source_id
         moved ? [[attribute, before, nil], [attribute, nil, after]] : [[attribute, before, after]]
       end
       changes = changes.select { |_, before, after| before || after }
-      Leasehold::Transactions::Change.keep(self, changes, connection) if changes.any?
+      Leasehold::Transactions::Change.register(self, changes, connection) if changes.any?
     end
   end
 end

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # The way from one record to others that were saved together with it, by associations. It goes by what is in memory, as
-  # autosaving does, so nothing is loaded for it.
+  # Finds the path of associations from a record to others that were saved together with it. Follows
+  # only associations that are in memory, as autosave does, so it loads nothing.
   class AssociationPath
     def initialize(record)
       @paths = {}.compare_by_identity
@@ -10,22 +10,23 @@ module Leasehold
       follow(record)
     end
 
-    # @return [String, nil] the names of associations with dots between, as Rails names errors; nil where none lead there
+    # @return [String, nil] the names of the associations, joined with dots as Rails names nested
+    #   errors; nil if none lead to the record
     def to(record)
       @paths[record]&.join(".")
     end
 
     private
 
-    # The nearest first, so that the shortest path is found.
+    # Breadth first, so that each record gets its shortest path.
     def follow(record)
-      ways = [record]
-      while (owner = ways.shift)
+      queue = [record]
+      while (owner = queue.shift)
         neighbours(owner).each do |name, target|
           next if @paths.key?(target)
 
           @paths[target] = [*@paths[owner], name]
-          ways << target
+          queue << target
         end
       end
     end

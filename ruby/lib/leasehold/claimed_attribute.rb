@@ -1,28 +1,31 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # One attribute that a model claims: which bucket type its values go into, and when.
+  # One attribute that a model claims: the bucket type of its values, the feature flag, and the condition.
+  #
+  # Several methods take a state: a Symbol or `#to_proc` that reads a column of a record. {CURRENT} reads the
+  # instance, {IN_DATABASE} the value that was loaded, and a {StoredRow} the row itself.
   class ClaimedAttribute
-    # The row as it is now.
-    PRESENT = :_read_attribute
-    # The row as the database has it, whatever was assigned since.
-    STORED = :attribute_in_database
+    # Reads the instance's current value.
+    CURRENT = :_read_attribute
+    # Reads the value that the instance loaded from the database, without later assignments.
+    IN_DATABASE = :attribute_in_database
 
-    # The flag above all models' own.
+    # The feature flag that switches all claims on or off.
     GLOBAL_FLAG = :cells_unique_claims
 
     attr_reader :name, :type, :feature_flag
 
-    # @param condition [Proc, Symbol, nil] which records' values are claimed; all where there is none
-    # @raise [Error::Misconfigured] one of them can't be what it is
+    # @param condition [Proc, Symbol, nil] decides for a record whether its value is claimed; nil for always
+    # @raise [Error::Misconfigured] if an argument is invalid
     def initialize(name:, type:, feature_flag:, condition: nil)
       @name = name.to_s
       @type = Enumeration.known_number(Cells::Claimable::CLAIMS_BUCKET_TYPE, type)
       @feature_flag = feature_flag || raise(Error::Misconfigured, "`feature_flag:` of `#{name}` is `nil`: name a flag by a Symbol")
-      @condition = asking(condition)
+      @condition = condition_proc(condition)
     end
 
-    # Those of some attributes whose own flags are on, unless the global one is off.
+    # Selects the attributes whose own flag is on; none if the global flag is off.
     #
     # @param attributes [Hash{Symbol => ClaimedAttribute}]
     # @return [Array<ClaimedAttribute>]
@@ -33,23 +36,23 @@ module Leasehold
       attributes.values.keep_if { |attribute| settings.feature_enabled?(attribute.feature_flag) }
     end
 
-    # Whether both the global flag and the attribute's own are on.
+    # Returns true if both the global flag and the attribute's own flag are on.
     def enabled?
       settings = Leasehold.configuration
       settings.feature_enabled?(GLOBAL_FLAG) && settings.feature_enabled?(feature_flag)
     end
 
-    # Whether the record's value is one to claim.
+    # Returns true if the condition allows a claim for the record.
     def claims?(record)
       @condition.nil? || @condition.call(record) ? true : false
     end
 
-    # Whether some records' values are not to be claimed.
+    # Returns true if the attribute has a condition (`if:`).
     def conditional?
       !@condition.nil?
     end
 
-    # Whether the bucket type's rule allows the value.
+    # Returns true if the bucket type's rule allows the value.
     def allows?(value)
       Native.canonical_form(type, value.to_s)
       true
@@ -57,78 +60,78 @@ module Leasehold
       false
     end
 
-    # Whether writing these columns can change what is claimed: the value, its subject or its row; or whatever `if:` looks
-    # at.
+    # Returns true if an UPDATE of these columns may change the claim. With a condition every UPDATE may,
+    # because the condition can read any column.
     #
     # @param written [Array<String>] columns
-    def touched_by?(record, written)
-      conditional? || moved_by?(record, written)
+    def affected_by?(record, written)
+      conditional? || writes_claim_column?(record, written)
     end
 
-    # What an INSERT of the record claims.
-    #
-    # @return [Claim, nil]
-    def created(record)
+    # @return [Claim, nil] the claim that the INSERT of the record creates
+    def claim_after_insert(record)
       new_claim(record) if claims?(record)
     end
 
-    # What an UPDATE of the record changes. What was there before goes whatever `if:` says now: it may have said otherwise
-    # then.
+    # Computes the row's claims before and after an UPDATE. The old claim is destroyed even if the condition
+    # is false for the row now: it may have been true when the claim was created.
     #
-    # @param stored [StoredRow] before it
+    # @param stored [StoredRow] the row before the UPDATE
     # @param written [Array<String>] columns
-    # @return [Array(Claim, Claim)] before and after; nil where there is none
-    def updated(record, stored, written)
-      return reconsidered(record, stored, written) if conditional? && !moved?(record, stored, written)
+    # @return [Array(Claim, Claim)] before and after; nil for no claim
+    def claims_around_update(record, stored, written)
+      return claims_around_condition(record, stored, written) if conditional? && !claim_changes?(record, stored, written)
 
-      claimed = conditional? && partial?(record) ? claims?(stored.instance(written)) : claims?(record)
-      [held_claim(record, stored), (new_claim(record, stored.written(written)) if claimed)]
+      claimed = conditional? && partially_loaded?(record) ? claims?(stored.build_instance(written)) : claims?(record)
+      [held_claim(record, stored), (new_claim(record, stored.after_writing(written)) if claimed)]
     end
 
-    # What a DELETE of the record gives up. `if:` is asked about the row: what was assigned since was never claimed.
+    # Computes the claim that the DELETE of the record destroys. The condition sees the stored row: values
+    # assigned to the instance since were never claimed.
     #
-    # @param stored [StoredRow, nil] before it; nil where it was gone already
+    # @param stored [StoredRow, nil] the row before the DELETE; nil if it does not exist
     # @return [Claim, nil]
-    def destroyed(record, stored)
-      held_claim(record, stored || STORED) if claims?(stored && conditional? ? stored.instance : record)
+    def claim_before_delete(record, stored)
+      held_claim(record, stored || IN_DATABASE) if claims?(stored && conditional? ? stored.build_instance : record)
     end
 
-    # The claim to make for the record; none for a value that is not there.
+    # Builds the claim to create for the record.
     #
     # @param state [#to_proc] of the record after it is saved
-    # @raise [Error::Invalid] there is nobody whom it could be for
-    # @return [Claim, nil]
-    def new_claim(record, state = PRESENT)
+    # @raise [Error::Invalid] if the record has no subject id of 1 or more
+    # @return [Claim, nil] nil if the value is nil
+    def new_claim(record, state = CURRENT)
       claim = claim(record, state)
       return claim if claim.nil? || claim.subject_id&.positive?
 
       key = record.class.cells_claims_subject_key
       raise Error::Invalid.new(
-        "`#{record.class}##{key}` is #{claim.subject_id.inspect}: `#{name}` is claimed for an id of 1 or more",
+        "`#{record.class}##{key}` is #{claim.subject_id.inspect}: `#{name}` can only be claimed for a subject id of 1 or more",
         code: "INVALID_UPDATE"
       )
     end
 
-    # The claim that belongs to the record in one of its states; none for a value that is not there.
+    # Builds the claim of the record in a state.
     #
-    # @param state [#to_proc] reads a column of the record: {PRESENT}, {STORED} or a {StoredRow}
-    # @return [Claim, nil]
-    def claim(record, state = PRESENT)
-      value = stored(record, state, name)
+    # @param state [#to_proc] {CURRENT}, {IN_DATABASE} or a {StoredRow}
+    # @raise [Error::Invalid] if the primary key has no source id
+    # @return [Claim, nil] nil if the value is nil
+    def claim(record, state = CURRENT)
+      value = read(record, state, name)
       return if value.nil?
 
       table = record.class.cells_claims_table
       Claim.new(
         bucket_type: type, bucket_value: value.to_s,
         subject_type: table.subject_type, subject_id: subject_id(record, state, table),
-        source_type: table.source_type, source_id: table.source_key.encode(stored(record, state, table.primary_key))
+        source_type: table.source_type, source_id: table.source_key.encode(read(record, state, table.primary_key))
       )
     end
 
-    # The claim that may be held for the record in one of its states: none was ever made for a key that has no bytes.
+    # Builds the claim that the server may hold for the record in a state.
     #
-    # @return [Claim, nil]
-    def held_claim(record, state = PRESENT)
+    # @return [Claim, nil] nil also if the primary key has no source id, since no such claim can be created
+    def held_claim(record, state = CURRENT)
       claim(record, state)
     rescue Error::Invalid
       nil
@@ -136,59 +139,61 @@ module Leasehold
 
     private
 
-    # As with Rails' callbacks: a method, or a block that is given the record, or is the record's own.
-    def asking(condition)
+    # Accepts the forms that callbacks of Rails accept: a method name, a block with the record as argument,
+    # or a block evaluated in the record.
+    def condition_proc(condition)
       case condition
       when nil then nil
       when Symbol then ->(record) { record.send(condition) }
       when Proc then condition.arity.zero? ? ->(record) { record.instance_exec(&condition) } : condition
-      else raise Error::Misconfigured, "`if:` of `#{name}` is `#{condition.inspect}`: say a block, or a method by a Symbol"
+      else raise Error::Misconfigured, "`if:` of `#{name}` is `#{condition.inspect}`: pass a block, or a method's name as a Symbol"
       end
     end
 
-    def moved_by?(record, written)
-      columns(record).any? { |column| written.include?(column) }
+    def writes_claim_column?(record, written)
+      claim_columns(record).any? { |column| written.include?(column) }
     end
 
-    # Whether what is claimed differs; that it is written says little where models write all columns.
-    def moved?(record, stored, written)
-      after = stored.written(written)
-      columns(record).any? { |column| stored(record, stored, column) != stored(record, after, column) }
+    # Compares values instead of column names: a model without partial writes writes all of its columns.
+    def claim_changes?(record, stored, written)
+      after = stored.after_writing(written)
+      claim_columns(record).any? { |column| read(record, stored, column) != read(record, after, column) }
     end
 
-    # What comes of an `if:` that says something else than before, where nothing that is claimed has changed.
-    def reconsidered(record, stored, written)
-      was, is = [stored.original, stored.instance(written)].map { |instance| claims?(instance) }
-      return [nil, nil] if was == is
+    # Computes the claims before and after an UPDATE that changes no column of the claim, only the result of
+    # the condition.
+    def claims_around_condition(record, stored, written)
+      before, after = [stored.original, stored.build_instance(written)].map { |instance| claims?(instance) }
+      return [nil, nil] if before == after
 
-      was ? [held_claim(record, stored), nil] : [nil, new_claim(record, stored.written(written))]
+      before ? [held_claim(record, stored), nil] : [nil, new_claim(record, stored.after_writing(written))]
     end
 
     def subject_id(record, state, table)
       key = table.subject_key
-      # What is no column has no earlier states.
-      id = table.subject_column? || record.has_attribute?(key) ? stored(record, state, key) : record.public_send(key)
+      # A method that is no column has only its current value.
+      id = table.subject_column? || record.has_attribute?(key) ? read(record, state, key) : record.public_send(key)
       return id if id.nil? || id.is_a?(Integer)
 
-      raise Error::Misconfigured, "`#{record.class}##{key}` is a #{id.class}: name a `subject_key` that is an integer"
+      raise Error::Misconfigured, "`#{record.class}##{key}` is of class #{id.class}: name a `subject_key` that returns an Integer"
     end
 
-    # Whether the record was read with some of its columns only.
-    def partial?(record)
+    # Returns true if the record was loaded with some of its columns only (`select`).
+    def partially_loaded?(record)
       !record.class.column_names.all? { |column| record.has_attribute?(column) }
     end
 
-    # The columns that the claim is made of.
-    def columns(record)
+    # @return [Array<String>] the columns from which the claim is built
+    def claim_columns(record)
       model = record.class
       [name, model.cells_claims_subject_key, model.primary_key].select { |column| column?(record, column) }
     end
 
-    def stored(record, state, column)
+    def read(record, state, column)
       state.is_a?(Symbol) ? record.public_send(state, column) : state.to_proc.call(record, column)
     end
 
-    # Where the record was read without a column, it is one nevertheless.
+    # Asks the table first: a partially loaded record lacks attributes for some of the columns.
     def column?(record, name)
       record.class.columns_hash.key?(name) || record.has_attribute?(name)
     end

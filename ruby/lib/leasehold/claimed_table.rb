@@ -1,38 +1,40 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # What the claims of all rows of a model share: looked up once, since every save asks for it.
+  # The members that the claims of all rows of a model share. Built once per model, because every save needs
+  # them.
   class ClaimedTable
-    # The number of the contract for a table's name.
-    #
-    # @raise [Error::Misconfigured] it has none
+    # @return [Integer] the contract's source type for a table's name
+    # @raise [Error::Misconfigured] if the contract has none
     def self.source_type(name)
       Cells::Claimable::CLAIMS_SOURCE_TYPE.resolve(:"RAILS_TABLE_#{name.upcase}") || raise(
-        Error::Misconfigured, "the contract has no source type for `#{name}`: say `source_type:` in `cells_claims_metadata`"
+        Error::Misconfigured,
+        "the contract has no source type for the table `#{name}`: pass `source_type:` to `cells_claims_metadata`"
       )
     end
 
     attr_reader :subject_type, :subject_key, :source_type, :source_key, :primary_key
 
     # @param model [Class]
-    # @param told [Hash] what `cells_claims_metadata` was told
-    # @param columns [Hash] the table's, as ActiveRecord keeps them
-    # @raise [Error::Misconfigured] the contract has no number for the table
-    def initialize(model, told, columns)
-      @told = told
+    # @param settings [Hash] the arguments of `cells_claims_metadata`
+    # @param columns [Hash] the `columns_hash` of the model
+    # @raise [Error::Misconfigured] if the contract has no source type for the table
+    def initialize(model, settings, columns)
+      @settings = settings
       @columns = columns
-      @subject_type, @subject_key = told.fetch_values(:subject_type, :subject_key)
+      @subject_type, @subject_key = settings.fetch_values(:subject_type, :subject_key)
       @source_type = model.cells_claims_source_type
       @source_key = SourceKey.new(model)
       @primary_key = model.primary_key
     end
 
-    # Whether it is still what the model and its table say.
-    def of?(told, columns)
-      @told.equal?(told) && @columns.equal?(columns)
+    # Returns true if the model's settings and columns are still the same objects. ActiveRecord builds a new
+    # `columns_hash` after `reset_column_information` (activerecord 6.1.7.10, model_schema.rb:391).
+    def current?(settings, columns)
+      @settings.equal?(settings) && @columns.equal?(columns)
     end
 
-    # Whether the subject's id is a column of the table.
+    # Returns true if the subject's id is a column of the table.
     def subject_column?
       @columns.key?(@subject_key)
     end

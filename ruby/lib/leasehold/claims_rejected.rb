@@ -1,57 +1,61 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # The claims of a transaction were refused, or nobody answered in time; the transaction was rolled back. The records
-  # concerned say why in their `errors`.
+  # Raised if the claims of a transaction were refused, or no answer came in time. The transaction was
+  # rolled back, and the `errors` of the records list the reasons.
   class ClaimsRejected < ActiveRecord::RecordInvalid
-    # What the reason of one claim reads as, in the words of Rails where it has them.
-    KINDS = { "CLAIM_TAKEN" => :taken, "CLAIM_BUSY" => :busy, "VALUE_NOT_ALLOWED" => :invalid }.freeze
+    # Types of validation errors by the code of a rejected claim. `:taken` and `:invalid` are Rails' own.
+    ERROR_TYPES = { "CLAIM_TAKEN" => :taken, "CLAIM_BUSY" => :busy, "VALUE_NOT_ALLOWED" => :invalid }.freeze
 
-    # @return [Array<ActiveRecord::Base>] the records that say why
+    # @return [Array<ActiveRecord::Base>] the records whose `errors` list the reasons
     attr_reader :records
-    # @return [Error] what the client was told
+    # @return [Error] the client's error
     attr_reader :error
 
     class << self
-      # What to raise for an error of a begin: itself, where no user of a record can do anything about it.
+      # Converts the error of a begin to the exception to raise, and adds it to the records' `errors`. An
+      # error that the users of a record cannot correct stays the client's own.
       #
-      # @param effect [Transactions::NetEffect] what was to be begun
-      def or_same(error, effect)
-        blamed = error.rejected.filter_map { |claim| blame(claim, effect) }
-        blamed = [blame_all(effect)] if blamed.empty? && error.temporary?
-        blamed.empty? ? in_words_of_model(error, effect) : new(blamed.uniq(&:__id__), error)
+      # @param effect [Transactions::NetEffect] the creates and destroys of the begin
+      # @return [ClaimsRejected, Error]
+      def from(error, effect)
+        records = error.rejected.filter_map { |rejected| add_error(rejected, effect) }
+        records = [add_base_error(effect)] if records.empty? && error.temporary?
+        records.empty? ? with_model_names(error, effect) : new(records.uniq(&:__id__), error)
       end
 
       private
 
-      def blame(claim, effect)
-        kind = kind(claim, effect) or return
-        change = effect.change(claim)
+      # @return [ActiveRecord::Base, nil] the record with the error added; nil for a code without a type
+      def add_error(rejected, effect)
+        type = error_type(rejected, effect) or return
+        change = effect.change_for(rejected)
         name = change.attribute.name
         errors = change.record.errors
-        errors.add(name, kind, value: change.record[name]) unless errors.of_kind?(name, kind)
+        errors.add(name, type, value: change.record[name]) unless errors.of_kind?(name, type)
         change.record
       end
 
-      # Keys of integers and UUIDs fit; of texts the server says how long they may be, and where on the wire.
-      def in_words_of_model(error, effect)
+      # Names the model and its column if a primary key is too long. Only text keys can be; the server's
+      # message names the key by its place in the request.
+      def with_model_names(error, effect)
         return error unless error.metadata["limit"] == "source_id_bytes" && error.rejected.any?
 
-        change = effect.change(error.rejected.first)
+        change = effect.change_for(error.rejected.first)
         model = change.record.class
         actual, max = error.metadata.values_at("actual", "max")
         Error::Invalid.new(
-          "`#{model.name}##{model.primary_key}` is #{actual} bytes long: `#{change.attribute.name}` is claimed for keys of " \
-          "#{max} bytes at most", code: error.code, rejected: error.rejected, metadata: error.metadata
+          "`#{model.name}##{model.primary_key}` is #{actual} bytes long: `#{change.attribute.name}` can only be claimed for " \
+          "keys of at most #{max} bytes", code: error.code, rejected: error.rejected, metadata: error.metadata
         )
       end
 
-      # Of two records that claim one bucket in one transaction the second comes too late.
-      def kind(claim, effect)
-        KINDS.fetch(claim.code) { :taken if effect.repeated?(claim) }
+      # If two records of a transaction claim one bucket, the second one's value is taken.
+      def error_type(rejected, effect)
+        ERROR_TYPES.fetch(rejected.code) { :taken if effect.duplicate?(rejected) }
       end
 
-      def blame_all(effect)
+      def add_base_error(effect)
         effect.records.first.tap { |record| record.errors.add(:base, :claims_unavailable) }
       end
     end
@@ -62,32 +66,37 @@ module Leasehold
       super(records.first)
     end
 
-    # Whether the same save can succeed later without anybody's decision.
+    # Returns true if the same save can succeed later without a change of its values.
     def temporary?
       error.temporary?
     end
 
-    # The same for a record that was saved together with those refused: its errors name the associations that lead there.
-    def seen_from(saved)
-      others = records.reject { |other| other.equal?(saved) }
+    # Copies the errors to the record that was saved, if other records that were saved with it have them.
+    # Attributes are prefixed with the associations that lead to the other record.
+    #
+    # @param saved [ActiveRecord::Base] the record whose `save` or `destroy` was called
+    # @return [ClaimsRejected]
+    def reported_on(saved)
+      others = records.reject { |record| record.equal?(saved) }
       return self if others.empty?
 
       paths = AssociationPath.new(saved)
-      others.each { |other| other.errors.each { |one| import(saved, one, paths.to(other)) } }
+      others.each { |other| other.errors.each { |error| import(saved, error, paths.to(other)) } }
       self.class.new([saved, *others], error)
     end
 
     private
 
     def import(saved, error, path)
-      # It is about no record in particular.
+      # This error concerns the whole save, not the record that carries it.
       return saved.errors.add(:base, error.type) if error.type == :claims_unavailable
 
-      path ? saved.errors.import(error, attribute: "#{path}.#{error.attribute}") : tell(saved, error)
+      path ? saved.errors.import(error, attribute: "#{path}.#{error.attribute}") : add_full_message(saved, error)
     end
 
-    # A record that a callback has saved: no attribute leads to it, so the words have to name its own.
-    def tell(saved, error)
+    # Adds the error of a record that a callback saved. No association leads to it, so the message must name
+    # its attribute.
+    def add_full_message(saved, error)
       saved.errors.add(:base, error.type, **error.options, message: error.full_message)
     end
   end

@@ -1,27 +1,30 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # What columns may be, so that what is read from them is what was written, which is what was claimed.
+  # The column types that claims accept: a value read from the column must equal the value that was
+  # written and claimed.
   module ColumnTypes
-    # What keys are ordered by, and read off the bytes that stand for them.
+    # Types of primary keys. PostgreSQL can order each by the bytes of its source ids.
     KEYS = %i[integer uuid string text].freeze
 
-    # Texts that stay as they are, and what ActiveRecord itself brings to the form that is stored.
+    # Types of claimed values: texts that PostgreSQL stores unchanged, and types that ActiveRecord
+    # itself casts to the stored form before a save.
     VALUES = %i[string text citext enum binary integer decimal float boolean date inet cidr].freeze
 
-    # Texts to ActiveRecord, which the database pads, or cuts off.
+    # SQL types that ActiveRecord treats as texts, but that PostgreSQL pads or truncates.
     REWRITTEN = /\A(character\(|bpchar|"char"|name\z)/.freeze
 
-    # The number of the first type that is not PostgreSQL's own.
-    FIRST_OWN_OID = 16_384
+    # The first object id that PostgreSQL assigns to user-defined types (`FirstNormalObjectId`,
+    # access/transam.h).
+    FIRST_USER_OID = 16_384
 
     class << self
-      # Whether the rows of a model can be told by such a column.
+      # Returns true if the column can be the primary key of a model with claims.
       def key?(model, column)
         KEYS.include?(column.type) && !rewritten?(model, column)
       end
 
-      # Whether such a column's values can be claimed for the rows of a model.
+      # Returns true if the values of the column can be claimed.
       def value?(model, column)
         VALUES.include?(column.type) && !rewritten?(model, column)
       end
@@ -32,9 +35,9 @@ module Leasehold
         column.sql_type.match?(REWRITTEN) || base_type(model, column)&.match?(REWRITTEN)
       end
 
-      # What a column is whose type is a domain.
+      # Returns the SQL type underlying a domain; nil for PostgreSQL's own types.
       def base_type(model, column)
-        return if column.oid < FIRST_OWN_OID
+        return if column.oid < FIRST_USER_OID
 
         model.connection.select_value(<<~SQL, "Leasehold")
           WITH RECURSIVE types AS (

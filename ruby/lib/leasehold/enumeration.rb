@@ -1,23 +1,26 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # The enumerations of the contract, whose members models name by number or by Symbol.
+  # Looks up members of the contract's enumerations, which models give as a number or a Symbol.
   module Enumeration
-    # @param enumeration [Module] `CLAIMS_BUCKET_TYPE`, for example
-    # @param member [Integer, Symbol] a number needs no name, since the server may know more than the contract
-    # @raise [Error::Misconfigured] there is no such member
+    # Returns the number of a member. A number is returned unchanged even if the contract has no
+    # name for it: the server may know more members than this version of the contract.
+    #
+    # @param enumeration [Module] for example `CLAIMS_BUCKET_TYPE`
+    # @param member [Integer, Symbol]
+    # @raise [Error::Misconfigured] if no member has this name
     # @return [Integer]
     def self.number(enumeration, member)
       return member if member.is_a?(Integer)
 
       (enumeration.resolve(member) if member.is_a?(Symbol)) || raise(
-        Error::Misconfigured, "`#{member.inspect}` is no #{kind(enumeration)}: name one of #{names(enumeration)}"
+        Error::Misconfigured, "`#{member.inspect}` is not a #{kind(enumeration)}: use one of #{names(enumeration)}"
       )
     end
 
-    # The number of a member that the contract has.
+    # Returns the number of a member that the contract names.
     #
-    # @raise [Error::Misconfigured] there is no such member
+    # @raise [Error::Misconfigured] if the contract has no such member
     # @return [Integer]
     def self.known_number(enumeration, member)
       named = member

@@ -1,28 +1,35 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # Saves and destroys whose lease is begun before BEGIN, so that no transaction waits for the network:
+  # Saves and destroys records under a lease that is begun before BEGIN, so that no transaction waits for
+  # the network:
   #
   #     Leasehold.claiming do |claims|
   #       claims.save(user, email)
   #       claims.destroy(old_email)
   #     end
   #
-  # The block only names records. Then they are validated, new ones get their primary keys, the lease is begun, and one
-  # transaction saves and destroys them. What callbacks and associations change beyond is begun right before its COMMIT.
+  # The block only names the records. After it:
+  #
+  # 1. the records are validated
+  # 2. new records get their primary keys
+  # 3. the lease is begun
+  # 4. one transaction saves and destroys the records
+  #
+  # Claims that callbacks and associations change in addition get a lease of their own before COMMIT.
   class LeaseFirst
     def initialize
       @records = []
       @destroyed = Set.new.compare_by_identity
     end
 
-    # Names records to save, in this order.
+    # Adds records to save, in this order.
     def save(*records)
       @records.concat(records)
       self
     end
 
-    # Names records to destroy.
+    # Adds records to destroy.
     def destroy(*records)
       @destroyed.merge(records)
       save(*records)
@@ -33,7 +40,7 @@ module Leasehold
     def run
       check
       saved.each { |record| raise ActiveRecord::RecordInvalid, record unless record.valid? }
-      with_keys do
+      with_primary_keys do
         effect = Transactions::NetEffect.new((saved + destroyed).flat_map { |record| changes(record) })
         update = Transactions::Update.new(connection, effect)
         update.begin_early
@@ -50,15 +57,17 @@ module Leasehold
     end
 
     def check
-      strangers = @records.grep_v(ActiveRecord::Base)
-      raise ArgumentError, "#{strangers.first.class} is no record: name records, a list as `*list`" unless strangers.empty?
+      other = @records.grep_v(ActiveRecord::Base)
+      unless other.empty?
+        raise ArgumentError, "a #{other.first.class} is not a record: pass records, and a list of them as `*list`"
+      end
 
       databases = @records.map { |record| record.class.connection_pool }.uniq
-      raise ArgumentError, "no records: name them with `save` and `destroy`" if databases.empty?
-      raise ArgumentError, "records of several databases: claim for one at a time" if databases.many?
-      return if Transactions::Record.outside?(connection)
+      raise ArgumentError, "the block names no record: call `save` or `destroy` in it" if databases.empty?
+      raise ArgumentError, "the records are in several databases: use one `claiming` block per database" if databases.many?
+      return if Transactions::Nesting.none_open?(connection)
 
-      raise ActiveRecord::TransactionIsolationError, "a transaction is open: the lease is to be begun before it"
+      raise ActiveRecord::TransactionIsolationError, "a transaction is open: call `claiming` outside of it"
     end
 
     def connection
@@ -73,34 +82,36 @@ module Leasehold
       @records.select { |record| @destroyed.include?(record) }
     end
 
-    # What saving or destroying the record will change.
+    # @return [Array<Transactions::Change>] the changes of claims that saving or destroying the record makes
     def changes(record)
       return [] unless record.class.respond_to?(:cells_claims_attributes)
 
-      pending(record).filter_map do |attribute, before, after|
+      claims_before_and_after(record).filter_map do |attribute, before, after|
         Transactions::Change.new(connection, record, attribute, before, after) unless before == after
       end
     end
 
-    # Attributes, with their claims before and after.
-    def pending(record)
+    # @return [Array<Array(ClaimedAttribute, Claim, Claim)>] each attribute, the row's claim before the save
+    #   or destroy and its claim after; nil for no claim
+    def claims_before_and_after(record)
       return RowUpdate.deletion(record) if @destroyed.include?(record)
       return RowUpdate.insertion(record) if record.new_record?
 
-      RowUpdate.read(record, StoredRow.to_write(record))&.changes.to_a
+      RowUpdate.read(record, StoredRow.columns_to_write(record))&.changes.to_a
     end
 
-    # Claims name rows, so new ones need their keys before they are inserted, and what belongs to them needs them, too. All lose
-    # them again where that fails.
-    def with_keys
-      given = []
-      saved.each { |record| given << [record, record.class.primary_key] if record.new_record? && record.id.nil? }
-      given.each { |record, key| record[key] = next_key(record.class) }
-      given.concat(saved.flat_map { |record| adopt_keys(record) })
+    # Runs the block with primary keys assigned to new records, and foreign keys to the records that belong
+    # to them: a claim names its row by the primary key, so the key must exist before the INSERT. If the
+    # block fails, all of these keys are set to nil again.
+    def with_primary_keys
+      assigned = []
+      saved.each { |record| assigned << [record, record.class.primary_key] if record.new_record? && record.id.nil? }
+      assigned.each { |record, column| record[column] = next_key(record.class) }
+      assigned.concat(saved.flat_map { |record| assign_foreign_keys(record) })
       yield
-      given = []
+      assigned = []
     ensure
-      given.each { |record, key| record[key] = nil }
+      assigned.each { |record, column| record[column] = nil }
     end
 
     def next_key(model)
@@ -110,13 +121,14 @@ module Leasehold
       connection.uncached { connection.select_value(sql, "Leasehold") }
     end
 
-    # As saving it would, before.
+    # Assigns the foreign keys that a save would assign (activerecord 6.1.7.10,
+    # autosave_association.rb:508-510).
     #
-    # @return [Array<Array(ActiveRecord::Base, String)>] the record, and a column that got a key
-    def adopt_keys(record)
+    # @return [Array<Array(ActiveRecord::Base, String)>] the record, and a column that was assigned
+    def assign_foreign_keys(record)
       record.class.reflect_on_all_associations(:belongs_to).filter_map do |reflection|
         column = reflection.foreign_key.to_s
-        target = assigned(record.association(reflection.name))
+        target = current_target(record.association(reflection.name))
         next if target.nil? || record[column]
 
         record[column] = target.public_send(reflection.options[:primary_key] || :id)
@@ -124,24 +136,24 @@ module Leasehold
       end
     end
 
-    # What the record is to belong to, and not what it belonged to before its key was changed.
-    def assigned(association)
+    # Returns the loaded target, or nil if the foreign key was changed after it was loaded.
+    def current_target(association)
       association.target if association.loaded? && !association.stale_target?
     end
   end
 
   class << self
-    # Begins the lease of some saves and destroys before their transaction; see {LeaseFirst}.
+    # Saves and destroys records under a lease that is begun before their transaction; see {LeaseFirst}.
     #
     # @yieldparam claims [LeaseFirst]
-    # @return [Boolean] false where a record is not valid or its claims were refused; its `errors` say why
+    # @return [Boolean] false if a record is invalid or its claims were refused; its `errors` list the reasons
     def claiming(&block)
       claiming!(&block)
     rescue ActiveRecord::RecordInvalid, ActiveRecord::RecordNotSaved, ActiveRecord::RecordNotDestroyed
       false
     end
 
-    # As {claiming}, but raises where that answers false.
+    # Does the same as {claiming}, but raises instead of returning false.
     #
     # @return [true]
     def claiming!

@@ -1,19 +1,21 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # The leases that a database's committed transactions were written under: `cells_outstanding_leases` of one connection.
-  # Each database has its own, so this is not a model.
+  # The table `cells_outstanding_leases` of one database: a row for each lease under which a transaction was
+  # committed there and that is not yet settled. This class is not a model, because each database of the
+  # application has its own table.
   class LeaseTable
-    # The table, under the name that cells know.
+    # The table's name. Existing cells have the table under this name.
     NAME = "cells_outstanding_leases"
-    # The function and the trigger that refuse a COMMIT under a lease that may have been given up.
+    # Name of the function and of the trigger that refuse a late COMMIT.
     GUARD = "cells_outstanding_leases_refuse_late_commit"
 
     class << self
-      # The guard: a COMMIT later than this age of the lease is refused (R04). What the age lacks to `stale_after_seconds`
-      # is time for the COMMIT itself.
+      # Returns the SQL that creates the guard: a constraint trigger that refuses the COMMIT if the lease is
+      # older than `age_seconds` (R04). The trigger is deferred, so PostgreSQL runs it at COMMIT and not at
+      # the INSERT. The difference to `stale_after_seconds` is the time left for the COMMIT itself.
       #
-      # @param age_seconds [Integer] well below `stale_after_seconds` of whoever reconciles
+      # @param age_seconds [Integer] must be well below `stale_after_seconds` of the reconciling processes
       def guard_sql(age_seconds: Leasehold.configuration.commit_within_seconds)
         <<~SQL
           CREATE FUNCTION #{GUARD}() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -30,7 +32,7 @@ module Leasehold
         SQL
       end
 
-      # Takes back what the guard left behind of itself, once the table is gone.
+      # Returns the SQL that removes the guard's function. DROP TABLE removes the trigger, not the function.
       def unguard_sql
         "DROP FUNCTION #{GUARD}()"
       end
@@ -40,105 +42,107 @@ module Leasehold
       @connection = connection
     end
 
-    # The database's clock, in its own spelling, which keeps its microseconds; and which session of the database says so. One
-    # without the table refuses, so that no lease is begun that could not be written there.
+    # Reads the database's clock and the session's process id. Fails without the table, so that no lease is
+    # begun whose row could not be written.
     #
-    # @raise [Error::Misconfigured] there is no such table
-    # @return [Array(String, Integer)]
-    def mark
-      run("SELECT clock_timestamp()::text, pg_backend_pid(), '#{NAME}'::regclass") { |result| result.values.first.take(2) }
+    # @raise [Error::Misconfigured] if the table does not exist (SQLSTATE 42P01)
+    # @return [Array(String, Integer)] the time as the database prints it, with microseconds, and the
+    #   backend's process id
+    def clock_and_session
+      execute("SELECT clock_timestamp()::text, pg_backend_pid(), '#{NAME}'::regclass") { |result| result.values.first.take(2) }
     rescue ActiveRecord::StatementInvalid => error
       raise unless error.cause.is_a?(PG::UndefinedTable)
 
-      raise Error::Misconfigured, "the database has no `#{NAME}`: run the migration of `rails generate leasehold:install`"
+      raise Error::Misconfigured, "the database has no table `#{NAME}`: run the migration of `rails generate leasehold:install`"
     end
 
-    # Adds a lease to the present transaction.
+    # Inserts the lease's row in the current transaction.
     #
-    # @param begun_at [String] the database's clock, not later than the lease's begin
+    # @param begun_at [String] a time of the database's clock, not later than the begin of the lease
     def insert(uuid, begun_at)
-      at = quote(begun_at)
-      run("INSERT INTO #{NAME} (uuid, created_at, updated_at) VALUES (#{quote(uuid)}, #{at}, #{at}) " \
-          "ON CONFLICT (uuid) DO NOTHING")
+      at = quote_text(begun_at)
+      execute("INSERT INTO #{NAME} (uuid, created_at, updated_at) VALUES (#{quote_text(uuid)}, #{at}, #{at}) " \
+              "ON CONFLICT (uuid) DO NOTHING")
     end
 
-    # Whether the lease is in the table, and which session of the database says so.
-    #
-    # @return [Array(Boolean, Integer)]
-    def look(uuid)
-      written = "EXISTS (SELECT 1 FROM #{NAME} WHERE uuid = #{quote(uuid)})"
-      fresh { @connection.select_rows("SELECT #{written}, pg_backend_pid()", "Leasehold").first }
+    # @return [Array(Boolean, Integer)] true if the lease has a row, and the process id of the session that
+    #   answered
+    def row_status(uuid)
+      exists = "EXISTS (SELECT 1 FROM #{NAME} WHERE uuid = #{quote_text(uuid)})"
+      uncached { @connection.select_rows("SELECT #{exists}, pg_backend_pid()", "Leasehold").first }
     end
 
-    # Takes a lease that is settled out of the table.
+    # Deletes the row of a settled lease.
     def delete(uuid)
-      run("DELETE FROM #{NAME} WHERE uuid = #{quote(uuid)}")
+      execute("DELETE FROM #{NAME} WHERE uuid = #{quote_text(uuid)}")
     end
 
-    # The rows of these leases.
-    #
-    # @return [Array<Array(String, Integer)>] uuids, and microseconds since 1970
+    # @return [Array<Array(String, Integer)>] the rows of these leases: uuid, and creation time in
+    #   microseconds since 1970
     def find(uuids)
-      uuids.empty? ? [] : rows("uuid IN (#{uuids.map { |uuid| quote(uuid) }.join(', ')})")
+      uuids.empty? ? [] : select("uuid IN (#{uuids.map { |uuid| quote_text(uuid) }.join(', ')})")
     end
 
-    # The first rows that are so old, after a place in their order.
+    # Lists the oldest rows that have at least this age, in the order of creation time and uuid.
     #
-    # @param after [Array(Integer, String), nil] microseconds since 1970, and a uuid
-    # @return [Array<Array(String, Integer)>] as {#find}
+    # @param after [Array(Integer, String), nil] the last row of the page before: microseconds since 1970,
+    #   and uuid
+    # @return [Array<Array(String, Integer)>] rows as {#find} returns them
     def list(after:, min_age_seconds:, limit:)
       old = "created_at <= clock_timestamp() - make_interval(secs => #{Float(min_age_seconds)})"
-      later = "(created_at, uuid) > (#{time(after[0])}, #{quote(after[1])})" if after
-      rows([old, later].compact.join(" AND "), "ORDER BY created_at, uuid LIMIT #{Integer(limit)}")
+      later = "(created_at, uuid) > (#{time_sql(after[0])}, #{quote_text(after[1])})" if after
+      select([old, later].compact.join(" AND "), "ORDER BY created_at, uuid LIMIT #{Integer(limit)}")
     end
 
-    # The database's clock.
-    #
-    # @return [Integer] microseconds since 1970
+    # @return [Integer] the database's clock, in microseconds since 1970
     def clock_micros
-      fresh { @connection.select_value("SELECT #{micros('clock_timestamp()')}", "Leasehold") }
+      uncached { @connection.select_value("SELECT #{micros_sql('clock_timestamp()')}", "Leasehold") }
     end
 
-    # Whether the database refuses a COMMIT under a lease that is given up at this age.
+    # Returns true if the database refuses the COMMIT before a lease reaches this age.
     def guarded?(stale_after_seconds)
-      # Arguments end with a zero byte each.
+      # `pg_trigger.tgargs` holds each argument followed by a zero byte (PostgreSQL 15 manual, pg_trigger).
       seconds = "SELECT convert_from(substring(tgargs FROM 1 FOR length(tgargs) - 1), 'UTF8')::double precision FROM pg_trigger " \
-                "WHERE tgname = #{quote(GUARD)} AND tgrelid = '#{NAME}'::regclass AND tgenabled <> 'D'"
-      within = fresh { @connection.select_value(seconds, "Leasehold") }
+                "WHERE tgname = #{quote_text(GUARD)} AND tgrelid = '#{NAME}'::regclass AND tgenabled <> 'D'"
+      within = uncached { @connection.select_value(seconds, "Leasehold") }
       !within.nil? && within < stale_after_seconds
     end
 
     private
 
-    # What every save pays for goes to the database past what ActiveRecord keeps for statements of its own.
-    def run(sql)
+    # Sends a statement without the statement cache and type map of `exec_query` (activerecord 6.1.7.10,
+    # connection_adapters/postgresql/database_statements.rb:54): every save pays for these statements.
+    # The result is freed at once, as `execute` requires (line 37 there).
+    def execute(sql)
       result = @connection.execute(sql, "Leasehold")
       yield result if block_given?
     ensure
       result&.clear
     end
 
-    def rows(condition, order = nil)
-      sql = "SELECT uuid, #{micros('created_at')} FROM #{NAME} WHERE #{condition} #{order}"
-      fresh { @connection.select_rows(sql, "Leasehold") }
+    def select(condition, order = nil)
+      sql = "SELECT uuid, #{micros_sql('created_at')} FROM #{NAME} WHERE #{condition} #{order}"
+      uncached { @connection.select_rows(sql, "Leasehold") }
     end
 
-    def micros(time)
+    def micros_sql(time)
       "(extract(epoch FROM #{time}) * 1000000)::bigint"
     end
 
-    def time(micros)
+    def time_sql(micros)
       "'epoch'::timestamptz + #{Integer(micros)} * interval '1 microsecond'"
     end
 
-    # A request's query cache would answer with what was.
-    def fresh(&query)
+    # Runs the block without the query cache, which would return the answer of an earlier, equal query of
+    # the same request (activerecord 6.1.7.10, connection_adapters/abstract/query_cache.rb:97).
+    def uncached(&query)
       @connection.uncached(&query)
     end
 
-    # Texts alone.
-    def quote(value)
-      "'#{@connection.quote_string(value)}'"
+    # Quotes a String. The general `quote` looks up the type of its argument first, which every save would
+    # pay for.
+    def quote_text(text)
+      "'#{@connection.quote_string(text)}'"
     end
   end
 end

@@ -1,13 +1,14 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # The tables of leases of all databases of this cell, as one: a lease's row may be in any of them. Ages are by each
-  # database's own clock, told as times of the first one's.
+  # The lease tables of all databases of this cell, as one: a lease's row may be in any of them. Creation
+  # times are converted to the clock of the first database, so that one clock judges all ages (R03).
   class LeaseTables
-    # Those of the databases that claimable models are in, or of those that the configuration names.
+    # @return [LeaseTables] the tables of the databases that `lease_databases` names, or else of those that
+    #   claimable models are in
     def self.of_cell(configuration = Leasehold.configuration)
-      bases = configuration.lease_databases || Models.names.map { |name| Models.fetch(name) }
-      new(bases.map(&:connection_pool).uniq.map { |pool| LeaseTable.new(pool.connection) })
+      classes = configuration.lease_databases || Models.names.map { |name| Models.fetch(name) }
+      new(classes.map(&:connection_pool).uniq.map { |pool| LeaseTable.new(pool.connection) })
     end
 
     # @param tables [Array<LeaseTable>]
@@ -15,46 +16,47 @@ module Leasehold
       @tables = tables
     end
 
-    # @return [Array(Array<Array(String, Time)>, Time)] the rows of these leases, and the time
+    # @return [Array(Array<Array(String, Time)>, Time)] the rows of these leases, and the current time
     def find(uuids)
-      gather { |table, _shift| table.find(uuids) }
+      collect { |table, _offset| table.find(uuids) }
     end
 
-    # @return [Array(Array<Array(String, Time)>, Time)] as {#find}
+    # @param after [Array(Time, String), nil] creation time and uuid of the last row of the page before
+    # @return [Array(Array<Array(String, Time)>, Time)] rows and time as {#find} returns them
     def list(after:, min_age_seconds:, limit:)
-      rows, now = gather do |table, shift|
-        place = [micros(after[0]) - shift, after[1]] if after
-        table.list(after: place, min_age_seconds: min_age_seconds, limit: limit)
+      rows, now = collect do |table, offset|
+        position = [to_micros(after[0]) - offset, after[1]] if after
+        table.list(after: position, min_age_seconds: min_age_seconds, limit: limit)
       end
       [rows.sort_by { |uuid, created_at| [created_at, uuid] }.first(limit), now]
     end
 
-    # Takes a lease that is settled out of whichever table it is in.
+    # Deletes the row of a settled lease from the table that has it.
     def delete(uuid)
       @tables.each { |table| table.delete(uuid) }
     end
 
-    # Whether every database refuses a COMMIT under a lease that is given up at this age (R04).
+    # Returns true if every database refuses the COMMIT before a lease reaches this age (R04).
     def guarded?(stale_after_seconds)
       @tables.all? { |table| table.guarded?(stale_after_seconds) }
     end
 
     private
 
-    def gather
+    def collect
       now = @tables.first.clock_micros
       rows = @tables.each_with_index.flat_map do |table, position|
-        shift = position.zero? ? 0 : now - table.clock_micros
-        yield(table, shift).map { |uuid, created_at| [uuid, time(created_at + shift)] }
+        offset = position.zero? ? 0 : now - table.clock_micros
+        yield(table, offset).map { |uuid, created_at| [uuid, to_time(created_at + offset)] }
       end
-      [rows, time(now)]
+      [rows, to_time(now)]
     end
 
-    def time(micros)
+    def to_time(micros)
       Time.at(0, micros, :microsecond).utc
     end
 
-    def micros(time)
+    def to_micros(time)
       time.to_i * 1_000_000 + time.usec
     end
   end

@@ -1,98 +1,96 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # The models that claim attributes, by name, so that a class that is loaded anew takes its own place.
+  # The registry of models that claim attributes. It keeps names, not classes, because code
+  # reloading replaces classes.
   module Models
-    # No model of that name claims anything.
+    # The name does not belong to a model with claims.
     class Unknown < ArgumentError; end
 
     @names = Set.new
     @lock = Mutex.new
 
     class << self
-      # Adds a model. One without a name can't be verified: nobody could find it again.
+      # Adds a model. An anonymous class is left out: a job could not find it again by its name.
       def add(model)
         @lock.synchronize { @names << model.name } if model.name
       end
 
-      # All of the application, in the order of their names.
-      #
-      # @return [Array<String>]
+      # @return [Array<String>] the names of all models of the application that claim attributes,
+      #   sorted
       def names
         load_all
         @lock.synchronize { @names.to_a.sort }
       end
 
-      # The model of that name.
-      #
-      # @raise [Unknown] it claims nothing; the message names those that do, and first the one that is meant
+      # @raise [Unknown] if the name belongs to no model with claims; the message suggests one
+      # @return [Class] the model of this name
       def fetch(name)
-        # Classes below it (STI) may claim more.
+        # Loads subclasses (STI) too, which may claim further attributes.
         load_all
         model = name.to_s.safe_constantize
         return model if claims?(model)
 
-        raise Unknown, "`#{name}` #{model ? "claims nothing" : "is no model"}: #{suggestion(name)}"
+        raise Unknown, "`#{name}` #{model ? "claims nothing" : "is not a model"}: #{suggestion(name)}"
       end
 
-      # A model and the classes below it whose rows are in its table (STI): one with a table of its own has nothing to do with it.
-      #
-      # @return [Array<Class>]
+      # @return [Array<Class>] the model and its subclasses whose rows are in its table (STI)
       def of_table(model)
-        [model, *below(model)]
+        [model, *subclasses_in_table(model)]
       end
 
-      # @return [Array<Class>] those of {of_table} but the model itself
-      def below(model)
-        model.descendants.select { |one| one.table_name == model.table_name }
+      # @return [Array<Class>] the model's subclasses whose rows are in its table (STI)
+      def subclasses_in_table(model)
+        model.descendants.select { |subclass| subclass.table_name == model.table_name }
       end
 
-      # Refuses an attribute that neither the model nor a class below it (STI) claims.
+      # Checks that the model or one of its subclasses (STI) claims the attribute.
       #
-      # @raise [ArgumentError] naming those that are claimed
-      # @return [Symbol] its name
-      def attribute(model, name)
+      # @raise [ArgumentError] if none does; the message lists the claimed attributes
+      # @return [Symbol] the attribute's name
+      def attribute_name(model, name)
         return name.to_sym if model.cells_claims_attributes.key?(name.to_sym)
 
-        claimed = of_table(model).flat_map { |one| one.cells_claims_attributes.keys }.uniq
+        claimed = of_table(model).flat_map { |claimable| claimable.cells_claims_attributes.keys }.uniq
         return name.to_sym if claimed.include?(name.to_sym)
 
-        known = claimed.map { |one| "`#{one}`" }.join(", ")
-        raise ArgumentError, "`#{model.name}##{name}` is not claimed: name one of #{known}"
+        known = claimed.map { |attribute| "`#{attribute}`" }.join(", ")
+        raise ArgumentError, "`#{model.name}##{name}` is not claimed: use one of #{known}"
       end
 
-      # Refuses a model whose claims can't be told from another's: each would give up what only the other has rows for.
+      # Refuses two models whose claims have the same bucket type and source type: the verification
+      # of each would destroy the claims of the other's rows.
       #
-      # @raise [Error::Misconfigured] naming both
-      def check_apart(model)
-        others = names.map(&:safe_constantize).select { |one| claims?(one) && one.base_class != model.base_class }
-        other = others.find { |one| mixed?(one, model) }
+      # @raise [Error::Misconfigured] if there are such models; the message names both
+      def check_distinct(model)
+        others = names.map(&:safe_constantize).select { |other| claims?(other) && other.base_class != model.base_class }
+        other = others.find { |candidate| indistinguishable?(candidate, model) }
         return unless other
 
-        raise Error::Misconfigured, "`#{model.name}` and `#{other.name}` claim the same bucket type under one source type: " \
-                                    "say another `source_type:` in the `cells_claims_metadata` of one of them"
+        raise Error::Misconfigured, "`#{model.name}` and `#{other.name}` claim the same bucket type for the same source type: " \
+                                    "pass another `source_type:` to `cells_claims_metadata` in one of them"
       end
 
-      # Refuses a model that no verification will ever get through, since it says what its table can't have.
+      # Refuses a model that cannot be verified, because a declaration does not fit its table.
       #
       # @raise [Error::Misconfigured]
       def check(model)
-        check_apart(model)
+        check_distinct(model)
         model.cells_claims_table if model.cells_claims_enabled.any?
       end
 
       private
 
       def suggestion(name)
-        return "no model includes `Cells::Claimable` and says `cells_claims_attribute`" if names.empty?
+        return "include `Cells::Claimable` in a model and call `cells_claims_attribute`" if names.empty?
 
-        meant = similar(name)
-        "#{"did you mean `#{meant}`? " if meant}those that claim: #{names.join(', ')}"
+        meant = similar_name(name)
+        "#{"did you mean `#{meant}`? " if meant}models with claims: #{names.join(', ')}"
       end
 
-      # Ruby can be run without what knows.
-      def similar(name)
-        return names.find { |one| one.casecmp?(name.to_s) } unless defined?(DidYouMean::SpellChecker)
+      # `DidYouMean` is absent if Ruby runs with `--disable-did_you_mean`.
+      def similar_name(name)
+        return names.find { |known| known.casecmp?(name.to_s) } unless defined?(DidYouMean::SpellChecker)
 
         DidYouMean::SpellChecker.new(dictionary: names).correct(name.to_s).first
       end
@@ -101,15 +99,16 @@ module Leasehold
         model.respond_to?(:cells_claims_attributes) && model.cells_claims_attributes.any?
       end
 
-      # A table may have several models.
-      def mixed?(one, other)
-        return false if [one, other].map { |model| [model.connection_pool, model.table_name] }.uniq.one?
+      # Models of the same table share their claims by intention.
+      def indistinguishable?(model, other)
+        return false if [model, other].map { |claimable| [claimable.connection_pool, claimable.table_name] }.uniq.one?
 
-        types = [one, other].map { |model| model.cells_claims_attributes.each_value.map(&:type) }
-        types.inject(:&).any? && source_type(one) == other.cells_claims_source_type
+        types = [model, other].map { |claimable| claimable.cells_claims_attributes.each_value.map(&:type) }
+        types.inject(:&).any? && source_type(model) == other.cells_claims_source_type
       end
 
-      # None where the model does not say: it claims nothing then, and is told so itself.
+      # Returns nil if the model declares no source type. Such a model claims nothing, and reports
+      # the mistake itself.
       def source_type(model)
         model.cells_claims_source_type
       rescue Error::Misconfigured

@@ -1,46 +1,49 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # What an UPDATE or a DELETE changes of what its row claims. The row may be of another class of its table (STI) than the
-  # instance that writes it, or become one: what it claims is up to the class that it is of, before and after.
+  # The changes of claims that an INSERT, UPDATE or DELETE of one row makes.
+  #
+  # In single-table inheritance (STI) the row may be of another class than the instance that writes it, or
+  # the UPDATE may change the row's class. The claims follow the row's class before and after, not the
+  # instance's class.
   class RowUpdate
     class << self
-      # Looks at the row before it is updated.
+      # Reads the row before its UPDATE.
       #
-      # @param written [Array<String>] the columns that will be
-      # @param lock [String, false] of {StoredRow}
-      # @return [RowUpdate, nil] nil where nothing claimed can change, or the row is gone
+      # @param written [Array<String>] the columns that the UPDATE writes
+      # @param lock [String, false] one of the locks of {StoredRow}
+      # @return [RowUpdate, nil] nil if no claim can change, or the row does not exist
       def read(record, written, lock = false)
-        touched = record.class.cells_claims_enabled.select { |attribute| attribute.touched_by?(record, written) }
-        return if touched.empty? && !other_class_touched?(record.class, written)
+        attributes = record.class.cells_claims_enabled.select { |attribute| attribute.affected_by?(record, written) }
+        return if attributes.empty? && !other_class_affected?(record.class, written)
 
         stored = StoredRow.read(record, lock)
-        stored && new(record, stored, touched, written)
+        stored && new(record, stored, attributes, written)
       end
 
-      # What a row that is about to be deleted gives up.
+      # Reads the claims that a DELETE of the row destroys.
       #
       # @return [Array<Array(ClaimedAttribute, Claim, nil)>]
       def deletion(record, lock = false)
         attributes = record.class.cells_claims_enabled
         stored = StoredRow.read(record, lock) if attributes.any? || other_classes(record.class).any?
-        return of_class(stored.original) { |attribute, row| [attribute.destroyed(row, nil), nil] } if stored&.other_class?
+        if stored&.other_class?
+          return for_row_class(stored.original) { |attribute, row| [attribute.claim_before_delete(row, nil), nil] }
+        end
 
-        # Where the row is gone already, the instance alone knows what it claimed.
-        attributes.map { |attribute| [attribute, attribute.destroyed(record, stored), nil] }
+        # If the row does not exist, only the instance knows its claims.
+        attributes.map { |attribute| [attribute, attribute.claim_before_delete(record, stored), nil] }
       end
 
-      # What an INSERT claims.
-      #
-      # @return [Array<Array(ClaimedAttribute, nil, Claim)>]
+      # @return [Array<Array(ClaimedAttribute, nil, Claim)>] the claims that an INSERT of the record creates
       def insertion(record)
-        of_class(StoredRow.as_class(record, record.class)) { |attribute, row| [nil, attribute.created(row)] }
+        for_row_class(StoredRow.cast(record, record.class)) { |attribute, row| [nil, attribute.claim_after_insert(row)] }
       end
 
-      # What each attribute changes that the class of a row claims.
-      #
+      # @yieldparam attribute [ClaimedAttribute] of the row's class
       # @yieldreturn [Array(Claim, Claim)] before and after
-      def of_class(row)
+      # @return [Array<Array(ClaimedAttribute, Claim, Claim)>] each attribute with the block's claims
+      def for_row_class(row)
         return [] unless row.class.respond_to?(:cells_claims_enabled)
 
         row.class.cells_claims_enabled.map { |attribute| [attribute, *yield(attribute, row)] }
@@ -48,15 +51,16 @@ module Leasehold
 
       private
 
-      # Whether the row is to become one of another class, or what others claim is written.
-      def other_class_touched?(model, written)
+      # Returns true if the UPDATE may change the row's class, or writes a column that another class of the
+      # table claims.
+      def other_class_affected?(model, written)
         others = other_classes(model)
         return others.any? if written.include?(model.inheritance_column)
 
         others.any? { |other| other.cells_claims_columns.any? { |column| written.include?(column) } }
       end
 
-      # The other classes of the table that claim anything now.
+      # @return [Array<Class>] the table's other classes with an enabled claim
       def other_classes(model)
         return [] unless model.columns_hash.key?(model.inheritance_column)
 
@@ -67,36 +71,43 @@ module Leasehold
       end
     end
 
-    def initialize(record, stored, touched, written)
+    # @param attributes [Array<ClaimedAttribute>] those of the instance's class that the UPDATE affects
+    def initialize(record, stored, attributes, written)
       @record = record
       @stored = stored
-      @touched = touched
+      @attributes = attributes
       @written = written
-      @reclassified = stored.other_class?(written)
-      # Once the row is written, it says something else.
-      stored.original if @reclassified || touched.any?(&:conditional?)
-      @becomes = stored.instance(written) if @reclassified
+      @class_changes = stored.other_class?(written)
+      # Must be read before the UPDATE overwrites the row.
+      stored.original if @class_changes || attributes.any?(&:conditional?)
+      @row_after = stored.build_instance(written) if @class_changes
     end
 
-    # To be asked for once the row is written.
+    # Computes the changes. Must be called after the UPDATE, because `if:` conditions see the record as it
+    # was saved.
     #
-    # @return [Array<Array(ClaimedAttribute, Claim, Claim)>] an attribute, what the row claimed, and what it claims now
+    # @return [Array<Array(ClaimedAttribute, Claim, Claim)>] an attribute, the row's claim before and its
+    #   claim after; nil for no claim
     def changes
-      @reclassified ? reclassified : @touched.map { |one| [one, *one.updated(@record, @stored, @written)] }
+      return changes_of_class if @class_changes
+
+      @attributes.map { |attribute| [attribute, *attribute.claims_around_update(@record, @stored, @written)] }
     end
 
     private
 
-    def reclassified
-      claimed = self.class.of_class(@becomes) { |attribute, row| [nil, attribute.created(row)] }
-      given_up(claimed.map(&:last)) + claimed
+    def changes_of_class
+      creates = self.class.for_row_class(@row_after) { |attribute, row| [nil, attribute.claim_after_insert(row)] }
+      destroys(creates.map(&:last)) + creates
     end
 
-    # Whatever `if:` says now, as with any update; but where it says that there was no claim, one that is made is no net nothing.
-    def given_up(claims)
-      self.class.of_class(@stored.original) do |attribute, row|
+    # The old class's claims are destroyed even if `if:` is false for the row now: it may have been true
+    # when they were created. Exception: a claim that `if:` says was never created, and that the new class
+    # creates. A destroy of it would cancel out that create ({Transactions::NetEffect}).
+    def destroys(created)
+      self.class.for_row_class(@stored.original) do |attribute, row|
         held = attribute.held_claim(row)
-        [(held unless claims.include?(held) && !attribute.claims?(row)), nil]
+        [(held unless created.include?(held) && !attribute.claims?(row)), nil]
       end
     end
   end

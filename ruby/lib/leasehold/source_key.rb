@@ -1,25 +1,26 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # A row's primary key as the bytes that stand for it in claims, and back.
+  # Converts a row's primary key to the source id in claims (bytes), and back.
   class SourceKey
     # @param model [Class]
     def initialize(model)
       @model = model
-      # The column's, not the attribute's: rows are ordered by it.
+      # The type of the column, not of the attribute: the database orders rows by the column.
       @type = model.columns_hash[model.primary_key]&.type
     end
 
     # @param key [Integer, String]
-    # @raise [Error::Invalid] a row with this key can't be claimed for
-    # @return [String] bytes, in the keys' order
+    # @raise [Error::Invalid] if the key is nil or has no source id
+    # @return [String] bytes that sort in the order of the keys
     def encode(key)
-      raise Error::Invalid.new("it has one once it is saved", code: "INVALID_UPDATE") if key.nil?
+      raise Error::Invalid.new("save the record first", code: "INVALID_UPDATE") if key.nil?
 
-      # A text stands for itself, even if it reads as a UUID. A UUID may be written in more than one way.
+      # A text key is its own source id, even if it looks like a UUID. A UUID key has several
+      # spellings, so it is formatted first.
       return key.to_s.b if text?
 
-      Native.encode_source_id(@type == :uuid ? spell_uuid([key.delete("{}-")].pack("H*")) : key)
+      Native.encode_source_id(@type == :uuid ? format_uuid([key.delete("{}-")].pack("H*")) : key)
     rescue Error::Invalid => error
       raise Error::Invalid.new("`#{@model.name}##{@model.primary_key}` is #{key || "nil"}: #{error.message}", code: error.code)
     end
@@ -29,40 +30,41 @@ module Leasehold
     def decode(source_id)
       case @type
       when :integer then source_id.unpack1("Q>")
-      when :uuid then spell_uuid(source_id)
+      when :uuid then format_uuid(source_id)
       else source_id.dup.force_encoding(Encoding::UTF_8)
       end
     end
 
-    # What rows are ordered by, so that their order is that of source ids: texts by their bytes.
+    # Returns the SQL expression by which rows are ordered so that their source ids ascend. Text
+    # keys are ordered by their bytes (collation "C").
     #
     # @return [Arel::Nodes::SqlLiteral]
-    def column
+    def order_column
       name = "#{@model.quoted_table_name}.#{@model.connection.quote_column_name(@model.primary_key)}"
       Arel.sql(text? ? %(#{name} COLLATE "C") : name)
     end
 
-    # Whether keys are texts, which stand for themselves.
+    # Returns true if the keys are texts, which are their own source ids.
     def text?
       !%i[integer uuid].include?(@type)
     end
 
     # @param bytes [String] 16 of them
-    def spell_uuid(bytes)
+    def format_uuid(bytes)
       bytes.unpack("H8H4H4H4H12").join("-")
     end
-    private :spell_uuid
+    private :format_uuid
 
-    # The rows of a relation in a range of source ids, in their order.
+    # Restricts a relation to a range of source ids, and orders it by them.
     #
     # @param after [String, nil] exclusive
     # @param upto [String, nil] inclusive
     def range(relation, after, upto)
-      # Keys below 0 have no bytes, so what has one is never claimed.
-      relation = relation.where("#{column} >= 0") if @type == :integer && !after
-      relation = relation.where("#{column} > ?", decode(after)) if after
-      relation = relation.where("#{column} <= ?", decode(upto)) if upto
-      relation.reorder(column)
+      # A negative key has no source id, so its row is never claimed.
+      relation = relation.where("#{order_column} >= 0") if @type == :integer && !after
+      relation = relation.where("#{order_column} > ?", decode(after)) if after
+      relation = relation.where("#{order_column} <= ?", decode(upto)) if upto
+      relation.reorder(order_column)
     end
   end
 end

@@ -1,29 +1,32 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # What a row says, read under the lock of the statement that is about to write it. An instance may remember something
-  # else: it was read before another one changed the row, or a savepoint that it was saved in was rolled back.
+  # The values that a row has in the database, read under the lock of the statement that is about to write
+  # it. The instance may have other values: another instance changed the row since it was loaded, or a
+  # savepoint in which it was saved was rolled back.
   class StoredRow
-    # The lock that an UPDATE takes anyway.
-    UPDATE = "FOR NO KEY UPDATE"
-    # The lock that a DELETE takes anyway.
-    DELETE = "FOR UPDATE"
+    # The lock that an UPDATE takes on its row; reading the row under it first costs no further waiting
+    # (PostgreSQL 15 manual, 13.3.2 Row-Level Locks).
+    UPDATE_LOCK = "FOR NO KEY UPDATE"
+    # The lock that a DELETE takes on its row.
+    DELETE_LOCK = "FOR UPDATE"
 
-    # @param lock [String, false] {UPDATE} or {DELETE}; none where the row is only looked at
-    # @return [StoredRow, nil] nil where the row is gone
+    # @param lock [String, false] {UPDATE_LOCK} or {DELETE_LOCK}; false to read without a lock
+    # @return [StoredRow, nil] nil if the row does not exist
     def self.read(record, lock = false)
       model = record.class
       columns = model.cells_claims_columns | ([model.inheritance_column] & model.column_names)
-      # Of whichever class (STI) it is, which may be about to change.
+      # From the base class, because the row may be of another class of the table (STI).
       rows = model.base_class.unscoped.where(model.primary_key => record.id_in_database).lock(lock)
       row = model.uncached { rows.pluck(*columns).first }
       row && new(record, columns.zip(Array.wrap(row)).to_h)
     end
 
-    # The record as one of the class that its row is of (STI), by what a column of its table says.
+    # Converts the record to the class that its inheritance column names (STI).
     #
-    # @param model [Class] what it is otherwise
-    def self.as_class(record, model)
+    # @param model [Class] the model whose inheritance column is read
+    # @return [ActiveRecord::Base] the record itself if it has that class already
+    def self.cast(record, model)
       column = model.inheritance_column
       return record unless record.has_attribute?(column) && model.columns_hash.key?(column)
 
@@ -31,35 +34,33 @@ module Leasehold
       record.instance_of?(named) ? record : record.becomes(named)
     end
 
-    # The class that a value of the inheritance column stands for.
+    # @return [Class] the class that a value of the inheritance column names
     def self.class_of(model, value)
       value.blank? ? model.base_class : model.base_class.sti_class_for(value)
     end
 
-    # The columns that saving a record will write.
-    #
-    # @return [Array<String>]
-    def self.to_write(record)
+    # @return [Array<String>] the columns that a save of the record writes
+    def self.columns_to_write(record)
       model = record.class
-      # Rails has renamed it.
+      # Rails 7.0 replaced `partial_writes` by `partial_updates` and `partial_inserts`.
       partial = model.respond_to?(:partial_updates) ? model.partial_updates : model.partial_writes
       names = partial ? record.changed_attribute_names_to_save : record.attribute_names
       names - model.readonly_attributes.to_a
     end
 
-    # @param record [ActiveRecord::Base] an instance of the row, which may say something else
-    # @param values [Hash{String => Object}] by column
+    # @param record [ActiveRecord::Base] an instance of the row, possibly with other values
+    # @param values [Hash{String => Object}] the row's values by column
     def initialize(record, values)
       @record = record
       @values = values
     end
 
-    # An instance that says what the row says; to be asked for before the row is written.
+    # Loads an instance with the row's values, once. The first call must come before the row is written.
     def original
-      @original ||= instance
+      @original ||= build_instance
     end
 
-    # Whether the row is of another class (STI) than the instance, or will be.
+    # Returns true if the row's class (STI) differs from the instance's, before or after the write.
     #
     # @param written [Array<String>] columns that the instance is about to write
     def other_class?(written = [])
@@ -72,27 +73,26 @@ module Leasehold
       types.any? { |value| self.class.class_of(model, value) != model }
     end
 
-    # An instance that says what the row says, with values of the other one's for what that is about to write.
+    # Loads an instance with the row's values, and the record's own values for the columns to be written.
     #
     # @param written [Array<String>] columns
     # @return [ActiveRecord::Base]
-    def instance(written = [])
+    def build_instance(written = [])
       model = @record.class.base_class
       row = model.uncached { model.unscoped.find_by!(model.primary_key => @record.id_in_database) }
       written.each { |column| row[column] = @record[column] }
-      written.include?(model.inheritance_column) ? self.class.as_class(row, model) : row
+      written.include?(model.inheritance_column) ? self.class.cast(row, model) : row
     end
 
-    # Reads a column, as one of a record's states does; see {ClaimedAttribute#claim}.
+    # @return [Proc] reads a column's stored value; a state for {ClaimedAttribute#claim}
     def to_proc
       ->(record, column) { @values.fetch(column) { record.attribute_in_database(column) } }
     end
 
-    # Reads a column as it is once the record's own values of some columns are written.
-    #
     # @param columns [Array<String>]
-    # @return [Proc] a state, as this is one
-    def written(columns)
+    # @return [Proc] reads a column's value after the record's own values of these columns are written; a
+    #   state for {ClaimedAttribute#claim}
+    def after_writing(columns)
       ->(record, column) { columns.include?(column) ? record[column] : @values.fetch(column) { record[column] } }
     end
   end

@@ -2,22 +2,26 @@
 
 module Leasehold
   module Transactions
-    # What one save or destroy did to what a row claims. It goes with the transaction that the row was written in.
+    # The claims of one attribute of one row, before and after a save or destroy. A change is a participant
+    # of the transaction that wrote the row, so a rolled back savepoint drops its changes.
     class Change
-      include Record
+      include Participant
 
       attr_reader :record, :attribute, :before, :after
-      # @return [Array] what changes of one row and attribute share
+      # @return [Array] source type, source id and attribute name: equal for all changes of one row and
+      #   attribute
       attr_reader :key
 
-      # Keeps what has changed of a row with its connection's transaction.
+      # Registers the changes of a row with the connection's current transaction.
       #
       # @param record [ActiveRecord::Base]
-      # @param changes [Array<Array(ClaimedAttribute, Claim, Claim)>] an attribute, what the row claimed, and what it
-      #   claims now; nil where it claims nothing
-      def self.keep(record, changes, connection = record.class.connection)
-        # A callback on its way to COMMIT may change a row after the update was begun, or with none to begin: begin one for it.
-        late = Update.begun?(connection.current_transaction) || Update.late?(connection)
+      # @param changes [Array<Array(ClaimedAttribute, Claim, Claim)>] an attribute, the row's claim before
+      #   and its claim after; nil for no claim
+      def self.register(record, changes, connection = record.class.connection)
+        # A `before_commit` callback may save a row after the transaction's update was begun, or when no
+        # update was needed so far. ActiveRecord does not notify participants that join this late, so an
+        # update of their own is begun here.
+        late = Update.begun?(connection.current_transaction) || Update.needed_by_late_changes?(connection)
         changes.each do |attribute, before, after|
           connection.add_transaction_record(new(connection, record, attribute, before, after))
         end
@@ -32,28 +36,30 @@ module Leasehold
         @key = [claim.source_type, claim.source_id, attribute.name]
         @before = before
         @after = after
-        @taken = false
+        @enrolled = false
       end
 
-      # Whether an update was begun for it.
-      def taken?
-        @taken
+      # Returns true if the change is part of an update.
+      def enrolled?
+        @enrolled
       end
 
-      # Marks it as part of an update.
-      def take
-        @taken = true
+      # Marks the change as part of an update.
+      def enroll
+        @enrolled = true
       end
 
-      # The first of all to be told begins the update for all.
+      # The first change that ActiveRecord notifies begins the update for all changes of the transaction.
       def before_committed!
-        Update.begin(@connection) if !taken? && Record.outermost?(@connection)
+        Update.begin(@connection) if !enrolled? && Nesting.outermost?(@connection)
       end
 
-      # ActiveRecord takes a savepoint within an unjoinable transaction for the end, but it is not.
+      # ActiveRecord also calls this method when a savepoint inside a `joinable: false` transaction is
+      # released (activerecord 6.1.7.10, connection_adapters/abstract/transaction.rb:235). The database has
+      # committed nothing then, so the change moves on to the transaction around it.
       def committed!(**)
-        return if taken?
-        return @connection.add_transaction_record(self) unless Record.outside?(@connection)
+        return if enrolled?
+        return @connection.add_transaction_record(self) unless Nesting.none_open?(@connection)
 
         Events.publish(:unclaimed, record: record.class.name, attribute: attribute.name)
       end

@@ -2,14 +2,18 @@
 
 module Leasehold
   module Transactions
-    # Goes with a save that destroys nested records (`_destroy`). ActiveRecord takes them out of their collection, or their key
-    # out of the record, and leaves it so when the transaction is rolled back: what is corrected and saved again would then
-    # destroy them no more, and say nothing of it.
+    # Restores nested records that were marked for destruction (`_destroy`) after a rollback.
+    #
+    # While saving, ActiveRecord removes them from their collection (activerecord 6.1.7.10,
+    # associations/collection_association.rb:397), or sets the owner's foreign key to nil
+    # (autosave_association.rb:503). A rollback does not undo either. The next save of the corrected record
+    # would silently keep the nested records.
     class NestedDestroys
-      include Record
+      include Participant
 
-      # Keeps where the nested records are that are marked, if there are any, with the present transaction.
-      def self.keep(record, connection)
+      # Registers the record's associations that hold marked records with the current transaction. Registers
+      # nothing if there are none.
+      def self.register(record, connection)
         marked = record.class.nested_attributes_options.each_key.filter_map do |name|
           association = record.association(name) if record.association_cached?(name)
           association if Array.wrap(association&.target).any?(&:marked_for_destruction?)
@@ -17,18 +21,19 @@ module Leasehold
         connection.add_transaction_record(new(record, marked)) if marked.any?
       end
 
-      # @param associations [Array] of the record, with targets that are marked
+      # @param associations [Array] of the record, with targets that are marked for destruction
       def initialize(record, associations)
         @record = record
         collections, singular = associations.partition { |association| association.reflection.collection? }
         @targets = collections.to_h { |association| [association, association.target.dup] }
-        @keys = singular.map(&:reflection).select(&:belongs_to?).to_h { |one| [one.foreign_key, record[one.foreign_key]] }
+        belongs_to = singular.map(&:reflection).select(&:belongs_to?)
+        @foreign_keys = belongs_to.to_h { |reflection| [reflection.foreign_key, record[reflection.foreign_key]] }
       end
 
-      # Puts all back.
+      # Restores the collections and foreign keys.
       def rolledback!(**)
         @targets.each { |association, target| association.target.replace(target) }
-        @keys.each { |name, key| @record[name] = key }
+        @foreign_keys.each { |name, value| @record[name] = value }
       end
     end
   end

@@ -2,11 +2,12 @@
 
 module Leasehold
   module Transactions
-    # What several changes come to, row by row: what was claimed before the first against what is after the last. A value
-    # that stays while its subject or spelling changes is in both lists, which the engine takes for a replace.
+    # The creates and destroys that a list of changes amounts to: for each row and attribute, the claim
+    # before the first change against the claim after the last. A value that stays while its subject or
+    # spelling changes is in both lists; the engine treats it as a replace (B06).
     class NetEffect
-      # A claim to create or destroy, and the change that it came from.
-      Part = Struct.new(:claim, :change)
+      # A claim to create or destroy, and the last change that led to it.
+      Entry = Struct.new(:claim, :change)
 
       # @param changes [Array<Change>] in the order in which they happened
       def initialize(changes)
@@ -29,74 +30,72 @@ module Leasehold
         @creates.empty? && @destroys.empty?
       end
 
-      # The records that claims come from.
+      # @return [Array<ActiveRecord::Base>] the instances that the claims come from, each once
       def records
-        (@creates + @destroys).map { |part| part.change.record }.uniq(&:__id__)
+        (@creates + @destroys).map { |entry| entry.change.record }.uniq(&:__id__)
       end
 
-      # The change behind a claim that was refused.
-      #
       # @param rejected [RejectedClaim]
-      def change(rejected)
-        list(rejected.list).fetch(rejected.position).change
+      # @return [Change] the change behind the rejected claim
+      def change_for(rejected)
+        entries(rejected.list).fetch(rejected.position).change
       end
 
-      # Whether a claim that was refused is for a bucket that an earlier one of the same update is to create (B07).
+      # Returns true if an earlier create of the same update has the bucket of the rejected one (B07).
       #
       # @param rejected [RejectedClaim]
-      def repeated?(rejected)
+      def duplicate?(rejected)
         return false unless rejected.list == :create
 
-        *earlier, claim = creates.first(rejected.position + 1).map(&:bucket)
-        earlier.include?(claim)
+        *earlier, bucket = creates.first(rejected.position + 1).map(&:bucket)
+        earlier.include?(bucket)
       end
 
-      # Leaves out claims that were to be destroyed.
-      #
-      # @param positions [Array<Integer>]
+      # @param positions [Array<Integer>] of destroys
+      # @return [NetEffect] the same without these destroys
       def without_destroys(positions)
-        dup.tap { |rest| rest.drop_destroys(positions) }
+        dup.tap { |effect| effect.drop_destroys(positions) }
       end
 
-      # The same, where names are taken that the rows may hold themselves which are to have them: a row was written past its
-      # callbacks, and gets its old name back. What is given up and claimed at once is a replace, which is refused where the
-      # name is another's (B05, B06).
+      # Turns creates that were rejected as taken into replaces, if the row itself may own the claim. That
+      # happens if a row was renamed without callbacks and now gets its old name back. The engine still
+      # refuses the replace if another cell or another row owns the claim (B05, B06).
       #
-      # @return [NetEffect, nil] nil where something else is in the way
-      def retaken(error)
-        gone, taken = error.rejected.partition { |claim| Update.gone?(claim) }
-        return unless taken.any? && taken.all? { |claim| retakable?(claim) }
+      # @param error [Error] the refusal of this effect
+      # @return [NetEffect, nil] nil if the refusal has another cause
+      def replacing_own_claims(error)
+        gone, rest = error.rejected.partition { |rejected| Update.already_gone?(rejected) }
+        return unless rest.any? && rest.all? { |rejected| replaceable?(rejected) }
 
-        parts = taken.map { |claim| @creates.fetch(claim.position) }
-        return if parts.any? { |part| said_elsewhere?(part) }
+        entries = rest.map { |rejected| @creates.fetch(rejected.position) }
+        return if entries.any? { |entry| claimed_by_other_attribute?(entry) }
 
-        without_destroys(gone.map(&:position)).tap { |rest| rest.add_destroys(parts) }
+        without_destroys(gone.map(&:position)).tap { |effect| effect.add_destroys(entries) }
       end
 
-      # What is left to begin, where a lease has been begun for a part.
-      #
-      # @param begun [NetEffect]
-      # @raise [Error::Internal] the lease covers what has not happened
-      def without(begun)
-        unless (begun.creates - creates).empty? && (begun.destroys - destroys).empty?
+      # @param covered [NetEffect] the part that a lease already covers
+      # @raise [Error::Internal] if the lease covers a change that did not happen
+      # @return [NetEffect] the rest, which still needs a lease
+      def minus(covered)
+        unless (covered.creates - creates).empty? && (covered.destroys - destroys).empty?
           raise Error::Internal.new(
-            "a callback, or another transaction, has changed what the lease was begun for: begin it within the transaction",
-            code: "NOT_COVERED"
+            "a callback or another transaction changed a claim that the early lease covers: begin the lease " \
+            "within the transaction, with `save` instead of `Leasehold.claiming`", code: "NOT_COVERED"
           )
         end
 
-        dup.tap { |rest| rest.drop(begun) }
+        dup.tap { |rest| rest.drop(covered) }
       end
 
       protected
 
-      def drop(begun)
-        @creates = @creates.reject { |part| begun.creates.include?(part.claim) }
-        @destroys = @destroys.reject { |part| begun.destroys.include?(part.claim) }
+      def drop(covered)
+        @creates = @creates.reject { |entry| covered.creates.include?(entry.claim) }
+        @destroys = @destroys.reject { |entry| covered.destroys.include?(entry.claim) }
       end
 
-      def add_destroys(parts)
-        @destroys += parts
+      def add_destroys(entries)
+        @destroys += entries
       end
 
       def drop_destroys(positions)
@@ -108,37 +107,40 @@ module Leasehold
       def add(before, last)
         return if before == last.after
 
-        @destroys << Part.new(before, last) if before && claimable?(before)
-        @creates << Part.new(last.after, last) if last.after
+        @destroys << Entry.new(before, last) if before && valid_claim?(before)
+        @creates << Entry.new(last.after, last) if last.after
       end
 
-      # Whether the name is taken, maybe by the very row: not by one that was just inserted.
-      def retakable?(rejected)
+      # Returns true if the create was rejected as taken and the row may own the claim: a row that this
+      # save inserted cannot.
+      def replaceable?(rejected)
         return false unless rejected.list == :create && rejected.code == "CLAIM_TAKEN"
 
-        change = change(rejected)
+        change = change_for(rejected)
         change.before || (change.record.persisted? && !change.record.previously_new_record?)
       end
 
-      # Whether another attribute of the row says the same, so that what is taken is so by that.
-      def said_elsewhere?(part)
-        record, bucket = part.change.record, part.claim.bucket
+      # Returns true if another attribute of the row claims the same bucket. The claim is then taken by that
+      # attribute and must not be replaced.
+      def claimed_by_other_attribute?(entry)
+        record, bucket = entry.change.record, entry.claim.bucket
         record.class.cells_claims_enabled.any? do |other|
-          other.name != part.change.attribute.name && other.type == part.claim.bucket_type &&
+          other.name != entry.change.attribute.name && other.type == entry.claim.bucket_type &&
             other.claims?(record) && other.claim(record)&.bucket == bucket
         end
       end
 
-      # What the engine would not claim was never claimed, so there is nothing to give up: a row that came past the rules.
-      def claimable?(claim)
+      # Returns true if the engine's rules allow the claim. A claim they forbid was never created, so it
+      # needs no destroy: its row was written without validations.
+      def valid_claim?(claim)
         Native.check_batch([], [claim])
         true
       rescue Error::Invalid, EncodingError
         false
       end
 
-      def list(name)
-        name == :create ? @creates : @destroys
+      def entries(list)
+        list == :create ? @creates : @destroys
       end
     end
   end

@@ -2,55 +2,62 @@
 
 module Leasehold
   module Transactions
-    # Settles a lease as its transaction ends. Whatever fails here is left to reconciliation.
+    # Settles a lease when its transaction ends: commits it after COMMIT, rolls it back after ROLLBACK. If a
+    # step fails, reconciliation settles the lease later.
     class Settlement
-      include Record
+      include Participant
 
-      # What a settlement may end with.
-      FAILURES = [Error, ActiveRecord::ActiveRecordError].freeze
-      private_constant :FAILURES
+      # Errors that leave the lease to reconciliation.
+      EXPECTED_ERRORS = [Error, ActiveRecord::ActiveRecordError].freeze
+      private_constant :EXPECTED_ERRORS
 
-      # @param session [Integer] of the database, in which the lease was begun
-      def initialize(connection, uuid, session, client: Leasehold.client)
+      # @param backend_pid [Integer] the database session in which the transaction runs
+      def initialize(connection, uuid, backend_pid, client: Leasehold.client)
         @uuid = uuid
-        @session = session
+        @backend_pid = backend_pid
         @client = client
         @table = LeaseTable.new(connection)
       end
 
-      # ActiveRecord tells so also where a callback of a model has failed, since the transaction is committed all the same.
+      # ActiveRecord also calls this method after a model's `after_commit` callback failed: the transaction
+      # is committed regardless (activerecord 6.1.7.10, connection_adapters/abstract/transaction.rb:162).
       def committed!(**)
-        leave_to_reconciliation_what_fails(:commit) { commit }
+        settling(:commit) { commit }
       end
 
-      # The lease's row is the only proof of what became of the transaction (R02). That the row is missing proves that it
-      # was rolled back only where the session is still the one that was to commit: another may look too early.
+      # The lease's row is the only proof of the transaction's outcome (R02). If the connection is lost
+      # during COMMIT, ActiveRecord reports a rollback although the transaction may be committed. A missing
+      # row proves the rollback only in the session that ran the transaction: in another session the COMMIT
+      # may still be in progress.
       def rolledback!(**)
-        leave_to_reconciliation_what_fails(:rollback) do
-          written, session = @table.look(@uuid)
+        settling(:rollback) do
+          written, backend_pid = @table.row_status(@uuid)
           next commit if written
 
-          @client.rollback_update(@uuid) if session == @session
+          @client.rollback_update(@uuid) if backend_pid == @backend_pid
         end
       end
 
       private
 
+      # The row is deleted last. If the process dies before, reconciliation finds a committed lease with a
+      # row and deletes the row.
       def commit
         @client.commit_update(@uuid)
         @table.delete(@uuid)
       end
 
-      def leave_to_reconciliation_what_fails(wanted, &settling)
-        Interrupted.unless_thrown_out(-> { unsettled(wanted, Interrupted.error, "the settling was interrupted") }, &settling)
+      def settling(wanted, &block)
+        handler = -> { publish_unsettled(wanted, InterruptedWrite.error_class, "the settlement was interrupted") }
+        InterruptedWrite.on_interrupt(handler, &block)
       rescue Exception => error
-        unsettled(wanted, error.class, error.message)
-        # Whatever else has come over the thread is for whoever runs it.
-        raise unless FAILURES.any? { |failure| error.is_a?(failure) }
+        publish_unsettled(wanted, error.class, error.message)
+        # An unexpected error, or one that another thread raised in this one, is for the caller to handle.
+        raise unless EXPECTED_ERRORS.any? { |expected| error.is_a?(expected) }
       end
 
-      def unsettled(wanted, error, message)
-        Events.publish(:unsettled, lease: @uuid, wanted: wanted, error: error.name, message: message)
+      def publish_unsettled(wanted, error_class, message)
+        Events.publish(:unsettled, lease: @uuid, wanted: wanted, error: error_class.name, message: message)
       end
     end
   end

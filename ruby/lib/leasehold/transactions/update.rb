@@ -2,152 +2,166 @@
 
 module Leasehold
   module Transactions
-    # Begins the one update of a transaction, right before its COMMIT, and writes the lease into the same transaction.
+    # The one update of a transaction. Its lease is begun immediately before COMMIT, after the transaction
+    # has written its rows, so a refused claim rolls everything back. The lease's row is written in the same
+    # transaction and proves the COMMIT (R02).
     class Update
-      # To destroy what is not ours to destroy is already done: a row that was never claimed, or whose claim has moved on.
-      GONE = %w[CLAIM_NOT_FOUND CLAIM_CHANGED NOT_OWNER].freeze
+      # Reasons why a destroy needs no work: the row was never claimed, or its claim moved to another row or
+      # cell.
+      ALREADY_GONE = %w[CLAIM_NOT_FOUND CLAIM_CHANGED NOT_OWNER].freeze
 
+      # Keys are ActiveRecord's transactions. Weak references, so that ended transactions are collected.
       @begun = ObjectSpace::WeakMap.new
-      @ending = ObjectSpace::WeakMap.new
+      @committing = ObjectSpace::WeakMap.new
 
       class << self
-        # Begins an update for the changes that the present transaction has gathered and that are in none yet.
+        # Begins an update for the changes of the current transaction that are in no update yet.
         #
-        # @raise [ClaimsRejected] a claim was refused, or nobody answered; the transaction is to be rolled back
+        # @raise [ClaimsRejected] if a claim was refused or no answer came; roll the transaction back
         def begin(connection)
-          Interrupted.unless_thrown_out(-> { Interrupted.roll_back(connection) }) { begin_rest(connection) }
+          InterruptedWrite.on_interrupt(-> { InterruptedWrite.roll_back(connection) }) { begin_unenrolled(connection) }
         end
 
-        # Whether that transaction's update has been begun.
+        # Returns true if the transaction's update was begun.
         def begun?(transaction)
           @begun.key?(transaction)
         end
 
-        # Notes that the present transaction is at its end: ActiveRecord tells those that it keeps of the COMMIT to come, and
-        # none that is added meanwhile.
-        def end(connection)
-          @ending[connection.current_transaction] = true
+        # Records that the current transaction is committing. ActiveRecord copies the list of participants
+        # before it notifies them (activerecord 6.1.7.10, connection_adapters/abstract/transaction.rb:143),
+        # so a participant that joins from now on gets no `before_committed!`.
+        def mark_committing(connection)
+          @committing[connection.current_transaction] = true
         end
 
-        # Whether nobody will begin an update for what is added to the present transaction now.
-        def late?(connection)
+        # Returns true if no participant is left to begin an update for changes that join the current
+        # transaction now: the transaction is committing, and all of its changes are in an update.
+        def needed_by_late_changes?(connection)
           transaction = connection.current_transaction
-          return false unless @ending.key?(transaction) && Record.outermost?(connection)
+          return false unless @committing.key?(transaction) && Nesting.outermost?(connection)
 
-          transaction.records.grep(Change).all?(&:taken?)
+          transaction.records.grep(Change).all?(&:enrolled?)
         end
 
-        # Whether a refused claim is one to destroy that is not there any more.
+        # Returns true if the rejected claim is a destroy of a claim that the row no longer owns.
         #
         # @param rejected [RejectedClaim]
-        def gone?(rejected)
-          rejected.list == :destroy && GONE.include?(rejected.code)
+        def already_gone?(rejected)
+          rejected.list == :destroy && ALREADY_GONE.include?(rejected.code)
         end
 
         private
 
-        def begin_rest(connection)
+        def begin_unenrolled(connection)
           transaction = connection.current_transaction
-          covered = @begun.key?(transaction) ? [] : transaction.records.grep(Covered)
+          covered = @begun.key?(transaction) ? [] : transaction.records.grep(CoveredEffect)
           @begun[transaction] = true
-          changes = transaction.records.grep(Change).reject(&:taken?)
-          changes.each(&:take)
-          effect = covered.map(&:effect).inject(NetEffect.new(changes)) { |rest, begun| rest.without(begun) }
+          changes = transaction.records.grep(Change).reject(&:enrolled?)
+          changes.each(&:enroll)
+          effect = covered.map(&:effect).inject(NetEffect.new(changes)) { |rest, part| rest.minus(part) }
           new(connection, effect).begin
         end
       end
 
+      # @param effect [NetEffect] the claims to create and destroy
       def initialize(connection, effect, client: Leasehold.client)
         @connection = connection
         @effect = effect
         @client = client
       end
 
-      # Begins it within the transaction.
+      # Begins the lease within the current transaction.
       def begin
         begin_effect
         join_lease
       end
 
-      # Begins it before there is a transaction, and leaves it to {join} to tell one. Where a row's claim to give up is not there,
-      # nothing is begun before the transaction has locked the row: verification could make that claim in between.
+      # Begins the lease before the transaction; {#join} adds it to the transaction.
+      #
+      # If a claim to destroy does not exist, no lease is begun before the transaction has locked the row:
+      # verification could create that claim between an early lease and the row lock. The lease is then
+      # begun before COMMIT, as usual.
       def begin_early
         @early = true
         begin_effect
       end
 
-      # Makes what was begun early part of the transaction that is open now.
+      # Adds the early lease to the current transaction. Does nothing if {#begin_early} postponed the lease.
       def join
-        return if @put_off
+        return if @postponed
 
-        @connection.add_transaction_record(Covered.new(@connection, @effect))
+        @connection.add_transaction_record(CoveredEffect.new(@connection, @effect))
         join_lease
       end
 
       private
 
       def begin_effect
-        @rest = @effect
-        return if @rest.empty?
+        @pending = @effect
+        return if @pending.empty?
 
-        # Before the call, so that the row is never younger than the lease (R04).
-        @begun_at, @session = LeaseTable.new(@connection).mark
+        # Read before the call, so that the row is never younger than the lease (R04).
+        @begun_at, @backend_pid = LeaseTable.new(@connection).clock_and_session
         @lease = begin_lease
       end
 
       def join_lease
         return unless @lease
 
-        # A model's `after_commit` may change again what this lease still holds.
-        Record.add_first(@connection, Settlement.new(@connection, @lease.uuid, @session))
+        # First, because a model's `after_commit` callback may change a claim that this lease still holds.
+        Participant.register_first(@connection, Settlement.new(@connection, @lease.uuid, @backend_pid))
         LeaseTable.new(@connection).insert(@lease.uuid, @begun_at)
       end
 
-      # @param first [Array(Error, NetEffect), nil] what a first try was refused for, of what
-      def begin_lease(first = nil)
+      # @param first_refusal [Array(Error, NetEffect), nil] the refusal of a first try, and its effect
+      # @return [Lease, nil] nil if nothing is left to begin, or the lease is postponed
+      def begin_lease(first_refusal = nil)
         key = SecureRandom.hex
         answered = false
-        lease = @client.begin_update(creates: @rest.creates, destroys: @rest.destroys, idempotency_key: key)
+        lease = @client.begin_update(creates: @pending.creates, destroys: @pending.destroys, idempotency_key: key)
         answered = true
         lease
       rescue Error => error
-        answered = !Unanswered.covers?(error)
-        begin_instead(first, error)
+        answered = !UnansweredBegin.outcome_unknown?(error)
+        begin_reduced(error, first_refusal)
       ensure
-        # Also where a timeout, or whatever else came over this thread, has interrupted the call.
-        give_up_later(key) unless answered
+        # Also runs if a timeout or `Thread#kill` interrupts the call.
+        release_after_rollback(key) unless answered
       end
 
-      # Begins what is left, where that is all right.
-      def begin_instead(first, error)
-        raise ClaimsRejected.or_same(*(error.temporary? ? [error, @rest] : first)) if first
+      # Begins a smaller or changed effect if the refusal allows one; raises otherwise. At most one try
+      # replaces claims that the rows may own: if it fails too, the first refusal is reported.
+      def begin_reduced(error, first_refusal)
+        raise ClaimsRejected.from(*(error.temporary? ? [error, @pending] : first_refusal)) if first_refusal
 
-        return put_off if @early && only_gone?(error)
+        return postpone if @early && only_already_gone?(error)
 
-        refused = [error, @rest]
-        rest = only_gone?(error) ? @rest.without_destroys(error.destroy_positions) : @rest.retaken(error)
-        raise ClaimsRejected.or_same(*refused) unless rest
+        refusal = [error, @pending]
+        only_gone = only_already_gone?(error)
+        reduced = only_gone ? @pending.without_destroys(error.destroy_positions) : @pending.replacing_own_claims(error)
+        raise ClaimsRejected.from(*refusal) unless reduced
 
-        @rest = rest
-        begin_lease(only_gone?(error) ? nil : refused) unless rest.empty?
+        @pending = reduced
+        begin_lease(only_gone ? nil : refusal) unless reduced.empty?
       end
 
-      # Leaves it all to what begins right before COMMIT.
-      def put_off
-        @put_off = true
+      # Leaves the whole effect to the update that is begun before COMMIT.
+      def postpone
+        @postponed = true
         nil
       end
 
-      # Out of the transaction, which is to be rolled back now.
-      def give_up_later(key)
-        unanswered = Unanswered.new(@client, @rest, key)
-        return unanswered.give_up if Record.outside?(@connection)
+      # Releases the claims of an unanswered begin: at once without a transaction, else after its rollback,
+      # because the network calls must not extend the time for which the transaction holds row locks.
+      def release_after_rollback(key)
+        begin_without_answer = UnansweredBegin.new(@client, @pending, key)
+        return begin_without_answer.release if Nesting.none_open?(@connection)
 
-        Record.add_first(@connection, unanswered)
+        Participant.register_first(@connection, begin_without_answer)
       end
 
-      def only_gone?(error)
-        error.rejected.any? && error.rejected.all? { |claim| Update.gone?(claim) }
+      def only_already_gone?(error)
+        error.rejected.any? && error.rejected.all? { |rejected| Update.already_gone?(rejected) }
       end
     end
   end

@@ -1,0 +1,74 @@
+# frozen_string_literal: true
+
+require "timeout"
+
+module Leasehold
+  module Transactions
+    # Refuses the COMMIT of a transaction in which the write of a row was interrupted.
+    #
+    # `Timeout.timeout` without an error class interrupts with `throw` (Ruby 3.1, timeout.rb:44).
+    # ActiveRecord 6.1 commits a transaction whose block is left by `throw` (activerecord 6.1.7.10,
+    # connection_adapters/abstract/transaction.rb:340-351). The row may be written by then while its change
+    # is not yet registered, so the COMMIT would leave the row without its claims.
+    class InterruptedWrite
+      include Participant
+
+      MESSAGE = "the save was interrupted: its transaction must be rolled back, run it again"
+
+      class << self
+        # Runs the block. If the block is interrupted, registers a participant that refuses the COMMIT of
+        # the current transaction.
+        def refuse_commit_on_interrupt(connection)
+          on_interrupt(-> { connection.add_transaction_record(new) }) { yield }
+        end
+
+        # Runs the block, and calls `handler` if the block neither returns nor raises: it is left by
+        # `throw`, or the thread is killed.
+        def on_interrupt(handler)
+          finished = false
+          result = yield
+          finished = true
+          result
+        rescue Exception
+          finished = true
+          raise
+        ensure
+          handler.call unless finished
+        end
+
+        # Rolls back the transaction that is about to COMMIT. ActiveRecord rolls back only if an error is
+        # raised (activerecord 6.1.7.10, connection_adapters/abstract/transaction.rb:352), and would leave
+        # the transaction open otherwise. A thread that is being killed cannot raise, so for it the
+        # transaction is rolled back here.
+        def roll_back(connection)
+          raise error_class, MESSAGE unless killed?
+
+          # `commit_transaction` still pops the last transaction off the stack (transaction.rb:300). A
+          # transaction passed to `rollback_transaction` stays on the stack (transaction.rb:310), so with
+          # another one around it the pop removes the right one.
+          current = connection.current_transaction if connection.open_transactions > 1
+          connection.rollback_transaction(current)
+        rescue ActiveRecord::ActiveRecordError
+          connection.throw_away!
+        end
+
+        # Returns the class of error to raise or report for the interrupt.
+        def error_class
+          killed? ? Interrupt : Timeout::Error
+        end
+
+        private
+
+        # ActiveRecord recognises a killed thread the same way (activerecord 6.1.7.10,
+        # connection_adapters/abstract/transaction.rb:337).
+        def killed?
+          Thread.current.status == "aborting"
+        end
+      end
+
+      def before_committed!
+        raise self.class.error_class, MESSAGE
+      end
+    end
+  end
+end

@@ -1,0 +1,36 @@
+# frozen_string_literal: true
+
+module Leasehold
+  module Transactions
+    # Releases the claims of a begin whose answer was lost: the server may hold a lease that this process
+    # does not know. After the transaction's rollback the begin is repeated under the same idempotency key,
+    # which returns the same lease (B09), and that lease is rolled back. Otherwise a retry of the save would
+    # find its own claims busy until reconciliation rolls the lease back.
+    class UnansweredBegin
+      include Participant
+
+      # Returns true if the error leaves open whether the begin took effect. An open circuit sent no begin.
+      def self.outcome_unknown?(error)
+        error.is_a?(Error::DeadlineExceeded) || (error.is_a?(Error::Unavailable) && !error.is_a?(Error::CircuitOpen))
+      end
+
+      def initialize(client, effect, key)
+        @client = client
+        @effect = effect
+        @key = key
+      end
+
+      def rolledback!(**)
+        release
+      end
+
+      # Recovers the lease and rolls it back. If that fails too, reconciliation rolls the lease back later.
+      def release
+        lease = @client.recover_lease(creates: @effect.creates, destroys: @effect.destroys, idempotency_key: @key)
+        @client.rollback_update(lease.uuid)
+      rescue Error => error
+        Events.publish(:unsettled, lease: lease&.uuid, wanted: :rollback, error: error.class.name, message: error.message)
+      end
+    end
+  end
+end

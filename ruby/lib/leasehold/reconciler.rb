@@ -4,31 +4,32 @@ require "leasehold/rails"
 require_relative "reconciliation"
 
 module Leasehold
-  # Runs a {Reconciliation} for this cell: does what the session asks for, and feeds back what came of it. What becomes
-  # of a lease is the session's decision alone. Several at once do no harm (R05).
+  # Runs a {Reconciliation} for this cell: executes the steps that the session requests, and feeds
+  # their results back. The session alone decides how a lease is settled. Several runs at once do no
+  # harm (R05).
   class Reconciler
-    # What the refusals of a settle say to the session.
-    ANSWERS = { Error::RolledBack => :rolled_back, Error::Committed => :committed, Error::NotFound => :not_found }.freeze
-    # What a session is told of as a failure of its step.
-    FAILURES = [Error, ActiveRecord::ActiveRecordError].freeze
+    # Answers to feed to the session, by the error with which the server refuses to settle a lease.
+    SETTLE_ANSWERS = { Error::RolledBack => :rolled_back, Error::Committed => :committed, Error::NotFound => :not_found }.freeze
+    # Errors that are fed to the session as a failure of the step.
+    EXPECTED_ERRORS = [Error, ActiveRecord::ActiveRecordError].freeze
 
-    # So many failures are kept to be told; all are counted.
-    FAILURES_KEPT = 100
+    # Maximum number of failures in {#failures}; the summary counts all of them.
+    MAX_RECORDED_FAILURES = 100
 
-    # A step that failed, the lease that it was about, if any, and why.
+    # A failed step, the lease it concerns (nil for none), and the error.
     Failure = Struct.new(:step, :lease, :error) do
-      # In words for people.
-      def what
+      # @return [String] the step and its lease, in words
+      def description
         [step.titleize.downcase, lease].compact.join(" ")
       end
     end
 
-    # @return [Array<Failure>] what the run could not do, and left to the next: the first ones
+    # @return [Array<Failure>] the first failures of the run; the next run tries those steps again
     attr_reader :failures
 
-    # @param dry_run [Boolean] tell what would be settled and deleted, and do nothing
-    # @yieldparam step [Struct] of {Reconciliation}, before it is done
-    def initialize(tables: LeaseTables.of_cell, client: Leasehold.client, dry_run: false, &progress)
+    # @param dry_run [Boolean] true to report the steps without settling or deleting anything
+    # @yieldparam step [Struct] a step of {Reconciliation}, before it is executed
+    def initialize(tables: LeaseTables.of_cell, client: Leasehold.client, dry_run: false, &before_step)
       @tables = tables
       @client = client
       @deadline_seconds = Leasehold.configuration.reconciliation_deadline_seconds
@@ -37,13 +38,14 @@ module Leasehold
       @dry_run = dry_run
       @planned = 0
       @failures = []
-      @progress = progress
+      @before_step = before_step
     end
 
-    # Looks at every outstanding lease and at every local row once. One step that fails stops no other (R05): {#failures}
-    # has them.
+    # Examines every outstanding lease and every local row once. A step that fails stops no other
+    # (R05); see {#failures}.
     #
-    # @return [Hash{Symbol => Object}] the session's summary; of a dry run also how much it would do, as `planned`
+    # @return [Hash{Symbol => Object}] the session's summary; for a dry run also the number of
+    #   skipped steps as `planned`
     def run
       Events.measure(:reconcile, dry_run: @dry_run) do |event|
         event[:guarded] = guarded?
@@ -52,7 +54,7 @@ module Leasehold
       end
     end
 
-    # Whether no transaction can be committed under a lease that a run gives up (R04).
+    # Returns true if no transaction can COMMIT under a lease that a run rolls back (R04).
     def guarded?
       @tables.guarded?(@stale_after_seconds)
     end
@@ -65,21 +67,22 @@ module Leasehold
 
     def step
       step = @session.next
-      @progress&.call(step)
-      @dry_run && changes?(step) ? plan : perform(step)
-    rescue *FAILURES => error
-      note(Failure.new(step.class.name.demodulize, step.to_h[:lease], error))
+      @before_step&.call(step)
+      @dry_run && changes?(step) ? skip : perform(step)
+    rescue *EXPECTED_ERRORS => error
+      record_failure(Failure.new(step.class.name.demodulize, step.to_h[:lease], error))
       @session.failed
     end
 
-    def note(failure)
-      @failures << failure if @failures.size < FAILURES_KEPT
+    def record_failure(failure)
+      @failures << failure if @failures.size < MAX_RECORDED_FAILURES
       error = failure.error
       Events.publish(:reconcile_failed, step: failure.step, lease: failure.lease, error: error.class.name, message: error.message)
     end
 
-    # What was not done is left for the next run, as what has failed is.
-    def plan
+    # Skips a step of a dry run. The session treats it like a failed step, which the next run
+    # repeats.
+    def skip
       @planned += 1
       @session.failed
     end
@@ -97,14 +100,14 @@ module Leasehold
       case step
       when Reconciliation::ListLeases
         @session.leases(@client.list_leases(cursor: step.cursor, deadline_seconds: @deadline_seconds))
-      when Reconciliation::FindRows then rows(*@tables.find(step.leases))
-      when Reconciliation::ListRows then rows(*@tables.list(**step.to_h))
+      when Reconciliation::FindRows then feed_rows(*@tables.find(step.leases))
+      when Reconciliation::ListRows then feed_rows(*@tables.list(**step.to_h))
       when Reconciliation::Settle then @session.settled(settle(step))
       when Reconciliation::DeleteRow then delete(step)
       end
     end
 
-    def rows(rows, now)
+    def feed_rows(rows, now)
       @session.rows(rows, now: now)
     end
 
@@ -115,11 +118,11 @@ module Leasehold
         @client.rollback_update(step.lease, deadline_seconds: @deadline_seconds)
       end
       :done
-    rescue *ANSWERS.keys => error
-      ANSWERS.fetch(error.class)
+    rescue *SETTLE_ANSWERS.keys => error
+      SETTLE_ANSWERS.fetch(error.class)
     end
 
-    # A lost lease is told before its last trace goes.
+    # Publishes a lost lease before the row is deleted, which is the last trace of it.
     def delete(step)
       Events.publish(:lost, lease: step.lease) if step.fate == :lost
       @tables.delete(step.lease)

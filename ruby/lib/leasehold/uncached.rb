@@ -1,9 +1,10 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # Reads rows as they are. Jobs and requests answer a query with what it answered before, of whichever database.
+  # Disables the query caches. Rails enables them for each request and job, for the pools of all
+  # databases (activerecord 6.1.7.10, query_cache.rb:28); a repeated query would return stale rows.
   module Uncached
-    # @yield past the caches of all connections of this thread
+    # Runs the block without the query caches of this thread's connections.
     def self.run(&block)
       pools = ActiveRecord::Base.connection_handler.connection_pool_list
       pools = pools.select { |pool| pool.active_connection? || pool.query_cache_enabled }

@@ -6,24 +6,27 @@ require "securerandom"
 require "leasehold/native"
 
 module Leasehold
-  # The claims of one table compared with its rows, and corrected. It never calls out: take the step that {#next} says,
-  # feed back what came of it, until it is {Done}. One thread at a time. Source ids are bytes; nil bounds nothing.
+  # A verification session: compares the claims of one table with its rows, and corrects the claims.
+  # It performs no input or output. Execute the step that {#next} returns, feed its result, and
+  # repeat until the step is {Done}. Use a session in one thread at a time. Source ids are bytes;
+  # nil as a bound means unbounded.
   class Verification
     # Find the source id of the row that is `rows` rows after `after`; feed {#bound}.
     FindBound = Struct.new(:after, :rows)
     # List a page of the server's records; feed {#records}.
     ListRecords = Struct.new(:after, :upto)
-    # Read the rows of a range by source id; feed {#rows} or {#attributes}.
+    # Read the rows of a range of source ids; feed {#rows} or {#attributes}.
     ReadRows = Struct.new(:after, :upto)
-    # Read these rows once more, from where nothing lags behind, those out of the model's scope without claims; feed {#rows} or
-    # {#attributes}. A row that is being written counts as changed just now.
+    # Read these rows again, from the primary database and not from a replica; feed {#rows} or
+    # {#attributes}. Rows outside of the model's scope have no claims. A row that an open
+    # transaction is writing counts as changed now.
     ReadAgain = Struct.new(:ids)
-    # Begin an update; feed {#updated}. `encoded` is what {Client#begin_encoded} sends; objects are made of the
-    # claims for those who look at them.
+    # Begin an update; feed {#updated}. {Client#begin_encoded} sends `encoded` as it is. {#creates}
+    # and {#destroys} decode it for callers that need the claims.
     Begin = Struct.new(:encoded, :create_count, :destroy_count) do
-      include Discreet
+      include FilteredInspect
 
-      # How much it claims and gives up, not what.
+      # Returns the number of claims instead of the claims.
       def inspect
         "#<struct #{self.class} create_count=#{create_count}, destroy_count=#{destroy_count}>"
       end
@@ -38,13 +41,13 @@ module Leasehold
         Client::Messages.claims(encoded).last
       end
     end
-    # Commit what was begun; feed {#updated}.
+    # Commit the begun update; feed {#updated}.
     Commit = Class.new
-    # Roll back what was begun; feed {#updated}.
+    # Roll back the begun update; feed {#updated}.
     RollBack = Class.new
-    # A page is compared: {#proceed}, or {#stop} and keep the {#checkpoint} of the end.
+    # A page is compared. Call {#proceed}, or {#stop} and store the {#checkpoint}.
     PageDone = Class.new
-    # The run is over.
+    # The run is finished.
     Done = Class.new
 
     STEPS = {
@@ -53,12 +56,12 @@ module Leasehold
     }.freeze
     private_constant :STEPS
 
-    # @param source_type [Integer] the table
-    # @param bucket_types [Array<Integer>] what its rows claim
-    # @param recent_within_seconds [Numeric] what was changed since is left alone
-    # @param hash_seed [Integer] keys the hashes of values in findings
-    # @param checkpoint [String, nil] where to go on
-    # @raise [Error::Invalid] the checkpoint is none
+    # @param source_type [Integer] the table's source type
+    # @param bucket_types [Array<Integer>] the bucket types that the table's rows claim
+    # @param recent_within_seconds [Numeric] age up to which a changed row or claim is left alone
+    # @param hash_seed [Integer] seed of the hashes that replace values in findings
+    # @param checkpoint [String, nil] position at which to continue
+    # @raise [Error::Invalid] if the checkpoint is malformed
     def initialize(source_type:, bucket_types:, recent_within_seconds:, rows_per_page: 1000, dry_run: false,
                    hash_seed: SecureRandom.random_number(1 << 63), checkpoint: nil)
       settings = {
@@ -68,47 +71,49 @@ module Leasehold
       @session = Native::Verification.new(JSON.generate(settings), checkpoint)
     end
 
-    # @return [Struct] what to do next; the same until it is fed
+    # @return [Struct] the next step; the same one until its result is fed
     def next
       name, *members = @session.step
       STEPS.fetch(name).new(*members)
     end
 
-    # @param source_id [String, nil] nil where fewer rows are left
+    # @param source_id [String, nil] nil if fewer rows follow
     def bound(source_id)
       @session.bound(source_id)
     end
 
     # @param page [RecordPage]
     def records(page)
-      # What came off the wire is read by the engine; objects are made only for those who look at them.
+      # The engine decodes the encoded answer itself, so no Ruby object is made for a record.
       return @session.encoded_records(page.encoded, page.server_time) if page.respond_to?(:encoded)
 
       @session.records(page.records, page.truncated?, page.server_time)
     end
 
-    # Rows with their claims, by source id.
+    # Feeds rows with their claims, in the order of source ids.
     #
-    # @param rows [Array<Array(String, Time, Array)>] `[source_id, updated_at, claims]`, a claim being
+    # @param rows [Array<Array(String, Time, Array)>] `[source_id, updated_at, claims]`; a claim is
     #   `[bucket_type, value, subject_type, subject_id]`
     # @param now [Time] by the database's clock
     def rows(rows, now:)
       @session.rows(rows, now)
     end
 
-    # Rows as `pluck` or `select_all` gives them, by encoded key. Columns are positions in Arrays, or keys of Hashes. A
-    # value of nil is no claim, an Integer is claimed in decimal. A key of binary encoding is a source id already.
+    # Feeds rows as `select_rows` or `select_all` return them, in the order of source ids. Columns
+    # are positions in Arrays or keys of Hashes. A nil value is no claim; an Integer is claimed in
+    # decimal. A key in binary encoding is a source id already.
     #
     # @param rows [Array<Array>, Array<Hash>]
     # @param key [Integer, String, Symbol] the column of the primary key
-    # @param updated_at [Integer, String, Symbol, nil] the column of when the row was changed
+    # @param updated_at [Integer, String, Symbol, nil] the column of the row's last change
     # @param claims [Array<Array>] `[bucket_type, value_column, subject_type, subject_column]`
     # @param now [Time] by the database's clock
     def attributes(rows, key:, updated_at:, claims:, now:)
       @session.attributes(rows, key, updated_at, claims, now)
     end
 
-    # @param outcome [:begun, :settled, :failed, Error] the error where the begin was refused because of claims
+    # @param outcome [:begun, :settled, :failed, Error] the error if the begin was refused for its
+    #   claims
     def updated(outcome)
       case outcome
       when :begun then @session.begun
@@ -118,29 +123,32 @@ module Leasehold
       end
     end
 
-    # Goes on after a page.
+    # Continues after a page.
     def proceed
       @session.proceed
     end
 
-    # Ends the run here, after a page: what was found is corrected first, up to {Done}.
+    # Stops the run after a page. The session still corrects the differences it has found, until
+    # {Done}.
     def stop
       @session.stop
     end
 
-    # Where another run can go on; nil where nothing is left to do. It holds values of claims: keep it as user data.
+    # Returns the position at which another run can continue; nil if nothing is left to do. It
+    # contains values of claims, so store it like user data.
     #
     # @return [String, nil]
     def checkpoint
       @session.checkpoint
     end
 
-    # @return [Hash{Symbol => Object}] counts of what was seen and done so far
+    # @return [Hash{Symbol => Object}] counts of the run so far
     def report
       JSON.parse(@session.report, symbolize_names: true)
     end
 
-    # @return [Array<Hash{Symbol => Object}>] what became of single claims since the last call, without their values
+    # @return [Array<Hash{Symbol => Object}>] outcomes of single claims since the last call, with
+    #   hashed values
     def take_findings
       JSON.parse(@session.take_findings, symbolize_names: true)
     end

@@ -3,28 +3,29 @@
 require "leasehold/rails"
 require_relative "uncached"
 require_relative "verification"
-require_relative "verifier/rows"
-require_relative "verifier/pages"
+require_relative "verifier/row_reader"
+require_relative "verifier/page_reader"
 require_relative "verifier/progress"
-require_relative "verifier/updates"
+require_relative "verifier/corrections"
 
 module Leasehold
-  # Runs a {Verification} for one model: does what the session asks for, and feeds back what came of it. What differs, and
-  # what to do about it, is the session's decision alone.
+  # Runs a {Verification} for one model: executes the steps that the session requests, and feeds
+  # their results back. The session alone decides which claims differ and how to correct them.
   class Verifier
-    # What a dry run calls that which it only plans.
+    # Names in the report of a dry run, for corrections that are only planned.
     PLANNED = { created: :to_create, replaced: :to_replace, destroyed: :to_destroy }.freeze
 
-    # Seconds of a clock that nobody sets.
+    # @return [Float] seconds of a monotonic clock
     def self.now
       Process.clock_gettime(Process::CLOCK_MONOTONIC)
     end
 
-    # @param model [Class] that claims
-    # @param dry_run [Boolean] tell what differs, and correct nothing
-    # @param resume [Boolean] go on where the last run stopped, if it did
-    # @param time_budget_seconds [Numeric, nil] stop after the page at which this has passed
-    # @param allow_empty [Boolean] believe a table without rows, and give up every claim that was made for it
+    # @param model [Class] a model with claims
+    # @param dry_run [Boolean] true to report differences without correcting them
+    # @param resume [Boolean] true to continue from the checkpoint of the last run
+    # @param time_budget_seconds [Numeric, nil] duration after which the run stops at the end of a
+    #   page
+    # @param allow_empty [Boolean] true to destroy all claims of a table without rows
     # @yieldparam report [Hash{Symbol => Integer}] after each page
     def initialize(
       model, client: Leasehold.client, dry_run: false, resume: true, time_budget_seconds: nil, allow_empty: false, &progress
@@ -36,18 +37,19 @@ module Leasehold
       @resume = resume
       @time_budget_seconds = time_budget_seconds
       @allow_empty = allow_empty
-      @progress = progress
-      @rows = Rows.new(model)
-      @pages = Pages.new(@rows) { |step| list(step) }
-      @updates = Updates.new(model, client)
+      @report_progress = progress
+      @rows = RowReader.new(model)
+      @pages = PageReader.new(@rows) { |step| list(step) }
+      @corrections = Corrections.new(model, client)
     end
 
-    # Goes to the end, or as far as the budget goes. Two at once for one model are not allowed (V10): the second does nothing.
+    # Verifies the model, to the end or until the time budget is used. Returns nil if another run
+    # for the model is in progress (V10).
     #
-    # @raise [Error::Misconfigured] the model can't be verified as it is, or its table has no rows, but claims. Nothing was
-    #   corrected
-    # @raise [ActiveRecord::TransactionIsolationError] a transaction is open
-    # @return [Hash{Symbol => Object}, nil] the report, with `finished`; nil where another run is under way
+    # @raise [Error::Misconfigured] if the model cannot be verified, or its table has claims but no
+    #   rows; nothing was corrected
+    # @raise [ActiveRecord::TransactionIsolationError] if a transaction is open
+    # @return [Hash{Symbol => Object}, nil] the report, with `finished`
     def run
       Uncached.run { run_uncached }
     end
@@ -56,34 +58,36 @@ module Leasehold
 
     def run_uncached
       check
-      kept = Progress.new(@model, dry_run: @dry_run)
-      kept.exclusively do
+      progress = Progress.new(@model, dry_run: @dry_run)
+      progress.exclusively do
         Events.measure(:verify, model: @model.name, dry_run: @dry_run) do |event|
-          finished = session_from(@resume ? kept.checkpoint : nil) && follow(kept)
-          @updates.finish
+          finished = session_from(@resume ? progress.checkpoint : nil) && follow(progress)
+          @corrections.finish
           report.merge(finished: finished).tap { |report| event.merge!(report) }
         ensure
-          @updates.abandon
+          @corrections.abandon
         end
       end
     end
 
     def check
-      Models.check_apart(@model)
+      Models.check_distinct(@model)
       @rows.check
       return if @dry_run
 
       @rows.check_lockable
-      @updates.check
+      @corrections.check
       check_emptied unless @allow_empty
     end
 
-    # A table that was truncated, or is another than is meant, would give up all claims at once.
+    # Refuses a table without rows: after a TRUNCATE, or in the wrong database, verification would
+    # destroy all claims at once.
     def check_emptied
       return if @rows.bucket_types.empty? || @rows.bound(nil, 1) || list(Verification::ListRecords.new).records.empty?
 
-      raise Error::Misconfigured, "`#{@model.name}` has no rows, so that every claim made for it would be given up: see that " \
-                                  "its table is the right one, and say `allow_empty` if so (by hand, `ALLOW_EMPTY=1`)"
+      raise Error::Misconfigured,
+            "`#{@model.name}` has claims but no rows, so all of its claims would be destroyed: check that its table is the " \
+            "right one; to destroy them, pass `allow_empty: true` (rake task: `ALLOW_EMPTY=1`)"
     end
 
     def session_from(checkpoint)
@@ -94,28 +98,30 @@ module Leasehold
       )
     end
 
-    # Whether it got to the end.
-    def follow(kept)
+    # Runs the session until it is done or the time budget is used.
+    #
+    # @return [Boolean] true if the run reached the end
+    def follow(progress)
       deadline = Verifier.now + @time_budget_seconds if @time_budget_seconds
       stopped = false
       until (step = @session.next).is_a?(Verification::Done)
         next perform(step) unless step.is_a?(Verification::PageDone)
 
-        keep(kept)
+        store_progress(progress)
         stopped = deadline && Verifier.now > deadline
         stopped ? @session.stop : @session.proceed
       end
-      keep(kept)
+      store_progress(progress)
       !stopped || @session.checkpoint.nil?
     end
 
-    def keep(kept)
-      kept.store(@session.checkpoint)
-      @session.take_findings.each { |finding| tell(finding) }
-      @progress&.call(report)
+    def store_progress(progress)
+      progress.store(@session.checkpoint)
+      @session.take_findings.each { |finding| publish(finding) }
+      @report_progress&.call(report)
     end
 
-    def tell(finding)
+    def publish(finding)
       outcome = finding.fetch(:outcome)
       outcome = PLANNED.fetch(outcome.to_sym, outcome).to_s if @dry_run
       Events.publish(:finding, model: @model.name, **finding, outcome: outcome)
@@ -127,13 +133,13 @@ module Leasehold
 
     def perform(step)
       case step
-      when Verification::FindBound then @session.bound(@pages.answer(step))
-      when Verification::ListRecords then @session.records(@pages.answer(step))
-      when Verification::ReadRows then @rows.feed(@session, @pages.answer(step))
+      when Verification::FindBound then @session.bound(@pages.fetch(step))
+      when Verification::ListRecords then @session.records(@pages.fetch(step))
+      when Verification::ReadRows then @rows.feed(@session, @pages.fetch(step))
       when Verification::ReadAgain then @rows.feed_again(@session, step.ids)
-      when Verification::Begin then @session.updated(@updates.begin(step) { |call| @pages.read_ahead { call.alive? } })
-      when Verification::Commit then @session.updated(@updates.commit)
-      when Verification::RollBack then @session.updated(@updates.roll_back)
+      when Verification::Begin then @session.updated(@corrections.begin(step) { |call| @pages.read_ahead { call.alive? } })
+      when Verification::Commit then @session.updated(@corrections.commit)
+      when Verification::RollBack then @session.updated(@corrections.roll_back)
       end
     end
 

@@ -2,21 +2,25 @@
 
 module Leasehold
   class Verifier
-    # How far a model's verification has come, in the model's database, and the lock under which it goes on.
+    # The stored checkpoint of a model's verification, and the lock that makes a run exclusive. Both are in
+    # the model's own database.
     class Progress
-      # The table.
+      # The table of checkpoints.
       NAME = "cells_claims_verifications"
 
-      # @param dry_run [Boolean] begin at the beginning, and keep nothing
+      # @param dry_run [Boolean] true to start at the beginning and store nothing
       def initialize(model, dry_run: false)
         @model = model.name
         @connection = model.connection
         @dry_run = dry_run
       end
 
-      # Runs the block, unless another process runs one for the same model (V10). The lock goes with the connection.
+      # Runs the block, unless another process verifies the same model (V10). The advisory lock belongs to
+      # the database session, so PostgreSQL releases it if the process dies.
+      #
+      # @return [Object, nil] the block's result; nil if another run holds the lock
       def exclusively
-        return unless value("SELECT pg_try_advisory_lock(#{lock})")
+        return unless value("SELECT pg_try_advisory_lock(#{lock_key})")
 
         begin
           yield
@@ -25,12 +29,12 @@ module Leasehold
         end
       end
 
-      # @return [String, nil] where to go on
+      # @return [String, nil] the stored checkpoint; nil to start at the beginning
       def checkpoint
         value("SELECT checkpoint FROM #{NAME} WHERE model = #{quote(@model)}") unless @dry_run
       end
 
-      # Keeps where to go on; nil is at the beginning.
+      # Stores a checkpoint; nil stands for the beginning.
       def store(checkpoint)
         return if @dry_run
 
@@ -44,13 +48,13 @@ module Leasehold
       private
 
       def unlock
-        value("SELECT pg_advisory_unlock(#{lock})")
+        value("SELECT pg_advisory_unlock(#{lock_key})")
       rescue ActiveRecord::ActiveRecordError, PG::Error
-        # The lock has gone with the connection; why that has gone is told already.
+        # The connection is lost, and the lock with it. The error that lost it is being raised already.
         nil
       end
 
-      def lock
+      def lock_key
         "hashtextextended(#{quote("leasehold verification of #{@model}")}, 0)"
       end
 

@@ -1,0 +1,135 @@
+# frozen_string_literal: true
+
+module Leasehold
+  class Verifier
+    # Executes the corrections of a run: updates, one after the other, with the steps of a cell's own save.
+    #
+    # - A correction that is lost before its lease has a row in this database is rolled back by
+    #   reconciliation.
+    # - Once the row is written, the correction is as good as committed: reconciliation would commit it. So
+    #   its commit runs in the background while the next correction is begun.
+    class Corrections
+      # Errors after which no correction can succeed.
+      FATAL_ERRORS = [Error::Misconfigured, Error::Unauthenticated, Error::Denied].freeze
+      # Seconds for which an interrupted run waits for its calls.
+      GRACE_SECONDS = 1
+
+      def initialize(model, client)
+        @connection = model.connection
+        @table = LeaseTable.new(@connection)
+        @client = client
+        @call_options = { deadline_seconds: Leasehold.configuration.verification_deadline_seconds }
+      end
+
+      # Checks that the lease's row can be written and committed.
+      #
+      # @raise [ActiveRecord::TransactionIsolationError, Error::Misconfigured]
+      def check
+        unless Transactions::Nesting.none_open?(@connection)
+          raise ActiveRecord::TransactionIsolationError, "a transaction is open: verify outside of it"
+        end
+        return if @connection.data_source_exists?(LeaseTable::NAME)
+
+        raise Error::Misconfigured,
+              "the database has no table `#{LeaseTable::NAME}`: run the migration of `rails generate leasehold:install`"
+      end
+
+      # Begins a correction.
+      #
+      # @param step [Verification::Begin]
+      # @yieldparam call [Thread] the block runs during the call; the thread is alive until it is answered
+      # @return [:begun, :failed, Error] the error if claims were refused
+      def begin(step, &meanwhile)
+        # Waits for the correction in the background: a claim to destroy may still be under its lease.
+        finish unless step.destroy_count.zero?
+        # Read before the call, so that the row is never younger than the lease (R04).
+        @begun_at, = @table.clock_and_session
+        during_call(-> { @lease = @client.begin_encoded(step, **@call_options) }, &meanwhile)
+        :begun
+      rescue *FATAL_ERRORS
+        raise
+      rescue Error => error
+        error.rejected.any? ? error : :failed
+      end
+
+      # Writes the lease's row and starts the commit.
+      #
+      # @return [:settled, :failed]
+      def commit
+        finish
+        uuid = take_lease
+        @table.insert(uuid, @begun_at)
+        @committed = uuid
+        @committing = call_in_thread(-> { @client.commit_update(uuid, **@call_options) })
+        :settled
+      rescue ActiveRecord::SerializationFailure
+        # The guard refused the row, because the lease is too old (R04, SQLSTATE 40001).
+        :failed
+      end
+
+      # Rolls the begun correction back.
+      #
+      # @return [:settled, :failed]
+      def roll_back
+        @client.rollback_update(take_lease, **@call_options)
+        :settled
+      rescue *FATAL_ERRORS
+        raise
+      rescue Error
+        :failed
+      end
+
+      # Waits for the commit in the background, and deletes the lease's row. If the commit failed, the row
+      # stays for reconciliation.
+      def finish
+        committing = @committing
+        @committing = nil
+        committing&.join
+        @table.delete(@committed) if committing
+      rescue *FATAL_ERRORS
+        raise
+      rescue Error
+        nil
+      end
+
+      # Rolls back the begun correction of a run that failed or is interrupted, and waits briefly for the
+      # commit in the background. Reconciliation settles the rest.
+      def abandon
+        @client.rollback_update(take_lease) if lease_begun?
+        @committing&.join(GRACE_SECONDS) || @committing&.kill
+      rescue Error
+        nil
+      end
+
+      private
+
+      # Returns true if a correction is begun, and neither written nor rolled back.
+      def lease_begun?
+        !@lease.nil?
+      end
+
+      # Returns the lease's uuid and forgets the lease. A failure from here on is left to reconciliation.
+      def take_lease
+        @lease.uuid.tap { @lease = nil }
+      end
+
+      def during_call(request)
+        calling = call_in_thread(request)
+        yield calling
+        calling.join
+      ensure
+        calling&.join(GRACE_SECONDS) || calling&.kill
+      end
+
+      # Starts the call in a thread. The thread only calls the server: it takes no database connection, and
+      # needs no Rails executor of its own, because the executor around this thread outlives it. `join`
+      # raises the thread's error.
+      def call_in_thread(request)
+        Thread.new do
+          Thread.current.report_on_exception = false
+          request.call
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,90 @@
+# frozen_string_literal: true
+
+module Leasehold
+  class Verifier
+    # Reads the pages that a session requests from the server and from the table. It also prefetches the next
+    # pages while a correction is begun.
+    #
+    # Prefetching is safe: a correction concerns only pages that are compared already, so it changes nothing
+    # in the pages that follow. Changes by others after the prefetch are seen when the rows are read again
+    # under the lease of their own correction (V03).
+    class PageReader
+      # Maximum number of pages prefetched, which bounds the memory of a run.
+      PREFETCH_PAGES = 2
+
+      # @param rows [RowReader]
+      # @yieldparam step [Verification::ListRecords]
+      # @yieldreturn [RecordPage]
+      def initialize(rows, &list)
+        @rows = rows
+        @list = list
+        # Results by step, in the order in which they were read.
+        @prefetched = {}
+      end
+
+      # @param step [Verification::FindBound, Verification::ListRecords, Verification::ReadRows]
+      # @return [Object] the result to feed to the session
+      def fetch(step)
+        result = take_prefetched(step) { read(step) }
+        plan_next(step, result)
+        result
+      end
+
+      # Prefetches the next pages while the block returns true.
+      def read_ahead
+        find = @next
+        PREFETCH_PAGES.times do
+          break unless find && yield
+
+          find = following(find, prefetch(find).tap { |bound| prefetch_page(find.after, bound) })
+        end
+      rescue StandardError
+        # A lasting error is raised again when the session requests the page.
+        nil
+      end
+
+      private
+
+      # Takes the step's prefetched result, or calls the block. A step that was not prefetched discards all
+      # prefetched results: rows of a page must not be older than the server's records of that page. If a row
+      # and its claim were destroyed in between, the claim would look missing and be created again.
+      def take_prefetched(step)
+        return @prefetched.delete(step) if @prefetched.key?(step)
+
+        @prefetched.clear
+        yield
+      end
+
+      # Remembers the step that begins the next page. If the server truncates a page's records, the page ends
+      # earlier than planned. The begin of the next one is then unknown, so nothing is prefetched.
+      def plan_next(step, result)
+        case step
+        when Verification::FindBound then @next = following(step, result)
+        when Verification::ReadRows then @next = nil unless step.upto == @next&.after
+        end
+      end
+
+      def following(find, bound)
+        bound && Verification::FindBound.new(bound, find.rows)
+      end
+
+      # Records before rows, as the session requests them.
+      def prefetch_page(after, upto)
+        prefetch(Verification::ListRecords.new(after, upto))
+        prefetch(Verification::ReadRows.new(after, upto))
+      end
+
+      def prefetch(step)
+        @prefetched.fetch(step) { @prefetched[step] = read(step) }
+      end
+
+      def read(step)
+        case step
+        when Verification::FindBound then @rows.bound(step.after, step.rows)
+        when Verification::ListRecords then @list.call(step)
+        when Verification::ReadRows then @rows.read(step.after, step.upto)
+        end
+      end
+    end
+  end
+end

@@ -15,7 +15,7 @@ module Leasehold
   @lock = Mutex.new
 
   class << self
-    # Sets up this process.
+    # Configures this process. Closes the client, so that the next call uses the new settings.
     #
     # @yieldparam configuration [Configuration]
     def configure
@@ -23,21 +23,21 @@ module Leasehold
       reset_client
     end
 
-    # @return [Configuration] of this process
+    # @return [Configuration] the settings of this process
     def configuration
       @configuration || @lock.synchronize { @configuration ||= Configuration.new }
     end
 
-    # The client of this process. It connects with its first call, and anew after a fork.
+    # Returns the client of this process. It connects at its first call, and again after a fork.
     #
-    # @raise [Error::Misconfigured]
+    # @raise [Error::Misconfigured] if a setting is invalid
     # @return [Client]
     def client
       settings = configuration
       @lock.synchronize { @client ||= Client.new(settings) }
     end
 
-    # Closes the client's connection; the next call makes another, with the certificates as they are then.
+    # Closes the client's connection. The next call reads the certificates again and connects anew.
     def reset_client
       @lock.synchronize { @client.tap { @client = nil } }&.close
     end

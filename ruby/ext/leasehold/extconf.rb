@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# What `gem install` runs where no precompiled gem fits: a Makefile that lets cargo build the extension. No other gem is
-# needed for that.
+# Run by `gem install` if no precompiled gem fits this platform: writes a Makefile that builds the
+# extension with cargo. Needs no other gem.
 
 abort "leasehold: cargo is missing: install Rust, then try again" unless system("cargo", "--version", out: File::NULL)
 
@@ -11,7 +11,7 @@ so = "leasehold_ruby.#{RbConfig::CONFIG.fetch("DLEXT")}"
 prefix = RbConfig::CONFIG.fetch("host_os").include?("darwin") ? ["dylib"] : ["so"]
 
 File.write("Makefile", <<~MAKEFILE)
-  # RubyGems says where to install.
+  # RubyGems passes the directory to install into.
   sitearchdir = #{RbConfig::CONFIG.fetch("sitearchdir")}
 
   all:

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What is loaded once it is named, since jobs and tasks may be named before any model is.
+# Constants that load on first use: a job or rake task may name them before any model is loaded.
 module Leasehold
   autoload :BulkClaimsJob, "leasehold/jobs/bulk_claims_job"
   autoload :BulkUpdate, "leasehold/bulk_update"

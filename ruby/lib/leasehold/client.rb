@@ -14,23 +14,24 @@ require_relative "client/handshake"
 require_relative "client/instrumentation"
 require_relative "client/messages"
 require_relative "client/received_page"
-require_relative "client/refusal"
+require_relative "client/status_translation"
 
 module Leasehold
-  # The way to the claims server, for one cell. Threads share it, and it is never closed by a fork: each process makes a
-  # connection of its own with its first call.
+  # A client of the claims server, for one cell. Threads can share it. After a fork each process
+  # connects anew with its first call.
   #
-  # Every call raises a class of {Error} that says what was refused and why. `deadline_seconds` is the time for one try.
+  # Every call raises a class of {Error} if it is refused or fails. `deadline_seconds` is the time
+  # for one try; a call without an answer is tried again.
   class Client
-    # Request metadata by which the server knows a begin that it has seen.
+    # Request metadata: the idempotency key of a begin (B09).
     IDEMPOTENCY_KEY = "leasehold-idempotency-key"
-    # Response metadata with a begun lease's number.
+    # Response metadata: the fence of the begun lease (B13).
     FENCE = "leasehold-fence"
-    # Response metadata with the server's clock.
+    # Response metadata: the server's clock.
     SERVER_TIME = "leasehold-server-time-micros"
 
     # @param configuration [Configuration]
-    # @raise [Error::Misconfigured]
+    # @raise [Error::Misconfigured] if a setting or certificate is invalid
     def initialize(configuration = Leasehold.configuration)
       @configuration = configuration.validate!
       @credentials = Credentials.load(configuration.tls)
@@ -38,22 +39,23 @@ module Leasehold
       @lock = Mutex.new
     end
 
-    # Takes a lease on all creates and destroys, or on none. Both tries carry one idempotency key, so that the second
-    # gets the lease of the first.
+    # Begins an update: takes a lease on all creates and destroys, or on none (B01). All tries carry
+    # the same idempotency key, so a retry gets the lease of a first try whose answer was lost
+    # (B09).
     #
     # @param creates [Array<Claim, Hash>]
     # @param destroys [Array<Claim, Hash>]
-    # @param idempotency_key [String] names the begin for longer than this call
-    # @raise [Error::Taken, Error::Busy, Error::Changed, Error::NotFound, Error::NotOwner, Error::Invalid] with the
-    #   offending claims
-    # @raise [Error::Overloaded, Error::CircuitOpen] where nothing was sent
+    # @param idempotency_key [String] a key that later calls can repeat; random unless given
+    # @raise [Error::Taken, Error::Busy, Error::Changed, Error::NotFound, Error::NotOwner,
+    #   Error::Invalid] with the rejected claims
+    # @raise [Error::Overloaded, Error::CircuitOpen] if the begin was not sent
     # @return [Lease]
     def begin_update(creates: [], destroys: [], idempotency_key: nil, deadline_seconds: nil)
       key = idempotency_key || SecureRandom.uuid
-      take_lease(creates, destroys, key, deadline_seconds) { |send| connection.breaker.run(&send) }
+      begin_lease(creates, destroys, key, deadline_seconds) { |send| connection.breaker.run(&send) }
     end
 
-    # Does what {#begin_update} does, for an update of {Verification}, which comes in the form of the wire.
+    # Begins an update of {Verification}, which is encoded for the wire already.
     #
     # @param update [Verification::Begin]
     # @return [Lease]
@@ -63,16 +65,18 @@ module Leasehold
       send_begin(:begin_encoded, request, counts, SecureRandom.uuid, deadline_seconds) { |send| connection.breaker.run(&send) }
     end
 
-    # The lease of a begin that nobody answered, to be rolled back: whatever is begun once more here is only begun to be
-    # taken back. That frees what others wait for, so no breaker limits it, and none counts it.
+    # Returns the lease of a begin whose answer was lost, so that the caller can roll it back. If
+    # that begin never arrived, this call begins a new lease, which is rolled back all the same.
+    # Rolling back frees claims that others wait for, so the circuit breaker neither limits nor
+    # counts this call.
     #
-    # @param idempotency_key [String] of that begin
+    # @param idempotency_key [String] the key of that begin
     # @return [Lease]
     def recover_lease(creates:, destroys:, idempotency_key:, deadline_seconds: nil)
-      take_lease(creates, destroys, idempotency_key, deadline_seconds, &:call)
+      begin_lease(creates, destroys, idempotency_key, deadline_seconds, &:call)
     end
 
-    # Makes the changes of a lease final.
+    # Commits a lease. Succeeds if it is committed already (B22).
     #
     # @raise [Error::RolledBack, Error::NotFound, Error::NotOwner]
     # @return [void]
@@ -80,7 +84,7 @@ module Leasehold
       settle(:commit_update, uuid, deadline_seconds)
     end
 
-    # Takes the changes of a lease back.
+    # Rolls a lease back. Succeeds if it is rolled back already (B22).
     #
     # @raise [Error::Committed, Error::NotFound, Error::NotOwner]
     # @return [void]
@@ -88,10 +92,10 @@ module Leasehold
       settle(:rollback_update, uuid, deadline_seconds)
     end
 
-    # The cell's outstanding leases, oldest first.
+    # Lists the cell's outstanding leases, oldest first.
     #
     # @param created_after [Time] inclusive
-    # @param cursor the one of the page before
+    # @param cursor [String] the `cursor` of the page before
     # @return [LeasePage]
     def list_leases(created_after: nil, cursor: nil, limit: nil, deadline_seconds: nil)
       request = @messages.list_leases(created_after, cursor, limit)
@@ -101,10 +105,10 @@ module Leasehold
       end
     end
 
-    # The cell's records out of one table, by source id.
+    # Lists the cell's records of one table, in the order of source ids.
     #
-    # @param after [String] bytes of a source id, exclusive; nil is from the first
-    # @param upto [String] bytes of a source id, inclusive; nil is to the last
+    # @param after [String] a source id, exclusive; nil for no lower bound
+    # @param upto [String] a source id, inclusive; nil for no upper bound
     # @return [RecordPage]
     def list_records(source_type:, bucket_types:, after: nil, upto: nil, deadline_seconds: nil)
       request = @messages.list_records(source_type, bucket_types, after, upto)
@@ -114,7 +118,7 @@ module Leasehold
       end
     end
 
-    # The record of one bucket, whichever cell has it; for administrators.
+    # Returns the record of a bucket, whichever cell owns it. Only administrators may call this.
     #
     # @raise [Error::NotFound, Error::Denied]
     # @return [Record]
@@ -126,7 +130,8 @@ module Leasehold
       end
     end
 
-    # Connects ahead of the first request, by a list that costs the server nothing.
+    # Connects ahead of the first request. Lists leases from tomorrow on, of which the server has
+    # none.
     #
     # @return [void]
     def warm_up(deadline_seconds: @configuration.verification_deadline_seconds)
@@ -134,15 +139,15 @@ module Leasehold
       nil
     end
 
-    # Ends the connection of this process. The next call makes another.
+    # Closes the connection of this process. The next call connects anew.
     #
     # @return [void]
     def close
-      old = @lock.synchronize { @connection.tap { @connection = nil } }
-      old.close if old&.current?
+      connection = @lock.synchronize { @connection.tap { @connection = nil } }
+      connection.close if connection&.current?
     end
 
-    # Whose it is and where it leads: what it holds beside that are keys.
+    # Returns a text without the private key.
     #
     # @return [String]
     def inspect
@@ -151,11 +156,11 @@ module Leasehold
 
     private
 
-    # The block makes the call that it is given, if it may be made.
-    def take_lease(creates, destroys, key, deadline_seconds, &made)
+    # @yieldparam send [Proc] the block decides if and how this call is made
+    def begin_lease(creates, destroys, key, deadline_seconds, &guard)
       request = @messages.begin_update(creates, destroys)
       counts = { creates: creates.size, destroys: destroys.size }
-      send_begin(:begin_update, request, counts, key, deadline_seconds, &made)
+      send_begin(:begin_update, request, counts, key, deadline_seconds, &guard)
     end
 
     def send_begin(method, request, counts, key, deadline_seconds)
@@ -178,12 +183,13 @@ module Leasehold
       call = Call.new(method, metadata: metadata, tries: @configuration.tries, deadline_seconds: seconds)
       call.run(connection.stub, request)
     rescue Error::Unavailable => error
-      raise @credentials.explain(error, @configuration.address, seconds)
+      raise @credentials.diagnose(error, @configuration.address, seconds)
     ensure
-      payload[:tries] = call.made if call
+      payload[:tries] = call.attempts if call
     end
 
-    # A channel never crosses a fork: its threads stay behind, and what it holds is the parent's.
+    # Returns this process's connection. A channel must not be used after a fork: its threads exist
+    # only in the parent process, and its socket belongs to the parent.
     def connection
       @lock.synchronize do
         @connection = Connection.new(@configuration, @credentials) unless @connection&.current?
@@ -193,7 +199,8 @@ module Leasehold
 
     def server_time(headers)
       micros = headers.fetch(SERVER_TIME) do
-        raise Error::Misconfigured, "the server does not tell its time (`#{SERVER_TIME}`): use one that is as new as this gem"
+        raise Error::Misconfigured,
+              "the server's answer lacks its time (`#{SERVER_TIME}`): run a server of at least this gem's version"
       end
       Time.at(0, Integer(micros, 10), :microsecond).utc
     end

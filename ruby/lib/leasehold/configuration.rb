@@ -3,51 +3,55 @@
 require "logger"
 
 module Leasehold
-  # What a cell has to say once, in `Leasehold.configure`.
+  # The settings of a cell, set in `Leasehold.configure`.
   class Configuration
     # @return [String] host and port of the claims server
     attr_accessor :address
-    # @return [Integer] the number of this cell
+    # @return [Integer] the id of this cell
     attr_accessor :cell_id
-    # @return [Hash] `{ ca:, certificate:, key: }`, paths of PEM files; or `{ insecure: true }` for a connection that
-    #   anybody on the way can read and change
+    # @return [Hash] `{ ca:, certificate:, key: }` with paths of PEM files; or `{ insecure: true }`
+    #   for a connection without encryption and identity
     attr_accessor :tls
-    # @return [Numeric] time for one try of a call within a request
+    # @return [Numeric] deadline of one try of a call within a request
     attr_accessor :request_deadline_seconds
-    # @return [Numeric] time for one try of a call of reconciliation
+    # @return [Numeric] deadline of one try of a call of reconciliation
     attr_accessor :reconciliation_deadline_seconds
-    # @return [Numeric] time for one try of a call of verification
+    # @return [Numeric] deadline of one try of a call of verification
     attr_accessor :verification_deadline_seconds
-    # @return [Integer] tries of one call, where the first got no answer
+    # @return [Integer] number of tries of a call that gets no answer
     attr_accessor :tries
-    # @return [Integer] begins under way at a time in one process; more are refused at once
+    # @return [Integer] maximum number of begins in flight in this process; further ones are refused
+    #   at once
     attr_accessor :max_concurrent_begins
-    # @return [Integer] begins in a row without an answer after which no more are sent for a while
+    # @return [Integer] number of consecutive begins without an answer that opens the circuit
     attr_accessor :circuit_failures
-    # @return [Numeric] how long none is sent
+    # @return [Numeric] duration for which an open circuit sends no begin
     attr_accessor :circuit_open_seconds
-    # @return [Numeric] age from which a lease is given up by whoever began it
+    # @return [Numeric] age from which reconciliation settles a lease in place of the process that
+    #   began it
     attr_accessor :stale_after_seconds
-    # @return [Integer] age of a lease up to which the database commits under it; the migration writes it down
+    # @return [Integer] age of a lease up to which the database accepts the COMMIT; the migration
+    #   copies it into the trigger
     attr_accessor :commit_within_seconds
-    # @return [Integer] rows that verification compares at a time
+    # @return [Integer] number of rows that verification compares at a time
     attr_accessor :verification_page_rows
-    # @return [Numeric] how long one run of verification goes on before it asks to be run again
+    # @return [Numeric] duration after which a verification job stops and schedules its continuation
     attr_accessor :verification_time_budget_seconds
-    # @return [Numeric] between the verifications of two models
+    # @return [Numeric] delay between the verifications of two models
     attr_accessor :verification_stagger_seconds
-    # @return [Numeric] scheduled verification begins at a random moment within
+    # @return [Numeric] maximum random delay before the first scheduled verification
     attr_accessor :verification_jitter_seconds
-    # @return [Array<Class>, nil] classes connected to the databases with tables of leases; those of claimable models
-    #   unless said, which does for all but sharded ones
+    # @return [Array<Class>, nil] classes connected to the databases that have a lease table; nil
+    #   for those of the claimable models, which is right except for sharded databases
     attr_accessor :lease_databases
-    # @return [Symbol] the queue of jobs
+    # @return [Symbol] the queue of the gem's jobs
     attr_accessor :queue
-    # @return [Boolean] tests run in a transaction that is rolled back; the one within is then taken for the real one
+    # @return [Boolean] true if each test runs in a transaction that is rolled back; a savepoint
+    #   inside then counts as the database's own transaction
     attr_accessor :transactional_tests
-    # @return [Numeric] verification leaves alone what was changed so recently
+    # @return [Numeric] age up to which verification leaves a changed row or claim alone
     attr_accessor :recent_within_seconds
-    # @return [Logger] where jobs report
+    # @return [Logger] the logger of the gem's events
     attr_accessor :logger
 
     def initialize
@@ -71,23 +75,24 @@ module Leasehold
       @logger = Logger.new($stderr, level: Logger::WARN)
     end
 
-    # Keeps the block that says whether a feature flag is on. Without one all are.
+    # Sets the block that decides whether a feature flag is on. Without a block all flags are on.
     #
     # @yieldparam flag [Symbol]
     def feature_enabled(&block)
       @feature_enabled = block
     end
 
-    # Whether the feature flag is on.
+    # Returns true if the feature flag is on.
     #
     # @param flag [Symbol]
     def feature_enabled?(flag)
       @feature_enabled.call(flag) ? true : false
     end
 
-    # Refuses what cannot work.
+    # Checks the settings.
     #
-    # @raise [Error::Misconfigured] naming the setting, and what it has to be
+    # @raise [Error::Misconfigured] if one is invalid; the message names the setting and its allowed
+    #   values
     # @return [self]
     def validate!
       check(:address, "host and port of the claims server") { |value| value.to_s.match?(%r{\A[^\s/]+:\d+\z}) }
@@ -97,7 +102,9 @@ module Leasehold
         check(name, "1 or more") { |value| value.is_a?(Integer) && value.positive? }
       end
       durations.each { |name| check(name, "more than 0") { |value| value.is_a?(Numeric) && value.positive? } }
-      check(:commit_within_seconds, "less than `stale_after_seconds`, which is #{stale_after_seconds}") { |value| value < stale_after_seconds }
+      check(:commit_within_seconds, "less than `stale_after_seconds`, which is #{stale_after_seconds}") do |value|
+        value < stale_after_seconds
+      end
       self
     end
 
@@ -107,11 +114,11 @@ module Leasehold
       instance_variables.map { |name| name.to_s.delete_prefix("@") }.grep(/_seconds\z/)
     end
 
-    def check(name, wanted)
+    def check(name, allowed)
       value = public_send(name)
       return if yield(value)
 
-      raise Error::Misconfigured, "`#{name}` is #{value.inspect}: say #{wanted}"
+      raise Error::Misconfigured, "`#{name}` is #{value.inspect}: set it to #{allowed}"
     end
   end
 end

@@ -1,16 +1,17 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # What the server, the engine or the way to them refused. The class is chosen by {#code}, which is the same in every
-  # language: `CLAIM_TAKEN`, for example.
+  # An error of the server, of the engine or of the call. {#code} selects the class and is the same
+  # in every language, for example `CLAIM_TAKEN`.
   class Error < StandardError
-    # @return [String, nil] the reason, for machines
+    # @return [String, nil] the machine-readable reason
     attr_reader :code
-    # @return [Array<RejectedClaim>] every offending claim; empty where the request as a whole offends
+    # @return [Array<RejectedClaim>] every rejected claim; empty if the whole request is rejected
     attr_reader :rejected
-    # @return [Float, nil] when to try again, where that can help
+    # @return [Float, nil] seconds after which to try again; nil if unknown or useless
     attr_reader :retry_after_seconds
-    # @return [Hash{String => String}] more for machines: the limit that was passed, for example
+    # @return [Hash{String => String}] further machine-readable details, for example the limit that
+    #   was exceeded
     attr_reader :metadata
 
     def initialize(message = nil, code: nil, rejected: [], retry_after_seconds: nil, metadata: {})
@@ -21,17 +22,17 @@ module Leasehold
       @metadata = metadata
     end
 
-    # @return [Array<Integer>] positions of the offending claims among the creates
+    # @return [Array<Integer>] positions of the rejected claims among the creates
     def create_positions
       positions(:create)
     end
 
-    # @return [Array<Integer>] positions of the offending claims among the destroys
+    # @return [Array<Integer>] positions of the rejected claims among the destroys
     def destroy_positions
       positions(:destroy)
     end
 
-    # Whether the same request can succeed later without anybody's decision.
+    # Returns true if the same request can succeed later without a change.
     def temporary?
       is_a?(Temporary)
     end
@@ -44,71 +45,71 @@ module Leasehold
   end
 
   class Error
-    # The error for a code.
+    # Builds the error for a code of the engine. The extension calls this method.
     #
     # @param rejected [Array<Array>] members of {RejectedClaim}
     # @return [Error]
-    def self.refusal(code, message, rejected)
+    def self.from_engine(code, message, rejected)
       claims = rejected.map do |list, position, bucket_type, reason|
         RejectedClaim.new(list: LISTS.fetch(list), position: position, bucket_type: bucket_type, code: reason)
       end
       BY_CODE.fetch(code, Internal).new(message, code: code, rejected: claims)
     end
 
-    # Names of the lists of an update, as the engine says them.
+    # The engine's names of an update's lists, and ours.
     LISTS = { "creates" => :create, "destroys" => :destroy }.freeze
 
-    # Marks what another try may mend.
+    # Marks errors that a later try can resolve.
     module Temporary; end
 
-    # The configuration cannot work; nothing was sent.
+    # A setting, a model or a certificate is invalid.
     class Misconfigured < Error
       def initialize(message = nil, code: "MISCONFIGURED", **)
         super
       end
     end
-    # The request's form is wrong, a limit is passed, or a value is not allowed.
+    # The request is malformed, exceeds a limit, or contains a value that is not allowed.
     class Invalid < Error; end
-    # The bucket is owned, for good.
+    # The bucket is owned by another row or cell.
     class Taken < Error; end
-    # The bucket is under another lease, for now.
+    # The bucket is under another lease.
     class Busy < Error
       include Temporary
     end
-    # The claim to destroy has moved to another source row.
+    # The claim to destroy now belongs to another source row.
     class Changed < Error; end
-    # There is no such claim, or no such lease: the code says which.
+    # The claim or the lease does not exist; the code tells which.
     class NotFound < Error; end
-    # The claim or the lease is another cell's.
+    # The claim or the lease belongs to another cell.
     class NotOwner < Error; end
     # The lease to commit was rolled back.
     class RolledBack < Error; end
     # The lease to roll back was committed.
     class Committed < Error; end
-    # No certificate says who calls.
+    # The caller presented no certificate with an identity.
     class Unauthenticated < Error; end
-    # The certificate does not allow this call.
+    # The caller's certificate does not allow this call.
     class Denied < Error; end
-    # Too much is under way, here or at the server.
+    # Too many requests are in flight, in this process or at the server.
     class Overloaded < Error
       include Temporary
     end
-    # The server cannot be reached, or its store is down. Whether the request took effect is unknown.
+    # The server cannot be reached, or its store is down. The request may have taken effect.
     class Unavailable < Error
       include Temporary
     end
-    # Calls failed so often that none is made for a while.
+    # Too many calls in a row failed, so this one was not sent.
     class CircuitOpen < Unavailable; end
-    # No answer in time. Whether the request took effect is unknown.
+    # No answer came within the deadline. The request may have taken effect.
     class DeadlineExceeded < Error
       include Temporary
     end
-    # The process was forked from one that had called already, which gRPC's core does not survive.
+    # This process was forked from one that had made a call. gRPC's core does not support that.
     class Forked < Error; end
-    # A defect on either side of the border.
+    # A defect of the gem, the engine or the server.
     class Internal < Error; end
 
-    # Codes, and the classes that they choose.
+    # Error classes by code.
     BY_CODE = {
       "INVALID_UPDATE" => Invalid,
       "LIMIT_EXCEEDED" => Invalid,

@@ -3,17 +3,17 @@
 require "active_support/notifications"
 
 module Leasehold
-  # What the gem tells of itself: ActiveSupport notifications named `begin.leasehold` and so on. They carry counts,
-  # lease ids and codes, never a value that is claimed (V09).
+  # Publishes ActiveSupport notifications named `EVENT.leasehold`. Payloads contain counts, lease
+  # ids and codes, never a claimed value (V09).
   module Events
     module_function
 
-    # Tells that something has happened.
+    # Publishes an event.
     def publish(name, **payload)
       ActiveSupport::Notifications.instrument("#{name}.leasehold", payload)
     end
 
-    # Tells how long the block took, and what it put into the payload.
+    # Runs the block and publishes its duration, with the payload that the block completes.
     #
     # @yieldparam payload [Hash]
     def measure(name, **payload, &block)

@@ -4,10 +4,9 @@ require "active_support/log_subscriber"
 require "json"
 
 module Leasehold
-  # Logs the gem's notifications, one JSON object a line: what happened, to which lease, how many, how long. No value of a
-  # claim is among it (V09).
+  # Logs the gem's notifications, one JSON object a line. Payloads contain no claimed value (V09).
   class LogSubscriber < ActiveSupport::LogSubscriber
-    # Events by the level at which they are logged.
+    # Log levels by event.
     LEVELS = {
       begin_update: :info, commit_update: :info, rollback_update: :info, reconcile: :info, verify: :info, finding: :info,
       list_leases: :debug, list_records: :debug, get_record: :debug,
@@ -19,18 +18,20 @@ module Leasehold
       define_method(name) { |event| write(level, name, event) }
     end
 
-    # What a dry run would do has a finding for each claim of a table that is yet to be filled.
+    # Planned corrections of a dry run are logged at debug level: a table that was never claimed has
+    # one finding per claim.
     def finding(event)
       planned = event.payload.fetch(:outcome).start_with?("to_")
       write(planned ? :debug : LEVELS.fetch(:finding), :finding, event)
     end
 
-    # Names are not safe where a lease may be given up before its transaction is committed (R04).
+    # A run without the guard is logged as a warning: two cells may get the same name if a lease is
+    # rolled back before its transaction is committed (R04).
     def reconcile(event)
       write(event.payload[:guarded] == false ? :warn : LEVELS.fetch(:reconcile), :reconcile, event)
     end
 
-    # Not Rails' own, where another is configured.
+    # Returns the configured logger. The superclass would use Rails' own.
     def logger
       Leasehold.configuration.logger
     end
@@ -39,7 +40,9 @@ module Leasehold
 
     def write(level, name, event)
       payload = event.payload.except(:exception, :exception_object)
-      # Payloads are plain values: what ActiveSupport would make of others costs ten times as much.
+      # `JSON.generate` instead of ActiveSupport's encoder, which converts every value with
+      # `as_json` first (activesupport 6.1.7.10, json/encoding.rb:35). Payloads are plain values
+      # already.
       logger.public_send(level) { JSON.generate({ event: "leasehold.#{name}", duration_ms: event.duration.round(2), **payload }) }
     end
   end

@@ -3,17 +3,18 @@
 require "leasehold"
 
 module Leasehold
-  # The engine: every rule of the protocol, in Rust.
+  # The engine: all rules of the protocol, compiled from Rust.
   module Native; end
 end
 
 begin
-  # A precompiled gem has one extension for each version of Ruby.
+  # A precompiled gem contains one extension per version of Ruby.
   require "leasehold/#{RUBY_VERSION[/\d+\.\d+/]}/leasehold_ruby"
 rescue LoadError
   begin
     require "leasehold/leasehold_ruby"
   rescue LoadError => error
-    raise error, "#{error.message}: the extension is not there; `rake compile` in the gem's directory builds it", error.backtrace
+    raise error, "#{error.message}: the extension is missing, build it with `rake compile` in the gem's directory",
+          error.backtrace
   end
 end

@@ -5,7 +5,7 @@ require "rails/railtie"
 require_relative "autoloads"
 
 module Leasehold
-  # Makes an application's models claimable, and brings translations and rake tasks along.
+  # Makes the models of an application claimable, and adds translations and rake tasks.
   class Railtie < ::Rails::Railtie
     initializer "leasehold.translations" do
       I18n.load_path.unshift(*Dir[File.expand_path("../../config/locales/*.yml", __dir__)])

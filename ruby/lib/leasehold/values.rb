@@ -1,34 +1,35 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # What shows itself without values of claims: where Ruby puts an object into an error's message, or somebody into a log, no
-  # name of anybody gets there (V09). Whoever wants them asks for them.
-  module Discreet
+  # Replaces `inspect` by one without the values of claims: Ruby and logs include `inspect` in
+  # messages, and no user's name may get there (V09). Read the members to get the values.
+  module FilteredInspect
     # @return [String]
     def inspect
       shown = to_h.map { |name, value| "#{name}=#{name == :bucket_value ? "[FILTERED]" : value.inspect}" }
       "#<struct #{self.class} #{shown.join(', ')}>"
     end
 
-    # As {#inspect}, which includers may say anew.
+    # Calls {#inspect}, because `Struct#to_s` is an alias of the original `inspect`.
     def to_s
       inspect
     end
 
-    # The same for `pp` and consoles, which ask a Struct for its members otherwise.
+    # Prints {#inspect} for `pp` and consoles, which would otherwise print the members of a Struct.
     def pretty_print(printer)
       printer.text(inspect)
     end
   end
 
-  # What a cell claims or gives up: a bucket, whom it is for and the row that it comes out of. Wherever the client takes
-  # a claim, a Hash with the same keys will do; a destroy may leave out subject and source.
+  # A claim: the bucket, its subject, and the source row. Wherever the client takes a claim, a Hash
+  # with the same keys works too. A claim to destroy may omit subject and source.
   Claim = Struct.new(
     :bucket_type, :bucket_value, :subject_type, :subject_id, :source_type, :source_id, keyword_init: true
   ) do
-    include Discreet
+    include FilteredInspect
 
-    # @return [Array(Integer, String)] the bucket, whatever the spelling of its value; as it is, where no rule allows that
+    # @return [Array(Integer, String)] bucket type and canonical value, equal for all spellings; the
+    #   value unchanged if the bucket type's rule does not allow it
     def bucket
       [bucket_type, Native.canonical_form(bucket_type, bucket_value)]
     rescue Error::Invalid, EncodingError
@@ -36,34 +37,36 @@ module Leasehold
     end
   end
 
-  # A begun update: `uuid` settles it, `fence` is larger than that of every lease before.
+  # The lease of a begun update. `uuid` identifies it in commit and rollback; `fence` is greater
+  # than that of every earlier lease (B13).
   Lease = Struct.new(:uuid, :fence, keyword_init: true)
 
   # A lease that is begun and not settled, as the server lists it.
   OutstandingLease = Struct.new(:uuid, :created_at, :updated_at, keyword_init: true)
 
-  # Some outstanding leases; `cursor` leads to the next page and is nil on the last. `server_time` is the server's
-  # clock, by which the age of these leases is to be judged.
+  # A page of outstanding leases. `cursor` requests the next page and is nil on the last one.
+  # `server_time` is the server's clock, by which the ages of these leases are judged (R03).
   LeasePage = Struct.new(:leases, :cursor, :server_time, keyword_init: true)
 
-  # What a claim holds, as the server shows it.
+  # A claim with its owner and state, as the server returns it.
   Record = Struct.new(:uuid, :claim, :cell_id, :status, :lease_uuid, :created_at, :updated_at, keyword_init: true) do
-    include Discreet
+    include FilteredInspect
   end
 
-  # Some records of one table, in the order of their source ids; `truncated?` says that more remain.
+  # A page of records of one table, in the order of their source ids. `truncated?` returns true if
+  # more records follow in the range.
   RecordPage = Struct.new(:records, :truncated, :server_time, keyword_init: true) do
-    include Discreet
+    include FilteredInspect
 
     alias_method :truncated?, :truncated
 
-    # How many they are, not which.
+    # Returns the number of records instead of the records.
     def inspect
       "#<#{self.class} of #{records&.size.to_i} records, truncated=#{truncated.inspect}, server_time=#{server_time.inspect}>"
     end
   end
 
-  # One offending claim of a refused update: the list that it stands in (`:create` or `:destroy`), its position there
-  # from 0, its bucket type, and the reason's code.
+  # A rejected claim of an update: its list (`:create` or `:destroy`), its position in the list from
+  # 0, its bucket type and the code of the reason.
   RejectedClaim = Struct.new(:list, :position, :bucket_type, :code, keyword_init: true)
 end

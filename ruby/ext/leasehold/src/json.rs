@@ -1,4 +1,4 @@
-//! Values that are few cross the border as JSON text.
+//! Converts settings, events and reports, which are few per run, to and from JSON text.
 
 use magnus::{Error, Ruby};
 use serde::Serialize;
@@ -6,18 +6,18 @@ use serde::de::DeserializeOwned;
 
 use crate::errors;
 
-/// From Ruby.
+/// Parses JSON text from Ruby.
 ///
 /// # Errors
-/// The text is not what was expected: a mistake of the gem's Ruby code.
+/// Fails if the text has another form, which is a defect of the gem's Ruby code.
 pub(crate) fn read<T: DeserializeOwned>(ruby: &Ruby, text: &str) -> Result<T, Error> {
-    serde_json::from_str(text).map_err(|error| errors::defect(ruby, "INVALID_EVENT", &error.to_string()))
+    serde_json::from_str(text).map_err(|error| errors::internal(ruby, "INVALID_EVENT", &error.to_string()))
 }
 
-/// To Ruby.
+/// Writes JSON text for Ruby.
 ///
 /// # Errors
-/// The value has no form in JSON, which none of ours lacks.
+/// Fails if the value has no JSON form. All types of this extension have one.
 pub(crate) fn write(ruby: &Ruby, value: &impl Serialize) -> Result<String, Error> {
-    serde_json::to_string(value).map_err(|error| errors::defect(ruby, "INVALID_EVENT", &error.to_string()))
+    serde_json::to_string(value).map_err(|error| errors::internal(ruby, "INVALID_EVENT", &error.to_string()))
 }

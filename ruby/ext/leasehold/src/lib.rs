@@ -1,5 +1,6 @@
-//! The engine as a Ruby extension: one file a Ruby class. It converts values; rules are the engine's, and exceptions are
-//! classes written in Ruby. Nothing here panics on purpose, and what panics all the same becomes an exception.
+//! The engine as a Ruby extension, one file per Ruby class. The extension only converts values: the
+//! engine has all rules, and the exception classes are written in Ruby. A panic becomes an
+//! exception.
 
 mod columns;
 mod errors;
@@ -11,7 +12,7 @@ mod verification;
 
 use magnus::{Error, Ruby};
 
-/// What `require "leasehold/leasehold_ruby"` runs.
+/// Defines the classes. Ruby calls it for `require "leasehold/leasehold_ruby"`.
 #[magnus::init]
 fn init(ruby: &Ruby) -> Result<(), Error> {
     let leasehold = ruby.define_module("Leasehold")?;

@@ -1,4 +1,4 @@
-//! `Leasehold::Native`: what the engine answers at once.
+//! `Leasehold::Native`: the engine's functions without a session.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use leasehold_bindings::{Call, CallOutput, Catalogue, ClaimInput, Source, Source
 use magnus::{Error, Integer, RArray, RModule, RString, Ruby, TryConvert, Value, function, prelude::*};
 
 use crate::columns::source_id;
-use crate::errors::{self, guard};
+use crate::errors::{self, catch_panic};
 
 static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::default);
 
@@ -16,46 +16,46 @@ pub(crate) fn init(_: &Ruby, leasehold: RModule) -> Result<(), Error> {
     native.define_singleton_method("check_batch", function!(check_batch, 2))?;
     native.define_singleton_method("encode_source_id", function!(encode_source_id, 1))?;
     #[cfg(feature = "test-hooks")]
-    native.define_singleton_method("panic", function!(panic_in_the_engine, 1))?;
+    native.define_singleton_method("panic", function!(panic_on_purpose, 1))?;
     Ok(())
 }
 
-fn ask(ruby: &Ruby, question: Call) -> Result<CallOutput, Error> {
-    call(question, &CATALOGUE).map_err(|error| errors::refusal(ruby, &error))
+fn call_engine(ruby: &Ruby, request: Call) -> Result<CallOutput, Error> {
+    call(request, &CATALOGUE).map_err(|error| errors::engine_error(ruby, &error))
 }
 
 fn canonical_form(ruby: &Ruby, bucket_type: i32, value: String) -> Result<String, Error> {
-    guard(ruby, || match ask(ruby, Call::CanonicalForm { bucket_type, value })? {
+    catch_panic(ruby, || match call_engine(ruby, Call::CanonicalForm { bucket_type, value })? {
         CallOutput::CanonicalForm(form) => Ok(form),
-        _ => Err(mistaken(ruby)),
+        _ => Err(unexpected_output(ruby)),
     })
 }
 
 fn check_batch(ruby: &Ruby, creates: RArray, destroys: RArray) -> Result<(), Error> {
-    guard(ruby, || {
-        let question = Call::CheckBatch { creates: claims(ruby, creates)?, destroys: claims(ruby, destroys)? };
-        ask(ruby, question).map(drop)
+    catch_panic(ruby, || {
+        let request = Call::CheckBatch { creates: claims(ruby, creates)?, destroys: claims(ruby, destroys)? };
+        call_engine(ruby, request).map(drop)
     })
 }
 
 fn encode_source_id(ruby: &Ruby, key: Value) -> Result<RString, Error> {
-    guard(ruby, || {
+    catch_panic(ruby, || {
         let key = match Integer::from_value(key) {
             Some(integer) => SourceKey::Integer(integer.to_i64()?),
             None => SourceKey::Text(String::try_convert(key)?),
         };
-        match ask(ruby, Call::EncodeSourceId { key })? {
+        match call_engine(ruby, Call::EncodeSourceId { key })? {
             CallOutput::SourceId(id) => Ok(ruby.str_from_slice(id.as_bytes())),
-            _ => Err(mistaken(ruby)),
+            _ => Err(unexpected_output(ruby)),
         }
     })
 }
 
-fn mistaken(ruby: &Ruby) -> Error {
-    errors::defect(ruby, "PANIC", "the engine answered another question")
+fn unexpected_output(ruby: &Ruby) -> Error {
+    errors::internal(ruby, "PANIC", "the engine returned the output of another call: report this defect")
 }
 
-/// Claims are Hashes or Structs: both answer `[]` with a Symbol.
+/// Reads claims that are Hashes or Structs: both have `[]` with a Symbol.
 fn claims(ruby: &Ruby, values: RArray) -> Result<Vec<ClaimInput>, Error> {
     values.into_iter().map(|value| claim(ruby, value)).collect()
 }
@@ -81,11 +81,11 @@ fn claim(ruby: &Ruby, value: Value) -> Result<ClaimInput, Error> {
     })
 }
 
-/// For the specs: a panic where Ruby calls, or where the lock is given back.
+/// Panics, with or without the GVL, so that the specs can observe the exception.
 #[cfg(feature = "test-hooks")]
-#[allow(clippy::panic, reason = "it is what the specs look for")]
-fn panic_in_the_engine(ruby: &Ruby, without_gvl: bool) -> Result<(), Error> {
-    guard(ruby, || match without_gvl {
+#[allow(clippy::panic, reason = "the specs observe this panic")]
+fn panic_on_purpose(ruby: &Ruby, without_gvl: bool) -> Result<(), Error> {
+    catch_panic(ruby, || match without_gvl {
         true => crate::gvl::without_gvl(ruby, || panic!("on purpose")),
         false => panic!("on purpose"),
     })

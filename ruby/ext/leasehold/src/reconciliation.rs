@@ -1,4 +1,4 @@
-//! `Leasehold::Native::Reconciliation`: a run of reconciliation, its steps and events as JSON, since they are few.
+//! `Leasehold::Native::Reconciliation`: a reconciliation session. Steps and events are JSON text.
 
 use std::sync::Mutex;
 
@@ -6,7 +6,7 @@ use leasehold_bindings::DetailedError;
 use leasehold_bindings::reconcile::Reconciliation;
 use magnus::{Error, RModule, Ruby, function, method, prelude::*};
 
-use crate::errors::{self, guard};
+use crate::errors::{self, catch_panic};
 use crate::json;
 
 #[magnus::wrap(class = "Leasehold::Native::Reconciliation", free_immediately, size)]
@@ -24,7 +24,7 @@ pub(crate) fn init(ruby: &Ruby, leasehold: RModule) -> Result<(), Error> {
 
 impl Session {
     fn new(ruby: &Ruby, settings: String) -> Result<Self, Error> {
-        guard(ruby, || Ok(Self(Mutex::new(Reconciliation::new(json::read(ruby, &settings)?)))))
+        catch_panic(ruby, || Ok(Self(Mutex::new(Reconciliation::new(json::read(ruby, &settings)?)))))
     }
 
     fn step(ruby: &Ruby, session: &Self) -> Result<String, Error> {
@@ -34,7 +34,7 @@ impl Session {
     fn feed(ruby: &Ruby, session: &Self, event: String) -> Result<(), Error> {
         session.with(ruby, |run| {
             let fed = run.feed(json::read(ruby, &event)?);
-            fed.map_err(|error| errors::refusal(ruby, &DetailedError::from(error)))
+            fed.map_err(|error| errors::engine_error(ruby, &DetailedError::from(error)))
         })
     }
 
@@ -43,9 +43,9 @@ impl Session {
     }
 
     fn with<T>(&self, ruby: &Ruby, body: impl FnOnce(&mut Reconciliation) -> Result<T, Error>) -> Result<T, Error> {
-        guard(ruby, || match self.0.try_lock() {
+        catch_panic(ruby, || match self.0.try_lock() {
             Ok(mut run) => body(&mut run),
-            Err(_) => Err(errors::in_use(ruby)),
+            Err(_) => Err(errors::session_in_use(ruby)),
         })
     }
 }

@@ -1,5 +1,5 @@
-//! `Leasehold::Native::Verification`: a run of verification. Rows and records come in as Ruby has them; steps go out as
-//! Arrays that begin with their name.
+//! `Leasehold::Native::Verification`: a verification session. Rows and records are converted from
+//! Ruby objects; a step is an Array that begins with the step's name.
 
 use std::sync::Mutex;
 
@@ -8,7 +8,7 @@ use leasehold_bindings::{Catalogue, DetailedError, List, RefusedClaim, SourceId,
 use magnus::{Error, IntoValue, RArray, RModule, RString, Ruby, Value, function, method, prelude::*};
 
 use crate::columns;
-use crate::errors::{self, guard};
+use crate::errors::{self, catch_panic};
 use crate::gvl::without_gvl;
 use crate::json;
 
@@ -39,10 +39,10 @@ pub(crate) fn init(ruby: &Ruby, leasehold: RModule) -> Result<(), Error> {
 
 impl Session {
     fn new(ruby: &Ruby, settings: String, checkpoint: Option<String>) -> Result<Self, Error> {
-        guard(ruby, || {
+        catch_panic(ruby, || {
             let settings = json::read(ruby, &settings)?;
             let run = Verification::new(settings, Catalogue::default(), checkpoint.as_deref());
-            Ok(Self(Mutex::new(run.map_err(|error| errors::refusal(ruby, &error))?)))
+            Ok(Self(Mutex::new(run.map_err(|error| errors::engine_error(ruby, &error))?)))
         })
     }
 
@@ -56,12 +56,12 @@ impl Session {
     }
 
     fn records(ruby: &Ruby, session: &Self, records: RArray, truncated: bool, now: Value) -> Result<(), Error> {
-        let records = guard(ruby, || columns::records(ruby, records, now))?;
+        let records = catch_panic(ruby, || columns::records(ruby, records, now))?;
         session.feed(ruby, |run| run.records(records, truncated))
     }
 
     fn encoded_records(ruby: &Ruby, session: &Self, answer: RString, now: Value) -> Result<(), Error> {
-        let (answer, now) = (columns::bytes(answer), guard(ruby, || columns::time(ruby, now))?);
+        let (answer, now) = (columns::bytes(answer), catch_panic(ruby, || columns::time(ruby, now))?);
         session.feed(ruby, |run| {
             let (records, truncated) = wire::records(&answer, now)?;
             run.records(records, truncated)
@@ -69,7 +69,7 @@ impl Session {
     }
 
     fn rows(ruby: &Ruby, session: &Self, rows: RArray, now: Value) -> Result<(), Error> {
-        let rows = guard(ruby, || columns::rows(ruby, rows, now))?;
+        let rows = catch_panic(ruby, || columns::rows(ruby, rows, now))?;
         session.feed(ruby, |run| run.rows(rows))
     }
 
@@ -82,7 +82,7 @@ impl Session {
         claims: RArray,
         now: Value,
     ) -> Result<(), Error> {
-        let rows = guard(ruby, || {
+        let rows = catch_panic(ruby, || {
             let layout = columns::Layout::new(key, updated_at, claims)?;
             columns::attributes(ruby, rows, &layout, now)
         })?;
@@ -119,7 +119,7 @@ impl Session {
     }
 
     fn checkpoint(ruby: &Ruby, session: &Self) -> Result<Option<String>, Error> {
-        session.with(ruby, |run| run.checkpoint().map_err(|error| errors::refusal(ruby, &error)))
+        session.with(ruby, |run| run.checkpoint().map_err(|error| errors::engine_error(ruby, &error)))
     }
 
     fn report(ruby: &Ruby, session: &Self) -> Result<String, Error> {
@@ -130,19 +130,20 @@ impl Session {
         session.with(ruby, |run| json::write(ruby, &run.take_findings()))
     }
 
-    /// Hands something in, without Ruby's lock, since what follows may be a comparison of many rows.
+    /// Feeds a result to the session without the GVL, because the session may compare thousands of
+    /// rows.
     fn feed(
         &self,
         ruby: &Ruby,
         body: impl FnOnce(&mut Verification) -> Result<(), DetailedError> + Send,
     ) -> Result<(), Error> {
-        self.with(ruby, |run| without_gvl(ruby, || body(run))?.map_err(|error| errors::refusal(ruby, &error)))
+        self.with(ruby, |run| without_gvl(ruby, || body(run))?.map_err(|error| errors::engine_error(ruby, &error)))
     }
 
     fn with<T>(&self, ruby: &Ruby, body: impl FnOnce(&mut Verification) -> Result<T, Error>) -> Result<T, Error> {
-        guard(ruby, || match self.0.try_lock() {
+        catch_panic(ruby, || match self.0.try_lock() {
             Ok(mut run) => body(&mut run),
-            Err(_) => Err(errors::in_use(ruby)),
+            Err(_) => Err(errors::session_in_use(ruby)),
         })
     }
 }

@@ -2,36 +2,37 @@
 
 module Leasehold
   class Client
-    # One rpc, tried again where no answer came.
+    # One call of an rpc, repeated if no answer came.
     class Call
-      # For as long, up to twice, a connection that is gone may still be given to the next try, which would be lost, too.
-      PAUSE_SECONDS = 0.01
+      # Pause before the next try, doubled at most by a random factor. Without it gRPC's core may
+      # give the next try the same connection that was just lost.
+      RETRY_PAUSE_SECONDS = 0.01
 
-      # @return [Integer] tries that were made
-      attr_reader :made
+      # @return [Integer] number of tries made
+      attr_reader :attempts
 
       def initialize(method, metadata:, tries:, deadline_seconds:)
         @method = method
         @metadata = metadata
         @tries = tries
         @deadline_seconds = deadline_seconds
-        @made = 0
+        @attempts = 0
       end
 
       # @raise [Error]
       # @return [Array(Object, Hash)] the response and its metadata
       def run(stub, request)
-        @made += 1
+        @attempts += 1
         operation = stub.public_send(@method, request, metadata: @metadata, deadline: deadline, return_op: true)
         [operation.execute, operation.metadata]
-      rescue GRPC::DeadlineExceeded, GRPC::Unavailable => e
-        error = Refusal.error(e)
-        raise error unless error.temporary? && @made < @tries
+      rescue GRPC::DeadlineExceeded, GRPC::Unavailable => status
+        error = StatusTranslation.error(status)
+        raise error unless error.temporary? && @attempts < @tries
 
-        sleep(PAUSE_SECONDS * rand(1.0..2.0)) if e.is_a?(GRPC::Unavailable)
+        sleep(RETRY_PAUSE_SECONDS * rand(1.0..2.0)) if status.is_a?(GRPC::Unavailable)
         retry
-      rescue GRPC::BadStatus => e
-        raise Refusal.error(e)
+      rescue GRPC::BadStatus => status
+        raise StatusTranslation.error(status)
       end
 
       private

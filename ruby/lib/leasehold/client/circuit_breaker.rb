@@ -2,25 +2,29 @@
 
 module Leasehold
   class Client
-    # Keeps begins from piling up: at most `limit` are under way, and after `failures` in a row that got no answer none
-    # is sent for `open_seconds`; then one is let through, and what becomes of it decides for the rest.
+    # Limits begins, so that they do not pile up if the server does not answer:
     #
-    # Settling never passes here: it frees what others wait for.
+    # - at most `limit` begins are in flight
+    # - after `failures` consecutive begins without an answer the circuit opens, and no begin is
+    #   sent for `open_seconds`
+    # - then a single begin is sent as a probe, and its outcome closes the circuit or opens it again
+    #
+    # Commits and rollbacks do not pass the breaker: they free claims that others wait for.
     class CircuitBreaker
       def initialize(limit:, failures:, open_seconds:)
         @limit = limit
         @failures = failures
         @open_seconds = open_seconds
         @lock = Mutex.new
-        @under_way = 0
+        @in_flight = 0
         @failed = 0
         @open_until = nil
         @probe = nil
       end
 
-      # Runs the block, unless too many are under way or too many have failed.
+      # Runs the block, unless the circuit is open or too many begins are in flight.
       #
-      # @raise [Error::Overloaded, Error::CircuitOpen] the block was not run
+      # @raise [Error::Overloaded, Error::CircuitOpen] if the block was not run
       def run
         ticket = admit
         outcome = :interrupted
@@ -35,7 +39,7 @@ module Leasehold
           outcome = :answered
           raise
         ensure
-          settle(ticket, outcome)
+          release(ticket, outcome)
         end
       end
 
@@ -45,22 +49,23 @@ module Leasehold
         @lock.synchronize do
           refuse_while_open
           refuse_over_limit
-          @under_way += 1
+          @in_flight += 1
           Object.new.tap { |ticket| @probe = ticket if @open_until }
         end
       end
 
-      def settle(ticket, outcome)
+      def release(ticket, outcome)
         @lock.synchronize do
-          @under_way -= 1
+          @in_flight -= 1
           probed = @probe.equal?(ticket)
           @probe = nil if probed
-          # What was sent before the circuit opened has nothing to say about now.
-          count(outcome) if probed || !@open_until
+          # While the circuit is open, only the probe counts. The other begins were sent before it
+          # opened.
+          record_outcome(outcome) if probed || !@open_until
         end
       end
 
-      def count(outcome)
+      def record_outcome(outcome)
         case outcome
         when :answered
           @failed = 0
@@ -77,16 +82,17 @@ module Leasehold
         remaining = @open_until - now
         return if remaining <= 0 && !@probe
 
-        raise CircuitBreaker.refusal(
-          Error::CircuitOpen, "CIRCUIT_OPEN", "the claims server does not answer: try again later", [remaining, 0.1].max
+        raise CircuitBreaker.error_for(
+          Error::CircuitOpen, "CIRCUIT_OPEN", "the claims server did not answer the last begins: try again later",
+          [remaining, 0.1].max
         )
       end
 
       def refuse_over_limit
-        return if @under_way < @limit
+        return if @in_flight < @limit
 
-        raise CircuitBreaker.refusal(
-          Error::Overloaded, "OVERLOADED", "#{@under_way} updates are being begun in this process: try again", 0.1
+        raise CircuitBreaker.error_for(
+          Error::Overloaded, "OVERLOADED", "this process has #{@in_flight} begins in flight, its maximum: try again", 0.1
         )
       end
 
@@ -94,7 +100,7 @@ module Leasehold
         Process.clock_gettime(Process::CLOCK_MONOTONIC)
       end
 
-      def self.refusal(error, code, message, retry_after_seconds)
+      def self.error_for(error, code, message, retry_after_seconds)
         error.new(message, code: code, retry_after_seconds: retry_after_seconds)
       end
     end

@@ -2,10 +2,11 @@
 
 module Leasehold
   class Client
-    # What belongs to one process: its channel, and the breaker that counts its begins.
+    # The state of one process: its channel, and its circuit breaker.
     class Connection
-      # The contract's stub, but for records, which stay as they came off the wire, and updates that are ready for it: they
-      # are many, and objects dear.
+      # The generated stub, with two methods that bypass message objects: records are returned and
+      # updates are sent as encoded bytes. Both are large, and Ruby allocates an object for each
+      # nested message.
       class Stub < Gitlab::Cells::TopologyService::Claims::V1::ClaimService::Stub
         SERVICE = Gitlab::Cells::TopologyService::Claims::V1::ClaimService::Service
         LIST_RECORDS = "/#{SERVICE.service_name}/ListRecords"
@@ -17,13 +18,14 @@ module Leasehold
         end
 
         def begin_encoded(request, **options)
-          answer = SERVICE.rpc_descs[:BeginUpdate].unmarshal_proc(:output)
-          request_response(BEGIN_UPDATE, request, :itself.to_proc, answer, **options)
+          unmarshal = SERVICE.rpc_descs[:BeginUpdate].unmarshal_proc(:output)
+          request_response(BEGIN_UPDATE, request, :itself.to_proc, unmarshal, **options)
         end
       end
 
-      # Silent connections die in the middle; servers that were away are to be found again soon.
-      CHANNEL = {
+      # Arguments of the channel. Keepalive detects a connection whose peer is gone silently. The
+      # short backoffs reconnect soon after a server restarts.
+      CHANNEL_ARGUMENTS = {
         "grpc.keepalive_time_ms" => 30_000,
         "grpc.keepalive_timeout_ms" => 10_000,
         "grpc.keepalive_permit_without_calls" => 1,
@@ -32,7 +34,7 @@ module Leasehold
         "grpc.min_reconnect_backoff_ms" => 1_000,
         "grpc.max_reconnect_backoff_ms" => 3_000,
         "grpc.max_receive_message_length" => 64 * 1024 * 1024,
-        # No proxy that the environment names stands between a cell and its claims.
+        # A proxy from the environment must not stand between a cell and its claims server.
         "grpc.enable_http_proxy" => 0
       }.freeze
 
@@ -49,7 +51,7 @@ module Leasehold
         @stub = Stub.new(configuration.address, nil, channel_override: @channel)
       end
 
-      # Whether this process made it.
+      # Returns true if this process opened the connection.
       def current?
         @pid == Process.pid
       end
@@ -61,12 +63,13 @@ module Leasehold
       private
 
       def open(address, credentials)
-        GRPC::Core::Channel.new(address, CHANNEL, credentials.for_channel)
-      rescue RuntimeError => e
-        raise unless e.message.include?("fork")
+        GRPC::Core::Channel.new(address, CHANNEL_ARGUMENTS, credentials.channel_credentials)
+      rescue RuntimeError => error
+        # "grpc cannot be used before and after forking" (grpc 1.51.1, in grpc_c.so).
+        raise unless error.message.include?("fork")
 
         raise Error::Forked.new(
-          "this process was forked from one that had called already: make the first call after the fork", code: "FORKED"
+          "this process was forked from one that had made a call: make the first call after the fork", code: "FORKED"
         )
       end
     end

@@ -4,35 +4,35 @@ require "openssl"
 
 module Leasehold
   class Client
-    # Who the cell is, and whom it trusts: checked when the client is made, so that a mistake is named instead of
-    # showing as a server that does not answer.
+    # The cell's certificate and key, and the authority that it trusts. They are checked when the
+    # client is created: gRPC reports a wrong certificate only as an unavailable server.
     class Credentials
-      FILES = %i[ca certificate key].freeze
-      # Where the generated initializer takes them from.
-      VARIABLES = { ca: "LEASEHOLD_CA", certificate: "LEASEHOLD_CERT", key: "LEASEHOLD_KEY" }.freeze
+      MEMBERS = %i[ca certificate key].freeze
+      # Environment variables that the generated initializer reads.
+      ENVIRONMENT_VARIABLES = { ca: "LEASEHOLD_CA", certificate: "LEASEHOLD_CERT", key: "LEASEHOLD_KEY" }.freeze
 
       # @param tls [Hash] see {Configuration#tls}
       # @raise [Error::Misconfigured]
       def self.load(tls)
         return new(nil) if tls == { insecure: true }
 
-        unless tls.keys.sort == FILES
-          refuse("`tls` names #{tls.keys.inspect}: name `ca`, `certificate` and `key`, or `insecure: true` alone")
+        unless tls.keys.sort == MEMBERS
+          misconfigured("`tls` has the keys #{tls.keys.inspect}: use `ca`, `certificate` and `key`, or only `insecure: true`")
         end
-        new(FILES.to_h { |name| [name, read(name, tls.fetch(name))] }).tap(&:check)
+        new(MEMBERS.to_h { |name| [name, read(name, tls.fetch(name))] }).tap(&:check)
       end
 
       def self.read(name, path)
         if path.to_s.empty?
-          refuse("`tls.#{name}` is #{path.inspect}: say the path of a PEM file (the generated initializer takes it from " \
-                 "`#{VARIABLES.fetch(name)}`)")
+          misconfigured("`tls.#{name}` is #{path.inspect}: set the path of a PEM file (the generated initializer reads it from " \
+                        "`#{ENVIRONMENT_VARIABLES.fetch(name)}`)")
         end
         File.read(path)
-      rescue SystemCallError, TypeError => e
-        refuse("cannot read `tls.#{name}`: #{e.message}")
+      rescue SystemCallError, TypeError => error
+        misconfigured("`tls.#{name}` cannot be read: #{error.message}")
       end
 
-      def self.refuse(message)
+      def self.misconfigured(message)
         raise Error::Misconfigured, message
       end
 
@@ -42,35 +42,38 @@ module Leasehold
         @pems = pems
       end
 
-      # gRPC's core takes anything for a PEM.
+      # Parses the files and compares key and certificate. gRPC's core accepts any text and fails
+      # later.
       def check
         parse(:ca) { |pem| OpenSSL::X509::Certificate.new(pem) }
         certificate = parse(:certificate) { |pem| OpenSSL::X509::Certificate.new(pem) }
         key = parse(:key) { |pem| OpenSSL::PKey.read(pem, "") }
-        Credentials.refuse("`tls.key` is not the key of `tls.certificate`") unless certificate.check_private_key(key)
+        Credentials.misconfigured("`tls.key` is not the key of `tls.certificate`") unless certificate.check_private_key(key)
       end
 
-      # Why a server that could not be reached may be none that is away: it may refuse the certificate.
+      # Explains why the server could not be reached. If the connection was dropped, the server may
+      # have refused the certificate.
       #
       # @param error [Error::Unavailable]
-      # @return [Error]
-      def explain(error, address, seconds)
-        alert = Handshake.new(address, @pems, seconds).alert if @pems && Handshake::DROPPED.match?(error.message)
+      # @return [Error] the same error if the certificate is not the cause
+      def diagnose(error, address, seconds)
+        alert = Handshake.new(address, @pems, seconds).alert if @pems && Handshake::CONNECTION_DROPPED.match?(error.message)
         return error unless alert
 
         Error::Misconfigured.new(
-          "the server does not accept `tls.certificate` (#{alert}): check that the authority that the server trusts, its " \
-          "`client_ca`, has signed it, and that it has not expired", code: "TLS_REFUSED"
+          "the server does not accept `tls.certificate` (#{alert}): check that it is signed by the authority in the " \
+          "server's `client_ca`, and that it has not expired", code: "TLS_REFUSED"
         )
       end
 
-      # Without the key.
+      # Returns a text without the private key.
       def inspect
         "#<#{self.class}#{" insecure" unless @pems}>"
       end
 
-      # What a channel takes.
-      def for_channel
+      # @return [GRPC::Core::ChannelCredentials, Symbol] the credentials argument of
+      #   `GRPC::Core::Channel`
+      def channel_credentials
         return :this_channel_is_insecure unless @pems
 
         GRPC::Core::ChannelCredentials.new(*@pems.values_at(:ca, :key, :certificate))
@@ -80,8 +83,8 @@ module Leasehold
 
       def parse(name)
         yield @pems.fetch(name)
-      rescue OpenSSL::OpenSSLError => e
-        Credentials.refuse("`tls.#{name}` is not valid PEM: #{e.message}")
+      rescue OpenSSL::OpenSSLError => error
+        Credentials.misconfigured("`tls.#{name}` is not valid PEM: #{error.message}")
       end
     end
   end

@@ -2,8 +2,9 @@
 
 module Leasehold
   class Client
-    # Events for ActiveSupport::Notifications, where that is loaded: `begin_update.leasehold` and so on, with the tries
-    # that were made, the outcome's code and numbers of claims. No value of a claim is in them.
+    # Publishes an ActiveSupport notification for each call, if ActiveSupport is loaded:
+    # `begin_update.leasehold` and so on. Payloads contain the number of tries, the outcome's code
+    # and numbers of claims, never a claimed value (V09).
     module Instrumentation
       module_function
 
@@ -18,8 +19,8 @@ module Leasehold
         result = yield payload
         payload[:code] = "OK"
         result
-      rescue Error => e
-        payload[:code] = e.code
+      rescue Error => error
+        payload[:code] = error.code
         raise
       end
     end

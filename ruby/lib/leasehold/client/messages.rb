@@ -2,16 +2,16 @@
 
 module Leasehold
   class Client
-    # Between the values of this gem and the messages of the wire.
+    # Converts between the gem's values and the messages of the wire contract.
     class Messages
       V1 = Gitlab::Cells::TopologyService::Claims::V1
       UUID = Gitlab::Cells::TopologyService::Types::V1::UUID
-      # What a message raises for a value that does not fit into it.
-      MISFITS = [ArgumentError, TypeError, RangeError, EncodingError].freeze
-      private_constant :MISFITS
+      # Errors of google-protobuf for a value that a message cannot hold.
+      ENCODING_ERRORS = [ArgumentError, TypeError, RangeError, EncodingError].freeze
+      private_constant :ENCODING_ERRORS
 
       # @param encoded [String] a BeginUpdateRequest
-      # @return [Array(Array<Claim>, Array<Claim>)] what it creates and what it destroys
+      # @return [Array(Array<Claim>, Array<Claim>)] creates and destroys
       def self.claims(encoded)
         new(nil).claims(encoded)
       end
@@ -26,14 +26,17 @@ module Leasehold
           create_records: creates.map { |claim| metadata(claim) },
           destroy_records: destroys.map { |claim| metadata(claim) }
         )
-      rescue *MISFITS => e
-        refuse_misfit(:create, creates)
-        refuse_misfit(:destroy, destroys)
-        raise e
+      rescue *ENCODING_ERRORS => error
+        check_encodable(:create, creates)
+        check_encodable(:destroy, destroys)
+        raise error
       end
 
+      # Adds the cell to an encoded request. Concatenated encodings of one message type are merged
+      # by the decoder (Protocol Buffers Encoding, "Last One Wins").
+      #
       # @param claims [String] a BeginUpdateRequest without its cell
-      # @return [String] one with it: messages that are written side by side are one
+      # @return [String]
       def begin_encoded(claims)
         V1::BeginUpdateRequest.encode(V1::BeginUpdateRequest.new(cell_id: @cell_id)) + claims
       end
@@ -78,13 +81,13 @@ module Leasehold
             uuid: lease.uuid.value, created_at: time(lease.created_at), updated_at: time(lease.updated_at)
           )
         end
-        # Text, so that whoever pages can keep it anywhere.
+        # Base64, so that a caller can store the cursor as text.
         cursor = response.next && [Google::Protobuf::Any.encode(response.next)].pack("m0")
         LeasePage.new(leases: leases, cursor: cursor, server_time: server_time)
       end
 
-      # @param encoded [String] a ListRecordsResponse as it came off the wire
-      # @return [Array(Array<Record>, Boolean)] the records, and whether more remain
+      # @param encoded [String] a ListRecordsResponse
+      # @return [Array(Array<Record>, Boolean)] the records, and true if more follow
       def records(encoded)
         response = V1::ListRecordsResponse.decode(encoded)
         [response.records.map { |record| record(record) }, response.truncated]
@@ -104,7 +107,8 @@ module Leasehold
 
       private
 
-      # As Hashes: a message within another one is dear, since Ruby keeps an object for each.
+      # Returns nested Hashes, not messages: google-protobuf allocates and keeps a Ruby object for
+      # each nested message.
       def metadata(claim)
         subject_id, source_id = claim[:subject_id], claim[:source_id]
         {
@@ -114,19 +118,21 @@ module Leasehold
         }
       end
 
-      def refuse_misfit(list, claims)
+      def check_encodable(list, claims)
         claims.each_with_index do |claim, position|
           V1::Metadata.new(metadata(claim))
-        rescue *MISFITS => e
-          refuse(list, position, claim, e)
+        rescue *ENCODING_ERRORS => error
+          raise_invalid(list, position, claim, error)
         end
       end
 
-      # What does not even fit into a message. The error's own words are left out, since they quote the value.
-      def refuse(list, position, claim, error)
+      # Names the claim that does not fit into a message. The message of the original error is left
+      # out, because it may quote the value (V09).
+      def raise_invalid(list, position, claim, error)
         bucket_type = claim[:bucket_type]
         rejected = RejectedClaim.new(list: list, position: position, bucket_type: bucket_type, code: "INVALID_UPDATE")
-        message = "`#{list}_records[#{position}]`: a member is of the wrong type (#{error.class})"
+        message = "`#{list}_records[#{position}]`: a member has the wrong type (#{error.class}): " \
+                  "pass the types of `Leasehold::Claim`"
         raise Error::Invalid.new(message, code: "INVALID_UPDATE", rejected: [rejected])
       end
 
@@ -142,7 +148,8 @@ module Leasehold
         )
       end
 
-      # Numbers that the contract has no name for stay numbers.
+      # Returns the number of an enumeration's member. google-protobuf returns the number itself for
+      # a member that the contract does not name.
       def number(enum, value)
         value.is_a?(Integer) ? value : enum.resolve(value)
       end

@@ -2,9 +2,10 @@
 
 module Leasehold
   class Client
-    # Records as they came off the wire. Objects are made of them when somebody looks; verification does not.
+    # A page of records that is decoded on first access. Verification never accesses the records:
+    # the engine decodes the bytes.
     class ReceivedPage < RecordPage
-      # @return [String] the encoded answer
+      # @return [String] the encoded ListRecordsResponse
       attr_reader :encoded
 
       def initialize(encoded, server_time, messages)
@@ -19,14 +20,14 @@ module Leasehold
         super
       end
 
-      # @return [Boolean]
+      # @return [Boolean] true if more records follow in the range
       def truncated
         decode unless self[:records]
         super
       end
       alias_method :truncated?, :truncated
 
-      # How long it is, not what it says; without looking at it.
+      # Returns the page's size without decoding it or showing records.
       def inspect
         "#<#{self.class} of #{@encoded.bytesize} bytes, server_time=#{server_time.inspect}>"
       end

@@ -6,9 +6,9 @@ require "google/rpc/status_pb"
 
 module Leasehold
   class Client
-    # From a status of gRPC, with its rich details, to an error of ours.
-    module Refusal
-      # Where no detail names a reason: what stands between may answer as well as the server.
+    # Converts a gRPC status, with its details, to a class of {Error}.
+    module StatusTranslation
+      # Codes and classes for a status without a reason: a proxy may answer instead of the server.
       BY_STATUS = {
         GRPC::Core::StatusCodes::CANCELLED => ["CANCELLED", Error::Unavailable],
         GRPC::Core::StatusCodes::INVALID_ARGUMENT => ["INVALID_ARGUMENT", Error::Invalid],
@@ -22,45 +22,47 @@ module Leasehold
         GRPC::Core::StatusCodes::UNAUTHENTICATED => ["UNAUTHENTICATED", Error::Unauthenticated]
       }.freeze
 
-      # How gRPC's core, which has no status for it, tells of a certificate that was refused, or of no TLS at all. What is
-      # cut off in the middle may come back.
-      HANDSHAKE = /ssl handshake failed.*ssl_error_ssl(?!.*unexpected eof)|not in peer certificate|hostname verification/i
+      # Messages of gRPC's core for a failed TLS handshake, which has no status code of its own
+      # (grpc 1.51.1, src/core/lib/security/transport/security_handshaker.cc:394;
+      # security_connector/ssl_utils.cc:161; credentials/tls/grpc_tls_certificate_verifier.cc:172).
+      # An unexpected end of the connection is excluded, because it may be temporary.
+      TLS_FAILURE = /ssl handshake failed.*ssl_error_ssl(?!.*unexpected eof)|not in peer certificate|hostname verification/i
 
       class << self
         # @param status [GRPC::BadStatus]
         # @return [Error]
         def error(status)
-          return handshake(status) if status.code == GRPC::Core::StatusCodes::UNAVAILABLE && HANDSHAKE.match?(status.details)
+          return tls_error(status) if status.code == GRPC::Core::StatusCodes::UNAVAILABLE && TLS_FAILURE.match?(status.details)
 
           details = details(status)
           info = details[Google::Rpc::ErrorInfo]
-          code, error = kind(status, info)
-          error.new(
+          code, error_class = code_and_class(status, info)
+          error_class.new(
             status.details,
             code: code,
             rejected: rejected(details[V1::RejectedClaims]),
-            retry_after_seconds: delay(details[Google::Rpc::RetryInfo]),
+            retry_after_seconds: seconds_of(details[Google::Rpc::RetryInfo]),
             metadata: info ? info.metadata.to_h : {}
           )
         end
 
         private
 
-        def handshake(status)
+        def tls_error(status)
           Error::Misconfigured.new(
-            "no TLS with the server: check that `tls.ca` has signed its certificate, and that this is for the host in " \
+            "no TLS connection to the server: check that its certificate is signed by `tls.ca` and names the host in " \
             "`address` (#{status.details})", code: "TLS_REFUSED"
           )
         end
 
-        def kind(status, info)
-          known = info && Error::BY_CODE[info.reason]
-          return [info.reason, known] if known
+        def code_and_class(status, info)
+          error_class = info && Error::BY_CODE[info.reason]
+          return [info.reason, error_class] if error_class
 
           BY_STATUS.fetch(status.code) { ["GRPC_#{status.code}", Error::Internal] }
         end
 
-        # The details that we know, by their class.
+        # @return [Hash{Class => Object}] the known details by class; nil for an absent one
         def details(status)
           rich = status.to_rpc_status
           classes = [Google::Rpc::ErrorInfo, Google::Rpc::RetryInfo, V1::RejectedClaims]
@@ -68,18 +70,20 @@ module Leasehold
         end
 
         def rejected(claims)
-          claims ? claims.groups.flat_map { |group| group.claims.flat_map { |some| places(group.reason, some) } } : []
+          return [] unless claims
+
+          claims.groups.flat_map { |group| group.claims.flat_map { |positions| rejected_claims(group.reason, positions) } }
         end
 
-        def places(code, claims)
+        def rejected_claims(code, claims)
           number = claims.bucket_type
           number = Messages::V1::Bucket::Type.resolve(number) if number.is_a?(Symbol)
           { create: claims.create_positions, destroy: claims.destroy_positions }.flat_map do |list, positions|
-            positions.map { |at| RejectedClaim.new(list: list, position: at, bucket_type: number, code: code) }
+            positions.map { |position| RejectedClaim.new(list: list, position: position, bucket_type: number, code: code) }
           end
         end
 
-        def delay(info)
+        def seconds_of(info)
           info && info.retry_delay.seconds + info.retry_delay.nanos / 1e9
         end
       end

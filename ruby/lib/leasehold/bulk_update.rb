@@ -5,11 +5,12 @@ require "digest"
 require_relative "bulk_update/batch"
 
 module Leasehold
-  # Begins and commits updates for rows that are committed already: one, or as many as the server's limits ask for. Claims
-  # that are refused for good are told and left out, so that one of them stops no other; verification finds what is left to
-  # correct.
+  # Claims for rows that are already committed: begins and commits one update, or several if the
+  # server's limits require it. A claim that is refused for good is published and left out, so that
+  # it does not stop the others. Verification corrects what is left.
   class BulkUpdate
-    # @param key [String] the same for every try, so that a repeated one gets the leases of the first
+    # @param key [String] equal for every attempt of a job, so that a retry gets the leases of the first
+    #   attempt (B09)
     def initialize(connection:, key:, creates:, destroys:, client: Leasehold.client)
       @table = LeaseTable.new(connection)
       @key = key
@@ -18,15 +19,15 @@ module Leasehold
       @deadline_seconds = Leasehold.configuration.verification_deadline_seconds
     end
 
-    # @raise [Error::Busy] some claims are under another lease; all others are done
+    # @raise [Error::Busy] if some claims are under another lease; all others are done
     def run
-      try(@batches.shift) while @batches.any?
+      attempt(@batches.shift) while @batches.any?
       raise @busy if @busy
     end
 
     private
 
-    def try(batch)
+    def attempt(batch)
       apply(batch) unless batch.empty?
     rescue Error => error
       return @batches.unshift(*batch.halves) if too_large?(batch, error)
@@ -37,14 +38,16 @@ module Leasehold
       @batches.unshift(batch.without(error.rejected))
     end
 
-    # How much fits is the server's to say, and a refusal costs nothing.
+    # Returns true if the server refused the batch for its size. Only the server knows its limits,
+    # and a refusal changes nothing.
     def too_large?(batch, error)
-      error.code == "LIMIT_EXCEEDED" && error.rejected.empty? && batch.many?
+      error.code == "LIMIT_EXCEEDED" && error.rejected.empty? && batch.divisible?
     end
 
-    # The lease's row is there before its commit, so that what is lost between them is committed by reconciliation.
+    # The lease's row is written before the commit. If the process dies in between, reconciliation
+    # commits the lease.
     def apply(batch)
-      begun_at, = @table.mark
+      begun_at, = @table.clock_and_session
       lease = @client.begin_update(
         creates: batch.creates, destroys: batch.destroys, idempotency_key: key(batch), deadline_seconds: @deadline_seconds
       )
@@ -53,7 +56,8 @@ module Leasehold
       @table.delete(lease.uuid)
     end
 
-    # Who died after a begin has had its lease rolled back meanwhile: then it is begun anew, under another key.
+    # A process that dies between begin and insert leaves a lease that reconciliation rolls back.
+    # The retry then gets that lease again, so the batch is begun under a new key.
     def commit(batch, uuid)
       @client.commit_update(uuid, deadline_seconds: @deadline_seconds)
     rescue Error::RolledBack

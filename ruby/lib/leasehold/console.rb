@@ -3,43 +3,47 @@
 require "leasehold/rails"
 
 module Leasehold
-  # Jobs run by hand: what they do, on a terminal.
+  # The rake tasks' work: runs reconciliation and verification by hand, with output for a terminal.
   class Console
-    # So many findings of each outcome are shown, unless `SAMPLES` says otherwise: the first filling of a large table has one
-    # of each claim.
+    # Number of findings shown of each outcome, unless `SAMPLES` is set. The first run on a large
+    # table has a finding per claim.
     SAMPLES = 10
 
-    # Reconciliation may give up a lease whose transaction is committed after it (R04).
-    UNGUARDED = "warning: a transaction may be committed after its lease was given up, and two cells hold one name then: see that " \
-                "`#{LeaseTable::NAME}` has its trigger, and that the trigger's seconds are less than `stale_after_seconds`"
+    # Warns that reconciliation may roll back a lease whose transaction is committed afterwards
+    # (R04).
+    UNGUARDED_WARNING = "warning: a transaction may be committed after its lease was rolled back, and two cells may then own " \
+                        "one name: check that `#{LeaseTable::NAME}` has its trigger, with fewer seconds than " \
+                        "`stale_after_seconds`"
 
-    # Something could not be done: the message says what, why and what to do.
+    # A task failed. The message names the problem, its cause and the remedy.
     class Failed < StandardError
       # @return [Integer] the exit code
       attr_reader :status
 
-      # @param statuses [Array<Integer>] of all that has failed; what has no code in common ends with that of other reasons
+      # @param statuses [Array<Integer>] exit codes of all failures; if they differ, the exit code
+      #   is {Remedy::EXIT_OTHER}
       def initialize(message, statuses)
         super(message)
-        @status = statuses.uniq.one? ? statuses.first : Remedy::OTHER
+        @status = statuses.uniq.one? ? statuses.first : Remedy::EXIT_OTHER
       end
     end
 
-    # Somebody else verifies the model (V10).
-    UnderWay = Class.new(StandardError)
-    # The run got to the end, but calls failed on the way.
-    Left = Class.new(StandardError)
+    # Another run verifies the model (V10).
+    AlreadyRunning = Class.new(StandardError)
+    # The run reached the end, but some of its calls failed.
+    Incomplete = Class.new(StandardError)
 
     autoload :Findings, "leasehold/console/findings"
     autoload :Remedy, "leasehold/console/remedy"
 
     class << self
-      # Whether a variable of the environment asks for something.
-      def asked?(name)
+      # Returns true if the environment variable is set to a value other than 0, false, no or off.
+      def set?(name)
         !ENV[name].to_s.match?(/\A(|0|f|false|n|no|off)\z/i)
       end
 
-      # Runs the block for a command of a shell: what fails is told on standard error, and by the exit code.
+      # Runs the block for a shell command: prints a failure to standard error, and exits with its
+      # code.
       #
       # @yieldparam console [Console]
       def run
@@ -49,23 +53,24 @@ module Leasehold
         exit error.status
       end
 
-      # How many findings of each outcome to show.
+      # Returns the number of findings to show of each outcome.
       #
-      # @raise [Failed] `SAMPLES` is no number of them
+      # @raise [Failed] if `SAMPLES` is not a number
       def samples
-        asked = ENV["SAMPLES"].presence or return SAMPLES
-        return asked.to_i if asked.match?(/\A\d+\z/)
+        value = ENV["SAMPLES"].presence or return SAMPLES
+        return value.to_i if value.match?(/\A\d+\z/)
 
-        raise Failed.new("`SAMPLES` is `#{asked}`: say how many findings to show, such as `100`", [Remedy::WRONG])
+        raise Failed.new("`SAMPLES` is `#{value}`: set it to a number of findings, for example `100`", [Remedy::EXIT_USAGE])
       end
     end
 
-    # @param dry_run [Boolean] only tell
-    # @param resume [Boolean] verify from where a job has stopped, not from the beginning
-    # @param allow_empty [Boolean] give up the claims of tables without rows
-    # @param samples [Integer] findings of each outcome that are shown
-    def initialize(output: $stdout, dry_run: Console.asked?("DRY_RUN"), resume: Console.asked?("RESUME"),
-                   allow_empty: Console.asked?("ALLOW_EMPTY"), samples: Console.samples)
+    # @param dry_run [Boolean] true to change nothing
+    # @param resume [Boolean] true to continue a verification where a job stopped; false to start at
+    #   the beginning
+    # @param allow_empty [Boolean] true to destroy the claims of a table without rows
+    # @param samples [Integer] number of findings shown of each outcome
+    def initialize(output: $stdout, dry_run: Console.set?("DRY_RUN"), resume: Console.set?("RESUME"),
+                   allow_empty: Console.set?("ALLOW_EMPTY"), samples: Console.samples)
       @output = output
       @dry_run = dry_run
       @resume = resume
@@ -73,106 +78,110 @@ module Leasehold
       @samples = samples
     end
 
-    # Settles what was left unsettled.
+    # Settles the leases that their processes left unsettled.
     #
-    # @raise [Failed] something is left to the next run
+    # @raise [Failed] if some step failed
     def reconcile
-      failures = expecting { settle }.uniq { |failure| [failure.step, failure.error.class, failure.error.message] }
+      failures = reporting { run_reconciler }.uniq { |failure| [failure.step, failure.error.class, failure.error.message] }
       return if failures.empty?
 
       remedies = failures.map { |failure| Remedy.of(failure.error) }
-      lines = failures.zip(remedies).map { |failure, remedy| "  #{failure.what}: #{remedy}" }
-      raise Failed.new("not all is reconciled, the next run tries again:\n#{lines.join("\n")}", remedies.map(&:status))
+      lines = failures.zip(remedies).map { |failure, remedy| "  #{failure.description}: #{remedy}" }
+      raise Failed.new("some steps failed, the next run tries them again:\n#{lines.join("\n")}", remedies.map(&:status))
     end
 
-    # Verifies models one after the other; of several, those too that come after one that can't be.
+    # Verifies the models one after the other. With several models, a failure does not stop the
+    # others.
     #
-    # @raise [Failed] naming those that couldn't be
+    # @raise [Failed] if a model was not verified; the message names it
     def verify(names)
-      return expecting("not verified: ") { verify_one(names.first) } if names.one?
+      return reporting("not verified: ") { verify_model(names.first) } if names.one?
 
-      failed = names.index_with { |name| failure(name) }.compact
+      failed = names.index_with { |name| failure_code(name) }.compact
       return if failed.empty?
 
       models = failed.keys.map { |name| "`#{name}`" }.join(", ")
-      raise Failed.new("not verified: #{models}; see above why", failed.values)
+      raise Failed.new("not verified: #{models}; the reasons are above", failed.values)
     end
 
     private
 
-    # The step of each that has failed is told, too.
-    def settle
-      reconciler = Reconciler.new(dry_run: @dry_run) { |step| tell_plan(step) if @dry_run }
-      warn UNGUARDED unless reconciler.guarded?
-      tell(reconciler.run)
+    # Runs the reconciler and prints its summary.
+    #
+    # @return [Array<Reconciler::Failure>]
+    def run_reconciler
+      reconciler = Reconciler.new(dry_run: @dry_run) { |step| print_planned_step(step) if @dry_run }
+      warn UNGUARDED_WARNING unless reconciler.guarded?
+      print_counts(reconciler.run)
       reconciler.failures
     end
 
-    # Errors that nobody has expected come with their backtrace.
-    def expecting(what = "")
+    # Converts an expected error to {Failed}. An unexpected one passes with its backtrace.
+    def reporting(prefix = "")
       yield
     rescue StandardError => error
       remedy = Remedy.of(error) or raise
       clear_line
-      raise Failed.new("#{what}#{remedy}", [remedy.status])
+      raise Failed.new("#{prefix}#{remedy}", [remedy.status])
     end
 
-    # What there is to say of a model among others, told; nil where it is verified.
+    # Verifies one of several models, and prints its error.
     #
-    # @return [Integer, nil] the exit code
-    def failure(name)
-      verify_one(name)
+    # @return [Integer, nil] the exit code; nil on success
+    def failure_code(name)
+      verify_model(name)
       nil
     rescue StandardError => error
       remedy = Remedy.of(error)
       clear_line
       @output.puts "  #{remedy || "#{error.class}: #{error.message}"}"
-      remedy ? remedy.status : Remedy::OTHER
+      remedy ? remedy.status : Remedy::EXIT_OTHER
     end
 
-    def verify_one(name)
+    def verify_model(name)
       @output.puts "#{name}#{' (dry run)' if @dry_run}"
       model = Models.fetch(name)
       options = { dry_run: @dry_run, resume: @resume, allow_empty: @allow_empty }
-      report = findings { Verifier.new(model, **options) { |so_far| progress(so_far) }.run }
+      report = printing_findings { Verifier.new(model, **options) { |counts| print_progress(counts) }.run }
       clear_line
-      raise UnderWay, "another run for `#{name}` is under way" unless report
+      raise AlreadyRunning, "another run verifies `#{name}`" unless report
 
-      tell(report)
-      raise Left, "calls failed for #{report[:failed]} corrections of `#{name}`" if report[:failed].positive?
+      print_counts(report)
+      raise Incomplete, "calls failed for #{report[:failed]} corrections of `#{name}`" if report[:failed].positive?
     end
 
-    # Of progress, on a terminal.
+    # Erases the progress line on a terminal.
     def clear_line
       @output.print "\r\e[K" if @output.tty?
     end
 
-    def progress(report)
+    def print_progress(report)
       return unless @output.tty?
 
       counts = report.select { |_, count| count.is_a?(Integer) && count.positive? }
       @output.print "\r\e[K  #{counts.map { |name, count| "#{name} #{count}" }.join(', ')}"
     end
 
-    # Tells the first findings of each outcome while the block runs, and how many more there were after it.
-    def findings(&work)
-      found = Findings.new(@samples) do |line|
+    # Prints the first findings of each outcome while the block runs, and the number of omitted ones
+    # after it.
+    def printing_findings(&block)
+      findings = Findings.new(@samples) do |line|
         clear_line
         @output.puts "  #{line}"
       end
-      ActiveSupport::Notifications.subscribed(->(*, payload) { found.add(payload) }, "finding.leasehold", &work)
+      ActiveSupport::Notifications.subscribed(->(*, payload) { findings.add(payload) }, "finding.leasehold", &block)
     ensure
-      found.tell_rest
+      findings.print_omitted
     end
 
-    def tell_plan(step)
+    def print_planned_step(step)
       case step
       when Reconciliation::Settle then @output.puts "  would settle #{step.lease}: #{step.outcome}"
       when Reconciliation::DeleteRow then @output.puts "  would delete the row of #{step.lease}: #{step.fate}"
       end
     end
 
-    def tell(counts)
+    def print_counts(counts)
       counts.each { |name, count| @output.puts "  #{name.to_s.tr('_', ' ').ljust(24)} #{count}" }
     end
   end

@@ -1,17 +1,17 @@
 # frozen_string_literal: true
 
 namespace :leasehold do
-  desc "Settle what was left unsettled; DRY_RUN=1 only tells"
+  desc "Settle leases that were left unsettled; DRY_RUN=1 only shows them"
   task reconcile: :environment do
     Leasehold::Console.run(&:reconcile)
   end
 
-  desc "Compare the claims of models with their rows, and correct them: leasehold:verify[User] or leasehold:verify[User,Email], " \
-       "without a name all; DRY_RUN=1 only tells, " \
-       "RESUME=1 goes on where a job has stopped, ALLOW_EMPTY=1 gives up the claims of a table without rows, " \
-       "SAMPLES=100 shows so many findings of each outcome"
+  desc "Compare claims with rows and correct them: leasehold:verify[User] or leasehold:verify[User,Email], " \
+       "all models without a name; DRY_RUN=1 only shows differences, " \
+       "RESUME=1 continues where a job stopped, ALLOW_EMPTY=1 destroys the claims of a table without rows, " \
+       "SAMPLES=100 shows up to 100 findings of each outcome"
   task :verify, [:model] => :environment do |_task, arguments|
-    named = [arguments[:model], *arguments.extras].compact
-    Leasehold::Console.run { |console| console.verify(named.presence || Leasehold::Models.names) }
+    names = [arguments[:model], *arguments.extras].compact
+    Leasehold::Console.run { |console| console.verify(names.presence || Leasehold::Models.names) }
   end
 end

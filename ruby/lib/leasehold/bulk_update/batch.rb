@@ -2,7 +2,7 @@
 
 module Leasehold
   class BulkUpdate
-    # The claims of one update.
+    # The creates and destroys of one update.
     class Batch
       attr_reader :creates, :destroys
 
@@ -15,12 +15,13 @@ module Leasehold
         creates.empty? && destroys.empty?
       end
 
-      # Whether it can be made smaller.
-      def many?
+      # Returns true if the batch can be divided.
+      def divisible?
         creates.size + destroys.size > 1
       end
 
-      # Two smaller ones. What is given up goes first, since what is claimed may be the same.
+      # Divides the batch in two. Destroys come first, because a create may need a bucket that a
+      # destroy frees.
       #
       # @return [Array<Batch>]
       def halves
@@ -31,14 +32,14 @@ module Leasehold
       end
 
       # @param rejected [Array<RejectedClaim>]
-      # @return [Batch]
+      # @return [Batch] the batch without the rejected claims
       def without(rejected)
-        Batch.new(rest(creates, rejected, :create), rest(destroys, rejected, :destroy))
+        Batch.new(without_positions(creates, rejected, :create), without_positions(destroys, rejected, :destroy))
       end
 
       private
 
-      def rest(claims, rejected, list)
+      def without_positions(claims, rejected, list)
         positions = rejected.select { |claim| claim.list == list }.map(&:position).to_set
         claims.reject.with_index { |_, position| positions.include?(position) }
       end

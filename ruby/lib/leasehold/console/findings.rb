@@ -2,27 +2,27 @@
 
 module Leasehold
   class Console
-    # What verification finds of single claims: the first of each outcome, and how many more there are.
+    # Prints findings of verification: the first ones of each outcome, and the number of the others.
     class Findings
-      # @param limit [Integer] how many of each outcome are told
+      # @param limit [Integer] number of findings printed of each outcome
       # @yieldparam line [String]
-      def initialize(limit, &tell)
+      def initialize(limit, &print)
         @limit = limit
-        @tell = tell
+        @print = print
         @counts = Hash.new(0)
       end
 
-      # @param payload [Hash{Symbol => Object}] of a `finding.leasehold`
+      # @param payload [Hash{Symbol => Object}] of a `finding.leasehold` event
       def add(payload)
         return if (@counts[payload.fetch(:outcome)] += 1) > @limit
 
-        @tell.call(payload.except(:model).map { |name, value| "#{name}=#{value}" }.join(" "))
+        @print.call(payload.except(:model).map { |name, value| "#{name}=#{value}" }.join(" "))
       end
 
-      # Says what was not told.
-      def tell_rest
+      # Prints the number of omitted findings of each outcome.
+      def print_omitted
         @counts.each do |outcome, count|
-          @tell.call("and #{count - @limit} more with outcome=#{outcome}: `SAMPLES` says how many to show") if count > @limit
+          @print.call("and #{count - @limit} more with outcome=#{outcome}: set `SAMPLES` to show more") if count > @limit
         end
       end
     end

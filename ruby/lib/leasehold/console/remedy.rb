@@ -2,40 +2,42 @@
 
 module Leasehold
   class Console
-    # What somebody at a terminal is told of an error: what to do about it, and by which exit code scripts know it. The codes
-    # are those of the project's command line.
+    # The text for an error at a terminal, with its remedy, and its exit code. The exit codes are
+    # those of the project's command line.
     class Remedy
-      # Of what is none of the others.
-      OTHER = 1
+      # Any other failure.
+      EXIT_OTHER = 1
       # A name or a setting is wrong.
-      WRONG = 2
-      # Try again.
-      AGAIN = 4
-      # The server is away.
-      AWAY = 5
-      # Somebody is not let in.
-      NOT_ALLOWED = 6
+      EXIT_USAGE = 2
+      # A later try can succeed.
+      EXIT_RETRY = 4
+      # The server cannot be reached, or its store is down.
+      EXIT_UNAVAILABLE = 5
+      # The caller or the server was refused for its certificate.
+      EXIT_DENIED = 6
 
-      # By class, the more special ones first: the code, and what to do beyond what the message says.
+      # Exit code and advice by class of error. Subclasses come before their superclasses.
       KNOWN = [
-        [Models::Unknown, WRONG, nil],
-        [Error::Misconfigured, WRONG, nil],
-        [UnderWay, AGAIN, "run it again once that has ended"],
-        [Left, AGAIN, "see that the claims server runs, and is at `%<address>s`; then run it again"],
-        [Error::Unavailable, AWAY, "see that the claims server runs, and is at `%<address>s`; then run it again"],
-        [Error::DeadlineExceeded, AGAIN, "run it again; if the server at `%<address>s` is always so slow, see what keeps it busy"],
-        [Error::Temporary, AGAIN, "run it again"],
-        [Error::Unauthenticated, NOT_ALLOWED, "see that `tls` names the certificate of cell %<cell_id>s"],
-        [Error::Denied, NOT_ALLOWED, "see that `tls` names the certificate of cell %<cell_id>s, and `cell_id` is right"],
-        [Error, OTHER, nil],
-        [ActiveRecord::ConnectionNotEstablished, OTHER, "see that the database runs, and is where `config/database.yml` says"],
-        [ActiveRecord::ActiveRecordError, OTHER,
-         "see that the database answers, and that the migrations of `leasehold:install` are run (`bin/rails db:migrate`)"]
+        [Models::Unknown, EXIT_USAGE, nil],
+        [Error::Misconfigured, EXIT_USAGE, nil],
+        [AlreadyRunning, EXIT_RETRY, "run the task again after that run has ended"],
+        [Incomplete, EXIT_RETRY, "check that the claims server runs at `%<address>s`, then run the task again"],
+        [Error::Unavailable, EXIT_UNAVAILABLE, "check that the claims server runs at `%<address>s`, then run the task again"],
+        [Error::DeadlineExceeded, EXIT_RETRY,
+         "run the task again; if this persists, check the load of the server at `%<address>s`"],
+        [Error::Temporary, EXIT_RETRY, "run the task again"],
+        [Error::Unauthenticated, EXIT_DENIED, "check that `tls` names the certificate of cell %<cell_id>s"],
+        [Error::Denied, EXIT_DENIED, "check that `tls` names the certificate of cell %<cell_id>s, and that `cell_id` is right"],
+        [Error, EXIT_OTHER, nil],
+        [ActiveRecord::ConnectionNotEstablished, EXIT_OTHER,
+         "check that the database runs at the address in `config/database.yml`"],
+        [ActiveRecord::ActiveRecordError, EXIT_OTHER,
+         "check that the database answers, and run the migration of `rails generate leasehold:install` (`bin/rails db:migrate`)"]
       ].freeze
 
-      # @return [Remedy, nil] nil where the error is none that is expected
+      # @return [Remedy, nil] nil for an unexpected error
       def self.of(error)
-        _, status, advice = KNOWN.find { |kind, _| kind === error }
+        _, status, advice = KNOWN.find { |error_class, _| error_class === error }
         status && new(error, status, advice)
       end
 
@@ -44,13 +46,13 @@ module Leasehold
 
       def initialize(error, status, advice)
         @error = error
-        @status = refused_by_tls? ? NOT_ALLOWED : status
+        @status = refused_by_tls? ? EXIT_DENIED : status
         @advice = advice
       end
 
-      # @return [String] what has failed, and what to do, in a line each
+      # @return [String] the failure and the advice, one line each
       def to_s
-        [what, advice].compact.join("\n  ")
+        [failure, advice].compact.join("\n  ")
       end
 
       private
@@ -59,9 +61,9 @@ module Leasehold
         @error.is_a?(Error) && @error.code == "TLS_REFUSED"
       end
 
-      def what
-        telling = [Models::Unknown, UnderWay, Left].any? { |kind| @error.is_a?(kind) }
-        telling ? @error.message : "#{@error.class}: #{@error.message.strip}"
+      def failure
+        complete = [Models::Unknown, AlreadyRunning, Incomplete].any? { |error_class| @error.is_a?(error_class) }
+        complete ? @error.message : "#{@error.class}: #{@error.message.strip}"
       end
 
       def advice

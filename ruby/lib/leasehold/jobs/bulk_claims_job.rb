@@ -6,48 +6,50 @@ require "leasehold/uncached"
 require_relative "retry_wait"
 
 module Leasehold
-  # Claims for rows that were written past ActiveRecord's callbacks, outside of any transaction.
+  # Claims for rows that were written without callbacks. Schedule it outside of a transaction.
   class BulkClaimsJob < ActiveJob::Base
     queue_as { Leasehold.configuration.queue }
-    # They hold what is claimed: names, addresses.
+    # Arguments contain claimed values: user names, email addresses.
     self.log_arguments = false
     retry_on Error::Unavailable, Error::DeadlineExceeded, Error::Overloaded, Error::Busy, wait: RETRY_WAIT
 
-    # What a payload may have.
-    PAYLOAD = %w[create_record_ids destroy_metadata].freeze
+    # Keys of a payload.
+    PAYLOAD_KEYS = %w[create_record_ids destroy_metadata].freeze
 
     # @param model_name [String]
     # @param attribute_name [String]
-    # @param payload [Hash] `"destroy_metadata"`, of `build_destroy_metadata_for_worker`, or `"create_record_ids"`, or both
+    # @param payload [Hash] `"destroy_metadata"` from `build_destroy_metadata_for_worker`, or
+    #   `"create_record_ids"`, or both
     def perform(model_name, attribute_name, payload)
       payload = payload.stringify_keys
       check(payload)
       model = Models.fetch(model_name)
-      name = Models.attribute(model, attribute_name)
-      return if Models.of_table(model).none? { |one| one.cells_claims_enabled_for_attribute?(name) }
+      name = Models.attribute_name(model, attribute_name)
+      return if Models.of_table(model).none? { |claimable| claimable.cells_claims_enabled_for_attribute?(name) }
 
       Uncached.run { claim(model, name, payload) }
     end
 
     private
 
-    # A misspelt key would claim nothing, and say nothing.
+    # Refuses unknown keys: a misspelt one would claim nothing without an error.
     def check(payload)
-      unknown = payload.keys - PAYLOAD
+      unknown = payload.keys - PAYLOAD_KEYS
       return if unknown.empty?
 
-      raise ArgumentError, "a payload has no `#{unknown.first}`: it has #{PAYLOAD.map { |key| "`#{key}`" }.join(' and ')}"
+      known = PAYLOAD_KEYS.map { |key| "`#{key}`" }.join(" and ")
+      raise ArgumentError, "the payload has the unknown key `#{unknown.first}`: use #{known}"
     end
 
     def claim(model, name, payload)
       creates = creates(model, name, payload.fetch("create_record_ids", []))
-      destroys = payload.fetch("destroy_metadata", []).map { |claim| destroy(claim) }
+      destroys = payload.fetch("destroy_metadata", []).map { |metadata| claim_from(metadata) }
       BulkUpdate.new(
-        connection: model.connection, key: job_id, creates: creates, destroys: due(model, destroys, creates)
+        connection: model.connection, key: job_id, creates: creates, destroys: destroys_to_send(model, destroys, creates)
       ).run
     end
 
-    # Each row claims what its own class says (STI).
+    # Builds the claims of each row by the row's own class (STI).
     def creates(model, name, ids)
       model.unscoped.where(model.primary_key => ids).filter_map do |record|
         attribute = record.class.cells_claims_attributes[name]
@@ -55,26 +57,28 @@ module Leasehold
       end
     end
 
-    # What rows still claim, or claim again, is not given up; but what is to be claimed anew replaces what is there.
-    def due(model, destroys, creates)
-      kept = claimed_now(model, destroys) - creates.map { |claim| place(claim) }.to_set
-      destroys.reject { |claim| kept.include?(place(claim)) }
+    # Selects the destroys to send. A claim that a row has now is not destroyed, unless the same job
+    # creates it: then the two are a replace (B06).
+    def destroys_to_send(model, destroys, creates)
+      claimed = current_claim_keys(model, destroys) - creates.map { |claim| claim_key(claim) }.to_set
+      destroys.reject { |claim| claimed.include?(claim_key(claim)) }
     end
 
-    # Where the rows that claims came from have claims now.
-    def claimed_now(model, claims)
-      key = SourceKey.new(model)
-      ids = claims.select { |claim| claim.source_type == model.cells_claims_source_type }.map { |claim| key.decode(claim.source_id) }
+    # Returns the keys of the claims that the source rows of these claims have now.
+    def current_claim_keys(model, claims)
+      source_key = SourceKey.new(model)
+      of_model = claims.select { |claim| claim.source_type == model.cells_claims_source_type }
+      ids = of_model.map { |claim| source_key.decode(claim.source_id) }
       rows = model.base_class.unscoped.where(model.primary_key => ids.uniq).select { |row| row.is_a?(Cells::Claimable) }
-      rows.flat_map(&:cells_claims_metadata).to_set { |claim| place(claim) }
+      rows.flat_map(&:cells_claims_metadata).to_set { |claim| claim_key(claim) }
     end
 
-    # The bucket, however its value is spelled, and the row that it belongs to.
-    def place(claim)
+    # Returns the bucket, equal for all spellings of its value, and the source row.
+    def claim_key(claim)
       [*claim.bucket, claim.source_type, claim.source_id]
     end
 
-    def destroy(metadata)
+    def claim_from(metadata)
       claim = metadata.symbolize_keys.slice(*Claim.members)
       Claim.new(**claim, source_id: [claim.fetch(:source_id)].pack("H*"))
     end

@@ -4,13 +4,15 @@ require "active_job"
 require "leasehold/rails"
 
 module Leasehold
-  # Settles what was left unsettled. To be run every minute; several at once do no harm. The next one is the second try of
-  # what fails, so this has none of its own: whatever runs jobs is told the error, and does what it does about errors.
+  # Settles the leases that their processes left unsettled. Run it every minute; several runs at
+  # once do no harm (R05). It does not retry by itself: the next run repeats failed steps. The error
+  # is raised, so that the job backend reports it.
   class ReconcileJob < ActiveJob::Base
     queue_as { Leasehold.configuration.queue }
 
-    # @raise [Error, ActiveRecord::ActiveRecordError] what failed first, once everything else is done
-    # @return [Hash{Symbol => Object}] what the run has done
+    # @raise [Error, ActiveRecord::ActiveRecordError] the first failure, after all other steps are
+    #   done
+    # @return [Hash{Symbol => Object}] the run's summary
     def perform
       reconciler = Reconciler.new
       summary = reconciler.run

@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # How many seconds a job waits before it is run again, by its runs so far. Rails has the same under a name that is not
-  # that of other versions: `:exponentially_longer`, `:polynomially_longer`.
+  # Seconds to wait before a job is retried, by its number of executions. Rails has the same
+  # algorithm, as `:exponentially_longer` until 7.0 (activejob 6.1.7.10, exceptions.rb:136) and as
+  # `:polynomially_longer` from 7.1 on.
   RETRY_WAIT = ->(executions) { executions**4 + 2 + rand * executions }
 end

@@ -4,12 +4,13 @@ require "active_job"
 require "leasehold/rails"
 
 module Leasehold
-  # Schedules the verification of all models, one after the other, from a random moment on, so that cells that are
-  # scheduled alike do not come all at once. A model that can't be verified as it is keeps no other from it.
+  # Schedules a verification of each model, one after the other. The first starts after a random
+  # delay, so that cells with the same schedule do not load the server at the same time. A model
+  # that cannot be verified is left out.
   class ScheduleVerificationJob < ActiveJob::Base
     queue_as { Leasehold.configuration.queue }
 
-    # Schedules them.
+    # Schedules the jobs.
     def perform
       settings = Leasehold.configuration
       start = rand * settings.verification_jitter_seconds
@@ -21,7 +22,7 @@ module Leasehold
 
     private
 
-    # Every run would fail alike, so it is told once, here.
+    # Checks the model here, because each of its runs would fail with the same error.
     def verifiable?(name)
       Models.check(Models.fetch(name))
       true
@@ -29,7 +30,7 @@ module Leasehold
       Events.publish(:unverifiable, model: name, error: error.class.name, message: error.message)
       false
     rescue ActiveRecord::ActiveRecordError
-      # The database may be back when it is the model's turn, or the job says so itself.
+      # The database may be reachable again when the model's job runs. If not, that job reports it.
       true
     end
   end

@@ -1,18 +1,18 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # Help for an application's own specs.
+  # Helpers for an application's own specs.
   module RSpec
-    # What the shared examples say about records. They look at the calls that the client makes; it may be a real server
-    # that answers, or `stub_claims_server`.
+    # Helpers of the shared examples. They observe the calls of the client, to a real server or to
+    # the one that `stub_claims_server` replaces.
     module ClaimsHelpers
-      # Where expected claims come from.
-      EXPECTED = "`claims_records` says what is expected: override it where associations are claimed, too, by adding up " \
-                 "`claims_records_for(record)`"
-      private_constant :EXPECTED
+      # Hint for a failed expectation.
+      EXPECTED_HINT = "`claims_records` returns the expected claims: if associations are claimed too, override it with the " \
+                      "sum of `claims_records_for(record)`"
+      private_constant :EXPECTED_HINT
 
-      # In the place of a server, one that refuses nothing and remembers nothing.
-      class YesClient
+      # Replaces the client: accepts every update and stores nothing.
+      class AcceptingClient
         def begin_update(**)
           Leasehold::Lease.new(uuid: SecureRandom.uuid, fence: 1)
         end
@@ -22,27 +22,29 @@ module Leasehold
         def rollback_update(_uuid, **); end
       end
 
-      # Answers every update without a server.
+      # Replaces the claims server by one that accepts every update.
       def stub_claims_server
-        allow(Leasehold).to receive(:client).and_return(YesClient.new)
+        allow(Leasehold).to receive(:client).and_return(AcceptingClient.new)
       end
 
-      # The claims that belong to a record as it is, of some attributes only: `only: { username: ... }` or a list.
+      # Builds the claims that the record should have. `only:` restricts them to some attributes: a
+      # list of names, or a Hash with names as keys.
       #
       # @return [Array<Leasehold::Claim>]
       def claims_records_for(record, only: {})
         names = only.respond_to?(:keys) ? only.keys : Array(only)
         attributes = record.class.cells_claims_attributes
         attributes = attributes.slice(*names) if names.any?
-        attributes.each_value.filter_map { |one| one.claim(record) if one.enabled? && one.claims?(record) }
+        attributes.each_value.filter_map { |attribute| attribute.claim(record) if attribute.enabled? && attribute.claims?(record) }
       end
 
-      # The claims of all records of the example. Override it where associations are claimed too.
+      # Builds the claims that the example's records should have. Override it if associations are
+      # claimed too.
       def claims_records(only: {})
         claims_records_for(subject, only: only)
       end
 
-      # The updates that the block begins: creates and destroys of each.
+      # Returns the updates that the block begins, as creates and destroys.
       #
       # @return [Array<Array(Array<Leasehold::Claim>, Array<Leasehold::Claim>)>]
       def begun_claims
@@ -55,30 +57,31 @@ module Leasehold
         begun
       end
 
-      # The only update that the block begins.
+      # Returns the only update that the block begins.
       #
-      # @param doing [String] what the block does, for the message where there is none, or more
+      # @param action [String] the block's action, for the failure message
       # @return [Array(Array<Leasehold::Claim>, Array<Leasehold::Claim>)] creates and destroys
-      def one_update(doing, &block)
+      def single_update(action, &block)
         begun = begun_claims(&block)
-        why = begun.empty? ? "is a feature flag off, or `if:` not true?" : "do it in one transaction"
-        expect(begun.size).to eq(1), "expected #{doing} to begin one update, but it began #{begun.size}: #{why}"
+        hint = begun.empty? ? "check the feature flags and `if:`" : "use one transaction"
+        expect(begun.size).to eq(1), "expected #{action} to begin one update, but it began #{begun.size}: #{hint}"
         begun.first
       end
 
-      # Holds claims to be those that are expected, and names the others.
+      # Expects exactly these claims; the failure message lists the differences.
       def expect_claims(claims, expected, verb)
         difference = { "not #{verb}" => expected - claims, "#{verb}, but not expected" => claims - expected }
-        lines = difference.reject { |_, some| some.empty? }
-                          .map { |what, some| "#{what}: #{some.map { |claim| describe_claim(claim) }.join(', ')}" }
-        expect(claims).to match_array(expected), [*lines, EXPECTED].join("\n")
+        lines = difference.reject { |_, differing| differing.empty? }
+                          .map { |label, differing| "#{label}: #{differing.map { |claim| describe_claim(claim) }.join(', ')}" }
+        expect(claims).to match_array(expected), [*lines, EXPECTED_HINT].join("\n")
       end
 
-      # What a record's update is to change.
-      def told_transform_attributes
+      # Returns the changes of `transform_attributes`, which the including spec must define.
+      def required_transform_attributes
         return transform_attributes if respond_to?(:transform_attributes)
 
-        raise ArgumentError, "say what the update changes: `let(:transform_attributes) { { username: \"bob\" } }`, for example"
+        raise ArgumentError, "`transform_attributes` is missing: define the update's changes, for example " \
+                             "`let(:transform_attributes) { { username: \"bob\" } }`"
       end
 
       private

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 RSpec.shared_examples "cells claimable model" do |subject_type:, subject_key:, source_type:, claiming_attributes:|
-  it "says what it claims, for whom and out of which table" do
+  it "declares its claims, their subject and their source table" do
     types = Cells::Claimable
     expect(described_class).to be < types, "`#{described_class}` claims nothing: add `include Cells::Claimable`"
     expect(described_class.cells_claims_subject_type)
@@ -14,60 +14,60 @@ RSpec.shared_examples "cells claimable model" do |subject_type:, subject_key:, s
 end
 
 RSpec.shared_examples "creating new claims" do
-  it "claims what is saved, in one update" do
-    creates, destroys = one_update("`save!`") { subject.save! }
+  it "creates the claims of a saved record in one update" do
+    creates, destroys = single_update("`save!`") { subject.save! }
 
-    expect_claims(creates, claims_records, "claimed")
-    expect_claims(destroys, [], "given up")
+    expect_claims(creates, claims_records, "created")
+    expect_claims(destroys, [], "destroyed")
   end
 end
 
 RSpec.shared_examples "deleting existing claims" do
-  it "gives up what is destroyed, in one update" do
+  it "destroys the claims of a destroyed record in one update" do
     subject.save!
     held = claims_records
-    creates, destroys = one_update("`destroy!`") { subject.destroy! }
+    creates, destroys = single_update("`destroy!`") { subject.destroy! }
 
-    expect_claims(creates, [], "claimed")
-    expect_claims(destroys, held, "given up")
+    expect_claims(creates, [], "created")
+    expect_claims(destroys, held, "destroyed")
   end
 end
 
 RSpec.shared_examples "updating existing claims" do
-  it "exchanges the claims of what changes, in one update" do
-    changes = told_transform_attributes
+  it "destroys the old claims and creates the new ones in one update" do
+    changes = required_transform_attributes
     subject.save!
     held = claims_records(only: changes)
-    creates, destroys = one_update("`update!`") { subject.update!(changes) }
+    creates, destroys = single_update("`update!`") { subject.update!(changes) }
 
-    expect(destroys).not_to be_empty, "gave nothing up: does `transform_attributes` change what is claimed?"
-    expect_claims(destroys, held & destroys, "given up")
+    expect(destroys).not_to be_empty, "expected the update to destroy claims: change a claimed attribute in `transform_attributes`"
+    expect_claims(destroys, held & destroys, "destroyed")
     wanted = claims_records(only: changes)
-    expect_claims(creates & wanted, wanted, "claimed")
+    expect_claims(creates & wanted, wanted, "created")
   end
 end
 
 RSpec.shared_examples "not creating claims" do
-  it "claims nothing of what is saved" do
-    expect_claims(begun_claims { subject.save! }.flat_map(&:first), [], "claimed")
+  it "creates no claim for a saved record" do
+    expect_claims(begun_claims { subject.save! }.flat_map(&:first), [], "created")
   end
 end
 
 RSpec.shared_examples "not deleting claims" do
-  it "gives up nothing of what is destroyed" do
+  it "destroys no claim of a destroyed record" do
     subject.save!
 
-    expect_claims(begun_claims { subject.destroy! }.flat_map(&:last), [], "given up")
+    expect_claims(begun_claims { subject.destroy! }.flat_map(&:last), [], "destroyed")
   end
 end
 
 RSpec.shared_examples "not updating claims" do
-  it "exchanges nothing of what changes" do
-    changes = told_transform_attributes
+  it "changes no claim of an updated record" do
+    changes = required_transform_attributes
     subject.save!
     begun = begun_claims { subject.update!(changes) }
 
-    expect_claims(begun.flat_map(&:first), [], "claimed")
-    expect_claims(begun.flat_map(&:last), [], "given up")
+    expect_claims(begun.flat_map(&:first), [], "created")
+    expect_claims(begun.flat_map(&:last), [], "destroyed")
   end
 end

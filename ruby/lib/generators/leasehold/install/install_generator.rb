@@ -5,12 +5,13 @@ require "rails/generators/active_record"
 
 module Leasehold
   module Generators
-    # `rails generate leasehold:install`: an initializer, and the migration for the table of leases.
+    # `rails generate leasehold:install`: adds an initializer, and the migration that creates the
+    # lease table.
     class InstallGenerator < ::Rails::Generators::Base
       include ::ActiveRecord::Generators::Migration
 
       source_root File.expand_path("templates", __dir__)
-      desc "Adds an initializer, and the table of the leases that transactions are committed under."
+      desc "Adds an initializer and the migration that creates the lease table."
 
       class_option :database, type: :string, aliases: %w[--db], desc: "The database for the migration, of several"
 
@@ -22,7 +23,7 @@ module Leasehold
         migration_template "migration.rb.tt", File.join(db_migrate_path, "create_cells_outstanding_leases.rb")
       end
 
-      # The trigger is not part of what `db/schema.rb` can say.
+      # `db/schema.rb` cannot express the table's trigger (R04), `db/structure.sql` can.
       def keep_schema_as_sql
         environment "config.active_record.schema_format = :sql"
       end

@@ -4,13 +4,14 @@ require "active_job"
 require "timeout"
 require "spec_helper"
 
-# Specs of the Rails side: the application in `rails_app` as cells 1 and 2, each example against a server of its own.
+# Helpers of the Rails specs: the application in `rails_app` as cells 1 and 2. Each example has a
+# server of its own.
 module RailsSpecs
   CELLS = [1, 2].freeze
 
   attr_reader :server
 
-  # Makes this process one of the cells.
+  # Turns this process into one of the cells.
   def become(id, **options)
     Support::Cell[id].become(server.address, **options)
   end
@@ -35,7 +36,8 @@ module RailsSpecs
     server.clear
   end
 
-  # The values that the present cell has claimed for a model's attribute, those under a lease too.
+  # @return [Array<String>] the values that the current cell claims for a model's attribute,
+  #   including those under a lease
   def claimed(model, attribute)
     records(model, attribute).map { |record| record.claim.bucket_value }.sort
   end
@@ -53,7 +55,7 @@ module RailsSpecs
     base.connection.uncached { base.connection.select_values("SELECT uuid FROM cells_outstanding_leases") }
   end
 
-  # Reconciles until nothing is left to settle, with leases going stale at once.
+  # Reconciles until no lease is outstanding, with a threshold at which leases are stale at once.
   def reconcile
     before = Leasehold.configuration.stale_after_seconds
     stale_after(0.001)
@@ -65,20 +67,21 @@ module RailsSpecs
     stale_after(before)
   end
 
-  # The configuration says half of it for the guard, which the database was given another one of.
+  # Sets the threshold. The setting for the guard must stay below it; the trigger in the database
+  # keeps its own value.
   def stale_after(seconds)
     Leasehold.configuration.stale_after_seconds = seconds
     Leasehold.configuration.commit_within_seconds = seconds / 2
   end
 
-  # What fails while a server comes back is left to the next run, as it is where the job runs every minute.
+  # Runs the job once. The next run repeats steps that fail while a server restarts.
   def reconcile_once
     Leasehold::ReconcileJob.perform_now
   rescue Leasehold::Error::Temporary
     nil
   end
 
-  # The calls to the server that the block makes.
+  # @return [Array<Hash>] the calls to the server that the block makes
   def calls
     seen = []
     subscriber = lambda do |name, _start, _finish, _id, payload|

@@ -20,14 +20,14 @@ RSpec.describe Leasehold::Client do
     ActiveSupport::Notifications.unsubscribe(subscription)
   end
 
-  def refusal
+  def rejection
     yield
-    raise "nothing was refused"
+    raise "no error was raised"
   rescue Leasehold::Error => e
     e
   end
 
-  it "begins, commits and reads back what a cell claims (B20, B13, B32)" do
+  it "begins, commits and reads back claims (B20, B13, B32)" do
     claim = username("Alice")
     lease = client.begin_update(creates: [claim])
     expect(lease.fence).to be >= 1
@@ -45,23 +45,23 @@ RSpec.describe Leasehold::Client do
     later = client.begin_update(destroys: [claim.to_h])
     expect(later.fence).to be > lease.fence
     client.commit_update(later.uuid)
-    expect(refusal { client.get_record(claim.bucket_type, "alice") }).to be_a(Leasehold::Error::NotFound)
+    expect(rejection { client.get_record(claim.bucket_type, "alice") }).to be_a(Leasehold::Error::NotFound)
   end
 
-  it "rolls back (B21)" do
+  it "rolls a lease back (B21)" do
     lease = client.begin_update(creates: [username("alice")])
     client.rollback_update(lease.uuid)
     expect(client.list_leases.leases).to be_empty
     expect { other_cell.begin_update(creates: [username("alice")]) }.not_to raise_error
   end
 
-  it "names every offending claim by list, position, type and code (B10)" do
+  it "lists every rejected claim by list, position, type and code (B10)" do
     theirs = other_cell.begin_update(creates: [username("taken"), username("theirs")])
     other_cell.commit_update(theirs.uuid)
     other_cell.begin_update(creates: [username("busy")])
     creates = [username("free"), username("Taken"), username("BUSY")]
 
-    error = refusal { client.begin_update(creates: creates, destroys: [username("absent"), username("theirs")]) }
+    error = rejection { client.begin_update(creates: creates, destroys: [username("absent"), username("theirs")]) }
     expect(error).to be_a(Leasehold::Error::NotOwner)
     expect(error.rejected.map(&:to_a)).to contain_exactly(
       [:create, 1, 4, "CLAIM_TAKEN"], [:create, 2, 4, "CLAIM_BUSY"],
@@ -69,7 +69,7 @@ RSpec.describe Leasehold::Client do
     )
   end
 
-  it "chooses the class of an error by its code" do
+  it "selects the class of an error by its code" do
     held = username("held", id: 7)
     client.commit_update(client.begin_update(creates: [held]).uuid)
     busy = client.begin_update(creates: [username("busy")])
@@ -87,20 +87,20 @@ RSpec.describe Leasehold::Client do
     }.each { |error, call| expect(&call).to raise_error(error) }
   end
 
-  it "says when to try again where that can help, and only there (B03)" do
+  it "returns when to retry for temporary errors only (B03)" do
     client.begin_update(creates: [username("alice")])
-    busy = refusal { other_cell.begin_update(creates: [username("alice")]) }
+    busy = rejection { other_cell.begin_update(creates: [username("alice")]) }
     expect(busy).to be_temporary
     expect(busy.retry_after_seconds).to be > 0
-    invalid = refusal { client.begin_update(creates: [username("two words")]) }
+    invalid = rejection { client.begin_update(creates: [username("two words")]) }
     expect(invalid).not_to be_temporary
     expect(invalid.retry_after_seconds).to be_nil
     expect(invalid.create_positions).to eq([0])
   end
 
-  it "refuses what does not fit into a message, by position and without the value" do
+  it "rejects a claim that does not fit into a message by its position, without its value" do
     wrong = username("alice").tap { |claim| claim.subject_id = "secret" }
-    error = refusal { client.begin_update(creates: [username("bob"), wrong]) }
+    error = rejection { client.begin_update(creates: [username("bob"), wrong]) }
     expect(error).to be_a(Leasehold::Error::Invalid)
     expect(error.create_positions).to eq([1])
     expect(error.message).not_to include("secret")
@@ -119,10 +119,10 @@ RSpec.describe Leasehold::Client do
     expect(client.list_leases(created_after: Time.now + 60).leases).to be_empty
   end
 
-  it "tells ActiveSupport's subscribers what it did, and no value" do
+  it "publishes an ActiveSupport event per call, without claimed values" do
     seen = events do
       lease = client.begin_update(creates: [username("alice")])
-      refusal { client.begin_update(creates: [username("alice")], destroys: [username("bob")]) }
+      rejection { client.begin_update(creates: [username("alice")], destroys: [username("bob")]) }
       client.commit_update(lease.uuid)
     end
     expect(seen.map(&:name)).to eq(%w[begin_update.leasehold begin_update.leasehold commit_update.leasehold])
@@ -137,12 +137,12 @@ RSpec.describe Leasehold::Client do
     expect(seen.map { |event| event.payload.inspect }.join).not_to match(/alice|bob/i)
   end
 
-  it "warms up for free" do
+  it "warms up without changing anything" do
     expect(client.warm_up).to be_nil
     expect(client.list_leases.leases).to be_empty
   end
 
-  context "when answers get lost" do
+  context "if answers are lost" do
     around { |example| Support::TcpProxy.run(server.address) { |proxy| @proxy = proxy and example.run } }
 
     let(:proxy) { @proxy }
@@ -152,18 +152,18 @@ RSpec.describe Leasehold::Client do
       client.list_leases.leases
     end
 
-    it "gets the same lease with the second try, where the connection was cut (B09)" do
+    it "gets the same lease from the second try after the connection was cut (B09)" do
       proxied
       proxy.cut_next_answer { wait_for("the first try's lease") { begun.any? } }
       lease = nil
       event = events { lease = proxied.begin_update(creates: [username("alice")], deadline_seconds: 5) }
-              .find { |one| one.name == "begin_update.leasehold" && one.payload[:tries] == 2 }
+              .find { |published| published.name == "begin_update.leasehold" && published.payload[:tries] == 2 }
       expect(event).not_to be_nil
       expect(begun.map(&:uuid)).to eq([lease.uuid])
       expect(lease.fence).to eq(1)
     end
 
-    it "waits a moment before the second try, where nobody is there" do
+    it "pauses before the second try if the server is unreachable" do
       proxied
       proxy.close
       seen = events { 3.times { expect { proxied.commit_update(SecureRandom.uuid) }.to raise_error(Leasehold::Error::Unavailable) } }
@@ -171,7 +171,7 @@ RSpec.describe Leasehold::Client do
       expect(seen.map(&:duration)).to all(be >= 10)
     end
 
-    it "gets the same lease with the second try, where the answer came too late (B09)" do
+    it "gets the same lease from the second try after the answer came late (B09)" do
       proxied
       proxy.hold_answers
       caller = Thread.new { proxied.begin_update(creates: [username("alice")], deadline_seconds: 2) }
@@ -182,7 +182,7 @@ RSpec.describe Leasehold::Client do
       expect(begun.map(&:uuid)).to eq([caller.value.uuid])
     end
 
-    it "gives up after two tries, each within its deadline" do
+    it "fails after two tries, each within its deadline" do
       proxied
       proxy.hold_answers
       start = Process.clock_gettime(Process::CLOCK_MONOTONIC)
@@ -191,7 +191,7 @@ RSpec.describe Leasehold::Client do
       expect(seen.map { |event| event.payload.slice(:code, :tries) }).to eq([{ code: "DEADLINE_EXCEEDED", tries: 2 }])
     end
 
-    it "refuses begins over the limit at once, and never a commit" do
+    it "refuses begins over the limit at once, and no commits" do
       limited = client_of(proxy.address, max_concurrent_begins: 1).tap(&:warm_up)
       settled = client.begin_update(creates: [username("before")]).uuid
       proxy.hold_answers
@@ -209,14 +209,14 @@ RSpec.describe Leasehold::Client do
     end
   end
 
-  context "when the server is away" do
+  context "if the server is stopped" do
     let(:client) { client_of(server.address, circuit_failures: 2, circuit_open_seconds: 0.3) }
 
     def tries
-      events { refusal { yield } }.map { |event| event.payload[:tries] }
+      events { rejection { yield } }.map { |event| event.payload[:tries] }
     end
 
-    it "finds it again by itself" do
+    it "reconnects by itself" do
       lease = client.begin_update(creates: [username("alice")])
       server.stop
       expect(tries { client.commit_update(lease.uuid) }).to eq([2])
@@ -225,7 +225,7 @@ RSpec.describe Leasehold::Client do
       expect(client.list_leases.leases).to be_empty
     end
 
-    it "stops beginning for a while, goes on settling, and lets one begin through to see" do
+    it "opens the circuit for begins, still commits, and sends one begin as a probe" do
       lease = client.begin_update(creates: [username("alice")])
       server.kill
       2.times { expect(tries { client.begin_update(creates: [username("bob")]) }).to eq([2]) }

@@ -4,14 +4,14 @@ require "leasehold/client"
 
 RSpec.describe Leasehold::Configuration do
   let(:configuration) do
-    described_class.new.tap do |fine|
-      fine.address = "127.0.0.1:7171"
-      fine.cell_id = 1
-      fine.tls = { insecure: true }
+    described_class.new.tap do |valid|
+      valid.address = "127.0.0.1:7171"
+      valid.cell_id = 1
+      valid.tls = { insecure: true }
     end
   end
 
-  it "refuses what cannot work, by name" do
+  it "refuses invalid settings by name" do
     expect(configuration.validate!).to be(configuration)
     {
       address: [nil, "", "host", "http://host:7171", 7171], cell_id: [nil, 0, -1, "1"], tls: [nil, true],
@@ -25,13 +25,13 @@ RSpec.describe Leasehold::Configuration do
     end
   end
 
-  it "asks the block for flags, and has them all on without one" do
+  it "evaluates the block for feature flags, and has all flags on without one" do
     expect(configuration.feature_enabled?(:any)).to be(true)
     configuration.feature_enabled { |flag| flag == :one && :yes }
     expect([configuration.feature_enabled?(:one), configuration.feature_enabled?(:other)]).to eq([true, false])
   end
 
-  it "makes the process's client anew once it is changed" do
+  it "creates a new client after a change of the settings" do
     before = Leasehold.configuration
     Leasehold.instance_variable_set(:@configuration, configuration)
     Leasehold.reset_client

@@ -3,37 +3,39 @@
 require "open3"
 require "rbconfig"
 
-# The extension under a collector that runs at every chance, and in a loop that would show what is never given back.
+# Runs the extension under a garbage collector that runs at every allocation, and in a loop that
+# reveals leaks.
 RSpec.describe "memory of the extension" do
   include Support::EngineCalls
 
-  # Kilobytes that the process has, and objects that Ruby has, once all that can be given back is.
-  def kept
+  # Returns the process's memory in kilobytes and the number of live Ruby objects, after a
+  # collection.
+  def memory_and_objects
     GC.start
     [File.read("/proc/self/status")[/VmRSS:\s+(\d+)/, 1].to_i, GC.stat(:heap_live_slots)]
   end
 
-  # In a process of its own, whose few objects are looked through in no time.
-  it "is sound where the collector runs at every allocation" do
+  # Runs in a new process, whose few objects are collected quickly.
+  it "survives a collection at every allocation" do
     script = <<~RUBY
       require "leasehold"
       require "#{File.expand_path("../support/engine_calls", __dir__)}"
       extend Support::EngineCalls
-      expected = everything
+      expected = call_everything
       GC.stress = true
-      found = everything
+      actual = call_everything
       GC.stress = false
-      abort "expected \#{expected}, found \#{found}" unless found == expected
+      abort "expected \#{expected}, got \#{actual}" unless actual == expected
     RUBY
     output, status = Open3.capture2e(RbConfig.ruby, "-I", File.expand_path("../../lib", __dir__), "-e", script)
     expect(status).to be_success, output
   end
 
-  it "is given back: 10,000 rounds keep nothing" do
-    1_000.times { everything }
-    before = kept
-    10_000.times { everything }
-    kilobytes, objects = kept.zip(before).map { |now, earlier| now - earlier }
+  it "is freed: 10,000 rounds leak nothing" do
+    1_000.times { call_everything }
+    before = memory_and_objects
+    10_000.times { call_everything }
+    kilobytes, objects = memory_and_objects.zip(before).map { |now, earlier| now - earlier }
     expect(kilobytes).to be < 8 * 1024
     expect(objects).to be < 2_000
   end

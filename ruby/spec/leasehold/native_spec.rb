@@ -3,16 +3,16 @@
 require "leasehold/client"
 
 RSpec.describe Leasehold::Native do
-  def refusal
+  def rejection
     yield
-    raise "nothing was refused"
+    raise "no error was raised"
   rescue Leasehold::Error => e
     e
   end
 
   describe "canonical forms" do
-    # What a step's claims come to: their canonical forms, or what is refused of them.
-    def judge(step)
+    # Returns the canonical forms of a step's claims, or the code of their rejection.
+    def canonical_forms(step)
       canonical = step.claims.map { |claim| described_class.canonical_form(claim.bucket_type, claim.value) }
       { forms: step.claims.map(&:bucket_type).zip(canonical) }
     rescue Leasehold::Error::Invalid => e
@@ -21,31 +21,31 @@ RSpec.describe Leasehold::Native do
 
     def expect_refusals(step)
       expected = step.answer.scan(/create_records\[(\d+)\] \w+ (VALUE_NOT_ALLOWED)/)
-      refused = step.claims.each_index.filter_map do |at|
-        claim = step.claims[at]
-        [at.to_s, refusal { described_class.canonical_form(claim.bucket_type, claim.value) }.code]
+      refused = step.claims.each_index.filter_map do |position|
+        claim = step.claims[position]
+        [position.to_s, rejection { described_class.canonical_form(claim.bucket_type, claim.value) }.code]
       end
       expect(refused).to eq(expected)
     end
 
     Support::Vectors.read("canonical_forms").each do |heading, steps|
-      it "are those of the golden vector: #{heading}" do
+      it "equal the golden vector: #{heading}" do
         held = []
         steps.each do |step|
-          judged = judge(step)
+          result = canonical_forms(step)
           case step.answer
           when /\Arejected (VALUE_NOT_ALLOWED|INVALID_UPDATE)/
-            expect(judged[:code]).to eq($1)
+            expect(result[:code]).to eq($1)
             expect_refusals(step) if step.verb == "begin"
-          when /\Arejected CLAIM_(BUSY|TAKEN)/ then expect(judged[:forms] - held).to be_empty
+          when /\Arejected CLAIM_(BUSY|TAKEN)/ then expect(result[:forms] - held).to be_empty
           when /\Abegun/
-            creates = step.claims.zip(judged[:forms]).filter_map { |claim, form| form if claim.list == "create" }
+            creates = step.claims.zip(result[:forms]).filter_map { |claim, form| form if claim.list == "create" }
             expect(creates & held).to be_empty
             expect(creates.uniq).to eq(creates)
             held |= creates
           when /\Acell/
-            shown = Support::Vectors.shown(step.answer).map { |type, value| [type, described_class.canonical_form(type, value)] }
-            expect(shown).to eq(judged[:forms])
+            shown = Support::Vectors.claims_in_answer(step.answer).map { |type, value| [type, described_class.canonical_form(type, value)] }
+            expect(shown).to eq(result[:forms])
           end
         end
       end
@@ -53,28 +53,28 @@ RSpec.describe Leasehold::Native do
   end
 
   describe ".check_batch" do
-    it "takes what can be begun, as Structs and as Hashes (B06)" do
+    it "accepts claims that can be begun, as Structs and as Hashes (B06)" do
       expect(described_class.check_batch([username("alice")], [username("ALICE").to_h])).to be_nil
       expect(described_class.check_batch([], [{ bucket_type: 4, bucket_value: "bob" }])).to be_nil
     end
 
-    it "names every claim that can't be (B07, B10, B12, B14)" do
-      error = refusal { described_class.check_batch([username("a"), username("a b"), username("A")], [username(" ")]) }
+    it "lists every claim that cannot be begun (B07, B10, B12, B14)" do
+      error = rejection { described_class.check_batch([username("a"), username("a b"), username("A")], [username(" ")]) }
       expect(error).to be_a(Leasehold::Error::Invalid)
       expect(error.code).to eq("INVALID_UPDATE")
       expect(error.rejected.map(&:to_a)).to eq(
         [[:create, 1, 4, "VALUE_NOT_ALLOWED"], [:create, 2, 4, "INVALID_UPDATE"], [:destroy, 0, 4, "VALUE_NOT_ALLOWED"]]
       )
-      expect(refusal { described_class.check_batch([], []) }.rejected).to be_empty
+      expect(rejection { described_class.check_batch([], []) }.rejected).to be_empty
     end
 
-    it "agrees with the server" do
+    it "returns the same errors as the server" do
       bad = [username("fine"), username("not fine"), username("fine"), username("x" * 1025)]
       Support::ClaimsServer.run do |server|
-        theirs = refusal { client_of(server.address).begin_update(creates: bad) }
-        ours = refusal { described_class.check_batch(bad, []) }
-        expect(ours.rejected).to match_array(theirs.rejected)
-        expect([ours.class, ours.code, ours.message]).to eq([theirs.class, theirs.code, theirs.message])
+        remote = rejection { client_of(server.address).begin_update(creates: bad) }
+        local = rejection { described_class.check_batch(bad, []) }
+        expect(local.rejected).to match_array(remote.rejected)
+        expect([local.class, local.code, local.message]).to eq([remote.class, remote.code, remote.message])
       end
     end
   end
@@ -88,27 +88,27 @@ RSpec.describe Leasehold::Native do
       expect(encoded.map(&:encoding)).to all(eq(Encoding::BINARY))
     end
 
-    it "takes a uuid for its bytes, and other text as it is" do
+    it "encodes a UUID as its bytes, and other text unchanged" do
       expect(described_class.encode_source_id("01a1fefb-0383-7360-95c3-3b4e0d5dfab0").bytesize).to eq(16)
       expect(described_class.encode_source_id("größe")).to eq("größe".b)
     end
 
-    it "refuses what is no key" do
-      expect(refusal { described_class.encode_source_id(-1) }).to be_a(Leasehold::Error::Invalid)
-      expect(refusal { described_class.encode_source_id("") }).to be_a(Leasehold::Error::Invalid)
-      expect(refusal { described_class.encode_source_id("x" * 129) }.code).to eq("LIMIT_EXCEEDED")
+    it "refuses an invalid key" do
+      expect(rejection { described_class.encode_source_id(-1) }).to be_a(Leasehold::Error::Invalid)
+      expect(rejection { described_class.encode_source_id("") }).to be_a(Leasehold::Error::Invalid)
+      expect(rejection { described_class.encode_source_id("x" * 129) }.code).to eq("LIMIT_EXCEEDED")
       expect { described_class.encode_source_id(nil) }.to raise_error(TypeError)
       expect { described_class.encode_source_id(1 << 70) }.to raise_error(RangeError)
     end
   end
 
-  it "turns what is not a text into an exception" do
+  it "raises an exception for a value that is not text" do
     expect { described_class.canonical_form(4, "\xff".b) }.to raise_error(EncodingError)
     expect { described_class.canonical_form(4, nil) }.to raise_error(TypeError)
     expect(described_class.canonical_form(4, "GRÖSSE".encode("ISO-8859-1"))).to eq("grösse")
   end
 
-  it "turns a panic into an exception, with Ruby's lock and without it" do
+  it "converts a panic to an exception, with and without Ruby's lock" do
     [false, true].each do |without_lock|
       expect { described_class.panic(without_lock) }.to output(/on purpose/).to_stderr_from_any_process.and(
         raise_error(Leasehold::Error::Internal, /panicked.*on purpose/)

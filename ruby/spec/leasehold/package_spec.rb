@@ -6,7 +6,7 @@ require "tmpdir"
 
 require_relative "../../tasks/package"
 
-# Gems as people get them: installed outside of the project, then used by a process that knows nothing else.
+# Installs gems outside of the project, and uses them in a process that knows only the gem.
 RSpec.describe Package do
   around { |example| Dir.mktmpdir("leasehold-gem") { |directory| @directory = directory and example.run } }
 
@@ -21,26 +21,26 @@ RSpec.describe Package do
     output
   end
 
-  def install(built)
-    FileUtils.cp(built, @directory)
-    run("gem", "install", "--local", "--no-document", File.basename(built))
+  def install(gem_path)
+    FileUtils.cp(gem_path, @directory)
+    run("gem", "install", "--local", "--no-document", File.basename(gem_path))
     script = 'require "leasehold"; puts Leasehold::Native.canonical_form(4, "ALICE"), $LOADED_FEATURES.grep(/leasehold_ruby/)'
     run(RbConfig.ruby, "-e", "gem 'leasehold'; #{script}").split
   end
 
-  it "compiles where it is installed, with nothing but cargo" do
+  it "compiles during installation, with no tool but cargo" do
     form, extension = install(described_class.source)
     expect(form).to eq("alice")
     expect(extension).to start_with(@directory)
-    kept = Dir[File.join(@directory, "home/gems/**/*")].sum { |path| File.file?(path) ? File.size(path) : 0 }
-    expect(kept).to be < 20_000_000
+    installed_bytes = Dir[File.join(@directory, "home/gems/**/*")].sum { |path| File.file?(path) ? File.size(path) : 0 }
+    expect(installed_bytes).to be < 20_000_000
   end
 
-  it "comes precompiled for this platform" do
-    built = described_class.native
-    form, extension = install(built)
+  it "is precompiled for this platform" do
+    gem_path = described_class.native
+    form, extension = install(gem_path)
     expect(form).to eq("alice")
     expect(extension).to end_with("/lib/leasehold/#{RUBY_VERSION[/\d+\.\d+/]}/leasehold_ruby.so")
-    expect(Gem::Package.new(built).contents.grep(/\Aext/)).to be_empty
+    expect(Gem::Package.new(gem_path).contents.grep(/\Aext/)).to be_empty
   end
 end

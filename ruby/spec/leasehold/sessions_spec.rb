@@ -10,13 +10,13 @@ RSpec.describe "sessions" do
     let(:now) { Time.now }
     let(:uuids) { Array.new(3) { SecureRandom.uuid } }
 
-    def listed(uuid, age)
+    def outstanding(uuid, age)
       Leasehold::OutstandingLease.new(uuid: uuid, created_at: now - age, updated_at: now - age)
     end
 
-    it "commits what is there, rolls back what is missing, and leaves what is fresh (R01)" do
+    it "commits leases with rows, rolls back leases without, and leaves fresh ones alone (R01)" do
       ages = [700, 700, 10]
-      leases = uuids.zip(ages).map { |uuid, age| listed(uuid, age) }
+      leases = uuids.zip(ages).map { |uuid, age| outstanding(uuid, age) }
       expect(run.next).to eq(described_class::ListLeases.new(nil))
       run.leases(Leasehold::LeasePage.new(leases: leases, cursor: nil, server_time: now))
       expect(run.next).to eq(described_class::FindRows.new(uuids.sort))
@@ -33,7 +33,7 @@ RSpec.describe "sessions" do
       expect(run.summary).to include(leases_seen: 3, committed: 1, rolled_back: 1, rows_deleted: 1, failed: 0)
     end
 
-    it "passes places in lists through, and learns what became of a lease" do
+    it "passes cursors and positions through, and classifies leases by the server's answers" do
       run.leases(Leasehold::LeasePage.new(leases: [], cursor: "next", server_time: now))
       expect(run.next).to eq(described_class::ListLeases.new("next"))
       run.leases(Leasehold::LeasePage.new(leases: [], cursor: nil, server_time: now))
@@ -41,21 +41,21 @@ RSpec.describe "sessions" do
       rows = Array.new(10) { [SecureRandom.uuid, old] }
       run.rows(rows, now: now)
       answers = [:rolled_back, :not_found, :failed] + [:committed] * 7
-      rows.each_index { |at| answers[at] == :failed ? run.failed : run.settled(answers[at]) }
+      answers.each { |answer| answer == :failed ? run.failed : run.settled(answer) }
       fates = Array.new(9) { run.next.tap { run.deleted }.fate }
       expect(fates).to eq([:lost, :forgotten] + [:committed] * 7)
       expect(run.next.after).to eq([old, rows.last.first])
       expect(run.summary).to include(lost: [rows.first.first], failed: 1)
     end
 
-    it "refuses an answer to another question, and is as before" do
+    it "refuses the result of another step, and stays unchanged" do
       expect { run.deleted }.to raise_error(Leasehold::Error::Internal) { |error| expect(error.code).to eq("OUT_OF_TURN") }
       expect(run.next).to eq(described_class::ListLeases.new(nil))
     end
   end
 
   describe Leasehold::Verification do
-    it "corrects what differs, in whichever form rows come (V01)" do
+    it "corrects differences, in whichever form rows are fed (V01)" do
       records = [record(1, "alice"), record(2, "bob"), record(9, "gone")]
       forms = {
         rows: ->(run) { run.rows([row(1, "alice"), row(2, "bobby"), row(3, "carol")], now: now) },
@@ -73,7 +73,7 @@ RSpec.describe "sessions" do
       expect(destroyed.destroys.map(&:bucket_value)).to eq(%w[bob gone])
     end
 
-    it "writes updates for the wire as the client writes them" do
+    it "encodes updates as the client encodes them" do
       run = run([record(2, "bob"), record(9, "gone")]) { |session| session.rows([row(1, "é" * 500), row(2, "bobby")], now: now) }
       messages = Leasehold::Client::Messages.new(7)
       updates = updates_of(run)
@@ -85,7 +85,7 @@ RSpec.describe "sessions" do
       end
     end
 
-    it "claims integers in decimal and nothing for nil, and leaves recent rows alone (V02)" do
+    it "claims integers in decimal, nothing for nil, and leaves recent rows alone (V02)" do
       run = run([], bucket_types: [4, 10]) do |session|
         claims = [[4, 1, 4, 0], [10, 0, 4, 0]]
         rows = [[1, nil, old], [2, "new", now - 10], [3, "carol", nil]]
@@ -96,7 +96,7 @@ RSpec.describe "sessions" do
       expect(run.report).to include(rows: 3, rows_recent: 1)
     end
 
-    it "takes times of any kind" do
+    it "accepts times in all forms" do
       zoned = Class.new { define_method(:to_time) { Time.now - 10 } }.new
       [now - 10, zoned, ((now.to_f - 10) * 1e6).to_i].each do |recent|
         run = run([]) { |session| session.rows([row(1, "alice", at: recent)], now: now) }
@@ -104,7 +104,7 @@ RSpec.describe "sessions" do
       end
     end
 
-    it "reports by hash, and goes on from a checkpoint (V07, V09)" do
+    it "reports hashes instead of values, and continues from a checkpoint (V07, V09)" do
       run = run([], dry_run: true, rows_per_page: 1, bound: "\0".b * 8) do |session|
         session.rows([[("\0" * 8).b, old, [[4, "alice", 4, 1]]]], now: now)
       end
@@ -122,7 +122,7 @@ RSpec.describe "sessions" do
       expect { verification(checkpoint: "{}") }.to raise_error(Leasehold::Error::Invalid)
     end
 
-    it "learns from a refusal which claims were in the way (V06)" do
+    it "leaves out the claims that a refusal rejects (V06)" do
       run = run([]) { |session| session.rows([row(1, "alice"), row(2, "bob")], now: now) }
       expect(next_update(run).creates.size).to eq(2)
       rejected = Leasehold::RejectedClaim.new(list: :create, position: 0, bucket_type: 4, code: "CLAIM_BUSY")
@@ -132,7 +132,7 @@ RSpec.describe "sessions" do
       expect(finish(run).report).to include(failed: 1, created: 1)
     end
 
-    it "reads rows again under the lease, and commits what they still call for (V03)" do
+    it "reads rows again under the lease, and commits only unchanged claims (V03)" do
       run = run([]) { |session| session.rows([row(1, "alice"), row(2, "bob")], now: now) }
       next_update(run)
       run.updated(:begun)
@@ -144,55 +144,55 @@ RSpec.describe "sessions" do
       run.updated(:begun)
       run.rows([row(1, "alice")], now: now)
       expect(run.next).to be_a(described_class::Commit)
-      expect { run.updated(:begun) }.to raise_error(Leasehold::Error, /no answer to the step/)
+      expect { run.updated(:begun) }.to raise_error(Leasehold::Error) { |error| expect(error.code).to eq("OUT_OF_TURN") }
       run.updated(:settled)
       expect(finish(run).report).to include(created: 1, changed: 1, updates: 2)
     end
 
-    it "reads records off the wire as the client does" do
+    it "decodes records as the client decodes them" do
       records = Array.new(50) { |n| record(n + 1, "user#{n}") }
       records[7].status = :LEASE_CREATING
       records[9].updated_at = now
-      [[], records].product([false, true]).each do |some, truncated|
-        next if some.empty? && truncated
+      [[], records].product([false, true]).each do |sent, truncated|
+        next if sent.empty? && truncated
 
-        page = received(some, truncated: truncated)
-        runs = [page, Leasehold::RecordPage.new(records: page.records, truncated: page.truncated?, server_time: now)].map do |one|
+        page = received_page(sent, truncated: truncated)
+        runs = [page, Leasehold::RecordPage.new(records: page.records, truncated: page.truncated?, server_time: now)].map do |form|
           verification(dry_run: true, hash_seed: 1).tap do |run|
             run.bound(nil)
-            run.records(one)
+            run.records(form)
             run.rows([row(1, "other")], now: now)
           end
         end
         expect(runs[0].report).to eq(runs[1].report)
-        expect(page.records).to eq(some)
+        expect(page.records).to eq(sent)
         next if truncated
 
         expect(runs.map { |run| finish(run).take_findings }.uniq.size).to eq(1)
-        expect(runs[0].report).to include(records_held: 1, records_recent: 1) unless some.empty?
+        expect(runs[0].report).to include(records_held: 1, records_recent: 1) unless sent.empty?
       end
     end
 
-    it "refuses what is no answer of the server" do
+    it "refuses an answer that cannot be decoded" do
       run = verification
       run.bound(nil)
       page = Leasehold::Client::ReceivedPage.new("\xff\xff".b, now, nil)
-      expect { run.records(page) }.to raise_error(Leasehold::Error::Internal, /can't be read/)
+      expect { run.records(page) }.to raise_error(Leasehold::Error::Internal) { |error| expect(error.code).to eq("INVALID_ROWS") }
     end
 
-    it "refuses rows that are not what they should be" do
+    it "refuses malformed rows" do
       {
-        [[1, "alice", old]] => "arrays that are none of `rows`",
-        [row(2, "bob"), row(1, "alice")] => "disorder",
-        [[("\0" * 8).b, old, [[4, "\xff", 4, 1]]]] => "bytes that are no text",
-        [[("\0" * 8).b, "yesterday", []]] => "a time that is none",
-        [:row] => "no row at all",
-        [[("\0" * 8).b, old, [[5, "alice", 4, 1]]]] => "a foreign type"
-      }.each do |rows, what|
-        expect { run([]) { |session| session.rows(rows, now: now) } }.to raise_error(StandardError), what
+        [[1, "alice", old]] => "rows of another form",
+        [row(2, "bob"), row(1, "alice")] => "rows out of order",
+        [[("\0" * 8).b, old, [[4, "\xff", 4, 1]]]] => "a value that is not UTF-8",
+        [[("\0" * 8).b, "yesterday", []]] => "a String as time",
+        [:row] => "a Symbol as row",
+        [[("\0" * 8).b, old, [[5, "alice", 4, 1]]]] => "another bucket type"
+      }.each do |rows, mistake|
+        expect { run([]) { |session| session.rows(rows, now: now) } }.to raise_error(StandardError), mistake
       end
       expect { run([]) { |session| session.attributes([{ id: 1 }], now: now, **hashes) } }
-        .to raise_error(Leasehold::Error::Internal, /lacks one of its columns/)
+        .to raise_error(Leasehold::Error::Internal, /lacks a column/)
     end
   end
 
@@ -203,7 +203,7 @@ RSpec.describe "sessions" do
       run([]) { |session| session.attributes(many, now: now, **arrays) }
     end
 
-    it "run on while many rows are compared" do
+    it "run while many rows are compared" do
       many
       turns = 0
       worker = Thread.new { loop { turns += 1 and Thread.pass } }
@@ -215,7 +215,7 @@ RSpec.describe "sessions" do
       worker&.kill
     end
 
-    it "can be killed and timed out while they feed" do
+    it "can be killed or timed out while they feed rows" do
       many
       5.times { expect { Timeout.timeout(0.001) { feed_many } }.to raise_error(Timeout::Error) }
       fed = Queue.new
@@ -225,7 +225,7 @@ RSpec.describe "sessions" do
       expect(thread.join(10)).to eq(thread)
     end
 
-    it "do not get into each other's session" do
+    it "cannot use a session at the same time" do
       session = verification
       errors = Array.new(4) do
         Thread.new { 200.times.filter_map { session.bound("x") rescue $!.code } }

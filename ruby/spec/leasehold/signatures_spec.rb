@@ -4,7 +4,8 @@ require "rbs"
 
 require "leasehold/client"
 
-# sig/ says what is there: each public method of what it describes, and no other.
+# Compares sig/ with the code: every public method has a signature, and no signature is without a
+# method.
 RSpec.describe "signatures" do
   def environment
     loader = RBS::EnvironmentLoader.new
@@ -12,19 +13,19 @@ RSpec.describe "signatures" do
     RBS::Environment.from_loader(loader).resolve_type_names
   end
 
-  def described(builder, type)
+  def signed_methods(builder, type)
     own = builder.build_instance(type).methods.select { |_, method| method.defined_in == type && method.public? }
     own.keys - [:initialize]
   end
 
-  it "are valid, and name every public method" do
+  it "name exactly the public methods" do
     builder = RBS::DefinitionBuilder.new(env: environment)
     classes = [
       Leasehold::Client, Leasehold::Configuration, Leasehold::Error, Leasehold::Reconciliation, Leasehold::Verification
     ]
-    classes.each do |one|
-      type = RBS::TypeName.new(name: one.name.split("::").last.to_sym, namespace: RBS::Namespace.parse("::Leasehold"))
-      expect(described(builder, type)).to match_array(one.public_instance_methods(false)), one.name
+    classes.each do |described_type|
+      type = RBS::TypeName.new(name: described_type.name.split("::").last.to_sym, namespace: RBS::Namespace.parse("::Leasehold"))
+      expect(signed_methods(builder, type)).to match_array(described_type.public_instance_methods(false)), described_type.name
     end
   end
 

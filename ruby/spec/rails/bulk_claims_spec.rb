@@ -2,12 +2,12 @@
 
 require "rails_helper"
 
-RSpec.describe "claims for what bypasses callbacks", :rails do
+RSpec.describe "bulk claims", :rails do
   include ActiveJob::TestHelper
 
   before { ActiveJob::Base.queue_adapter = :test }
 
-  # What the guide says to do.
+  # Schedules the job as the guide shows, and runs it.
   def schedule(model, attribute, payload)
     Cells::BulkClaimsWorker.perform_async(model.name, attribute.to_s, payload)
     perform_enqueued_jobs while enqueued_jobs.any?
@@ -21,14 +21,14 @@ RSpec.describe "claims for what bypasses callbacks", :rails do
     { created_at: Time.now, updated_at: Time.now }
   end
 
-  it "claims rows that were inserted" do
+  it "claims inserted rows" do
     schedule(User, :username, "create_record_ids" => insert("alice", "bob"))
 
     expect(claimed(User, :username)).to eq(%w[alice bob])
     expect(outstanding_leases + lease_rows).to be_empty
   end
 
-  it "claims what rows say now, whatever a request has cached" do
+  it "claims the rows' current values, not those in the query cache" do
     ids = insert("alice")
     User.cache do
       User.unscoped.where(id: ids).to_a
@@ -39,7 +39,7 @@ RSpec.describe "claims for what bypasses callbacks", :rails do
     expect(claimed(User, :username)).to eq(["bob"])
   end
 
-  it "begins anew where its lease was rolled back before it was committed" do
+  it "begins under a new key if its lease was rolled back before the commit" do
     ids = insert("alice")
     job = Leasehold::BulkClaimsJob.new("User", "username", "create_record_ids" => ids)
     died = false
@@ -56,7 +56,7 @@ RSpec.describe "claims for what bypasses callbacks", :rails do
     expect(outstanding_leases + lease_rows).to be_empty
   end
 
-  it "gives up what was deleted" do
+  it "destroys the claims of deleted rows" do
     users = %w[alice bob].map { |name| User.create!(username: name) }
     metadata = users.filter_map { |user| user.build_destroy_metadata_for_worker(:username) }
     User.delete_all
@@ -65,7 +65,7 @@ RSpec.describe "claims for what bypasses callbacks", :rails do
     expect(claimed(User, :username)).to be_empty
   end
 
-  it "gives up nothing that a row claims again, however it is spelled there, and what it claims no more" do
+  it "destroys no claim that a row has again in another spelling, and destroys a claim that no row has" do
     user = User.create!(username: "Alice")
     metadata = [user.build_destroy_metadata_for_worker(:username)]
     User.delete_all
@@ -81,7 +81,7 @@ RSpec.describe "claims for what bypasses callbacks", :rails do
     expect(claimed(User, :username)).to be_empty
   end
 
-  it "logs none of the values that it is given" do
+  it "logs no claimed value" do
     log = StringIO.new
     before = ActiveJob::Base.logger
     ActiveJob::Base.logger = Logger.new(log)
@@ -94,7 +94,7 @@ RSpec.describe "claims for what bypasses callbacks", :rails do
     ActiveJob::Base.logger = before
   end
 
-  it "claims what it can where others are taken, never claimed or moved on" do
+  it "claims the rest if some claims are taken, were never created or have moved" do
     as_cell(2) { User.create!(username: "theirs") }
     gone = User.find(insert("never-claimed").first).build_destroy_metadata_for_worker(:username)
     schedule(User, :username, "create_record_ids" => insert("alice", "theirs", "bob"), "destroy_metadata" => [gone])
@@ -102,7 +102,7 @@ RSpec.describe "claims for what bypasses callbacks", :rails do
     expect(claimed(User, :username)).to eq(%w[alice bob])
   end
 
-  it "makes as many updates as the server's limit asks for" do
+  it "splits a batch into as many updates as the server's limit requires" do
     ids = insert(*Array.new(4_500) { |number| "name-#{number}" })
     absent = { "bucket_type" => 4, "source_type" => 1, "source_id" => "00" * 8 }
     gone = Array.new(2_100) { |number| absent.merge("bucket_value" => "absent-#{number}") }
@@ -114,7 +114,7 @@ RSpec.describe "claims for what bypasses callbacks", :rails do
     expect(outstanding_leases + lease_rows).to be_empty
   end
 
-  it "tries again what is under another lease" do
+  it "retries claims that are under another lease" do
     id = insert("alice").first
     lease = as_cell(2) { Leasehold.client.begin_update(creates: [Support::Claims.username("alice", id: 9)]) }
     creates = User.find(id).cells_claims_metadata
@@ -126,7 +126,7 @@ RSpec.describe "claims for what bypasses callbacks", :rails do
     expect(claimed(User, :username)).to eq(["alice"])
   end
 
-  it "gets the same lease when the job is run again after its answer was lost" do
+  it "gets the same lease when the job runs again after its answer was lost" do
     creates = [User.find(insert("alice").first).cells_claims_metadata.last]
     2.times { Leasehold::BulkUpdate.new(connection: User.connection, key: "job", creates: creates, destroys: []).run }
 
@@ -134,7 +134,7 @@ RSpec.describe "claims for what bypasses callbacks", :rails do
     expect(outstanding_leases + lease_rows).to be_empty
   end
 
-  describe "of a table that several classes share" do
+  describe "of a table with several classes" do
     before do
       User.connection.execute("CREATE TABLE snippets (id bigserial PRIMARY KEY, type text, name text, path text, owner_id bigint)")
       stub_const("Thing", Class.new(ApplicationRecord) do
@@ -150,7 +150,7 @@ RSpec.describe "claims for what bypasses callbacks", :rails do
 
     after { User.connection.execute("DROP TABLE snippets") }
 
-    it "claims what only classes below the named one claim" do
+    it "claim attributes that only a subclass of the named model claims" do
       ids = [nil, "SpecialThing"].map { |type| Thing.insert({ type: type, path: "a", owner_id: 7 }).rows.dig(0, 0) }
       schedule(Thing, :path, "create_record_ids" => ids)
 
@@ -159,19 +159,19 @@ RSpec.describe "claims for what bypasses callbacks", :rails do
     end
   end
 
-  it "says what is claimed where the attribute is not" do
-    message = /`User#nick` is not claimed: name one of `id`, `username`/
+  it "lists the claimed attributes for one that is not claimed" do
+    message = /`User#nick` is not claimed: use one of `id`, `username`/
     expect { Leasehold::BulkClaimsJob.perform_now("User", "nick", {}) }.to raise_error(ArgumentError, message)
     expect { User.new.build_destroy_metadata_for_worker(:nick) }.to raise_error(ArgumentError, message)
   end
 
-  it "refuses a payload with a key that it does not know" do
+  it "refuses a payload with an unknown key" do
     expect { Leasehold::BulkClaimsJob.perform_now("User", "username", create_ids: [1]) }.to raise_error(
-      ArgumentError, "a payload has no `create_ids`: it has `create_record_ids` and `destroy_metadata`"
+      ArgumentError, "the payload has the unknown key `create_ids`: use `create_record_ids` and `destroy_metadata`"
     )
   end
 
-  it "is nothing while the flag is off" do
+  it "does nothing while the feature flag is off" do
     Leasehold.configuration.feature_enabled { |flag| flag != :cells_claims_users }
     schedule(User, :username, "create_record_ids" => insert("alice"))
     Leasehold.configuration.feature_enabled { true }

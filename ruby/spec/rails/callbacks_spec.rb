@@ -2,8 +2,8 @@
 
 require "rails_helper"
 
-RSpec.describe "callbacks of models after COMMIT and ROLLBACK", :rails do
-  it "may change again what was committed" do
+RSpec.describe "`after_commit` and `after_rollback` callbacks", :rails do
+  it "can change a committed claim" do
     renaming = Class.new(User) { after_commit(on: :create) { update!(username: "bob") } }
     seen = calls { renaming.create!(username: "alice") }
 
@@ -12,15 +12,15 @@ RSpec.describe "callbacks of models after COMMIT and ROLLBACK", :rails do
     expect(outstanding_leases + lease_rows).to be_empty
   end
 
-  it "may, where the lease was begun before BEGIN" do
+  it "can change a claim that was committed under a lease begun before BEGIN" do
     renaming = Class.new(User) { after_commit(on: :create) { update!(username: "bob") } }
     Leasehold.claiming! { |claims| claims.save(renaming.new(username: "alice")) }
 
     expect(claimed(User, :username)).to eq(["bob"])
   end
 
-  it "may claim again what was rolled back" do
-    refuse = Object.new.tap { |record| record.extend(Leasehold::Transactions::Record) }
+  it "can claim a value whose lease was rolled back" do
+    refuse = Object.new.tap { |participant| participant.extend(Leasehold::Transactions::Participant) }
     refuse.define_singleton_method(:before_committed!) { raise "refused" }
     insisting = Class.new(User) { after_rollback { User.create!(username: "alice") } }
     expect do

@@ -2,7 +2,7 @@
 
 require "rails_helper"
 
-# Rows of several classes in one table (STI), of which each claims something else.
+# Rows of several classes in one table (STI), each class with other claims.
 RSpec.describe "rows of several classes", :rails do
   before do
     ActiveRecord::Base.connection.execute(<<~SQL)
@@ -26,7 +26,7 @@ RSpec.describe "rows of several classes", :rails do
     end)
   end
 
-  # The names that groups have claimed, and those of projects.
+  # @return [Array<Array<String>>] the claimed names of groups, and those of projects
   def names
     [claimed(Group, :name), claimed(Project, :name)]
   end
@@ -41,14 +41,14 @@ RSpec.describe "rows of several classes", :rails do
     },
     "their type and their name at once" => ->(group, model) { group.update!(type: model.name, name: "two") }
   }.each do |how, change|
-    it "give up what the class claimed that they were of, and claim what the new one does, in one update: by #{how}" do
+    it "destroy the old class's claim and create the new class's claim in one update: by #{how}" do
       begun = calls { change.call(group, Project) }.select { |call| call[:call] == :begin_update }
 
       expect(begun.map { |call| call.slice(:creates, :destroys) }).to eq([{ creates: 1, destroys: 1 }])
       expect(names).to eq([[], [Place.find(group.id).name]])
     end
 
-    it "give it up where the new class claims nothing, and claim it once they are back: by #{how}" do
+    it "destroy the claim if the new class claims nothing, and create it again on return: by #{how}" do
       change.call(group, Nowhere)
       expect(names).to eq([[], []])
       change.call(Place.find(group.id), Group)
@@ -59,7 +59,7 @@ RSpec.describe "rows of several classes", :rails do
     end
   end
 
-  it "give up by verification what the class claimed that they were of, where their type was written past ActiveRecord" do
+  it "are corrected by verification if their type was written without callbacks" do
     Leasehold.configuration.recent_within_seconds = 0.001
     Group.create!(name: "stays")
     Place.where(id: group.id).update_all(type: "Project")
@@ -72,7 +72,7 @@ RSpec.describe "rows of several classes", :rails do
     Leasehold.configuration.recent_within_seconds = 3600
   end
 
-  it "change nothing where they come back within one transaction" do
+  it "change no claim if their class changes back within one transaction" do
     seen = calls do
       Place.transaction do
         group.becomes!(Project).save!
@@ -84,7 +84,7 @@ RSpec.describe "rows of several classes", :rails do
     expect(names).to eq([["one"], []])
   end
 
-  it "keep their claims where the change of class is refused, which is said on the attribute" do
+  it "keep their claims if the change of class is refused, with the error on the attribute" do
     as_cell(2) do
       claim = { bucket_type: 4, bucket_value: "one", subject_type: 4, subject_id: 7, source_type: 1, source_id: [9].pack("Q>") }
       Leasehold.client.commit_update(Leasehold.client.begin_update(creates: [claim]).uuid)
@@ -95,7 +95,7 @@ RSpec.describe "rows of several classes", :rails do
     expect(names).to eq([["one"], []])
   end
 
-  it "change their claims before BEGIN too" do
+  it "change their claims in the lease-first mode too" do
     group.type = "Project"
     seen = calls { expect(Leasehold.claiming { |claims| claims.save(group) }).to be(true) }
 
@@ -109,15 +109,15 @@ RSpec.describe "rows of several classes", :rails do
     expect(names).to eq([["one"], ["two"]])
   end
 
-  describe "that an instance of another class writes" do
-    it "are claimed as what they are" do
+  describe "written by an instance of another class" do
+    it "claim by the row's class" do
       group.becomes(Nowhere).update!(name: "two")
       expect(names).to eq([["two"], []])
       group.reload.becomes(Project).update!(name: "three")
       expect(names).to eq([["three"], []])
     end
 
-    it "give up what they are, where they are destroyed" do
+    it "destroy the claim of the row's class when they are deleted" do
       others = [Group.create!(name: "two"), Group.create!(name: "three")]
       stale = Group.find(group.id)
       group.update!(type: "Project")
@@ -129,7 +129,7 @@ RSpec.describe "rows of several classes", :rails do
     end
   end
 
-  it "are claimed where `if:` says so of the new class, as it did not of the old one" do
+  it "claim by the new class's `if:`, and destroy by the old class's" do
     group.update!(hidden: true)
     expect(names).to eq([[], []])
     group.update!(type: "Project", hidden: false)
@@ -138,7 +138,7 @@ RSpec.describe "rows of several classes", :rails do
     expect(names).to eq([["one"], []])
   end
 
-  it "are left alone by saves of what no class claims" do
+  it "are not affected by saves of columns that no class claims" do
     nowhere = Nowhere.create!(name: "nowhere")
 
     expect(calls { nowhere.update!(owner_id: 8) && group.update!(hidden: false) && nowhere.destroy! }).to be_empty

@@ -2,12 +2,12 @@
 
 require "rails_helper"
 
-RSpec.describe "claims that are refused", :rails do
+RSpec.describe "refused claims", :rails do
   def hold(username)
     as_cell(2) { User.create!(username: username) }
   end
 
-  # Leaves a bucket under a lease of the other cell.
+  # Leaves the bucket under a lease of the other cell.
   def lease(username)
     as_cell(2) { Leasehold.client.begin_update(creates: [User.new(id: 99, username: username).cells_claims_metadata.last]) }
   end
@@ -19,7 +19,7 @@ RSpec.describe "claims that are refused", :rails do
     expect(User.create!(username: "someone-else")).to be_persisted
   end
 
-  it "are errors on the attribute, in Rails' own words (B02)" do
+  it "become errors on the attribute, in Rails' own words (B02)" do
     hold("alice")
     user = User.new(username: "Alice")
 
@@ -31,7 +31,7 @@ RSpec.describe "claims that are refused", :rails do
     expect_usable_connection
   end
 
-  it "raise what invalid records raise from `save!`, and say why" do
+  it "raise RecordInvalid from `save!`, with the reason" do
     hold("alice")
 
     expect { User.create!(username: "alice") }.to raise_error(ActiveRecord::RecordInvalid, /Username has already been taken/) { |error|
@@ -41,7 +41,7 @@ RSpec.describe "claims that are refused", :rails do
     expect_usable_connection
   end
 
-  it "are errors on the second of two records that claim one name in one transaction (B07)" do
+  it "become an error on the second of two records that claim one name in a transaction (B07)" do
     users = %w[alice bob Alice].map { |name| User.new(username: name) }
 
     expect { User.transaction { users.each(&:save!) } }.to raise_error(Leasehold::ClaimsRejected) { |error|
@@ -51,7 +51,7 @@ RSpec.describe "claims that are refused", :rails do
     expect(User.count).to eq(0)
   end
 
-  it "are errors on an attribute that is to say what another one of the row claims (B07)" do
+  it "become an error on an attribute whose value another attribute of the row claims (B07)" do
     ActiveRecord::Base.connection.execute("ALTER TABLE emails ADD COLUMN unconfirmed text")
     stub_const("Address", Class.new(ApplicationRecord) do
       self.table_name = "emails"
@@ -70,7 +70,7 @@ RSpec.describe "claims that are refused", :rails do
     ActiveRecord::Base.connection.execute("ALTER TABLE emails DROP COLUMN unconfirmed")
   end
 
-  it "have the value in their details, as Rails' own have" do
+  it "have the value in the error's details, as Rails' own errors have" do
     hold("alice")
     taken, invalid = ["Alice", "two\nlines"].map { |name| User.new(username: name).tap(&:save) }
 
@@ -78,7 +78,7 @@ RSpec.describe "claims that are refused", :rails do
     expect(invalid.errors.details).to eq(username: [{ error: :invalid, value: "two\nlines" }])
   end
 
-  it "are told to try again where another update is under way (B03)" do
+  it "become a `busy` error while another update is in progress (B03)" do
     lease("alice")
     user = User.new(username: "alice")
 
@@ -88,7 +88,7 @@ RSpec.describe "claims that are refused", :rails do
     I18n.with_locale(:de) { expect(user.errors.full_messages.first).to include("bitte erneut versuchen") }
   end
 
-  it "are shown where the record that was saved leads to them" do
+  it "of a nested record are copied to the saved record, with the association's name" do
     as_cell(2) { User.create!(username: "alice", emails: [Email.new(email: "a@example.com")]) }
     user = User.new(username: "bob", emails: [Email.new(email: "a@example.com")])
 
@@ -98,7 +98,7 @@ RSpec.describe "claims that are refused", :rails do
     expect(User.count + Email.count).to eq(0)
   end
 
-  it "are shown on the record that was saved and on those along with it, where both are refused" do
+  it "are reported on the saved record and on its nested records, if both are refused" do
     as_cell(2) { User.create!(username: "alice", emails: [Email.new(email: "a@example.com")]) }
     user = User.new(username: "alice", emails: [Email.new(email: "a@example.com")])
 
@@ -106,7 +106,7 @@ RSpec.describe "claims that are refused", :rails do
     expect(user.errors.to_hash).to eq(username: ["has already been taken"], "emails.email": ["has already been taken"])
   end
 
-  it "are shown on the record that was saved, whichever claims come first, where nobody answers" do
+  it "are reported on the saved record if no answer came, whichever claims come first" do
     server.kill
     email = Email.new(email: "a@example.com", user: User.new(username: "alice"))
 
@@ -117,14 +117,14 @@ RSpec.describe "claims that are refused", :rails do
   describe "of records that were saved along" do
     before { as_cell(2) { User.create!(username: "taken", emails: [Email.new(email: "a@example.com")]) } }
 
-    # The statements that read from a table.
+    # @return [Array<String>] the statements that read from a table
     def reads
       seen = []
       ActiveSupport::Notifications.subscribed(->(*, payload) { seen << payload[:name] }, "sql.active_record") { yield }
       seen.grep(/Load/)
     end
 
-    it "are shown though the association was never loaded, and nothing is loaded for it" do
+    it "are reported though the association was never loaded, and load nothing" do
       user = User.create!(username: "bob")
       user = User.find(user.id)
       user.emails.build(email: "a@example.com")
@@ -133,7 +133,7 @@ RSpec.describe "claims that are refused", :rails do
       expect(user.errors.to_hash).to eq("emails.email": ["has already been taken"])
     end
 
-    it "are shown through the parents that were saved with it" do
+    it "are reported through the parents that were saved with them" do
       email = Email.new(email: "b@example.com", user: User.new(username: "taken"))
       sibling = Route.new(path: "r", user: User.new(username: "bob", emails: [Email.new(email: "a@example.com")]))
 
@@ -142,7 +142,7 @@ RSpec.describe "claims that are refused", :rails do
       expect(sibling.errors.to_hash).to eq("user.emails.email": ["has already been taken"])
     end
 
-    it "say what they are about where no association leads to them" do
+    it "name their attribute in the message if no association leads to them" do
       stub_const("Visitor", Class.new(User) { after_create { Email.create!(email: "a@example.com", user_id: id) } })
       user = Visitor.new(username: "bob")
 
@@ -152,7 +152,7 @@ RSpec.describe "claims that are refused", :rails do
     end
   end
 
-  describe "of a record whose nested ones were to be destroyed" do
+  describe "with nested records marked for destruction" do
     before { hold("taken") }
 
     let(:model) do
@@ -174,7 +174,7 @@ RSpec.describe "claims that are refused", :rails do
       middle
     end
 
-    it "leave them marked, and where they were" do
+    it "leave the records marked and in place" do
       middle = refuse_to_destroy
 
       expect(author.emails.to_a.map(&:email)).to eq(%w[a b c].map { |name| "#{name}@example.com" })
@@ -182,7 +182,7 @@ RSpec.describe "claims that are refused", :rails do
       expect(author.route).to be_marked_for_destruction.and be_persisted
     end
 
-    it "have them destroyed once the record is corrected" do
+    it "let the corrected record destroy them" do
       refuse_to_destroy
 
       expect(author.update(username: "bob")).to be(true)
@@ -193,7 +193,7 @@ RSpec.describe "claims that are refused", :rails do
     end
   end
 
-  it "leave a record the owner that was to be destroyed with it, and that marked" do
+  it "leave the record its marked owner" do
     stub_const("Address", Class.new(Email) do
       belongs_to :user, optional: true
       accepts_nested_attributes_for :user, allow_destroy: true
@@ -207,7 +207,7 @@ RSpec.describe "claims that are refused", :rails do
     expect(address.user_id).to eq(user.id)
   end
 
-  it "come out of the outermost transaction, which is rolled back" do
+  it "roll back the outermost transaction and leave it as an exception" do
     hold("alice")
     user = User.new(username: "alice")
 
@@ -217,7 +217,7 @@ RSpec.describe "claims that are refused", :rails do
     expect_usable_connection
   end
 
-  it "leave an update's record as it was, to be corrected and saved" do
+  it "leave an updated record unchanged, to be corrected and saved" do
     hold("alice")
     user = User.create!(username: "bob")
 
@@ -227,7 +227,7 @@ RSpec.describe "claims that are refused", :rails do
     expect(claimed(User, :username)).to eq(["carol"])
   end
 
-  it "keep a record from being destroyed" do
+  it "keep the record from being destroyed" do
     user = User.create!(username: "alice")
     Leasehold.client.begin_update(destroys: user.cells_claims_metadata)
 
@@ -238,7 +238,7 @@ RSpec.describe "claims that are refused", :rails do
     expect_usable_connection
   end
 
-  it "are no matter for what is only given up: never claimed, another row's, another cell's (B04, B05)" do
+  it "of claims to destroy are ignored if the claim was never created, or is another row's or cell's (B04, B05)" do
     hold("other-cells")
     %w[never-claimed other-cells].each do |name|
       User.insert({ username: name, created_at: Time.now, updated_at: Time.now })
@@ -252,7 +252,7 @@ RSpec.describe "claims that are refused", :rails do
     expect(as_cell(2) { claimed(User, :username) }).to eq(["other-cells"])
   end
 
-  it "are no matter for what could never be claimed: rows that came past the rules are renamed and destroyed" do
+  it "cannot occur for values that no rule allows: their rows can be renamed and destroyed" do
     ["", "in valid"].each do |name|
       2.times { User.insert({ username: name, created_at: Time.now, updated_at: Time.now }) }
       first, second = User.where(username: name).to_a
@@ -264,7 +264,7 @@ RSpec.describe "claims that are refused", :rails do
     expect(User.count).to eq(2)
   end
 
-  it "are no matter for what is nobody's" do
+  it "cannot occur for rows without a subject" do
     2.times { |number| Email.insert({ email: "#{number}@example.com", user_id: 0, created_at: Time.now, updated_at: Time.now }) }
     first, second = Email.order(:email).to_a
     first.update!(user: User.create!(username: "alice"))
@@ -273,19 +273,19 @@ RSpec.describe "claims that are refused", :rails do
     expect(claimed(Email, :email)).to eq(["0@example.com"])
   end
 
-  it "are no matter for rows whose keys can't be claimed for" do
+  it "cannot occur for rows whose keys have no source id" do
     User.insert({ id: -5, username: "alice", created_at: Time.now, updated_at: Time.now })
 
     expect(User.find(-5).update!(created_at: Time.now)).to be(true)
     expect(User.find(-5).destroy).to be_destroyed
   end
 
-  describe "of a row that was written past its callbacks" do
+  describe "of a row that was written without callbacks" do
     let!(:user) { User.create!(username: "alice") }
 
     before { User.update_all(username: "bob") }
 
-    it "are none where the name is still its own" do
+    it "become a replace if the row still owns the claim" do
       expect(user.reload.update(username: "Alice")).to be(true)
       expect(claimed(User, :username)).to eq(["Alice"])
 
@@ -296,7 +296,7 @@ RSpec.describe "claims that are refused", :rails do
       expect(outstanding_leases + lease_rows).to be_empty
     end
 
-    it "are told where it is another row's, or another cell's, and of new rows at once" do
+    it "are reported if another row or cell owns the claim, and at once for new rows" do
       User.insert({ username: "dave", created_at: Time.now, updated_at: Time.now })
       as_cell(2) { User.create!(username: "theirs") }
       other = User.find_by!(username: "dave")
@@ -311,7 +311,7 @@ RSpec.describe "claims that are refused", :rails do
     end
   end
 
-  it "need no call where the value's form is not allowed" do
+  it "need no call if the value's form is not allowed" do
     user = User.new(username: "a\u0000b")
     seen = calls { expect(user).not_to be_valid }
 
@@ -319,14 +319,14 @@ RSpec.describe "claims that are refused", :rails do
     expect(seen).to be_empty
   end
 
-  it "are errors too where the validation was skipped" do
+  it "become errors even if validation was skipped" do
     user = User.new(username: "two\nlines")
 
     expect(user.save(validate: false)).to be(false)
     expect(user.errors).to be_of_kind(:username, :invalid)
   end
 
-  it "mend nothing by themselves where the caller may not: the error is raised as it is" do
+  it "stay the client's own errors if the caller is not allowed" do
     Leasehold.configure { |config| config.cell_id = 77 }
     user = User.new(username: "alice")
 

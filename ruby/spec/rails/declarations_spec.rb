@@ -2,7 +2,7 @@
 
 require "rails_helper"
 
-RSpec.describe "what a model says of its claims", :rails do
+RSpec.describe "declarations of a model's claims", :rails do
   before do
     ActiveRecord::Base.connection.execute("CREATE TABLE snippets (id bigserial PRIMARY KEY, name text, owner_id bigint, token uuid)")
     Leasehold.configuration.recent_within_seconds = 0.001
@@ -13,7 +13,9 @@ RSpec.describe "what a model says of its claims", :rails do
     Leasehold.configuration.recent_within_seconds = 3600
   end
 
-  # A model that claims its name; the block says the rest.
+  # Defines a model that claims its name.
+  #
+  # @yield the other declarations, in the model's class
   def snippet(type: :PAGES_UNIQUE_DOMAINS, &rest)
     stub_const("Snippet", Class.new(ApplicationRecord) do
       include Cells::Claimable
@@ -26,7 +28,7 @@ RSpec.describe "what a model says of its claims", :rails do
     snippet { cells_claims_metadata subject_type: :PROJECT, subject_key: :owner_id }
   end
 
-  it "may name types by Symbols" do
+  it "accept types as Symbols" do
     model = snippet { cells_claims_metadata subject_type: :PROJECT, subject_key: :owner_id, source_type: :RAILS_TABLE_SNIPPETS }
     model.create!(name: "alice", owner_id: 7)
 
@@ -35,23 +37,24 @@ RSpec.describe "what a model says of its claims", :rails do
     )
   end
 
-  it "is refused where a Symbol names no type" do
-    expect { snippet(type: :NAMES) {} }.to raise_error(Leasehold::Error::Misconfigured, /`:NAMES` is no bucket type: name one of .*`:EMAILS`/)
+  it "refuse a Symbol that names no type" do
+    expect { snippet(type: :NAMES) {} }
+      .to raise_error(Leasehold::Error::Misconfigured, /`:NAMES` is not a bucket type: use one of .*`:EMAILS`/)
     expect { snippet { cells_claims_metadata subject_type: :GROUP, subject_key: :owner_id } }
-      .to raise_error(Leasehold::Error::Misconfigured, /`:GROUP` is no subject type: name one of .*`:PROJECT`/)
+      .to raise_error(Leasehold::Error::Misconfigured, /`:GROUP` is not a subject type: use one of .*`:PROJECT`/)
   end
 
-  it "is refused where it is what can't be, each by its name" do
+  it "refuse an invalid argument by its name" do
     {
-      { type: 99 } => /`"99"` is no bucket type: name one of .*`:EMAILS`/, { type: 0 } => /`"0"` is no bucket type/,
-      { feature_flag: nil } => /`feature_flag:` of `name` is `nil`: name a flag/, { if: 5 } => /`if:` of `name` is `5`: say a block/
+      { type: 99 } => /`"99"` is not a bucket type: use one of .*`:EMAILS`/, { type: 0 } => /`"0"` is not a bucket type/,
+      { feature_flag: nil } => /`feature_flag:` of `name` is `nil`: name a flag/, { if: 5 } => /`if:` of `name` is `5`: pass a block/
     }.each do |wrong, message|
       options = { type: :USERNAMES, feature_flag: :cells_claims_things, **wrong }
       expect { snippet { cells_claims_attribute(:name, **options) } }.to raise_error(Leasehold::Error::Misconfigured, message)
     end
   end
 
-  it "may ask the record itself what is claimed" do
+  it "accept a block evaluated in the record as the condition" do
     model = snippet do
       cells_claims_metadata subject_type: :PROJECT, subject_key: :owner_id, source_type: :RAILS_TABLE_SNIPPETS
       cells_claims_attribute :name, type: :PAGES_UNIQUE_DOMAINS, feature_flag: :cells_claims_things, if: -> { name != "fancy" }
@@ -61,7 +64,7 @@ RSpec.describe "what a model says of its claims", :rails do
     expect(claimed(model, :name)).to eq(["plain"])
   end
 
-  it "may name a method that says what is claimed" do
+  it "accept a method's name as the condition" do
     model = snippet do
       cells_claims_metadata subject_type: :PROJECT, subject_key: :owner_id, source_type: :RAILS_TABLE_SNIPPETS
       cells_claims_attribute :name, type: :PAGES_UNIQUE_DOMAINS, feature_flag: :cells_claims_things, if: :plain?
@@ -73,54 +76,54 @@ RSpec.describe "what a model says of its claims", :rails do
     expect(claimed(model, :name)).to eq(["plain"])
   end
 
-  it "is asked for where it was forgotten" do
+  it "are reported as missing if a model has none" do
     model = snippet {}
     expect { model.create!(name: "alice", owner_id: 7) }
-      .to raise_error(Leasehold::Error::Misconfigured, /`Snippet` does not say whom .* add `cells_claims_metadata/)
+      .to raise_error(Leasehold::Error::Misconfigured, /`Snippet` does not declare the subject .* add `cells_claims_metadata/)
     expect { Leasehold::Verifier.new(model).run }.to raise_error(Leasehold::Error::Misconfigured, /cells_claims_metadata/)
   end
 
-  it "is refused where the subject has no number" do
+  it "refuse a subject key that returns no Integer" do
     model = snippet { cells_claims_metadata subject_type: :PROJECT, subject_key: :token }
     expect { model.create!(name: "alice", token: SecureRandom.uuid) }
-      .to raise_error(Leasehold::Error::Misconfigured, /`Snippet#token` is a String: name a `subject_key` that is an integer/)
+      .to raise_error(Leasehold::Error::Misconfigured, /`Snippet#token` is of class String: name a `subject_key` that returns an Integer/)
     model.insert_all!([{ name: "alice", token: SecureRandom.uuid }])
     expect { Leasehold::Verifier.new(model).run }.to raise_error(Leasehold::Error::Misconfigured, /Snippet#token/)
   end
 
-  it "is refused where the subject is nothing that a row has" do
+  it "refuse a subject key that the row does not have" do
     model = snippet { cells_claims_metadata subject_type: :PROJECT, subject_key: :owner }
     expect { model.create!(name: "alice", owner_id: 7) }
       .to raise_error(Leasehold::Error::Misconfigured, /`Snippet#owner` is neither a column nor a method: name a `subject_key`/)
     expect(model.count).to eq(0)
   end
 
-  it "says whose number is missing, or too small" do
+  it "report a subject id that is missing or less than 1" do
     [nil, 0, -1].each do |owner_id|
       seen = calls do
         expect { for_owner.create!(name: "alice", owner_id: owner_id) }
-          .to raise_error(Leasehold::Error::Invalid, /`Snippet#owner_id` is #{owner_id.inspect}: `name` is claimed for an id of 1 or more/)
+          .to raise_error(Leasehold::Error::Invalid, /`Snippet#owner_id` is #{owner_id.inspect}: .* a subject id of 1 or more/)
       end
       expect(seen).to be_empty
     end
     expect { for_owner.create!(id: -1, name: "alice", owner_id: 7) }
-      .to raise_error(Leasehold::Error::Invalid, /`Snippet#id` is -1: an integer key must be at least 0/)
+      .to raise_error(Leasehold::Error::Invalid, /`Snippet#id` is -1: .*0/)
     expect(for_owner.create!(id: 0, name: "alice", owner_id: 7)).to be_persisted
   end
 
-  it "says whose key is too long to be claimed for, and how long it may be (B11)" do
+  it "report a key that is too long, with the limit (B11)" do
     alter("DROP id, ADD slug text PRIMARY KEY")
     model = for_owner.tap(&:reset_column_information)
 
     expect(model.create!(slug: "s" * 128, name: "alice", owner_id: 7)).to be_persisted
     expect { model.create!(slug: "s" * 129, name: "bob", owner_id: 7) }.to raise_error(Leasehold::Error::Invalid) { |error|
-      expect(error.message).to eq("`Snippet#slug` is 129 bytes long: `name` is claimed for keys of 128 bytes at most")
+      expect(error.message).to eq("`Snippet#slug` is 129 bytes long: `name` can only be claimed for keys of at most 128 bytes")
       expect(error).to have_attributes(code: "LIMIT_EXCEEDED", metadata: include("max" => "128"))
     }
     expect(model.count).to eq(1)
   end
 
-  it "claims nothing for rows that are nobody's, which verification reports, and which can be destroyed" do
+  it "claim nothing for rows without a subject, which verification reports and which can be destroyed" do
     model = for_owner
     model.insert_all!([{ name: "nobodys", owner_id: nil }, { name: "bob", owner_id: 7 }])
 
@@ -131,37 +134,43 @@ RSpec.describe "what a model says of its claims", :rails do
     expect(claimed(model, :name)).to eq(["bob"])
   end
 
-  it "is refused where the table has no primary key" do
+  it "refuse a table without a primary key" do
     alter("DROP id")
-    expect_refusal("`Snippet` has no primary key: claims need one of one column")
+    expect_refusal("`Snippet` has no primary key: use a table whose primary key is one column")
   end
 
-  it "is refused where the table's primary key has several columns" do
+  it "refuse a table whose primary key has several columns" do
     alter("DROP id, ADD PRIMARY KEY (owner_id, name)")
-    expect { expect_refusal("`Snippet` has a primary key of `owner_id`, `name`: claims need one of one column") }
+    expect { expect_refusal("`Snippet` has a primary key of the columns `owner_id`, `name`: use a table whose primary key is one column") }
       .to output(/composite primary key/).to_stderr_from_any_process
   end
 
-  it "is refused where rows can't be read in the order of their keys' bytes" do
+  it "refuse a key that the database cannot order by its bytes" do
     { "citext" => "citext", "numeric" => "numeric(20,0)", "character" => "char(20)", "name" => "name" }.each do |shown, type|
       ActiveRecord::Base.connection.execute("CREATE EXTENSION IF NOT EXISTS citext")
       alter("ALTER id DROP DEFAULT, ALTER id TYPE #{type} USING id::#{type}")
-      expect_refusal(/\A`Snippet#id` is a `#{shown}.*`: claims need a key that is a whole number, a UUID or a text\z/)
+      expect_refusal(/\A`Snippet#id` is a `#{shown}.*`: use a primary key that is a whole number, a UUID or a text\z/)
     end
   end
 
-  it "is refused where a value would not be read as it was written" do
+  it "refuse a column whose values are not read as they were written" do
     ActiveRecord::Base.connection.execute("CREATE DOMAIN code AS char(20); CREATE DOMAIN short_code AS code CHECK (value <> '')")
-    { "character(20)" => "char(20)", "short_code" => "short_code", "name" => "name", "uuid" => "uuid", "macaddr" => "macaddr", "jsonb" => "jsonb" }.each do |shown, type|
+    {
+      "character(20)" => "char(20)", "short_code" => "short_code", "name" => "name", "uuid" => "uuid", "macaddr" => "macaddr",
+      "jsonb" => "jsonb"
+    }.each do |shown, type|
       alter("ALTER name TYPE #{type} USING NULL")
-      expect_refusal("`Snippet#name` is a `#{shown}`, which may not read as it was written: claim a `text` or a `character varying`")
+      expect_refusal(
+        "`Snippet#name` is a `#{shown}`, whose values may be read differently than they were written: " \
+        "claim a `text` or a `character varying`"
+      )
     end
   ensure
     alter("ALTER name TYPE text")
     ActiveRecord::Base.connection.execute("DROP DOMAIN short_code, code")
   end
 
-  it "is claimed whatever the database compares it by" do
+  it "accept a column with any collation" do
     ActiveRecord::Base.connection.execute("CREATE EXTENSION IF NOT EXISTS citext")
     ActiveRecord::Base.connection.execute("CREATE DOMAIN nickname AS varchar(30)")
     %w[varchar(20) citext nickname].each do |type|
@@ -176,7 +185,7 @@ RSpec.describe "what a model says of its claims", :rails do
     ActiveRecord::Base.connection.execute("DROP DOMAIN nickname")
   end
 
-  it "tells rows by their UUIDs, however these were spelled" do
+  it "identify rows by their UUIDs in any spelling" do
     alter("ALTER id DROP DEFAULT, ALTER id TYPE uuid USING NULL, ALTER id SET DEFAULT gen_random_uuid()")
     id = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
     ["{#{id}}", id.delete("-"), id.upcase].each do |spelled|
@@ -199,8 +208,8 @@ RSpec.describe "what a model says of its claims", :rails do
     expect(model.connection.select_value("SELECT count(*) FROM snippets")).to eq(0)
   end
 
-  it "is refused where an attribute is no column, with the column that an alias stands for" do
-    # While it has no name yet, so that jobs of other examples do not look for it.
+  it "refuse an attribute that is not a column, and name the column of an alias" do
+    # Anonymous during its definition, so that jobs of other examples do not find it.
     claiming = lambda do |name, &column|
       snippet do
         cells_claims_metadata subject_type: :PROJECT, subject_key: :owner_id
@@ -209,7 +218,7 @@ RSpec.describe "what a model says of its claims", :rails do
       end
     end
     model = claiming.call(:login) { alias_attribute :login, :name }
-    message = /`Snippet#login` is no column of `snippets`: claim `name`/
+    message = /`Snippet#login` is not a column of `snippets`: claim `name`/
     expect { model.create!(name: "alice", owner_id: 7) }.to raise_error(Leasehold::Error::Misconfigured, message)
     expect { Leasehold::Verifier.new(model).run }.to raise_error(Leasehold::Error::Misconfigured, message)
 
@@ -217,19 +226,19 @@ RSpec.describe "what a model says of its claims", :rails do
     expect { model.create!(nick: "alice", owner_id: 7) }.to raise_error(Leasehold::Error::Misconfigured, /claim a column/)
   end
 
-  it "is refused where the column has been renamed since it was checked" do
+  it "refuse a column that was renamed after the check" do
     model = for_owner
     model.create!(name: "alice", owner_id: 7)
     alter("RENAME name TO title")
     model.reset_column_information
 
     expect { model.create!(title: "bob", owner_id: 7) }
-      .to raise_error(Leasehold::Error::Misconfigured, /`Snippet#name` is no column of `snippets`/)
+      .to raise_error(Leasehold::Error::Misconfigured, /`Snippet#name` is not a column of `snippets`/)
     expect(model.count).to eq(1)
   end
 
-  describe "where values are encrypted" do
-    # As `encrypts` of Rails 7 does it: a type, whose values are in the clear to the model alone.
+  describe "of encrypted values" do
+    # A type that decrypts on reading, as `encrypts` of Rails 7 does.
     let(:encrypted) do
       Class.new(ActiveRecord::Type::Text) do
         define_method(:serialize) { |value| value && cipher(:encrypt, value) }
@@ -244,9 +253,9 @@ RSpec.describe "what a model says of its claims", :rails do
       end
     end
 
-    it "claims what the model reads, in the clear" do
+    it "claim the decrypted value" do
       type = encrypted.new
-      model = for_owner.tap { |one| one.attribute(:name, type) }
+      model = for_owner.tap { |encrypting| encrypting.attribute(:name, type) }
       snippet = model.create!(name: "alice", owner_id: 7)
       expect(model.connection.select_value("SELECT name FROM snippets")).to eq(type.serialize("alice"))
       expect(claimed(model, :name)).to eq(["alice"])
@@ -260,7 +269,7 @@ RSpec.describe "what a model says of its claims", :rails do
       expect(snippet.destroy!.then { claimed(model, :name) }).to be_empty
     end
 
-    it "claims a blind index, where values are to stay with the cell" do
+    it "claim a blind index, so that the value stays with the cell" do
       index = ->(value) { OpenSSL::HMAC.hexdigest("SHA256", "a key of all cells", value) }
       model = for_owner
       model.attribute(:secret)
@@ -272,7 +281,7 @@ RSpec.describe "what a model says of its claims", :rails do
     end
   end
 
-  it "is about texts: what is none is not valid" do
+  it "accept texts only: other values are invalid" do
     snippet = for_owner.new(name: "\xff", owner_id: 7)
 
     expect(snippet).not_to be_valid

@@ -2,7 +2,8 @@
 
 require "rails_helper"
 
-# The failure points of the protocol, each with real processes; then the jobs run, and both sides say the same.
+# The failure points of the protocol, with real processes. After each, the jobs run and both sides
+# agree.
 RSpec.describe "failure points", :rails do
   let(:cell) { Support::Cell[1] }
 
@@ -24,14 +25,14 @@ RSpec.describe "failure points", :rails do
     connection.execute("DROP FUNCTION fails()")
   end
 
-  it "1: what is not valid takes no lease" do
+  it "1: an invalid record takes no lease" do
     seen = calls { expect(User.new(username: "").save).to be(false) }
 
     expect(seen).to be_empty
     expect_same_on_both_sides([])
   end
 
-  it "2A: another cell's process has the name" do
+  it "2A: another cell's process owns the name" do
     printed = Support::CellProcess.run(Support::Cell[2], server.address, "puts User.create!(username: 'alice').username")
 
     expect(printed).to eq("alice\n")
@@ -39,7 +40,7 @@ RSpec.describe "failure points", :rails do
     expect_same_on_both_sides([])
   end
 
-  it "2B: the server is away, and comes back" do
+  it "2B: the server stops and restarts" do
     server.kill
     user = User.new(username: "alice")
     expect(user.save).to be(false)
@@ -51,7 +52,7 @@ RSpec.describe "failure points", :rails do
     expect_same_on_both_sides(["alice"])
   end
 
-  it "2B: the answer to a begin is lost on the way, and the second try gets the same lease" do
+  it "2B: the answer to a begin is lost, and the second try gets the same lease" do
     Support::TcpProxy.run(server.address) do |proxy|
       Support::Cell[1].configure(proxy.address)
       Leasehold.client.warm_up
@@ -63,7 +64,7 @@ RSpec.describe "failure points", :rails do
     expect_same_on_both_sides(["alice"])
   end
 
-  it "2B: no answer comes in time, and whoever tries again does not meet the lease of the first (B09)" do
+  it "2B: no answer comes in time, and a retry does not meet the first try's lease (B09)" do
     Support::TcpProxy.run(server.address) do |proxy|
       cell.configure(proxy.address)
       Leasehold.client.warm_up
@@ -83,7 +84,7 @@ RSpec.describe "failure points", :rails do
     expect_same_on_both_sides(["alice"])
   end
 
-  it "2B: no answer comes in time, and the circuit that opens for it keeps nothing from being taken back" do
+  it "2B: no answer comes in time, and an open circuit does not prevent the rollback of the lease" do
     Leasehold.configuration.circuit_failures = 1
     Support::TcpProxy.run(server.address) do |proxy|
       cell.configure(proxy.address)
@@ -105,7 +106,7 @@ RSpec.describe "failure points", :rails do
     expect_same_on_both_sides([])
   end
 
-  it "3A: the database refuses what it checks before the lease: nobody is called" do
+  it "3A: the database refuses a statement before the lease: the server is not called" do
     user = User.create!(username: "alice", emails: [Email.new(email: "a@example.com")])
     seen = calls do
       expect { user.emails.create!(email: "a@example.com") }.to raise_error(ActiveRecord::RecordNotUnique)
@@ -115,7 +116,7 @@ RSpec.describe "failure points", :rails do
     expect_same_on_both_sides(["alice"])
   end
 
-  it "3A: the database refuses at COMMIT: the lease is rolled back at once" do
+  it "3A: the database refuses the COMMIT: the lease is rolled back at once" do
     seen = with_trigger("users", "INSERT", "RAISE unique_violation;") do
       calls { expect { User.create!(username: "alice") }.to raise_error(ActiveRecord::RecordNotUnique) }
     end
@@ -133,7 +134,7 @@ RSpec.describe "failure points", :rails do
     expect_same_on_both_sides([])
   end
 
-  it "3B: a lease that is not stale yet is left alone (R01)" do
+  it "3B: a fresh lease is left alone (R01)" do
     Support::CellProcess.killed(cell, server.address, "stop_after(:begin_update); User.create!(username: 'alice')")
 
     expect(Leasehold::ReconcileJob.perform_now).to include(rolled_back: 0, leases_seen: 1)
@@ -149,7 +150,7 @@ RSpec.describe "failure points", :rails do
     expect_same_on_both_sides(["alice"])
   end
 
-  it "4B: the server is away when the lease is to be committed" do
+  it "4B: the server is stopped when the lease is to be committed" do
     stop = ActiveSupport::Notifications.subscribe("begin_update.leasehold") { server.kill }
     expect(User.new(username: "alice").save).to be(true)
     ActiveSupport::Notifications.unsubscribe(stop)
@@ -161,7 +162,7 @@ RSpec.describe "failure points", :rails do
     expect_same_on_both_sides(["alice"])
   end
 
-  it "5A: the local row can't be deleted" do
+  it "5A: the local row cannot be deleted" do
     with_trigger("cells_outstanding_leases", "DELETE", "RAISE EXCEPTION 'no';") do
       expect(User.new(username: "alice").save).to be(true)
       expect(lease_rows.size).to eq(1)
@@ -173,7 +174,7 @@ RSpec.describe "failure points", :rails do
   end
 
   describe "a COMMIT of unknown outcome (R02)" do
-    # Connects to the database by way of a proxy that loses the answer to the next COMMIT.
+    # Connects to the database through a proxy that loses the answer to the next COMMIT.
     def losing_the_answer_to_commit
       Support::TcpProxy.run("127.0.0.1:#{Support::PostgresCluster.instance.port}") do |proxy|
         url = "postgres://leasehold@#{proxy.address}/#{cell.database}"
@@ -208,7 +209,7 @@ RSpec.describe "failure points", :rails do
   end
 
   describe "a COMMIT that comes too late (R04)" do
-    # Holds the transaction between its begin and its COMMIT until the row is older than the guard allows.
+    # Delays the COMMIT until the lease is older than the guard allows.
     def guarding(seconds)
       connection = ActiveRecord::Base.connection
       replace_guard(connection, seconds)
@@ -237,7 +238,7 @@ RSpec.describe "failure points", :rails do
       expect_same_on_both_sides([])
     end
 
-    it "is no matter of how long the transaction took before its begin" do
+    it "is judged by the age of the lease, not of the transaction" do
       connection = ActiveRecord::Base.connection
       replace_guard(connection, 0.2)
       User.transaction do
@@ -251,13 +252,13 @@ RSpec.describe "failure points", :rails do
     end
   end
 
-  it "a lease that was rolled back behind a committed transaction is told as lost (R01)" do
+  it "a lease that was rolled back although its transaction is committed is published as lost (R01)" do
     Support::CellProcess.killed(cell, server.address, "stop_before(:commit_update); User.create!(username: 'alice')")
     Leasehold.client.rollback_update(lease_rows.first)
-    told = []
-    ActiveSupport::Notifications.subscribed(->(*, payload) { told << payload[:lease] }, "lost.leasehold") { reconcile }
+    lost = []
+    ActiveSupport::Notifications.subscribed(->(*, payload) { lost << payload[:lease] }, "lost.leasehold") { reconcile }
 
-    expect(told.size).to eq(1)
+    expect(lost.size).to eq(1)
     expect(outstanding_leases + lease_rows).to be_empty
   end
 end

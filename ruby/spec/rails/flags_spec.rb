@@ -2,7 +2,7 @@
 
 require "rails_helper"
 
-RSpec.describe "what is claimed, and when", :rails do
+RSpec.describe "conditions of claims", :rails do
   around do |example|
     example.run
   ensure
@@ -13,14 +13,14 @@ RSpec.describe "what is claimed, and when", :rails do
     Leasehold.configuration.feature_enabled { |flag| flags.exclude?(flag) }
   end
 
-  it "is nothing while the global flag is off" do
+  it "claims nothing while the global flag is off" do
     disable(:cells_unique_claims)
 
     expect(calls { User.create!(username: "alice") }).to be_empty
     expect(User.cells_claims_enabled_for_attribute?(:username)).to be(false)
   end
 
-  it "goes by the attribute's own flag" do
+  it "claims by the attribute's own flag" do
     disable(:cells_claims_emails)
     user = User.create!(username: "alice", emails: [Email.new(email: "a@example.com")])
 
@@ -31,16 +31,16 @@ RSpec.describe "what is claimed, and when", :rails do
     expect(user.cells_claims_enabled_for_attribute?(:created_at)).to be(false)
   end
 
-  describe "under `if:`" do
+  describe "with `if:`" do
     let(:user) { User.create!(username: "alice") }
 
-    it "is only created where the condition holds" do
+    it "creates a claim only if the condition is true" do
       %w[top top/below].each { |path| Route.create!(path: path, user: user) }
 
       expect(claimed(Route, :path)).to eq(["top"])
     end
 
-    it "is destroyed by an update whatever the condition says now, and created only where it holds" do
+    it "destroys the old claim on update whatever the condition returns now, and creates one only if it is true" do
       route = Route.create!(path: "top", user: user)
       route.update!(path: "top/below")
       expect(claimed(Route, :path)).to be_empty
@@ -52,7 +52,7 @@ RSpec.describe "what is claimed, and when", :rails do
       expect(claimed(Route, :path)).to eq(["other"])
     end
 
-    it "is destroyed with the record only where the condition holds" do
+    it "destroys the claim with the record only if the condition is true" do
       below = Route.create!(path: "top/below", user: user)
       top = Route.create!(path: "top", user: user)
 
@@ -61,7 +61,7 @@ RSpec.describe "what is claimed, and when", :rails do
       expect(claimed(Route, :path)).to be_empty
     end
 
-    it "is left out of a record's metadata where it does not hold" do
+    it "leaves a value out of the record's metadata if the condition is false" do
       expect(Route.new(id: 1, path: "top/below").cells_claims_metadata).to be_empty
       expect(Route.new(id: 1, path: "top", user_id: 5).cells_claims_metadata).to contain_exactly(
         have_attributes(bucket_value: "top", subject_id: 5, source_id: [1].pack("Q>"))
@@ -69,18 +69,18 @@ RSpec.describe "what is claimed, and when", :rails do
     end
   end
 
-  it "takes the source from the table's name, or from what is said" do
-    told = Class.new(User) do
+  it "infers the source type from the table's name, unless declared" do
+    declared = Class.new(User) do
       cells_claims_metadata subject_type: 4, subject_key: :id, source_type: Cells::Claimable::CLAIMS_SOURCE_TYPE::RAILS_TABLE_MEMBERS
     end
     unknown = Class.new(User) { self.table_name = "gadgets" }
 
     expect(User.cells_claims_source_type).to eq(Cells::Claimable::CLAIMS_SOURCE_TYPE::RAILS_TABLE_USERS)
-    expect(told.cells_claims_source_type).to eq(Cells::Claimable::CLAIMS_SOURCE_TYPE::RAILS_TABLE_MEMBERS)
+    expect(declared.cells_claims_source_type).to eq(Cells::Claimable::CLAIMS_SOURCE_TYPE::RAILS_TABLE_MEMBERS)
     expect { unknown.cells_claims_source_type }.to raise_error(Leasehold::Error::Misconfigured, /gadgets.*source_type/)
   end
 
-  it "is within a scope that is everything unless said" do
+  it "has a scope of all rows, unless declared" do
     user = User.create!(username: "alice")
     %w[top top/below].each { |path| Route.create!(path: path, user: user) }
 
@@ -88,11 +88,11 @@ RSpec.describe "what is claimed, and when", :rails do
     expect(User.cells_claims_scope).to contain_exactly(user)
   end
 
-  it "is never a value that is not there" do
+  it "never claims nil" do
     expect(calls { Key.create!(user_id: 1) }).to be_empty
   end
 
-  it "can be told to a job once the record is gone" do
+  it "builds metadata with which a job destroys the claim of a deleted record" do
     user = User.create!(username: "alice")
     metadata = user.build_destroy_metadata_for_worker(:username)
 

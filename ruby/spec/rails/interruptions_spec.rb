@@ -2,14 +2,14 @@
 
 require "rails_helper"
 
-# What comes over a thread while it waits for the answer to a begin, within the transaction.
+# Interrupts a thread that waits for the answer to a begin, within its transaction.
 RSpec.describe "a save that is interrupted while the server hangs", :rails do
   let!(:user) { User.create!(username: "alice") }
 
   before { Leasehold.configuration.request_deadline_seconds = 10 }
   after { Leasehold.configuration.request_deadline_seconds = 0.3 }
 
-  # Learns from the begin's event how much had been sent before it, and that it has ended.
+  # Records from the begin's event how many bytes were sent before it, and that it ended.
   def watch(proxy)
     sent = @sent_before = []
     Object.new.tap do |watch|
@@ -18,7 +18,7 @@ RSpec.describe "a save that is interrupted while the server hangs", :rails do
     end
   end
 
-  # Runs the block while no answer comes; they come again once the first begin has ended.
+  # Runs the block while answers are held back, until the first begin has ended.
   def hanging
     Support::TcpProxy.run(server.address) do |proxy|
       Support::Cell[1].configure(proxy.address)
@@ -32,9 +32,9 @@ RSpec.describe "a save that is interrupted while the server hangs", :rails do
     end
   end
 
-  # Renames in a thread, to which the block does something once the begin is under way.
+  # Renames a user in a thread, and interrupts the thread while its begin is in progress.
   #
-  # @return [Array] what became of the thread's connection
+  # @return [Array] the state of the thread's connection afterwards
   def renaming_in_thread(proxy)
     left = nil
     thread = Thread.new { over_a_connection { |connection| rename_over(connection) { |state| left = state } } }
@@ -44,7 +44,7 @@ RSpec.describe "a save that is interrupted while the server hangs", :rails do
     left
   end
 
-  # Within a transaction that is never committed, where tests run in one.
+  # Runs the block in a transaction that is never committed, as transactional tests do.
   def over_a_connection(&block)
     User.connection_pool.with_connection do |connection|
       next block.call(connection) unless Leasehold.configuration.transactional_tests
@@ -72,7 +72,7 @@ RSpec.describe "a save that is interrupted while the server hangs", :rails do
     expect(outstanding_leases + lease_rows).to be_empty
   end
 
-  it "is rolled back by `Timeout.timeout`, which throws" do
+  it "is rolled back after `Timeout.timeout`, which throws" do
     hanging do
       expect { Timeout.timeout(1) { user.update!(username: "bob") } }.to raise_error(Timeout::Error)
       expect(state(User.connection)).to eq([0, PG::PQTRANS_IDLE])
@@ -83,7 +83,7 @@ RSpec.describe "a save that is interrupted while the server hangs", :rails do
     expect(claimed(User, :username)).to eq(%w[alice bob])
   end
 
-  it "is rolled back by what another thread raises in it" do
+  it "is rolled back after an exception that another thread raises in it" do
     left = hanging do |proxy|
       renaming_in_thread(proxy) do |thread|
         thread.raise(Interrupt)
@@ -95,7 +95,7 @@ RSpec.describe "a save that is interrupted while the server hangs", :rails do
     expect_nothing_changed
   end
 
-  it "is rolled back where its thread is killed, which ends without an error as any other" do
+  it "is rolled back if its thread is killed, which ends without an error" do
     left = hanging do |proxy|
       renaming_in_thread(proxy) { |thread| expect(thread.kill.join(Support::Waiting::DEADLINE_SECONDS)).to be(thread) }
     end
@@ -104,7 +104,7 @@ RSpec.describe "a save that is interrupted while the server hangs", :rails do
     expect_nothing_changed
   end
 
-  it "leaves the transaction open that a test runs in, where its thread is killed" do
+  it "leaves a transactional test's transaction open if its thread is killed" do
     Leasehold.configuration.transactional_tests = true
     left = hanging { |proxy| renaming_in_thread(proxy) { |thread| thread.kill.join(Support::Waiting::DEADLINE_SECONDS) } }
 
@@ -113,47 +113,47 @@ RSpec.describe "a save that is interrupted while the server hangs", :rails do
   end
 end
 
-# What comes over a thread while it waits for the answer to a commit, when its transaction is committed already.
+# Interrupts a thread that waits for the answer to a commit, after its transaction is committed.
 RSpec.describe "a save that is interrupted while its lease is committed", :rails do
   before { Leasehold.configuration.request_deadline_seconds = 10 }
   after { Leasehold.configuration.request_deadline_seconds = 0.3 }
 
-  # Saves while no answer to a commit comes; the block interrupts once it is under way.
+  # Saves while answers to commits are held back, and interrupts the save.
   #
-  # @return [Array<Hash>] what is told of leases that are left
+  # @return [Array<Hash>] the `unsettled` events
   def saving_without_answer
-    told = []
+    unsettled = []
     Support::TcpProxy.run(server.address) do |proxy|
       Support::Cell[1].configure(proxy.address)
       Leasehold.client.warm_up
-      hold = Object.new.tap { |one| one.define_singleton_method(:start) { |*| proxy.hold_answers } }
+      hold = Object.new.tap { |subscriber| subscriber.define_singleton_method(:start) { |*| proxy.hold_answers } }
       hold.define_singleton_method(:finish) { |*| proxy.release_answers }
       held = ActiveSupport::Notifications.subscribe("commit_update.leasehold", hold)
-      ActiveSupport::Notifications.subscribed(->(*, payload) { told << payload }, "unsettled.leasehold") { yield }
+      ActiveSupport::Notifications.subscribed(->(*, payload) { unsettled << payload }, "unsettled.leasehold") { yield }
     ensure
       ActiveSupport::Notifications.unsubscribe(held)
       Support::Cell[1].configure(server.address)
     end
-    told
+    unsettled
   end
 
-  it "is saved, and tells that its lease is left, be it thrown out, raised in or killed" do
+  it "is saved, and publishes its unsettled lease, if interrupted by throw, raise or kill" do
     interruptions = {
       "a" => -> { expect { Timeout.timeout(1) { User.create!(username: "a") } }.to raise_error(Timeout::Error) },
       "b" => -> { expect { in_thread("b") { |thread| thread.raise(Interrupt) }.join }.to raise_error(Interrupt) },
       "c" => -> { in_thread("c", &:kill).join }
     }
     interruptions.each do |name, interrupted|
-      told = saving_without_answer(&interrupted)
+      unsettled = saving_without_answer(&interrupted)
 
-      expect(told.size).to eq(1), "#{name}: #{told}"
-      expect(told.first).to include(wanted: :commit, lease: lease_rows.last)
+      expect(unsettled.size).to eq(1), "#{name}: #{unsettled}"
+      expect(unsettled.first).to include(wanted: :commit, lease: lease_rows.last)
       expect(User.exists?(username: name)).to be(true)
     end
     expect(lease_rows.size).to eq(3)
   end
 
-  # Saves in a thread, and does something to it once the row is committed.
+  # Saves in a thread, and calls the block with the thread once the row is committed.
   def in_thread(name)
     thread = Thread.new { User.connection_pool.with_connection { User.create!(username: name) } }
     thread.report_on_exception = false
@@ -164,9 +164,9 @@ RSpec.describe "a save that is interrupted while its lease is committed", :rails
   end
 end
 
-# What comes over a thread while the database works, before anything was begun.
+# Interrupts a thread while the database executes a statement, before any begin.
 RSpec.describe "a save that is interrupted while its row is written", :rails do
-  # The database takes its time over every statement that writes a user.
+  # Slows down every statement that writes a user.
   before do
     execute <<~SQL
       CREATE FUNCTION take_time() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1); RETURN COALESCE(NEW, OLD); END';
@@ -193,7 +193,7 @@ RSpec.describe "a save that is interrupted while its row is written", :rails do
     expect(outstanding_leases + lease_rows).to be_empty
   end
 
-  it "is rolled back, be it an INSERT, an UPDATE or a DELETE" do
+  it "is rolled back, for INSERT, UPDATE and DELETE" do
     slowly { User.create!(username: "alice") }
     expect_agreement
 
@@ -203,7 +203,7 @@ RSpec.describe "a save that is interrupted while its row is written", :rails do
     expect_agreement("alice")
   end
 
-  it "takes the transaction around it along, even where that goes on" do
+  it "causes the COMMIT of the transaction around it to be refused" do
     rescued = lambda do
       User.transaction do
         User.create!(username: "carol")
@@ -211,13 +211,13 @@ RSpec.describe "a save that is interrupted while its row is written", :rails do
       end
     end
     execute "CREATE TRIGGER take_time BEFORE INSERT ON users FOR EACH ROW WHEN (NEW.username = 'slow') EXECUTE FUNCTION take_time()"
-    expect(&rescued).to raise_error(Timeout::Error, /is to be rolled back/)
+    expect(&rescued).to raise_error(Timeout::Error, /must be rolled back/)
     expect_agreement
   end
 
   def slowly_within
     Timeout.timeout(0.3) { User.create!(username: "slow") }
   rescue Timeout::Error
-    # As if nothing had been written.
+    # The row and its claims are unchanged.
   end
 end

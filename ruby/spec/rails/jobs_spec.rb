@@ -13,7 +13,7 @@ RSpec.describe "jobs", :rails do
       ActiveJob::Base.queue_adapter = :test
     end
 
-    it "carry their arguments as JSON, and run" do
+    it "serialize their arguments as JSON, and run" do
       id = User.insert({ username: "alice", created_at: 1.day.ago, updated_at: 1.day.ago }).rows.dig(0, 0)
       Sidekiq::Testing.fake! do
         Cells::BulkClaimsWorker.perform_async("User", "username", { "create_record_ids" => [id] })
@@ -28,7 +28,7 @@ RSpec.describe "jobs", :rails do
     end
   end
 
-  it "load all of the application for one model, since classes below it may claim more" do
+  it "load all of the application, because subclasses of the model may have claims" do
     printed = Support::CellProcess.run(Support::Cell[1], server.address, <<~RUBY)
       waiting = -> { [:Email, :Key, :User].select { |name| Object.autoload?(name) } }
       p(waiting.call)
@@ -39,7 +39,7 @@ RSpec.describe "jobs", :rails do
     expect(printed.lines(chomp: true)).to eq(["[:Email, :Key, :User]", "[]"])
   end
 
-  it "are run again, later each time, where the server is away" do
+  it "are retried later each time while the server is stopped" do
     adapter = ActiveJob::Base.queue_adapter = ActiveJob::QueueAdapters::TestAdapter.new
     id = User.insert({ username: "alice", created_at: Time.now, updated_at: Time.now }).rows.dig(0, 0)
     server.kill
@@ -52,19 +52,19 @@ RSpec.describe "jobs", :rails do
     expect(waits).to match([a_value_within(2).of(3), a_value_within(3).of(19), a_value_within(4).of(84)])
   end
 
-  it "tell whoever runs them what could not be reconciled, once the rest is done" do
+  it "raise the first failure of a reconciliation after its other steps" do
     adapter = ActiveJob::Base.queue_adapter = ActiveJob::QueueAdapters::TestAdapter.new
     server.kill
-    told = []
-    ActiveSupport::Notifications.subscribed(->(*, payload) { told << payload[:step] }, "reconcile_failed.leasehold") do
+    published = []
+    ActiveSupport::Notifications.subscribed(->(*, payload) { published << payload[:step] }, "reconcile_failed.leasehold") do
       expect { Leasehold::ReconcileJob.perform_now }.to raise_error(Leasehold::Error::Unavailable)
     end
 
-    expect(told).to eq(["ListLeases"])
+    expect(published).to eq(["ListLeases"])
     expect(adapter.enqueued_jobs).to be_empty
   end
 
-  describe "that schedule" do
+  describe "that schedule verifications" do
     let(:adapter) { ActiveJob::QueueAdapters::TestAdapter.new }
 
     before do
@@ -74,7 +74,7 @@ RSpec.describe "jobs", :rails do
 
     after { ActiveRecord::Base.connection.execute("DROP TABLE pairs") }
 
-    it "leave out, and tell, a model that can never be verified" do
+    it "leave out a model that cannot be verified, and publish it" do
       stub_const("Pair", Class.new(ApplicationRecord) do
         self.table_name = "pairs"
         include Cells::Claimable
@@ -82,14 +82,14 @@ RSpec.describe "jobs", :rails do
         cells_claims_metadata subject_type: :PROJECT, subject_key: :one_id, source_type: :RAILS_TABLE_SNIPPETS
       end)
       allow(Leasehold::Models).to receive(:names).and_return(%w[Email Pair User])
-      told = []
-      ActiveSupport::Notifications.subscribed(->(*, payload) { told << payload }, "unverifiable.leasehold") do
+      published = []
+      ActiveSupport::Notifications.subscribed(->(*, payload) { published << payload }, "unverifiable.leasehold") do
         expect { Leasehold::ScheduleVerificationJob.perform_now }.to output(/composite primary key/).to_stderr_from_any_process
       end
 
       expect(adapter.enqueued_jobs.map { |job| job["arguments"] }).to eq([["Email"], ["User"]])
-      expect(told).to contain_exactly(
-        include(model: "Pair", message: "`Pair` has a primary key of `one_id`, `name`: claims need one of one column")
+      expect(published).to contain_exactly(
+        include(model: "Pair", message: /\A`Pair` has a primary key of the columns `one_id`, `name`: use a table/)
       )
     end
   end
@@ -97,7 +97,7 @@ RSpec.describe "jobs", :rails do
   describe "by hand" do
     let(:output) { StringIO.new }
 
-    # A terminal shows progress, which other outputs do not get.
+    # @return [StringIO] an output that claims to be a terminal, so that progress is printed
     def terminal
       output.tap { |terminal| terminal.define_singleton_method(:tty?) { true } }
     end
@@ -109,7 +109,7 @@ RSpec.describe "jobs", :rails do
 
     after { Leasehold.configuration.recent_within_seconds = 3600 }
 
-    it "verify, and tell what they did" do
+    it "verify, and print counts" do
       Leasehold::Console.new(output: output, dry_run: false).verify(["User"])
 
       expect(output.string).to match(/\AUser\n/).and match(/created +4/).and match(/finished +true/)
@@ -117,7 +117,7 @@ RSpec.describe "jobs", :rails do
       expect(claimed(User, :username)).to eq(%w[alice bob])
     end
 
-    it "verify the other models too where some can't be, and say so at the end" do
+    it "verify the other models if some cannot be, and list those at the end" do
       stub_const("Misnamed", Class.new(ApplicationRecord) do
         self.table_name = "emails"
         include Cells::Claimable
@@ -126,12 +126,12 @@ RSpec.describe "jobs", :rails do
       allow(Leasehold::Models).to receive(:names).and_return(%w[Misnamed User])
 
       expect { Leasehold::Console.new(output: output, dry_run: false).verify(%w[Misnamed User]) }
-        .to raise_error(Leasehold::Console::Failed, "not verified: `Misnamed`; see above why")
+        .to raise_error(Leasehold::Console::Failed, "not verified: `Misnamed`; the reasons are above")
       expect(output.string).to match(/\AMisnamed\n  Leasehold::Error::Misconfigured: .*cells_claims_metadata.*\nUser\n/)
       expect(claimed(User, :username)).to eq(%w[alice bob])
     end
 
-    it "give up the claims of a table without rows where they are asked to" do
+    it "destroy the claims of a table without rows only if told to" do
       Leasehold::Console.new(output: output, dry_run: false).verify(["User"])
       claimed_at = Leasehold.client.list_leases.server_time
       wait_for("the server's clock") { Leasehold.client.list_leases.server_time > claimed_at + 0.01 }
@@ -143,7 +143,7 @@ RSpec.describe "jobs", :rails do
       expect(claimed(User, :username)).to be_empty
     end
 
-    it "say that calls failed on the way" do
+    it "report that calls failed" do
       allow(Leasehold.client).to receive(:begin_encoded).and_raise(Leasehold::Error::Unavailable)
 
       expect { Leasehold::Console.new(output: output, dry_run: false).verify(["User"]) }
@@ -153,13 +153,13 @@ RSpec.describe "jobs", :rails do
       expect(output.string).to match(/^  failed +4$/)
     end
 
-    it "show progress on a terminal" do
+    it "print progress on a terminal" do
       Leasehold::Console.new(output: terminal, dry_run: false).verify(["User"])
 
       expect(output.string).to match(/\r\e\[K  .*rows 2/)
     end
 
-    it "only tell in a dry run, and no values" do
+    it "change nothing in a dry run, and print no values" do
       Leasehold::Console.new(output: output, dry_run: true).verify(["User"])
 
       expect(output.string).to include("User (dry run)").and include("value_hash")
@@ -167,8 +167,8 @@ RSpec.describe "jobs", :rails do
       expect(claimed(User, :username)).to be_empty
     end
 
-    describe "where a job has stopped in the middle" do
-      # Claims that are lost before the place where the job has stopped.
+    describe "after a job stopped in the middle" do
+      # Destroys claims before the position at which the job stopped.
       before do
         Leasehold.configuration.verification_page_rows = 1
         changed = Leasehold.client.list_leases.server_time
@@ -180,13 +180,13 @@ RSpec.describe "jobs", :rails do
 
       after { Leasehold.configuration.verification_page_rows = 1000 }
 
-      it "verify all the same from the beginning" do
+      it "verify from the beginning" do
         Leasehold::Console.new(output: output, dry_run: false).verify(["User"])
 
         expect(claimed(User, :username)).to eq(%w[alice bob])
       end
 
-      it "go on there where they are asked to" do
+      it "continue from the checkpoint if told to" do
         Leasehold::Console.new(output: output, dry_run: false, resume: true).verify(["User"])
 
         expect(claimed(User, :username)).to eq(%w[bob])
@@ -194,7 +194,7 @@ RSpec.describe "jobs", :rails do
     end
   end
 
-  it "log what a dry run would do for debugging only, since that may be as much as the table" do
+  it "log planned corrections of a dry run at debug level only" do
     User.insert({ username: "alice", created_at: 1.day.ago, updated_at: 1.day.ago })
     before = Leasehold.configuration.logger
     lines = %i[info debug].map do |level|
@@ -210,7 +210,7 @@ RSpec.describe "jobs", :rails do
     Leasehold.configuration.logger = before
   end
 
-  it "log one JSON object a line, without values that are claimed (V09)" do
+  it "log one JSON object a line, without claimed values (V09)" do
     log = StringIO.new
     before = Leasehold.configuration.logger
     Leasehold.configuration.logger = Logger.new(log, formatter: ->(_severity, _time, _program, message) { "#{message}\n" })

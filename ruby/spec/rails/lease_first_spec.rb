@@ -2,8 +2,8 @@
 
 require "rails_helper"
 
-RSpec.describe "a lease that is begun before BEGIN", :rails do
-  # What happens, in order: calls to the server, and statements that begin and end transactions.
+RSpec.describe "a lease begun before BEGIN", :rails do
+  # @return [Array] calls to the server, and statements that begin and end transactions, in order
   def steps
     seen = []
     watch = lambda do |name, _start, _finish, _id, payload|
@@ -14,7 +14,7 @@ RSpec.describe "a lease that is begun before BEGIN", :rails do
     seen
   end
 
-  it "lets no transaction wait for the network" do
+  it "keeps network calls out of the transaction" do
     seen = steps { expect(Leasehold.claiming { |claims| claims.save(User.new(username: "alice")) }).to be(true) }
 
     expect(seen).to eq(%w[begin BEGIN COMMIT commit])
@@ -22,7 +22,7 @@ RSpec.describe "a lease that is begun before BEGIN", :rails do
     expect(outstanding_leases + lease_rows).to be_empty
   end
 
-  it "is one for several records, new ones and others" do
+  it "covers several new and existing records" do
     old = User.create!(username: "old")
     changed = User.create!(username: "changed").tap { |user| user.username = "new" }
     user = User.new(username: "alice")
@@ -34,7 +34,7 @@ RSpec.describe "a lease that is begun before BEGIN", :rails do
     expect(records(Email, :email).map { |record| record.claim.subject_id }).to eq([user.id])
   end
 
-  it "begins right before COMMIT what callbacks and associations add" do
+  it "leaves changes of callbacks and associations to a lease before COMMIT" do
     user = User.new(username: "alice", emails: [Email.new(email: "a@example.com")])
     seen = steps { Leasehold.claiming! { |claims| claims.save(user) } }
 
@@ -43,7 +43,7 @@ RSpec.describe "a lease that is begun before BEGIN", :rails do
     expect(outstanding_leases + lease_rows).to be_empty
   end
 
-  it "opens no transaction where claims are refused" do
+  it "opens no transaction if claims are refused" do
     as_cell(2) { User.create!(username: "alice") }
     user = User.new(username: "alice")
     seen = steps { expect(Leasehold.claiming { |claims| claims.save(user) }).to be(false) }
@@ -54,7 +54,7 @@ RSpec.describe "a lease that is begun before BEGIN", :rails do
     expect { Leasehold.claiming! { |claims| claims.save(user) } }.to raise_error(Leasehold::ClaimsRejected)
   end
 
-  describe "refused once, and tried again" do
+  describe "after a refusal, on the second try" do
     def refused
       lease = as_cell(2) { Leasehold.client.begin_update(creates: [Support::Claims.username("alice")]) }
       yield
@@ -66,7 +66,7 @@ RSpec.describe "a lease that is begun before BEGIN", :rails do
       "named by the one that belongs" => ->(user) { Email.new(user: user, email: "a@example.com") },
       "built by the one that it belongs to" => ->(user) { user.emails.build(email: "a@example.com") }
     }.each do |how, make|
-      it "saves an email with the key that its user has then, #{how}" do
+      it "saves an email with the user's current key, #{how}" do
         user = User.new(username: "alice")
         email = make.call(user)
         refused { expect(Leasehold.claiming { |claims| claims.save(user, email) }).to be(false) }
@@ -78,7 +78,7 @@ RSpec.describe "a lease that is begun before BEGIN", :rails do
       end
     end
 
-    it "saves the user with the email where that is saved alone" do
+    it "saves the user with the email if that is saved alone" do
       email = Email.new(user: User.new(username: "alice"), email: "a@example.com")
       refused { Leasehold.claiming { |claims| claims.save(email.user, email) } }
 
@@ -87,7 +87,7 @@ RSpec.describe "a lease that is begun before BEGIN", :rails do
     end
   end
 
-  it "leaves a key alone that was set to nothing, whatever was loaded by it" do
+  it "keeps a foreign key that was set to nil, though its target is loaded" do
     stub_const("OwnedKey", Class.new(Key) do
       belongs_to :user, optional: true
       cells_claims_metadata subject_type: :USER, subject_key: :id
@@ -100,13 +100,13 @@ RSpec.describe "a lease that is begun before BEGIN", :rails do
     expect(Key.find(key.id).user_id).to be_nil
   end
 
-  it "calls nobody for what is not valid" do
+  it "calls no server for an invalid record" do
     seen = steps { expect(Leasehold.claiming { |claims| claims.save(User.new(username: "")) }).to be(false) }
 
     expect(seen).to be_empty
   end
 
-  it "begins under the row's lock where a claim to give up is not there, as verification may make it meanwhile" do
+  it "is postponed until the row is locked if a claim to destroy does not exist, since verification may create it" do
     insert_users = "INSERT INTO users (id, username, created_at, updated_at) VALUES (1, 'alice', now(), now() - interval '1 day')"
     ActiveRecord::Base.connection.execute(insert_users)
     claimed_meanwhile = false
@@ -130,7 +130,7 @@ RSpec.describe "a lease that is begun before BEGIN", :rails do
     Leasehold.configuration.recent_within_seconds = 3600
   end
 
-  it "is rolled back where the transaction is" do
+  it "is rolled back with the transaction" do
     failing = Class.new(User) { after_save { raise ActiveRecord::RecordNotSaved, "no" } }
     user = failing.new(username: "alice")
     seen = steps { expect(Leasehold.claiming { |claims| claims.save(user) }).to be(false) }
@@ -140,7 +140,7 @@ RSpec.describe "a lease that is begun before BEGIN", :rails do
     expect(claimed(User, :username) + outstanding_leases).to be_empty
   end
 
-  it "is rolled back where a callback changes what it was begun for" do
+  it "is rolled back if a callback changes a claim that it covers" do
     renaming = Class.new(User) { before_save { self.username = "other" } }
     expect { Leasehold.claiming { |claims| claims.save(renaming.new(username: "alice")) } }
       .to raise_error(Leasehold::Error::Internal, /callback/)
@@ -154,8 +154,8 @@ RSpec.describe "a lease that is begun before BEGIN", :rails do
     expect { User.transaction { Leasehold.claiming { |claims| claims.save(user) } } }
       .to raise_error(ActiveRecord::TransactionIsolationError)
     expect { Leasehold.claiming { |claims| claims.save(user, Key.new) } }.to raise_error(ArgumentError, /several databases/)
-    expect { Leasehold.claiming { |_claims| nil } }.to raise_error(ArgumentError, /no records/)
-    expect { Leasehold.claiming { |claims| claims.save(nil) } }.to raise_error(ArgumentError, /NilClass is no record/)
-    expect { Leasehold.claiming { |claims| claims.save([user]) } }.to raise_error(ArgumentError, /Array is no record: .*`\*list`/)
+    expect { Leasehold.claiming { |_claims| nil } }.to raise_error(ArgumentError, /names no record/)
+    expect { Leasehold.claiming { |claims| claims.save(nil) } }.to raise_error(ArgumentError, /NilClass is not a record/)
+    expect { Leasehold.claiming { |claims| claims.save([user]) } }.to raise_error(ArgumentError, /Array is not a record: .*`\*list`/)
   end
 end

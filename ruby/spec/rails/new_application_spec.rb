@@ -4,8 +4,8 @@ require "rails_helper"
 require "bundler"
 require "open3"
 
-# A new Rails application that follows the README word for word. All that is not said there is that the gem comes from
-# this directory, and which server and database to use.
+# Creates a Rails application by following the README word for word. Only the gem's directory, the
+# server and the database are added.
 RSpec.describe "a new Rails application", :rails do
   root = File.expand_path("../..", __dir__)
 
@@ -29,12 +29,15 @@ RSpec.describe "a new Rails application", :rails do
     output
   end
 
-  # Debian's own bundler finds the gems that Debian's packages have; a newer one that came with Ruby misses some.
+  # @return [String] the version of Debian's own bundler: the newer one that comes with Ruby does
+  #   not find all of Debian's gems
   def bundler_version
-    Gem::Specification.find_all_by_name("bundler").find { |one| one.full_gem_path.include?("/rubygems-integration/") }&.version&.to_s
+    bundlers = Gem::Specification.find_all_by_name("bundler")
+    bundlers.find { |bundler| bundler.full_gem_path.include?("/rubygems-integration/") }&.version&.to_s
   end
 
-  # The blocks of one language, in order, without the line that names a file.
+  # @return [Array<String>] the README's blocks of a language in order, without comments that name a
+  #   file
   def blocks(text, language)
     text.scan(/^```#{language}\n(.*?)^```/m).flatten
   end
@@ -53,7 +56,7 @@ RSpec.describe "a new Rails application", :rails do
     run("bin/rails", "generate", "model", "User", "username:string", "--no-test-framework")
   end
 
-  it "gains claims by following the README" do
+  it "claims after following the README" do
     make_application(root)
     install, try, verify = blocks(quick_start, "sh").map { |block| block.lines(chomp: true) }
     generate_user

@@ -4,8 +4,8 @@ require "rails_helper"
 require "net/http"
 require "rbconfig"
 
-# The application in the real Puma: a master that loads it, and workers that are forked from it.
-RSpec.describe "an application that Puma preloads", :rails do
+# Runs the application in Puma: a master process that preloads it, and forked workers.
+RSpec.describe "an application preloaded by Puma", :rails do
   CONFIGURATION = <<~RUBY
     require #{Support::CellProcess::ENVIRONMENT.inspect}
 
@@ -22,7 +22,7 @@ RSpec.describe "an application that Puma preloads", :rails do
     end
   RUBY
 
-  # Runs Puma, and the block with its port.
+  # Runs Puma and calls the block with its port.
   def puma(boot = "")
     reader, writer = IO.pipe
     environment = Support::Cell[1].environment(server.address)
@@ -41,7 +41,7 @@ RSpec.describe "an application that Puma preloads", :rails do
     File.join(@directory, "puma.rb").tap { |path| File.write(path, CONFIGURATION + boot) }
   end
 
-  # Known once both workers have booted.
+  # @return [String] the port, after both workers have booted
   def port(output)
     Timeout.timeout(60) do
       lines = output.each_line.take_while { |line| !line.include?("Worker 1 (") || !line.include?("booted") }
@@ -53,7 +53,7 @@ RSpec.describe "an application that Puma preloads", :rails do
     Net::HTTP.get_response("127.0.0.1", "/#{path}", port)
   end
 
-  it "claims in every worker, over a connection of its own" do
+  it "claims in every worker over a connection of its own" do
     pids = puma do |port|
       threads = Array.new(4) { |thread| Thread.new { Array.new(10) { |number| get(port, "user-#{thread}-#{number}") } } }
       answers = threads.flat_map(&:value)
@@ -66,7 +66,7 @@ RSpec.describe "an application that Puma preloads", :rails do
     expect(outstanding_leases + lease_rows).to be_empty
   end
 
-  it "says what is wrong where the application has called while it was loaded" do
+  it "raises Forked in workers if the application made a call while it was loaded" do
     answers = puma(%(User.create!(username: "preloaded")\n)) { |port| Array.new(4) { |number| get(port, "user-#{number}") } }
 
     expect(answers.map { |answer| [answer.code, answer.body] }).to all(eq(["500", "Leasehold::Error::Forked"]))

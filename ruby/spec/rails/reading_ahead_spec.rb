@@ -2,10 +2,10 @@
 
 require "rails_helper"
 
-RSpec.describe "what verification reads ahead", :rails do
+RSpec.describe "pages read ahead by verification", :rails do
   let(:listed) { [] }
-  let(:rows) { Leasehold::Verifier::Rows.new(User) }
-  let(:pages) { Leasehold::Verifier::Pages.new(rows) { |step| list(step) } }
+  let(:rows) { Leasehold::Verifier::RowReader.new(User) }
+  let(:pages) { Leasehold::Verifier::PageReader.new(rows) { |step| list(step) } }
 
   before { insert_users(1..9) }
 
@@ -25,12 +25,12 @@ RSpec.describe "what verification reads ahead", :rails do
     number && [number].pack("Q>")
   end
 
-  # The ids of a page's rows, asked for as a session does.
+  # @return [Array<Integer>] the ids of a page's rows, fetched in a session's steps
   def page(after, upto, rows: 2)
-    expect(pages.answer(Leasehold::Verification::FindBound.new(id(after), rows))).to eq(id(upto))
-    pages.answer(Leasehold::Verification::ListRecords.new(id(after), id(upto)))
-    keys = pages.answer(Leasehold::Verification::ReadRows.new(id(after), id(upto))).rows.map(&:first)
-    # Encoded already where other examples have left classes below the model.
+    expect(pages.fetch(Leasehold::Verification::FindBound.new(id(after), rows))).to eq(id(upto))
+    pages.fetch(Leasehold::Verification::ListRecords.new(id(after), id(upto)))
+    keys = pages.fetch(Leasehold::Verification::ReadRows.new(id(after), id(upto))).rows.map(&:first)
+    # Keys are encoded already if other examples left subclasses of the model behind.
     keys.map { |key| key.is_a?(String) ? key.unpack1("Q>") : key }
   end
 
@@ -40,7 +40,7 @@ RSpec.describe "what verification reads ahead", :rails do
     seen
   end
 
-  it "are two pages at the most, each with the server's records before its rows" do
+  it "are two at most, each with the server's records before its rows" do
     page(nil, 2)
     pages.read_ahead { true }
     expect(listed.map(&:after)).to eq([nil, id(2), id(4)])
@@ -52,14 +52,14 @@ RSpec.describe "what verification reads ahead", :rails do
     expect { pages.read_ahead { true } }.not_to(change { listed.size })
   end
 
-  it "is nothing once nobody waits any more" do
+  it "are none once the call has ended" do
     page(nil, 2)
     pages.read_ahead { listed.size < 2 }
 
     expect(listed.size).to eq(2)
   end
 
-  it "serves no other question, and nothing that was read after it does" do
+  it "are discarded, with all later ones, at a step that they do not answer" do
     page(nil, 2)
     pages.read_ahead { true }
 
@@ -67,16 +67,17 @@ RSpec.describe "what verification reads ahead", :rails do
     expect(statements { page(2, 4) }).to be > 0
   end
 
-  it "is nothing where the server cuts a page short" do
-    pages.answer(Leasehold::Verification::FindBound.new(nil, 4))
-    pages.answer(Leasehold::Verification::ListRecords.new(nil, id(4)))
-    pages.answer(Leasehold::Verification::ReadRows.new(nil, id(3)))
+  it "are discarded if the server truncates a page" do
+    pages.fetch(Leasehold::Verification::FindBound.new(nil, 4))
+    pages.fetch(Leasehold::Verification::ListRecords.new(nil, id(4)))
+    pages.fetch(Leasehold::Verification::ReadRows.new(nil, id(3)))
 
     expect { pages.read_ahead { true } }.not_to(change { listed.size })
   end
 
-  describe "of a run" do
-    # More than one update. gRPC's own threads come with the first call.
+  describe "in a run" do
+    # Enough rows for several updates. The first call starts gRPC's threads, which the example must
+    # not count.
     before do
       insert_users(10..2500)
       Leasehold.client.warm_up
@@ -87,7 +88,7 @@ RSpec.describe "what verification reads ahead", :rails do
       Thread.list - @threads
     end
 
-    it "is told of where it fails once it is asked for, and what was begun is rolled back" do
+    it "report a failure when the page is requested, and the begun update is rolled back" do
       reads = 0
       stub_const("Failing", Class.new(User))
       Failing.cells_claims_scope { (reads += 1) > 3 ? raise(ActiveRecord::StatementInvalid, "of the next page") : User.all }
@@ -97,7 +98,7 @@ RSpec.describe "what verification reads ahead", :rails do
       expect(others).to be_empty
     end
 
-    it "ends with the update under way where the run is interrupted" do
+    it "end with the update in progress if the run is interrupted" do
       lists = 0
       stop = ->(*) { Process.kill("STOP", server.pid) if (lists += 1) == 2 }
       ActiveSupport::Notifications.subscribed(stop, "list_records.leasehold") do

@@ -7,22 +7,22 @@ RSpec.describe "reconciliation", :rails do
   before { stale_after(0.001) }
   after { stale_after(600) }
 
-  # A lease without a row, as a process leaves it that dies before COMMIT.
+  # Begins a lease without a row, like a process that dies before COMMIT.
   def abandon(username)
     Leasehold.client.begin_update(creates: [Support::Claims.username(username)]).uuid
   end
 
-  # A row in a database, as a process leaves it that dies after COMMIT.
+  # Writes a row, like a process that dies after COMMIT.
   def commit_locally(uuid, base = ActiveRecord::Base)
     table = Leasehold::LeaseTable.new(base.connection)
-    table.insert(uuid, table.mark.first)
+    table.insert(uuid, table.clock_and_session.first)
   end
 
   def reconcile_until_stale(**expected)
     Support::Waiting.wait_for("what was begun to be stale") { Leasehold::Reconciler.new.run >= expected }
   end
 
-  it "asks all databases of the cell, whose clocks may differ, before a lease is given up" do
+  it "searches all databases of the cell, whose clocks may differ, before it rolls a lease back" do
     uuid = abandon("alice")
     commit_locally(uuid, KeysRecord)
     reconcile_until_stale(committed: 1)
@@ -31,24 +31,24 @@ RSpec.describe "reconciliation", :rails do
     expect(lease_rows + lease_rows(KeysRecord) + outstanding_leases).to be_empty
   end
 
-  it "settles nothing where one of the databases can't be asked (R02)" do
+  it "settles nothing if one of the databases cannot be read (R02)" do
     uuid = abandon("alice")
     commit_locally(uuid, KeysRecord)
     KeysRecord.connection.execute("ALTER TABLE cells_outstanding_leases RENAME TO away")
-    told = []
-    ActiveSupport::Notifications.subscribed(->(*, payload) { told << payload }, "reconcile_failed.leasehold") do
+    published = []
+    ActiveSupport::Notifications.subscribed(->(*, payload) { published << payload }, "reconcile_failed.leasehold") do
       tables = Leasehold::LeaseTables.of_cell
       allow(tables).to receive(:guarded?).and_return(true)
       Leasehold::Reconciler.new(tables: tables).run
     end
 
-    expect(told).not_to be_empty
+    expect(published).not_to be_empty
     expect(outstanding_leases).to eq([uuid])
   ensure
     KeysRecord.connection.execute("ALTER TABLE away RENAME TO cells_outstanding_leases")
   end
 
-  it "goes on with the others where one lease can't be settled (R05)" do
+  it "continues with the other leases if one cannot be settled (R05)" do
     uuids = %w[alice bob carol].map { |name| abandon(name) }
     uuids.each { |uuid| commit_locally(uuid) }
     allow(Leasehold.client).to receive(:commit_update).and_call_original
@@ -59,7 +59,7 @@ RSpec.describe "reconciliation", :rails do
     expect(lease_rows).to eq([uuids[1]])
   end
 
-  it "does no harm several times at once (R05)" do
+  it "can run several times at once (R05)" do
     kept, dropped = 10.times.map { |number| abandon("name-#{number}") }.partition.with_index { |_, index| index.even? }
     kept.each { |uuid| commit_locally(uuid) }
     runs = 4.times.map do
@@ -72,32 +72,32 @@ RSpec.describe "reconciliation", :rails do
     expect(dropped.size).to eq(5)
   end
 
-  it "only tells in a dry run" do
+  it "changes nothing in a dry run" do
     uuid = abandon("alice")
     output = StringIO.new
-    told = lambda do
+    reconcile_by_hand = lambda do
       Support::Waiting.wait_for("the lease to be stale") do
         Leasehold::Console.new(output: output, dry_run: true).reconcile
         output.string.include?("would settle #{uuid}: rolled_back")
       end
     end
-    expect(&told).to output(/\Awarning: /).to_stderr
+    expect(&reconcile_by_hand).to output(/\Awarning: /).to_stderr
 
     expect(output.string).to match(/^  failed +0$/).and match(/^  planned +1$/)
     expect(outstanding_leases).to eq([uuid])
   end
 
-  it "tells whether the databases refuse what comes too late (R04)" do
+  it "reports if the databases do not refuse late COMMITs (R04)" do
     expect(reported(stale_after_seconds: 301)).to eq([true, "INFO"])
     expect(reported(stale_after_seconds: 300)).to eq([false, "WARN"])
-    expect { by_hand }.to output(/\Awarning: .* less than `stale_after_seconds`$/).to_stderr
+    expect { by_hand }.to output(/\Awarning: .* fewer seconds than `stale_after_seconds`$/).to_stderr
     ActiveRecord::Base.connection.execute("ALTER TABLE cells_outstanding_leases DISABLE TRIGGER USER")
     expect(reported(stale_after_seconds: 301)).to eq([false, "WARN"])
   ensure
     ActiveRecord::Base.connection.execute("ALTER TABLE cells_outstanding_leases ENABLE TRIGGER USER")
   end
 
-  # What a run says of the databases' guards, and how loudly.
+  # @return [Array] the `guarded` flag that a run publishes, and the level at which it is logged
   def reported(stale_after_seconds:)
     stale_after(stale_after_seconds)
     output = StringIO.new

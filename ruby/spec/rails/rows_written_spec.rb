@@ -2,9 +2,9 @@
 
 require "rails_helper"
 
-# What is claimed is what a statement has written, whatever callbacks do before and after it.
+# Claims follow the statements that write rows, whatever callbacks do before and after them.
 RSpec.describe "rows that ActiveRecord writes", :rails do
-  # A model of users with callbacks of its own, and nothing else to claim.
+  # Defines a model of users with callbacks.
   def users(&callbacks)
     stub_const("Person", Class.new(ApplicationRecord) do
       self.table_name = "users"
@@ -28,7 +28,7 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
   }
 
   touches.each do |name, touch|
-    it "are claimed though a callback after them calls `#{name}`" do
+    it "are claimed if an `after_*` callback calls `#{name}`" do
       model = users { %i[after_create after_update].each { |callback| public_send(callback) { instance_exec(&touch) if created_at != later } } }
       person = model.create!(username: "alice")
       expect(claimed(model, :username)).to eq(["alice"])
@@ -40,7 +40,7 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
     end
   end
 
-  it "are claimed though callbacks around them save again" do
+  it "are claimed if callbacks around them save again" do
     model = users do
       around_save { |_record, save| save.call.tap { update!(created_at: later) if created_at != later } }
       around_create { |_record, create| create.call.tap { update!(username: "#{username}2") } }
@@ -52,7 +52,7 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
     expect(claimed(model, :username)).to eq(["bob"])
   end
 
-  it "are claimed though a callback that comes before the concern's own saves again" do
+  it "are claimed if a callback registered before the concern's own saves again" do
     stub_const("Person", Class.new(ApplicationRecord) do
       self.table_name = "users"
       after_save { update!(created_at: later) if created_at != later }
@@ -66,7 +66,7 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
     expect(claimed(Person, :username)).to eq(["bob"])
   end
 
-  describe "of parents and children that save each other" do
+  describe "as parents and children that save each other" do
     before do
       stub_const("Mutual", Class.new(User) { has_many :letters, class_name: "Letter", foreign_key: :user_id, inverse_of: :user })
       Mutual.accepts_nested_attributes_for :letters
@@ -80,7 +80,7 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
       expect([claimed(User, :username), claimed(Email, :email)]).to eq([["alice"], ["alice@example.com"]])
     end
 
-    it "are claimed before BEGIN too" do
+    it "are claimed once each in the lease-first mode" do
       user = Mutual.new(username: "alice", letters_attributes: [{ email: "alice@example.com" }])
       Leasehold.claiming! { |claims| claims.save(user, *user.letters) }
 
@@ -88,7 +88,7 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
     end
   end
 
-  it "keep what is claimed for columns that are only read after they are created" do
+  it "keep the claims of columns that are readonly after creation" do
     model = users { attr_readonly :username }
     person = model.create!(username: "alice")
     person.update!(username: "bob", created_at: later)
@@ -99,7 +99,7 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
     expect(claimed(model, :username)).to eq(["alice"])
   end
 
-  it "say what is given up, though a callback assigns to a stale instance" do
+  it "lose the stored row's claims, though a callback assigns to a stale instance" do
     model = users { before_update { self.username = "carol" if created_at == later } }
     person = model.create!(username: "alice")
     stale = model.find(person.id)
@@ -109,7 +109,7 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
     expect(claimed(model, :username)).to eq(["carol"])
   end
 
-  it "claim nothing where the row is gone" do
+  it "claim nothing if the row does not exist" do
     model = users
     person = model.create!(username: "alice")
     model.where(id: person.id).delete_all
@@ -118,7 +118,7 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
     expect(claimed(model, :username)).to eq(["alice"])
   end
 
-  it "are claimed as a whole where models write all columns" do
+  it "are claimed if models write all columns" do
     model = users { self.partial_writes = false }
     person = model.create!(username: "alice")
     stale = model.find(person.id)
@@ -129,7 +129,7 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
     expect(claimed(model, :username)).to eq(["alice"])
   end
 
-  it "follow what `if:` says where models write all columns and nothing else changes" do
+  it "follow `if:` if models write all columns and no claim changes" do
     stub_const("Signpost", Class.new(ApplicationRecord) do
       self.table_name = "routes"
       self.partial_writes = false
@@ -143,14 +143,15 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
       [claimed(Signpost, :path), made.size]
     end
 
-    # Claimed, left, given up, left: a begin and a commit where it changes, no call where it does not.
+    # Claimed, unchanged, destroyed, unchanged: two calls for a change of the condition, none
+    # otherwise.
     expect(seen).to eq([[["top"], 2], [["top"], 0], [[], 2], [[], 0]])
   end
 
-  describe "from instances with other values" do
+  describe "written by instances with other values" do
     let(:owner) { User.create!(username: "alice") }
 
-    it "are given up where the row was one to claim" do
+    it "lose their claims if the stored row was claimed" do
       first, second = %w[a b].map { |path| Route.create!(path: path, user: owner) }
       first.path = "a/c"
       first.destroy!
@@ -163,7 +164,7 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
       expect(claimed(Route, :path)).to be_empty
     end
 
-    it "are given up though the row is remembered by the request's query cache" do
+    it "lose their claims though the query cache has an older row" do
       route = Route.create!(path: "a/b", user: owner)
       Route.cache do
         Route.find(route.id)
@@ -176,7 +177,7 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
       expect(claimed(Route, :path)).to be_empty
     end
 
-    it "are not given up where the row was none, and nobody is called" do
+    it "need no call if the stored row was not claimed" do
       route = Route.create!(path: "a/b", user: owner)
       route.path = "a"
 
@@ -184,10 +185,10 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
     end
   end
 
-  describe "from instances with some of their columns" do
+  describe "written by instances with some of their columns" do
     let(:owner) { User.create!(username: "alice") }
 
-    it "are given up" do
+    it "lose their claims" do
       owner
       Email.create!(email: "a@example.com", user: owner)
       Email.select(:id).first.destroy!
@@ -196,7 +197,7 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
       expect(claimed(Email, :email) + claimed(User, :username)).to be_empty
     end
 
-    it "are claimed by what is written, and by what the row says" do
+    it "are claimed by the written values and the stored ones" do
       email = Email.create!(email: "a@example.com", user: owner)
       Email.select(:id, :email).find(email.id).update!(email: "b@example.com", user: User.create!(username: "bob"))
       route = Route.create!(path: "a", user: owner)
@@ -207,7 +208,7 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
     end
   end
 
-  describe "where another column decides whether there is a claim" do
+  describe "with a column that decides about the claim" do
     before do
       ActiveRecord::Base.connection.execute(<<~SQL)
         CREATE TABLE snippets (id bigserial PRIMARY KEY, type text, name text, extra text, owner_id bigint DEFAULT 7, hidden boolean DEFAULT false)
@@ -225,7 +226,7 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
 
     after { ActiveRecord::Base.connection.execute("DROP TABLE snippets") }
 
-    it "is claimed once it is to be, given up once it isn't, and nobody is called for what changes neither" do
+    it "are claimed or lose their claims when it changes, with no call otherwise" do
       piece = Piece.create!(name: "one", hidden: true)
       expect(claimed(Piece, :name)).to be_empty
       piece.update!(hidden: false)
@@ -239,7 +240,7 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
       expect(claimed(Piece, :name)).to be_empty
     end
 
-    it "is a validation error where another cell holds what is to be claimed" do
+    it "become invalid if another cell owns the value to claim" do
       piece = Piece.create!(name: "one", hidden: true)
       as_cell(2) do
         claim = Leasehold::Claim.new(bucket_type: Piece.cells_claims_attributes[:name].type, bucket_value: "one", subject_type: 2,
@@ -250,7 +251,7 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
       expect(piece.errors.details[:name]).to include(a_hash_including(error: :taken))
     end
 
-    it "is claimed by a row that becomes one of a class that claims more" do
+    it "are claimed if they become rows of a class that claims more" do
       piece = Piece.create!(name: "one", extra: "more")
       piece.becomes!(GroupPiece).save!
       expect([claimed(GroupPiece, :name), claimed(GroupPiece, :extra)]).to eq([["one"], ["more"]])

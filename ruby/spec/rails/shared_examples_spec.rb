@@ -3,7 +3,7 @@
 require "rails_helper"
 require "leasehold/rspec"
 
-# The guide's examples, as they stand there, in transactional tests as an application has them.
+# Runs the guide's examples as they are printed, with transactional tests.
 RSpec.describe "shared examples", :rails do
   before do
     Leasehold.configuration.transactional_tests = true
@@ -58,35 +58,36 @@ RSpec.describe "shared examples", :rails do
     end
   end
 
-  describe "where they fail" do
+  describe "on failure" do
     def fail_saying(message)
       raise_error(RSpec::Expectations::ExpectationNotMetError, message)
     end
 
-    it "say that there was no update, or more than one" do
-      expect { one_update("`save!`") { User.new } }.to fail_saying(/expected `save!` to begin one update, but it began 0: is a feature flag off/)
-      expect { one_update("`save!`") { 2.times { |number| User.create!(username: "user#{number}") } } }
-        .to fail_saying(/but it began 2: do it in one transaction/)
+    it "report no update, or more than one" do
+      expect { single_update("`save!`") { User.new } }
+        .to fail_saying(/expected `save!` to begin one update, but it began 0: check the feature flags/)
+      expect { single_update("`save!`") { 2.times { |number| User.create!(username: "user#{number}") } } }
+        .to fail_saying(/but it began 2: use one transaction/)
     end
 
-    it "name the claims that make the difference" do
+    it "list the claims that differ" do
       claims = User.new(id: 1, username: "alice").cells_claims_metadata
       email = Email.new(id: 2, email: "a@example.com", user_id: 1)
-      expect { expect_claims(claims, [claims.first, *claims_records_for(email)], "claimed") }
-        .to fail_saying(/\Anot claimed: EMAILS "a@example.com" for USER 1\nclaimed, but not expected: USERNAMES "alice" for USER 1\n`claims_rec/)
+      expect { expect_claims(claims, [claims.first, *claims_records_for(email)], "created") }
+        .to fail_saying(/\Anot created: EMAILS "a@example.com" for USER 1\ncreated, but not expected: USERNAMES "alice" for USER 1\n`claims_rec/)
     end
 
-    it "ask for what an update is to change" do
-      expect { told_transform_attributes }.to raise_error(ArgumentError, /`let\(:transform_attributes\)/)
+    it "ask for `transform_attributes`" do
+      expect { required_transform_attributes }.to raise_error(ArgumentError, /`let\(:transform_attributes\)/)
     end
 
-    it "say which record has to be saved first" do
+    it "report a record that must be saved first" do
       expect { claims_records_for(User.new(username: "alice")) }
-        .to raise_error(Leasehold::Error::Invalid, "`User#id` is nil: it has one once it is saved")
+        .to raise_error(Leasehold::Error::Invalid, "`User#id` is nil: save the record first")
     end
   end
 
-  describe "without a server, and as often as one likes" do
+  describe "without a server, several times" do
     subject { User.new(username: "alice") }
 
     before do
@@ -103,7 +104,7 @@ RSpec.describe "shared examples", :rails do
     end
   end
 
-  it "run without a server too" do
+  it "run without a server" do
     stub_claims_server
     server.kill
 

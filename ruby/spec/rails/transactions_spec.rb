@@ -9,8 +9,8 @@ RSpec.describe "claims of a transaction", :rails do
     seen.select { |call| call[:call] == :begin_update }
   end
 
-  describe "one save" do
-    it "claims what it created, and leaves nothing outstanding" do
+  describe "with one save" do
+    it "are created with the record, and leave no lease outstanding" do
       seen = calls { User.create!(username: "alice") }
 
       expect(seen.map { |call| call[:call] }).to eq(%i[begin_update commit_update])
@@ -19,7 +19,7 @@ RSpec.describe "claims of a transaction", :rails do
       expect(outstanding_leases + lease_rows).to be_empty
     end
 
-    it "exchanges what it changed" do
+    it "are exchanged with the value" do
       user = User.create!(username: "alice")
       seen = calls { user.update!(username: "bob") }
 
@@ -27,14 +27,14 @@ RSpec.describe "claims of a transaction", :rails do
       expect(claimed(User, :username)).to eq(["bob"])
     end
 
-    it "gives up what it destroyed" do
+    it "are destroyed with the record" do
       user = User.create!(username: "alice", emails: [Email.new(email: "alice@example.com")])
       user.destroy!
 
       expect(claimed(User, :username) + claimed(User, :id) + claimed(Email, :email)).to be_empty
     end
 
-    it "destroys the stored value, not one that was assigned since" do
+    it "are destroyed for the stored value, not for a later assigned one" do
       user = User.create!(username: "alice")
       user.username = "bob"
       user.destroy!
@@ -42,7 +42,7 @@ RSpec.describe "claims of a transaction", :rails do
       expect(claimed(User, :username)).to be_empty
     end
 
-    it "gives up what the row says, not what an instance remembers that was read before it changed" do
+    it "are destroyed for the row's value, not for an older one of the instance" do
       instances = Array.new(3) { User.find_or_create_by!(username: "alice") }
       instances[0].update!(username: "bob")
       instances[1].update!(username: "carol")
@@ -52,7 +52,7 @@ RSpec.describe "claims of a transaction", :rails do
       expect(claimed(User, :username)).to be_empty
     end
 
-    it "claims what the row says then, of columns too that another instance has written" do
+    it "are created from the row's values of columns that another instance has written" do
       owners = %w[alice bob].map { |name| User.create!(username: name) }
       Email.create!(email: "old@example.com", user: owners.first)
       value, subject, both = Array.new(3) { Email.last }
@@ -65,7 +65,7 @@ RSpec.describe "claims of a transaction", :rails do
         .to eq([["newest@example.com", owners.last.id]])
     end
 
-    it "gives up the claims of a row that the database has deleted by itself" do
+    it "are destroyed for a row that the database deleted by itself" do
       user = User.create!(username: "alice")
       User.where(id: user.id).delete_all
       user.destroy!
@@ -73,20 +73,20 @@ RSpec.describe "claims of a transaction", :rails do
       expect(claimed(User, :username)).to be_empty
     end
 
-    it "calls nobody where nothing that is claimed has changed" do
+    it "cause no call if no claim changes" do
       user = User.create!(username: "alice")
 
       expect(calls { user.touch && user.update!(username: "alice") }).to be_empty
     end
 
-    it "replaces a claim whose spelling changes, without a gap" do
+    it "are replaced without a gap if the spelling changes" do
       user = User.create!(username: "alice")
       user.update!(username: "Alice")
 
       expect(claimed(User, :username)).to eq(["Alice"])
     end
 
-    it "replaces a claim whose subject changes" do
+    it "are replaced if the subject changes" do
       owners = [User.create!(username: "alice"), User.create!(username: "bob")]
       email = Email.create!(email: "shared@example.com", user: owners.first)
       seen = calls { email.update!(user: owners.last) }
@@ -95,7 +95,7 @@ RSpec.describe "claims of a transaction", :rails do
       expect(records(Email, :email).map { |record| record.claim.subject_id }).to eq([owners.last.id])
     end
 
-    it "claims a row under another primary key" do
+    it "move to a changed primary key" do
       user = User.create!(username: "alice")
       user.update!(id: user.id + 1)
 
@@ -104,8 +104,8 @@ RSpec.describe "claims of a transaction", :rails do
     end
   end
 
-  describe "several saves" do
-    it "become one update, associations too" do
+  describe "with several saves" do
+    it "become one update, with those of associations" do
       seen = calls do
         User.create!(username: "alice", emails: [Email.new(email: "a@example.com")], routes: [Route.new(path: "alice")])
       end
@@ -113,7 +113,7 @@ RSpec.describe "claims of a transaction", :rails do
       expect(begun(seen)).to contain_exactly(include(creates: 4, destroys: 0))
     end
 
-    it "of one row come to their net effect" do
+    it "of one row become its net effect" do
       user = User.create!(username: "alice")
       there_and_back = calls do
         User.transaction { %w[bob carol alice].each { |name| User.find(user.id).update!(username: name) } }
@@ -125,13 +125,13 @@ RSpec.describe "claims of a transaction", :rails do
       expect(claimed(User, :username)).to eq(["carol"])
     end
 
-    it "of a row that comes and goes are nothing" do
+    it "of a row that is created and destroyed are none" do
       seen = calls { User.transaction { User.create!(username: "alice").destroy! } }
 
       expect(seen).to be_empty
     end
 
-    it "hand a value from one row to another" do
+    it "move a value from one row to another" do
       alice, bob = %w[alice bob].map { |name| User.create!(username: name) }
       User.transaction do
         alice.update!(username: "carol")
@@ -143,8 +143,8 @@ RSpec.describe "claims of a transaction", :rails do
     end
   end
 
-  describe "savepoints" do
-    it "take along what they roll back" do
+  describe "with savepoints" do
+    it "lose the changes of a savepoint that is rolled back" do
       User.transaction do
         User.create!(username: "alice")
         User.transaction(requires_new: true) do
@@ -156,7 +156,7 @@ RSpec.describe "claims of a transaction", :rails do
       expect(claimed(User, :username)).to eq(["alice"])
     end
 
-    it "restore what was before them" do
+    it "are those before the rolled back savepoint" do
       user = User.create!(username: "alice")
       User.transaction do
         user.update!(username: "bob")
@@ -170,7 +170,7 @@ RSpec.describe "claims of a transaction", :rails do
       expect(claimed(User, :username)).to eq(["bob"])
     end
 
-    it "leave instances behind that say what is not stored: what the row says is given up" do
+    it "are destroyed for the row's value, though an instance keeps a rolled back one" do
       user = User.create!(username: "alice")
       User.transaction do
         User.transaction(requires_new: true) do
@@ -183,7 +183,7 @@ RSpec.describe "claims of a transaction", :rails do
       expect(claimed(User, :username)).to eq(["carol"])
     end
 
-    it "leave other instances behind, too, which may be destroyed" do
+    it "are destroyed for the row's value, also by another instance" do
       other = nil
       User.create!(username: "alice")
       User.transaction do
@@ -198,7 +198,7 @@ RSpec.describe "claims of a transaction", :rails do
       expect(claimed(User, :username)).to be_empty
     end
 
-    it "hand on what they release, in order" do
+    it "keep the changes of a released savepoint in order" do
       User.transaction do
         User.transaction(requires_new: true) do
           User.transaction(requires_new: true) { User.create!(username: "alice").update!(username: "bob") }
@@ -209,7 +209,7 @@ RSpec.describe "claims of a transaction", :rails do
       expect(claimed(User, :username)).to eq(["carol"])
     end
 
-    it "within a transaction that can't be joined wait for it" do
+    it "within an unjoinable transaction wait for its end" do
       seen = calls do
         User.transaction(joinable: false) do
           User.create!(username: "alice")
@@ -222,7 +222,7 @@ RSpec.describe "claims of a transaction", :rails do
       expect(claimed(User, :username)).to eq(%w[alice bob])
     end
 
-    it "within a transaction that can't be joined are forgotten with it" do
+    it "within an unjoinable transaction are dropped with it" do
       seen = calls do
         User.transaction(joinable: false) do
           User.create!(username: "alice")
@@ -233,7 +233,7 @@ RSpec.describe "claims of a transaction", :rails do
       expect(seen).to be_empty
     end
 
-    it "are the real transaction for tests that run in one" do
+    it "are committed with the savepoint in transactional tests" do
       Leasehold.configuration.transactional_tests = true
       connection.begin_transaction(joinable: false, _lazy: false)
       seen = calls { User.create!(username: "alice") }
@@ -245,8 +245,8 @@ RSpec.describe "claims of a transaction", :rails do
     end
   end
 
-  describe "failures" do
-    it "roll the lease back where another callback raises after the begin" do
+  describe "with failures" do
+    it "are rolled back if another callback raises after the begin" do
       refuse = Object.new.tap { |record| record.extend(Leasehold::Transactions::Record) }
       refuse.define_singleton_method(:before_committed!) { raise "refused" }
       seen = calls do
@@ -263,7 +263,7 @@ RSpec.describe "claims of a transaction", :rails do
       expect(claimed(User, :username) + outstanding_leases).to be_empty
     end
 
-    it "of the transaction itself call nobody" do
+    it "cause no call if the transaction itself fails" do
       seen = calls do
         User.transaction do
           User.create!(username: "alice")
@@ -274,13 +274,13 @@ RSpec.describe "claims of a transaction", :rails do
       expect(seen).to be_empty
     end
 
-    it "of a database that has no table of leases call nobody" do
+    it "cause no call if the database has no lease table" do
       connection.execute("ALTER TABLE cells_outstanding_leases RENAME TO elsewhere")
       seen = calls do
         [
           -> { User.create!(username: "alice") },
           -> { Leasehold.claiming! { |claims| claims.save(User.new(username: "bob")) } }
-        ].each { |save| expect(&save).to raise_error(Leasehold::Error::Misconfigured, /no `cells_outstanding_leases`: run the migration/) }
+        ].each { |save| expect(&save).to raise_error(Leasehold::Error::Misconfigured, /no table `cells_outstanding_leases`: run the migration/) }
       end
 
       expect(seen).to be_empty
@@ -288,7 +288,7 @@ RSpec.describe "claims of a transaction", :rails do
       connection.execute("ALTER TABLE elsewhere RENAME TO cells_outstanding_leases")
     end
 
-    it "of an after_commit callback do not keep the lease from being committed" do
+    it "are committed if an `after_commit` callback fails" do
       failing = Class.new(User) { after_commit { raise "too late" } }
       expect { failing.create!(username: "alice") }.to raise_error("too late")
 
@@ -297,7 +297,7 @@ RSpec.describe "claims of a transaction", :rails do
     end
   end
 
-  it "are begun also where a callback on the way to COMMIT makes them" do
+  it "are begun if a `before_commit` callback makes them" do
     late = Object.new.tap { |record| record.extend(Leasehold::Transactions::Record) }
     late.define_singleton_method(:before_committed!) { User.create!(username: "bob") }
     User.transaction do
@@ -309,8 +309,8 @@ RSpec.describe "claims of a transaction", :rails do
     expect(outstanding_leases + lease_rows).to be_empty
   end
 
-  describe "at the end of a transaction in which nothing was claimed before" do
-    # A kind of email whose user is told at the end of the transaction that it was touched.
+  describe "of changes made during COMMIT, with none before" do
+    # Defines an email whose user has a callback for the deferred touch at COMMIT.
     def touching
       stub_const("TouchingEmail", Class.new(ActiveRecord::Base) do
         self.table_name = "emails"
@@ -323,20 +323,20 @@ RSpec.describe "claims of a transaction", :rails do
       touching.create!(user: user, email: "a@example.com")
     end
 
-    it "are begun where what is told of a touch makes them" do
+    it "are begun if a callback for a deferred touch makes them" do
       touched { update!(username: "bob") }
       expect(claimed(User, :username)).to eq(["bob"])
       expect(outstanding_leases + lease_rows).to be_empty
     end
 
-    it "are refused there where another cell has the name, and nothing is written" do
+    it "are refused if another cell owns the name, and no row is written" do
       as_cell(2) { User.create!(username: "bob") }
       expect { touched { update!(username: "bob") } }.to raise_error(Leasehold::ClaimsRejected)
       expect(User.pluck(:username)).to eq(["alice"])
       expect(Email.count).to eq(0)
     end
 
-    it "are begun where a `before_commit` of a model without claims makes them" do
+    it "are begun if a `before_commit` callback of a model without claims makes them" do
       model = touching.tap { |kind| kind.before_commit { User.create!(username: email) } }
       user = User.create!(username: "alice")
       seen = calls { model.create!(user_id: user.id, email: "bob") }
@@ -346,7 +346,7 @@ RSpec.describe "claims of a transaction", :rails do
     end
   end
 
-  it "are one update for each database" do
+  it "are one update per database" do
     seen = calls do
       User.transaction do
         Key.transaction do

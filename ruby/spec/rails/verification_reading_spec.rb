@@ -2,8 +2,8 @@
 
 require "rails_helper"
 
-# How verification reads rows that scopes, views, roles, caches and transactions make special.
-RSpec.describe "what verification reads", :rails do
+# Verification's reading of rows in scopes, views, roles, caches and transactions.
+RSpec.describe "rows read by verification", :rails do
   let(:connection) { ActiveRecord::Base.connection }
 
   before do
@@ -47,9 +47,9 @@ RSpec.describe "what verification reads", :rails do
     "distinct ones of a join" => ->(*) { joins("JOIN snippets others ON true").select("snippets.*").distinct },
     "another name for one" => ->(*) { joins("JOIN snippets others ON others.id = snippets.id").select("snippets.*, others.description AS name") },
     "from a query" => ->(*) { from("(SELECT * FROM snippets) snippets") }
-  }.each do |what, scope|
+  }.each do |selection, scope|
     [{}, { if: ->(*) { true } }].each do |options|
-      it "are the columns that are claimed where the scope selects #{what}#{' and `if:` asks records' if options.any?}" do
+      it "have all claimed columns if the scope selects #{selection}#{' and `if:` asks records' if options.any?}" do
         model = things(**options) { instance_exec(&scope) }
         verify(model)
         connection.execute("UPDATE snippets SET name = 'name-' || id + 1 WHERE id = 20")
@@ -60,7 +60,7 @@ RSpec.describe "what verification reads", :rails do
     end
   end
 
-  it "says of rows that are being written what it is, whatever the scope loads beside" do
+  it "are recognised as being written, whatever the scope eager loads" do
     stub_const("Owner", Class.new(ApplicationRecord) { self.table_name = "users" })
     model = things { eager_load(:owner) }
     model.belongs_to(:owner, class_name: "Owner")
@@ -72,7 +72,7 @@ RSpec.describe "what verification reads", :rails do
     other&.close
   end
 
-  it "is a view, too" do
+  it "can be in a view" do
     connection.execute("CREATE VIEW looks AS SELECT * FROM snippets")
     model = things("looks")
     verify(model)
@@ -86,8 +86,8 @@ RSpec.describe "what verification reads", :rails do
     "has a limit" => [->(*) { limit(10) }, /has a limit/],
     "has a lock" => [->(*) { lock }, /has a lock/],
     "gives a row twice" => [->(*) { joins("JOIN snippets others ON others.id < 3") }, /more than once: add `distinct`/]
-  }.each do |what, (scope, message)|
-    it "is nothing where the scope #{what}" do
+  }.each do |property, (scope, message)|
+    it "are refused if the scope #{property}" do
       model = things { instance_exec(&scope) }
 
       expect { verify(model) }.to raise_error(Leasehold::Error::Misconfigured, message)
@@ -95,29 +95,29 @@ RSpec.describe "what verification reads", :rails do
     end
   end
 
-  it "is nothing where the role may not lock rows" do
+  it "are refused if the role cannot lock them" do
     connection.execute("CREATE ROLE onlooker; GRANT SELECT ON snippets TO onlooker; SET ROLE onlooker")
     expect { Leasehold::Verifier.new(things).run }.to raise_error(Leasehold::Error::Misconfigured, /GRANT UPDATE ON "snippets"/)
   ensure
     connection.execute("RESET ROLE; DROP OWNED BY onlooker; DROP ROLE onlooker")
   end
 
-  it "is nothing in a transaction, whose end nobody knows" do
+  it "are refused within an open transaction" do
     model = things
     expect { model.transaction { Leasehold::Verifier.new(model).run } }.to raise_error(ActiveRecord::TransactionIsolationError)
     expect(claimed(model, :name)).to be_empty
   end
 
-  it "is nothing where leases have no table" do
+  it "are refused if the lease table is missing" do
     model = things
     connection.execute("ALTER TABLE cells_outstanding_leases RENAME TO elsewhere")
-    expect { Leasehold::Verifier.new(model).run }.to raise_error(Leasehold::Error::Misconfigured, /`leasehold:install`/)
+    expect { Leasehold::Verifier.new(model).run }.to raise_error(Leasehold::Error::Misconfigured, /leasehold:install`/)
     expect(outstanding_leases).to be_empty
   ensure
     connection.execute("ALTER TABLE elsewhere RENAME TO cells_outstanding_leases")
   end
 
-  it "is past the caches of all databases" do
+  it "are not taken from the query caches of any database" do
     cached = []
     subscriber = ->(*, payload) { cached << payload[:cached] if payload[:sql].start_with?("SELECT COUNT") }
     User.cache do
@@ -132,8 +132,8 @@ RSpec.describe "what verification reads", :rails do
     expect(cached).to eq([nil] * 4)
   end
 
-  # Past the cache of queries, which jobs and requests have.
-  it "is read once more right before it is committed (V03)" do
+  # With the query cache that jobs and requests have.
+  it "are read again immediately before the commit (V03)" do
     model = things(if: ->(*) { true })
     verify(model)
     model.where(id: 3).update_all(name: "renamed")
@@ -167,7 +167,7 @@ RSpec.describe "what verification reads", :rails do
       Leasehold.configuration.verification_page_rows = 1000
     end
 
-    it "is read anew where calls failed, in whichever part" do
+    it "are read from the beginning if calls failed in any part" do
       Leasehold.configuration.verification_time_budget_seconds = 1e-9
       Leasehold.configuration.verification_page_rows = 5
       model = things

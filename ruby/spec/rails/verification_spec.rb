@@ -11,7 +11,7 @@ RSpec.describe "verification", :rails do
     Leasehold.configuration.feature_enabled { true }
   end
 
-  # Rows past ActiveRecord, of some time ago.
+  # Inserts rows without callbacks, with an old change time.
   def insert_users(ids, name: "'user-' || id")
     ActiveRecord::Base.connection.execute(<<~SQL)
       INSERT INTO users (id, username, created_at, updated_at)
@@ -23,7 +23,7 @@ RSpec.describe "verification", :rails do
     User.where(id: id).update_all(columns)
   end
 
-  # Changes the server's claims behind the application's back.
+  # Changes the server's claims without the application.
   def drift(creates: [], destroys: [])
     lease = Leasehold.client.begin_update(creates: creates, destroys: destroys)
     Leasehold.client.commit_update(lease.uuid)
@@ -33,7 +33,7 @@ RSpec.describe "verification", :rails do
     Support::Claims.username(username, id: id).tap { |claim| claim.subject_id = subject }
   end
 
-  # Waits until what was changed is no longer recent.
+  # Waits until the changes are no longer recent.
   def let_it_settle
     changed = Leasehold.client.list_leases.server_time
     Support::Waiting.wait_for("the server's clock") { Leasehold.client.list_leases.server_time > changed + 0.01 }
@@ -44,7 +44,8 @@ RSpec.describe "verification", :rails do
     Leasehold::Verifier.new(model, **options, &progress).run
   end
 
-  # All of a model's claims of one type: `{ row id => [value, subject] }`.
+  # @return [Hash{Integer => Array}] all claims of a model of one type, as value and subject by row
+  #   id
   def all_claims(model = User, attribute = :username)
     claims = {}
     after = nil
@@ -66,7 +67,7 @@ RSpec.describe "verification", :rails do
     found
   end
 
-  it "fills a table that was never claimed (V08), and then finds nothing to do" do
+  it "claims a table for the first time (V08), and then finds nothing to do" do
     insert_users(1..2500)
     first = verify
     second = verify
@@ -78,7 +79,7 @@ RSpec.describe "verification", :rails do
     expect(outstanding_leases).to be_empty
   end
 
-  it "goes by `if:` and by the scope" do
+  it "follows `if:` and the scope" do
     insert_users(1..1)
     Route.insert_all(%w[top top/below].map { |path| { path: path, user_id: 1, created_at: 1.day.ago, updated_at: 1.day.ago } })
     verify(Route)
@@ -86,7 +87,7 @@ RSpec.describe "verification", :rails do
     expect(claimed(Route, :path)).to eq(["top"])
   end
 
-  describe "of a table that several classes share, or a default scope hides rows of" do
+  describe "of a table with several classes, or with rows hidden by a default scope" do
     before do
       ActiveRecord::Base.connection.execute(<<~SQL)
         CREATE TABLE snippets (id bigint PRIMARY KEY, type text, name text, owner_id bigint, hidden boolean DEFAULT false);
@@ -106,16 +107,16 @@ RSpec.describe "verification", :rails do
 
     after { ActiveRecord::Base.connection.execute("DROP TABLE snippets") }
 
-    it "leaves the claims of the other classes' rows alone" do
+    it "leaves the claims of other classes' rows alone" do
       expect(claimed(Thing, :name)).to match_array(%w[base special other])
       expect(verify(SpecialThing)).to include(destroyed: 0)
       expect(claimed(Thing, :name)).to match_array(%w[base special other])
     end
 
-    # Models are remembered by name, and jobs of other examples would look for this one.
+    # Forgets the model, so that jobs of other examples do not look for it.
     after { Leasehold::Models.instance_variable_get(:@names).delete("Twin") }
 
-    it "refuses two tables that claim one bucket type under one source type: each would give up the other's claims" do
+    it "refuses two tables with the same bucket type and source type, which would destroy each other's claims" do
       stub_const("Twin", Class.new(ApplicationRecord)).class_eval do
         self.table_name = "users"
         include Cells::Claimable
@@ -134,7 +135,7 @@ RSpec.describe "verification", :rails do
   end
 
   describe "of rows with other keys than numbers" do
-    # A model over a table of its own.
+    # Defines a model over a new table.
     def model(table, key_type, keys)
       connection = ActiveRecord::Base.connection
       connection.execute("CREATE TABLE #{table} (id #{key_type} PRIMARY KEY, name text, owner_id bigint)")
@@ -154,7 +155,7 @@ RSpec.describe "verification", :rails do
       "text COLLATE \"en-x-icu\"" => ["pages_domains", %w[b A a B z Z é Ä ab Ab 1 10 2]],
       "character varying" => ["snippets", %w[a 1 z] + Array.new(20) { SecureRandom.uuid } + [SecureRandom.uuid.upcase]]
     }.each do |key_type, (table, keys)|
-      it "goes by the order of their bytes: #{key_type}" do
+      it "follows the order of the keys' bytes: #{key_type}" do
         Leasehold.configuration.verification_page_rows = 3
         things = model(table, key_type, keys)
         verify(things)
@@ -179,7 +180,9 @@ RSpec.describe "verification", :rails do
 
     after { ActiveRecord::Base.connection.execute("DROP TABLE snippets") }
 
-    # A model that claims the attribute; the block says how it is cast.
+    # Defines a model that claims the attribute.
+    #
+    # @yield declares the cast, in the model's class
     def things(attribute, &cast)
       stub_const("Thing", Class.new(ApplicationRecord) do
         self.table_name = "snippets"
@@ -201,7 +204,7 @@ RSpec.describe "verification", :rails do
       "by a serializer" => [:name, "alice", ->(*) { serialize :name, JSON }],
       "by an enumeration" => [:level, "high", ->(*) { enum level: { low: 0, high: 1 } }]
     }.each do |how, (attribute, value, cast)|
-      it "goes by what the models say: #{how}" do
+      it "claims the values that the models read: #{how}" do
         model = things(attribute, &cast)
         model.create!(id: 1, owner_id: 7, attribute => value)
 
@@ -211,7 +214,7 @@ RSpec.describe "verification", :rails do
     end
   end
 
-  it "has nothing to do with classes below the model that have a table of their own" do
+  it "ignores subclasses of the model with a table of their own" do
     apart = Class.new(User) { self.table_name = "elsewhere" }
     insert_users(1..2)
 
@@ -219,14 +222,14 @@ RSpec.describe "verification", :rails do
     expect(verify).to include(finished: true, rows: 2, created: 4)
   end
 
-  it "leaves rows with keys below 0 alone, which can't be claimed" do
+  it "leaves rows with negative keys alone, which cannot be claimed" do
     insert_users(-3..3)
 
     expect(verify).to include(finished: true, rows: 4)
     expect(all_claims.keys).to eq([1, 2, 3])
   end
 
-  it "corrects all that may be corrected in 100,000 rows, and touches nothing else (V01 to V06)" do
+  it "corrects every difference in 100,000 rows, and touches nothing else (V01 to V06)" do
     Leasehold.configuration.recent_within_seconds = 0.001
     insert_users(1..100_000)
     started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
@@ -236,31 +239,32 @@ RSpec.describe "verification", :rails do
     expected = (1..100_000).to_h { |id| [id, ["user-#{id}", id]] }
     expect(all_claims).to eq(expected)
 
-    # Held by the other cell.
+    # Owned by the other cell.
     as_cell(2) { drift(creates: [claim(7, "theirs")]) }
     change(100, username: "theirs")
     expected.delete(100)
-    # Missing, different in its subject, different in its spelling.
+    # Missing, with another subject, and in another spelling.
     drift(destroys: [claim(10, "user-10")])
     drift(destroys: [claim(11, "user-11")], creates: [claim(11, "user-11", subject: 99)])
     drift(destroys: [claim(12, "user-12")], creates: [claim(12, "USER-12")])
-    # Extra: beside a row's own, of a row that is gone, beyond the last row.
+    # Extra: a second one of a row, one of a deleted row, one beyond the last row.
     drift(creates: [claim(20, "ghost"), claim(200_000, "beyond")])
     User.where(id: 30).delete_all
     expected.delete(30)
-    # Moved to another row on another page, both ways.
+    # Moved to another row on another page, in both directions.
     { 40 => 90_040, 90_041 => 41 }.each do |from, to|
       change(from, username: "left-#{from}")
       change(to, username: "user-#{from}")
       expected.merge!(from => ["left-#{from}", from], to => ["user-#{from}", to])
     end
     # Swapped between two rows of a page, and between pages.
-    { 50 => 60, 70 => 90_070 }.each do |one, other|
-      change(one, username: "user-#{other}")
-      change(other, username: "user-#{one}")
-      expected.merge!(one => ["user-#{other}", one], other => ["user-#{one}", other])
+    { 50 => 60, 70 => 90_070 }.each do |id, other_id|
+      change(id, username: "user-#{other_id}")
+      change(other_id, username: "user-#{id}")
+      expected.merge!(id => ["user-#{other_id}", id], other_id => ["user-#{id}", other_id])
     end
-    # Touched a moment ago: renamed, and never claimed. Neither row nor claims are anybody's business yet.
+    # Changed recently: a renamed row, and a row that was never claimed. Neither rows nor claims may
+    # be touched.
     change(80, username: "renamed", updated_at: 1.hour.from_now)
     drift(destroys: [claim(81, "user-81")])
     change(81, updated_at: 1.hour.from_now)
@@ -275,10 +279,10 @@ RSpec.describe "verification", :rails do
     expect(outstanding_leases).to be_empty
   end
 
-  it "corrects 100,000 rows whose names were all reversed, in one run (V05)" do
+  it "corrects 100,000 rows whose names were reversed, in one run (V05)" do
     insert_users(1..100_000)
     verify
-    # Each to a name that nobody has, first: the index is unique.
+    # First to unused names, because the index is unique.
     ["'on-its-way-' || id", "'user-' || 100001 - id"].each do |name|
       ActiveRecord::Base.connection.execute("UPDATE users SET username = #{name}")
     end
@@ -292,7 +296,7 @@ RSpec.describe "verification", :rails do
     expect(outstanding_leases).to be_empty
   end
 
-  it "only tells in a dry run" do
+  it "changes nothing in a dry run" do
     insert_users(1..3)
     User.where(id: 1).delete_all
     drift(creates: [claim(1, "gone")])
@@ -305,15 +309,15 @@ RSpec.describe "verification", :rails do
     expect(all_claims.values).to eq([["gone", 1]])
   end
 
-  describe "of a table that was emptied" do
+  describe "of an emptied table" do
     before do
       insert_users(1..3)
       verify
       User.delete_all
     end
 
-    it "refuses to give up all of its claims, unless that is allowed" do
-      expect { verify }.to raise_error(Leasehold::Error::Misconfigured, /`User` has no rows.*`allow_empty`.*`ALLOW_EMPTY=1`/)
+    it "refuses to destroy all claims, unless allowed" do
+      expect { verify }.to raise_error(Leasehold::Error::Misconfigured, /`User` has claims but no rows.*`allow_empty: true`.*`ALLOW_EMPTY=1`/)
       expect(all_claims.size).to eq(3)
       expect(verify(dry_run: true)).to include(to_destroy: 6)
 
@@ -321,7 +325,7 @@ RSpec.describe "verification", :rails do
       expect(verify).to include(finished: true)
     end
 
-    it "passes on to jobs that it is allowed" do
+    it "passes the permission on to jobs" do
       let_it_settle
       expect { Leasehold::VerifyJob.perform_now("User") }.to raise_error(Leasehold::Error::Misconfigured)
       Leasehold::VerifyJob.perform_now("User", allow_empty: true)
@@ -330,7 +334,7 @@ RSpec.describe "verification", :rails do
     end
   end
 
-  it "stops at the end of its time budget, and goes on where it stopped (V07)" do
+  it "stops at the end of its time budget, and continues there (V07)" do
     Leasehold.configuration.verification_page_rows = 100
     insert_users(1..1000)
     runs = 1
@@ -340,7 +344,7 @@ RSpec.describe "verification", :rails do
     expect(all_claims.size).to eq(1000)
   end
 
-  it "is one run a model at a time (V10)" do
+  it "runs once at a time per model (V10)" do
     insert_users(1..3)
     other = PG.connect(Support::PostgresCluster.instance.url(Support::Cell[1].database))
     other.exec("SELECT pg_advisory_lock(hashtextextended('leasehold verification of User', 0))")
@@ -368,7 +372,7 @@ RSpec.describe "verification", :rails do
       expect(all_claims.size).to eq(3)
     end
 
-    it "asks to be run again where the time was not enough" do
+    it "schedules its continuation if the time budget was too short" do
       Leasehold.configuration.verification_time_budget_seconds = 1e-9
       Leasehold.configuration.verification_page_rows = 1
       insert_users(1..3)
@@ -381,15 +385,15 @@ RSpec.describe "verification", :rails do
       Leasehold.configuration.verification_time_budget_seconds = 270
     end
 
-    it "is scheduled for all models, apart" do
+    it "is scheduled for all models, one after the other" do
       Leasehold::ScheduleVerificationJob.perform_now
       scheduled = enqueued_jobs.select { |job| job["job_class"] == "Leasehold::VerifyJob" }
 
       expect(scheduled.map { |job| job["arguments"] }).to eq([["Email"], ["Key"], ["Route"], ["User"]])
-      expect(scheduled.each_cons(2).map { |one, other| other[:at] - one[:at] }).to all(be_within(5).of(600))
+      expect(scheduled.each_cons(2).map { |first, second| second[:at] - first[:at] }).to all(be_within(5).of(600))
     end
 
-    it "names what can be verified where it can't" do
+    it "lists the models that can be verified for one that cannot" do
       expect { Leasehold::VerifyJob.perform_now("Kernel") }.to raise_error(ArgumentError, /Email, Key, Route, User/)
     end
   end

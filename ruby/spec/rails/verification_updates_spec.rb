@@ -2,10 +2,10 @@
 
 require "rails_helper"
 
-# What verification sends while others change the rows, or it is killed.
+# Verification's updates while others change the rows, or while it is killed.
 RSpec.describe "updates of verification", :rails do
   let(:cell) { Support::Cell[1] }
-  # Past ActiveRecord, and past the claims.
+  # A connection that changes rows without callbacks and claims.
   let(:other) { PG.connect(Support::PostgresCluster.instance.url(cell.database)) }
 
   before do
@@ -31,7 +31,7 @@ RSpec.describe "updates of verification", :rails do
     Leasehold::Verifier.new(User).run
   end
 
-  # Runs the block where the first of such calls has come to its end, or is about to be made.
+  # Calls the block before or after the first call of this name.
   def once(call, edge = :finish, &block)
     done = false
     watch = Object.new
@@ -50,7 +50,7 @@ RSpec.describe "updates of verification", :rails do
     "renamed past the claims" => [->(*) { User.where(id: 2).update_all(username: "robert", updated_at: 1.day.ago) }, %w[alice carol]]
   }.each do |how, (change, expected)|
     it "claim nothing for a row that was #{how} since it was read (V03)" do
-      # In another thread, as the call is made in one that takes no connection.
+      # In another thread, because this one has no database connection.
       once(:list_records) { once(:begin_update, :start) { Thread.new { User.connection_pool.with_connection(&change) }.join } }
       report = verify
 
@@ -61,7 +61,7 @@ RSpec.describe "updates of verification", :rails do
     end
   end
 
-  it "claim nothing for a row that another transaction has written and not committed, and say so" do
+  it "claim nothing for a row that an open transaction is writing, and report it" do
     other.exec("BEGIN; UPDATE users SET username = 'robert', updated_at = now() - interval '1 day' WHERE id = 2")
     expect(verify).to include(finished: true, recent: 2)
     expect(names).to match_array(%w[alice carol])
@@ -71,14 +71,14 @@ RSpec.describe "updates of verification", :rails do
     expect(names).to match_array(%w[alice carol robert])
   end
 
-  it "claim for a row that another transaction has only looked at, or written in vain" do
+  it "claim for a row that another transaction has only locked for reading, or tried in vain to write" do
     other.exec("BEGIN; SELECT * FROM users WHERE id = 1 FOR KEY SHARE; SAVEPOINT s; UPDATE users SET username = 'x' WHERE id = 2")
     other.exec("ROLLBACK TO s")
     expect(verify).to include(finished: true, recent: 0)
     expect(names).to match_array(%w[alice bob carol])
   end
 
-  it "make whoever saves a row meanwhile try again" do
+  it "let a concurrent save of the row fail as busy" do
     refused = nil
     once(:begin_update) do
       user = User.find(2)
@@ -102,7 +102,7 @@ RSpec.describe "updates of verification", :rails do
                                                       "Leasehold::Verifier.new(User).run")
   end
 
-  it "are rolled back where the process dies before it has read the rows again, and a run says meanwhile what is held" do
+  it "are rolled back if the process dies before it reads the rows again, and other runs report held claims" do
     killed("stop_after(:begin_update)")
     expect(lease_rows).to be_empty
     expect(verify).to include(records_held: 6, missing: 0)
@@ -112,7 +112,7 @@ RSpec.describe "updates of verification", :rails do
     expect(verify).to include(created: 6)
   end
 
-  it "are committed where the process dies before it commits the lease" do
+  it "are committed if the process dies before it commits the lease" do
     killed("stop_before(:commit_update)")
     expect(lease_rows).to eq(outstanding_leases)
     expect(lease_rows.size).to eq(1)
@@ -122,7 +122,7 @@ RSpec.describe "updates of verification", :rails do
     expect(verify).to include(missing: 0, extra: 0, records_held: 0)
   end
 
-  it "are committed where the server is away when that is to be done" do
+  it "are committed if the server is stopped at that moment" do
     once(:commit_update, :start) { server.kill }
     Leasehold.configuration.verification_deadline_seconds = 0.5
     expect(Leasehold::Verifier.new(User).run).to include(created: 6)
@@ -135,15 +135,15 @@ RSpec.describe "updates of verification", :rails do
     Leasehold.configuration.verification_deadline_seconds = 30
   end
 
-  it "are rolled back where whoever runs it is interrupted" do
+  it "are rolled back if the run is interrupted" do
     once(:begin_update) { Thread.main.raise(Interrupt) }
     expect { verify }.to raise_error(Interrupt)
 
     expect(outstanding_leases + lease_rows + names).to be_empty
   end
 
-  it "are given up where their row comes too late to be committed (R04)" do
-    late = Module.new { def mark = ["2001-01-01", *super.drop(1)] }
+  it "fail if their row is written too late (R04)" do
+    late = Module.new { def clock_and_session = ["2001-01-01", *super.drop(1)] }
     table = Class.new(Leasehold::LeaseTable) { prepend late }
     stub_const("Leasehold::LeaseTable", table)
     expect(verify).to include(failed: 6)

@@ -1,11 +1,12 @@
 # frozen_string_literal: true
 
 module Support
-  # A cell: the Rails application on databases of its own. This process can be one at a time, and others run beside it.
+  # A cell: the Rails application with databases of its gem_tables. This process is one cell at a time;
+  # other processes can be others.
   class Cell
     attr_reader :id, :database, :keys_database
 
-    # The cells of this process, made with the first use.
+    # @return [Cell] the cell with this id, created at first use
     def self.[](id)
       (@cells ||= {})[id] ||= new(id)
     end
@@ -16,14 +17,16 @@ module Support
       @keys_database = PostgresCluster.instance.create_database
     end
 
-    # Makes this process the cell, and empties its databases.
+    # Turns this process into the cell.
+    #
+    # @param empty [Boolean] true to truncate its tables
     def become(server_address, empty: false)
       ENV["RAILS_APP_DATABASE_URL"] = PostgresCluster.instance.url(@database)
       ENV["RAILS_APP_KEYS_DATABASE_URL"] = PostgresCluster.instance.url(@keys_database)
       require_relative "../rails_app/config/environment"
       require_relative "../rails_app/db/tables"
       connect
-      make_tables
+      create_tables
       truncate if empty
       configure(server_address)
     end
@@ -36,14 +39,16 @@ module Support
       end
     end
 
-    # What another process has to know to be the cell.
+    # @return [Hash{String => String}] the environment for another process of the cell
     def environment(server_address)
       { "RAILS_APP_DATABASE_URL" => PostgresCluster.instance.url(@database),
         "RAILS_APP_KEYS_DATABASE_URL" => PostgresCluster.instance.url(@keys_database),
         "LEASEHOLD_ADDRESS" => server_address, "LEASEHOLD_CELL_ID" => @id.to_s }
     end
 
-    # Rows of the database, past ActiveRecord.
+    # Runs a statement without ActiveRecord.
+    #
+    # @return [Array<Hash>] its rows
     def query(sql)
       PostgresCluster.instance.execute(@database, sql)
     end
@@ -55,20 +60,20 @@ module Support
       KeysRecord.establish_connection(PostgresCluster.instance.url(@keys_database))
     end
 
-    def make_tables
-      return if @made
+    def create_tables
+      return if @tables_created
 
       RailsApp::Tables.create
       [User, Email, Route, Key].each(&:reset_column_information)
-      # Ids are claimed, too, so the cells' sequences are apart.
+      # User ids are claimed too, so the cells' sequences must not overlap.
       ActiveRecord::Base.connection.execute("ALTER SEQUENCE users_id_seq RESTART WITH #{@id}000000")
-      @made = true
+      @tables_created = true
     end
 
     def truncate
-      own = "cells_outstanding_leases, cells_claims_verifications"
-      ActiveRecord::Base.connection.execute("TRUNCATE users, emails, routes, #{own}")
-      KeysRecord.connection.execute("TRUNCATE keys, #{own}")
+      gem_tables = "cells_outstanding_leases, cells_claims_verifications"
+      ActiveRecord::Base.connection.execute("TRUNCATE users, emails, routes, #{gem_tables}")
+      KeysRecord.connection.execute("TRUNCATE keys, #{gem_tables}")
     end
   end
 end

@@ -4,10 +4,12 @@ require "English"
 require "rbconfig"
 
 module Support
-  # A process of its own that is a cell, runs a script and stops at a step of it, to be killed there.
+  # A process that runs a script as a cell. The script can stop at a call, where the spec kills the
+  # process.
   class CellProcess
     ENVIRONMENT = File.expand_path("../rails_app/config/environment.rb", __dir__)
-    # What the script can say: `stop_before(:commit_update)` and `stop_after(:begin_update)` make it tell, and wait.
+    # Functions for the script: `stop_before(:commit_update)` and `stop_after(:begin_update)` make
+    # it report the call and sleep there.
     STOPS = <<~'RUBY'
       class Stop
         def initialize(edge); @edge = edge; end
@@ -23,7 +25,7 @@ module Support
       def stop_after(call) = ActiveSupport::Notifications.subscribe("#{call}.leasehold", Stop.new(:after))
     RUBY
 
-    # Runs the script up to where it stops, and kills it there.
+    # Runs the script until it stops, and kills the process.
     def self.killed(cell, server_address, script)
       process = new(cell, server_address, script)
       process.wait_for("stopped")
@@ -33,7 +35,7 @@ module Support
 
     # Runs the script to its end.
     #
-    # @return [String] what it printed
+    # @return [String] its output
     def self.run(cell, server_address, script)
       new(cell, server_address, script).finish
     end

@@ -4,7 +4,7 @@ require "openssl"
 require "tmpdir"
 
 module Support
-  # An authority, and certificates that it signs, as files of a directory.
+  # A certificate authority and the certificates it signs, as files in a directory.
   class Certificates
     DAY_SECONDS = 86_400
 
@@ -21,18 +21,18 @@ module Support
       write("ca.pem", @authority)
     end
 
-    # What a server takes.
+    # @return [Hash] the TLS settings of a server
     def server(names: "DNS:localhost,IP:127.0.0.1")
       files = issue("server", names)
       { certificate: files[:certificate], key: files[:key], client_ca: files[:ca] }
     end
 
-    # What the client of a cell takes.
+    # @return [Hash] the TLS settings of a cell's client
     def cell(id)
       issue("cell-#{id}", "URI:spiffe://leasehold/cell/#{id}")
     end
 
-    # What the client of an administrator takes.
+    # @return [Hash] the TLS settings of an administrator's client
     def admin
       issue("admin", "URI:spiffe://leasehold/admin")
     end
@@ -40,27 +40,27 @@ module Support
     private
 
     def issue(name, alternative_names)
-      own = key
-      signed = certificate(name, own, "subjectAltName" => alternative_names)
-      { ca: path("ca.pem"), certificate: write("#{name}.pem", signed), key: write("#{name}.key", own) }
+      own_key = key
+      signed = certificate(name, own_key, "subjectAltName" => alternative_names)
+      { ca: path("ca.pem"), certificate: write("#{name}.pem", signed), key: write("#{name}.key", own_key) }
     end
 
     def key
       OpenSSL::PKey::EC.generate("prime256v1")
     end
 
-    def certificate(name, own, extensions)
-      built = OpenSSL::X509::Certificate.new
-      built.version = 2
-      built.serial = rand(1 << 64)
-      built.subject = OpenSSL::X509::Name.new([["CN", name]])
-      built.issuer = @authority ? @authority.subject : built.subject
-      built.public_key = own
-      built.not_before = Time.now - DAY_SECONDS
-      built.not_after = Time.now + DAY_SECONDS
+    def certificate(name, own_key, extensions)
+      certificate = OpenSSL::X509::Certificate.new
+      certificate.version = 2
+      certificate.serial = rand(1 << 64)
+      certificate.subject = OpenSSL::X509::Name.new([["CN", name]])
+      certificate.issuer = @authority ? @authority.subject : certificate.subject
+      certificate.public_key = own_key
+      certificate.not_before = Time.now - DAY_SECONDS
+      certificate.not_after = Time.now + DAY_SECONDS
       factory = OpenSSL::X509::ExtensionFactory.new
-      extensions.each { |oid, value| built.add_extension(factory.create_extension(oid, value, oid == "basicConstraints")) }
-      built.sign(@authority_key, "SHA256")
+      extensions.each { |oid, value| certificate.add_extension(factory.create_extension(oid, value, oid == "basicConstraints")) }
+      certificate.sign(@authority_key, "SHA256")
     end
 
     def write(name, object)

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Support
-  # Claims to test with.
+  # Builds claims.
   module Claims
     USERNAMES = 4
     USER = 4
@@ -9,7 +9,7 @@ module Support
 
     module_function
 
-    # A username of the user with this id.
+    # @return [Leasehold::Claim] the claim of a username by the user with this id
     def username(value, id: 7)
       Leasehold::Claim.new(
         bucket_type: USERNAMES,

@@ -6,12 +6,13 @@ require "timeout"
 require "tmpdir"
 
 module Support
-  # The real server, as a process of its own over a directory of its own. It can be stopped, killed and started again at
-  # the same address.
+  # A real server process with a data directory of its own. It can be stopped, killed and restarted
+  # at the same address.
   class ClaimsServer
     ROOT = File.expand_path("../../..", __dir__)
 
-    # The server's binary: LEASEHOLD_BINARY, or what the workspace's tests build.
+    # @return [String] the path of the server: LEASEHOLD_BINARY, or the binary that the workspace's
+    #   tests build
     def self.binary
       @binary ||= ENV["LEASEHOLD_BINARY"] || build
     end
@@ -19,15 +20,15 @@ module Support
     def self.build
       command = %w[cargo test --workspace --no-run --message-format=json]
       output, status = Open3.capture2(*command, chdir: ROOT)
-      raise "the server does not build" unless status.success?
+      raise "the server does not build: fix the errors that cargo printed" unless status.success?
 
       artefacts = output.lines.map { |line| JSON.parse(line) }
-      artefacts.filter_map { |one| one["executable"] if one.dig("target", "kind") == ["bin"] }
+      artefacts.filter_map { |artefact| artefact["executable"] if artefact.dig("target", "kind") == ["bin"] }
                .find { |path| File.basename(path) == "leasehold" }
     end
     private_class_method :build
 
-    # Runs the block with a server that is gone afterwards.
+    # Runs the block with a server, and removes the server afterwards.
     def self.run(**options)
       server = new(**options).start
       yield server
@@ -55,7 +56,7 @@ module Support
       self
     end
 
-    # Lets the server finish what is running.
+    # Stops the server after its running calls.
     def stop
       finish("TERM")
     end
@@ -64,7 +65,7 @@ module Support
       finish("KILL")
     end
 
-    # Ends the server, and all that it kept.
+    # Kills the server and deletes its data.
     def clear
       kill
       FileUtils.remove_entry(@directory)

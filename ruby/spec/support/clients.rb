@@ -1,11 +1,12 @@
 # frozen_string_literal: true
 
 module Support
-  # Clients of servers that run here.
+  # Creates clients for test servers.
   module Clients
     module_function
 
-    # A client of cell 1, unless told otherwise; patient, since the machine is busy. Closed when the example ends.
+    # Creates a client of cell 1 by default. The deadline is long, because the test machine may be
+    # busy.
     def client_of(address, **settings)
       configuration = Leasehold::Configuration.new
       defaults = { address: address, cell_id: 1, tls: { insecure: true }, request_deadline_seconds: 5 }

@@ -8,18 +8,19 @@ require "socket"
 require "tmpdir"
 
 module Support
-  # A PostgreSQL cluster of its own, for as long as this process lives: real processes on a free port over a temporary
-  # directory.
+  # A PostgreSQL cluster that lives as long as this process: real server processes on a free port,
+  # with a temporary directory.
   class PostgresCluster
     PROGRAMS = Dir["/usr/lib/postgresql/*/bin"].max_by { |path| path[/\d+/].to_i }
-    # PostgreSQL refuses root.
+    # The user that runs PostgreSQL if this process is root, which PostgreSQL refuses.
     USER = "postgres"
-    # Runs a program for as long as our end of its standard input is open: it ends with us, however we end.
+    # Shell script that runs a program until this process closes its end of the standard input. The
+    # program then stops even if this process is killed.
     WHILE_OPEN = '"$@" <&- & pid=$!; cat >/dev/null; kill -INT $pid; wait $pid'
-    # Whom the cluster belongs to.
+    # The role that owns the cluster.
     OWNER = "leasehold"
 
-    # The cluster of this process.
+    # @return [PostgresCluster] the cluster of this process
     def self.instance
       @instance ||= new.start.tap { |cluster| at_exit { cluster.clear } }
     end
@@ -45,7 +46,7 @@ module Support
       self
     end
 
-    # Makes an empty database.
+    # Creates an empty database.
     #
     # @return [String] its name
     def create_database
@@ -56,7 +57,7 @@ module Support
       "postgres://#{OWNER}@127.0.0.1:#{@port}/#{database}"
     end
 
-    # Runs one statement in a database over a connection of its own.
+    # Runs a statement over a new connection.
     #
     # @return [Array<Hash>] its rows
     def execute(database, sql)

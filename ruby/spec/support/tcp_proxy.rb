@@ -3,7 +3,7 @@
 require "socket"
 
 module Support
-  # Stands between client and server, and loses or holds back what the server says.
+  # A proxy between client and server that can cut or delay the server's answers.
   class TcpProxy
     def self.run(server_address)
       proxy = new(server_address)
@@ -14,7 +14,7 @@ module Support
 
     attr_reader :address
 
-    # @return [Integer] bytes that clients have sent so far
+    # @return [Integer] number of bytes that clients have sent
     attr_reader :client_bytes
 
     def initialize(server_address)
@@ -28,17 +28,18 @@ module Support
       @threads = [Thread.new { accept }]
     end
 
-    # When the server says something next, runs the block, then cuts that connection without passing anything on.
+    # At the server's next answer, calls the block and then cuts the connection without forwarding
+    # the answer.
     def cut_next_answer(&before)
       @lock.synchronize { @cut = before }
     end
 
-    # Keeps back whatever the server says from now on.
+    # Holds back all answers of the server.
     def hold_answers
       @lock.synchronize { @held = [] }
     end
 
-    # Passes on what was kept back, and all that follows.
+    # Forwards the held answers and all later ones.
     def release_answers
       @lock.synchronize do
         @held&.each { |socket, bytes| socket.write(bytes) }
@@ -63,24 +64,25 @@ module Support
         client&.close
       end
     rescue IOError
-      # Closed.
+      # The listener was closed.
     end
 
     def pump(source, target)
       loop { break unless yield source.readpartial(65_536) }
     rescue IOError, SystemCallError
-      # One of them has gone; the other goes too.
+      # One side closed the connection, so the other side is closed too.
     ensure
       [source, target].each(&:close)
     end
 
     def from_client(bytes, server)
-      # Counted first: who sees what the server makes of the bytes sees them counted.
+      # Counted before forwarding, so that an observer of the server's reaction sees the bytes
+      # counted.
       @lock.synchronize { @client_bytes += bytes.bytesize }
       server.write(bytes)
     end
 
-    # Whether the connection goes on.
+    # @return [Boolean] true to keep the connection
     def from_server(bytes, client)
       cut = @lock.synchronize { @cut.tap { @cut = nil } }
       if cut

@@ -1,17 +1,19 @@
 # frozen_string_literal: true
 
 module Support
-  # Golden vectors, as far as values of claims go: scenarios, each a list of steps with what they say and what is answered.
+  # Reads golden vectors: scenarios of steps, each with its claims and its expected answer. Skips
+  # everything but claims.
   class Vectors
     DIRECTORY = File.expand_path("../../../tests/vectors", __dir__)
     TOKEN = /"(?:\\.|[^"\\])*"|\S+/
     ESCAPES = { "n" => "\n", "r" => "\r", "t" => "\t", "0" => "\0", '"' => '"', "\\" => "\\" }.freeze
 
     Step = Struct.new(:verb, :claims, :answer, keyword_init: true)
-    # A claim that a step names: its list (`create`, `destroy`, `get`), its type's number and its value.
-    Named = Struct.new(:list, :bucket_type, :value)
+    # A claim in a step: its list (`create`, `destroy`, `get`), its bucket type's number and its
+    # value.
+    NamedClaim = Struct.new(:list, :bucket_type, :value)
 
-    # @return [Hash{String => Array<Step>}]
+    # @return [Hash{String => Array<Step>}] steps by the scenario's heading
     def self.read(name)
       text = File.read(File.join(DIRECTORY, "#{name}.txt"), encoding: "UTF-8")
       text.split(/^## /).drop(1).to_h do |scenario|
@@ -23,20 +25,20 @@ module Support
     def self.steps(body)
       blocks = body.gsub(/^#.*\n/, "").split("\n\n").map(&:strip).reject(&:empty?)
       blocks.map do |block|
-        asked, answer = block.split(/^----\n/)
-        Step.new(verb: asked[/\A\w+/], claims: claims(asked), answer: answer)
+        request, answer = block.split(/^----\n/)
+        Step.new(verb: request[/\A\w+/], claims: claims(request), answer: answer)
       end
     end
 
     def self.claims(text)
       tokens = text.scan(TOKEN)
       tokens.each_cons(3).filter_map do |list, type, value|
-        Named.new(list, number(type), unquote(value)) if %w[create destroy get].include?(list) && value.start_with?('"')
+        NamedClaim.new(list, number(type), unquote(value)) if %w[create destroy get].include?(list) && value.start_with?('"')
       end
     end
 
-    # Claims of an answer, by their lines.
-    def self.shown(answer)
+    # @return [Array<Array(Integer, String)>] bucket type and value of the claims in an answer
+    def self.claims_in_answer(answer)
       answer.lines.filter_map do |line|
         type, value = line.sub(/\Acell \d+:/, "").scan(TOKEN)
         [number(type), unquote(value)] if value&.start_with?('"')

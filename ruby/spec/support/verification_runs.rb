@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Support
-  # Runs of verification over usernames.
+  # Runs verification sessions over usernames.
   module VerificationRuns
     def now
       @now ||= Time.now
@@ -29,8 +29,8 @@ module Support
       )
     end
 
-    # A page as it comes off the wire.
-    def received(records, truncated: false)
+    # @return [Leasehold::Client::ReceivedPage] a page as the client receives it
+    def received_page(records, truncated: false)
       v1 = Leasehold::Client::Messages::V1
       answer = v1::ListRecordsResponse.new(records: records.map { |record| encodable(v1, record) }, truncated: truncated)
       encoded = v1::ListRecordsResponse.encode(answer)
@@ -41,7 +41,8 @@ module Support
       Leasehold::Verification.new(source_type: 1, bucket_types: bucket_types, recent_within_seconds: 3600, **settings)
     end
 
-    # A run that is fed its first page, the rows by the block.
+    # @yieldparam session feeds the rows of the first page
+    # @return [Leasehold::Verification] a session that was fed its first page
     def run(records, bound: nil, **settings, &feed)
       session = verification(**settings)
       feeds[session] = feed
@@ -51,30 +52,31 @@ module Support
       session
     end
 
-    # Takes all steps to the end; every update is applied, and rows that are read again are as they were.
+    # Executes all steps to the end: every update succeeds, and rows that are read feed_rows_again are
+    # unchanged.
     def finish(run, updates = [])
       until (step = run.next).is_a?(Leasehold::Verification::Done)
         case step
         when Leasehold::Verification::PageDone then run.proceed
-        when Leasehold::Verification::ReadAgain then again(run)
+        when Leasehold::Verification::ReadAgain then feed_rows_again(run)
         when Leasehold::Verification::Begin
           updates << step
           run.updated(:begun)
         when Leasehold::Verification::Commit then run.updated(:settled)
         end
       end
-      # Lest what is measured for leaks is kept here.
+      # Frees the feed, which the memory spec would count as a leak.
       feeds.delete(run)
       run
     end
 
-    # The update that a run comes to, on this page or after it.
+    # @return [Struct] the session's first step that is not the end of a page
     def next_update(run)
       run.proceed while run.next.is_a?(Leasehold::Verification::PageDone)
       run.next
     end
 
-    # All updates of a run.
+    # @return [Array<Leasehold::Verification::Begin>] all updates of a session
     def updates_of(run)
       updates = []
       finish(run, updates)
@@ -83,11 +85,11 @@ module Support
 
     private
 
-    def again(run)
+    def feed_rows_again(run)
       feeds.fetch(run) { ->(session) { session.rows([], now: now) } }.call(run)
     end
 
-    # What feeds a run its rows.
+    # @return [Hash] the block that feeds rows, by session
     def feeds
       @feeds ||= {}.compare_by_identity
     end

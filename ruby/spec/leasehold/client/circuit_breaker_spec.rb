@@ -13,7 +13,7 @@ RSpec.describe Leasehold::Client::CircuitBreaker do
     2.times { fail_once }
   end
 
-  it "opens after failures in a row, not after refusals" do
+  it "opens after consecutive failures, not after refusals" do
     expect(fail_once).not_to be_a(Leasehold::Error::CircuitOpen)
     expect { breaker.run { raise Leasehold::Error::Taken } }.to raise_error(Leasehold::Error::Taken)
     open
@@ -22,7 +22,7 @@ RSpec.describe Leasehold::Client::CircuitBreaker do
     end
   end
 
-  it "lets a single probe through, whose failure opens it again" do
+  it "sends one probe through an open circuit, whose failure opens it again" do
     open
     entered = Queue.new
     fate = Queue.new
@@ -39,7 +39,7 @@ RSpec.describe Leasehold::Client::CircuitBreaker do
     expect(breaker.run { :closed }).to eq(:closed)
   end
 
-  it "gives the place of an interrupted call back" do
+  it "frees the slot of an interrupted call" do
     10.times do
       entered = Queue.new
       thread = Thread.new { breaker.run { entered << true and Queue.new.pop } }

@@ -3,7 +3,8 @@
 require "open3"
 require "rbconfig"
 
-# In processes of their own: gRPC's core allows no process to fork that has used it, and this one has.
+# Runs scripts in new processes: gRPC's core cannot be used on both sides of a fork, and this
+# process has used it.
 RSpec.describe Leasehold::Client, "across a fork" do
   around { |example| Support::ClaimsServer.run { |server| @server = server and example.run } }
 
@@ -39,7 +40,7 @@ RSpec.describe Leasehold::Client, "across a fork" do
     output.lines.map(&:chomp)
   end
 
-  it "serves each child over a connection of its own, as Puma and Sidekiq fork them" do
+  it "connects anew in each child, as Puma and Sidekiq fork them" do
     uuids = run(<<~'RUBY')
       preloaded = Leasehold.client
       2.times { |n| puts in_child { Leasehold.client.begin_update(creates: [claim("child#{n}")]).uuid } }
@@ -48,7 +49,7 @@ RSpec.describe Leasehold::Client, "across a fork" do
     expect(client_of(@server.address).list_leases.leases.map(&:uuid)).to match_array(uuids).and have_attributes(size: 3)
   end
 
-  it "says what is wrong where the parent has called already, and leaves the parent's connection alone" do
+  it "raises Forked in the child if the parent has made a call, and keeps the parent's connection" do
     output = run(<<~'RUBY')
       Leasehold.client.list_leases
       puts in_child { attempt { Leasehold.client.list_leases } }

@@ -4,12 +4,12 @@ require "pp"
 
 require "leasehold/client"
 
-# What Ruby puts into messages of errors, and people into logs (V09).
-RSpec.describe "what the client's objects show of themselves" do
+# Ruby puts `inspect` into messages of errors, and people into logs (V09).
+RSpec.describe "inspect and to_s of the client's objects" do
   include Support::VerificationRuns
 
-  # Every way in which an object gets into a text, an error of Ruby's own among them.
-  def shown(object)
+  # Returns all texts into which Ruby converts an object, including a NoMethodError's message.
+  def texts_of(object)
     error = begin
       object.no_such_method
     rescue NoMethodError => e
@@ -18,20 +18,20 @@ RSpec.describe "what the client's objects show of themselves" do
     [object.inspect, object.to_s, "#{object}", PP.pp(object, +""), error].join("\n")
   end
 
-  it "has no value of a claim" do
+  it "contain no claimed value" do
     claim = username("alice")
     record = record(7, "alice")
     page = Leasehold::RecordPage.new(records: [record], truncated: false, server_time: now)
-    looked_at = received([record]).tap(&:records)
-    all = [claim, [claim], { claim: claim }, record, page, received([record]), looked_at].map { |object| shown(object) }
+    decoded = received_page([record]).tap(&:records)
+    all = [claim, [claim], { claim: claim }, record, page, received_page([record]), decoded].map { |object| texts_of(object) }
 
     expect(all.join).not_to include("alice")
     expect(claim.inspect).to start_with("#<struct Leasehold::Claim bucket_type=4, bucket_value=[FILTERED], subject_type=4")
     expect(claim.bucket_value).to eq("alice")
   end
 
-  it "tells a page in one line, without looking at what came off the wire" do
-    page = received([record(7, "alice")])
+  it "describe a page in one line, without decoding it" do
+    page = received_page([record(7, "alice")])
 
     expect(page.inspect).to match(/\A#<Leasehold::Client::ReceivedPage of \d+ bytes, server_time=.{,40}>\z/)
     expect(page[:records]).to be_nil
@@ -39,21 +39,21 @@ RSpec.describe "what the client's objects show of themselves" do
     expect(page.inspect).to eq("#<Leasehold::RecordPage of 2 records, truncated=true, server_time=nil>")
   end
 
-  it "counts the claims of an update of verification" do
+  it "contain the number of claims of a verification update" do
     run = run([]) { |session| session.rows([row(7, "alice")], now: now) }
 
-    expect(shown(next_update(run))).not_to include("alice")
+    expect(texts_of(next_update(run))).not_to include("alice")
     expect(next_update(run).inspect).to eq("#<struct Leasehold::Verification::Begin create_count=1, destroy_count=0>")
   end
 
-  it "has no private key" do
+  it "contain no private key" do
     Support::Certificates.run do |certificates|
       tls = certificates.cell(1)
       client = client_of("127.0.0.1:1", tls: tls)
       pems = tls.transform_values { |path| File.read(path) }
       parts = [client, Leasehold::Client::Credentials.load(tls), Leasehold::Client::Handshake.new("127.0.0.1:1", pems, 1)]
 
-      expect(parts.map { |part| shown(part) }.join).not_to include("PRIVATE KEY")
+      expect(parts.map { |part| texts_of(part) }.join).not_to include("PRIVATE KEY")
       expect(client.inspect).to eq("#<Leasehold::Client of cell 1 at 127.0.0.1:1>")
     end
   end

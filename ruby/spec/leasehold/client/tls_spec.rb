@@ -10,14 +10,14 @@ RSpec.describe Leasehold::Client, "over TLS" do
     Support::ClaimsServer.run(tls: tls) { |server| yield server.address.sub("127.0.0.1", "localhost") }
   end
 
-  # Another try would not help, and who configures has to know what to look at.
-  def refuse_the_handshake
-    raise_error(Leasehold::Error::Misconfigured, /check that `tls.ca`.*and that .* host in `address`/) { |error|
+  # Expects a permanent error that names the settings to check.
+  def fail_the_handshake
+    raise_error(Leasehold::Error::Misconfigured, /check that its certificate is signed by `tls.ca`.* the host in `address`/) { |error|
       expect(error).to have_attributes(code: "TLS_REFUSED", temporary?: false)
     }
   end
 
-  it "says who calls, and learns that from certificates alone" do
+  it "identifies the caller by its certificate alone" do
     with_server do |address|
       client = client_of(address, tls: cell)
       client.commit_update(client.begin_update(creates: [username("alice")]).uuid)
@@ -28,27 +28,27 @@ RSpec.describe Leasehold::Client, "over TLS" do
     end
   end
 
-  it "does not talk to a server of another authority" do
+  it "refuses a server certificate of another authority" do
     with_server do |address|
       Support::Certificates.run do |others|
         client = client_of(address, tls: cell.merge(ca: others.cell(1)[:ca]))
-        expect { client.list_leases }.to refuse_the_handshake
+        expect { client.list_leases }.to fail_the_handshake
       end
     end
   end
 
-  it "does not talk to a server of another name" do
+  it "refuses a server certificate for another host" do
     with_server(tls: certificates.server(names: "DNS:elsewhere.example.com")) do |address|
-      expect { client_of(address, tls: cell).list_leases }.to refuse_the_handshake
+      expect { client_of(address, tls: cell).list_leases }.to fail_the_handshake
     end
   end
 
-  it "does not fall back to a plain connection" do
-    with_server(tls: nil) { |address| expect { client_of(address, tls: cell).list_leases }.to refuse_the_handshake }
+  it "does not fall back to a connection without TLS" do
+    with_server(tls: nil) { |address| expect { client_of(address, tls: cell).list_leases }.to fail_the_handshake }
   end
 
-  # gRPC's core tells nothing of it.
-  it "says that the server refuses the cell's certificate, and what to check" do
+  # gRPC's core reports such a server as unavailable.
+  it "reports a server that refuses the cell's certificate, and the settings to check" do
     with_server do |address|
       Support::Certificates.run do |others|
         client = client_of(address, tls: others.cell(1).merge(ca: cell[:ca]))
@@ -62,7 +62,7 @@ RSpec.describe Leasehold::Client, "over TLS" do
     end
   end
 
-  it "takes a server that lets go of its connections for one that comes back" do
+  it "reports a server that closes its connections as unavailable" do
     TCPServer.open("localhost", 0) do |server|
       closing = Thread.new { loop { server.accept.close } }
       client = client_of("localhost:#{server.addr[1]}", tls: cell, request_deadline_seconds: 1)
@@ -72,27 +72,27 @@ RSpec.describe Leasehold::Client, "over TLS" do
     end
   end
 
-  it "takes a server that is away for one that comes back" do
-    address = with_server { |some| some }
+  it "reports a stopped server as unavailable" do
+    address = with_server(&:itself)
     expect { client_of(address, tls: cell, request_deadline_seconds: 1).list_leases }.to raise_error(Leasehold::Error::Unavailable)
   end
 
-  it "gets nowhere without TLS where the server has it" do
+  it "fails without TLS if the server requires it" do
     with_server do |address|
       client = client_of(address, request_deadline_seconds: 1)
       expect { client.list_leases }.to raise_error(Leasehold::Error)
     end
   end
 
-  it "refuses a configuration that cannot work, and says why" do
+  it "refuses an invalid `tls` setting with its reason" do
     {
       nil => /`tls` is nil/,
-      {} => /name `ca`, `certificate` and `key`/,
-      cell.merge(insecure: true) => /or `insecure: true` alone/,
-      { insecure: false } => /name `ca`/,
-      cell.merge(key: File.join(certificates.directory, "absent.key")) => /cannot read `tls.key`/,
-      cell.merge(ca: nil) => /`tls.ca` is nil: say the path of a PEM file .*`LEASEHOLD_CA`/,
-      cell.merge(key: "") => /`tls.key` is "": say the path of a PEM file .*`LEASEHOLD_KEY`/,
+      {} => /use `ca`, `certificate` and `key`/,
+      cell.merge(insecure: true) => /or only `insecure: true`/,
+      { insecure: false } => /use `ca`/,
+      cell.merge(key: File.join(certificates.directory, "absent.key")) => /`tls.key` cannot be read/,
+      cell.merge(ca: nil) => /`tls.ca` is nil: set the path of a PEM file .*`LEASEHOLD_CA`/,
+      cell.merge(key: "") => /`tls.key` is "": set the path of a PEM file .*`LEASEHOLD_KEY`/,
       cell.merge(ca: cell[:key]) => /`tls.ca` is not valid PEM/,
       cell.merge(key: certificates.cell(2)[:key]) => /`tls.key` is not the key of `tls.certificate`/
     }.each do |tls, message|

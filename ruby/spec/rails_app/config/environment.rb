@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# A small application with users, their emails and routes on one database, and their keys on another. Which cell it is,
-# and where things are, comes from the environment.
+# A small application: users, emails and routes in one database, keys in another. Environment
+# variables select the cell, the databases and the server.
 ENV["RAILS_ENV"] ||= "test"
 
 $LOAD_PATH.unshift(File.expand_path("../../../lib", __dir__))

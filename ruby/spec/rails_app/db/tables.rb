@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The tables of the application, and that of leases as the generator's migration makes it.
+# The application's tables, and the lease tables as the generated migration creates them.
 module RailsApp
   module Tables
     TEMPLATE = File.expand_path("../../../lib/generators/leasehold/install/templates/migration.rb.tt", __dir__)

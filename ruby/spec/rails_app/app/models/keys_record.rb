@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What is in a database of its own.
+# The base class of models in the second database.
 class KeysRecord < ApplicationRecord
   self.abstract_class = true
   connects_to database: { writing: :keys }

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Only paths of the first level are claimed.
+# Claims paths of the first level only.
 class Route < ApplicationRecord
   include Cells::Claimable
 

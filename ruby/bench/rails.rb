@@ -1,11 +1,14 @@
 # frozen_string_literal: true
 
-# What the Rails side costs, with a real server and a real database: the processor's time that a save of 4 claims spends in
-# the gem beyond its two calls, and how much of that in ActiveRecord and below, for its three statements; by how much the
-# whole save takes more of it than with the feature flags off, which is also what Rails runs slower for waiting five times
-# more often; and how fast a table that was never claimed is filled.
+# Measures the cost of the Rails integration, with a real server and a real database:
 #
-#   LEASEHOLD_BINARY=… ruby -I lib -I spec bench/rails.rb [--json] [--rows N] [--saves N]
+# - the processor time that a save of 4 claims spends in the gem, without its two calls
+# - the part of that time spent in the gem's three SQL statements
+# - the processor time by which claims lengthen the whole save, compared to switched off feature
+#   flags
+# - the rate at which verification claims a table for the first time
+#
+#     LEASEHOLD_BINARY=… ruby -I lib -I spec bench/rails.rb [--json] [--rows N] [--saves N]
 
 require "json"
 require "optparse"
@@ -14,8 +17,8 @@ require "timeout"
 require "leasehold"
 Dir[File.expand_path("../spec/support/*.rb", __dir__)].sort.each { |path| require path }
 
-# The processor's time that calls take, from the request that is made to the answer that is there.
-module Calls
+# Adds up the processor time of calls, from building the request to receiving the answer.
+module CallTime
   @seconds = 0.0
 
   class << self
@@ -27,29 +30,31 @@ module Calls
   end
 
   def run(*)
-    began = Calls.now
-    super.tap { Calls.seconds += Calls.now - began }
+    started = CallTime.now
+    super.tap { CallTime.seconds += CallTime.now - started }
   end
 end
 
-# The processor's time that passes in the gem, wherever Rails calls it: its statements included, its calls not.
-class OwnTime
-  # The models that {Saves} saves, and what of them is the gem's.
-  HOOKS = %i[cells_claims_validate_values cells_claims_keep_created].freeze
-  # What transactions tell.
-  TOLD = %i[before_committed! committed!].freeze
+# Adds up the processor time spent in the gem's methods that Rails calls, including their SQL
+# statements and calls.
+class GemTime
+  # The gem's methods in the models that {Saves} saves.
+  HOOKS = %i[cells_claims_validate_values cells_claims_register_insert].freeze
+  # The methods that ActiveRecord calls at the end of a transaction.
+  END_OF_TRANSACTION = %i[before_committed! committed!].freeze
 
   class << self
     # @return [Float]
     attr_reader :seconds
-    # @return [Float] those of them that statements took
+    # @return [Float] the part of {seconds} spent in SQL statements
     attr_reader :statement_seconds
 
     def install
-      Leasehold::Client::Call.prepend(Calls)
+      Leasehold::Client::Call.prepend(CallTime)
       [User, Email, Route].each { |model| watch(model, HOOKS) }
-      [Leasehold::Transactions::Change, Leasehold::Transactions::Settlement].each { |kind| watch(kind, TOLD) }
-      User.connection.class.prepend(Module.new { def execute(*) = OwnTime.state { super } })
+      participants = [Leasehold::Transactions::Change, Leasehold::Transactions::Settlement]
+      participants.each { |participant| watch(participant, END_OF_TRANSACTION) }
+      User.connection.class.prepend(Module.new { def execute(*) = GemTime.statement { super } })
     end
 
     def reset
@@ -58,27 +63,29 @@ class OwnTime
       @depth = 0
     end
 
-    def state
+    def statement
       return yield if @depth.zero?
 
-      began = Calls.now
-      yield.tap { @statement_seconds += Calls.now - began }
+      started = CallTime.now
+      yield.tap { @statement_seconds += CallTime.now - started }
     end
 
-    def spend
-      began = Calls.now if @depth.zero?
+    def measure
+      started = CallTime.now if @depth.zero?
       @depth += 1
       yield
     ensure
       @depth -= 1
-      @seconds += Calls.now - began if began
+      @seconds += CallTime.now - started if started
     end
 
     private
 
-    def watch(kind, names)
-      kind.prepend(Module.new do
-        names.each { |name| define_method(name) { |*given, **named| OwnTime.spend { super(*given, **named) } } }
+    def watch(owner, names)
+      owner.prepend(Module.new do
+        names.each do |name|
+          define_method(name) { |*arguments, **keywords| GemTime.measure { super(*arguments, **keywords) } }
+        end
       end)
     end
   end
@@ -86,40 +93,42 @@ class OwnTime
   reset
 end
 
-# Saves of a user with an email and a route: 4 claims.
+# Saves users with an email and a route each: 4 claims.
 class Saves
   TURNS = 15
 
-  # @param count [Integer] of saves in all the turns, with claims and as many without
+  # @param count [Integer] number of saves over all turns, with claims; the same number is saved
+  #   without
   def initialize(count)
     @count = count.fdiv(TURNS).ceil
     @number = 0
   end
 
-  # Microseconds of a save: in the gem, those of them for its statements, and those that claiming adds to the whole; the two
-  # calls left out of all. Medians of many short turns, with and without in each, since a machine's pace changes meanwhile.
+  # Returns microseconds per save, without the two calls: spent in the gem, spent in its SQL
+  # statements, and added by claims to the whole save. Each is the median of many short turns. A
+  # turn measures with and without claims, because a machine's speed varies over time.
   def measure
-    OwnTime.install
+    GemTime.install
     turn(true)
     turns = Array.new(TURNS) do
-      with, own, statements = turn(true)
-      [own, statements, with - turn(false).first]
+      with_claims, in_gem, in_statements = turn(true)
+      [in_gem, in_statements, with_claims - turn(false).first]
     end
-    own, statements, added = turns.transpose.map { |figures| figures.sort[TURNS / 2].round }
-    { save_own_micros: own, save_statement_micros: statements, save_added_micros: added }
+    in_gem, in_statements, added = turns.transpose.map { |values| values.sort[TURNS / 2].round }
+    { save_own_micros: in_gem, save_statement_micros: in_statements, save_added_micros: added }
   end
 
   private
 
   def turn(enabled)
     Leasehold.configuration.feature_enabled { enabled }
-    Calls.seconds = 0.0
-    OwnTime.reset
-    began = Calls.now
+    CallTime.seconds = 0.0
+    GemTime.reset
+    started = CallTime.now
     @count.times { save }
-    whole = Calls.now - began
-    called = Calls.seconds
-    [whole - called, OwnTime.seconds - called, OwnTime.statement_seconds].map { |seconds| seconds / @count * 1_000_000 }
+    total = CallTime.now - started
+    in_calls = CallTime.seconds
+    [total - in_calls, GemTime.seconds - in_calls, GemTime.statement_seconds].map { |seconds| seconds / @count * 1_000_000 }
   ensure
     Leasehold.configuration.feature_enabled { true }
   end
@@ -130,18 +139,18 @@ class Saves
   end
 end
 
-# Claims a second at which a table of so many rows is claimed for the first time, two of each row.
+# Measures the first claiming of a table with two claims a row, in claims per second.
 def backfill(rows)
   ActiveRecord::Base.connection.execute(<<~SQL)
     TRUNCATE users; INSERT INTO users (id, username, created_at, updated_at)
     SELECT id, 'user-' || id, now() - interval '1 day', now() - interval '1 day'
     FROM generate_series(10000000, #{10_000_000 + rows - 1}) AS id
   SQL
-  began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
   report = Leasehold::Verifier.new(User).run
-  raise "not all were claimed: #{report}" unless report[:created] == 2 * rows
+  raise "rows were left without claims: #{report}" unless report[:created] == 2 * rows
 
-  (2 * rows / (Process.clock_gettime(Process::CLOCK_MONOTONIC) - began)).round
+  (2 * rows / (Process.clock_gettime(Process::CLOCK_MONOTONIC) - started)).round
 end
 
 options = { rows: 100_000, saves: 1_500 }
@@ -155,5 +164,5 @@ Support::ClaimsServer.run do |server|
   Support::Cell[1].become(server.address, empty: true)
   saves = Saves.new(options[:saves]).measure
   result = { **saves, backfill_claims_per_second: backfill(options[:rows]) }
-  puts options[:json] ? result.to_json : result.map { |name, figure| "#{name} #{figure}" }
+  puts options[:json] ? result.to_json : result.map { |name, value| "#{name} #{value}" }
 end

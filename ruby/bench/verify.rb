@@ -1,13 +1,15 @@
 # frozen_string_literal: true
 
-# Compares claims with rows, page by page: the extension against the algorithm that Rails cells began with, in plain Ruby
-# (records by bucket in a Hash, taken out as rows call for them). Same pages, same run, turn by turn, best of three. The
-# time is the processor's for comparing, conversion included; pages are made outside of it.
+# Measures the comparison of claims with rows, page by page: the extension against the algorithm
+# that cells used first, in plain Ruby (a Hash of records by bucket, from which rows remove theirs).
+# All subjects compare the same pages in turns, and the best of three runs counts. The time is
+# processor time for the comparison with its conversions, without building the pages.
 #
-# The extension takes the server's records as a verification does, off the wire. `objects` hands it the Structs that plain
-# Ruby gets for nothing, and that a cell would pay for.
+# The extension gets the server's records as encoded bytes, like a verification does. The subject
+# `objects` gets Structs instead, which plain Ruby gets for free here and which a cell would have to
+# build.
 #
-#   ruby -I lib bench/verify.rb [--json] [--claims N]
+#     ruby -I lib bench/verify.rb [--json] [--claims N]
 
 require "json"
 require "optparse"
@@ -23,7 +25,8 @@ RECENT_SECONDS = 3600
 NOW = Time.now
 OLD = NOW - 7 * 86_400
 
-# One page: rows as `pluck` and as `select_all` give them, and the server's records of them, as objects and as its answer.
+# A page: its rows as `pluck` and as `select_all` return them, and its records as objects and as the
+# server's encoded answer.
 Page = Struct.new(:arrays, :hashes, :records, :answer, :last)
 
 def page(number)
@@ -34,7 +37,7 @@ def page(number)
   Page.new(arrays, hashes, records, answer(records), ids.last)
 end
 
-# A page of records as the client gets it.
+# Encodes a page of records like the server's answer.
 def answer(records)
   v1 = Leasehold::Client::Messages::V1
   old = { seconds: OLD.to_i, nanos: OLD.nsec }
@@ -65,8 +68,8 @@ def records(row)
   end
 end
 
-# The algorithm in plain Ruby.
-class Plain
+# The comparison in plain Ruby.
+class PlainComparison
   Expected = Struct.new(:type, :value, :subject_type, :subject_id, :source_type, :source_id)
 
   attr_reader :differences
@@ -104,8 +107,8 @@ class Plain
   end
 end
 
-# The extension, driven as a job drives it.
-class Engine
+# The comparison by the extension, in the steps of a verification job.
+class EngineComparison
   ARRAYS = { key: 0, updated_at: 4, claims: [[4, 1, USER, 0], [5, 2, USER, 0], [1, 3, USER, 0], [10, 0, USER, 0]] }.freeze
   HASHES = {
     key: "id", updated_at: "updated_at",
@@ -146,18 +149,19 @@ def resident_kilobytes
   File.read("/proc/self/status")[/VmRSS:\s+(\d+)/, 1].to_i
 end
 
-# Seconds of comparing, and by how much memory grew from the tenth of the pages on.
+# Returns the seconds spent comparing, and the growth of memory in MB after the first tenth of the
+# pages.
 def measure(subject, pages)
   seconds = 0.0
   early = nil
   pages.times do |number|
-    made = page(number)
+    compared_page = page(number)
     start = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
-    subject.compare(made)
+    subject.compare(compared_page)
     seconds += Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - start
     early = settled_kilobytes if number == pages / 10
   end
-  raise "found #{subject.differences} differences where there are none" unless subject.differences.zero?
+  raise "found #{subject.differences} differences, expected none" unless subject.differences.zero?
 
   [seconds, (settled_kilobytes - early) / 1024.0]
 end
@@ -175,8 +179,8 @@ end.parse!(into: options)
 
 pages = options[:claims] / TYPES.size / ROWS_PER_PAGE
 subjects = {
-  "plain" => -> { Plain.new }, "arrays" => -> { Engine.new(:arrays) }, "hashes" => -> { Engine.new(:hashes) },
-  "objects" => -> { Engine.new(:objects) }
+  "plain" => -> { PlainComparison.new }, "arrays" => -> { EngineComparison.new(:arrays) },
+  "hashes" => -> { EngineComparison.new(:hashes) }, "objects" => -> { EngineComparison.new(:objects) }
 }
 turns = Array.new(3) { subjects.transform_values { |subject| measure(subject.call, pages) } }
 measured = subjects.to_h { |name, _| [name, turns.map { |turn| turn.fetch(name) }] }

@@ -5,33 +5,34 @@ require "json"
 require "open3"
 require "rbconfig"
 
-# The extension, built by cargo and laid where `require` finds it.
+# Builds the extension with cargo, and installs it into `lib`.
 module Extension
   RUBY = File.expand_path("..", __dir__)
   TARGET = File.join(RUBY, "lib/leasehold/leasehold_ruby.#{RbConfig::CONFIG.fetch("DLEXT")}")
 
   module_function
 
-  # Builds the extension for this Ruby.
+  # Builds the extension for this Ruby and copies it to `into`.
   def install(*arguments, into: TARGET)
-    lay(build(*arguments), into)
+    copy(build(*arguments), into)
   end
 
-  # Lays a built extension at the path where `require` finds it.
-  def lay(built, into = TARGET)
+  # Copies a built extension to the path from which `require` loads it.
+  def copy(library, into = TARGET)
     FileUtils.mkdir_p(File.dirname(into))
-    # A new file, since a process may have the old one loaded.
+    # Removes the old file instead of overwriting it: a running process may have it mapped into
+    # memory.
     FileUtils.rm_f(into)
-    FileUtils.cp(built, into)
+    FileUtils.cp(library, into)
   end
 
-  # The path of what cargo built.
+  # Builds the extension and returns the path of cargo's artefact.
   def build(*arguments)
     command = %w[cargo build --package leasehold-ruby --message-format=json-render-diagnostics]
     output, status = Open3.capture2({ "RUBY" => RbConfig.ruby }, *command, *arguments, chdir: RUBY)
-    raise "the extension does not build" unless status.success?
+    raise "the extension does not build: fix the errors that cargo printed" unless status.success?
 
     artefacts = output.lines.map { |line| JSON.parse(line) }
-    artefacts.find { |one| one.dig("target", "name") == "leasehold_ruby" }.fetch("filenames").first
+    artefacts.find { |artefact| artefact.dig("target", "name") == "leasehold_ruby" }.fetch("filenames").first
   end
 end

@@ -5,12 +5,13 @@ require "rubygems/package"
 
 require_relative "extension"
 
-# Gems: one from source that carries the engine along, and one for this platform with the extension in it.
+# Builds gems: the source gem, which contains the engine's source, and the precompiled gem for this
+# platform.
 module Package
   RUBY = Extension::RUBY
   ROOT = File.expand_path("..", RUBY)
   OUTPUT = File.join(RUBY, "pkg")
-  # What the extension is built from, beside itself.
+  # The crates that the extension depends on.
   MEMBERS = %w[bindings core].freeze
 
   module_function
@@ -20,7 +21,7 @@ module Package
     stage { |directory| build(specification(directory)) }
   end
 
-  # @return [String] the path of the gem for this platform and this version of Ruby
+  # @return [String] the path of the precompiled gem for this platform and this version of Ruby
   def native
     stage do |directory|
       version = RUBY_VERSION[/\d+\.\d+/]
@@ -38,7 +39,7 @@ module Package
     specification
   end
 
-  # Runs the block in a directory with all that goes into a gem.
+  # Runs the block in a directory that contains all files of the gem.
   def stage
     directory = File.join(RUBY, "tmp/gem")
     FileUtils.rm_rf(directory)
@@ -50,7 +51,7 @@ module Package
     Dir.chdir(directory) { yield directory }
   end
 
-  # A workspace of its own, with the versions that the project has locked.
+  # Adds the engine's crates as a workspace of their own, with the project's locked versions.
   def carry_engine(directory)
     MEMBERS.each do |member|
       FileUtils.mkdir_p(File.join(directory, member))
@@ -58,7 +59,8 @@ module Package
     end
     File.write(File.join(directory, "Cargo.toml"), workspace(File.read(File.join(ROOT, "Cargo.toml"))))
     FileUtils.cp(File.join(ROOT, "Cargo.lock"), directory)
-    # Drops from the lock what is not carried, and changes no version.
+    # Removes the packages from the lock file that the gem does not contain. Offline, so that no
+    # version changes.
     system("cargo", "update", "--workspace", "--offline", "--quiet", chdir: directory, exception: true)
   end
 
@@ -70,7 +72,8 @@ module Package
   end
 
   def specification(directory)
-    # RubyGems remembers what it has loaded from a path: another gem made there would get what this one has changed.
+    # `dup`, because RubyGems caches a loaded specification by its path: a second gem of the same
+    # run would get the changes of the first.
     Gem::Specification.load(File.join(directory, "leasehold.gemspec")).dup
   end
 

@@ -2,13 +2,14 @@
 
 require "tmpdir"
 
-# Ruby code of the wire contract, generated into lib/leasehold/proto.
+# Generates the Ruby code of the wire contract into lib/leasehold/proto.
 module Protos
   RUBY = File.expand_path("..", __dir__)
   SOURCE = File.expand_path("../proto/proto", RUBY)
   TARGET = File.join(RUBY, "lib/leasehold/proto")
 
-  # What the client speaks, with all that it stands on; the rest is in gems of its own.
+  # The contract's files that the client uses, with their imports. Google's files come from other
+  # gems.
   FILES = %w[
     gitlab/cells/topology_service/access_control.proto
     gitlab/cells/topology_service/cell_info.proto
@@ -21,14 +22,14 @@ module Protos
 
   module_function
 
-  # Writes the generated code into `directory`.
+  # Generates the code into `directory`.
   def generate(directory = TARGET)
     command = ["grpc_tools_ruby_protoc", "-I", SOURCE, "--ruby_out=#{directory}", "--grpc_out=#{directory}", *FILES]
     system(*command, exception: true)
     Dir.glob("**/*.rb", base: directory).each { |path| localise(File.join(directory, path)) }
   end
 
-  # The generated code, by its path.
+  # @return [Hash{String => String}] freshly generated code by path
   def generated
     Dir.mktmpdir do |directory|
       generate(directory)
@@ -36,7 +37,7 @@ module Protos
     end
   end
 
-  # The code that is committed, by its path.
+  # @return [Hash{String => String}] committed code by path
   def committed
     read(TARGET)
   end
@@ -45,7 +46,8 @@ module Protos
     Dir.glob("**/*.rb", base: directory).sort.to_h { |path| [path, File.read(File.join(directory, path))] }
   end
 
-  # Generated files require each other from the load path, where another gem's might lie.
+  # Rewrites `require` statements to this gem's directory. On the load path another gem's file of
+  # the same name may come first.
   def localise(path)
     text = File.read(path)
     File.write(path, text.gsub(%r{^require '(gitlab|leasehold)/}, %q(require 'leasehold/proto/\1/)))

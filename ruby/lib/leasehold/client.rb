@@ -22,6 +22,10 @@ module Leasehold
   #
   # Every call raises a class of {Error} if it is refused or fails. `deadline_seconds` is the time
   # for one try; a call without an answer is tried again.
+  #
+  # @example Claim a username, commit the local transaction, then commit the lease
+  #   lease = client.begin_update(creates: [claim])
+  #   save_locally ? client.commit_update(lease.uuid) : client.rollback_update(lease.uuid)
   class Client
     # Request metadata: the idempotency key of a begin (B09).
     IDEMPOTENCY_KEY = "leasehold-idempotency-key"

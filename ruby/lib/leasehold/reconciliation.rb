@@ -7,7 +7,17 @@ require "leasehold/native"
 module Leasehold
   # A reconciliation session: decides how to settle the leases that their processes left unsettled.
   # It performs no input or output. Execute the step that {#next} returns, feed its result, and
-  # repeat until the step is {Done}. Use a session in one thread at a time.
+  # repeat until the step is {Done}. Use a session in one thread at a time. {Reconciler} is the loop
+  # of a cell.
+  #
+  # @example The loop
+  #   until (step = session.next).is_a?(Leasehold::Reconciliation::Done)
+  #     case step
+  #     when Leasehold::Reconciliation::ListLeases then session.leases(client.list_leases(cursor: step.cursor))
+  #     when Leasehold::Reconciliation::FindRows then session.rows(rows_of(step.leases), now: database_time)
+  #     # and so on for the other steps
+  #     end
+  #   end
   class Reconciliation
     # List a page of the cell's outstanding leases; feed {#leases}.
     ListLeases = Struct.new(:cursor)

@@ -9,7 +9,7 @@ module Leasehold
   # A verification session: compares the claims of one table with its rows, and corrects the claims.
   # It performs no input or output. Execute the step that {#next} returns, feed its result, and
   # repeat until the step is {Done}. Use a session in one thread at a time. Source ids are bytes;
-  # nil as a bound means unbounded.
+  # nil as a bound means unbounded. {Verifier} is the loop of a cell.
   class Verification
     # Find the source id of the row that is `rows` rows after `after`; feed {#bound}.
     FindBound = Struct.new(:after, :rows)

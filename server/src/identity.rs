@@ -1,5 +1,7 @@
-//! Authentication and authorisation. The caller comes from a URI in the client certificate; the rules that a method has for
-//! callers come from its own `access_control` option in the `.proto` files.
+//! Authentication and authorisation.
+//!
+//! The caller comes from a URI in the client certificate. The rules of each method come from its `access_control` option in
+//! the `.proto` files.
 
 use leasehold_core::claim::CellId;
 use leasehold_proto::gitlab::cells::topology_service::AuthorizationRule;

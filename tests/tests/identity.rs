@@ -383,7 +383,7 @@ async fn a_certificate_that_names_nobody_is_not_said_to_be_missing() {
     let server = files.start();
     let elsewhere = files.authority.client(&["spiffe://elsewhere/admin"]).unwrap();
     for (pair, said) in
-        [(None, "no client certificate says"), (Some(&elsewhere), "the client certificate does not say")]
+        [(None, "the call has no client certificate"), (Some(&elsewhere), "the client certificate has no role")]
     {
         let channel = server.connect(Some(files.authority.client_config(pair))).await.unwrap();
         let refusal = Refusal::of(&call_raw(&channel, GET_CELLS, vec![]).await.unwrap_err());

@@ -32,8 +32,8 @@ enum Action {
 impl AuditEvent {
     /// The event of an executed command; `None` if the command changed no lease.
     ///
-    /// If an earlier try of the command may have been written (`may_have_written`), a settle counts as a change although
-    /// this try found the lease settled already: an event that stands twice is better than one that is missing.
+    /// `may_have_written` is true if an earlier try of the command may have been written. A settle then counts as a change
+    /// although this try found the lease settled: an event that stands twice is better than a missing one.
     pub fn of_command(
         at: Timestamp,
         caller: Caller,

@@ -147,8 +147,8 @@ const DAY: u64 = 24 * 60 * 60;
 /// A numeric setting: its name, its value, and the largest value that works.
 type Number = (&'static str, u64, u64);
 
-/// Checks the numeric settings. Each of them stops the server's work if it is 0, and some do if they are very large:
-/// a semaphore, a timer or a queue overflows.
+/// Checks the numeric settings. Each of them stops the server's work if it is 0. Very large ones overflow a semaphore, a
+/// timer or a queue.
 ///
 /// # Errors
 /// The first number that is out of range.
@@ -252,7 +252,7 @@ mod tests {
         config.checked().map_err(|error| error.to_string())
     }
 
-    /// As `checked`, with the development cells in place of those of the text.
+    /// Parses and checks a text without cells, to which the development cells are added.
     fn checked_without_cells(text: &str) -> Result<Config, String> {
         let config: Config = toml::from_str(text).map_err(|error| error.to_string())?;
         Config { cells: Config::development().cells, ..config }.checked().map_err(|error| error.to_string())

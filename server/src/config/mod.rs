@@ -240,8 +240,8 @@ impl Config {
     /// # Errors
     /// No directory is configured, and the user has no state folder.
     pub fn data_dir(&self) -> Result<PathBuf, ConfigError> {
-        // The XDG Base Directory Specification: an unset variable and an empty one mean the same, and a relative path is
-        // invalid, because it would name another folder for each working directory.
+        // The XDG Base Directory Specification: an empty variable counts as unset, and a relative path is invalid. A relative
+        // path would name another folder for each working directory.
         let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
         let state = || absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
         self.data.clone().or_else(|| Some(state()?.join("leasehold"))).ok_or(ConfigError::NoStateFolder)
@@ -275,7 +275,7 @@ impl Config {
     /// The data directory, or the database without its password, as text for people.
     ///
     /// # Errors
-    /// As for [`data_dir`](Self::data_dir).
+    /// No directory is configured, and the user has no state folder.
     pub fn store_location(&self) -> Result<String, ConfigError> {
         match &self.postgres {
             Some(postgres) => Ok(postgres.shown_url()),

@@ -41,8 +41,8 @@ fn allowed_cell(permit: Permit, cell_id: i64) -> Result<CellId, Status> {
     Ok(cell)
 }
 
-/// A page with the server's time. The time must be taken before the page is read: a lease begun in between would look older
-/// than it is, and could be taken for stale.
+/// A page with the server's time, which must be taken before the page is read. A lease begun in between would otherwise look
+/// older than it is, and could be taken for stale.
 fn with_server_time<T>(page: T, read_at: Timestamp) -> Response<T> {
     let mut response = Response::new(page);
     response.metadata_mut().insert(SERVER_TIME, read_at.as_micros().into());
@@ -56,7 +56,7 @@ impl ClaimsHandler {
         errors::rejected(rejection)
     }
 
-    /// Has a command decided and written. `method` is the label under which a shed request is counted.
+    /// Returns the reply to a command once it is decided and written. `method` is the label for a shed request.
     async fn submit(&self, method: &'static str, caller: Caller, command: Command) -> Result<Reply, Status> {
         let decision = self.0.committer.submit(caller, command).await.map_err(|refusal| {
             if matches!(refusal, Refusal::Overloaded { .. }) {

@@ -205,8 +205,8 @@ fn metadata(rejection: &Rejection) -> HashMap<String, String> {
 
 /// Every offending claim (B10), grouped by reason and bucket type; `None` if the request as a whole offends.
 ///
-/// Positions within a group are packed numbers, so that 2,000 of them fit into the trailers. gRPC clients bound these to
-/// 8 KiB by default (`GRPC_ARG_MAX_METADATA_SIZE`).
+/// Positions within a group are packed numbers, so that 2,000 of them fit into the trailers. The default bound of gRPC clients
+/// is 8 KiB (`GRPC_ARG_MAX_METADATA_SIZE`).
 fn rejected_claims(rejection: &Rejection) -> Option<RejectedClaims> {
     let mut groups: BTreeMap<Reason, BTreeMap<BucketType, rejected_claims::Claims>> = BTreeMap::new();
     for offence in rejection.offences() {

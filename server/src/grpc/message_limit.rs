@@ -1,7 +1,7 @@
 //! The size limit of a gRPC request (B11), checked as soon as the length prefix of its message arrives.
 //!
-//! tonic has the same limit (codec/decode.rs), but reports the actual size in English only. Here the size is still a
-//! number, and the status is ours: tonic passes on a `Status` that the body fails with (`Status::try_from_error`).
+//! tonic has the same limit (codec/decode.rs), but reports the actual size in English only. At the prefix the size is still
+//! a number. tonic passes on the `Status` that a body fails with (`Status::try_from_error`), so the refusal is ours.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

@@ -36,12 +36,12 @@ async fn unconfigured_cells(config: &Config, store: &dyn StoreReader) -> Vec<Cel
     owners.into_iter().filter(|owner| !known.contains_key(owner)).collect()
 }
 
-/// Stores the rules of bucket types that are served for the first time, and returns the types that were served and are not
+/// Stores the rules of bucket types that are served for the first time. Returns the types that were served and are not
 /// configured any more.
 ///
 /// # Errors
-/// A type is configured with another form or case rule than its claims were made under (B12): two values that were the same
-/// name could become different ones.
+/// A type is configured with another form or case rule than its claims were made under (B12). Two
+/// values that were the same name could then become different ones.
 async fn keep_bucket_types(config: &Config, store: &dyn Backend) -> Result<Vec<BucketType>, ServeError> {
     let catalogue = config.rules().catalogue;
     loop {

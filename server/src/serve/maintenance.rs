@@ -1,5 +1,5 @@
-//! The work that a server does without being called: it forgets leases that were settled long ago, and publishes through
-//! the health service if its store can be written.
+//! The work that a server does without being called. It forgets leases that were settled long ago, and keeps the
+//! health status up to date.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -67,8 +67,8 @@ pub(super) async fn run_until_stopped(
     let _ = timeout(DRAIN_TIMEOUT, server).await;
 }
 
-/// Reports `NOT_SERVING` to every watcher of the health service, then ends their streams: an open stream counts as a
-/// request under way, and would hold the stop up until the drain timeout.
+/// Reports `NOT_SERVING` to every watcher of the health service, then ends their streams. An open stream counts as a request
+/// under way, and would hold the stop up until the drain timeout.
 async fn end_health(mut health: HealthReporter) {
     for name in ["", ClaimServiceServer::<ClaimsHandler>::NAME, ClassifyServiceServer::<ClassifyHandler>::NAME] {
         health.set_service_status(name, ServingStatus::NotServing).await;

@@ -1,12 +1,14 @@
-//! Where an export goes: a new file in the place of what is there, or into what is no file.
+//! The output of an export: a file that is replaced as a whole, or a pipe or device that is written to.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Writes to a path. A file gets there once it is whole, so that a copy that is there is not lost to a failure; a link is
-/// followed; a pipe or a device is written into.
+/// Writes to a path, and returns the value of `write`.
+///
+/// A regular file is replaced only once the new one is complete, so that a failed export never costs an earlier copy. A
+/// symlink is followed. A pipe or a device is written to directly.
 ///
 /// # Errors
 /// The path can't be written to, or `write` failed.
@@ -26,13 +28,13 @@ fn replace<T>(path: &Path, write: impl FnOnce(&File) -> io::Result<T>) -> io::Re
     let written = write(&file).and_then(|written| file.sync_all().map(|()| written));
     let replaced = written.and_then(|written| std::fs::rename(&part, path).map(|()| written));
     if replaced.is_err() {
-        // The first error is the one to tell.
+        // The error of the export is the one to report, also if the removal fails.
         let _ = std::fs::remove_file(&part);
     }
     replaced
 }
 
-/// A new file that nobody else may read: names and emails go into it. One that is there is emptied.
+/// An empty file that only its user may read, since an export has names and emails. An existing file is emptied.
 fn create_private(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.set_permissions(Permissions::from_mode(0o600))?;
@@ -44,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_else_may_read_a_private_file() {
+    fn an_export_is_readable_for_its_user_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lines");
         std::fs::write(&path, "old").unwrap();

@@ -1,8 +1,8 @@
 //! The HTTP server: accepts connections, and runs each connection with all its requests in one task.
 //!
-//! hyper would spawn a task for each request. The committer answers many requests of a connection at the same moment, and
-//! each task would then be woken, and written to the socket, by itself. In a single task all answers of a group are written
-//! with one system call.
+//! hyper would spawn a task for each request. The committer answers many requests of a connection at the same moment. Separate
+//! tasks would then wake up one by one, and each would write to the socket by itself. In a single task all answers of a
+//! group are written with one system call.
 
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};

@@ -70,8 +70,8 @@ fn server_config(tls: &TlsConfig) -> Result<rustls::ServerConfig, TlsError> {
     for certificate in read_certificates("client authority", authority)? {
         roots.add(certificate).map_err(|error| invalid("client authority", authority, error))?;
     }
-    // The handshake lets a client without a certificate in: health checks need none, and a call is then refused with
-    // `NO_IDENTITY`, which says more than a TLS alert.
+    // The handshake accepts a client without a certificate, because health checks need none. A call without one is refused
+    // later with `NO_IDENTITY`, which says more than a TLS alert.
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).allow_unauthenticated();
     let verifier = verifier.build().map_err(|error| invalid("client authority", authority, error))?;
     let builder = builder.with_client_cert_verifier(verifier);

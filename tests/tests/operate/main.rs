@@ -348,9 +348,9 @@ async fn json_logs_are_one_object_a_line() {
     }
 }
 
-/// The audit lines of a server with JSON logs: message, lease, and the figure that belongs to it.
-fn audit(server: &Server) -> Vec<(String, String, String)> {
-    let lines = server.stderr().lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>();
+/// The audit lines among JSON lines: message, lease, and the figure that belongs to the message.
+fn audit(text: &str) -> Vec<(String, String, String)> {
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>();
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let audited = lines.iter().filter(|line| line["target"] == "audit");
     let summary = |line: &Value| {
@@ -392,7 +392,32 @@ async fn every_lease_begun_and_settled_has_an_audit_line() {
         line("lease begun", &second, "1 claims, replayed false"),
         line("lease settled", &second, "rolled_back"),
     ];
-    assert_eq!(audit(&server), expected);
+    assert_eq!(audit(&server.stderr()), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_file_has_the_trail_and_the_log_has_none() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("audit.jsonl");
+    // The filter is about the log alone.
+    let config = format!("[audit]\nfile = {file:?}\n[log]\nformat = \"json\"\nfilter = \"info,audit=off\"\n");
+    let mut expected = Vec::new();
+    for name in ["a", "b"] {
+        let mut server = Server::builder().config(&config).start().unwrap();
+        let lease = begin(&server.claims(None).await.unwrap(), creates(1, &[name])).await.unwrap();
+        server.terminate().unwrap();
+        assert!(!server.stderr().contains("lease begun"), "{}", server.stderr());
+        expected.push(("lease begun".to_owned(), lease, "1 claims, replayed false".to_owned()));
+    }
+    assert_eq!(audit(&std::fs::read_to_string(&file).unwrap()), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_switches_the_audit_trail_off_in_the_log() {
+    let mut server = Server::builder().arg("--log").arg("info,audit=off").start().unwrap();
+    begin(&server.claims(None).await.unwrap(), creates(1, &["a"])).await.unwrap();
+    server.terminate().unwrap();
+    assert!(!server.stderr().contains("lease begun"), "{}", server.stderr());
 }
 
 // ---- overload ----

@@ -209,6 +209,8 @@ async fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
         (format!("[log]\nfilter = \"verbose\"\n{cell}"), "`verbose` is not a level"),
         (format!("[log]\nfilter = \"info,audit\"\n{cell}"), "`audit` is not a level"),
         (format!("[log]\nfilter = \"\"\n{cell}"), "it is empty"),
+        ("[audit]\npath = \"a\"".to_owned(), "`path`"),
+        (format!("[audit]\nfile = \"/nowhere/a\"\n{cell}"), "the audit file `/nowhere/a` can't be opened"),
         ("min_free_disk_mib = 1".to_owned(), "no `[[cells]]`"),
         (format!("{cell}{}", teams("number = 14")), "bucket type number 14 is reserved"),
         (format!("{cell}{}", teams("fold_cases = true")), "`fold_cases`"),

@@ -1,7 +1,7 @@
 //! Authentication and authorisation.
 //!
-//! The caller comes from a URI in the client certificate. The rules of each method come from its `access_control` option in
-//! the `.proto` files.
+//! The caller comes from a URI in the client certificate. The rules of each method come from its
+//! `access_control` option in the `.proto` files.
 
 use leasehold_core::claim::CellId;
 use leasehold_proto::gitlab::cells::topology_service::AuthorizationRule;
@@ -97,7 +97,8 @@ impl Permit {
 }
 
 impl Caller {
-    /// The caller that a client certificate in DER names. The TLS handshake has verified the certificate.
+    /// The caller that a client certificate in DER names. The TLS handshake has verified the
+    /// certificate.
     pub fn of_certificate(der: &[u8], trust_domain: &str) -> Self {
         let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Self::Unrecognised };
         let Ok(Some(names)) = certificate.subject_alternative_name() else { return Self::Unrecognised };
@@ -132,7 +133,8 @@ fn widest(scopes: impl Iterator<Item = CellScope>) -> Option<CellScope> {
 }
 
 impl Role {
-    /// The cells for which one rule lets this role call a method; `None` if the rule is about other roles.
+    /// The cells for which one rule lets this role call a method; `None` if the rule is about other
+    /// roles.
     fn scope(self, rule: AuthorizationRule) -> Option<CellScope> {
         use AuthorizationRule as Rule;
         match (rule, self) {

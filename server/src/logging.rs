@@ -1,4 +1,5 @@
-//! The operational log, on standard error: lines for people, or JSON objects for machines. Claims' values never appear in it.
+//! The operational log, on standard error: lines for people, or JSON objects for machines. Claims'
+//! values never appear in it.
 
 use std::io::{self, IsTerminal};
 
@@ -42,10 +43,11 @@ pub fn start(log: &LogConfig) -> Result<(), LogError> {
 
 fn try_start(log: &LogConfig) -> Result<(), Reason> {
     check(&log.filter)?;
-    // fjall and lsm-tree log every flush and compaction at level info. A filter that names them still wins, because the
-    // last directive of a target counts.
+    // fjall and lsm-tree log every flush and compaction at level info. A filter that names them
+    // still wins, because the last directive of a target counts.
     let filter = EnvFilter::try_new(format!("fjall=warn,lsm_tree=warn,{}", log.filter))?;
-    // The library reports a failed write with `eprintln!` (fmt_layer.rs), which panics if standard error is gone.
+    // The library reports a failed write with `eprintln!` (fmt_layer.rs), which panics if standard
+    // error is gone.
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
@@ -60,8 +62,8 @@ fn try_start(log: &LogConfig) -> Result<(), Reason> {
 
 /// Refuses a filter without directives, and a directive without `=` that is not a level.
 ///
-/// `EnvFilter` accepts both. It reads the second as the name of a target, so that a misspelt level would switch every
-/// other target off, the audit trail included.
+/// `EnvFilter` accepts both. It reads the second as the name of a target, so that a misspelt level
+/// would switch every other target off, the audit trail included.
 fn check(filter: &str) -> Result<(), Reason> {
     // Braces and brackets enclose spans and their fields, whose syntax `EnvFilter` checks itself.
     let is_level = |directive: &&str| !directive.contains(['=', '[', ']', '{', '}']);

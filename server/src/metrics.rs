@@ -1,4 +1,5 @@
-//! The server's metrics, in Prometheus' terms. They have counts and times only: claims' values never appear in them.
+//! The server's metrics, in Prometheus' terms. They have counts and times only: claims' values
+//! never appear in them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -40,7 +41,8 @@ struct CauseLabel {
 pub enum Retry {
     /// Another writer, of this server or another, changed the same rows first.
     Changed,
-    /// The group was decided on rows that the store had assumed instead of read, and an assumption was wrong.
+    /// The group was decided on rows that the store had assumed instead of read, and an assumption
+    /// was wrong.
     Mistaken,
     /// The store was unreachable.
     Away,
@@ -139,7 +141,8 @@ impl Default for Metrics {
             is_maintenance_failing: AtomicBool::default(),
         };
         metrics.register();
-        // A counter must be scraped as 0 before its first event: `rate()` does not see the step of a series that starts at 1.
+        // A counter must be scraped as 0 before its first event: `rate()` does not see the step of
+        // a series that starts at 1.
         for cause in Retry::ALL {
             drop(metrics.retries.get_or_create(&cause.label()));
         }

@@ -1,4 +1,5 @@
-//! One event of the audit trail, and its two forms: a JSON object for machines, and a line of text for people.
+//! One event of the audit trail, and its two forms: a JSON object for machines, and a line of text
+//! for people.
 
 use std::fmt;
 
@@ -32,8 +33,9 @@ enum Action {
 impl AuditEvent {
     /// The event of an executed command; `None` if the command changed no lease.
     ///
-    /// `may_have_written` is true if an earlier try of the command may have been written. A settle then counts as a change
-    /// although this try found the lease settled: an event that stands twice is better than a missing one.
+    /// `may_have_written` is true if an earlier try of the command may have been written. A settle
+    /// then counts as a change although this try found the lease settled: an event that stands
+    /// twice is better than a missing one.
     pub fn of_command(
         at: Timestamp,
         caller: Caller,
@@ -54,7 +56,8 @@ impl AuditEvent {
         Some(Self { at, caller, cell, lease, action })
     }
 
-    /// The time of the event, in UTC with microseconds; `None` beyond the years that the calendar library knows.
+    /// The time of the event, in UTC with microseconds; `None` beyond the years that the calendar
+    /// library knows.
     fn time(&self) -> Option<String> {
         let at = i64::try_from(self.at.as_micros()).ok().and_then(|at| jiff::Timestamp::from_microsecond(at).ok());
         at.map(|at| format!("{at:.6}"))
@@ -76,7 +79,8 @@ fn outcome_name(outcome: Outcome) -> &'static str {
     }
 }
 
-/// The form of a JSON log line: both may stand in one stream, and the page reads either (`wasm/visualiser/src/model/audit.ts`).
+/// The form of a JSON log line: both may stand in one stream, and the page reads either
+/// (`wasm/visualiser/src/model/audit.ts`).
 impl Serialize for AuditEvent {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut line = to.serialize_map(None)?;
@@ -170,7 +174,8 @@ mod tests {
         }
     }
 
-    /// The lines without the time, which differs. It begins at byte `start` and is checked for its form.
+    /// The lines without the time, which differs. It begins at byte `start` and is checked for its
+    /// form.
     fn without_time(lines: &str, start: usize) -> Vec<String> {
         let line = |line: &str| {
             let (before, rest) = line.split_at(start);

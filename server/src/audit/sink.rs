@@ -10,7 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::{AuditEvent, TARGET};
 use crate::config::{Config, LogFormat};
 
-/// The most events kept in memory for the page: as many as a person can look through, in about a megabyte.
+/// The most events kept in memory for the page: as many as a person can look through, in about a
+/// megabyte.
 const RECENT_EVENTS: usize = 10_000;
 
 /// The audit file can't be opened.
@@ -38,8 +39,8 @@ enum Output {
 }
 
 impl AuditSink {
-    /// Opens the sink that the configuration asks for. The operational log must have been started: its filter decides
-    /// about a trail on standard error.
+    /// Opens the sink that the configuration asks for. The operational log must have been started:
+    /// its filter decides about a trail on standard error.
     ///
     /// # Errors
     /// The file can't be opened.
@@ -62,8 +63,9 @@ impl AuditSink {
 
     /// Writes the events of one group, in their order.
     ///
-    /// The whole group goes out with one call, because each write to standard error is a system call. A failure is logged
-    /// and refuses no command: the events' changes are durable and answered already.
+    /// The whole group goes out with one call, because each write to standard error is a system
+    /// call. A failure is logged and refuses no command: the events' changes are durable and
+    /// answered already.
     pub fn record(&self, events: Vec<AuditEvent>) {
         if events.is_empty() {
             return;
@@ -90,7 +92,8 @@ impl AuditSink {
     }
 }
 
-/// Locks a value that is whole at every moment, so that a thread which panicked can't have left it half changed.
+/// Locks a value that is whole at every moment, so that a thread which panicked can't have left it
+/// half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -113,9 +116,11 @@ struct AuditFile {
 }
 
 impl AuditFile {
-    /// Opens the file to append, so that a rotation may truncate it (`copytruncate`) while the server runs.
+    /// Opens the file to append, so that a rotation may truncate it (`copytruncate`) while the
+    /// server runs.
     fn open(path: &Path) -> Result<Self, AuditError> {
-        // Readable for its user alone, as data directories are: it tells which cell did what, and when.
+        // Readable for its user alone, as data directories are: it tells which cell did what, and
+        // when.
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
         let file = file.map_err(|error| AuditError { path: path.to_owned(), error })?;
         Ok(Self { file, path: path.to_owned(), is_failing: false })

@@ -1,5 +1,5 @@
-//! Checks that the types of the configuration can't express. Each finds a value that could not work, before the server
-//! opens its store or listens.
+//! Checks that the types of the configuration can't express. Each finds a value that could not
+//! work, before the server opens its store or listens.
 
 use http::Uri;
 use leasehold_core::catalogue::{BucketRule, Catalogue, RESERVED};
@@ -9,7 +9,8 @@ use super::{CellConfig, Config, ConfigError, PostgresConfig, SequenceRange, TlsC
 /// Checks the whole configuration.
 ///
 /// # Errors
-/// The first problem found. A missing cell comes last, so that a file with a more precise problem is told of that.
+/// The first problem found. A missing cell comes last, so that a file with a more precise problem
+/// is told of that.
 pub(super) fn all(config: &Config) -> Result<(), ConfigError> {
     cells(&config.cells)?;
     bucket_types(&config.bucket_types)?;
@@ -20,7 +21,8 @@ pub(super) fn all(config: &Config) -> Result<(), ConfigError> {
     if config.cells.is_empty() { Err(ConfigError::NoCells) } else { Ok(()) }
 }
 
-/// Checks each cell, then each pair of cells for an id, name, session prefix or sequence id that both would have.
+/// Checks each cell, then each pair of cells for an id, name, session prefix or sequence id that
+/// both would have.
 ///
 /// # Errors
 /// The first problem found.
@@ -56,14 +58,15 @@ fn cell(cell: &CellConfig) -> Result<(), ConfigError> {
     }
 }
 
-/// True if a router can use the address: a whole `http` or `https` URL, or the host and port of one.
+/// True if a router can use the address: a whole `http` or `https` URL, or the host and port of
+/// one.
 fn is_address(address: &str) -> bool {
     let Ok(uri) = address.parse::<Uri>() else { return false };
     let Some(authority) = uri.authority() else { return false };
     let known_scheme = uri.scheme_str().is_none_or(|scheme| matches!(scheme, "http" | "https"));
     let host = authority.host();
-    // `http::uri::Authority` also accepts `USER@HOST`, whose text does not begin with the host, and ports above 65535,
-    // which `port_u16` does not return.
+    // `http::uri::Authority` also accepts `USER@HOST`, whose text does not begin with the host, and
+    // ports above 65535, which `port_u16` does not return.
     let port = authority.as_str().strip_prefix(host).filter(|_| !host.is_empty());
     let port_is_valid = port.is_some_and(|port| port.is_empty() || authority.port_u16().is_some_and(|port| port > 0));
     known_scheme && port_is_valid
@@ -80,7 +83,8 @@ fn each_pair(
     Ok(())
 }
 
-/// Checks that neither cell's session prefix is a prefix of the other's. An empty prefix means that the cell has none.
+/// Checks that neither cell's session prefix is a prefix of the other's. An empty prefix means that
+/// the cell has none.
 fn session_prefixes(first: &CellConfig, second: &CellConfig) -> Result<(), ConfigError> {
     let is_shorter = first.session_prefix.len() <= second.session_prefix.len();
     let (short, long) = if is_shorter { (first, second) } else { (second, first) };
@@ -147,8 +151,8 @@ const DAY: u64 = 24 * 60 * 60;
 /// A numeric setting: its name, its value, and the largest value that works.
 type Number = (&'static str, u64, u64);
 
-/// Checks the numeric settings. Each of them stops the server's work if it is 0. Very large ones overflow a semaphore, a
-/// timer or a queue.
+/// Checks the numeric settings. Each of them stops the server's work if it is 0. Very large ones
+/// overflow a semaphore, a timer or a queue.
 ///
 /// # Errors
 /// The first number that is out of range.
@@ -191,9 +195,11 @@ fn postgres_numbers(postgres: &PostgresConfig) -> [Number; 6] {
     ]
 }
 
-/// Finds a number in the text of an invalid file that its field's type can't hold, such as -1 in a `usize`.
+/// Finds a number in the text of an invalid file that its field's type can't hold, such as -1 in a
+/// `usize`.
 ///
-/// The TOML library's own message names the type and no range, so the file is parsed once more without types.
+/// The TOML library's own message names the type and no range, so the file is parsed once more
+/// without types.
 pub(super) fn number_out_of_range(text: &str) -> Option<ConfigError> {
     let file: toml::Table = text.parse().ok()?;
     let number = |name: &str| match name.split_once('.') {
@@ -213,7 +219,8 @@ fn in_range(numbers: &[Number]) -> Result<(), ConfigError> {
 }
 
 fn tls(tls: &TlsConfig) -> Result<(), ConfigError> {
-    // SPIFFE-ID, section 2.1: a trust domain has lower-case letters, digits, dots, dashes and underscores.
+    // SPIFFE-ID, section 2.1: a trust domain has lower-case letters, digits, dots, dashes and
+    // underscores.
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_".contains(&byte);
     if tls.trust_domain.is_empty() || !tls.trust_domain.bytes().all(allowed) {
         return Err(ConfigError::TrustDomain(tls.trust_domain.clone()));

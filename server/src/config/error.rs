@@ -173,7 +173,8 @@ pub enum ConfigError {
     /// `migrate` was called without a database.
     #[error("no database is named: pass `--store postgres://…`, or add `[postgres]` to the configuration")]
     NoDatabase,
-    /// No data directory is configured, and neither `XDG_STATE_HOME` nor `HOME` is an absolute path.
+    /// No data directory is configured, and neither `XDG_STATE_HOME` nor `HOME` is an absolute
+    /// path.
     #[error("this user has no state folder: name the data directory with `--data DIR`")]
     NoStateFolder,
 }

@@ -1,7 +1,8 @@
 //! The server's configuration: one typed structure, read from a TOML file.
 //!
-//! Command-line flags win over environment variables, and those win over the file: `main.rs` merges the three, then calls
-//! [`Config::checked`]. These doc comments are the source of the settings reference.
+//! Command-line flags win over environment variables, and those win over the file: `main.rs` merges
+//! the three, then calls [`Config::checked`]. These doc comments are the source of the settings
+//! reference.
 
 mod check;
 mod error;
@@ -20,25 +21,31 @@ pub use error::ConfigError;
 pub use postgres::PostgresConfig;
 pub(crate) use postgres::foreign_scheme;
 
-/// Every setting of the server. Each field has a default; an unknown field is an error, so that a misspelt setting cannot
-/// be ignored in silence.
+/// Every setting of the server. Each field has a default; an unknown field is an error, so that a
+/// misspelt setting cannot be ignored in silence.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The address that serves gRPC and `POST /v1/classify`. Port 0 picks a free port; the banner prints it.
+    /// The address that serves gRPC and `POST /v1/classify`. Port 0 picks a free port; the banner
+    /// prints it.
     pub listen: SocketAddr,
-    /// The address that serves `/metrics` in plain HTTP. A server without `[tls]` serves it on `listen` as well.
+    /// The address that serves `/metrics` in plain HTTP. A server without `[tls]` serves it on
+    /// `listen` as well.
     pub metrics_listen: Option<SocketAddr>,
-    /// The data directory of the embedded store. The default is `leasehold` in the user's state folder.
+    /// The data directory of the embedded store. The default is `leasehold` in the user's state
+    /// folder.
     pub data: Option<PathBuf>,
     /// The PostgreSQL database that replaces the embedded store, which several servers may share.
     pub postgres: Option<PostgresConfig>,
-    /// Allows `listen` to be reachable from other machines without `[tls]`. Every caller then has every right.
+    /// Allows `listen` to be reachable from other machines without `[tls]`. Every caller then has
+    /// every right.
     pub insecure_plaintext: bool,
-    /// For this long a settled lease is remembered, so that a repeated commit or rollback gets a true answer (B22).
+    /// For this long a settled lease is remembered, so that a repeated commit or rollback gets a
+    /// true answer (B22).
     pub settled_retention_seconds: u64,
-    /// Begins are refused while the disk that holds the data directory has less free space than this. Commits and
-    /// rollbacks go on: they need little space. 0 switches the check off; with `[postgres]` there is none.
+    /// Begins are refused while the disk that holds the data directory has less free space than
+    /// this. Commits and rollbacks go on: they need little space. 0 switches the check off; with
+    /// `[postgres]` there is none.
     pub min_free_disk_mib: u64,
     /// Bounds on the load that the server accepts.
     pub limits: Limits,
@@ -54,15 +61,16 @@ pub struct Config {
     pub bucket_types: Vec<BucketRule>,
 }
 
-/// Bounds on the load that the server accepts. A begin or a list beyond its bound is refused as `OVERLOADED`, with a time
-/// to wait. A commit or rollback is never refused for load, because it frees claims that other callers wait for.
+/// Bounds on the load that the server accepts. A begin or a list beyond its bound is refused as
+/// `OVERLOADED`, with a time to wait. A commit or rollback is never refused for load, because it
+/// frees claims that other callers wait for.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// The most begins that may wait to be written.
     pub queued_begins: usize,
-    /// The most claims that outstanding leases may hold at a time. A single begin with more claims than this is refused
-    /// for good.
+    /// The most claims that outstanding leases may hold at a time. A single begin with more claims
+    /// than this is refused for good.
     pub held_claims: usize,
     /// The most `ListLeases` and `ListRecords` calls that may run at a time.
     pub concurrent_lists: usize,
@@ -70,8 +78,9 @@ pub struct Limits {
     pub queued_lists: usize,
     /// The most requests that one connection may have open.
     pub streams_per_connection: u32,
-    /// The server closes a connection that has sent nothing for this long. HTTP/2 clients answer the pings that the server
-    /// sends at every third of this time, so an idle but living client stays connected.
+    /// The server closes a connection that has sent nothing for this long. HTTP/2 clients answer
+    /// the pings that the server sends at every third of this time, so an idle but living client
+    /// stays connected.
     pub idle_seconds: u32,
 }
 
@@ -100,8 +109,9 @@ pub enum LogFormat {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AuditConfig {
-    /// The file to which the trail is appended as JSON lines, whatever `log.filter` says. Without it the trail goes to
-    /// standard error in the form of `log.format`, unless `log.filter` switches the target `audit` off.
+    /// The file to which the trail is appended as JSON lines, whatever `log.filter` says. Without
+    /// it the trail goes to standard error in the form of `log.format`, unless `log.filter`
+    /// switches the target `audit` off.
     pub file: Option<PathBuf>,
 }
 
@@ -113,11 +123,11 @@ pub struct TlsConfig {
     pub certificate: PathBuf,
     /// The private key of that certificate.
     pub key: PathBuf,
-    /// The authority that signs client certificates. It is required: without it no caller could be identified, and every
-    /// call would be refused.
+    /// The authority that signs client certificates. It is required: without it no caller could be
+    /// identified, and every call would be refused.
     pub client_ca: PathBuf,
-    /// The trust domain of the URIs in client certificates: `spiffe://DOMAIN/cell/7`, `spiffe://DOMAIN/router`,
-    /// `spiffe://DOMAIN/admin`.
+    /// The trust domain of the URIs in client certificates: `spiffe://DOMAIN/cell/7`,
+    /// `spiffe://DOMAIN/router`, `spiffe://DOMAIN/admin`.
     #[serde(default = "default_trust_domain")]
     pub trust_domain: String,
     /// The time between two checks of the files for changes.
@@ -143,7 +153,8 @@ pub struct CellConfig {
     pub name: String,
     /// The address that `Classify` gives to routers: `https://HOST:PORT` or `HOST:PORT`.
     pub address: String,
-    /// The prefix of this cell's session ids, by which routers find the cell. No prefix may be a prefix of another cell's.
+    /// The prefix of this cell's session ids, by which routers find the cell. No prefix may be a
+    /// prefix of another cell's.
     #[serde(default)]
     pub session_prefix: String,
     /// The ids that the cell's database may give out. The ranges of two cells must not overlap.
@@ -211,7 +222,8 @@ impl Config {
         toml::from_str(&text).map_err(|error| check::number_out_of_range(&text).unwrap_or_else(|| invalid(error)))
     }
 
-    /// The configuration of a server that has no configuration file: the defaults, and two development cells.
+    /// The configuration of a server that has no configuration file: the defaults, and two
+    /// development cells.
     pub fn development() -> Self {
         Self { cells: development_cells(), ..Self::default() }
     }
@@ -225,7 +237,8 @@ impl Config {
         Ok(self)
     }
 
-    /// The settings of the database that `leasehold migrate` migrates. Unlike `serve`, it needs no cells.
+    /// The settings of the database that `leasehold migrate` migrates. Unlike `serve`, it needs no
+    /// cells.
     ///
     /// # Errors
     /// No database is configured, or one of its settings is out of range.
@@ -240,14 +253,15 @@ impl Config {
     /// # Errors
     /// No directory is configured, and the user has no state folder.
     pub fn data_dir(&self) -> Result<PathBuf, ConfigError> {
-        // The XDG Base Directory Specification: an empty variable counts as unset, and a relative path is invalid. A relative
-        // path would name another folder for each working directory.
+        // The XDG Base Directory Specification: an empty variable counts as unset, and a relative
+        // path is invalid. A relative path would name another folder for each working directory.
         let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
         let state = || absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
         self.data.clone().or_else(|| Some(state()?.join("leasehold"))).ok_or(ConfigError::NoStateFolder)
     }
 
-    /// The rules that imported rows must obey: the bucket types, and the cells if any are configured.
+    /// The rules that imported rows must obey: the bucket types, and the cells if any are
+    /// configured.
     ///
     /// # Errors
     /// A bucket type or a cell can't work.
@@ -265,7 +279,8 @@ impl Config {
         }
     }
 
-    /// Replaces the URL of the database if one is given, and keeps the other settings of `[postgres]`.
+    /// Replaces the URL of the database if one is given, and keeps the other settings of
+    /// `[postgres]`.
     pub fn override_database(&mut self, url: Option<String>) {
         let Some(url) = url else { return };
         let settings = self.postgres.take().unwrap_or_else(|| PostgresConfig::at(""));

@@ -13,18 +13,20 @@ const DEFAULT_PORT: u16 = 5432;
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PostgresConfig {
-    /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE`. Several hosts are separated by commas; the server uses the one that
-    /// accepts writes.
+    /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE`. Several hosts are separated by commas; the
+    /// server uses the one that accepts writes.
     pub url: String,
-    /// The authority that signs the database's certificate. With it, connections are encrypted and the certificate is
-    /// checked against the host. Without it, the database must be on this machine or the URL must have `sslmode=disable`.
+    /// The authority that signs the database's certificate. With it, connections are encrypted and
+    /// the certificate is checked against the host. Without it, the database must be on this
+    /// machine or the URL must have `sslmode=disable`.
     pub ca: Option<PathBuf>,
     /// The client certificate that the server presents to the database.
     pub certificate: Option<PathBuf>,
     /// The private key of that certificate.
     pub key: Option<PathBuf>,
-    /// The number of connections that write. Each writes one group of commands at a time, and has a thread of its own.
-    /// Servers that are at work at the same time share this number, with at least one connection for each.
+    /// The number of connections that write. Each writes one group of commands at a time, and has a
+    /// thread of its own. Servers that are at work at the same time share this number, with at
+    /// least one connection for each.
     #[serde(default = "default_write_connections")]
     pub write_connections: usize,
     /// The most connections that read. Each read takes one.
@@ -36,11 +38,12 @@ pub struct PostgresConfig {
     /// The longest time for one statement.
     #[serde(default = "default_statement_timeout_seconds")]
     pub statement_timeout_seconds: u64,
-    /// While the database is unreachable, commands wait this long before they are refused as `UNAVAILABLE`.
+    /// While the database is unreachable, commands wait this long before they are refused as
+    /// `UNAVAILABLE`.
     #[serde(default = "default_patience_seconds")]
     pub patience_seconds: u64,
-    /// The longest time that a start and `leasehold migrate` wait for another migration, or for sessions that use the
-    /// tables, such as a `pg_dump`.
+    /// The longest time that a start and `leasehold migrate` wait for another migration, or for
+    /// sessions that use the tables, such as a `pg_dump`.
     #[serde(default = "default_migration_wait_seconds")]
     pub migration_wait_seconds: u64,
 }
@@ -86,17 +89,20 @@ impl PostgresConfig {
         }
     }
 
-    /// The hosts and the database name as a URL, for logs and messages: never the user, the password or an option.
+    /// The hosts and the database name as a URL, for logs and messages: never the user, the
+    /// password or an option.
     ///
-    /// If the secret parts can't be told apart for certain, the result is the scheme alone, such as `postgres://…`.
+    /// If the secret parts can't be told apart for certain, the result is the scheme alone, such as
+    /// `postgres://…`.
     pub fn shown_url(&self) -> String {
-        // An unknown option makes the whole URL invalid, so a second try leaves the options out. A `?` before an `@` may
-        // belong to the password; such a URL is not cut.
+        // An unknown option makes the whole URL invalid, so a second try leaves the options out. A
+        // `?` before an `@` may belong to the password; such a URL is not cut.
         let without_options = || self.url.rsplit_once('?').filter(|(_, options)| !options.contains('@'));
         let parsed = self.url.parse::<tokio_postgres::Config>().ok();
         let parsed = parsed.or_else(|| without_options()?.0.parse().ok());
-        // The parser ends the password at the first `@`, and the host at the next `/`. A password that contains both
-        // unescaped therefore leaves its tail, with an `@`, in the database name.
+        // The parser ends the password at the first `@`, and the host at the next `/`. A password
+        // that contains both unescaped therefore leaves its tail, with an `@`, in the database
+        // name.
         let is_unambiguous =
             |config: &tokio_postgres::Config| config.get_dbname().is_none_or(|name| !name.contains('@'));
         let Some(config) = parsed.filter(is_unambiguous) else {
@@ -109,7 +115,8 @@ impl PostgresConfig {
 
 /// The hosts of a connection string, each as `HOST:PORT`.
 fn hosts_with_ports(config: &tokio_postgres::Config) -> Vec<String> {
-    // A password whose `@` is not escaped as `%40` leaves its tail in the host: only the part after the last `@` is shown.
+    // A password whose `@` is not escaped as `%40` leaves its tail in the host: only the part after
+    // the last `@` is shown.
     let public = |name: &str| name.rsplit_once('@').map_or(name, |(_, host)| host).to_owned();
     let host = |host: &Host| match host {
         Host::Tcp(name) if name.contains(':') => format!("[{}]", public(name)),
@@ -126,7 +133,8 @@ fn hosts_with_ports(config: &tokio_postgres::Config) -> Vec<String> {
     hosts.iter().enumerate().map(|(at, host)| format!("{host}:{}", port(at))).collect()
 }
 
-/// The scheme of a URL that names another kind of store; `None` for a PostgreSQL URL, and for text without a scheme.
+/// The scheme of a URL that names another kind of store; `None` for a PostgreSQL URL, and for text
+/// without a scheme.
 pub(crate) fn foreign_scheme(url: &str) -> Option<&str> {
     let (scheme, _) = url.split_once("://")?;
     let is_scheme = !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric());

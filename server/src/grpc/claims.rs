@@ -27,7 +27,8 @@ use crate::identity::{Caller, Permit};
 const IDEMPOTENCY_KEY: &str = "leasehold-idempotency-key";
 /// The response metadata that carries the fence of the begun lease (B13).
 const FENCE: &str = "leasehold-fence";
-/// The response metadata that carries the server's time of a list, so that a cell judges ages by one clock (R03).
+/// The response metadata that carries the server's time of a list, so that a cell judges ages by
+/// one clock (R03).
 const SERVER_TIME: &str = "leasehold-server-time-micros";
 
 /// The handlers of `ClaimService`.
@@ -41,8 +42,8 @@ fn allowed_cell(permit: Permit, cell_id: i64) -> Result<CellId, Status> {
     Ok(cell)
 }
 
-/// A page with the server's time, which must be taken before the page is read. A lease begun in between would otherwise look
-/// older than it is, and could be taken for stale.
+/// A page with the server's time, which must be taken before the page is read. A lease begun in
+/// between would otherwise look older than it is, and could be taken for stale.
 fn with_server_time<T>(page: T, read_at: Timestamp) -> Response<T> {
     let mut response = Response::new(page);
     response.metadata_mut().insert(SERVER_TIME, read_at.as_micros().into());
@@ -56,7 +57,8 @@ impl ClaimsHandler {
         errors::rejected(rejection)
     }
 
-    /// Returns the reply to a command once it is decided and written. `method` is the label for a shed request.
+    /// Returns the reply to a command once it is decided and written. `method` is the label for a
+    /// shed request.
     async fn submit(&self, method: &'static str, caller: Caller, command: Command) -> Result<Reply, Status> {
         let decision = self.0.committer.submit(caller, command).await.map_err(|refusal| {
             if matches!(refusal, Refusal::Overloaded { .. }) {
@@ -193,7 +195,8 @@ impl ClaimService for ClaimsHandler {
     }
 }
 
-/// The bucket types to list. Claim types have the same numbers; a request may name either, or both if they are equal.
+/// The bucket types to list. Claim types have the same numbers; a request may name either, or both
+/// if they are equal.
 fn bucket_types(buckets: Vec<i32>, claims: Vec<i32>) -> Result<BTreeSet<BucketType>, convert::Malformed> {
     let set = |numbers: Vec<i32>| numbers.into_iter().map(BucketType).collect::<BTreeSet<_>>();
     let (buckets, claims) = (set(buckets), set(claims));

@@ -1,4 +1,5 @@
-//! `ClassifyService`: finds the cell that a request belongs to. Routers call it over gRPC, or as `POST /v1/classify`.
+//! `ClassifyService`: finds the cell that a request belongs to. Routers call it over gRPC, or as
+//! `POST /v1/classify`.
 
 use std::sync::Arc;
 
@@ -40,8 +41,8 @@ impl ClassifyService for ClassifyHandler {
 }
 
 impl Services {
-    /// The cell that owns the first claim of the list that any cell owns (B30). Without claims in the request, the cell that
-    /// its type and value name.
+    /// The cell that owns the first claim of the list that any cell owns (B30). Without claims in
+    /// the request, the cell that its type and value name.
     async fn classify(&self, request: ClassifyRequest) -> Result<ClassifyResponse, Status> {
         if request.claims.len() > MAX_CLAIMS {
             return Err(errors::over_limit("claims_per_classify", MAX_CLAIMS, Some(request.claims.len())));

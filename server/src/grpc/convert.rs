@@ -1,4 +1,5 @@
-//! Conversions between wire messages and the engine's types. The numbers of the wire's enums are kept as they are.
+//! Conversions between wire messages and the engine's types. The numbers of the wire's enums are
+//! kept as they are.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +21,8 @@ use prost_types::Any;
 /// The problem of a malformed field, as the message of its refusal.
 pub(super) type Malformed = &'static str;
 
-/// The bucket type and value of a wire claim. The number of its field is the bucket type; an id becomes decimal text.
+/// The bucket type and value of a wire claim. The number of its field is the bucket type; an id
+/// becomes decimal text.
 fn claim_bucket(claim: types::Claim) -> Option<(i32, String)> {
     use types::claim::Claim as Kind;
     Some(match claim.claim? {
@@ -78,7 +80,8 @@ fn claim_request(metadata: wire::Metadata) -> Result<ClaimRequest, (BucketType, 
 /// The engine's form of an update.
 ///
 /// # Errors
-/// The update has too many claims. Or a claim names no bucket, or two: then the rejection has every malformed claim (B10).
+/// The update has too many claims. Or a claim names no bucket, or two: then the rejection has every
+/// malformed claim (B10).
 pub(super) fn update(
     creates: Vec<wire::Metadata>,
     destroys: Vec<wire::Metadata>,
@@ -126,8 +129,8 @@ pub(super) fn timestamp(at: Timestamp) -> Option<prost_types::Timestamp> {
     })
 }
 
-/// The inclusive lower bound that a wire time means. Nanoseconds are rounded up: rounded down, the bound would admit a lease
-/// from before it.
+/// The inclusive lower bound that a wire time means. Nanoseconds are rounded up: rounded down, the
+/// bound would admit a lease from before it.
 pub(super) fn lower_bound(at: &prost_types::Timestamp) -> Result<Timestamp, Malformed> {
     if !(0..1_000_000_000).contains(&at.nanos) {
         return Err("`created_after.nanos` is not from 0 to 999999999");
@@ -171,7 +174,8 @@ pub(super) fn read_cursor(cell_id: i64, any: &Any) -> Result<LeasePosition, Malf
     Ok(LeasePosition { created_at: Timestamp::from_micros(created_at), lease: LeaseId(lease) })
 }
 
-/// A claim in the form that reads return. A replace shows its new record, with the status of a create (B08).
+/// A claim in the form that reads return. A replace shows its new record, with the status of a
+/// create (B08).
 pub(super) fn record(key: &BucketKey, claim: Claim) -> wire::Record {
     let hold = claim.hold();
     let (status, record) = match claim.state {

@@ -1,7 +1,7 @@
 //! Errors on the wire: a gRPC code, a reason for machines, and the details of `google.rpc`.
 //!
-//! Every status made here has details. The [`middleware`](super::middleware) relies on that to tell a handler's status from
-//! one of tonic's own.
+//! Every status made here has details. The [`middleware`](super::middleware) relies on that to tell
+//! a handler's status from one of tonic's own.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -97,7 +97,8 @@ pub(super) fn invalid(message: &str) -> Status {
     status(Code::InvalidArgument, message.into(), vec![error_info("INVALID_UPDATE", HashMap::new())])
 }
 
-/// The status of a request over a limit (B11): the limit's name, its figure, and the request's own figure if it is known.
+/// The status of a request over a limit (B11): the limit's name, its figure, and the request's own
+/// figure if it is known.
 pub(super) fn over_limit(name: &str, max: usize, actual: Option<usize>) -> Status {
     let found = actual.map(|actual| format!(", not {actual}")).unwrap_or_default();
     let mut metadata = HashMap::from([("limit".into(), name.into()), ("max".into(), max.to_string())]);
@@ -111,8 +112,8 @@ pub(super) fn not_found(message: &str) -> Status {
     status(Code::NotFound, message.into(), vec![error_info("CLAIM_NOT_FOUND", HashMap::new())])
 }
 
-/// A status as an HTTP response: the HTTP status that stands for its gRPC code, and that code, the reason and the message
-/// in JSON.
+/// A status as an HTTP response: the HTTP status that stands for its gRPC code, and that code, the
+/// reason and the message in JSON.
 pub(super) fn json(status: &Status) -> axum::response::Response {
     use axum::Extension;
     use axum::response::IntoResponse;
@@ -182,7 +183,8 @@ fn retry_info(delay: Duration) -> Any {
     Any { type_url: "type.googleapis.com/google.rpc.RetryInfo".into(), value: info.encode_to_vec() }
 }
 
-/// The figures of the first offence that has the rejection's own reason, by name: its place, and the detail's values.
+/// The figures of the first offence that has the rejection's own reason, by name: its place, and
+/// the detail's values.
 fn metadata(rejection: &Rejection) -> HashMap<String, String> {
     let deciding = rejection.offences().iter().find(|offence| offence.reason == rejection.reason());
     let Some(Offence { place, detail, .. }) = deciding else { return HashMap::new() };
@@ -203,10 +205,11 @@ fn metadata(rejection: &Rejection) -> HashMap<String, String> {
     metadata
 }
 
-/// Every offending claim (B10), grouped by reason and bucket type; `None` if the request as a whole offends.
+/// Every offending claim (B10), grouped by reason and bucket type; `None` if the request as a whole
+/// offends.
 ///
-/// Positions within a group are packed numbers, so that 2,000 of them fit into the trailers. The default bound of gRPC clients
-/// is 8 KiB (`GRPC_ARG_MAX_METADATA_SIZE`).
+/// Positions within a group are packed numbers, so that 2,000 of them fit into the trailers. The
+/// default bound of gRPC clients is 8 KiB (`GRPC_ARG_MAX_METADATA_SIZE`).
 fn rejected_claims(rejection: &Rejection) -> Option<RejectedClaims> {
     let mut groups: BTreeMap<Reason, BTreeMap<BucketType, rejected_claims::Claims>> = BTreeMap::new();
     for offence in rejection.offences() {
@@ -233,7 +236,8 @@ mod tests {
 
     #[test]
     fn b10_the_largest_rejection_fits_into_trailer_metadata() {
-        // Every claim of the largest update offends, under every reason and bucket type that a claim can have.
+        // Every claim of the largest update offends, under every reason and bucket type that a
+        // claim can have.
         let reasons =
             [Reason::NotOwner, Reason::ClaimTaken, Reason::ClaimNotFound, Reason::ClaimChanged, Reason::ClaimBusy];
         let offences = (0..2000_u32).map(|n| {

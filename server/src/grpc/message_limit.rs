@@ -1,7 +1,9 @@
-//! The size limit of a gRPC request (B11), checked as soon as the length prefix of its message arrives.
+//! The size limit of a gRPC request (B11), checked as soon as the length prefix of its message
+//! arrives.
 //!
-//! tonic has the same limit (codec/decode.rs), but reports the actual size in English only. At the prefix the size is still
-//! a number. tonic passes on the `Status` that a body fails with (`Status::try_from_error`), so the refusal is ours.
+//! tonic has the same limit (codec/decode.rs), but reports the actual size in English only. At the
+//! prefix the size is still a number. tonic passes on the `Status` that a body fails with
+//! (`Status::try_from_error`), so the refusal is ours.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -14,10 +16,12 @@ use tonic::body::Body;
 
 use super::{REQUEST_BYTES, errors};
 
-/// The bytes before a message: a flag, and the length as a big-endian number (gRPC over HTTP/2, "Length-Prefixed-Message").
+/// The bytes before a message: a flag, and the length as a big-endian number (gRPC over HTTP/2,
+/// "Length-Prefixed-Message").
 const PREFIX_BYTES: usize = 5;
 
-/// A request body that fails if its first message, the only one of a unary call, is larger than the limit.
+/// A request body that fails if its first message, the only one of a unary call, is larger than the
+/// limit.
 pub(super) struct MessageLimit {
     body: Body,
     prefix: Prefix,
@@ -65,9 +69,11 @@ struct Prefix {
 }
 
 impl Prefix {
-    /// Reads the next bytes of the body. Returns the length of an uncompressed message, once, when its prefix is complete.
+    /// Reads the next bytes of the body. Returns the length of an uncompressed message, once, when
+    /// its prefix is complete.
     ///
-    /// Any other flag gives `None`: this server supports no compression, and tonic refuses such a message by its flag.
+    /// Any other flag gives `None`: this server supports no compression, and tonic refuses such a
+    /// message by its flag.
     fn read(&mut self, data: &[u8]) -> Option<usize> {
         let missing = self.bytes.get_mut(self.arrived..).filter(|missing| !missing.is_empty())?;
         let read = missing.iter_mut().zip(data).map(|(byte, new)| *byte = *new).count();

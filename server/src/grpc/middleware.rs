@@ -1,7 +1,8 @@
 //! The layer in front of every service.
 //!
-//! Before a handler runs, the layer finds the caller's permit, bounds the size of the request and starts the caller's
-//! deadline. Afterwards it counts the request, and replaces the status of a request that tonic could not decode.
+//! Before a handler runs, the layer finds the caller's permit, bounds the size of the request and
+//! starts the caller's deadline. Afterwards it counts the request, and replaces the status of a
+//! request that tonic could not decode.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -92,7 +93,8 @@ where
 }
 
 impl MiddlewareLayer {
-    /// Adds the caller's permit to the request. A path without rules, such as health and reflection, is open to all.
+    /// Adds the caller's permit to the request. A path without rules, such as health and
+    /// reflection, is open to all.
     fn authorise(&self, request: &mut http::Request<Body>) -> Result<(), Denied> {
         let path = match request.uri().path() {
             CLASSIFY_HTTP => CLASSIFY_RPC,
@@ -113,7 +115,8 @@ fn with_message_limit(request: http::Request<Body>) -> http::Request<Body> {
     if is_grpc { request.map(|body| Body::new(MessageLimit::new(body))) } else { request }
 }
 
-/// The label of a method in the metrics. Unknown paths share one label, so that callers can't add labels without bound.
+/// The label of a method in the metrics. Unknown paths share one label, so that callers can't add
+/// labels without bound.
 fn method_label(path: &str) -> &'static str {
     match path.rsplit('/').next() {
         Some("BeginUpdate") => "BeginUpdate",
@@ -129,10 +132,12 @@ fn method_label(path: &str) -> &'static str {
     }
 }
 
-/// The time in which the server must answer: the caller's deadline (`grpc-timeout`), less a millisecond.
+/// The time in which the server must answer: the caller's deadline (`grpc-timeout`), less a
+/// millisecond.
 ///
-/// A tonic client enforces the same deadline itself, and then reports CANCELLED (tonic's status.rs turns `TimeoutExpired`
-/// into it), on which callers do not retry. The millisecond lets the server's DEADLINE_EXCEEDED arrive first.
+/// A tonic client enforces the same deadline itself, and then reports CANCELLED (tonic's status.rs
+/// turns `TimeoutExpired` into it), on which callers do not retry. The millisecond lets the
+/// server's DEADLINE_EXCEEDED arrive first.
 fn time_limit(headers: &http::HeaderMap) -> Option<Duration> {
     let timeout = parse_timeout(headers.get("grpc-timeout")?.to_str().ok()?)?;
     Some(timeout.saturating_sub(Duration::from_millis(1)))
@@ -166,11 +171,13 @@ fn code_of_http(status: http::StatusCode) -> Code {
     }
 }
 
-/// The gRPC code of a response, and the response. If tonic could not decode the request, both are replaced.
+/// The gRPC code of a response, and the response. If tonic could not decode the request, both are
+/// replaced.
 ///
-/// Every status of a handler has details ([`errors`]). An INTERNAL without details is therefore tonic's own, for a request
-/// with a malformed frame or message (tonic's codec/decode.rs and server/grpc.rs, tonic-prost's codec.rs). The caller is at
-/// fault, so the right code is INVALID_ARGUMENT; INTERNAL would call for an operator.
+/// Every status of a handler has details ([`errors`]). An INTERNAL without details is therefore
+/// tonic's own, for a request with a malformed frame or message (tonic's codec/decode.rs and
+/// server/grpc.rs, tonic-prost's codec.rs). The caller is at fault, so the right code is
+/// INVALID_ARGUMENT; INTERNAL would call for an operator.
 fn with_code(response: http::Response<Body>) -> (Code, http::Response<Body>) {
     let Some(status) = Status::from_header_map(response.headers()) else {
         let code = response.extensions().get().copied();

@@ -1,4 +1,5 @@
-//! The output of an export: a file that is replaced as a whole, or a pipe or device that is written to.
+//! The output of an export: a file that is replaced as a whole, or a pipe or device that is written
+//! to.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
@@ -7,8 +8,8 @@ use std::path::Path;
 
 /// Writes to a path, and returns the value of `write`.
 ///
-/// A regular file is replaced only once the new one is complete, so that a failed export never costs an earlier copy. A
-/// symlink is followed. A pipe or a device is written to directly.
+/// A regular file is replaced only once the new one is complete, so that a failed export never
+/// costs an earlier copy. A symlink is followed. A pipe or a device is written to directly.
 ///
 /// # Errors
 /// The path can't be written to, or `write` failed.
@@ -34,7 +35,8 @@ fn replace<T>(path: &Path, write: impl FnOnce(&File) -> io::Result<T>) -> io::Re
     replaced
 }
 
-/// An empty file that only its user may read, since an export has names and emails. An existing file is emptied.
+/// An empty file that only its user may read, since an export has names and emails. An existing
+/// file is emptied.
 fn create_private(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.set_permissions(Permissions::from_mode(0o600))?;

@@ -1,8 +1,9 @@
-//! The HTTP server: accepts connections, and runs each connection with all its requests in one task.
+//! The HTTP server: accepts connections, and runs each connection with all its requests in one
+//! task.
 //!
-//! hyper would spawn a task for each request. The committer answers many requests of a connection at the same moment. Separate
-//! tasks would then wake up one by one, and each would write to the socket by itself. In a single task all answers of a
-//! group are written with one system call.
+//! hyper would spawn a task for each request. The committer answers many requests of a connection
+//! at the same moment. Separate tasks would then wake up one by one, and each would write to the
+//! socket by itself. In a single task all answers of a group are written with one system call.
 
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
@@ -45,7 +46,8 @@ where
     S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
 {
-    /// Accepts and serves connections until the server stops, then returns once every open request is answered.
+    /// Accepts and serves connections until the server stops, then returns once every open request
+    /// is answered.
     pub async fn serve(mut self, listener: TcpListener) {
         let mut connections = JoinSet::new();
         loop {
@@ -53,8 +55,8 @@ where
                 accepted = listener.accept() => match accepted {
                     Ok((stream, address)) => drop(connections.spawn(self.clone().connection(stream, address))),
                     Err(error) => {
-                        // Mostly EMFILE, no file descriptor is left. `accept` would fail again at once, so the pause lets
-                        // some connections close.
+                        // Mostly EMFILE, no file descriptor is left. `accept` would fail again at
+                        // once, so the pause lets some connections close.
                         tracing::warn!(%error, "a connection can't be accepted");
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
@@ -96,8 +98,9 @@ where
                 stopping = true;
                 connection.as_mut().graceful_shutdown();
             }
-            // The order matters: requests that were answered run first, so that the connection then writes all their
-            // responses at once. Requests that the connection has read meanwhile start last.
+            // The order matters: requests that were answered run first, so that the connection then
+            // writes all their responses at once. Requests that the connection has read meanwhile
+            // start last.
             requests.run(cx);
             let served = connection.as_mut().poll(cx);
             requests.start(cx);
@@ -113,18 +116,20 @@ where
 fn builder(executor: RequestExecutor, limits: Limits) -> Builder<RequestExecutor> {
     let idle = Duration::from_secs(limits.idle_seconds.into());
     let mut builder = Builder::new(executor);
-    // `IdleTimeout` can't see a client that sends its request head byte by byte, and never to its end.
+    // `IdleTimeout` can't see a client that sends its request head byte by byte, and never to its
+    // end.
     builder.http1().timer(TokioTimer::new()).header_read_timeout(idle);
     builder
         .http2()
         .timer(TokioTimer::new())
-        // A living client answers pings by itself (RFC 9113, 6.7), so that only a dead one reaches the idle time.
+        // A living client answers pings by itself (RFC 9113, 6.7), so that only a dead one reaches
+        // the idle time.
         .keep_alive_interval(idle / 3)
         .keep_alive_timeout(idle / 3)
         .max_concurrent_streams(limits.streams_per_connection)
-        // h2 allows 20 streams that the client reset before the server accepted them, and takes more for a rapid-reset
-        // attack (RFC 9113, 10.5). A client whose deadlines pass while this server is paused may reset all that it has
-        // open: it must not lose the connection.
+        // h2 allows 20 streams that the client reset before the server accepted them, and takes
+        // more for a rapid-reset attack (RFC 9113, 10.5). A client whose deadlines pass while this
+        // server is paused may reset all that it has open: it must not lose the connection.
         .max_pending_accept_reset_streams(usize::try_from(limits.streams_per_connection).ok());
     builder
 }
@@ -136,7 +141,8 @@ async fn stopped(stopping: &mut watch::Receiver<bool>) {
 
 type RequestTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The executor that hyper gives a connection's requests to: a channel to the connection's own task.
+/// The executor that hyper gives a connection's requests to: a channel to the connection's own
+/// task.
 #[derive(Clone)]
 struct RequestExecutor(mpsc::UnboundedSender<RequestTask>);
 

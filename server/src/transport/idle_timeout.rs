@@ -1,4 +1,5 @@
-//! A stream that fails after a time without input: its client is gone, or holds the connection without using it.
+//! A stream that fails after a time without input: its client is gone, or holds the connection
+//! without using it.
 
 use std::io;
 use std::pin::Pin;
@@ -13,7 +14,8 @@ pub(super) struct IdleTimeout<S> {
     stream: S,
     timeout: Duration,
     last_read: Instant,
-    // Reset only when it ends, to the time that `last_read` then asks for: a reset on every read would cost each of them.
+    // Reset only when it ends, to the time that `last_read` then asks for: a reset on every read
+    // would cost each of them.
     timer: Pin<Box<Sleep>>,
 }
 

@@ -1,7 +1,7 @@
 //! TLS: the server's certificates, and the handshake that finds the caller of each connection.
 //!
-//! The files are read at the start, where a failure stops the server, and again when they change. A failure then keeps the
-//! certificates that were in force.
+//! The files are read at the start, where a failure stops the server, and again when they change. A
+//! failure then keeps the certificates that were in force.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -25,7 +25,8 @@ use x509_parser::prelude::{ASN1Time, FromDer, Validity, X509Certificate};
 use crate::config::TlsConfig;
 use crate::identity::{Caller, Peer};
 
-/// The longest time for a handshake. A client that never finishes one would hold its connection for ever otherwise.
+/// The longest time for a handshake. A client that never finishes one would hold its connection for
+/// ever otherwise.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A certificate, key or authority that can't be used.
@@ -58,8 +59,8 @@ fn server_config(tls: &TlsConfig) -> Result<rustls::ServerConfig, TlsError> {
     let chain = read_certificates("certificate", &tls.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| invalid("private key", &tls.key, error))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    // `with_single_cert` below reports a problem of either file. The key is tried alone first, so that its problems are
-    // reported under its own name.
+    // `with_single_cert` below reports a problem of either file. The key is tried alone first, so
+    // that its problems are reported under its own name.
     let private_key = provider.key_provider.load_private_key(key.clone_key());
     private_key.map_err(|error| invalid("private key", &tls.key, error))?;
     let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
@@ -70,8 +71,8 @@ fn server_config(tls: &TlsConfig) -> Result<rustls::ServerConfig, TlsError> {
     for certificate in read_certificates("client authority", authority)? {
         roots.add(certificate).map_err(|error| invalid("client authority", authority, error))?;
     }
-    // The handshake accepts a client without a certificate, because health checks need none. A call without one is refused
-    // later with `NO_IDENTITY`, which says more than a TLS alert.
+    // The handshake accepts a client without a certificate, because health checks need none. A call
+    // without one is refused later with `NO_IDENTITY`, which says more than a TLS alert.
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).allow_unauthenticated();
     let verifier = verifier.build().map_err(|error| invalid("client authority", authority, error))?;
     let builder = builder.with_client_cert_verifier(verifier);
@@ -81,7 +82,8 @@ fn server_config(tls: &TlsConfig) -> Result<rustls::ServerConfig, TlsError> {
     Ok(config)
 }
 
-/// The hosts among the subject alternative names of a certificate, in their order. A wildcard names no host.
+/// The hosts among the subject alternative names of a certificate, in their order. A wildcard names
+/// no host.
 fn hosts(der: &[u8]) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Vec::new() };
     let Ok(Some(names)) = certificate.subject_alternative_name() else { return Vec::new() };
@@ -97,7 +99,8 @@ fn hosts(der: &[u8]) -> Vec<String> {
     names.value.general_names.iter().filter_map(host).collect()
 }
 
-/// The problem with the dates of a certificate at `now`, as the end of a sentence; `None` if it is valid.
+/// The problem with the dates of a certificate at `now`, as the end of a sentence; `None` if it is
+/// valid.
 fn date_problem(der: &[u8], now: ASN1Time) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let Validity { not_before, not_after } = certificate.validity();
@@ -129,7 +132,8 @@ impl Certificates {
         chain.first().map(|certificate| hosts(certificate)).unwrap_or_default()
     }
 
-    /// A warning if the server's certificate, or another one in its file, has expired or is not valid yet.
+    /// A warning if the server's certificate, or another one in its file, has expired or is not
+    /// valid yet.
     pub fn warning(&self) -> Option<String> {
         let path = &self.tls.certificate;
         let chain = read_certificates("certificate", path).unwrap_or_default();
@@ -137,8 +141,8 @@ impl Certificates {
         Some(format!("the certificate `{}` {found}: clients will refuse it; replace it", path.display()))
     }
 
-    /// Checks the files for changes at every `tls.reload_interval_seconds`, and puts new certificates in force. Never
-    /// returns.
+    /// Checks the files for changes at every `tls.reload_interval_seconds`, and puts new
+    /// certificates in force. Never returns.
     pub async fn watch(&self) {
         let mut seen = self.contents();
         let mut ticks = tokio::time::interval(Duration::from_secs(self.tls.reload_interval_seconds));
@@ -163,8 +167,8 @@ impl Certificates {
         }
     }
 
-    /// The contents of the files. A modification time would miss a change within its resolution, and a symlink that was
-    /// turned to another file.
+    /// The contents of the files. A modification time would miss a change within its resolution,
+    /// and a symlink that was turned to another file.
     fn contents(&self) -> Vec<Option<Vec<u8>>> {
         let files = [&self.tls.certificate, &self.tls.key, &self.tls.client_ca];
         files.into_iter().map(|path| std::fs::read(path).ok()).collect()
@@ -239,10 +243,12 @@ impl AsyncWrite for ClientStream {
     }
 }
 
-/// Makes a client's stream of an accepted connection: after a TLS handshake if there are certificates, at once if not.
+/// Makes a client's stream of an accepted connection: after a TLS handshake if there are
+/// certificates, at once if not.
 ///
 /// # Errors
-/// The client went away, took too long, or presented a certificate that the client authority did not sign.
+/// The client went away, took too long, or presented a certificate that the client authority did
+/// not sign.
 pub(super) async fn accept(stream: TcpStream, certificates: Option<Arc<Certificates>>) -> io::Result<ClientStream> {
     stream.set_nodelay(true)?;
     match certificates {

@@ -17,6 +17,7 @@ use tonic_types::pb::{ErrorInfo, RetryInfo};
 
 use crate::committer::Refusal;
 use crate::identity::Denied;
+use crate::store::{Problem, StoreError};
 
 /// The namespace of the reasons (`google.rpc.ErrorInfo.domain`).
 const DOMAIN: &str = "leasehold";
@@ -59,6 +60,29 @@ pub(super) fn refused(refusal: &Refusal) -> Status {
         Refusal::StoreUnavailable(_) | Refusal::Stopping => {
             status(Code::Unavailable, refusal.to_string(), vec![error_info("STORE_UNAVAILABLE", HashMap::new())])
         }
+    }
+}
+
+/// The gRPC code of a store's failure, which decides the exit code; `None` if only a person can
+/// mend it.
+pub fn store_code(error: &StoreError) -> Option<Code> {
+    let problem = match error {
+        StoreError::Preflight(error) => &error.problem,
+        error => return error.is_away().then_some(Code::Unavailable),
+    };
+    match problem {
+        Problem::Unreachable(_)
+        | Problem::Untrusted(_)
+        | Problem::TooManyConnections(_)
+        | Problem::StatementTimeout(_)
+        | Problem::Standby
+        | Problem::ReadOnly => Some(Code::Unavailable),
+        Problem::BeingMigrated { .. } | Problem::TablesLocked(_) => Some(Code::DeadlineExceeded),
+        Problem::AuthenticationFailed(_) | Problem::CertificateRejected(_) => Some(Code::Unauthenticated),
+        Problem::Rights { .. } | Problem::NoConnect { .. } | Problem::PermissionDenied(_) => {
+            Some(Code::PermissionDenied)
+        }
+        _ => None,
     }
 }
 

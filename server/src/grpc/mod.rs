@@ -1,6 +1,8 @@
-//! The gRPC services: each handler converts a request, calls the committer or the store, and converts the answer.
+//! The gRPC services: each handler converts a request, calls the committer or the store, and
+//! converts the answer.
 //!
-//! No rule of the protocol lives here, and gRPC codes live nowhere else: below this layer failures are typed.
+//! No rule of the protocol lives here, and gRPC codes live nowhere else: below this layer failures
+//! are typed.
 
 mod claims;
 mod classify;
@@ -30,6 +32,7 @@ use crate::store::{StoreError, StoreReader};
 
 pub use claims::ClaimsHandler;
 pub use classify::{ClassifyHandler, http_router};
+pub use errors::store_code;
 pub use middleware::MiddlewareLayer;
 
 /// The name of the limit on a request's size, as refusals have it.
@@ -112,7 +115,8 @@ impl Services {
         self.store.claim(key).await.map_err(|error| self.unreadable(&error))
     }
 
-    /// Runs a list once fewer than `limits.concurrent_lists` run. Sheds it at once if `limits.queued_lists` wait already.
+    /// Runs a list once fewer than `limits.concurrent_lists` run. Sheds it at once if
+    /// `limits.queued_lists` wait already.
     async fn list<T>(
         &self,
         method: &'static str,
@@ -150,7 +154,8 @@ fn cell_info(cell: CellConfig) -> CellInfo {
     }
 }
 
-/// The permit that the middleware added to the request. A request without one, on a path without access rules, is denied.
+/// The permit that the middleware added to the request. A request without one, on a path without
+/// access rules, is denied.
 fn permit<T>(request: &Request<T>) -> Result<Permit, Status> {
     request.extensions().get::<Permit>().copied().ok_or_else(|| errors::denied(Denied::NoIdentity))
 }

@@ -1,5 +1,5 @@
-//! The banner: the lines that `leasehold serve` prints at its start. They have the addresses, the store, warnings, and a
-//! command to try.
+//! The banner: the lines that `leasehold serve` prints at its start. They have the addresses, the
+//! store, warnings, and a command to try.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -66,8 +66,8 @@ impl Banner<'_> {
         )
     }
 
-    /// The host and port for a client on this machine. Under TLS the host must be one that the certificate names: `localhost`
-    /// or the listening address if possible, otherwise the first.
+    /// The host and port for a client on this machine. Under TLS the host must be one that the
+    /// certificate names: `localhost` or the listening address if possible, otherwise the first.
     fn host(&self) -> String {
         let reachable = reachable(self.address);
         let hosts = &self.certificate_hosts;

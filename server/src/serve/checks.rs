@@ -1,5 +1,5 @@
-//! Checks of the configuration against the store, at the start. A contradiction stops the server; anything less is a
-//! warning in the banner and in the log.
+//! Checks of the configuration against the store, at the start. A contradiction stops the server;
+//! anything less is a warning in the banner and in the log.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -15,7 +15,8 @@ use crate::store::{Backend, StoreError, StoreMaintenance, StoreReader};
 /// The warnings about a store, each with advice.
 ///
 /// # Errors
-/// The store can't be read, or a configured bucket type has another rule than its claims were made under.
+/// The store can't be read, or a configured bucket type has another rule than its claims were made
+/// under.
 pub(super) async fn warnings(config: &Config, store: &dyn Backend) -> Result<Vec<String>, ServeError> {
     let missing_types = keep_bucket_types(config, store).await?;
     let warnings = [
@@ -26,7 +27,8 @@ pub(super) async fn warnings(config: &Config, store: &dyn Backend) -> Result<Vec
     Ok(warnings.into_iter().flatten().collect())
 }
 
-/// The cells that own claims and are not configured. Mostly a cell was removed from the configuration too early.
+/// The cells that own claims and are not configured. Mostly a cell was removed from the
+/// configuration too early.
 async fn unconfigured_cells(config: &Config, store: &dyn StoreReader) -> Vec<CellId> {
     let known = config.cells();
     let owners = store.owners().await.unwrap_or_else(|error| {
@@ -36,8 +38,8 @@ async fn unconfigured_cells(config: &Config, store: &dyn StoreReader) -> Vec<Cel
     owners.into_iter().filter(|owner| !known.contains_key(owner)).collect()
 }
 
-/// Stores the rules of bucket types that are served for the first time. Returns the types that were served and are not
-/// configured any more.
+/// Stores the rules of bucket types that are served for the first time. Returns the types that were
+/// served and are not configured any more.
 ///
 /// # Errors
 /// A type is configured with another form or case rule than its claims were made under (B12). Two
@@ -53,7 +55,8 @@ async fn keep_bucket_types(config: &Config, store: &dyn Backend) -> Result<Vec<B
         if added.is_empty() {
             return Ok(missing);
         }
-        // Another server may have stored a type first, with another rule. The next round compares with what is stored then.
+        // Another server may have stored a type first, with another rule. The next round compares
+        // with what is stored then.
         store.remember_bucket_types(&[served, added].concat()).await?;
     }
 }

@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use crate::audit::AuditError;
 use crate::client::{USAGE, exit_code_of};
 use crate::config::ConfigError;
+use crate::grpc;
 use crate::logging::LogError;
-use crate::store::{Problem, StoreError};
+use crate::store::StoreError;
 use crate::transport::TlsError;
 
 /// A failure that stops the server, or keeps it from starting.
@@ -65,10 +66,11 @@ impl ServeError {
         Self::CommandLine(Box::new(error.into()))
     }
 
-    /// The gRPC code that stands for a failure of the store; `None` for one that only a person can mend.
+    /// The gRPC code that stands for a failure of the store; `None` for one that only a person can
+    /// mend.
     pub fn code(&self) -> Option<tonic::Code> {
         let Self::Store(error) = self else { return None };
-        store_code(error)
+        grpc::store_code(error)
     }
 
     /// The advice that the message itself does not have.
@@ -81,28 +83,5 @@ impl ServeError {
             }
             _ => None,
         }
-    }
-}
-
-/// The gRPC code of a store's failure, which decides the exit code; `None` if only a person can mend it.
-fn store_code(error: &StoreError) -> Option<tonic::Code> {
-    use tonic::Code;
-    let problem = match error {
-        StoreError::Preflight(error) => &error.problem,
-        error => return error.is_away().then_some(Code::Unavailable),
-    };
-    match problem {
-        Problem::Unreachable(_)
-        | Problem::Untrusted(_)
-        | Problem::TooManyConnections(_)
-        | Problem::StatementTimeout(_)
-        | Problem::Standby
-        | Problem::ReadOnly => Some(Code::Unavailable),
-        Problem::BeingMigrated { .. } | Problem::TablesLocked(_) => Some(Code::DeadlineExceeded),
-        Problem::AuthenticationFailed(_) | Problem::CertificateRejected(_) => Some(Code::Unauthenticated),
-        Problem::Rights { .. } | Problem::NoConnect { .. } | Problem::PermissionDenied(_) => {
-            Some(Code::PermissionDenied)
-        }
-        _ => None,
     }
 }

@@ -1,5 +1,5 @@
-//! The work that a server does without being called. It forgets leases that were settled long ago, and keeps the
-//! health status up to date.
+//! The work that a server does without being called. It forgets leases that were settled long ago,
+//! and keeps the health status up to date.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -24,10 +24,11 @@ use crate::store::{SharedMaintenance, StoreError, StoreMaintenance, StoreReader}
 
 /// The pause between two maintenance runs.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(5);
-/// The pause between two probes of a database. Load balancers go by the health status, which must soon say that the database
-/// is gone, or back.
+/// The pause between two probes of a database. Load balancers go by the health status, which must
+/// soon say that the database is gone, or back.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
-/// A probe that takes longer counts as failed. It touches no row, so load alone never takes it this long.
+/// A probe that takes longer counts as failed. It touches no row, so load alone never takes it this
+/// long.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The most leases that one step forgets.
 const FORGET_BATCH: usize = 500;
@@ -72,8 +73,8 @@ impl Maintenance {
         now().minus_micros(self.retention_seconds.saturating_mul(1_000_000))
     }
 
-    /// Publishes the health status if it changed. Reads still work while the store can't be written, so classification
-    /// goes on serving.
+    /// Publishes the health status if it changed. Reads still work while the store can't be
+    /// written, so classification goes on serving.
     async fn publish_health(&self) {
         let is_away = self.services.metrics.is_database_lost() || self.services.committer().is_away();
         let is_serving = !self.services.has_failed() && !is_away;
@@ -118,8 +119,8 @@ impl Maintenance {
         found == FORGET_BATCH && decisions.iter().all(Result::is_ok)
     }
 
-    /// Probes the database again and again, over a connection of its own. Neither load nor a full pool then looks like an
-    /// outage.
+    /// Probes the database again and again, over a connection of its own. Neither load nor a full
+    /// pool then looks like an outage.
     async fn probe_database(&self, store: &dyn SharedMaintenance) {
         let mut probe = store.probe();
         loop {
@@ -130,8 +131,8 @@ impl Maintenance {
                     Err(_) => {
                         let silent = format!("no answer within {} s", PROBE_TIMEOUT.as_secs());
                         self.record_probe(store, Err(StoreError::Unreachable(silent))).await;
-                        // The same query stays open, and only its answer ends the outage. A database that hangs may still
-                        // accept a new connection and answer on that.
+                        // The same query stays open, and only its answer ends the outage. A
+                        // database that hangs may still accept a new connection and answer on that.
                         result.await
                     }
                 }
@@ -141,7 +142,8 @@ impl Maintenance {
         }
     }
 
-    /// Records the result of a probe: the number of other servers at work on the database, or the reason of a failure.
+    /// Records the result of a probe: the number of other servers at work on the database, or the
+    /// reason of a failure.
     async fn record_probe(&self, store: &dyn SharedMaintenance, result: Result<usize, StoreError>) {
         let (is_reachable, committer) = (result.is_ok(), self.services.committer());
         let was_reachable = self.services.metrics.set_database_reachable(is_reachable);
@@ -149,7 +151,8 @@ impl Maintenance {
             committer.set_other_servers(other_servers);
         }
         match result {
-            // If the writers found the database away, they log its return themselves, once one of them can write.
+            // If the writers found the database away, they log its return themselves, once one of
+            // them can write.
             Ok(_) if !was_reachable && !committer.is_away() => tracing::info!("the store is back"),
             Ok(_) => {}
             // Probes are frequent: only the first failure of an outage is an error.
@@ -171,8 +174,9 @@ impl Maintenance {
         let (metrics, mut was_hindered) = (&self.services.metrics, false);
         loop {
             let result = self.maintain_once(store).await;
-            // An outage is reported by the probe. A lock of another session, or another server that was first, passes. Only
-            // a refusal, as by a full disk, means that the database can't be written.
+            // An outage is reported by the probe. A lock of another session, or another server that
+            // was first, passes. Only a refusal, as by a full disk, means that the database can't
+            // be written.
             let (is_hindered, is_accepted) = match &result {
                 Ok(()) => (false, true),
                 Err(StoreError::Locked(_) | StoreError::Conflict(_)) => (true, true),
@@ -194,8 +198,9 @@ impl Maintenance {
         }
     }
 
-    /// Counts the held claims, vacuums, forgets settled leases, and removes abandoned groups. Each step runs even if one
-    /// before it failed; the first failure in the order of importance is returned.
+    /// Counts the held claims, vacuums, forgets settled leases, and removes abandoned groups. Each
+    /// step runs even if one before it failed; the first failure in the order of importance is
+    /// returned.
     async fn maintain_once(&self, store: &dyn SharedMaintenance) -> Result<(), StoreError> {
         let counted =
             store.refresh_occupancy().await.map(|found| self.services.committer().set_held_claims(found.held_claims));
@@ -204,7 +209,8 @@ impl Maintenance {
         }
         let vacuumed = store.vacuum().await;
         let until = Instant::now() + MAINTENANCE_INTERVAL;
-        // With a large backlog the rest waits for the next run: the other steps must not wait for it.
+        // With a large backlog the rest waits for the next run: the other steps must not wait for
+        // it.
         let forgotten = loop {
             match store.forget(self.forget_before()).await {
                 Ok(true) if Instant::now() < until => {}

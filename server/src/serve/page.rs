@@ -1,5 +1,5 @@
-//! The page that shows the protocol, and the last audit events for it to show. A server has it if it was built with the
-//! feature `page`, after `cargo xtask web`.
+//! The page that shows the protocol, and the last audit events for it to show. A server has it if
+//! it was built with the feature `page`, after `cargo xtask web`.
 
 use std::sync::Arc;
 
@@ -12,14 +12,16 @@ use rust_embed::RustEmbed;
 
 use crate::grpc::Services;
 
-/// The content security policy of the page: it may run its own scripts and WebAssembly, and call its own server.
+/// The content security policy of the page: it may run its own scripts and WebAssembly, and call
+/// its own server.
 const POLICY: &str = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 #[derive(RustEmbed)]
 #[folder = "../wasm/visualiser/dist"]
 struct Files;
 
-/// The routes of the page: `/` is the page, `/assets/` its files, `/audit` the last audit events as JSON lines.
+/// The routes of the page: `/` is the page, `/assets/` its files, `/audit` the last audit events as
+/// JSON lines.
 pub(super) fn router(services: Arc<Services>) -> Router {
     let audit = move || std::future::ready(audit(&services));
     Router::new()

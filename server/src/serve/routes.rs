@@ -1,4 +1,5 @@
-//! The routes: gRPC services and `POST /v1/classify` on the main address; metrics and the page in plain HTTP.
+//! The routes: gRPC services and `POST /v1/classify` on the main address; metrics and the page in
+//! plain HTTP.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -45,7 +46,8 @@ where
             .register_encoded_file_descriptor_set(leasehold_proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    // A list of 1,000 leases or 2,000 records has no bound in bytes, since records carry the cells' own data.
+    // A list of 1,000 leases or 2,000 records has no bound in bytes, since records carry the cells'
+    // own data.
     let claims = ClaimServiceServer::new(ClaimsHandler(services.clone()))
         .max_decoding_message_size(MAX_REQUEST_BYTES)
         .max_encoding_message_size(usize::MAX);
@@ -63,7 +65,8 @@ where
         .prepare())
 }
 
-/// The routes for people and their tools, which need no TLS: the metrics, and the page in a server built with it.
+/// The routes for people and their tools, which need no TLS: the metrics, and the page in a server
+/// built with it.
 pub(super) fn plain_http(services: Arc<Services>) -> Router {
     let router = metrics(services.clone());
     #[cfg(feature = "page")]

@@ -1,4 +1,5 @@
-//! The orderly stop: requests under way are finished first. A second signal stops the process at once.
+//! The orderly stop: requests under way are finished first. A second signal stops the process at
+//! once.
 
 use std::io;
 use std::pin::pin;
@@ -41,8 +42,8 @@ impl StopSignals {
     }
 }
 
-/// Runs the server until a signal arrives, then stops it in order: health first, so that callers go elsewhere, then the
-/// listener, then the connections.
+/// Runs the server until a signal arrives, then stops it in order: health first, so that callers go
+/// elsewhere, then the listener, then the connections.
 pub(super) async fn run_until_stopped(
     server: impl Future<Output = ()>,
     mut signals: StopSignals,
@@ -60,15 +61,16 @@ pub(super) async fn run_until_stopped(
     tokio::spawn(async move {
         signals.recv().await;
         print_line("stopped at once");
-        // No destructor may run: dropping the committer waits for the store, which may be the part that hangs. Exiting
-        // loses no more than a kill does: every answer that was given is on disk.
+        // No destructor may run: dropping the committer waits for the store, which may be the part
+        // that hangs. Exiting loses no more than a kill does: every answer that was given is on
+        // disk.
         std::process::exit(0);
     });
     let _ = timeout(DRAIN_TIMEOUT, server).await;
 }
 
-/// Reports `NOT_SERVING` to every watcher of the health service, then ends their streams. An open stream counts as a request
-/// under way, and would hold the stop up until the drain timeout.
+/// Reports `NOT_SERVING` to every watcher of the health service, then ends their streams. An open
+/// stream counts as a request under way, and would hold the stop up until the drain timeout.
 async fn end_health(mut health: HealthReporter) {
     for name in ["", ClaimServiceServer::<ClaimsHandler>::NAME, ClassifyServiceServer::<ClassifyHandler>::NAME] {
         health.set_service_status(name, ServingStatus::NotServing).await;

@@ -59,8 +59,8 @@ async fn shared(
         audit: audit.clone(),
     };
     let (database, metrics) = (store.clone(), metrics.clone());
-    // Each writer owns a tokio runtime. If one can't be started, the others are dropped, and tokio panics if a runtime is
-    // dropped on a thread that drives tasks.
+    // Each writer owns a tokio runtime. If one can't be started, the others are dropped, and tokio
+    // panics if a runtime is dropped on a thread that drives tasks.
     let start = move || Committer::start(database.writers()?, settings, metrics);
     let committer = tokio::task::spawn_blocking(start).await.map_err(io::Error::other)??;
     Ok((Arc::new(store), committer))
@@ -70,8 +70,8 @@ fn capacity(config: &Config) -> Capacity {
     Capacity { queued_begins: config.limits.queued_begins, held_claims: config.limits.held_claims }
 }
 
-/// Refuses begins while the disk is nearly full. A write that fails for lack of space would stop all writes until a restart;
-/// with this reserve, commits and rollbacks still succeed.
+/// Refuses begins while the disk is nearly full. A write that fails for lack of space would stop
+/// all writes until a restart; with this reserve, commits and rollbacks still succeed.
 fn disk_gate(min_free_mib: u64, data: PathBuf) -> BeginGate {
     Box::new(move || {
         let disk = nix::sys::statvfs::statvfs(&data).ok()?;

@@ -227,11 +227,11 @@ type Spoil = fn(&mut Rows) -> usize;
 /// Rows that stand twice, or can't be by themselves.
 fn bad_rows() -> Vec<(Spoil, &'static str)> {
     vec![
-        (|rows| rows.repeat("claim", "carol"), "the claim stands in the export twice"),
-        (|rows| rows.repeat("claim", "frank"), "the claim stands in the export twice"),
-        (|rows| rows.repeat("lease", "Committed"), "the lease stands in the export twice"),
-        (|rows| rows.repeat("lease", "Outstanding"), "the lease stands in the export twice"),
-        (|rows| rows.repeat("replay", "first"), "the idempotency key stands in the export twice"),
+        (|rows| rows.repeat("claim", "carol"), "the claim is in the export twice"),
+        (|rows| rows.repeat("claim", "frank"), "the claim is in the export twice"),
+        (|rows| rows.repeat("lease", "Committed"), "the lease is in the export twice"),
+        (|rows| rows.repeat("lease", "Outstanding"), "the lease is in the export twice"),
+        (|rows| rows.repeat("replay", "first"), "the idempotency key is in the export twice"),
         (
             |rows| rows.set("claim", "carol", "/claim/key/canonical", "Carol".into()),
             "the key `4:Carol` is not the canonical form of the record's value, which is `4:carol`",

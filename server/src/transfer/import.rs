@@ -1,8 +1,9 @@
-//! `leasehold import`: lines that an export wrote, or a person changed, into a new data directory. Nothing gets in that
-//! the engine could not have made.
+//! `leasehold import`: reads the lines of an export, which a person may have changed, into a new
+//! data directory. A row that the engine could not have made is refused.
 //!
-//! In memory are held claims, the rows of one batch, and the fence of each lease. What stands twice is seen without more:
-//! an export is in the store's order, and a row beyond all before it is new. One that is not is looked up.
+//! The import keeps three things in memory: held claims, the rows of one batch, and the fence of
+//! each lease. A row that is there twice is found without an index. An export is in the store's
+//! order, so a row that sorts after all before it is new; any other row is looked up.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -20,45 +21,59 @@ use rustc_hash::FxHashMap;
 use super::{Line, TransferError, report};
 use crate::store::{EmbeddedStore, StoreError, stored};
 
-/// Rows written at a time.
+/// The number of rows written at a time.
 const BATCH_ROWS: usize = 2_000;
 
-/// Why a row can't be imported.
+/// A line is not a line of an export.
+#[derive(Debug, thiserror::Error)]
+pub enum LineError {
+    /// The line is not JSON, or has a field that is unknown or of another type.
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
+    /// A newer program wrote the export.
+    #[error("format {0} is not known here: import with the version that exported it")]
+    Format(u64),
+    /// The header is not the first line, or a line comes after the end.
+    #[error("a row must be between the header and the end")]
+    OutOfPlace,
+}
+
+/// A row can't be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum RowError {
-    /// It breaks an invariant.
+    /// The row breaks an invariant.
     #[error(transparent)]
     Broken(#[from] Violation),
-    /// It was there before.
-    #[error("the {0} stands in the export twice")]
-    Twice(&'static str),
-    /// A bucket type that is not known.
-    #[error("bucket type {0} is neither built in nor configured: give the file that has it with `--config`")]
+    /// A row with the same key came before.
+    #[error("the {0} is in the export twice")]
+    Duplicate(&'static str),
+    /// The bucket type is unknown.
+    #[error("bucket type {0} is neither built in nor configured: pass the file that has it with `--config`")]
     BucketType(BucketType),
-    /// A record that no claim can have.
-    #[error("the record is none that a claim can have: {}", .0.detail)]
+    /// The record has a value or subject that no claim can have.
+    #[error("no claim can have this record: {}", .0.detail)]
     Record(ValueError),
-    /// A key under which the record would not be found.
+    /// A lookup of the record's value would not find the row under its key.
     #[error("the key `{found}` is not the canonical form of the record's value, which is `{canonical}`")]
     NotCanonical {
-        /// The row's key.
+        /// The key of the row.
         found: BucketKey,
-        /// The right one.
+        /// The key of the record's value.
         canonical: BucketKey,
     },
-    /// A cell that can't be.
+    /// The id of the cell is less than 1.
     #[error("cell {0} is not 1 or more")]
     CellId(CellId),
-    /// A cell that is not configured.
-    #[error("cell {0} is not among the `[[cells]]` of the configuration: add it there, or give a file without any")]
+    /// The cell is not configured.
+    #[error("cell {0} is not among the `[[cells]]` of the configuration: add it, or pass a file without `[[cells]]`")]
     UnknownCell(CellId),
 }
 
-/// Reads an export into a new data directory; the number of rows. Where `rules` name no cells, any may own claims. A
-/// failed import leaves nothing behind.
+/// Reads an export into a new data directory, and returns the number of rows. If `rules` names no
+/// cells, any cell may own claims. A failed import leaves nothing behind.
 ///
 /// # Errors
-/// The directory has data, the export is not whole or not sound, or the disk failed.
+/// The directory has files, a line is missing or invalid, or the disk failed.
 pub fn import(data: &Path, from: impl BufRead, rules: Rules) -> Result<u64, TransferError> {
     if EmbeddedStore::is_incomplete(data) {
         return Err(StoreError::ImportIncomplete(data.to_owned()).into());
@@ -67,9 +82,10 @@ pub fn import(data: &Path, from: impl BufRead, rules: Rules) -> Result<u64, Tran
     if existed && std::fs::read_dir(data)?.next().is_some() {
         return Err(TransferError::NotEmpty(data.to_owned()));
     }
-    let result = EmbeddedStore::import(data, |store| Import::new(store, rules).run(from));
+    let result = EmbeddedStore::import(data, |store| Importer::new(store, rules).run(from));
     if result.is_err() {
-        // What was made here goes again, and no more than that; the first error is the one to tell.
+        // A directory that existed before stays, empty as it was. The error of the import is the
+        // one to report.
         let _ = if existed { remove_content(data) } else { std::fs::remove_dir_all(data) };
     }
     result
@@ -87,15 +103,15 @@ fn remove_content(dir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Rows on their way to the store.
+/// Rows that are not written yet.
 #[derive(Default)]
-struct Batch {
+struct PendingRows {
     claims: FxHashMap<BucketKey, Claim>,
     leases: FxHashMap<LeaseId, Lease>,
     replays: FxHashMap<IdempotencyKey, Replay>,
 }
 
-impl Batch {
+impl PendingRows {
     fn len(&self) -> usize {
         self.claims.len() + self.leases.len() + self.replays.len()
     }
@@ -108,28 +124,30 @@ impl Batch {
     }
 }
 
-struct Import {
+/// An import under way.
+struct Importer {
     store: EmbeddedStore,
     rules: Rules,
     line: u64,
     rows: u64,
-    batch: Batch,
-    // Held claims wait, each with its line, for the lease that lists them: the store keeps the two as one row.
+    pending: PendingRows,
+    // Held claims, each with its line, until the lease that lists them comes. The store keeps a
+    // lease and its claims in one row, so they must be written together.
     held: FxHashMap<BucketKey, (Claim, u64)>,
     fences: Fences,
-    // No claim and no lease so far is beyond these.
+    // The positions of the last claim and the last lease in the store's order.
     last_claim: Vec<u8>,
     last_lease: Option<LeaseId>,
 }
 
-impl Import {
+impl Importer {
     fn new(store: EmbeddedStore, rules: Rules) -> Self {
         Self {
             store,
             rules,
             line: 0,
             rows: 0,
-            batch: Batch::default(),
+            pending: PendingRows::default(),
             held: FxHashMap::default(),
             fences: Fences::default(),
             last_claim: Vec::new(),
@@ -141,13 +159,13 @@ impl Import {
         let mut end = None;
         for line in from.lines() {
             self.line += 1;
-            let wrong = |error: String| TransferError::Line { line: self.line, error };
+            let invalid = |error: LineError| TransferError::Line { line: self.line, error };
             let line = line?;
-            let line = serde_json::from_str(&line).map_err(|error| wrong(error.to_string()))?;
+            let line = serde_json::from_str(&line).map_err(|error| invalid(error.into()))?;
             match line {
                 Line::Header { format } if self.line == 1 && format == stored::VERSION => {}
-                Line::Header { format } => return Err(wrong(format!("format {format} is not known here"))),
-                _ if self.line == 1 || end.is_some() => return Err(wrong("a row outside of header and end".into())),
+                Line::Header { format } => return Err(invalid(LineError::Format(format))),
+                _ if self.line == 1 || end.is_some() => return Err(invalid(LineError::OutOfPlace)),
                 Line::End { fence, rows } => end = Some((fence, rows)),
                 row => self.take(row)?,
             }
@@ -158,7 +176,8 @@ impl Import {
         }
     }
 
-    fn wrong(&self, error: impl Into<RowError>) -> TransferError {
+    /// The error of the row at hand, with its line.
+    fn invalid_row(&self, error: impl Into<RowError>) -> TransferError {
         TransferError::Row { line: self.line, error: error.into() }
     }
 
@@ -171,21 +190,21 @@ impl Import {
         }
         self.rows += 1;
         report("imported", self.rows);
-        if self.batch.len() >= BATCH_ROWS {
+        if self.pending.len() >= BATCH_ROWS {
             self.save()?;
         }
         Ok(())
     }
 
     fn take_claim(&mut self, key: BucketKey, claim: Claim) -> Result<(), TransferError> {
-        self.check_claim(&key, &claim).map_err(|error| self.wrong(error))?;
+        self.check_claim(&key, &claim).map_err(|error| self.invalid_row(error))?;
         if self.knows_claim(&key)? {
-            return Err(self.wrong(RowError::Twice("claim")));
+            return Err(self.invalid_row(RowError::Duplicate("claim")));
         }
         if claim.hold().is_some() {
             self.held.insert(key, (claim, self.line));
         } else {
-            self.batch.claims.insert(key, claim);
+            self.pending.claims.insert(key, claim);
         }
         Ok(())
     }
@@ -213,26 +232,27 @@ impl Import {
         if configured { Ok(()) } else { Err(RowError::UnknownCell(cell)) }
     }
 
+    /// True if a claim with this key came before.
     fn knows_claim(&mut self, key: &BucketKey) -> Result<bool, StoreError> {
-        let place = EmbeddedStore::position(key);
-        if place > self.last_claim {
-            self.last_claim = place;
+        let position = EmbeddedStore::position(key);
+        if position > self.last_claim {
+            self.last_claim = position;
             return Ok(false);
         }
-        let here = self.held.contains_key(key) || self.batch.claims.contains_key(key);
-        Ok(here || self.store.claim(key)?.is_some())
+        let is_pending = self.held.contains_key(key) || self.pending.claims.contains_key(key);
+        Ok(is_pending || self.store.claim(key)?.is_some())
     }
 
     fn take_lease(&mut self, id: LeaseId, lease: Lease) -> Result<(), TransferError> {
         if self.knows_lease(id)? {
-            return Err(self.wrong(RowError::Twice("lease")));
+            return Err(self.invalid_row(RowError::Duplicate("lease")));
         }
-        self.check_lease(id, &lease).map_err(|error| self.wrong(error))?;
+        self.check_lease(id, &lease).map_err(|error| self.invalid_row(error))?;
         for key in lease.claims() {
             let held = self.held.remove_entry(key);
-            self.batch.claims.extend(held.map(|(key, (claim, _))| (key, claim)));
+            self.pending.claims.extend(held.map(|(key, (claim, _))| (key, claim)));
         }
-        self.batch.leases.insert(id, lease);
+        self.pending.leases.insert(id, lease);
         Ok(())
     }
 
@@ -243,28 +263,30 @@ impl Import {
         Ok(self.fences.take(id, lease.fence)?)
     }
 
+    /// True if a lease with this id came before.
     fn knows_lease(&mut self, id: LeaseId) -> Result<bool, StoreError> {
         if self.last_lease.is_none_or(|last| id > last) {
             self.last_lease = Some(id);
             return Ok(false);
         }
-        let here = self.batch.leases.contains_key(&id);
-        Ok(here || self.stored(Keys { leases: vec![id], ..Keys::default() })?.lease(id).is_ok_and(|row| row.is_some()))
+        let is_pending = self.pending.leases.contains_key(&id);
+        Ok(is_pending
+            || self.stored(Keys { leases: vec![id], ..Keys::default() })?.lease(id).is_ok_and(|row| row.is_some()))
     }
 
     fn take_replay(&mut self, key: IdempotencyKey, replay: Replay) -> Result<(), TransferError> {
         let keys = Keys { leases: vec![replay.lease], replays: vec![key.clone()], ..Keys::default() };
         let stored = self.stored(keys)?;
-        if self.batch.replays.contains_key(&key) || stored.replay(&key).is_ok_and(|row| row.is_some()) {
-            return Err(self.wrong(RowError::Twice("idempotency key")));
+        if self.pending.replays.contains_key(&key) || stored.replay(&key).is_ok_and(|row| row.is_some()) {
+            return Err(self.invalid_row(RowError::Duplicate("idempotency key")));
         }
-        let lease = self.batch.leases.get(&replay.lease).or_else(|| stored.lease(replay.lease).ok().flatten());
-        invariant::replay(&key, &replay, lease).map_err(|error| self.wrong(error))?;
-        self.batch.replays.insert(key, replay);
+        let lease = self.pending.leases.get(&replay.lease).or_else(|| stored.lease(replay.lease).ok().flatten());
+        invariant::replay(&key, &replay, lease).map_err(|error| self.invalid_row(error))?;
+        self.pending.replays.insert(key, replay);
         Ok(())
     }
 
-    /// Rows as the store has them.
+    /// The rows under these keys that are written already.
     fn stored(&self, keys: Keys) -> Result<Workspace, StoreError> {
         let mut workspace = Workspace::default();
         self.store.load(keys, &mut workspace)?;
@@ -272,20 +294,21 @@ impl Import {
     }
 
     fn save(&mut self) -> Result<(), TransferError> {
-        let batch = std::mem::take(&mut self.batch);
-        self.store.save(&batch.into_changes())?;
+        let pending = std::mem::take(&mut self.pending);
+        self.store.save(&pending.into_changes())?;
         Ok(())
     }
 
+    /// Checks that no held claim is left without its lease, then writes the last rows.
     fn finish(mut self, fence: Fence) -> Result<u64, TransferError> {
         if let Some((key, (claim, line))) = self.held.iter().min_by_key(|(_, (_, line))| *line)
             && let Err(error) = invariant::held_claim(key, claim, None)
         {
             return Err(TransferError::Row { line: *line, error: error.into() });
         }
-        self.fences.check_newest(fence).map_err(|error| self.wrong(error))?;
-        let batch = std::mem::take(&mut self.batch);
-        self.store.save(&NetChanges { fence: Some(fence), ..batch.into_changes() })?;
+        self.fences.check_newest(fence).map_err(|error| self.invalid_row(error))?;
+        let pending = std::mem::take(&mut self.pending);
+        self.store.save(&NetChanges { fence: Some(fence), ..pending.into_changes() })?;
         self.store.remember_bucket_types(&self.rules.catalogue.differs_from(&[]).added)?;
         Ok(self.rows)
     }

@@ -1,4 +1,4 @@
-//! `leasehold export` and `import`: everything as JSON lines, and back.
+//! `leasehold export` and `import`: every row of the embedded store as JSON lines, and back.
 
 mod import;
 mod output;
@@ -13,15 +13,16 @@ use uuid::Uuid;
 use crate::store::stored::{self, Claim, IdempotencyKey, Key, Lease, Replay};
 use crate::store::{EmbeddedStore, StoreError, StoredRow};
 
-pub use import::{RowError, import};
+pub use import::{LineError, RowError, import};
 pub use output::write_to;
 
-/// Rows between two reports of progress.
+/// The number of rows between two reports of progress.
 const REPORT_ROWS: u64 = 100_000;
-/// What is shown of a line at the most: it can be as long as its file.
+/// The most characters of a message that quotes a line: a line can be as long as its file.
 const SHOWN_CHARACTERS: usize = 200;
 
-/// One line of an export: a header, rows, and an end that tells whether it is whole.
+/// One line of an export. The header comes first, then the rows, then the end, whose number of rows
+/// shows that none is missing.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Line<'a> {
@@ -51,39 +52,43 @@ enum Line<'a> {
     },
 }
 
-/// Why an export or import failed.
+/// An export or import failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
-    /// The store.
+    /// The store can't be opened, read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The file.
+    /// The file can't be read or written.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// A line that is no row.
+    /// The data directory to export does not exist.
+    #[error("there is no data directory `{}`", .0.display())]
+    NoData(PathBuf),
+    /// A line is not a line of an export.
     #[error("line {line} is not a row of an export: {}", shortened(.error))]
     Line {
-        /// Its number, from 1.
+        /// The number of the line, from 1.
         line: u64,
-        /// Why.
-        error: String,
+        /// The problem of the line.
+        error: LineError,
     },
-    /// The end is missing or does not fit.
-    #[error("the export is cut short: its last line is missing, or counts other rows")]
+    /// The end is missing, or has another number of rows than the lines before it.
+    #[error("the export is cut short: its last line is missing, or has another number of rows; export again")]
     CutShort,
-    /// A row that no state can have, or not beside the rows before it.
+    /// The row contradicts an invariant, the configuration, or the rows before it.
     #[error("line {line} can't be imported: {}", shortened(.error))]
     Row {
-        /// Its number, from 1.
+        /// The number of the line, from 1.
         line: u64,
-        /// Why.
+        /// The problem of the row.
         error: RowError,
     },
-    /// The target has data.
+    /// The data directory to import into has files.
     #[error("the data directory `{}` is not empty: import into a new one", .0.display())]
     NotEmpty(PathBuf),
 }
 
+/// The text of an error, cut at [`SHOWN_CHARACTERS`].
 fn shortened(error: &impl Display) -> String {
     let text = error.to_string();
     match text.char_indices().nth(SHOWN_CHARACTERS) {
@@ -92,14 +97,14 @@ fn shortened(error: &impl Display) -> String {
     }
 }
 
-/// Writes everything in `data` as JSON lines; the number of rows.
+/// Writes every row of the data directory as JSON lines, and returns the number of rows.
 ///
 /// # Errors
-/// The store can't be read (a running server has it open), or the output can't be written.
+/// The store can't be opened or read (a running server has it open), or the output can't be
+/// written.
 pub fn export(data: &Path, mut to: impl Write) -> Result<u64, TransferError> {
     if !data.is_dir() {
-        let error = format!("there is no data directory `{}`", data.display());
-        return Err(io::Error::new(io::ErrorKind::NotFound, error).into());
+        return Err(TransferError::NoData(data.to_owned()));
     }
     let store = EmbeddedStore::open(data)?;
     let mut rows = 0;
@@ -126,6 +131,7 @@ fn write_line(to: &mut impl Write, line: &Line<'_>) -> Result<(), TransferError>
     Ok(to.write_all(b"\n")?)
 }
 
+/// Reports progress on standard error, once for many rows.
 fn report(done: &str, rows: u64) {
     if rows.is_multiple_of(REPORT_ROWS) {
         eprintln!("{done} {rows} rows");

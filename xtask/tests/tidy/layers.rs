@@ -7,13 +7,14 @@ use super::{File, assert_none, files};
 /// Each member, and the members that it may depend on.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("bindings", &["core"]),
+    ("client", &["core", "proto"]),
     ("core", &[]),
     ("proto", &[]),
     ("python", &["bindings", "simulation"]),
     ("ruby/ext/leasehold", &["bindings"]),
     ("server", &["core", "proto"]),
     ("simulation", &["core"]),
-    ("tests", &["core", "proto", "server"]),
+    ("tests", &["client", "core", "proto", "server"]),
     ("tests/model", &["core"]),
     ("wasm", &["bindings", "simulation"]),
     ("xtask", &[]),

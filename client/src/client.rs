@@ -1,0 +1,290 @@
+//! The client: typed calls with a deadline, retried where that is safe.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use leasehold_proto::gitlab::cells::topology_service::claims::v1 as wire;
+use leasehold_proto::gitlab::cells::topology_service::{ClassifyRequest, ClassifyType};
+use tonic::transport::Channel;
+use tonic::{Response, Status};
+use uuid::Uuid;
+
+use crate::claim::{Bucket, Cell, Classification, FoundRecord, Lease};
+use crate::convert;
+use crate::endpoint::{Endpoint, EndpointError, Tls};
+use crate::error::{Error, Unanswered};
+use crate::handshake::Obstacle;
+use crate::refusal::Refusal;
+use crate::retry::{Attempts, NextAttempt, RetryPolicy};
+use crate::stub::Stub;
+
+/// Time for a call with all of its attempts, unless set otherwise.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Settings of a [`Client`]. Made by [`Client::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing before `build`"]
+pub struct ClientBuilder {
+    server: String,
+    tls: Option<Tls>,
+    is_plaintext_allowed: bool,
+    timeout: Duration,
+    retry: RetryPolicy,
+}
+
+impl ClientBuilder {
+    /// Encrypts the connection by these files. A connection to another machine needs them.
+    pub fn tls(self, tls: Tls) -> Self {
+        Self { tls: Some(tls), ..self }
+    }
+
+    /// Allows an unencrypted connection to another machine, on a trusted network.
+    pub fn allow_plaintext(self) -> Self {
+        Self { is_plaintext_allowed: true, ..self }
+    }
+
+    /// Sets the time for each call with all of its attempts: [`DEFAULT_TIMEOUT`] if not set.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Sets the number and timing of attempts.
+    pub fn retry(self, retry: RetryPolicy) -> Self {
+        Self { retry, ..self }
+    }
+
+    /// Checks the settings, reads the TLS files and returns the client, which connects with its first call.
+    ///
+    /// # Errors
+    /// The address is none, the connection would not be encrypted, or a TLS file is unusable.
+    pub fn build(self) -> Result<Client, EndpointError> {
+        let endpoint = Endpoint::new(&self.server, self.tls.as_ref())?;
+        let endpoint = if self.is_plaintext_allowed { endpoint } else { endpoint.require_encryption()? };
+        let stub = Stub::new(endpoint.connect_lazy());
+        Ok(Client { stub, endpoint: Arc::new(endpoint), timeout: self.timeout, retry: self.retry })
+    }
+}
+
+/// A client of one server. Clones share its connection, which is made anew after it broke.
+///
+/// A client must be built and used within a Tokio runtime.
+#[derive(Clone)]
+pub struct Client {
+    stub: Stub<Channel>,
+    endpoint: Arc<Endpoint>,
+    timeout: Duration,
+    pub(crate) retry: RetryPolicy,
+}
+
+/// Data of a call that an [`Unanswered`] error returns to the caller.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CallIdentity {
+    pub(crate) idempotency_key: Option<String>,
+    pub(crate) lease_uuid: Option<Uuid>,
+}
+
+impl Client {
+    /// Returns the settings for a client of a server, given as `https://HOST:PORT`, or as `http://HOST:PORT` on this
+    /// machine.
+    pub fn builder(server: impl Into<String>) -> ClientBuilder {
+        ClientBuilder {
+            server: server.into(),
+            tls: None,
+            is_plaintext_allowed: false,
+            timeout: DEFAULT_TIMEOUT,
+            retry: RetryPolicy::default(),
+        }
+    }
+
+    /// Returns this client with another time for each call. The connection is shared.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Returns this client with another retry policy. The connection is shared.
+    #[must_use]
+    pub fn with_retry(self, retry: RetryPolicy) -> Self {
+        Self { retry, ..self }
+    }
+
+    /// Makes the changes of a lease final. A repeated commit succeeds (B22).
+    ///
+    /// # Errors
+    /// The lease was rolled back, is unknown, or belongs to another cell; or no answer came.
+    pub async fn commit(&self, cell_id: i64, lease_uuid: Uuid) -> Result<(), Error> {
+        let message = wire::CommitUpdateRequest { cell_id, lease_uuid: Some(convert::wire_uuid(lease_uuid)) };
+        let send = |mut stub: Stub<Channel>| {
+            let message = message.clone();
+            async move { stub.commit(message).await }
+        };
+        self.call(identity_of_lease(lease_uuid), send).await.map(drop)
+    }
+
+    /// Takes the changes of a lease back. A repeated rollback succeeds (B22).
+    ///
+    /// # Errors
+    /// The lease was committed, is unknown, or belongs to another cell; or no answer came.
+    pub async fn rollback(&self, cell_id: i64, lease_uuid: Uuid) -> Result<(), Error> {
+        let message = wire::RollbackUpdateRequest { cell_id, lease_uuid: Some(convert::wire_uuid(lease_uuid)) };
+        let send = |mut stub: Stub<Channel>| {
+            let message = message.clone();
+            async move { stub.rollback(message).await }
+        };
+        self.call(identity_of_lease(lease_uuid), send).await.map(drop)
+    }
+
+    /// Gets the record of a bucket, whichever cell owns it. The call is for administrators.
+    ///
+    /// # Errors
+    /// No cell claims the bucket, or the caller is no administrator; or no answer came.
+    pub async fn get(&self, bucket: &Bucket) -> Result<FoundRecord, Error> {
+        let message = wire::GetRecordRequest { bucket: Some(bucket.into()), claim: None };
+        let send = |mut stub: Stub<Channel>| {
+            let message = message.clone();
+            async move { stub.get_record(message).await }
+        };
+        convert::found_record(self.call(CallIdentity::default(), send).await?.into_inner())
+    }
+
+    /// Lists the cells of the server's configuration.
+    ///
+    /// # Errors
+    /// The caller has no identity; or no answer came.
+    pub async fn cells(&self) -> Result<Vec<Cell>, Error> {
+        let send = |mut stub: Stub<Channel>| async move { stub.get_cells().await };
+        let answer = self.call(CallIdentity::default(), send).await?.into_inner();
+        Ok(answer.cells.into_iter().map(convert::cell).collect())
+    }
+
+    /// Returns the cell that owns the first claimed one of these buckets.
+    ///
+    /// # Errors
+    /// No cell claims any of the buckets, or one of them cannot be classified; or no answer came.
+    pub async fn classify(&self, buckets: &[Bucket]) -> Result<Classification, Error> {
+        let claims = buckets.iter().map(convert::claim_of_bucket).collect::<Result<_, _>>()?;
+        self.classify_message(ClassifyRequest { claims, ..ClassifyRequest::default() }).await
+    }
+
+    /// Returns the cell that owns a session prefix.
+    ///
+    /// # Errors
+    /// No cell has the prefix; or no answer came.
+    pub async fn classify_session(&self, prefix: impl Into<String>) -> Result<Classification, Error> {
+        self.classify_by(ClassifyType::SessionPrefix, prefix.into()).await
+    }
+
+    /// Returns the address of a cell.
+    ///
+    /// # Errors
+    /// The server's configuration lacks the cell; or no answer came.
+    pub async fn classify_cell(&self, cell_id: i64) -> Result<Classification, Error> {
+        self.classify_by(ClassifyType::CellId, cell_id.to_string()).await
+    }
+
+    /// Returns the address of the first cell, which takes the requests that belong to no other cell.
+    ///
+    /// # Errors
+    /// The server's configuration has no cell; or no answer came.
+    pub async fn classify_first_cell(&self) -> Result<Classification, Error> {
+        self.classify_by(ClassifyType::FirstCell, String::new()).await
+    }
+
+    async fn classify_by(&self, classify_type: ClassifyType, value: String) -> Result<Classification, Error> {
+        self.classify_message(ClassifyRequest { r#type: classify_type.into(), value, claims: Vec::new() }).await
+    }
+
+    async fn classify_message(&self, message: ClassifyRequest) -> Result<Classification, Error> {
+        let send = |mut stub: Stub<Channel>| {
+            let message = message.clone();
+            async move { stub.classify(message).await }
+        };
+        convert::classification(self.call(CallIdentity::default(), send).await?.into_inner())
+    }
+
+    /// Begins an update. Every attempt carries the same key, so a retry cannot collide with its own first attempt (B09).
+    pub(crate) async fn begin(&self, message: &wire::BeginUpdateRequest, key: &str) -> Result<Lease, Error> {
+        let send = |mut stub: Stub<Channel>| {
+            let (message, key) = (message.clone(), key.to_owned());
+            async move { stub.begin(message, Some(&key)).await }
+        };
+        let identity = CallIdentity { idempotency_key: Some(key.to_owned()), lease_uuid: None };
+        let answer = self.call(identity, send).await?;
+        let metadata = answer.metadata().clone();
+        convert::lease(answer.into_inner(), &metadata)
+    }
+
+    /// Sends a call until it is answered, refused for good, or out of attempts or time.
+    pub(crate) async fn call<A, F>(
+        &self,
+        identity: CallIdentity,
+        send: impl Fn(Stub<Channel>) -> F,
+    ) -> Result<Response<A>, Error>
+    where
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
+        let mut attempts = Attempts::new(self.retry, self.timeout, Instant::now());
+        let mut obstacle = None;
+        loop {
+            let refusal = match self.attempt(&mut attempts, &send).await {
+                Ok(answer) => return Ok(answer),
+                Err(refusal) => refusal,
+            };
+            if refusal.is_broken && obstacle.is_none() {
+                obstacle = self.endpoint.obstacle(attempts.remaining(Instant::now())).await;
+            }
+            let next = match obstacle {
+                Some(ref found) if !may_pass(found) => attempts.give_up(&refusal),
+                _ => attempts.next(&refusal, Instant::now(), rand::random()),
+            };
+            match next {
+                NextAttempt::After(wait) => tokio::time::sleep(wait).await,
+                NextAttempt::RefusedForGood => return Err(Error::Refused(Box::new(refusal))),
+                NextAttempt::OutcomeUnknown => return Err(unanswered(refusal, obstacle, identity)),
+            }
+        }
+    }
+
+    async fn attempt<A, F>(
+        &self,
+        attempts: &mut Attempts,
+        send: impl Fn(Stub<Channel>) -> F,
+    ) -> Result<Response<A>, Refusal>
+    where
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
+        let timeout = attempts.start(Instant::now());
+        // The server gets the deadline too, so that it drops a call that nobody waits for. The timeout here also covers
+        // the connection, of which the server knows nothing.
+        let answer = tokio::time::timeout(timeout, send(self.stub.clone().with_deadline(timeout)));
+        match answer.await {
+            Ok(answer) => answer.map_err(|status| Refusal::of(&status)),
+            Err(_) => Err(Refusal::late(timeout)),
+        }
+    }
+}
+
+/// Displays the address alone.
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Client({})", self.endpoint.url())
+    }
+}
+
+fn identity_of_lease(lease_uuid: Uuid) -> CallIdentity {
+    CallIdentity { idempotency_key: None, lease_uuid: Some(lease_uuid) }
+}
+
+/// Returns true if a later attempt may succeed. A server that ends in the middle of a handshake looks like one without
+/// TLS; a fault of a certificate does not pass by itself.
+fn may_pass(obstacle: &Obstacle) -> bool {
+    matches!(obstacle, Obstacle::ServerUsesNoTls)
+}
+
+fn unanswered(refusal: Refusal, obstacle: Option<Obstacle>, identity: CallIdentity) -> Error {
+    // An obstacle that was found before explains only a connection that is broken now.
+    let obstacle = obstacle.filter(|_| refusal.is_broken);
+    let CallIdentity { idempotency_key, lease_uuid } = identity;
+    Error::Unanswered(Box::new(Unanswered { refusal, obstacle, idempotency_key, lease_uuid }))
+}

@@ -1,0 +1,110 @@
+//! The errors of calls and of scoped updates.
+
+use std::fmt;
+
+use uuid::Uuid;
+
+use crate::endpoint::EndpointError;
+use crate::handshake::Obstacle;
+use crate::refusal::Refusal;
+use crate::stub::KeyError;
+
+/// Returned if a bucket has no form in a classification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClassifyError {
+    /// The wire contract has no claim for the bucket type of this number.
+    #[error("the bucket type {0} cannot be classified: the wire contract has no claim of that type")]
+    NoClaim(i32),
+    /// Values of the bucket type of this number are ids, and the bucket's value is not an integer.
+    #[error("a value of the bucket type {0} cannot be classified: it must be a whole number")]
+    NotAnInteger(i32),
+}
+
+/// A failed call.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The server's address or a certificate file is unusable. No call was sent.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// The idempotency key is unusable. No call was sent.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// A bucket cannot be classified. No call was sent.
+    #[error(transparent)]
+    Classify(#[from] ClassifyError),
+    /// The server refused the call, and no attempt of the call changed anything.
+    #[error("{0}")]
+    Refused(Box<Refusal>),
+    /// No definite answer came. The call may have taken effect.
+    #[error("{0}")]
+    Unanswered(Box<Unanswered>),
+    /// The server's answer breaks the wire contract.
+    #[error("the server's answer breaks the wire contract: {0}; use a server and a client of the same version")]
+    BadAnswer(&'static str),
+}
+
+/// A call without a definite answer, and the data to repeat it safely.
+#[derive(Clone, Debug)]
+pub struct Unanswered {
+    /// The failure of the last attempt.
+    pub refusal: Refusal,
+    /// The fault of the TLS handshake that keeps the client from the server, if one was found.
+    pub obstacle: Option<Obstacle>,
+    /// Key of the begin that failed. A begin repeated under this key gets the same lease (B09).
+    pub idempotency_key: Option<String>,
+    /// The lease whose commit or rollback failed. Both may be repeated (B22).
+    pub lease_uuid: Option<Uuid>,
+}
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.obstacle {
+            Some(obstacle) => obstacle.fmt(f),
+            None => self.refusal.fmt(f),
+        }
+    }
+}
+
+impl Error {
+    /// Returns the refusal of the last attempt, if the call was sent and failed.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Refused(refusal) => Some(refusal),
+            Self::Unanswered(unanswered) => Some(&unanswered.refusal),
+            Self::Endpoint(_) | Self::Key(_) | Self::Classify(_) | Self::BadAnswer(_) => None,
+        }
+    }
+
+    /// Returns true if the call may have taken effect although it failed.
+    #[must_use]
+    pub fn outcome_is_unknown(&self) -> bool {
+        match self {
+            Self::Unanswered(_) | Self::BadAnswer(_) => true,
+            Self::Endpoint(_) | Self::Key(_) | Self::Classify(_) | Self::Refused(_) => false,
+        }
+    }
+}
+
+/// A failed [`Update::run`](crate::Update::run). `E` is the error of the caller's work.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UpdateError<E> {
+    /// The lease was not begun, and the work did not run.
+    #[error("cannot begin the update: {0}")]
+    Begin(Error),
+    /// The work failed.
+    #[error("{error}")]
+    Work {
+        /// The error of the work.
+        error: E,
+        /// The failure to settle the lease after the work; `None` if the lease was settled, or left to reconciliation.
+        unsettled: Option<Error>,
+    },
+    /// The work succeeded, and its lease could not be committed. The claims stay under the lease until the commit is
+    /// repeated, or until reconciliation settles the lease. The lease was not rolled back.
+    #[error("cannot commit the lease: {0}")]
+    Commit(Error),
+}

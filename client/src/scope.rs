@@ -1,0 +1,269 @@
+//! A lease for the time of a scope: settled at the scope's end, however the scope ends.
+//!
+//! | the local transaction | the work | the lease is |
+//! |---|---|---|
+//! | not reported by [`HeldLease::local_commit`] | succeeds | committed |
+//! | not reported | fails, panics or is cancelled | rolled back |
+//! | its COMMIT was interrupted, or failed | ends in any way | left to reconciliation |
+//! | its COMMIT succeeded | ends in any way | committed |
+//!
+//! An interrupted COMMIT may have been executed. The lease's row in the cell's own database is the only proof, and
+//! reconciliation reads it (R02).
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::BeginUpdateRequest;
+use uuid::Uuid;
+
+use crate::claim::Lease;
+use crate::client::Client;
+use crate::error::Error;
+
+/// The caller's own COMMIT, as far as it was reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum LocalCommit {
+    NotReported = 0,
+    /// Sent, and not known to have succeeded.
+    Sent = 1,
+    Succeeded = 2,
+}
+
+/// Decision about a lease at the end of its scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Commit,
+    RollBack,
+    /// Reconciliation settles the lease.
+    Leave,
+}
+
+/// The lease of a running [`Update::run`](crate::Update::run).
+#[derive(Clone, Debug)]
+pub struct HeldLease {
+    lease: Lease,
+    local_commit: Arc<AtomicU8>,
+}
+
+impl HeldLease {
+    fn new(lease: Lease) -> Self {
+        Self { lease, local_commit: Arc::new(AtomicU8::new(LocalCommit::NotReported as u8)) }
+    }
+
+    /// Returns the lease.
+    #[must_use]
+    pub fn lease(&self) -> Lease {
+        self.lease
+    }
+
+    /// Returns the lease's name, which the cell stores in its own database in the same transaction as its rows.
+    #[must_use]
+    pub fn uuid(&self) -> Uuid {
+        self.lease.uuid
+    }
+
+    /// Returns the lease's fencing token.
+    #[must_use]
+    pub fn fence(&self) -> u64 {
+        self.lease.fence
+    }
+
+    /// Waits for the COMMIT of the caller's own transaction, and for nothing else.
+    ///
+    /// From the first poll until `commit` succeeds, the outcome of the COMMIT is unknown: the lease is then neither
+    /// committed nor rolled back at the scope's end. After the COMMIT succeeded, the lease is committed even if the rest
+    /// of the work fails.
+    ///
+    /// # Errors
+    /// The error of `commit`.
+    pub async fn local_commit<T, E>(&self, commit: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        self.report(LocalCommit::Sent);
+        let result = commit.await;
+        if result.is_ok() {
+            self.report(LocalCommit::Succeeded);
+        }
+        result
+    }
+
+    fn report(&self, local_commit: LocalCommit) {
+        self.local_commit.store(local_commit as u8, Ordering::SeqCst);
+    }
+
+    fn reported(&self) -> LocalCommit {
+        match self.local_commit.load(Ordering::SeqCst) {
+            0 => LocalCommit::NotReported,
+            1 => LocalCommit::Sent,
+            _ => LocalCommit::Succeeded,
+        }
+    }
+
+    fn fate(&self, is_work_done: bool) -> Fate {
+        match (self.reported(), is_work_done) {
+            (LocalCommit::Succeeded, _) | (LocalCommit::NotReported, true) => Fate::Commit,
+            (LocalCommit::NotReported, false) => Fate::RollBack,
+            (LocalCommit::Sent, _) => Fate::Leave,
+        }
+    }
+}
+
+/// Progress of a scope, for the case that its future is dropped.
+#[derive(Debug)]
+enum Stage {
+    /// No lease is outstanding because of this scope.
+    Idle,
+    /// A begin was sent and is not answered.
+    Beginning,
+    /// The work runs.
+    Held(HeldLease),
+    /// The lease is being settled.
+    Settling(Lease, Fate),
+}
+
+/// The begin, the work and the settling of one update. A scope that is dropped in the middle finishes in the background.
+#[derive(Debug)]
+pub(crate) struct Scope {
+    client: Client,
+    message: BeginUpdateRequest,
+    key: String,
+    stage: Stage,
+}
+
+impl Scope {
+    pub(crate) fn new(client: Client, message: BeginUpdateRequest, key: String) -> Self {
+        Self { client, message, key, stage: Stage::Idle }
+    }
+
+    /// Begins the lease. A begin without an answer is rolled back, if the server can be reached.
+    pub(crate) async fn begin(&mut self) -> Result<HeldLease, Error> {
+        self.stage = Stage::Beginning;
+        let begun = self.client.begin(&self.message, &self.key).await;
+        match begun {
+            Ok(lease) => {
+                let held = HeldLease::new(lease);
+                self.stage = Stage::Held(held.clone());
+                Ok(held)
+            }
+            Err(error) => {
+                if error.outcome_is_unknown() {
+                    roll_back_begin(&self.client, &self.message, &self.key).await;
+                }
+                self.stage = Stage::Idle;
+                Err(error)
+            }
+        }
+    }
+
+    /// Settles the lease after the work.
+    pub(crate) async fn settle(&mut self, is_work_done: bool) -> Result<(), Error> {
+        let Stage::Held(held) = mem::replace(&mut self.stage, Stage::Idle) else { return Ok(()) };
+        let (lease, fate) = (held.lease, held.fate(is_work_done));
+        self.stage = Stage::Settling(lease, fate);
+        let settled = settle(&self.client, lease, fate).await;
+        self.stage = Stage::Idle;
+        settled
+    }
+}
+
+/// A dropped scope settles its lease in a background task: otherwise its claims would be busy until reconciliation.
+impl Drop for Scope {
+    fn drop(&mut self) {
+        let (lease, fate) = match mem::replace(&mut self.stage, Stage::Idle) {
+            Stage::Idle => return,
+            Stage::Beginning => {
+                let (client, message, key) = (self.client.clone(), mem::take(&mut self.message), self.key.clone());
+                let task = async move { roll_back_begin(&client, &message, &key).await };
+                return in_background(task, format_args!("a lease begun under the key `{}`", self.key));
+            }
+            Stage::Held(held) => (held.lease, held.fate(false)),
+            Stage::Settling(lease, fate) => (lease, fate),
+        };
+        let client = self.client.clone();
+        let task = async move {
+            if let Err(error) = settle(&client, lease, fate).await {
+                warn_unsettled(format_args!("the lease {}", lease.uuid), &error);
+            }
+        };
+        in_background(task, format_args!("the lease {}", lease.uuid));
+    }
+}
+
+fn in_background(task: impl Future<Output = ()> + Send + 'static, subject: std::fmt::Arguments<'_>) {
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => drop(runtime.spawn(task)),
+        Err(error) => warn_unsettled(subject, &error),
+    }
+}
+
+fn warn_unsettled(subject: std::fmt::Arguments<'_>, error: &dyn std::error::Error) {
+    tracing::warn!("{subject} may be outstanding until reconciliation settles it: {error}");
+}
+
+async fn settle(client: &Client, lease: Lease, fate: Fate) -> Result<(), Error> {
+    match fate {
+        Fate::Commit => client.commit(lease.cell_id, lease.uuid).await,
+        Fate::RollBack => client.rollback(lease.cell_id, lease.uuid).await,
+        Fate::Leave => Ok(()),
+    }
+}
+
+/// Rolls back the lease of a begin whose answer is unknown. A begin repeated under its key gets the lease of the first
+/// one, or begins a lease that is rolled back at once.
+async fn roll_back_begin(client: &Client, message: &BeginUpdateRequest, key: &str) {
+    let once = client.clone().with_retry(client.retry.once());
+    let rolled_back = match once.begin(message, key).await {
+        Ok(lease) => settle(client, lease, Fate::RollBack).await,
+        Err(error) => Err(error),
+    };
+    match rolled_back {
+        Err(error) if error.outcome_is_unknown() => {
+            warn_unsettled(format_args!("a lease begun under the key `{key}`"), &error);
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held() -> HeldLease {
+        HeldLease::new(Lease { cell_id: 1, uuid: Uuid::nil(), fence: 1 })
+    }
+
+    #[test]
+    fn without_a_report_the_work_decides() {
+        assert_eq!((held().fate(true), held().fate(false)), (Fate::Commit, Fate::RollBack));
+    }
+
+    #[tokio::test]
+    async fn r02_a_failed_local_commit_leaves_the_lease_to_reconciliation() {
+        let held = held();
+        let failed: Result<(), &str> = held.local_commit(async { Err("connection lost") }).await;
+        assert!(failed.is_err());
+        assert_eq!((held.fate(true), held.fate(false)), (Fate::Leave, Fate::Leave));
+    }
+
+    #[tokio::test]
+    async fn r02_an_interrupted_local_commit_leaves_the_lease_to_reconciliation() {
+        let held = held();
+        let mut commit = Box::pin(held.local_commit(std::future::pending::<Result<(), ()>>()));
+        assert!(futures_poll_once(commit.as_mut()).await);
+        drop(commit);
+        assert_eq!(held.fate(false), Fate::Leave);
+    }
+
+    /// Polls a future once; true if it is pending.
+    async fn futures_poll_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> bool {
+        std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context).is_pending())).await
+    }
+
+    #[tokio::test]
+    async fn after_the_local_commit_the_lease_is_committed_even_if_the_work_fails() {
+        let held = held();
+        let committed: Result<i32, ()> = held.local_commit(async { Ok(7) }).await;
+        assert_eq!(committed, Ok(7));
+        assert_eq!(held.fate(false), Fate::Commit);
+    }
+}

@@ -1,0 +1,255 @@
+//! The wire contract over any transport: each method sends one message once and returns the server's answer.
+
+use std::time::Duration;
+
+use leasehold_proto::gitlab::cells::topology_service::claims::v1 as claims;
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_client::ClaimServiceClient;
+use leasehold_proto::gitlab::cells::topology_service::classify_service_client::ClassifyServiceClient;
+use leasehold_proto::gitlab::cells::topology_service::{
+    ClassifyRequest, ClassifyResponse, GetCellsRequest, GetCellsResponse,
+};
+use tonic::body::Body;
+use tonic::client::GrpcService;
+use tonic::codegen::{Body as HttpBody, Bytes, StdError};
+use tonic::metadata::{AsciiMetadataValue, MetadataMap};
+use tonic::{Request, Response, Status};
+use uuid::{Builder, Uuid};
+
+/// Request metadata with the idempotency key of a begin (B09).
+pub const IDEMPOTENCY_KEY: &str = "leasehold-idempotency-key";
+/// Response metadata with the fence of a begun lease (B13).
+const FENCE: &str = "leasehold-fence";
+/// Response metadata of a list with the server's clock, in microseconds since 1970 (R03).
+const SERVER_TIME: &str = "leasehold-server-time-micros";
+
+/// Largest answer that is decoded. The server bounds a page by its number of records, but a record carries the cell's own
+/// data, so a page may exceed tonic's default of 4 MiB.
+const MAX_ANSWER_BYTES: usize = 64 << 20;
+
+/// A service that carries gRPC calls: a tonic `Channel`, or any other HTTP/2 connection.
+pub trait Transport:
+    GrpcService<
+        Body,
+        Error: Into<StdError>,
+        ResponseBody: HttpBody<Data = Bytes, Error: Into<StdError> + Send> + Send + 'static,
+    > + Clone
+{
+}
+
+impl<T> Transport for T where
+    T: GrpcService<
+            Body,
+            Error: Into<StdError>,
+            ResponseBody: HttpBody<Data = Bytes, Error: Into<StdError> + Send> + Send + 'static,
+        > + Clone
+{
+}
+
+/// The services of the wire contract over one transport. A clone shares the transport.
+///
+/// ```no_run
+/// use leasehold_client::{Endpoint, Stub, fence};
+/// use leasehold_proto::gitlab::cells::topology_service::claims::v1::BeginUpdateRequest;
+///
+/// # async fn example(update: BeginUpdateRequest) -> Result<(), Box<dyn std::error::Error>> {
+/// let endpoint = Endpoint::new("http://127.0.0.1:7171", None)?;
+/// let mut stub = Stub::new(endpoint.connect_lazy());
+/// let begun = stub.begin(update, None).await?;
+/// println!("{:?} {:?}", fence(begun.metadata()), begun.into_inner().lease_uuid);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Stub<T> {
+    claims: ClaimServiceClient<T>,
+    classification: ClassifyServiceClient<T>,
+    deadline: Option<Duration>,
+}
+
+impl<T: Transport> Stub<T> {
+    /// Returns a stub over a transport, without a deadline.
+    pub fn new(transport: T) -> Self {
+        let claims = ClaimServiceClient::new(transport.clone()).max_decoding_message_size(MAX_ANSWER_BYTES);
+        Self { claims, classification: ClassifyServiceClient::new(transport), deadline: None }
+    }
+
+    /// Sets the time that the server has for each call; the server gives up a call whose time is over.
+    #[must_use]
+    pub fn with_deadline(self, deadline: Duration) -> Self {
+        Self { deadline: Some(deadline), ..self }
+    }
+
+    /// Sets the largest answer that is decoded, in bytes.
+    #[must_use]
+    pub fn with_max_answer_bytes(self, bytes: usize) -> Self {
+        Self { claims: self.claims.max_decoding_message_size(bytes), ..self }
+    }
+
+    /// Begins an update, under an idempotency key if one is given. [`fence`] reads the fence of the answer.
+    ///
+    /// # Errors
+    /// The server's refusal, or a broken connection; INVALID_ARGUMENT if the key is not printable ASCII.
+    pub async fn begin(
+        &mut self,
+        message: claims::BeginUpdateRequest,
+        key: Option<&str>,
+    ) -> Result<Response<claims::BeginUpdateResponse>, Status> {
+        let mut request = self.request(message);
+        if let Some(key) = key {
+            let value = metadata_of_key(key).map_err(|error| Status::invalid_argument(error.to_string()))?;
+            request.metadata_mut().insert(IDEMPOTENCY_KEY, value);
+        }
+        self.claims.begin_update(request).await
+    }
+
+    /// Commits a lease.
+    ///
+    /// # Errors
+    /// The server's refusal, or a broken connection.
+    pub async fn commit(
+        &mut self,
+        message: claims::CommitUpdateRequest,
+    ) -> Result<Response<claims::CommitUpdateResponse>, Status> {
+        let request = self.request(message);
+        self.claims.commit_update(request).await
+    }
+
+    /// Rolls a lease back.
+    ///
+    /// # Errors
+    /// The server's refusal, or a broken connection.
+    pub async fn rollback(
+        &mut self,
+        message: claims::RollbackUpdateRequest,
+    ) -> Result<Response<claims::RollbackUpdateResponse>, Status> {
+        let request = self.request(message);
+        self.claims.rollback_update(request).await
+    }
+
+    /// Gets the record of one bucket and its cell.
+    ///
+    /// # Errors
+    /// The server's refusal, or a broken connection.
+    pub async fn get_record(
+        &mut self,
+        message: claims::GetRecordRequest,
+    ) -> Result<Response<claims::GetRecordResponse>, Status> {
+        let request = self.request(message);
+        self.claims.get_record(request).await
+    }
+
+    /// Lists one page of a cell's outstanding leases. [`server_time_micros`] reads the server's clock.
+    ///
+    /// # Errors
+    /// The server's refusal, or a broken connection.
+    pub async fn list_leases(
+        &mut self,
+        message: claims::ListLeasesRequest,
+    ) -> Result<Response<claims::ListLeasesResponse>, Status> {
+        let request = self.request(message);
+        self.claims.list_leases(request).await
+    }
+
+    /// Lists one page of a cell's records out of one table. [`server_time_micros`] reads the server's clock.
+    ///
+    /// # Errors
+    /// The server's refusal, or a broken connection.
+    pub async fn list_records(
+        &mut self,
+        message: claims::ListRecordsRequest,
+    ) -> Result<Response<claims::ListRecordsResponse>, Status> {
+        let request = self.request(message);
+        self.claims.list_records(request).await
+    }
+
+    /// Lists the cells of the server's configuration.
+    ///
+    /// # Errors
+    /// The server's refusal, or a broken connection.
+    pub async fn get_cells(&mut self) -> Result<Response<GetCellsResponse>, Status> {
+        let request = self.request(GetCellsRequest {});
+        self.claims.get_cells(request).await
+    }
+
+    /// Asks which cell a request belongs to.
+    ///
+    /// # Errors
+    /// The server's refusal, or a broken connection.
+    pub async fn classify(&mut self, message: ClassifyRequest) -> Result<Response<ClassifyResponse>, Status> {
+        let request = self.request(message);
+        self.classification.classify(request).await
+    }
+
+    fn request<M>(&self, message: M) -> Request<M> {
+        let mut request = Request::new(message);
+        if let Some(deadline) = self.deadline {
+            request.set_timeout(deadline);
+        }
+        request
+    }
+}
+
+/// Returned if an idempotency key cannot travel as metadata.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` cannot be an idempotency key: use printable ASCII, such as letters and digits")]
+pub struct KeyError(pub String);
+
+/// Returns a new random idempotency key: a UUID.
+#[must_use]
+pub fn new_idempotency_key() -> String {
+    let uuid: Uuid = Builder::from_random_bytes(rand::random()).into_uuid();
+    uuid.to_string()
+}
+
+/// Checks that an idempotency key can travel as metadata.
+///
+/// # Errors
+/// The key is empty, or not printable ASCII.
+pub fn check_idempotency_key(key: &str) -> Result<(), KeyError> {
+    if key.is_empty() {
+        return Err(KeyError(String::new()));
+    }
+    metadata_of_key(key).map(drop)
+}
+
+fn metadata_of_key(key: &str) -> Result<AsciiMetadataValue, KeyError> {
+    AsciiMetadataValue::try_from(key).map_err(|_| KeyError(key.to_owned()))
+}
+
+/// Returns the fence in the metadata of a begin's answer.
+#[must_use]
+pub fn fence(metadata: &MetadataMap) -> Option<u64> {
+    number(metadata, FENCE)
+}
+
+/// Returns the server's clock in the metadata of a list's answer, in microseconds since 1970.
+#[must_use]
+pub fn server_time_micros(metadata: &MetadataMap) -> Option<u64> {
+    number(metadata, SERVER_TIME)
+}
+
+fn number(metadata: &MetadataMap, name: &str) -> Option<u64> {
+    metadata.get(name)?.to_str().ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_printable_ascii() {
+        assert_eq!(check_idempotency_key("k1"), Ok(()));
+        assert_eq!(check_idempotency_key("a\nb"), Err(KeyError("a\nb".to_owned())));
+        assert_ne!(new_idempotency_key(), new_idempotency_key());
+    }
+
+    #[test]
+    fn b13_the_fence_is_read_from_metadata() {
+        let mut metadata = MetadataMap::new();
+        assert_eq!(fence(&metadata), None);
+        metadata.insert(FENCE, 7_u64.into());
+        assert_eq!(fence(&metadata), Some(7));
+        metadata.insert(FENCE, AsciiMetadataValue::from_static("seven"));
+        assert_eq!(fence(&metadata), None);
+    }
+}

@@ -1,7 +1,6 @@
 //! The claims service and its command line.
 
 pub mod audit;
-pub mod client;
 pub mod committer;
 pub mod config;
 pub mod grpc;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::builder::Resettable;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use leasehold_server::client::{self, ClientError, EXIT_CODES, USAGE, Verb};
+use leasehold_cli::{CliError, Verb, exit};
 use leasehold_server::config::{Config, ConfigError, LogFormat};
 use leasehold_server::serve::{ServeError, serve};
 use leasehold_server::store::PostgresStore;
@@ -24,7 +24,7 @@ const STORE_VARIABLE: &str = "LEASEHOLD_STORE";
 
 /// Keeps names unique across many databases.
 #[derive(Parser)]
-#[command(name = "leasehold", version, after_help = EXIT_CODES, propagate_version = true)]
+#[command(name = "leasehold", version, after_help = exit::EXIT_CODES, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -150,11 +150,13 @@ fn main() -> ExitCode {
         Err(error) => return misused(&error),
     };
     match command {
-        Command::Serve(args) => exit(run_server(args), json),
-        Command::Export(args) => exit(export(args, json), json),
-        Command::Import(args) => exit(import(args, json), json),
-        Command::Migrate(args) => exit(migrate(args, json), json),
-        Command::Completions { shell } => exit_asked(completions(shell), json),
+        Command::Serve(args) => exit_served(run_server(args), json),
+        Command::Export(args) => exit_served(export(args, json), json),
+        Command::Import(args) => exit_served(import(args, json), json),
+        Command::Migrate(args) => exit_served(migrate(args, json), json),
+        Command::Completions { shell } => {
+            exit_asked(leasehold_cli::write_completions(shell, &mut Cli::command()), json)
+        }
         Command::Client(verb) => ask(verb, json),
     }
 }
@@ -181,33 +183,21 @@ fn misused(error: &clap::Error) -> ExitCode {
     let text = error.to_string();
     let (message, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
     let [message, hint] = [message, rest].map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
-    client::report(message.trim_start_matches("error: "), Some(&hint), None, USAGE, json);
-    ExitCode::from(USAGE)
+    leasehold_cli::report(message.trim_start_matches("error: "), Some(&hint), None, exit::USAGE, json);
+    ExitCode::from(exit::USAGE)
 }
 
-fn exit(result: Result<(), ServeError>, json: bool) -> ExitCode {
+fn exit_served(result: Result<(), ServeError>, json: bool) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
-    client::report(&error.to_string(), error.hint().as_deref(), error.code(), error.exit_code(), json);
+    leasehold_cli::report(&error.to_string(), error.hint().as_deref(), error.code(), error.exit_code(), json);
     ExitCode::from(error.exit_code())
 }
 
 /// Tells a client's failure, and ends as it does.
-fn exit_asked(answered: Result<(), ClientError>, json: bool) -> ExitCode {
+fn exit_asked(answered: Result<(), CliError>, json: bool) -> ExitCode {
     let Err(error) = answered else { return ExitCode::SUCCESS };
     error.report(json);
     ExitCode::from(error.exit_code())
-}
-
-fn completions(shell: clap_complete::Shell) -> Result<(), ClientError> {
-    // What writes them panics where it cannot.
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "leasehold", &mut script);
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(&script).and_then(|()| stdout.flush()) {
-        // Whoever reads the script has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => Ok(written?),
-    }
 }
 
 fn run_server(args: ServeArgs) -> Result<(), ServeError> {
@@ -305,9 +295,9 @@ fn named(path: &std::path::Path, error: &io::Error) -> io::Error {
 fn ask(verb: Verb, json: bool) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return exit(Err(error.into()), json),
+        Err(error) => return exit_served(Err(error.into()), json),
     };
-    let answered = runtime.block_on(client::run(verb, json));
+    let answered = runtime.block_on(leasehold_cli::run(verb, json));
     // A look-up of a name that hangs is not waited for.
     runtime.shutdown_background();
     exit_asked(answered, json)

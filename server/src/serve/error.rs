@@ -4,12 +4,12 @@ use std::io;
 use std::net::SocketAddr;
 
 use crate::audit::AuditError;
-use crate::client::{USAGE, exit_code_of};
 use crate::config::ConfigError;
 use crate::grpc;
 use crate::logging::LogError;
 use crate::store::StoreError;
 use crate::transport::TlsError;
+use leasehold_cli::exit;
 
 /// A failure that stops the server, or keeps it from starting.
 #[derive(Debug, thiserror::Error)]
@@ -51,12 +51,12 @@ pub enum ServeError {
 }
 
 impl ServeError {
-    /// The exit code of the process, one of [`EXIT_CODES`](crate::client::EXIT_CODES).
+    /// The exit code of the process, one of [`EXIT_CODES`](exit::EXIT_CODES).
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::CommandLine(_) | Self::Config(_) | Self::Log(_) | Self::Audit(_) | Self::Tls(_) => USAGE,
-            Self::Store(error) if error.is_of_settings() => USAGE,
-            _ => self.code().map_or(1, exit_code_of),
+            Self::CommandLine(_) | Self::Config(_) | Self::Log(_) | Self::Audit(_) | Self::Tls(_) => exit::USAGE,
+            Self::Store(error) if error.is_of_settings() => exit::USAGE,
+            _ => self.code().map_or(exit::FAILURE, exit::of_code),
         }
     }
 

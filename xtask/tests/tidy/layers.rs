@@ -7,18 +7,19 @@ use super::{File, assert_none, files};
 /// Each member, and the members that it may depend on.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("bindings", &["core"]),
+    ("cli", &["client", "proto"]),
     ("client", &["core", "proto"]),
     ("core", &[]),
     ("proto", &[]),
     ("python", &["bindings", "simulation"]),
     ("ruby/ext/leasehold", &["bindings"]),
-    ("server", &["core", "proto"]),
+    ("server", &["cli", "core", "proto"]),
     ("simulation", &["core"]),
     ("tests", &["client", "core", "proto", "server"]),
     ("tests/model", &["core"]),
     ("wasm", &["bindings", "simulation"]),
     ("xtask", &[]),
-    ("xtask/bench", &["core", "proto", "tests"]),
+    ("xtask/bench", &["client", "core", "proto", "tests"]),
     ("xtask/bindgen", &[]),
 ];
 

@@ -1,4 +1,4 @@
-//! What people type and read, as values of the wire, and back.
+//! Typed values of the command line as values of the wire contract, and back.
 
 use std::str::FromStr;
 
@@ -8,16 +8,16 @@ use leasehold_proto::gitlab::cells::topology_service::types::v1::ClaimType;
 use leasehold_proto::gitlab::cells::topology_service::{ClassifyAction, ClassifyType};
 use uuid::Uuid;
 
-/// No enum of the contract reaches this number; it bounds the search for names.
+/// Numbers that are searched for names. Every enum of the contract ends below 128.
 const ENUM_NUMBERS: std::ops::Range<i32> = 0..128;
 
-/// An enum of the contract, whose names are read off the generated code.
-pub(super) trait WireEnum: Copy + TryFrom<i32> + Into<i32> {
-    /// What it is, for messages.
+/// An enum of the contract. Its names come from the generated code.
+pub(crate) trait WireEnum: Copy + TryFrom<i32> + Into<i32> {
+    /// Name of the enum, for messages.
     const WHAT: &'static str;
-    /// What every name starts with, and nobody types.
+    /// Prefix of every name in the contract, left out on the command line.
     const PREFIX: &'static str = "";
-    /// The name in the contract.
+    /// Returns the value's name in the contract.
     fn name(self) -> &'static str;
 }
 
@@ -45,7 +45,7 @@ fn short<E: WireEnum>(value: E) -> &'static str {
     value.name().strip_prefix(E::PREFIX).unwrap_or(value.name())
 }
 
-/// The values of an enum but the unspecified one, with the names that people type.
+/// Returns the numbers of an enum, without 0, and the names that people type.
 fn named<E: WireEnum>() -> impl Iterator<Item = (i32, &'static str)> {
     ENUM_NUMBERS
         .filter_map(|number| E::try_from(number).ok())
@@ -53,18 +53,18 @@ fn named<E: WireEnum>() -> impl Iterator<Item = (i32, &'static str)> {
         .filter(|(number, _)| *number != 0)
 }
 
-/// The names of an enum, for help and messages.
-pub(super) fn names<E: WireEnum>() -> String {
+/// Returns the names of an enum as a list, for help and messages.
+pub(crate) fn names<E: WireEnum>() -> String {
     named::<E>().map(|(_, name)| name).collect::<Vec<_>>().join(", ")
 }
 
-/// The name of an enum's number, or the number where the contract has no name for it.
-pub(super) fn name_of<E: WireEnum>(number: i32) -> String {
+/// Returns the name of an enum's number, or the number itself if the contract has no name for it.
+pub(crate) fn name_of<E: WireEnum>(number: i32) -> String {
     E::try_from(number).map_or_else(|_| number.to_string(), |value| short(value).to_owned())
 }
 
-/// The number behind a name, in whichever case, or a number as it is: the server decides which ones it knows.
-pub(super) fn number_of<E: WireEnum>(text: &str) -> Result<i32, String> {
+/// Returns the number of a name, in any case. A number is taken as it is: the server decides which ones it knows.
+pub(crate) fn number_of<E: WireEnum>(text: &str) -> Result<i32, String> {
     find::<E>(text)
         .or_else(|| text.parse().ok())
         .ok_or_else(|| format!("no {} `{text}`: use its number, or one of {}", E::WHAT, names::<E>()))
@@ -76,16 +76,16 @@ fn find<E: WireEnum>(text: &str) -> Option<i32> {
     named::<E>().find(|(_, name)| name.eq_ignore_ascii_case(text)).map(|(number, _)| number)
 }
 
-/// A bucket type by its name, the name of its claim type (`username`), or its number.
-pub(super) fn bucket_type(text: &str) -> Result<i32, String> {
+/// Returns the number of a bucket type, given by its name, by the name of its claim type (`username`), or by its number.
+pub(crate) fn bucket_type(text: &str) -> Result<i32, String> {
     find::<ClaimType>(text).map_or_else(|| number_of::<bucket::Type>(text), Ok)
 }
 
-pub(super) fn source_type(text: &str) -> Result<i32, String> {
+pub(crate) fn source_type(text: &str) -> Result<i32, String> {
     number_of::<source::Type>(text)
 }
 
-pub(super) fn classify_type(text: &str) -> Result<i32, String> {
+pub(crate) fn classify_type(text: &str) -> Result<i32, String> {
     number_of::<ClassifyType>(text)
 }
 
@@ -98,7 +98,7 @@ fn split<'a>(text: &'a str, form: &str) -> Result<(&'a str, &'a str), String> {
 
 /// A bucket as typed: `USERNAMES:alice`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BucketArg(pub(super) Bucket);
+pub struct BucketArg(pub(crate) Bucket);
 
 impl FromStr for BucketArg {
     type Err = String;
@@ -111,7 +111,7 @@ impl FromStr for BucketArg {
 
 /// A subject as typed: `USER:7`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SubjectArg(pub(super) Subject);
+pub struct SubjectArg(pub(crate) Subject);
 
 impl FromStr for SubjectArg {
     type Err = String;
@@ -125,7 +125,7 @@ impl FromStr for SubjectArg {
 
 /// A source row as typed: `USERS:7`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceArg(pub(super) Source);
+pub struct SourceArg(pub(crate) Source);
 
 impl FromStr for SourceArg {
     type Err = String;
@@ -138,7 +138,7 @@ impl FromStr for SourceArg {
 
 /// A bound of source ids as typed, as its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceIdArg(pub(super) Vec<u8>);
+pub struct SourceIdArg(pub(crate) Vec<u8>);
 
 impl FromStr for SourceIdArg {
     type Err = String;
@@ -148,8 +148,9 @@ impl FromStr for SourceIdArg {
     }
 }
 
-/// The bytes of a typed source id: 8 for a decimal number, 16 for a UUID, those after `0x`, else the text's.
-pub(super) fn source_id(text: &str) -> Result<Vec<u8>, String> {
+/// Returns the bytes of a typed source id: 8 for a decimal number, 16 for a UUID, the bytes after `0x`, or else the
+/// text's own.
+pub(crate) fn source_id(text: &str) -> Result<Vec<u8>, String> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => hex_bytes(digits).ok_or_else(|| {
             format!("`{text}` is no source id: after 0x, use two hexadecimal digits for each byte, also for text")
@@ -169,14 +170,14 @@ fn uuid_bytes(text: &str) -> Option<Vec<u8>> {
 }
 
 fn hex_bytes(digits: &str) -> Option<Vec<u8>> {
-    // A sign is no digit, whatever the library reads.
+    // `from_str_radix` reads a sign too, as in `+f`.
     let whole = !digits.is_empty() && digits.len().is_multiple_of(2) && digits.bytes().all(|c| c.is_ascii_hexdigit());
     let pairs = (0..digits.len()).step_by(2);
     pairs.map(|at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()).collect::<Option<_>>().filter(|_| whole)
 }
 
-/// A source id for people. Typing what this shows names the same bytes again.
-pub(super) fn show_source_id(bytes: &[u8]) -> String {
+/// Returns a source id as it is typed: [`source_id`] of the result has the same bytes.
+pub(crate) fn show_source_id(bytes: &[u8]) -> String {
     if let Ok(number) = bytes.try_into() {
         return u64::from_be_bytes(number).to_string();
     }
@@ -189,22 +190,22 @@ pub(super) fn show_source_id(bytes: &[u8]) -> String {
     }
 }
 
-/// Text on one line, without what could steer a terminal.
-pub(super) fn printable(text: &str) -> String {
+/// Returns a text with its control characters escaped, so that stored data cannot control the terminal.
+pub(crate) fn printable(text: &str) -> String {
     let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(escape).collect()
 }
 
-pub(super) fn show_bucket(bucket: &Bucket) -> String {
+pub(crate) fn show_bucket(bucket: &Bucket) -> String {
     format!("{}:{}", name_of::<bucket::Type>(bucket.r#type), printable(&bucket.value))
 }
 
-pub(super) fn show_subject(metadata: &Metadata) -> String {
+pub(crate) fn show_subject(metadata: &Metadata) -> String {
     let show = |subject: Subject| format!("{}:{}", name_of::<subject::Type>(subject.r#type), subject.id);
     metadata.subject.map(show).unwrap_or_default()
 }
 
-pub(super) fn show_source(metadata: &Metadata) -> String {
+pub(crate) fn show_source(metadata: &Metadata) -> String {
     let show = |source: &Source| {
         format!("{}:{}", name_of::<source::Type>(source.r#type), show_source_id(&source.rails_primary_key_id))
     };

@@ -1,4 +1,4 @@
-//! What goes to stdout: plain aligned tables for people, proto3 JSON for machines.
+//! Standard output: plain aligned tables for people, proto3 JSON for machines.
 
 use std::io::{self, Write};
 
@@ -7,23 +7,23 @@ use prost::{Message, Name};
 use prost_types::Timestamp;
 use serde_json::Value;
 
-use super::contract::object_of;
-use super::error::ClientError;
+use crate::contract::object_of;
+use crate::error::CliError;
 
 const GAP_COLUMNS: u16 = 2;
 
 /// Writes one line to stdout.
-pub(super) fn line(text: &str) -> Result<(), ClientError> {
+pub(crate) fn line(text: &str) -> Result<(), CliError> {
     Ok(writeln!(io::stdout().lock(), "{text}")?)
 }
 
 /// Writes a message as one line of proto3 JSON.
-pub(super) fn json_line<M: Message + Name>(message: &M) -> Result<(), ClientError> {
+pub(crate) fn json_line<M: Message + Name>(message: &M) -> Result<(), CliError> {
     line(&Value::Object(object_of(message)?).to_string())
 }
 
-/// Writes titles and values below each other.
-pub(super) fn fields(fields: &[(&str, String)]) -> Result<(), ClientError> {
+/// Writes pairs of a title and a value, one a line. Pairs with an empty value are left out.
+pub(crate) fn fields(fields: &[(&str, String)]) -> Result<(), CliError> {
     let rows = fields.iter().filter(|(_, value)| !value.is_empty());
     let mut table = plain();
     table.add_rows(rows.map(|(title, value)| [title, value.as_str()]));
@@ -31,20 +31,20 @@ pub(super) fn fields(fields: &[(&str, String)]) -> Result<(), ClientError> {
     line(&table.trim_fmt())
 }
 
-/// A table that is written page by page, so that its length is nobody's concern: a page's columns are at least as
-/// wide as those of the pages before.
-pub(super) struct Pages {
+/// A table that is written page by page, so that its length needs no memory. The columns of a page are at least as wide
+/// as those of the pages before.
+pub(crate) struct Pages {
     header: Vec<&'static str>,
     widths: Vec<u16>,
 }
 
 impl Pages {
-    pub(super) fn new(header: &[&'static str]) -> Self {
+    pub(crate) fn new(header: &[&'static str]) -> Self {
         Self { header: header.to_vec(), widths: Vec::new() }
     }
 
-    /// Writes one more page; the header stands above the first.
-    pub(super) fn write(&mut self, rows: impl IntoIterator<Item = Vec<String>>) -> Result<(), ClientError> {
+    /// Writes one more page. The header stands above the first page that has rows.
+    pub(crate) fn write(&mut self, rows: impl IntoIterator<Item = Vec<String>>) -> Result<(), CliError> {
         match self.render(rows) {
             text if text.is_empty() => Ok(()),
             text => line(&text),
@@ -83,8 +83,8 @@ fn pad(table: &mut Table, widths: &[u16]) {
     }
 }
 
-/// A time in RFC 3339, which is what `--created-after` takes.
-pub(super) fn show_time(time: Option<&Timestamp>) -> String {
+/// Returns a time in RFC 3339, the form that `--created-after` takes; empty if there is none.
+pub(crate) fn show_time(time: Option<&Timestamp>) -> String {
     time.and_then(|time| jiff::Timestamp::new(time.seconds, time.nanos).ok())
         .map(|time| time.to_string())
         .unwrap_or_default()

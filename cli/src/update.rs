@@ -1,27 +1,24 @@
-//! The verbs that change something: begin, commit, rollback.
+//! The verbs that change claims: begin, commit, rollback.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use leasehold_client::{check_idempotency_key, fence, new_idempotency_key};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
     BeginUpdateRequest, BeginUpdateResponse, CommitUpdateRequest, Metadata, RollbackUpdateRequest,
 };
 use leasehold_proto::gitlab::cells::topology_service::types::v1::Uuid as WireUuid;
 use serde_json::{Value, json};
-use tonic::Request;
-use tonic::metadata::{AsciiMetadataValue, MetadataMap};
-use uuid::{Builder, Uuid};
+use uuid::Uuid;
 
-use super::contract::{message_from, object_of};
-use super::error::ClientError;
-use super::output;
-use super::words::{BucketArg, SourceArg, SubjectArg};
-use super::{Connection, Session};
+use crate::connection::Connection;
+use crate::contract::{message_from, object_of};
+use crate::error::CliError;
+use crate::output;
+use crate::session::Session;
+use crate::words::{BucketArg, SourceArg, SubjectArg};
 
-const IDEMPOTENCY_KEY: &str = "leasehold-idempotency-key";
-const FENCE: &str = "leasehold-fence";
-
-/// What to begin.
+/// Arguments of `begin`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("claims").required(true).multiple(true).args(["create", "destroy", "file"]))]
 pub struct BeginArgs {
@@ -33,19 +30,19 @@ pub struct BeginArgs {
     #[arg(long, value_name = "TYPE:VALUE")]
     create: Vec<BucketArg>,
 
-    /// A claim to destroy; may be repeated. One that is also created is replaced
+    /// A claim to destroy; may be repeated. A claim that is also created is replaced
     #[arg(long, value_name = "TYPE:VALUE")]
     destroy: Vec<BucketArg>,
 
-    /// Whom all the claims are for, such as USER:7
+    /// The holder of all the claims, such as USER:7
     #[arg(long, value_name = "TYPE:ID", required_unless_present = "file")]
     subject: Option<SubjectArg>,
 
-    /// The row that all the claims come out of, such as USERS:7
+    /// The row that all the claims come from, such as USERS:7
     ///
-    /// An id that is a number is sent as 8 big-endian bytes, a UUID as its 16, one that starts with 0x as the
-    /// hexadecimal bytes that follow, any other as its own bytes. Text that itself starts with 0x has to be given in
-    /// hexadecimal.
+    /// An id that is a number is sent as 8 big-endian bytes, a UUID as its 16 bytes, an id that starts with 0x as the
+    /// hexadecimal bytes that follow, and any other id as its own bytes. A text that itself starts with 0x must be
+    /// given in hexadecimal.
     #[arg(long, value_name = "TABLE:ID", required_unless_present = "file")]
     source: Option<SourceArg>,
 
@@ -53,25 +50,25 @@ pub struct BeginArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["create", "destroy", "subject", "source"])]
     file: Option<PathBuf>,
 
-    /// Makes a repeated begin give the same lease again; drawn at random unless given
+    /// A begin repeated under the same key gets the same lease; a random key if not given
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
 }
 
-/// Which lease to settle.
+/// Arguments of `commit` and `rollback`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SettleArgs {
     /// The cell that began the lease
     #[arg(long, value_name = "N")]
     cell: i64,
 
-    /// The lease, as begin printed it
+    /// The lease that begin printed
     #[arg(value_name = "LEASE_UUID")]
     lease: Uuid,
 }
 
 impl BeginArgs {
-    fn request(&self) -> Result<BeginUpdateRequest, ClientError> {
+    fn request(&self) -> Result<BeginUpdateRequest, CliError> {
         let record = |BucketArg(bucket): &BucketArg| Metadata {
             bucket: Some(bucket.clone()),
             subject: self.subject.as_ref().map(|SubjectArg(subject)| *subject),
@@ -89,9 +86,8 @@ impl BeginArgs {
     }
 }
 
-fn from_file(path: &Path, cell: Option<i64>) -> Result<BeginUpdateRequest, ClientError> {
-    let usage =
-        |error: &dyn std::fmt::Display| ClientError::Usage(format!("cannot read `{}`: {error}", path.display()));
+fn from_file(path: &Path, cell: Option<i64>) -> Result<BeginUpdateRequest, CliError> {
+    let usage = |error: &dyn std::fmt::Display| CliError::Usage(format!("cannot read `{}`: {error}", path.display()));
     let json = read(path).map_err(|error| usage(&error))?;
     let mut request: BeginUpdateRequest = message_from(&json).map_err(|error| usage(&error))?;
     match (request.cell_id, cell) {
@@ -114,41 +110,24 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-pub(super) async fn begin(session: &Session<'_>, args: BeginArgs) -> Result<(), ClientError> {
+pub(crate) async fn begin(session: &Session<'_>, args: BeginArgs) -> Result<(), CliError> {
     let update = args.request()?;
-    let key = args.idempotency_key.unwrap_or_else(random_key);
-    let mut request = session.connection.request(update.clone());
-    attach_key(&mut request, &key)?;
-    let mut client = session.claims().await?;
-    let answer = session.connection.wait(client.begin_update(request)).await;
-    let answer = answer.map_err(|error| error.about(&update, Some(&key)))?;
-    let fence = fence(answer.metadata());
+    let key = args.idempotency_key.unwrap_or_else(new_idempotency_key);
+    check_idempotency_key(&key).map_err(|error| CliError::Usage(error.to_string()))?;
+    let mut stub = session.open().await?;
+    let answer = session.connection.wait(stub.begin(update.clone(), Some(&key))).await;
+    let answer = answer.map_err(|error| error.of_begin(&update, &key))?;
+    let fence = fence(answer.metadata()).map(|fence| fence.to_string());
     show_lease(session, &answer.into_inner(), fence)
 }
 
-pub(super) fn random_key() -> String {
-    Builder::from_random_bytes(rand::random()).into_uuid().to_string()
-}
-
-pub(super) fn attach_key(request: &mut Request<BeginUpdateRequest>, key: &str) -> Result<(), ClientError> {
-    let value = AsciiMetadataValue::try_from(key).map_err(|_| {
-        ClientError::Usage(format!("`{key}` cannot be an idempotency key: use ASCII letters and digits"))
-    })?;
-    request.metadata_mut().insert(IDEMPOTENCY_KEY, value);
-    Ok(())
-}
-
-fn fence(metadata: &MetadataMap) -> Option<String> {
-    metadata.get(FENCE)?.to_str().ok().map(str::to_owned)
-}
-
-fn show_lease(session: &Session<'_>, begun: &BeginUpdateResponse, fence: Option<String>) -> Result<(), ClientError> {
+fn show_lease(session: &Session<'_>, begun: &BeginUpdateResponse, fence: Option<String>) -> Result<(), CliError> {
     if session.json {
         let mut object = object_of(begun)?;
         object.insert("fence".to_owned(), json!(fence));
         return output::line(&Value::Object(object).to_string());
     }
-    let lease = begun.lease_uuid.as_ref().ok_or(ClientError::Nonsense("it names no lease"))?;
+    let lease = begun.lease_uuid.as_ref().ok_or(CliError::BadAnswer("it names no lease"))?;
     output::line(&lease_text(session.connection, begun.cell_id, &lease.value, fence))
 }
 
@@ -159,19 +138,17 @@ fn lease_text(connection: &Connection, cell: i64, lease: &str, fence: Option<Str
     format!("begun lease {lease} of cell {cell}{fence}\nnext: {commit}\n  or: {rollback}")
 }
 
-pub(super) async fn commit(session: &Session<'_>, args: SettleArgs) -> Result<(), ClientError> {
+pub(crate) async fn commit(session: &Session<'_>, args: SettleArgs) -> Result<(), CliError> {
     let message = CommitUpdateRequest { cell_id: args.cell, lease_uuid: Some(wire(args.lease)) };
-    let request = session.connection.request(message);
-    let mut client = session.claims().await?;
-    let done = session.connection.wait(client.commit_update(request)).await?.into_inner();
+    let mut stub = session.open().await?;
+    let done = session.connection.wait(stub.commit(message)).await?.into_inner();
     if session.json { output::json_line(&done) } else { output::line(&format!("committed lease {}", args.lease)) }
 }
 
-pub(super) async fn rollback(session: &Session<'_>, args: SettleArgs) -> Result<(), ClientError> {
+pub(crate) async fn rollback(session: &Session<'_>, args: SettleArgs) -> Result<(), CliError> {
     let message = RollbackUpdateRequest { cell_id: args.cell, lease_uuid: Some(wire(args.lease)) };
-    let request = session.connection.request(message);
-    let mut client = session.claims().await?;
-    let done = session.connection.wait(client.rollback_update(request)).await?.into_inner();
+    let mut stub = session.open().await?;
+    let done = session.connection.wait(stub.rollback(message)).await?.into_inner();
     if session.json { output::json_line(&done) } else { output::line(&format!("rolled back lease {}", args.lease)) }
 }
 
@@ -197,7 +174,7 @@ mod tests {
         Line::try_parse_from(line.split(' ')).map(|line| line.args)
     }
 
-    fn from_json(json: &str, cell: Option<i64>) -> Result<BeginUpdateRequest, ClientError> {
+    fn from_json(json: &str, cell: Option<i64>) -> Result<BeginUpdateRequest, CliError> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(json.as_bytes()).unwrap();
         from_file(file.path(), cell)
@@ -216,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn half_an_update_is_no_command() {
+    fn an_incomplete_update_is_a_usage_error() {
         for line in [
             "begin --cell 1 --subject USER:7 --source USERS:7",
             "begin --create USERNAMES:alice --subject USER:7 --source USERS:7",
@@ -239,14 +216,5 @@ mod tests {
         for (json, cell) in [(json, Some(1)), ("{}", None), ("{\"create\": []}", Some(1)), ("[", Some(1))] {
             assert_eq!(from_json(json, cell).unwrap_err().exit_code(), 2, "{json}");
         }
-    }
-
-    #[test]
-    fn keys_travel_as_metadata() {
-        let mut request = Request::new(BeginUpdateRequest::default());
-        attach_key(&mut request, "k1").unwrap();
-        assert_eq!(request.metadata().get("leasehold-idempotency-key").unwrap(), "k1");
-        assert_eq!(attach_key(&mut request, "a\nb").unwrap_err().exit_code(), 2);
-        assert_ne!(random_key(), random_key());
     }
 }

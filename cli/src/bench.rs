@@ -1,5 +1,5 @@
-//! Closed-loop load: so many clients, each beginning and committing one save after the other. What has failed and may have
-//! had an effect is repeated until its outcome is known, so that nothing is left under a lease.
+//! Closed-loop load: a number of clients, each of which begins and commits one save after the other. A failed call that
+//! may have taken effect is repeated until its outcome is known, so that no claim stays under a lease.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::{CreationError, Histogram};
-use leasehold_proto::gitlab::cells::topology_service::GetCellsRequest;
-use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_client::ClaimServiceClient;
+use leasehold_client::{Stub, new_idempotency_key};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
     BeginUpdateRequest, Bucket, CommitUpdateRequest, Metadata, Source, Subject, bucket, source, subject,
 };
@@ -17,44 +16,47 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tonic::Response;
 use tonic::transport::Channel;
 
-use super::error::{ClientError, code_name, exit_code_of};
-use super::update::{attach_key, random_key};
-use super::{Connection, Session, output};
+use crate::connection::Connection;
+use crate::error::CliError;
+use crate::exit;
+use crate::output;
+use crate::refused::code_name;
+use crate::session::Session;
 
-/// How long a client waits after an error, unless the server says how long.
+/// Wait of a client after an error, unless the server asks for another one.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long after the last save was begun clients go on to settle what has failed.
+/// Time after the last save was begun, for which clients go on to settle failed calls.
 const SETTLE_TIME: Duration = Duration::from_secs(30);
 const BEGIN: &str = "begin";
 const COMMIT: &str = "commit";
 const MAX_LATENCY_MICROS: u64 = 3_600_000_000;
 const SIGNIFICANT_DIGITS: u8 = 3;
 
-/// How hard to press the server.
+/// Arguments of `bench`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BenchArgs {
     /// The cell that claims
     #[arg(long, value_name = "N")]
     cell: i64,
 
-    /// How many clients save at the same time
+    /// Number of clients that save at the same time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     clients: u64,
 
-    /// How many connections they share
+    /// Number of connections that the clients share
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     connections: u64,
 
-    /// How long to begin new saves
+    /// Seconds during which new saves are begun
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
 
-    /// How many names each save claims
+    /// Number of names that each save claims
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=2000))]
     claims: u64,
 }
 
-/// What a save, or one try of a call, came to.
+/// Result of a save, or of one attempt of a call.
 enum Sample {
     Saved {
         begin: Duration,
@@ -62,9 +64,9 @@ enum Sample {
     },
     Failed {
         call: &'static str,
-        error: ClientError,
+        error: CliError,
     },
-    /// It is not known whether anything is left under a lease.
+    /// The save may have left its claims under a lease.
     Unsettled,
 }
 
@@ -74,14 +76,14 @@ struct Load {
     until: Instant,
 }
 
-pub(super) async fn bench(session: &Session<'_>, args: BenchArgs) -> Result<(), ClientError> {
-    let channels = open(session.connection, args.connections).await?;
+pub(crate) async fn bench(session: &Session<'_>, args: BenchArgs) -> Result<(), CliError> {
+    let stubs = open(session.connection, args.connections).await?;
     let start = Instant::now();
     let until = start + Duration::from_secs(args.seconds);
     let load = Arc::new(Load { connection: session.connection.clone(), args, until });
     let (samples, collected) = unbounded_channel();
-    for channel in channels.iter().cycle().zip(0..load.args.clients).map(|(channel, _)| channel.clone()) {
-        tokio::spawn(client(Arc::clone(&load), channel, samples.clone()));
+    for stub in stubs.iter().cycle().zip(0..load.args.clients).map(|(stub, _)| stub.clone()) {
+        tokio::spawn(client(Arc::clone(&load), stub, samples.clone()));
     }
     drop(samples);
     let mut tally = collect(collected, start).await?;
@@ -92,102 +94,97 @@ pub(super) async fn bench(session: &Session<'_>, args: BenchArgs) -> Result<(), 
     first_error.map_or(Ok(()), Err)
 }
 
-/// Opens the connections, and makes sure that the server on the other side is the right kind.
-async fn open(connection: &Connection, count: u64) -> Result<Vec<Channel>, ClientError> {
-    let mut channels = Vec::new();
+/// Opens the connections and makes a first call on each, so that a server of another kind is noticed before the load.
+async fn open(connection: &Connection, count: u64) -> Result<Vec<Stub<Channel>>, CliError> {
+    let mut stubs = Vec::new();
     for _ in 0..count {
-        let channel = connection.open().await?;
-        let mut client = ClaimServiceClient::new(channel.clone());
-        connection.wait(client.get_cells(connection.request(GetCellsRequest {}))).await?;
-        channels.push(channel);
+        let mut stub = connection.open().await?;
+        connection.wait(stub.get_cells()).await?;
+        stubs.push(stub);
     }
-    Ok(channels)
+    Ok(stubs)
 }
 
-async fn client(load: Arc<Load>, channel: Channel, samples: UnboundedSender<Sample>) {
-    let client = Client { load, claims: ClaimServiceClient::new(channel), samples };
+async fn client(load: Arc<Load>, stub: Stub<Channel>, samples: UnboundedSender<Sample>) {
+    let client = LoadClient { load, stub, samples };
     while Instant::now() < client.load.until {
         if let Some(saved) = client.save().await {
-            client.tell(saved);
+            client.report(saved);
         }
     }
 }
 
-/// One of those that save.
-struct Client {
+/// A client that saves in a loop.
+struct LoadClient {
     load: Arc<Load>,
-    claims: ClaimServiceClient<Channel>,
+    stub: Stub<Channel>,
     samples: UnboundedSender<Sample>,
 }
 
-impl Client {
-    fn tell(&self, sample: Sample) {
-        // Where nobody listens any more, the process is about to end.
+impl LoadClient {
+    fn report(&self, sample: Sample) {
+        // The receiver is gone only if the process is about to end.
         let _ = self.samples.send(sample);
     }
 
-    /// Begins and commits an update; what the calls took, with their repeats.
+    /// Begins and commits an update, and returns the time of both calls with their repetitions; `None` if one failed.
     async fn save(&self) -> Option<Sample> {
-        let (connection, update, key) = (&self.load.connection, update(&self.load.args), random_key());
-        let begin = |mut claims: ClaimServiceClient<Channel>| {
-            let mut request = connection.request(update.clone());
-            let attached = attach_key(&mut request, &key);
-            async move {
-                attached?;
-                connection.wait(claims.begin_update(request)).await
-            }
+        let (connection, update, key) = (&self.load.connection, update(&self.load.args), new_idempotency_key());
+        let begin = |mut stub: Stub<Channel>| {
+            let (message, key) = (update.clone(), &key);
+            async move { connection.wait(stub.begin(message, Some(key))).await }
         };
         let start = Instant::now();
         let begun = self.until_known(BEGIN, begin).await?;
         let begin = start.elapsed();
         let settle = CommitUpdateRequest { cell_id: begun.cell_id, lease_uuid: begun.lease_uuid };
-        let commit = |mut claims: ClaimServiceClient<Channel>| {
-            let request = connection.request(settle.clone());
-            async move { connection.wait(claims.commit_update(request)).await }
+        let commit = |mut stub: Stub<Channel>| {
+            let message = settle.clone();
+            async move { connection.wait(stub.commit(message)).await }
         };
         let start = Instant::now();
         self.until_known(COMMIT, commit).await?;
         Some(Sample::Saved { begin, commit: start.elapsed() })
     }
 
-    /// Makes a call, again and again while it is open whether it took effect; its answer, if there is a good one.
-    async fn until_known<T, F: Future<Output = Result<Response<T>, ClientError>>>(
+    /// Repeats a call while its outcome is unknown. Returns the answer; `None` if the call was refused or time is over.
+    async fn until_known<T, F: Future<Output = Result<Response<T>, CliError>>>(
         &self,
         call: &'static str,
-        ask: impl Fn(ClaimServiceClient<Channel>) -> F,
+        send: impl Fn(Stub<Channel>) -> F,
     ) -> Option<T> {
         loop {
-            let error = match ask(self.claims.clone()).await {
+            let error = match send(self.stub.clone()).await {
                 Ok(answer) => return Some(answer.into_inner()),
                 Err(error) => error,
             };
             let (pause, is_known) = (pause(&error), is_known(call, &error));
-            self.tell(Sample::Failed { call, error });
+            self.report(Sample::Failed { call, error });
             tokio::time::sleep(pause).await;
             if is_known {
                 return None;
             }
             if Instant::now() > self.load.until + SETTLE_TIME {
-                self.tell(Sample::Unsettled);
+                self.report(Sample::Unsettled);
                 return None;
             }
         }
     }
 }
 
-fn pause(error: &ClientError) -> Duration {
+fn pause(error: &CliError) -> Duration {
     match error {
-        ClientError::Refused(refusal) => refusal.retry_after.unwrap_or(PAUSE),
+        CliError::Refused(call) => call.refusal.retry_after.unwrap_or(PAUSE),
         _ => PAUSE,
     }
 }
 
-/// Whether a call that failed has certainly done nothing, and a commit never will.
-fn is_known(call: &str, error: &ClientError) -> bool {
+/// Returns true if a failed call certainly took no effect, and, for a commit, if a repetition would fail too.
+fn is_known(call: &str, error: &CliError) -> bool {
     use tonic::Code::{Cancelled, DeadlineExceeded, Internal, Unavailable, Unknown};
-    let ClientError::Refused(refusal) = error else { return false };
-    let is_open = matches!(refusal.code, Cancelled | DeadlineExceeded | Internal | Unavailable | Unknown);
-    !(is_open || call == COMMIT && error.exit_code() == exit_code_of(tonic::Code::ResourceExhausted))
+    let CliError::Refused(failed) = error else { return false };
+    let is_unknown = matches!(failed.refusal.code, Cancelled | DeadlineExceeded | Internal | Unavailable | Unknown);
+    !(is_unknown || call == COMMIT && error.exit_code() == exit::TRY_AGAIN)
 }
 
 fn update(args: &BenchArgs) -> BeginUpdateRequest {
@@ -211,18 +208,18 @@ fn update(args: &BenchArgs) -> BeginUpdateRequest {
     }
 }
 
-/// What all the samples add up to.
+/// Totals of all samples.
 struct Tally {
     begin: Histogram<u64>,
     commit: Histogram<u64>,
     errors: BTreeMap<(&'static str, String), u64>,
-    // Saves that may have left something under a lease.
+    /// Number of saves that may have left their claims under a lease.
     unsettled: u64,
-    first_error: Option<ClientError>,
+    first_error: Option<CliError>,
     elapsed: Duration,
 }
 
-async fn collect(mut samples: UnboundedReceiver<Sample>, start: Instant) -> Result<Tally, ClientError> {
+async fn collect(mut samples: UnboundedReceiver<Sample>, start: Instant) -> Result<Tally, CliError> {
     let mut tally = Tally::new()?;
     let mut progress = Progress::new();
     let mut tick = tokio::time::interval(Duration::from_secs(1));
@@ -269,7 +266,7 @@ impl Tally {
         self.errors.values().sum()
     }
 
-    fn show(&self) -> Result<(), ClientError> {
+    fn show(&self) -> Result<(), CliError> {
         let (saves, seconds) = (self.begin.len(), self.elapsed.as_secs_f64());
         output::line(&format!(
             "{:.0} saves/s: {saves} saves in {seconds:.1} s, {} errors\n",
@@ -326,14 +323,14 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn label(error: &ClientError) -> String {
+fn label(error: &CliError) -> String {
     match error {
-        ClientError::Refused(refusal) => refusal.label(),
+        CliError::Refused(call) => call.label(),
         _ => code_name(tonic::Code::Unknown),
     }
 }
 
-/// The rate of the last second, on stderr, where somebody watches.
+/// The rate of the last second, on standard error if that is a terminal.
 struct Progress {
     shown: bool,
     saves: u64,
@@ -359,7 +356,7 @@ impl Progress {
         }
     }
 
-    /// Replaces the line; that it cannot be shown is no reason to stop measuring.
+    /// Replaces the line. A line that cannot be written does not stop the measurement.
     fn write(&self, text: &str) {
         let mut stderr = std::io::stderr().lock();
         let _ = write!(stderr, "\r\u{1b}[K{text}").and_then(|()| stderr.flush());
@@ -391,7 +388,7 @@ mod tests {
             let begin = Duration::from_millis(milliseconds);
             tally.add(Sample::Saved { begin, commit: begin * 2 });
         }
-        let error = || ClientError::from(Status::already_exists("no"));
+        let error = || CliError::from(Status::already_exists("no"));
         tally.add(Sample::Failed { call: "begin", error: error() });
         tally.add(Sample::Failed { call: "begin", error: error() });
         tally.elapsed = Duration::from_secs(2);
@@ -404,13 +401,13 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_had_an_effect_is_repeated() {
-        let is_known = |call, status: Status| is_known(call, &ClientError::from(status));
+    fn a_call_with_an_unknown_outcome_is_repeated() {
+        let is_known = |call, status: Status| is_known(call, &CliError::from(status));
         for call in [BEGIN, COMMIT] {
             assert!(!is_known(call, Status::unavailable("")) && !is_known(call, Status::deadline_exceeded("")));
             assert!(is_known(call, Status::already_exists("")) && is_known(call, Status::failed_precondition("")));
         }
         assert!(is_known(BEGIN, Status::resource_exhausted("")) && !is_known(COMMIT, Status::resource_exhausted("")));
-        assert_eq!(pause(&ClientError::from(Status::internal("no"))), PAUSE);
+        assert_eq!(pause(&CliError::from(Status::internal("no"))), PAUSE);
     }
 }

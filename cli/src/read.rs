@@ -1,37 +1,36 @@
-//! The verbs that only look: cells, get, classify, leases, records.
+//! The verbs that change nothing: cells, get, classify, leases, records.
 
-use leasehold_core::query::MAX_LEASES_PER_PAGE;
+use leasehold_client::{Bucket, MAX_LEASES_PER_PAGE, claim_of_bucket};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
     GetRecordRequest, GetRecordResponse, LeaseRecord, ListLeasesRequest, ListLeasesResponse, ListRecordsRequest,
     Metadata, Record, record,
 };
-use leasehold_proto::gitlab::cells::topology_service::{
-    CellInfo, ClassifyAction, ClassifyRequest, ClassifyResponse, GetCellsRequest,
-};
+use leasehold_proto::gitlab::cells::topology_service::types::v1::{Claim, Uuid};
+use leasehold_proto::gitlab::cells::topology_service::{CellInfo, ClassifyAction, ClassifyRequest, ClassifyResponse};
 use prost_types::Timestamp;
 
-use super::Session;
-use super::contract::{bucket_of, claim_of, claimed};
-use super::error::ClientError;
-use super::output::{Pages, fields, json_line, show_time};
-use super::words::{
+use crate::contract::{bucket_of, claimed};
+use crate::error::CliError;
+use crate::output::{Pages, fields, json_line, show_time};
+use crate::session::Session;
+use crate::words::{
     BucketArg, SourceIdArg, bucket_type, classify_type, name_of, printable, show_bucket, show_source, show_source_id,
     show_subject, source_type,
 };
 
-/// Nothing: all the cells are listed.
+/// Arguments of `cells`: none, all cells are listed.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CellsArgs {}
 
-/// Which claim to show.
+/// Arguments of `get`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct GetArgs {
-    /// What is claimed, such as USERNAMES:alice
+    /// The claim, such as USERNAMES:alice
     #[arg(value_name = "TYPE:VALUE")]
     bucket: BucketArg,
 }
 
-/// What to classify by.
+/// Arguments of `classify`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ClassifyArgs {
     /// FIRST_CELL, SESSION_PREFIX or CELL_ID
@@ -42,38 +41,38 @@ pub struct ClassifyArgs {
     #[arg(long, value_name = "TEXT", requires = "classify_type")]
     value: Option<String>,
 
-    /// Claims to look for, such as USERNAMES:alice; the first one found decides
+    /// Claims to look for, such as USERNAMES:alice; the first claim found decides
     #[arg(value_name = "TYPE:VALUE")]
     claims: Vec<BucketArg>,
 }
 
-/// Which leases to list.
+/// Arguments of `leases`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LeasesArgs {
     /// The cell whose leases to list
     #[arg(long, value_name = "N")]
     cell: i64,
 
-    /// Only those begun at this time or later, such as 2026-01-31T12:00:00Z
+    /// Only leases begun at this time or later, such as 2026-01-31T12:00:00Z
     #[arg(long, value_name = "RFC3339")]
     created_after: Option<jiff::Timestamp>,
 
-    /// Stop after so many; all unless given
+    /// Stop after N leases; all if not given
     ///
-    /// When there are more, stderr says so; with --json, the last line is {"next": ...} instead of a lease. It is the
-    /// cursor of ListLeases.
+    /// If more leases remain, a note on standard error says so; with --json, the last line is {"next": ...} instead of
+    /// a lease. It is the cursor of ListLeases.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
 }
 
-/// Which records to list.
+/// Arguments of `records`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RecordsArgs {
     /// The cell whose records to list
     #[arg(long, value_name = "N")]
     cell: i64,
 
-    /// The table that the records come out of, such as USERS
+    /// The table that the records come from, such as USERS
     #[arg(long, value_name = "TABLE", value_parser = source_type)]
     source: i32,
 
@@ -90,10 +89,9 @@ pub struct RecordsArgs {
     up_to: Option<SourceIdArg>,
 }
 
-pub(super) async fn cells(session: &Session<'_>, _: CellsArgs) -> Result<(), ClientError> {
-    let mut client = session.classifier().await?;
-    let request = session.connection.request(GetCellsRequest {});
-    let cells = session.connection.wait(client.get_cells(request)).await?.into_inner().cells;
+pub(crate) async fn cells(session: &Session<'_>, _: CellsArgs) -> Result<(), CliError> {
+    let mut stub = session.open().await?;
+    let cells = session.connection.wait(stub.get_cells()).await?.into_inner().cells;
     if session.json {
         return cells.iter().try_for_each(json_line);
     }
@@ -107,20 +105,19 @@ fn cell_row(cell: &CellInfo) -> Vec<String> {
     std::iter::once(cell.id.to_string()).chain(text).chain([ids]).collect()
 }
 
-pub(super) async fn get(session: &Session<'_>, args: GetArgs) -> Result<(), ClientError> {
-    let mut client = session.claims().await?;
+pub(crate) async fn get(session: &Session<'_>, args: GetArgs) -> Result<(), CliError> {
+    let mut stub = session.open().await?;
     let BucketArg(bucket) = args.bucket;
-    let request = session.connection.request(GetRecordRequest { bucket: Some(bucket), claim: None });
-    let found = session.connection.wait(client.get_record(request)).await;
-    let found = found.map_err(ClientError::for_admins)?.into_inner();
+    let found = session.connection.wait(stub.get_record(GetRecordRequest { bucket: Some(bucket), claim: None })).await;
+    let found = found.map_err(CliError::for_admins)?.into_inner();
     if session.json { json_line(&found) } else { fields(&record_fields(&found)?) }
 }
 
-fn record_fields(found: &GetRecordResponse) -> Result<Vec<(&'static str, String)>, ClientError> {
-    let record = found.record.as_ref().ok_or(ClientError::Nonsense("it has no record"))?;
+fn record_fields(found: &GetRecordResponse) -> Result<Vec<(&'static str, String)>, CliError> {
+    let record = found.record.as_ref().ok_or(CliError::BadAnswer("it has no record"))?;
     let metadata = record.metadata.clone().unwrap_or_default();
     let cell = found.cell_info.as_ref().map(|cell| format!(" ({}, {})", cell.name, cell.address)).unwrap_or_default();
-    let uuid = |uuid: &Option<_>| uuid.as_ref().map(wire_uuid).unwrap_or_default();
+    let uuid = |uuid: &Option<_>| uuid.as_ref().map(show_uuid).unwrap_or_default();
     Ok(vec![
         ("claim", show_claimed(&metadata)),
         ("cell", printable(&format!("{}{cell}", record.cell_id))),
@@ -135,7 +132,7 @@ fn record_fields(found: &GetRecordResponse) -> Result<Vec<(&'static str, String)
     ])
 }
 
-fn wire_uuid(uuid: &leasehold_proto::gitlab::cells::topology_service::types::v1::Uuid) -> String {
+fn show_uuid(uuid: &Uuid) -> String {
     printable(&uuid.value)
 }
 
@@ -143,15 +140,19 @@ fn show_claimed(metadata: &Metadata) -> String {
     claimed(metadata).map(|bucket| show_bucket(&bucket)).unwrap_or_default()
 }
 
-pub(super) async fn classify(session: &Session<'_>, args: ClassifyArgs) -> Result<(), ClientError> {
-    let request = session.connection.request(ClassifyRequest {
+pub(crate) async fn classify(session: &Session<'_>, args: ClassifyArgs) -> Result<(), CliError> {
+    let message = ClassifyRequest {
         r#type: args.classify_type.unwrap_or_default(),
         value: args.value.unwrap_or_default(),
-        claims: args.claims.iter().map(|BucketArg(bucket)| claim_of(bucket)).collect::<Result<_, _>>()?,
-    });
-    let mut client = session.classifier().await?;
-    let found = session.connection.wait(client.classify(request)).await?.into_inner();
+        claims: args.claims.into_iter().map(typed_claim).collect::<Result<_, _>>()?,
+    };
+    let mut stub = session.open().await?;
+    let found = session.connection.wait(stub.classify(message)).await?.into_inner();
     if session.json { json_line(&found) } else { fields(&classified_fields(&found)) }
+}
+
+fn typed_claim(BucketArg(bucket): BucketArg) -> Result<Claim, CliError> {
+    claim_of_bucket(&Bucket::from(bucket)).map_err(|error| CliError::Usage(error.to_string()))
 }
 
 fn classified_fields(found: &ClassifyResponse) -> Vec<(&'static str, String)> {
@@ -163,8 +164,8 @@ fn classified_fields(found: &ClassifyResponse) -> Vec<(&'static str, String)> {
     ]
 }
 
-pub(super) async fn leases(session: &Session<'_>, args: LeasesArgs) -> Result<(), ClientError> {
-    let mut client = session.claims().await?;
+pub(crate) async fn leases(session: &Session<'_>, args: LeasesArgs) -> Result<(), CliError> {
+    let mut stub = session.open().await?;
     let mut pages = Pages::new(&["LEASE", "BEGUN"]);
     let mut left = args.limit.unwrap_or(u64::MAX);
     let mut next = None;
@@ -176,8 +177,7 @@ pub(super) async fn leases(session: &Session<'_>, args: LeasesArgs) -> Result<()
             limit: Some(page_limit(left)),
             created_after: args.created_after.map(wire_time),
         };
-        let request = session.connection.request(message);
-        let page = session.connection.wait(client.list_leases(request)).await?.into_inner();
+        let page = session.connection.wait(stub.list_leases(message)).await?.into_inner();
         left = left.saturating_sub(u64::try_from(page.leases.len()).unwrap_or(u64::MAX));
         seen |= !page.leases.is_empty();
         if session.json {
@@ -205,18 +205,19 @@ fn page_limit(left: u64) -> i32 {
 }
 
 fn lease_row(lease: &LeaseRecord) -> Vec<String> {
-    vec![lease.uuid.as_ref().map(wire_uuid).unwrap_or_default(), show_time(lease.created_at.as_ref())]
+    vec![lease.uuid.as_ref().map(show_uuid).unwrap_or_default(), show_time(lease.created_at.as_ref())]
 }
 
 fn wire_time(time: jiff::Timestamp) -> Timestamp {
-    // The wire's fraction counts up from the second, also before 1970.
+    // `Timestamp.nanos` is never negative and counts forward from `seconds`, before 1970 too
+    // (google/protobuf/timestamp.proto).
     let nanos = time.subsec_nanosecond();
     let borrow = i64::from(nanos < 0);
     Timestamp { seconds: time.as_second() - borrow, nanos: if borrow == 1 { nanos + 1_000_000_000 } else { nanos } }
 }
 
-pub(super) async fn records(session: &Session<'_>, args: RecordsArgs) -> Result<(), ClientError> {
-    let mut client = session.claims().await?;
+pub(crate) async fn records(session: &Session<'_>, args: RecordsArgs) -> Result<(), CliError> {
+    let mut stub = session.open().await?;
     let mut pages = Pages::new(&["SOURCE", "CLAIM", "SUBJECT", "STATUS", "UPDATED", "LEASE"]);
     let bytes = |id: Option<SourceIdArg>| id.map(|SourceIdArg(bytes)| bytes).unwrap_or_default();
     let mut message = ListRecordsRequest {
@@ -229,8 +230,7 @@ pub(super) async fn records(session: &Session<'_>, args: RecordsArgs) -> Result<
     };
     let mut seen = false;
     loop {
-        let request = session.connection.request(message.clone());
-        let page = session.connection.wait(client.list_records(request)).await?.into_inner();
+        let page = session.connection.wait(stub.list_records(message.clone())).await?.into_inner();
         seen |= !page.records.is_empty();
         if session.json {
             page.records.iter().try_for_each(json_line)?;
@@ -246,13 +246,14 @@ pub(super) async fn records(session: &Session<'_>, args: RecordsArgs) -> Result<
     Ok(())
 }
 
-/// Where the next page begins: behind the last record, which must lie behind where this page began.
-fn last_source_id(records: &[Record], before: &[u8]) -> Result<Vec<u8>, ClientError> {
+/// Returns the source id of the page's last record, after which the next page begins. An id that does not exceed the
+/// bound of this page would repeat the page for ever.
+fn last_source_id(records: &[Record], before: &[u8]) -> Result<Vec<u8>, CliError> {
     let source = records.last().and_then(|record| record.metadata.as_ref()?.source.as_ref());
     source
         .map(|source| source.rails_primary_key_id.clone())
         .filter(|id| id.as_slice() > before)
-        .ok_or(ClientError::Nonsense("it says that more records remain, but does not come closer to them"))
+        .ok_or(CliError::BadAnswer("a truncated page does not get past the page before"))
 }
 
 fn record_row(record: &Record) -> Vec<String> {
@@ -264,11 +265,11 @@ fn record_row(record: &Record) -> Vec<String> {
         show_subject(&metadata),
         name_of::<record::Status>(record.status),
         show_time(record.updated_at.as_ref()),
-        record.lease_uuid.as_ref().map(wire_uuid).unwrap_or_default(),
+        record.lease_uuid.as_ref().map(show_uuid).unwrap_or_default(),
     ]
 }
 
-/// Says on stderr what the output on stdout leaves open.
+/// Writes a note to standard error if the condition holds, so that standard output has the list alone.
 fn note_if(condition: bool, text: &str) {
     if condition {
         eprintln!("{text}");
@@ -277,12 +278,12 @@ fn note_if(condition: bool, text: &str) {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_proto::gitlab::cells::topology_service::claims::v1::{Bucket, Source};
+    use leasehold_proto::gitlab::cells::topology_service::claims::v1::{Bucket as WireBucket, Source};
 
     use super::*;
 
     fn record(id: &[u8]) -> Record {
-        let bucket = Some(Bucket { r#type: 4, value: "alice\u{7}".to_owned() });
+        let bucket = Some(WireBucket { r#type: 4, value: "alice\u{7}".to_owned() });
         let source = Some(Source { r#type: 1, rails_primary_key_id: id.to_vec() });
         Record { metadata: Some(Metadata { bucket, source, ..Metadata::default() }), status: 1, ..Record::default() }
     }
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn records_read_as_they_are_typed() {
+    fn records_are_shown_as_they_are_typed() {
         let row = record_row(&record(&7_u64.to_be_bytes()));
         assert_eq!(row, ["7", "USERNAMES:alice\\u{7}", "", "ACTIVE", "", ""]);
     }

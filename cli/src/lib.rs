@@ -1,0 +1,104 @@
+//! The client's part of the `leasehold` command line: one verb for each call of a server.
+//!
+//! | file | content |
+//! |---|---|
+//! | `lib.rs` | the verbs, and their dispatch |
+//! | `read.rs`, `update.rs`, `bench.rs` | the verbs' arguments and their execution |
+//! | `completions.rs` | completions for shells |
+//! | `session.rs`, `connection.rs`, `obstacle.rs` | the connection of a verb, its options, and the fault that broke it |
+//! | `error.rs`, `refused.rs`, `exit.rs` | failures: messages, hints, exit codes |
+//! | `words.rs`, `contract.rs`, `output.rs` | typed values, JSON and tables |
+//!
+//! The binary of `leasehold-server` parses the command line and calls [`run`]. Every verb goes through
+//! [`leasehold_client::Stub`], which sends each call once: a person decides about a repetition, and the hint of a failed
+//! begin names the idempotency key for it.
+
+mod bench;
+mod completions;
+mod connection;
+mod contract;
+mod error;
+pub mod exit;
+mod obstacle;
+mod output;
+mod read;
+mod refused;
+mod session;
+mod update;
+mod words;
+
+use clap::Subcommand;
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::{bucket, source, subject};
+
+pub use bench::BenchArgs;
+pub use completions::write_completions;
+pub use connection::Connection;
+pub use contract::ContractError;
+pub use error::{CliError, report};
+pub use read::{CellsArgs, ClassifyArgs, GetArgs, LeasesArgs, RecordsArgs};
+pub use refused::RefusedCall;
+pub use session::Call;
+pub use update::{BeginArgs, SettleArgs};
+pub use words::{BucketArg, SourceArg, SourceIdArg, SubjectArg};
+
+/// A call of a server.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Verb {
+    /// List the cells of the server's configuration
+    Cells(Call<CellsArgs>),
+    /// Begin an update: take a lease on all of its claims, or on none
+    #[command(after_long_help = types_help())]
+    Begin(Call<BeginArgs>),
+    /// Commit a lease: make its changes final
+    Commit(Call<SettleArgs>),
+    /// Roll a lease back: undo its changes
+    Rollback(Call<SettleArgs>),
+    /// Show the record of one claim, and the cell that owns it
+    #[command(after_long_help = records_help())]
+    Get(Call<GetArgs>),
+    /// Show the cell that a request belongs to
+    #[command(after_long_help = types_help())]
+    Classify(Call<ClassifyArgs>),
+    /// List a cell's outstanding leases, oldest first
+    Leases(Call<LeasesArgs>),
+    /// List a cell's records of one table, in key order
+    #[command(after_long_help = records_help())]
+    Records(Call<RecordsArgs>),
+    /// Measure saves (one begin, one commit) against a server; leaves its claims behind
+    ///
+    /// Calls whose outcome is unknown are repeated, for half a minute after the last save was begun. If some calls
+    /// failed, the result is shown, then the first error, and the exit code is that error's.
+    Bench(Call<BenchArgs>),
+}
+
+/// Calls the server as `verb` says, and writes the answer to standard output: for people, or as JSON.
+///
+/// # Errors
+/// The command line is wrong, the server cannot be reached, or it refuses the call. Show the error by
+/// [`CliError::report`] and exit with [`CliError::exit_code`].
+pub async fn run(verb: Verb, json: bool) -> Result<(), CliError> {
+    match verb {
+        Verb::Cells(call) => call.run(json, read::cells).await,
+        Verb::Begin(call) => call.run(json, update::begin).await,
+        Verb::Commit(call) => call.run(json, update::commit).await,
+        Verb::Rollback(call) => call.run(json, update::rollback).await,
+        Verb::Get(call) => call.run(json, read::get).await,
+        Verb::Classify(call) => call.run(json, read::classify).await,
+        Verb::Leases(call) => call.run(json, read::leases).await,
+        Verb::Records(call) => call.run(json, read::records).await,
+        Verb::Bench(call) => call.run(json, bench::bench).await,
+    }
+}
+
+fn records_help() -> String {
+    format!("{}\n\n{}", types_help(), contract::JSON_HELP)
+}
+
+fn types_help() -> String {
+    format!(
+        "Bucket types: {}\nSubject types: {}\nSource tables: {}\n\nUpper or lower case, or the number on the wire.",
+        words::names::<bucket::Type>(),
+        words::names::<subject::Type>(),
+        words::names::<source::Type>(),
+    )
+}

@@ -8,10 +8,10 @@ use super::saves_vs_etcd::Comparison;
 
 const HEADING: Heading = Heading { name: "begin-p99-vs-etcd", unit: "µs", better: Better::Lower, target: 1.0 };
 
-/// The row.
+/// Measures the row.
 ///
 /// # Errors
-/// When either server cannot be measured.
+/// Either server cannot be measured.
 pub(crate) async fn row(context: &Context) -> Result<Row> {
     let Comparison { ours, etcd } = context.comparison().await?;
     Ok(HEADING.row(ours.begin_p99_us, etcd.begin_p99_us))

@@ -1,4 +1,4 @@
-//! Fills a server through its front door: large updates, begun and committed by a few clients at a time.
+//! Fills a server over the wire contract with large updates of a few concurrent clients.
 
 use anyhow::{Context, Result};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_client::ClaimServiceClient;
@@ -11,13 +11,13 @@ use super::ours::{CELL_ID, metadata, next_id};
 
 type Claims = ClaimServiceClient<Connection>;
 
-/// Clients that fill at a time.
+/// The number of concurrent clients.
 const CLIENTS: u64 = 8;
 
 /// Begins and commits `leases` updates of `claims_each` random names.
 ///
 /// # Errors
-/// When the server refuses one.
+/// The server refuses one.
 pub(crate) async fn fill(claims: &Claims, leases: u64, claims_each: u64) -> Result<()> {
     let share = |client| leases / CLIENTS + u64::from(client < leases % CLIENTS);
     let mut clients: JoinSet<_> = (0..CLIENTS).map(|client| save(claims.clone(), share(client), claims_each)).collect();
@@ -38,7 +38,7 @@ async fn save(mut claims: Claims, leases: u64, claims_each: u64) -> Result<()> {
 /// Begins an update of `claims_each` random names, and leaves it outstanding.
 ///
 /// # Errors
-/// When the server refuses it.
+/// The server refuses it.
 pub(crate) async fn begin(
     claims: &mut Claims,
     claims_each: u64,

@@ -1,15 +1,15 @@
-//! Where servers under measurement keep their data.
+//! The data directories of servers under measurement.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-/// A new directory below the build's, removed when dropped: the system's temporary folder may be memory, where a sync
-/// costs nothing.
+/// Creates a directory below the build directory, removed when dropped. The system's temporary folder may lie in memory,
+/// where a sync costs nothing.
 ///
 /// # Errors
-/// When it cannot be created.
+/// The directory cannot be created.
 pub(crate) fn new() -> Result<TempDir> {
     let parent = build_directory()?.join("bench");
     std::fs::create_dir_all(&parent)
@@ -17,7 +17,7 @@ pub(crate) fn new() -> Result<TempDir> {
         .with_context(|| format!("cannot create a directory in `{}`", parent.display()))
 }
 
-/// The build's directory: this program lies in its `debug` or `release`, or deeper.
+/// The build directory: this program lies in its `debug` or `release`, or deeper.
 fn build_directory() -> Result<PathBuf> {
     let program = std::env::current_exe().context("cannot tell where this program lies")?;
     let is_profile = |path: &&Path| path.ends_with("debug") || path.ends_with("release");

@@ -17,17 +17,17 @@ use super::load::CLAIMS;
 use super::row::{Better, Heading, Row};
 
 const HEADING: Heading = Heading { name: "engine-saves", unit: "saves/s", better: Better::Higher, target: 1.0 };
-/// What is asked for, since there is no peer.
+/// The bound in place of a peer, in saves a second.
 const ASKED_FOR: f64 = 300_000.0;
 /// Saves in one round, each round on an empty store.
 const SAVES: u64 = 100_000;
 const ROUNDS: usize = 9;
 const CELL: CellId = CellId(1);
 
-/// The row.
+/// Measures the row.
 ///
 /// # Errors
-/// When the engine refuses a save: names are distinct, so that a refusal is a fault.
+/// The engine refuses a save: names are distinct, so a refusal is a fault.
 pub(crate) fn row() -> Result<Row> {
     let mut rounds = (0..ROUNDS).map(|_| round()).collect::<Result<Vec<_>>>()?;
     rounds.sort();
@@ -35,7 +35,7 @@ pub(crate) fn row() -> Result<Row> {
     Ok(HEADING.row(SAVES as f64 / median.as_secs_f64(), ASKED_FOR))
 }
 
-/// The time that the saves take: checking the request, begin and commit. Making the requests is the caller's part.
+/// Measures the time of the saves: the check of each request, begin and commit. The caller has made the requests.
 fn round() -> Result<Duration> {
     let rules = Rules { cells: [CELL].into(), ..Rules::default() };
     let mut store = MemoryStore::default();
@@ -66,7 +66,7 @@ fn request(number: u64) -> UpdateRequest {
     UpdateRequest { creates: (0..CLAIMS as u64).map(claim).collect(), destroys: Vec::new() }
 }
 
-/// Distinct numbers that look random: multiplying by an odd number permutes them.
+/// Returns distinct numbers that look random: multiplication by an odd number is a permutation.
 fn scattered(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }

@@ -27,7 +27,7 @@ mod api {
     tonic::include_proto!("etcdserverpb");
 }
 
-/// Between two looks at whether etcd answers yet.
+/// The time between two tries to reach a starting etcd.
 const POLL: Duration = Duration::from_millis(20);
 
 /// A running etcd.
@@ -61,7 +61,7 @@ impl Contender for Etcd {
     }
 }
 
-/// Two addresses free a moment ago: etcd cannot be told to choose, since it has to advertise them.
+/// Returns two free addresses. etcd cannot choose its own, since it has to advertise them.
 fn free_addresses() -> Result<(SocketAddr, SocketAddr)> {
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no port is free");
     let (client, peer) = (listen()?, listen()?);
@@ -81,7 +81,7 @@ fn arguments(data: PathBuf, client: SocketAddr, peer: SocketAddr) -> Vec<OsStrin
     ["--data-dir".into(), data.into()].into_iter().chain(urls).collect()
 }
 
-/// Returns once a transaction is answered: the node has then elected itself.
+/// Waits until a transaction is answered: the node has then elected itself.
 async fn answers(address: &str) -> Result<()> {
     let mut poll = tokio::time::interval(POLL);
     poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -100,11 +100,11 @@ pub(crate) struct Client {
     kv: KvClient<Connection>,
 }
 
-/// A begun save.
+/// A save between its begin and its commit.
 pub(crate) struct Lease {
     uuid: String,
     names: [String; CLAIMS],
-    /// Of the begin, and so of all its records until something else changes them.
+    /// The revision of the begin, which all its records have until something else changes them.
     revision: i64,
 }
 
@@ -135,7 +135,7 @@ impl Peer for Client {
 }
 
 impl Client {
-    /// Commits a transaction, and answers its revision.
+    /// Commits a transaction and returns its revision.
     async fn transact(&mut self, transaction: TxnRequest) -> Result<i64> {
         let response = self.kv.txn(transaction).await.context("etcd failed")?.into_inner();
         ensure!(response.succeeded, "etcd refused a transaction, though its names are new");
@@ -151,7 +151,7 @@ fn lease_key(uuid: &str) -> Vec<u8> {
     format!("lease/1/{uuid}").into_bytes()
 }
 
-/// A record of about 90 bytes, as long as ours: cell, status, lease, subject, source, two times.
+/// Returns a record of about 90 bytes, the size of ours: cell, status, lease, subject, source, two times.
 fn record(status: &str, lease: &str) -> Vec<u8> {
     format!("1|{status}|{lease}|4:{:016x}|1:{:016x}|1790000000", 1, 1).into_bytes()
 }

@@ -1,4 +1,4 @@
-//! The load: closed-loop clients that save, whichever server they save to.
+//! The load: closed-loop clients that save to any server.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const LONGEST_MICROSECONDS: u64 = 60_000_000;
 
 /// One client of a server under measurement. A save is a begin and its commit.
 pub(crate) trait Peer: Send + 'static {
-    /// What a begin hands to its commit.
+    /// The value that a begin hands to its commit.
     type Lease: Send;
 
     /// Takes the four names under a new lease; durable when it returns.
@@ -26,16 +26,16 @@ pub(crate) trait Peer: Send + 'static {
     fn commit(&mut self, lease: Self::Lease) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// When clients save, and when their saves count.
+/// The phases of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
-    /// Load before the measurement.
+    /// The time of load before the measurement.
     pub(crate) warm_up: Duration,
-    /// The measurement.
+    /// The time of the measurement.
     pub(crate) measured: Duration,
 }
 
-/// What a server did under load.
+/// The figures of a server under load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Load {
     pub(crate) saves_per_second: f64,
@@ -44,17 +44,17 @@ pub(crate) struct Load {
     pub(crate) commit_p99_us: f64,
 }
 
-/// What one client, or all of them, saw within the measurement.
+/// The saves of one client, or of all, within the measurement.
 struct Seen {
     begins: Histogram<u64>,
     commits: Histogram<u64>,
 }
 
-/// Lets every client save over and over, each its next when its last one is answered. `connections` are the clients of
-/// each connection: they run in one task, as they share one socket.
+/// Has every client save again and again; it starts its next save when its last one is answered. `connections` has the
+/// clients of each connection, which run in one task since they share one socket.
 ///
 /// # Errors
-/// When any begin or commit fails: names are random, so that a refusal is a fault.
+/// A begin or commit fails: names are random, so a refusal is a fault.
 pub(crate) async fn drive<P: Peer>(connections: Vec<Vec<P>>, schedule: Schedule) -> Result<Load> {
     let start = Instant::now() + schedule.warm_up;
     let end = start + schedule.measured;
@@ -70,7 +70,7 @@ pub(crate) async fn drive<P: Peer>(connections: Vec<Vec<P>>, schedule: Schedule)
     Ok(all.load(schedule.measured))
 }
 
-/// One client's saves. Those answered between `start` and `end` count.
+/// Runs one client's saves. Those answered between `start` and `end` count.
 async fn save_until(mut client: impl Peer, start: Instant, end: Instant) -> Result<Seen> {
     let mut seen = Seen::new()?;
     loop {
@@ -90,7 +90,7 @@ async fn save_until(mut client: impl Peer, start: Instant, end: Instant) -> Resu
     }
 }
 
-/// Random, not sequential: as names arrive in life, and the harder case for a store.
+/// Returns random names: real names arrive in random order, and it is the harder case for a store.
 pub(crate) fn random_name() -> String {
     format!("user-{:016x}", rand::random::<u64>())
 }
@@ -125,7 +125,7 @@ impl Seen {
 }
 
 impl Load {
-    /// Each figure's median over `rounds`.
+    /// Returns each figure's median over `rounds`.
     pub(crate) fn median(rounds: &[Self]) -> Option<Self> {
         Some(Self {
             saves_per_second: median(rounds, |load| load.saves_per_second)?,
@@ -136,7 +136,7 @@ impl Load {
     }
 }
 
-/// The middle one, or the mean of the middle two.
+/// Returns the middle value, or the mean of the middle two.
 pub(crate) fn median<T>(rounds: &[T], figure: impl Fn(&T) -> f64) -> Option<f64> {
     let mut figures: Vec<f64> = rounds.iter().map(figure).collect();
     figures.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! The machine that a measurement was made on, without which it means little.
+//! The machine of a measurement; figures mean little without it.
 
 use std::fmt;
 use std::fs::File;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use sysinfo::System;
 
-/// How often the disk is written and synced to time it.
+/// The number of writes and syncs that time the disk.
 const SYNCS: usize = 101;
 
-/// What bounds the figures: processor, memory, kernel, disk; and when.
+/// The machine's processor, memory, kernel and disk, and the date of the measurement.
 pub(crate) struct Machine {
     cpu: String,
     cores: usize,
@@ -23,10 +23,10 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// This machine, its disk timed in `directory`.
+    /// Describes this machine, and times its disk in `directory`.
     ///
     /// # Errors
-    /// When the disk cannot be timed.
+    /// The disk cannot be timed.
     pub(crate) fn here(directory: &Path) -> Result<Self> {
         let mut system = System::new().context("cannot look at the machine")?;
         system.refresh_cpu_all();
@@ -51,7 +51,7 @@ impl fmt::Display for Machine {
     }
 }
 
-/// The median time of a small append and its sync.
+/// Measures the median time of a small append with its sync.
 fn median_sync(path: &Path) -> Result<Duration> {
     let context = || format!("cannot time the disk with `{}`", path.display());
     let mut file = File::create(path).with_context(context)?;

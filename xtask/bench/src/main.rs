@@ -33,7 +33,7 @@ use self::row::Row;
 use self::saves_vs_etcd::Comparison;
 use self::ten_million::TenMillion;
 
-/// The server's own allocator: the engine is measured under the one that it runs under.
+/// The server's allocator: the engine is measured under the same one.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -52,7 +52,7 @@ struct Arguments {
     load: LoadArguments,
 }
 
-/// How hard and how long the rows that drive servers drive them: the same for ours and for the peer.
+/// The load on servers under measurement, the same for ours and for the peer.
 #[derive(Args)]
 struct LoadArguments {
     /// Seconds measured in each round
@@ -85,7 +85,7 @@ impl LoadArguments {
     }
 }
 
-/// The rows.
+/// The names of the rows.
 #[derive(Clone, Copy, ValueEnum)]
 enum Name {
     /// Saves a second: a begin of 4 claims and its commit, each durable before it is answered
@@ -125,8 +125,7 @@ enum Name {
 }
 
 impl Name {
-    /// Whether other programs do all of the measuring, so that it matters neither how this one was built, nor whether the
-    /// server is.
+    /// True if another program does all of the measuring: neither this build nor the server's then matters.
     const fn is_measured_elsewhere(self) -> bool {
         matches!(self, Self::VerifyRubyVsPlain | Self::VerifyPythonVsPlain | Self::VerifyPythonThreads)
     }
@@ -138,7 +137,7 @@ async fn main() -> ExitCode {
     xtask::process::until_interrupted(run(Arguments::parse())).await
 }
 
-/// What rows share within one run of the command.
+/// Measurements that several rows share within one run of the command.
 struct Context {
     load: LoadArguments,
     comparison: OnceCell<Comparison>,
@@ -151,26 +150,26 @@ impl Context {
         Self { load, comparison: OnceCell::new(), ten_million: OnceCell::new(), postgres: OnceCell::new() }
     }
 
-    /// Ours and etcd under the same load; measured at the first call.
+    /// Returns the figures of ours and of etcd under the same load; the first call measures them.
     async fn comparison(&self) -> Result<&Comparison> {
         self.comparison.get_or_try_init(|| saves_vs_etcd::compare(&self.load)).await
     }
 
-    /// Ours on PostgreSQL and pgbench under the same load; measured at the first call.
+    /// Returns the figures of ours on PostgreSQL and of pgbench under the same load; the first call measures them.
     async fn postgres(&self) -> Result<&saves_postgres_vs_pgbench::Comparison> {
         self.postgres.get_or_try_init(|| saves_postgres_vs_pgbench::compare(&self.load)).await
     }
 
-    /// What 10 million claims do to a server; measured at the first call.
+    /// Returns the figures of a server with 10 million claims; the first call measures them.
     async fn ten_million(&self) -> Result<&TenMillion> {
         self.ten_million.get_or_try_init(|| ten_million::measure(&self.load)).await
     }
 }
 
-/// Runs the rows asked for, and prints them.
+/// Measures the requested rows and prints them.
 ///
 /// # Errors
-/// When a row could not be measured; missing a target is no error.
+/// A row could not be measured; a missed target is no error.
 async fn run(arguments: Arguments) -> Result<()> {
     let names = arguments.name.map_or_else(|| Name::value_variants().to_vec(), |name| vec![name]);
     if cfg!(debug_assertions) && !names.iter().all(|name| name.is_measured_elsewhere()) {
@@ -185,8 +184,8 @@ async fn run(arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Measures one after the other, and tells of each as soon as it is measured: all of them take an hour, and one that fails
-/// is to cost none of those before it.
+/// Measures the rows one after the other and reports each at once. All of them take an hour, and a row that fails must not
+/// cost the figures of those before it.
 async fn each(
     names: Vec<Name>,
     measure: impl AsyncFn(Name) -> Result<Row>,
@@ -201,8 +200,8 @@ async fn each(
     Ok(rows)
 }
 
-/// Becomes the release build of this very command: the clients share the machine with the servers, so they must be fast
-/// too. Returns only when that fails.
+/// Replaces this process by its release build: the clients share the machine with the servers, so they must be fast too.
+/// Returns only on failure, with the error.
 fn run_optimised() -> std::io::Error {
     match ours::programs() {
         Ok(programs) => Command::new(programs.bench).args(std::env::args_os().skip(1)).exec(),

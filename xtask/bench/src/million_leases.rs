@@ -1,4 +1,4 @@
-//! Listing a cell's 10 outstanding leases, before and after a million others were settled.
+//! The time to list a cell's 10 outstanding leases, before and after a million others were settled.
 
 use std::time::{Duration, Instant};
 
@@ -15,14 +15,14 @@ use super::server::Contender;
 const HEADING: Heading = Heading { name: "leases-after-million", unit: "µs", better: Better::Lower, target: 0.9 };
 const OUTSTANDING: usize = 10;
 const SETTLED: u64 = 1_000_000;
-/// Leases settled between two reports of progress.
+/// The number of leases settled between two reports of progress.
 const STEP: u64 = 100_000;
 const LISTS: usize = 2_000;
 
-/// The row.
+/// Measures the row.
 ///
 /// # Errors
-/// When the server refuses something, or lists other leases than the outstanding ones.
+/// The server refuses a call, or lists other leases than the outstanding ones.
 pub(crate) async fn row() -> Result<Row> {
     let server = Ours::start().await?;
     let mut claims = server.claims().await?;
@@ -44,7 +44,7 @@ fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// The median time of a list.
+/// Measures the median time of a list.
 async fn list_time(claims: &mut ClaimServiceClient<Connection>) -> Result<Duration> {
     let mut times = Vec::with_capacity(LISTS);
     for _ in 0..LISTS {

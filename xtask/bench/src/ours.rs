@@ -17,10 +17,10 @@ use super::connection::Connection;
 use super::load::{CLAIMS, Peer};
 use super::server::{Contender, Server};
 
-/// What comes before the address in the line that tells where the server listens.
+/// The text before the address in the line of the banner that has it.
 const LISTENING: &str = "listening on ";
 
-/// A cell of the configuration that a server without a configuration file has.
+/// The number of a cell that a server without a configuration file has.
 pub(crate) const CELL_ID: i64 = 1;
 
 /// A running Leasehold.
@@ -101,7 +101,7 @@ impl Ours {
         let output = self.server.take_stdout().context("the server has no standard output")?;
         let mut lines = BufReader::new(output).lines();
         self.address = self.server.until(address(&mut lines)).await?;
-        // What else it prints is read and dropped: it must not wait for a full pipe.
+        // Further output is read and dropped, so that the server never waits for a full pipe.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Ok(())
     }
@@ -137,7 +137,7 @@ pub(crate) fn programs() -> Result<Programs> {
     })
 }
 
-/// The program of this name that one of cargo's messages tells of.
+/// Returns the path of the program of this name, if the message of cargo has it.
 fn executable(message: &[u8], name: &str) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_slice(message).ok()?;
     let path = Path::new(message.get("executable")?.as_str()?);

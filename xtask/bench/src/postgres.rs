@@ -10,16 +10,16 @@ use tokio::sync::Mutex;
 use super::ours::{Client, Ours};
 use super::server::Contender;
 
-/// What a database that is worth measuring has: memory for its pages, and room for its log. The rest is as it comes: each
-/// commit is synced.
+/// Settings of the cluster: memory for its pages and room for its log, as any production database has. Commits are synced,
+/// by default.
 const SETTINGS: &[&str] = &["shared_buffers=512MB", "max_wal_size=4GB", "max_connections=200"];
 
 static CLUSTER: Mutex<Option<Arc<Cluster>>> = Mutex::const_new(None);
 
-/// The cluster, started at the first call, until [`stop`].
+/// Returns the cluster, which the first call starts and [`stop`] ends.
 ///
 /// # Errors
-/// When PostgreSQL does not start.
+/// PostgreSQL does not start.
 pub(crate) async fn cluster() -> Result<Arc<Cluster>> {
     let mut cluster = CLUSTER.lock().await;
     if let Some(running) = &*cluster {
@@ -29,15 +29,15 @@ pub(crate) async fn cluster() -> Result<Arc<Cluster>> {
     Ok(cluster.insert(started).clone())
 }
 
-/// Stops the cluster, and removes its data.
+/// Stops the cluster and removes its data.
 pub(crate) async fn stop() {
     drop(CLUSTER.lock().await.take());
 }
 
-/// A new database in it; its name.
+/// Creates a database in the cluster and returns its name.
 ///
 /// # Errors
-/// When PostgreSQL refuses.
+/// PostgreSQL refuses.
 pub(crate) async fn database() -> Result<String> {
     let cluster = cluster().await?;
     blocking(move || cluster.database()).await
@@ -46,7 +46,7 @@ pub(crate) async fn database() -> Result<String> {
 /// Runs statements in a database.
 ///
 /// # Errors
-/// When PostgreSQL refuses.
+/// PostgreSQL refuses.
 pub(crate) async fn execute(database: &str, sql: &'static str) -> Result<()> {
     let (cluster, database) = (cluster().await?, database.to_owned());
     blocking(move || cluster.execute(&database, sql).map(drop)).await
@@ -56,10 +56,10 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
     tokio::task::spawn_blocking(work).await.context("the work was cut short")?
 }
 
-/// A server of ours on a new database.
+/// Starts a server of ours on a new database.
 ///
 /// # Errors
-/// When it does not start.
+/// The server does not start.
 pub(crate) async fn server() -> Result<Ours> {
     on(&database().await?).await
 }
@@ -69,7 +69,7 @@ async fn on(database: &str) -> Result<Ours> {
     Ours::start_on(|_| ["--store".into(), url.into()]).await
 }
 
-/// Servers of ours on one new database, as they come. Clients are spread over them.
+/// Servers of ours with their default settings on one new database. Clients are spread over them.
 pub(crate) struct OnPostgres<const SERVERS: usize> {
     servers: Vec<Ours>,
     next: std::sync::atomic::AtomicUsize,
@@ -105,7 +105,7 @@ impl<const SERVERS: usize> Contender for OnPostgres<SERVERS> {
     }
 }
 
-/// Where the statements of the peer lie.
+/// The path of a script of the peer.
 pub(crate) fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/pgbench").join(name)
 }

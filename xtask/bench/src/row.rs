@@ -9,9 +9,9 @@ pub(crate) struct Row {
     name: &'static str,
     ours: f64,
     peer: f64,
-    /// How many times better ours is, whether more or less is better.
+    /// The factor by which ours is better; above 1 is in our favour, whether more or less is better.
     ratio: f64,
-    /// The least ratio that we are content with.
+    /// The least ratio that meets the target.
     target: f64,
     unit: &'static str,
 }
@@ -23,7 +23,7 @@ pub(crate) enum Better {
     Lower,
 }
 
-/// What a row says whatever is measured.
+/// The fixed part of a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heading {
     pub(crate) name: &'static str,
@@ -33,7 +33,7 @@ pub(crate) struct Heading {
 }
 
 impl Heading {
-    /// The row for these measurements.
+    /// Returns the row with these measurements.
     pub(crate) fn row(self, ours: f64, peer: f64) -> Row {
         let ratio = match self.better {
             Better::Higher => ours / peer,
@@ -50,7 +50,7 @@ impl Heading {
     }
 }
 
-/// The table for people.
+/// Returns the table as text for people.
 pub(crate) fn table(rows: &[Row]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header(["name", "ours", "peer", "ratio", "target", "unit"]);
@@ -64,7 +64,7 @@ pub(crate) fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// Large numbers without a fraction, small ones with two digits of it: more would be noise.
+/// Formats large numbers without a fraction and small ones with two digits of it; more would be noise.
 fn rounded(number: f64) -> f64 {
     if number.abs() >= 100.0 { number.round() } else { (number * 100.0).round() / 100.0 }
 }

@@ -17,13 +17,13 @@ const TWO: Heading = Heading { name: "saves-two-servers", unit: "saves/s", bette
 
 const NO_ROUND: &str = "no round was run";
 
-/// All on one cluster under the same load.
+/// The rounds of all contenders, on one cluster under the same load.
 #[derive(Debug)]
 pub(crate) struct Comparison {
     rounds: Vec<Round>,
 }
 
-/// Saves a second of each, one right after the other.
+/// One round: the saves a second of each contender, measured one right after the other.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     one_server: f64,
@@ -32,35 +32,35 @@ struct Round {
 }
 
 impl Comparison {
-    /// Medians over the rounds.
+    /// Returns the medians over the rounds.
     ///
     /// # Errors
-    /// When no round was run.
+    /// No round was run.
     pub(crate) fn row(&self) -> Result<Row> {
         let median = |figure: fn(&Round) -> f64| median(&self.rounds, figure).context(NO_ROUND);
         Ok(HEADING.row(median(|round| round.one_server)?, median(|round| round.pgbench)?))
     }
 
-    /// Two servers of ours beside one, in the round whose ratio is the median: they are so near each other that else the
-    /// machine would decide, which is faster in one minute than in the next.
+    /// Returns the figures of two servers beside one, from the round with the median ratio. The two are so close that medians
+    /// of different rounds would compare the machine's speed at different minutes.
     ///
     /// # Errors
-    /// When no round was run.
+    /// No round was run.
     pub(crate) fn two_servers_row(&self) -> Result<Row> {
         let ratio = |round: &Round| round.two_servers / round.one_server;
         let mut rounds = self.rounds.clone();
         rounds.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
-        // Of an even number, the lesser of the middle two.
+        // An even number of rounds has two in the middle: the lesser counts.
         let pair = rounds.get(rounds.len().saturating_sub(1) / 2).context(NO_ROUND)?;
         Ok(TWO.row(pair.two_servers, pair.one_server))
     }
 }
 
-/// Drives them in turn, so that a slow minute of the machine meets all. Which of one and two servers goes first changes
-/// from round to round.
+/// Measures the contenders in turn, so that a slow minute of the machine meets all. The order of one and two servers
+/// alternates from round to round.
 ///
 /// # Errors
-/// When one cannot be started, or refuses a save.
+/// A contender cannot be started, or refuses a save.
 pub(crate) async fn compare(arguments: &LoadArguments) -> Result<Comparison> {
     xtask::needs::install(xtask::needs::FOR_POSTGRES)?;
     let mut rounds = Vec::new();
@@ -82,15 +82,15 @@ async fn served<const SERVERS: usize>(number: u32, arguments: &LoadArguments) ->
     Ok(round::<OnPostgres<SERVERS>>(number, arguments).await?.saves_per_second)
 }
 
-/// The row.
+/// Measures the row.
 ///
 /// # Errors
-/// When either cannot be measured.
+/// Either cannot be measured.
 pub(crate) async fn row(context: &Context) -> Result<Row> {
     context.postgres().await?.row()
 }
 
-/// One round of pgbench on an empty database.
+/// Runs one round of pgbench on an empty database.
 async fn by_hand(number: u32, arguments: &LoadArguments) -> Result<f64> {
     let database = postgres::database().await?;
     postgres::execute(&database, include_str!("pgbench/schema.sql")).await?;
@@ -114,7 +114,7 @@ async fn pgbench(database: &str, arguments: &LoadArguments, seconds: u32) -> Res
     transactions_per_second(&text).with_context(|| format!("pgbench tells no rate: {text}"))
 }
 
-/// A transaction of the script is a whole save.
+/// Reads the saves a second from pgbench's output; one transaction of the script is a whole save.
 fn transactions_per_second(text: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix("tps = "))?;
     line.split_whitespace().next()?.parse().ok()

@@ -14,26 +14,26 @@ use xtask::needs;
 
 const HEADING: Heading = Heading { name: "saves-vs-etcd", unit: "saves/s", better: Better::Higher, target: 4.0 };
 
-/// Both under the same load: medians over the rounds.
+/// Medians over the rounds of both servers under the same load.
 #[derive(Debug)]
 pub(crate) struct Comparison {
     pub(crate) ours: Load,
     pub(crate) etcd: Load,
 }
 
-/// The row.
+/// Measures the row.
 ///
 /// # Errors
-/// When either server cannot be measured.
+/// Either server cannot be measured.
 pub(crate) async fn row(context: &Context) -> Result<Row> {
     let Comparison { ours, etcd } = context.comparison().await?;
     Ok(HEADING.row(ours.saves_per_second, etcd.saves_per_second))
 }
 
-/// Drives ours and etcd in turn, so that a slow minute of the machine meets both.
+/// Measures ours and etcd in turn, so that a slow minute of the machine meets both.
 ///
 /// # Errors
-/// When either server cannot be started, or refuses a save.
+/// Either server cannot be started, or refuses a save.
 pub(crate) async fn compare(arguments: &LoadArguments) -> Result<Comparison> {
     needs::install(needs::FOR_ETCD)?;
     let (mut ours, mut etcd) = (Vec::new(), Vec::new());
@@ -45,7 +45,7 @@ pub(crate) async fn compare(arguments: &LoadArguments) -> Result<Comparison> {
     Ok(Comparison { ours: median(&ours)?, etcd: median(&etcd)? })
 }
 
-/// One round on an empty store, with nothing of the other server running beside it.
+/// Runs one round on an empty store, while the other server is stopped.
 pub(crate) async fn round<C: Contender>(number: u32, arguments: &LoadArguments) -> Result<Load> {
     let contender = C::start().await.with_context(|| format!("cannot start {}", C::NAME))?;
     let clients = clients(&contender, arguments).await?;
@@ -60,7 +60,7 @@ pub(crate) async fn round<C: Contender>(number: u32, arguments: &LoadArguments) 
     Ok(load)
 }
 
-/// All clients, spread evenly over the connections.
+/// Returns all clients, spread evenly over the connections.
 pub(crate) async fn clients<C: Contender>(contender: &C, arguments: &LoadArguments) -> Result<Vec<Vec<C::Client>>> {
     let connections = arguments.connections();
     let mut clients = Vec::new();

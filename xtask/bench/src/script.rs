@@ -10,10 +10,10 @@ use tokio::io::AsyncReadExt;
 use xtask::process::Group;
 use xtask::process::as_a_person;
 
-/// What a program says on standard output, run in a directory of the project.
+/// Runs a program in a directory of the project and returns its standard output.
 ///
 /// # Errors
-/// When it cannot be started, or fails.
+/// The program cannot be started, or fails.
 pub(crate) async fn output(directory: &str, program: impl AsRef<OsStr>, arguments: &[&str]) -> Result<String> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(directory);
     let mut command = as_a_person(&program);

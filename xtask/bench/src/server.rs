@@ -1,4 +1,4 @@
-//! A server under measurement: its process, its data, and what its driver needs of it.
+//! A server under measurement: its process, its data, and the interface that the load drives.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,35 +15,35 @@ use super::directory;
 use super::load::Peer;
 use xtask::process::Group;
 
-/// How long a server may take to answer after its start.
+/// The time within which a started server must answer.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
-/// How many lines of a server's log an error shows.
+/// The number of lines of a server's log that an error shows.
 const LOG_LINES: usize = 20;
 
 /// A server that can be measured.
 pub(crate) trait Contender: Sized {
-    /// What the progress calls it.
+    /// The name in reports of progress.
     const NAME: &'static str;
-    /// A client of it.
+    /// The type of its clients.
     type Client: Peer;
 
     /// Starts it on an empty data directory, ready to answer.
     async fn start() -> Result<Self>;
 
-    /// New connections to it.
+    /// Opens a new connection to it.
     async fn connect(&self) -> Result<Self::Client>;
 
-    /// A client that shares the connection of another.
+    /// Returns a client that shares the connection of another.
     fn share(client: &Self::Client) -> Self::Client;
 
-    /// Ends it, and removes its data.
+    /// Stops it and removes its data.
     async fn stop(self) -> Result<()>;
 }
 
-/// A server's process, with its data and its log in a directory that goes when it does.
+/// A server's process, and the directory with its data and its log, removed when dropped.
 pub(crate) struct Server {
-    // Before the directory, since fields are dropped in order: nothing writes into it any more when it goes.
+    // Fields are dropped in order: the process must end before its directory is removed.
     process: Group,
     directory: TempDir,
 }
@@ -52,24 +52,24 @@ impl Server {
     /// Starts `program` with the arguments for its data directory.
     ///
     /// # Errors
-    /// When the program cannot be started, or there is no room for its data.
+    /// The program cannot be started, or there is no room for its data.
     pub(crate) fn start(program: &Path, arguments: impl FnOnce(PathBuf) -> Vec<OsString>) -> Result<Self> {
         let directory = directory::new()?;
         Ok(Self { process: spawn(&directory, program, arguments)?, directory })
     }
 
-    /// Kills it as a power cut would.
+    /// Kills it with SIGKILL.
     ///
     /// # Errors
-    /// When it cannot be killed.
+    /// The process cannot be killed.
     pub(crate) async fn kill(&mut self) -> Result<()> {
         self.process.kill().await
     }
 
-    /// Starts it again on the data that it left.
+    /// Starts it again on its data.
     ///
     /// # Errors
-    /// When the program cannot be started.
+    /// The program cannot be started.
     pub(crate) fn start_again(
         &mut self,
         program: &Path,
@@ -79,18 +79,18 @@ impl Server {
         Ok(())
     }
 
-    /// Megabytes of memory that it has resident.
+    /// The resident memory in megabytes.
     ///
     /// # Errors
-    /// When it has ended.
+    /// The process has ended.
     pub(crate) fn resident_megabytes(&self) -> Result<f64> {
         self.process.resident_megabytes()
     }
 
-    /// Waits for `ready`, but not for a server that has ended, nor for ever.
+    /// Waits for `ready`, for a limited time and only while the server runs.
     ///
     /// # Errors
-    /// When `ready` fails, the server ends, or the time is over; the message shows the end of its log.
+    /// `ready` fails, the server ends, or the time is over; the message shows the end of its log.
     pub(crate) async fn until<T>(&mut self, ready: impl Future<Output = Result<T>>) -> Result<T> {
         let outcome = tokio::select! {
             outcome = tokio::time::timeout(READY_WITHIN, ready) => outcome.context("it is not ready in time").flatten(),
@@ -99,15 +99,15 @@ impl Server {
         outcome.with_context(|| format!("the server did not start; its log ends with\n{}", self.log_tail()))
     }
 
-    /// The pipe of its standard output, once.
+    /// Takes the pipe of its standard output; `None` at the second call.
     pub(crate) fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.process.take_stdout()
     }
 
-    /// Ends it, and removes its directory.
+    /// Stops it and removes its directory.
     ///
     /// # Errors
-    /// When it cannot be ended, or its directory cannot be removed.
+    /// The process cannot be stopped, or its directory cannot be removed.
     pub(crate) async fn stop(self) -> Result<()> {
         self.process.stop().await?;
         self.directory.close().context("cannot remove the server's data")

@@ -1,4 +1,4 @@
-//! Events that the simulation plays a second on one core, each of them checked: natively, and through the wasm file.
+//! The events a second that the simulation plays and checks on one core: natively, and through the wasm file.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -9,29 +9,29 @@ use xtask::needs;
 
 const NATIVE: Heading = Heading { name: "simulation-native", unit: "events/s", better: Better::Higher, target: 1.0 };
 const IN_NODE: Heading = Heading { name: "simulation-node", unit: "events/s", better: Better::Higher, target: 1.0 };
-/// What is asked for, since there is no peer: natively, and in a browser's engine.
+/// The bounds in place of a peer: natively, and in a browser's engine.
 const ASKED_FOR: [f64; 2] = [500_000.0, 150_000.0];
 const ROUNDS: usize = 5;
 
-/// What a script says on its last line.
+/// The last line of a script's output.
 #[derive(Deserialize)]
 struct Measured {
     events_per_second: f64,
 }
 
-/// The row of worlds alone, by the release build.
+/// Measures the row of worlds alone, with the release build.
 ///
 /// # Errors
-/// When it can't be built or run.
+/// The example cannot be built or run.
 pub(crate) async fn native() -> Result<Row> {
     let example = ["run", "--release", "--quiet", "--package", "leasehold-simulation", "--example", "speed", "2000000"];
     Ok(NATIVE.row(median("cargo", &example).await?, ASKED_FOR[0]))
 }
 
-/// The row of runs as a page plays them, each event put into words and kept, in Node's V8.
+/// Measures the row of runs as a page plays them in Node's V8: each event is put into words and kept.
 ///
 /// # Errors
-/// When the package can't be built, or the script fails.
+/// The package cannot be built, or the script fails.
 pub(crate) async fn in_node() -> Result<Row> {
     needs::install(needs::FOR_NPM)?;
     output(".", "cargo", &["xtask", "web"]).await?;

@@ -1,4 +1,4 @@
-//! What 10 million claims on disk do to a server: to its begins, its memory, and its start after a crash.
+//! The effect of 10 million stored claims on a server's begins, its memory, and its start after a crash.
 
 use std::time::{Duration, Instant};
 
@@ -18,18 +18,18 @@ const BEGIN: Heading = Heading { name: "begin-10m-vs-10k", unit: "µs", better: 
 const BEGIN_ON_POSTGRES: Heading = Heading { name: "begin-postgres-10m-vs-10k", ..BEGIN };
 const MEMORY: Heading = Heading { name: "memory-10m", unit: "MB", better: Better::Lower, target: 1.0 };
 const RESTART: Heading = Heading { name: "restart-10m", unit: "s", better: Better::Lower, target: 1.0 };
-/// What is allowed, since there is no peer.
+/// The bounds in place of a peer.
 const ALLOWED_MEGABYTES: f64 = 300.0;
 const ALLOWED_SECONDS: f64 = 2.0;
 
 const FEW: u64 = 10_000;
 const MANY: u64 = 10_000_000;
-/// Claims in one update while the store is filled.
+/// The number of claims in one update while the store is filled.
 const CLAIMS_EACH: u64 = 1_000;
-/// Crashes, of which the slowest start counts.
+/// The number of crashes; the slowest start counts.
 const CRASHES: usize = 5;
 
-/// What was measured.
+/// The figures.
 #[derive(Debug)]
 pub(crate) struct TenMillion {
     begin_few_us: f64,
@@ -55,7 +55,7 @@ impl TenMillion {
 /// Fills a server twice, measures begins under the load of `saves-vs-etcd` each time, then crashes it under that load.
 ///
 /// # Errors
-/// When the server refuses something or does not come back.
+/// The server refuses a call or does not come back.
 pub(crate) async fn measure(arguments: &LoadArguments) -> Result<TenMillion> {
     let mut server = Ours::start().await?;
     let (begin_few_us, begin_many_us) = begins(&server, arguments).await?;
@@ -70,10 +70,10 @@ pub(crate) async fn measure(arguments: &LoadArguments) -> Result<TenMillion> {
     Ok(TenMillion { begin_few_us, begin_many_us, megabytes, slowest_restart })
 }
 
-/// The row of the same begins on PostgreSQL.
+/// Measures the row of the same begins on PostgreSQL.
 ///
 /// # Errors
-/// When the server refuses something.
+/// The server refuses a call.
 pub(crate) async fn on_postgres(arguments: &LoadArguments) -> Result<Row> {
     xtask::needs::install(xtask::needs::FOR_POSTGRES)?;
     let server = postgres::server().await?;
@@ -83,7 +83,7 @@ pub(crate) async fn on_postgres(arguments: &LoadArguments) -> Result<Row> {
     Ok(BEGIN_ON_POSTGRES.row(many, few))
 }
 
-/// Fills a server twice, and measures begins each time.
+/// Fills a server twice and measures begins each time.
 async fn begins(server: &Ours, arguments: &LoadArguments) -> Result<(f64, f64)> {
     bulk::fill(&server.claims().await?, FEW / CLAIMS_EACH, CLAIMS_EACH).await?;
     let few = begin_p50_us(server, arguments).await?;
@@ -101,13 +101,13 @@ async fn begin_p50_us(server: &Ours, arguments: &LoadArguments) -> Result<f64> {
     Ok(load.begin_p50_us)
 }
 
-/// Kills the server under load; the time from its start to its first answer.
+/// Kills the server under load and returns the time from its next start to its first answer.
 async fn crash(server: &mut Ours, arguments: &LoadArguments) -> Result<Duration> {
     let endless = Schedule { warm_up: Duration::ZERO, measured: Duration::from_secs(3600) };
     let load = tokio::spawn(drive(clients(server, arguments).await?, endless));
     tokio::time::sleep(Duration::from_secs(2)).await;
     server.kill().await?;
-    // The clients find their server gone.
+    // The clients fail, since their server is gone.
     load.await?.err().context("the load went on without a server")?;
     let started = Instant::now();
     server.start_again().await?;

@@ -1,5 +1,5 @@
-//! Claims compared with rows from Python: through the extension, beside the algorithm in plain Python, and two threads beside
-//! one (`python/bench/verify.py`).
+//! The claims a second that verification compares from Python, measured by `python/bench/verify.py`: the extension beside
+//! plain Python, and two threads beside one.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -14,23 +14,23 @@ const VS_PLAIN: Heading =
 const THREADS: Heading =
     Heading { name: "verify-python-threads", unit: "claims/s", better: Better::Higher, target: 1.7 };
 
-/// What the script says.
+/// The script's output.
 #[derive(Deserialize)]
 struct Measured {
     ours: f64,
     peer: f64,
 }
 
-/// The row of a million Arrow rows with two claims each.
+/// Measures the row of a million Arrow rows with two claims each.
 ///
 /// # Errors
-/// When the package cannot be built, or finds differences where there are none.
+/// The package cannot be built, or finds differences where there are none.
 pub(crate) async fn vs_plain() -> Result<Row> {
     let measured = measure("plain").await?;
     Ok(VS_PLAIN.row(measured.ours, measured.peer))
 }
 
-/// The row of two threads, each with a run of its own; the peer is one of them alone.
+/// Measures the row of two threads, each with a run of its own; the peer is one of them alone.
 ///
 /// # Errors
 /// See [`vs_plain`].

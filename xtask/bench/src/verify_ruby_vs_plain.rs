@@ -1,4 +1,5 @@
-//! Claims compared with rows from Ruby: through the extension, beside the algorithm in plain Ruby (`ruby/bench/verify.rb`).
+//! The claims a second that verification compares from Ruby, measured by `ruby/bench/verify.rb`: the extension beside plain
+//! Ruby.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -10,17 +11,17 @@ use xtask::needs;
 const HEADING: Heading =
     Heading { name: "verify-ruby-vs-plain", unit: "claims/s", better: Better::Higher, target: 5.0 };
 
-/// What the script says of the slower of the two forms that rows come in.
+/// The script's output, for the slower of the two forms in which rows come.
 #[derive(Deserialize)]
 struct Measured {
     ours: f64,
     peer: f64,
 }
 
-/// The row.
+/// Measures the row.
 ///
 /// # Errors
-/// When the extension cannot be compiled, or finds differences where there are none.
+/// The extension cannot be compiled, or finds differences where there are none.
 pub(crate) async fn row() -> Result<Row> {
     needs::install(needs::FOR_EXTENSION)?;
     needs::install(needs::FOR_GEM)?;

@@ -1,13 +1,30 @@
-//! A validated update. Parse, don't validate: only a [`Batch`] can be begun, and only [`Batch::parse`] makes one.
+//! A validated update. Only a [`Batch`] can be begun, and only [`Batch::parse`] makes one.
+//!
+//! ```
+//! use leasehold_core::batch::{Batch, ClaimRequest, Entry, UpdateRequest};
+//! use leasehold_core::bucket::BucketType;
+//! use leasehold_core::catalogue::Catalogue;
+//! use leasehold_core::claim::{Source, SourceId, SourceType, Subject};
+//!
+//! let claim = |value: &str| ClaimRequest {
+//!     bucket_type: BucketType(4),
+//!     value: value.into(),
+//!     subject: Some(Subject { subject_type: 4, id: 7 }),
+//!     source: Some(Source { source_type: SourceType(1), id: SourceId::from(7) }),
+//!     user_data: None,
+//! };
+//! // Both spellings are one bucket, so the cell keeps the bucket and replaces its record (B06).
+//! let update = UpdateRequest { creates: vec![claim("Alice")], destroys: vec![claim("alice")] };
+//! let batch = Batch::parse(update, &Catalogue::default()).unwrap();
+//! assert!(matches!(batch.entries(), [Entry::Replace(_, _)]));
+//! ```
 
 use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::Xxh3;
 
 use crate::bucket::{Bucket, BucketKey, BucketType};
 use crate::catalogue::{Catalogue, ValueError};
 use crate::claim::{Record, Source, Subject, UserData};
+use crate::fingerprint::{ClaimFingerprint, Fingerprint, hash};
 use crate::order::sorted_by;
 use crate::rejection::{Detail, List, Offence, Place, Reason, Rejection};
 
@@ -15,7 +32,7 @@ use crate::rejection::{Detail, List, Offence, Place, Reason, Rejection};
 pub const MAX_CLAIMS: usize = 2000;
 /// The longest source id, in bytes (B11).
 pub const MAX_SOURCE_ID_BYTES: usize = 128;
-/// The largest request, in bytes (B11); hosts enforce it before they decode.
+/// The largest request, in bytes (B11). Hosts enforce it before they decode a request.
 pub const MAX_REQUEST_BYTES: usize = 10 * 1024 * 1024;
 /// The longest idempotency key, in bytes.
 pub const MAX_IDEMPOTENCY_KEY_BYTES: usize = 128;
@@ -27,11 +44,11 @@ pub struct ClaimRequest {
     pub bucket_type: BucketType,
     /// The bucket's value as spelled.
     pub value: Arc<str>,
-    /// Who is to hold it; a destroy may leave it out.
+    /// The holder. A destroy may leave it out.
     pub subject: Option<Subject>,
-    /// The row it comes from; a destroy that leaves it out is unconditional (B05).
+    /// The row that the claim comes from. A destroy without it does not depend on the row (B05).
     pub source: Option<Source>,
-    /// What the cell attaches.
+    /// The data that the cell attaches.
     pub user_data: Option<UserData>,
 }
 
@@ -44,40 +61,48 @@ pub struct UpdateRequest {
     pub destroys: Vec<ClaimRequest>,
 }
 
+impl UpdateRequest {
+    /// The fingerprint of the update as it was sent (B09).
+    pub fn fingerprint(&self) -> Fingerprint {
+        let of_claims = |claims: &[ClaimRequest]| claims.iter().map(claim_fingerprint).collect();
+        Fingerprint { creates: of_claims(&self.creates), destroys: of_claims(&self.destroys) }
+    }
+}
+
 /// A checked create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Create {
-    /// Its position among the creates.
+    /// The position among the creates, counted from 0.
     pub position: u32,
     /// The bucket to own.
     pub bucket: Bucket,
-    /// Who is to hold it.
+    /// The holder.
     pub subject: Subject,
-    /// The row it comes from.
+    /// The row that the claim comes from.
     pub source: Source,
-    /// What the cell attaches.
+    /// The data that the cell attaches.
     pub user_data: Option<Arc<UserData>>,
 }
 
 /// A checked destroy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destroy {
-    /// Its position among the destroys.
+    /// The position among the destroys, counted from 0.
     pub position: u32,
     /// The bucket to give up.
     pub key: BucketKey,
-    /// Only if the claim still comes from this row (B05).
+    /// The row that the claim must still come from (B05).
     pub source: Option<Source>,
 }
 
-/// What an update does with one bucket.
+/// The change that an update makes to one bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// Own an absent bucket (B02).
+    /// The cell takes a bucket that has no claim (B02).
     Create(Create),
-    /// Give up an owned one (B04).
+    /// The cell gives up a bucket that it owns (B04).
     Destroy(Destroy),
-    /// Keep an owned one under a new record (B06).
+    /// The cell keeps a bucket that it owns, with a new record (B06).
     Replace(Create, Destroy),
 }
 
@@ -91,17 +116,20 @@ impl Entry {
     }
 }
 
-/// A validated update: at least one entry, one for each bucket, in the order of keys.
+/// A validated update: one entry per bucket, at least one, in the order of keys. One order for all
+/// batches keeps stores that lock rows from waiting for each other in a circle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     entries: Vec<Entry>,
 }
 
 impl Batch {
-    /// Checks an update: its size, each claim's form, and that no bucket stands twice in one list.
+    /// Parses an update: checks its size, each claim's form, and that no bucket is twice in one
+    /// list.
     ///
     /// # Errors
-    /// Every offence: empty and unspecified (B14), limits (B11), values (B12), duplicates with both places (B07).
+    /// Every offence: empty or unspecified fields (B14), exceeded limits (B11), values that are not
+    /// allowed (B12), and duplicates with both places (B07).
     pub fn parse(request: UpdateRequest, catalogue: &Catalogue) -> Result<Self, Rejection> {
         check_size(request.creates.len() + request.destroys.len())?;
         let mut offences = Vec::new();
@@ -140,10 +168,10 @@ impl Batch {
     }
 }
 
-/// Checks how many claims an update has, before any of them is looked at.
+/// Checks the number of claims of an update.
 ///
 /// # Errors
-/// None (B14), or more than are allowed (B11).
+/// There are none (B14), or more than the limit (B11).
 pub fn check_size(claims: usize) -> Result<(), Rejection> {
     if claims == 0 {
         let detail = Detail::Form("the update is empty: give at least one create or destroy");
@@ -156,10 +184,10 @@ pub fn check_size(claims: usize) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// The key of the claim that has this record, of which bucket, subject and source are what a create may have.
+/// The bucket key of the claim that has this record.
 ///
 /// # Errors
-/// One of them is not.
+/// No create could have made the record: its value, its subject or its source is not allowed.
 pub fn record_key(bucket_type: BucketType, record: &Record, catalogue: &Catalogue) -> Result<BucketKey, ValueError> {
     let refused = |(reason, detail)| ValueError { reason, detail };
     check_subject(record.subject).and_then(|()| check_source(&record.source)).map_err(refused)?;
@@ -226,8 +254,8 @@ fn check_source(source: &Source) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Brings the entries into the order of keys, makes a replace of a create and a destroy of one bucket (B06), and
-/// reports a bucket that stands twice in one list (B07).
+/// The entries in the order of keys, with a replace in place of a create and a destroy of one
+/// bucket (B06). A bucket that is twice in one list is an offence (B07).
 fn merge(entries: Vec<Entry>, offences: &mut Vec<Offence>) -> Vec<Entry> {
     let mut merged: Vec<Entry> = Vec::with_capacity(entries.len());
     for entry in in_order(entries) {
@@ -244,8 +272,11 @@ fn merge(entries: Vec<Entry>, offences: &mut Vec<Offence>) -> Vec<Entry> {
     merged
 }
 
-/// By key; of one bucket the creates come first, then the destroys, each in the order of positions. The few entries that
-/// most updates have are moved to their places one by one, which takes no more memory.
+/// The entries by key. Entries of one bucket keep their order: creates before destroys, each by
+/// position.
+///
+/// Most updates have a few entries, which an insertion sort orders in place. [`sorted_by`]
+/// allocates.
 fn in_order(mut entries: Vec<Entry>) -> Vec<Entry> {
     if entries.len() > 16 {
         return sorted_by(entries, |a, b| a.key().cmp(b.key()));
@@ -275,52 +306,7 @@ fn duplicate(earlier: &Entry, again: &Entry) -> Offence {
     Offence::at(place(again, list), again.key().bucket_type, Reason::InvalidUpdate, detail)
 }
 
-/// What an update looks like, field by field in 64-bit hashes (XXH3): enough to tell a retry from another update, and
-/// to name the first difference, without keeping the body (B09).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Fingerprint {
-    creates: Vec<[u64; 4]>,
-    destroys: Vec<[u64; 4]>,
-}
-
-const FIELDS: [&str; 4] = ["bucket", "subject", "source", "user_data"];
-
-impl Fingerprint {
-    /// The fingerprint of an update as it was sent.
-    pub fn of(request: &UpdateRequest) -> Self {
-        let print = |claims: &[ClaimRequest]| claims.iter().map(claim_fingerprint).collect();
-        Self { creates: print(&request.creates), destroys: print(&request.destroys) }
-    }
-
-    /// The hashes of the creates and of the destroys, for a store to write.
-    pub fn hashes(&self) -> (&[[u64; 4]], &[[u64; 4]]) {
-        (&self.creates, &self.destroys)
-    }
-
-    /// The fingerprint of hashes that a store has read.
-    pub fn from_hashes(creates: Vec<[u64; 4]>, destroys: Vec<[u64; 4]>) -> Self {
-        Self { creates, destroys }
-    }
-
-    /// The first field in which `other` differs, named as on the wire; none where they are the same.
-    pub fn difference(&self, other: &Self) -> Option<String> {
-        list_difference("create_records", &self.creates, &other.creates)
-            .or_else(|| list_difference("destroy_records", &self.destroys, &other.destroys))
-    }
-}
-
-fn list_difference(list: &str, one: &[[u64; 4]], other: &[[u64; 4]]) -> Option<String> {
-    for (position, (a, b)) in one.iter().zip(other).enumerate() {
-        let mut fields = FIELDS.iter().zip(a.iter().zip(b));
-        if let Some((field, _)) = fields.find(|(_, (a, b))| a != b) {
-            return Some(format!("{list}[{position}].{field}"));
-        }
-    }
-    (one.len() != other.len()).then(|| format!("the number of {list}"))
-}
-
-fn claim_fingerprint(claim: &ClaimRequest) -> [u64; 4] {
+fn claim_fingerprint(claim: &ClaimRequest) -> ClaimFingerprint {
     let bucket = hash([&claim.bucket_type.0.to_be_bytes(), claim.value.as_bytes()]);
     let subject =
         claim.subject.map_or(0, |subject| hash([&subject.subject_type.to_be_bytes(), &subject.id.to_be_bytes()]));
@@ -328,15 +314,6 @@ fn claim_fingerprint(claim: &ClaimRequest) -> [u64; 4] {
         claim.source.as_ref().map_or(0, |source| hash([&source.source_type.0.to_be_bytes(), source.id.as_bytes()]));
     let user_data = claim.user_data.as_ref().map_or(0, |data| hash([data.type_url.as_bytes(), &data.value]));
     [bucket, subject, source, user_data]
-}
-
-/// Hashes two parts, the first with its length, so that no two pairs read alike.
-fn hash([first, second]: [&[u8]; 2]) -> u64 {
-    let mut hasher = Xxh3::new();
-    hasher.update(&(first.len() as u64).to_be_bytes());
-    hasher.update(first);
-    hasher.update(second);
-    hasher.digest()
 }
 
 #[cfg(test)]
@@ -383,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn b10_every_offence_is_listed_and_b15_the_first_reason_speaks() {
+    fn b10_b15_every_offence_is_listed_and_the_first_reason_is_the_rejections() {
         let zero = ClaimRequest { subject: Some(Subject { subject_type: 4, id: -7 }), ..claim("ok") };
         let rejection = parse(vec![claim("a b"), claim("fine"), zero], vec![claim(&"x".repeat(2000))]).unwrap_err();
         let reasons: Vec<_> = rejection.offences().iter().map(|o| (o.place.unwrap(), o.reason)).collect();
@@ -428,7 +405,7 @@ mod tests {
 
     #[test]
     fn b09_a_fingerprint_names_the_first_difference() {
-        let request = |creates: Vec<ClaimRequest>, destroys| Fingerprint::of(&UpdateRequest { creates, destroys });
+        let request = |creates: Vec<ClaimRequest>, destroys| UpdateRequest { creates, destroys }.fingerprint();
         let first = request(vec![claim("a"), claim("b")], vec![claim("c")]);
         let other_subject = ClaimRequest { subject: None, ..claim("b") };
         for (other, difference) in [

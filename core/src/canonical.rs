@@ -1,12 +1,14 @@
-//! The canonical form of a value: two spellings that have one are one name (B12). Values in ASCII need no tables;
-//! those of Unicode, most of what a small WebAssembly file would weigh, come with the feature `unicode`.
+//! The canonical form of a value: two spellings with the same canonical form are one name (B12).
+//!
+//! Values in ASCII need no tables. The tables of Unicode come with the feature `unicode`, since
+//! they would be most of a small WebAssembly file.
 
 use std::borrow::Cow;
 
-/// The canonical form of a value: NFKC, and case-folded where `fold_case`.
+/// The canonical form of a value: NFKC, and case-folded if `fold_case`.
 ///
 /// # Errors
-/// The value is not in ASCII, and this build has no tables for others.
+/// The value is not in ASCII, and this build has no tables of Unicode.
 #[inline]
 pub(crate) fn canonical(value: &str, fold_case: bool) -> Result<Cow<'_, str>, &'static str> {
     if !value.is_ascii() {
@@ -19,8 +21,8 @@ pub(crate) fn canonical(value: &str, fold_case: bool) -> Result<Cow<'_, str>, &'
     })
 }
 
-/// Unicode 3.13, D146 and D147: folding comes between normalisations, twice, since folding can undo one and normalising
-/// can bring out capitals.
+/// The canonical form by Unicode 3.13, D146 and D147. Folding comes between normalisations and
+/// twice: folding can undo a normalisation, and a normalisation can bring out capitals.
 #[cfg(feature = "unicode")]
 #[expect(clippy::unnecessary_wraps, reason = "without the tables it fails")]
 fn beyond_ascii(value: &str, fold_case: bool) -> Result<Cow<'_, str>, &'static str> {
@@ -67,15 +69,15 @@ mod tests {
         #![proptest_config(config())]
 
         #[test]
-        fn b12_canonical_forms_are_their_own_canonical_form(value in "\\PC{1,40}", fold_case: bool) {
+        fn b12_a_canonical_form_is_its_own_canonical_form(value in "\\PC{1,40}", fold_case: bool) {
             let once = canonical(&value, fold_case).unwrap().into_owned();
             prop_assert_eq!(canonical(&once, fold_case).unwrap(), once.as_str());
         }
 
         #[test]
-        fn b12_case_never_decides_where_it_is_folded(value in "\\PC{1,20}") {
+        fn b12_folded_values_that_differ_in_case_are_one_name(value in "\\PC{1,20}") {
             let folded = canonical(&value, true).unwrap().into_owned();
-            // Lower-casing is not folding: final sigma and the dotted capital I are the textbook exceptions.
+            // Lower-casing is not folding: final sigma and the dotted capital I differ.
             prop_assume!(!value.contains(['Σ', 'İ', 'ς']));
             let lower = value.to_lowercase();
             prop_assert_eq!(canonical(&lower, true).unwrap(), folded);
@@ -88,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn b12_what_needs_tables_is_refused_without_them() {
+    fn b12_a_value_beyond_ascii_is_refused_without_the_tables() {
         assert_eq!(canonical("Alice", true), Ok(Cow::Borrowed("alice")));
         for fold_case in [false, true] {
             assert!(canonical("straße", fold_case).is_err_and(|why| why.contains("ASCII only")));

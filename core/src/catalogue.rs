@@ -1,4 +1,17 @@
-//! The catalogue of bucket types: which values each allows, and which of them are the same (B12).
+//! The catalogue of bucket types: the values that each type allows, and the canonical form that
+//! decides which of them are the same (B12).
+//!
+//! ```
+//! use leasehold_core::bucket::BucketType;
+//! use leasehold_core::catalogue::Catalogue;
+//!
+//! let catalogue = Catalogue::default();
+//! let usernames = BucketType(4);
+//! let (one, other) = (catalogue.bucket(usernames, "Alice".into()), catalogue.bucket(usernames, "alice".into()));
+//! assert_eq!(one.unwrap().key, other.unwrap().key);
+//! let refused = catalogue.bucket(usernames, "al ice".into()).unwrap_err();
+//! assert_eq!(refused.detail.to_string(), "the value has white space where its type allows none");
+//! ```
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,7 +27,7 @@ use crate::rejection::{Detail, Reason};
 /// The longest bucket value, in bytes of UTF-8 (B11).
 pub const MAX_VALUE_BYTES: usize = 1024;
 
-/// What a bucket type's values may look like. None is empty, none has control or invisible characters.
+/// The form of a bucket type's values. No value is empty or has control or invisible characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
@@ -46,13 +59,13 @@ impl fmt::Display for Form {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BucketRule {
-    /// The type's number on the wire; of a `Claim`, the field's number.
+    /// The type's number on the wire: the number of its field in `Claim`.
     pub number: BucketType,
     /// The type's name on the wire.
     pub name: Cow<'static, str>,
-    /// What values may look like.
+    /// The form of the type's values.
     pub form: Form,
-    /// Whether upper and lower case are the same.
+    /// True if values that differ in case alone are the same.
     pub fold_case: bool,
 }
 
@@ -60,7 +73,7 @@ const fn rule(number: i32, name: &'static str, form: Form, fold_case: bool) -> B
     BucketRule { number: BucketType(number), name: Cow::Borrowed(name), form, fold_case }
 }
 
-/// The number that the wire contract reserves: a type that had it is gone.
+/// The number that the wire contract reserves, because a removed type had it.
 pub const RESERVED: BucketType = BucketType(14);
 
 /// The bucket types of the wire contract.
@@ -84,14 +97,14 @@ const BUILT_IN: [BucketRule; 17] = [
     rule(18, "PAGES_UNIQUE_DOMAINS", Form::Word, true),
 ];
 
-/// What has become of the rules under which claims were made.
+/// The difference between the rules under which claims were made and the catalogue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// Types with another rule: one name could be claimed twice, or not be found again.
+    /// Types with another rule. One name could now be claimed twice, or a claim not be found again.
     pub changed: Vec<RuleChange>,
-    /// Types that are known no more.
+    /// Types that the catalogue lacks.
     pub missing: Vec<BucketType>,
-    /// Types that are new, beside the built-in ones.
+    /// Types that are new and not built in.
     pub added: Vec<BucketRule>,
 }
 
@@ -100,7 +113,7 @@ pub struct Difference {
 pub struct RuleChange {
     /// The rule under which claims were made.
     pub served: BucketRule,
-    /// The rule that the catalogue has.
+    /// The catalogue's rule.
     pub configured: BucketRule,
 }
 
@@ -113,18 +126,18 @@ impl fmt::Display for RuleChange {
     }
 }
 
-/// The bucket types that a service knows.
+/// The bucket types of a service.
 #[derive(Clone, Debug, Hash)]
 pub struct Catalogue {
     rules: BTreeMap<BucketType, BucketRule>,
 }
 
-/// Why a value is no bucket: the reason and what is wrong.
+/// A value that its bucket type does not allow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueError {
     /// `InvalidUpdate`, `LimitExceeded` or `ValueNotAllowed`.
     pub reason: Reason,
-    /// What is wrong with the value.
+    /// The fault of the value.
     pub detail: Detail,
 }
 
@@ -135,15 +148,17 @@ impl Default for Catalogue {
 }
 
 impl Catalogue {
-    /// A catalogue of these rules; of two with one number, the later stands.
+    /// A catalogue of these rules. If two have the same number, the later one counts.
     pub fn new(rules: impl IntoIterator<Item = BucketRule>) -> Self {
-        // One by one: `collect` would bring a sort of its own, which is more code than a map.
+        // `collect` would compile a sort for this type, which is more code than the map (see
+        // `order.rs`).
         let mut by_number = BTreeMap::new();
         by_number.extend(rules.into_iter().map(|rule| (rule.number, rule)));
         Self { rules: by_number }
     }
 
-    /// The built-in catalogue with `rules` added or put in place of built-in ones.
+    /// The built-in catalogue with these rules added. A rule replaces the built-in rule with the
+    /// same number.
     pub fn with(rules: impl IntoIterator<Item = BucketRule>) -> Self {
         Self::new(BUILT_IN.into_iter().chain(rules))
     }
@@ -153,12 +168,13 @@ impl Catalogue {
         self.rules.get(&bucket_type)
     }
 
-    /// Every rule, by number.
+    /// Every rule, in the order of numbers.
     pub fn rules(&self) -> impl Iterator<Item = &BucketRule> {
         self.rules.values()
     }
 
-    /// What has become of the rules under which claims were made: their canonical forms hold only as long as those do.
+    /// The difference from the rules under which claims were made. Those claims' canonical forms
+    /// hold only as long as their rules do.
     pub fn differs_from(&self, served: &[BucketRule]) -> Difference {
         let mut difference = Difference::default();
         for served in served {
@@ -175,11 +191,11 @@ impl Catalogue {
         difference
     }
 
-    /// A bucket of a type and a value as the caller spelled it (B12).
+    /// The bucket of a type and a value as the caller spelled it (B12).
     ///
     /// # Errors
-    /// An unspecified or unknown type is an invalid update (B14), a long value passes the limit (B11), any other value
-    /// that the type's form excludes is not allowed.
+    /// The type is unspecified or unknown (B14), the value is too long (B11), or the type's form
+    /// excludes it (B12).
     pub fn bucket(&self, bucket_type: BucketType, spelling: Arc<str>) -> Result<Bucket, ValueError> {
         let rule = self.rule(bucket_type).ok_or_else(|| unknown_type(bucket_type))?;
         check_length(&spelling)?;
@@ -187,7 +203,8 @@ impl Catalogue {
         let canonical = match canonical(&spelling, rule.fold_case).map_err(not_allowed)? {
             Cow::Borrowed(_) => spelling.clone(),
             Cow::Owned(canonical) => {
-                // Compatibility forms can turn into characters that the form excludes, or grow.
+                // NFKC can turn a character into others that the form excludes, or into more of
+                // them.
                 rule.form.check(&canonical).map_err(not_allowed)?;
                 check_length(&canonical)?;
                 canonical.into()
@@ -216,10 +233,10 @@ fn check_length(value: &str) -> Result<(), ValueError> {
 }
 
 impl Form {
-    /// Whether a value has this form.
+    /// Checks that a value has this form.
     ///
     /// # Errors
-    /// What the value has that it may not have, in words.
+    /// The value's fault, as text.
     pub fn check(self, value: &str) -> Result<(), &'static str> {
         if value.is_empty() {
             return Err("the value is empty");
@@ -274,15 +291,15 @@ fn check_ends(value: &str) -> Result<(), &'static str> {
     if value.starts_with(char::is_whitespace) {
         return Err("the value begins with white space");
     }
-    // Keys are often pasted with their last line end.
+    // Keys are often pasted together with their last line end.
     if value.trim_end_matches(['\n', '\r']).ends_with(char::is_whitespace) {
         return Err("the value ends with white space");
     }
     Ok(())
 }
 
-/// Unicode's default ignorable code points (UAX #44, `Default_Ignorable_Code_Point`) and the private use and
-/// non-characters, none of which a reader sees.
+/// Returns true for a character that a reader does not see: Unicode's default ignorable code points
+/// (UAX #44, `Default_Ignorable_Code_Point`), the private use areas and non-characters.
 fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
@@ -303,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn b12_a_type_says_which_values_are_one() {
+    fn b12_a_types_rule_decides_which_values_are_the_same() {
         for (number, one, other) in [(4, "Alice", "alice"), (5, "A@Example.org", "a@example.ORG")] {
             assert_eq!(key(number, one).unwrap(), key(number, other).unwrap(), "{one} {other}");
         }
@@ -318,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn b12_forms_refuse_what_they_exclude() {
+    fn b12_a_form_refuses_the_values_that_it_excludes() {
         for (number, value) in [
             (4, ""),
             (4, "al ice"),
@@ -355,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn b11_b14_length_and_type() {
+    fn b11_b14_a_long_value_and_an_unknown_type_are_refused() {
         assert_eq!(key(4, &"a".repeat(1024)).unwrap().canonical.len(), 1024);
         let long = key(4, &"a".repeat(1025)).unwrap_err();
         assert_eq!(long.detail, Detail::Limit { name: "bucket_value_bytes", max: 1024, actual: 1025 });
@@ -365,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn catalogue_can_be_extended_and_overridden() {
+    fn a_catalogue_can_be_extended() {
         let extra = BucketRule { number: BucketType(40), name: "TEAMS".into(), form: Form::Word, fold_case: false };
         let catalogue = Catalogue::with([extra]);
         assert!(catalogue.bucket(BucketType(40), "x".into()).is_ok());
@@ -373,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn b12_a_rule_that_changes_is_seen() {
+    fn b12_a_changed_rule_is_reported() {
         let rule = |number, form, fold_case| rule(number, "TEAMS", form, fold_case);
         let served = [rule(40, Form::Word, false), rule(41, Form::Line, true)];
         let against = |configured: &[BucketRule]| Catalogue::with(configured.iter().cloned()).differs_from(&served);

@@ -7,27 +7,17 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use smallvec::SmallVec;
 use uuid::Uuid;
 
+use crate::cell::CellId;
 use crate::lease::{LeaseId, Outcome};
 use crate::time::Timestamp;
 
-/// A cell's number: 1 or more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct CellId(pub i64);
-
-impl fmt::Display for CellId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// Who holds a bucket: a kind (the wire's `Subject.Type`) and an id.
+/// The holder of a bucket, a user for example: a kind (the wire's `Subject.Type`) and an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Subject {
-    /// The kind's number on the wire, never 0.
+    /// The kind's number on the wire: 1 or more.
     pub subject_type: i32,
-    /// The id, 1 or more.
+    /// The id: 1 or more.
     pub id: i64,
 }
 
@@ -36,22 +26,26 @@ pub struct Subject {
 #[serde(transparent)]
 pub struct SourceType(pub i32);
 
-/// A row's primary key as bytes, whose order is the order of keys within one table. The empty key is no row's.
+/// A row's primary key as bytes. Within one table, the order of the bytes is the order of the keys.
+/// No row has the empty key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(SmallVec<[u8; 16]>);
 
 impl SourceId {
-    /// From the key's own bytes: 8 big-endian bytes for an integer, 16 for a UUID, a string's own.
+    /// A source id of its bytes: 8 big-endian bytes for an integer, 16 for a UUID, the text's own
+    /// for a string.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         Self(SmallVec::from_slice(bytes))
     }
 
-    /// From a key that is an integer, as the wire has it. None below 0, where the order of bytes would not be that of keys.
+    /// The source id of an integer key. `None` for a negative key: its bytes would not be in the
+    /// order of keys.
     pub fn from_integer(key: i64) -> Option<Self> {
         u64::try_from(key).ok().map(Self::from)
     }
 
-    /// From a key that is text, as the wire has it: the 16 bytes of a UUID in its 36-character form, else the text's own.
+    /// The source id of a text key: 16 bytes for a UUID of 36 characters, the text's own bytes for
+    /// any other.
     pub fn from_text(key: &str) -> Self {
         let hyphenated = key.len() == uuid::fmt::Hyphenated::LENGTH;
         match Uuid::try_parse(key) {
@@ -65,7 +59,8 @@ impl SourceId {
         &self.0
     }
 
-    /// Whether the key is empty: no bound in a query, invalid in a claim.
+    /// Returns true if the key is empty. The empty key is no bound in a query and invalid in a
+    /// claim.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -94,7 +89,7 @@ fn read_hex(text: &str) -> Option<Vec<u8>> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
 }
 
-/// Bytes as hexadecimal text where people read, as bytes where machines do.
+/// Bytes as hexadecimal text in formats that people read, and as bytes in others.
 mod bytes_or_hex {
     use super::{Deserialize, Deserializer, Serializer, read_hex, write_hex};
     use serde::de::Error;
@@ -139,34 +134,34 @@ pub struct Source {
     pub id: SourceId,
 }
 
-/// What a cell attaches to a claim and gets back unread: the wire's `google.protobuf.Any`.
+/// Data that a cell attaches to a claim and gets back unchanged: the wire's `google.protobuf.Any`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserData {
-    /// Names the type of the value.
+    /// The URL that names the value's type.
     pub type_url: String,
-    /// The value, never looked into.
+    /// The value. The engine never decodes it.
     #[serde(with = "bytes_or_hex")]
     pub value: Vec<u8>,
 }
 
-/// All that is known of a claimed bucket beside its owner and its state.
+/// The description of a claim: everything beside its owner and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// Names the claim for as long as the cell keeps the bucket.
+    /// The claim's uuid. It stays the same for as long as the cell keeps the bucket.
     pub uuid: Uuid,
     /// The value as the cell spelled it.
     pub spelling: Arc<str>,
-    /// Who holds the bucket.
+    /// The holder of the bucket.
     pub subject: Subject,
-    /// The row that it comes from.
+    /// The row that the claim comes from.
     pub source: Source,
-    /// What the cell attached.
+    /// The data that the cell attached.
     pub user_data: Option<Arc<UserData>>,
-    /// When the claim was begun.
+    /// The time of the claim's begin.
     pub created_at: Timestamp,
-    /// When the record last changed: begun, then come to rest.
+    /// The time of the record's last change: its begin, then its commit.
     pub updated_at: Timestamp,
 }
 
@@ -176,20 +171,21 @@ pub struct Record {
 pub struct Hold {
     /// The lease that holds the claim.
     pub lease: LeaseId,
-    /// Since when: the lease's begin.
+    /// The time of the lease's begin.
     pub since: Timestamp,
 }
 
-/// Where a claim stands. Absent is the lack of a claim.
+/// A claim's state. An absent claim has no row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClaimState {
-    /// At rest.
+    /// The claim is at rest: no lease holds it.
     Active(Record),
-    /// Readable already, gone on rollback (B08).
+    /// The claim is readable from begin on, and a rollback removes it (B08).
     Creating(Hold, Record),
-    /// Readable still, gone on commit (B08).
+    /// The claim stays readable until a commit removes it (B08).
     Destroying(Hold, Record),
-    /// Kept by its cell without a gap while its record changes (B06).
+    /// The claim's record changes while the cell keeps the bucket without a gap (B06). Boxed, since
+    /// two records would double the size of every claim.
     Replacing(Hold, Box<Replacement>),
 }
 
@@ -197,24 +193,24 @@ pub enum ClaimState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replacement {
-    /// What rollback restores, byte for byte.
+    /// The record that a rollback restores, byte for byte.
     pub old: Record,
-    /// What commit brings to rest; readable from begin.
+    /// The record that a commit brings to rest. It is readable from begin on.
     pub new: Record,
 }
 
-/// A bucket's one claim.
+/// The one claim of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
     /// The cell that owns the bucket.
     pub owner: CellId,
-    /// Where it stands.
+    /// The claim's state.
     pub state: ClaimState,
 }
 
 impl Claim {
-    /// The record that reads show: of a replace, the new one (B08).
+    /// The record that reads show. For a replace it is the new one (B08).
     pub fn record(&self) -> &Record {
         match &self.state {
             ClaimState::Active(record) | ClaimState::Creating(_, record) | ClaimState::Destroying(_, record) => record,
@@ -222,7 +218,7 @@ impl Claim {
         }
     }
 
-    /// All of its records: of a replace, the old one too.
+    /// All records of the claim. A replace has the new one and the old one.
     pub fn records(&self) -> impl Iterator<Item = &Record> {
         let replaced = match &self.state {
             ClaimState::Replacing(_, both) => Some(&both.old),
@@ -231,7 +227,7 @@ impl Claim {
         std::iter::once(self.record()).chain(replaced)
     }
 
-    /// The lease's hold, unless the claim is at rest.
+    /// The lease's hold on the claim, `None` if the claim is at rest.
     pub fn hold(&self) -> Option<Hold> {
         match self.state {
             ClaimState::Active(_) => None,
@@ -241,7 +237,7 @@ impl Claim {
         }
     }
 
-    /// The claim after its lease has settled, or none where it is gone (B20, B21).
+    /// The claim after its lease is settled, `None` if the settle removes it (B20, B21).
     pub(crate) fn settled(&self, outcome: Outcome, now: Timestamp) -> Option<Self> {
         use ClaimState::{Active, Creating, Destroying, Replacing};
         use Outcome::{Committed, RolledBack};

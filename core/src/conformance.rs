@@ -1,7 +1,32 @@
-//! The suite that every store passes. A host hands in a way to open and reopen its store, and calls [`run`].
+//! The suite that every store passes. A host's test says how to open and reopen its store, and
+//! calls [`run`]:
 //!
-//! Each check drives the store and the reference store side by side with the same commands, and compares replies, rows,
-//! lists and the whole state; a store may do anything between, but not differ.
+//! ```
+//! use leasehold_core::conformance::{self, Harness};
+//! use leasehold_core::memory::MemoryStore;
+//!
+//! struct Memory;
+//!
+//! impl Harness for Memory {
+//!     type Store = MemoryStore;
+//!
+//!     fn open(&mut self) -> MemoryStore {
+//!         MemoryStore::default()
+//!     }
+//!
+//!     fn reopen(&mut self, store: MemoryStore) -> MemoryStore {
+//!         store
+//!     }
+//! }
+//!
+//! # if false {
+//! conformance::run(&mut Memory);
+//! # }
+//! ```
+//!
+//! Each check drives the store and the reference store with the same commands, and compares
+//! replies, rows, lists and the whole state. A store may work in any way as long as none of them
+//! differs.
 
 #![allow(clippy::expect_used, reason = "a suite of assertions: a store that fails an expectation has failed the suite")]
 
@@ -12,7 +37,9 @@ use uuid::Uuid;
 
 use crate::batch::{ClaimRequest, UpdateRequest};
 use crate::bucket::{BucketKey, BucketType};
-use crate::claim::{CellId, Source, SourceId, SourceType, Subject, UserData};
+use crate::cell::CellId;
+use crate::claim::{Source, SourceId, SourceType, Subject, UserData};
+use crate::command::{Command, Reply};
 use crate::invariant;
 use crate::lease::{Fence, LeaseId, Outcome};
 use crate::memory::MemoryStore;
@@ -22,9 +49,9 @@ use crate::rules::Rules;
 use crate::store::Store;
 use crate::time::Timestamp;
 use crate::transaction::Transaction;
-use crate::update::{Command, Forget, Reply, Settle};
+use crate::update::{Forget, Settle};
 
-/// How the suite gets at a store.
+/// The suite's access to a store.
 pub trait Harness {
     /// The store.
     type Store: Store;
@@ -32,19 +59,20 @@ pub trait Harness {
     /// An empty store.
     fn open(&mut self) -> Self::Store;
 
-    /// The same data after the store has been closed and opened again; a store without a life of its own returns itself.
+    /// The same data after the store was closed and opened again. A store that keeps nothing
+    /// returns itself.
     fn reopen(&mut self, store: Self::Store) -> Self::Store;
 }
 
 /// Runs every check.
 ///
 /// # Panics
-/// Where the store differs from the reference.
+/// The store differs from the reference.
 pub fn run(harness: &mut impl Harness) {
     random_groups_agree_with_the_reference(harness);
     a_group_sees_its_own_effects(harness);
     records_are_listed_in_byte_order(harness);
-    leases_are_listed_by_birth(harness);
+    leases_are_listed_by_the_time_of_their_begin(harness);
     settled_leases_are_found_and_forgotten(harness);
     large_rows_are_kept_whole(harness);
 }
@@ -66,7 +94,7 @@ impl Dice {
     }
 }
 
-/// A store beside the reference, fed alike.
+/// A store and the reference, which get the same commands.
 struct Pair<S> {
     store: S,
     reference: MemoryStore,
@@ -83,7 +111,7 @@ impl<S: Store> Pair<S> {
 
     fn mint(&mut self) -> LeaseId {
         self.minted += 1;
-        // Scattered, as random ids are, so that order by id is not order by birth.
+        // Scattered like random ids, so that the order of ids is not the order of begins.
         LeaseId(Uuid::from_u128(self.minted.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)))
     }
 
@@ -153,7 +181,7 @@ fn run_group<S: Store>(store: &mut S, commands: &[Command], now: Timestamp) -> V
     let replies: Vec<_> =
         commands.iter().map(|command| command.apply(&mut workspace, now).expect("loaded rows are sound")).collect();
     let fences = store.save(&workspace.into_changes()).expect("changes can be saved");
-    replies.into_iter().map(|reply| reply.map(|reply| reply.numbered(&fences))).collect()
+    replies.into_iter().map(|reply| reply.map(|reply| reply.with_fences(&fences))).collect()
 }
 
 fn claim(bucket_type: i32, value: &str, source: Source) -> ClaimRequest {
@@ -183,7 +211,7 @@ fn random_claim(dice: &mut Dice) -> ClaimRequest {
 
 fn random_command<S: Store>(pair: &mut Pair<S>, dice: &mut Dice, leases: &[LeaseId]) -> Option<Command> {
     let cell = 1 + i64::try_from(dice.roll(3)).unwrap_or(0);
-    // Young leases are likely to be outstanding.
+    // Young leases are the likeliest to be outstanding.
     let age = usize::try_from(1 + dice.roll(8)).unwrap_or(1);
     match (dice.roll(5), leases.len().checked_sub(age).and_then(|at| leases.get(at))) {
         (0 | 1, Some(&lease)) => {
@@ -210,7 +238,8 @@ fn random_command<S: Store>(pair: &mut Pair<S>, dice: &mut Dice, leases: &[Lease
     }
 }
 
-/// B01 to B09, B13, B20 to B24, B30: many random groups, reopened on the way.
+/// B01 to B09, B13, B20 to B24, B30: many random groups of commands, with the store reopened on the
+/// way.
 fn random_groups_agree_with_the_reference(harness: &mut impl Harness) {
     let mut pair = Pair::new(harness.open());
     let mut dice = Dice(7);
@@ -261,7 +290,7 @@ fn compare_random_lists<S: Store>(pair: &Pair<S>, dice: &mut Dice) {
     pair.compare_settled(pair.now, limit);
 }
 
-/// A begin and its commit in one group leave what they leave one after the other; with a rollback, nothing.
+/// A begin and its settle in one group leave the same state as in two groups.
 fn a_group_sees_its_own_effects(harness: &mut impl Harness) {
     let mut pair = Pair::new(harness.open());
     for outcome in [Outcome::Committed, Outcome::RolledBack] {
@@ -278,7 +307,8 @@ fn a_group_sees_its_own_effects(harness: &mut impl Harness) {
     }
 }
 
-/// B32: byte order is key order, a prefix comes first, both ends may be open, types filter.
+/// B32: records come in byte order with a prefix before its continuations, both ends may be open,
+/// and types filter.
 fn records_are_listed_in_byte_order(harness: &mut impl Harness) {
     let mut pair = Pair::new(harness.open());
     let ids: [&[u8]; 8] = [&[0], &[0, 0], &[0, 1], &[1], &[0x7f, 0xff], &[0x80], &[0xff], &[0xff, 0xff, 0xff]];
@@ -308,8 +338,9 @@ fn records_are_listed_in_byte_order(harness: &mut impl Harness) {
     }
 }
 
-/// B31, B33: by birth, then by id; a bound in the future is empty; settled ones are gone from the list.
-fn leases_are_listed_by_birth(harness: &mut impl Harness) {
+/// B31, B33: leases come by the time of their begin, then by id. Settled leases are not in the
+/// list.
+fn leases_are_listed_by_the_time_of_their_begin(harness: &mut impl Harness) {
     let mut pair = Pair::new(harness.open());
     let mut leases = Vec::new();
     for n in 0..40_u64 {
@@ -332,7 +363,8 @@ fn leases_are_listed_by_birth(harness: &mut impl Harness) {
     pair.compare_leases(&LeaseScan { cell: CellId(1), from: Bound::Included(future), limit: 5 });
 }
 
-/// B22, B24: settled leases are found by age; forgotten ones and their keys are gone.
+/// B22, B24: settled leases are found by age, and a forgotten lease is gone together with its
+/// idempotency key.
 fn settled_leases_are_found_and_forgotten(harness: &mut impl Harness) {
     let mut pair = Pair::new(harness.open());
     for n in 0..20 {
@@ -393,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_store_conforms() {
+    fn the_memory_store_conforms() {
         run(&mut Memory);
     }
 }

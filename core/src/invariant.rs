@@ -1,58 +1,57 @@
-//! What must hold of any state, each by name. Checked after every step in tests, and row by row by an import.
-
-use std::collections::BTreeMap;
+//! The invariants of a state, each with a name. Tests and the simulation check them after every
+//! step, an import row by row.
+//!
+//! ```
+//! use leasehold_core::invariant::{self, Violation};
+//! use leasehold_core::memory::MemoryStore;
+//! use leasehold_core::store::Store;
+//!
+//! let mut state = MemoryStore::default().state().unwrap();
+//! assert_eq!(invariant::check(&state), Ok(()));
+//! state.fence.0 = u64::MAX;
+//! assert_eq!(invariant::check(&state), Err(Violation::FenceOutOfRange(u64::MAX)));
+//! ```
 
 use rustc_hash::FxHashSet;
 
 use crate::bucket::BucketKey;
 use crate::claim::Claim;
-use crate::lease::{Fence, IdempotencyKey, Lease, LeaseId, LeaseState};
+use crate::lease::{Fence, IdempotencyKey, Lease, LeaseId, LeaseState, Replay};
+use crate::rows::State;
 use crate::time::Timestamp;
-use crate::transaction::Replay;
 
-/// The last moment of the year 9999: readers have no way to write a later time.
+/// The last microsecond of the year 9999. RFC 3339 has four digits for the year, so readers can't
+/// write a later time.
 const LATEST: Timestamp = Timestamp::from_micros(253_402_300_799_999_999);
-/// No fence is this high: there is always one to give out after it, in databases that count to here, too.
-const FENCES: u64 = i64::MAX as u64;
+/// Every fence is below this, so there is always a next one. PostgreSQL's `bigint` ends here.
+const FENCE_LIMIT: u64 = i64::MAX as u64;
 
-/// A whole state. That a bucket has at most one claim is its shape.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State {
-    /// Every claim.
-    pub claims: BTreeMap<BucketKey, Claim>,
-    /// Every lease that is known.
-    pub leases: BTreeMap<LeaseId, Lease>,
-    /// Every idempotency key that is known.
-    pub replays: BTreeMap<IdempotencyKey, Replay>,
-    /// The newest fence given out.
-    pub fence: Fence,
-}
-
-/// What does not hold, by name.
+/// A broken invariant. A bucket never has two claims: the state is a map by bucket.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// A held claim's lease is not outstanding, is of another cell, or does not list it.
+    /// A held claim's lease is not outstanding, belongs to another cell, or does not list the
+    /// claim.
     #[error("claim `{0}` is held by lease {1}, which does not hold it")]
     HeldClaimWithoutItsLease(BucketKey, LeaseId),
-    /// An outstanding lease lists a claim that it does not hold.
+    /// An outstanding lease lists a claim that the lease does not hold.
     #[error("lease {1} lists claim `{0}`, which it does not hold")]
     LeaseListsForeignClaim(BucketKey, LeaseId),
-    /// An outstanding lease lists a claim twice, or none.
+    /// An outstanding lease lists no claim, or one claim twice.
     #[error("lease {0} lists no claim, or one twice")]
     LeaseListsBadly(LeaseId),
-    /// Two leases have one fence, or one is above the newest.
+    /// Two leases have the same fence, or a lease's fence is above the newest.
     #[error("the fence of lease {0} is doubled or above the newest")]
     FenceOutOfOrder(LeaseId),
-    /// A fence is 0 or leaves none to be given out after it.
-    #[error("fence {0} can't be: fences begin at 1, and there must be one to follow")]
+    /// A fence is 0, or there is no fence after it.
+    #[error("fence {0} is out of range: fences begin at 1 and end below 9223372036854775807")]
     FenceOutOfRange(u64),
-    /// A record has no name.
+    /// A record's uuid is nil.
     #[error("the record of claim `{0}` has no uuid")]
     RecordWithoutUuid(BucketKey),
-    /// A time that can't be said.
+    /// A time is beyond the year 9999.
     #[error("the time {0}, in microseconds since 1970, is beyond the year 9999")]
     TimeOutOfRange(u64),
-    /// A replay names an unknown lease, or one of another cell or key.
+    /// A replay's lease is unknown, or was begun by another cell or with another idempotency key.
     #[error("the idempotency key `{0}` names a lease that was not begun with it")]
     ReplayWithoutItsLease(IdempotencyKey),
 }
@@ -64,62 +63,62 @@ pub enum Violation {
 pub fn check(state: &State) -> Result<(), Violation> {
     let lease_of = |claim: &Claim| claim.hold().and_then(|hold| state.leases.get(&hold.lease));
     for (key, claim) in &state.claims {
-        lone_claim(key, claim)?;
-        held_claim(key, claim, lease_of(claim))?;
+        check_claim(key, claim)?;
+        check_hold(key, claim, lease_of(claim))?;
     }
     for (id, lease) in &state.leases {
-        lone_lease(lease)?;
-        lease_holds(*id, lease, |key| state.claims.get(key))?;
+        check_lease(lease)?;
+        check_listed_claims(*id, lease, |key| state.claims.get(key))?;
     }
-    let mut fences = Fences::default();
-    state.leases.iter().try_for_each(|(id, lease)| fences.take(*id, lease.fence))?;
-    fences.check_newest(state.fence)?;
-    state.replays.iter().try_for_each(|(key, used)| replay(key, used, state.leases.get(&used.lease)))
+    let mut fences = FenceCheck::default();
+    state.leases.iter().try_for_each(|(id, lease)| fences.add(*id, lease.fence))?;
+    fences.finish(state.fence)?;
+    state.replays.iter().try_for_each(|(key, replay)| check_replay(key, replay, state.leases.get(&replay.lease)))
 }
 
-/// Checks what a claim says by itself.
+/// Checks a claim by itself.
 ///
 /// # Errors
-/// A record without a uuid, or a time that can't be said.
-pub fn lone_claim(key: &BucketKey, claim: &Claim) -> Result<(), Violation> {
+/// A record has no uuid, or a time is out of range.
+pub fn check_claim(key: &BucketKey, claim: &Claim) -> Result<(), Violation> {
     if claim.records().any(|record| record.uuid.is_nil()) {
         return Err(Violation::RecordWithoutUuid(key.clone()));
     }
-    let told = claim.records().flat_map(|record| [record.created_at, record.updated_at]);
-    times(told.chain(claim.hold().map(|hold| hold.since)))
+    let times = claim.records().flat_map(|record| [record.created_at, record.updated_at]);
+    check_times(times.chain(claim.hold().map(|hold| hold.since)))
 }
 
-/// Checks what a lease says by itself.
+/// Checks a lease by itself.
 ///
 /// # Errors
-/// A fence that can't be, or a time that can't be said.
-pub fn lone_lease(lease: &Lease) -> Result<(), Violation> {
+/// The fence or a time is out of range.
+pub fn check_lease(lease: &Lease) -> Result<(), Violation> {
     if lease.fence.0 == 0 {
         return Err(Violation::FenceOutOfRange(0));
     }
-    times([lease.created_at, lease.updated_at])
+    check_times([lease.created_at, lease.updated_at])
 }
 
-fn times(told: impl IntoIterator<Item = Timestamp>) -> Result<(), Violation> {
-    let late = told.into_iter().find(|time| *time > LATEST);
+fn check_times(times: impl IntoIterator<Item = Timestamp>) -> Result<(), Violation> {
+    let late = times.into_iter().find(|time| *time > LATEST);
     late.map_or(Ok(()), |time| Err(Violation::TimeOutOfRange(time.as_micros())))
 }
 
-/// Checks that a held claim is on the list of its lease, given as far as it is known.
+/// Checks that a held claim is listed by its lease, which is given if it is known.
 ///
 /// # Errors
-/// It is not.
-pub fn held_claim(key: &BucketKey, claim: &Claim, lease: Option<&Lease>) -> Result<(), Violation> {
+/// The lease is unknown, belongs to another cell, or does not list the claim.
+pub fn check_hold(key: &BucketKey, claim: &Claim, lease: Option<&Lease>) -> Result<(), Violation> {
     let Some(hold) = claim.hold() else { return Ok(()) };
     let holds = lease.is_some_and(|lease| lease.cell == claim.owner && lease.claims().contains(key));
     if holds { Ok(()) } else { Err(Violation::HeldClaimWithoutItsLease(key.clone(), hold.lease)) }
 }
 
-/// Checks that an outstanding lease holds exactly what it lists, given what is claimed.
+/// Checks that an outstanding lease holds every claim that it lists. `claim` looks a claim up.
 ///
 /// # Errors
-/// It does not.
-pub fn lease_holds<'a>(
+/// The list is empty or has a claim twice, or a listed claim is absent or not under the lease.
+pub fn check_listed_claims<'a>(
     id: LeaseId,
     lease: &Lease,
     claim: impl Fn(&BucketKey) -> Option<&'a Claim>,
@@ -135,19 +134,19 @@ pub fn lease_holds<'a>(
     }
 }
 
-/// The fences of leases, seen one after the other.
+/// A check of all leases' fences, which are added one by one.
 #[derive(Clone, Debug, Default)]
-pub struct Fences {
+pub struct FenceCheck {
     seen: FxHashSet<Fence>,
     highest: Option<(Fence, LeaseId)>,
 }
 
-impl Fences {
-    /// Takes in a lease's fence.
+impl FenceCheck {
+    /// Adds a lease's fence.
     ///
     /// # Errors
-    /// Another lease has it.
-    pub fn take(&mut self, id: LeaseId, fence: Fence) -> Result<(), Violation> {
+    /// Another lease has the same fence.
+    pub fn add(&mut self, id: LeaseId, fence: Fence) -> Result<(), Violation> {
         if !self.seen.insert(fence) {
             return Err(Violation::FenceOutOfOrder(id));
         }
@@ -155,12 +154,12 @@ impl Fences {
         Ok(())
     }
 
-    /// Checks that no lease's fence is above the newest, and that others can follow it.
+    /// Checks that no lease's fence is above the newest, and that another fence can follow.
     ///
     /// # Errors
-    /// One is, or none can.
-    pub fn check_newest(&self, newest: Fence) -> Result<(), Violation> {
-        if newest.0 >= FENCES {
+    /// A lease's fence is above the newest, or the newest is the last.
+    pub fn finish(&self, newest: Fence) -> Result<(), Violation> {
+        if newest.0 >= FENCE_LIMIT {
             return Err(Violation::FenceOutOfRange(newest.0));
         }
         let above = self.highest.filter(|(fence, _)| *fence > newest);
@@ -168,11 +167,12 @@ impl Fences {
     }
 }
 
-/// Checks that an idempotency key names the lease that was begun with it, given as far as it is known.
+/// Checks that a replay names the lease that was begun with its key. The lease is given if it is
+/// known.
 ///
 /// # Errors
-/// It does not.
-pub fn replay(key: &IdempotencyKey, replay: &Replay, lease: Option<&Lease>) -> Result<(), Violation> {
+/// The lease is unknown, or was begun by another cell, with another key or under another fence.
+pub fn check_replay(key: &IdempotencyKey, replay: &Replay, lease: Option<&Lease>) -> Result<(), Violation> {
     let begun_with = |lease: &Lease| {
         lease.cell == key.cell && lease.idempotency_key.as_ref() == Some(key) && lease.fence == replay.fence
     };

@@ -1,4 +1,4 @@
-//! A lease: one update, begun and not yet settled, or remembered after it has settled.
+//! A lease: one update from begin to settle, remembered for a while after it has settled.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,17 +7,21 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::bucket::BucketKey;
-use crate::claim::CellId;
+use crate::cell::CellId;
+use crate::fingerprint::Fingerprint;
 use crate::time::Timestamp;
 
-/// A lease's name. Hosts mint it; the engine only compares it.
+/// A lease's id. Hosts mint ids; the engine only compares them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LeaseId(pub Uuid);
 
 impl LeaseId {
-    /// The uuid of the record that the lease's create at `position` makes: the lease's own with the position mixed in,
-    /// marked as version 8 (RFC 9562, section 5.8), so that a begin needs one random id and replays alike everywhere.
+    /// The uuid of the record that the lease's create at `position` makes.
+    ///
+    /// It is the lease's uuid mixed with the position, as version 8 (RFC 9562, section 5.8). So a
+    /// begin needs one random id, and a begin that is run again makes the same records on every
+    /// store.
     pub fn record_uuid(self, position: u32) -> Uuid {
         let mixed = self.0.as_u128() ^ u128::from(position.wrapping_add(1));
         uuid::Builder::from_u128(mixed).with_version(uuid::Version::Custom).into_uuid()
@@ -38,17 +42,20 @@ pub struct Fence(pub u64);
 impl Fence {
     /// The fence after this one.
     pub fn next(self) -> Self {
+        // Saturates in theory only: an import refuses fences near the end
+        // (`invariant::FenceCheck`).
         Self(self.0.saturating_add(1))
     }
 }
 
-/// A caller's name for one begin, so that a retry is known as such (B09). Scoped by its cell.
+/// A caller's name for one begin: a second begin with the same key is a retry (B09). Each cell has
+/// its own keys.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IdempotencyKey {
     /// The cell that uses the key.
     pub cell: CellId,
-    /// The key as given.
+    /// The key as the caller gave it.
     pub key: Arc<str>,
 }
 
@@ -58,21 +65,35 @@ impl fmt::Display for IdempotencyKey {
     }
 }
 
-/// How a lease ended.
+/// The answer to a begin with an idempotency key, kept as long as its lease so that a retry gets it
+/// again (B09).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Replay {
+    /// The lease that the first begin got.
+    pub lease: LeaseId,
+    /// The lease's fence.
+    pub fence: Fence,
+    /// The update that was begun: a retry must have the same.
+    pub fingerprint: Fingerprint,
+}
+
+/// The way in which a lease was settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Outcome {
-    /// Its update took effect (B20).
+    /// The update took effect (B20).
     Committed,
-    /// Its update left nothing behind (B21).
+    /// The update left nothing behind (B21).
     RolledBack,
 }
 
-/// Where a lease stands. Absent is the lack of a lease: never known, or forgotten.
+/// A lease's state. A lease that was never known, or is forgotten, has no row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeaseState {
-    /// Holds exactly these claims.
+    /// The lease holds exactly these claims, so settling it reads these rows and searches for none.
     Outstanding(Vec<BucketKey>),
-    /// Holds nothing; remembered so that a repeated or late settle gets the true answer (B22, B23).
+    /// The lease holds no claim. The row stays so that a repeated or late settle gets the true
+    /// answer (B22, B23).
     Settled(Outcome),
 }
 
@@ -80,22 +101,22 @@ pub enum LeaseState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lease {
-    /// The cell that began it.
+    /// The cell that began the lease.
     pub cell: CellId,
-    /// Its fence.
+    /// The lease's fence.
     pub fence: Fence,
-    /// When it was begun.
+    /// The time of the begin.
     pub created_at: Timestamp,
-    /// When it was begun or settled, whichever came last.
+    /// The time of the settle, or of the begin while the lease is outstanding.
     pub updated_at: Timestamp,
-    /// The idempotency key it was begun with; forgotten with the lease.
+    /// The idempotency key of the begin, forgotten together with the lease.
     pub idempotency_key: Option<IdempotencyKey>,
-    /// Where it stands.
+    /// The lease's state.
     pub state: LeaseState,
 }
 
 impl Lease {
-    /// The keys of the claims that it holds, none once settled.
+    /// The keys of the claims that the lease holds: none once it is settled.
     pub fn claims(&self) -> &[BucketKey] {
         match &self.state {
             LeaseState::Outstanding(claims) => claims,
@@ -103,7 +124,7 @@ impl Lease {
         }
     }
 
-    /// How it was settled, if it was.
+    /// The way in which the lease was settled, `None` while it is outstanding.
     pub fn outcome(&self) -> Option<Outcome> {
         match self.state {
             LeaseState::Outstanding(_) => None,

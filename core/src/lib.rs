@@ -1,29 +1,35 @@
 //! Leasehold's claims engine: every rule of the protocol, and nothing else.
 //!
-//! **The words.** A *bucket* is a type and a value that must be unique across all cells ([`bucket`]). A *claim* ties a
-//! bucket to the one *cell* that owns it, and records its *subject* (who holds it) and its *source* (the table row it
-//! comes from) ([`claim`]). An *update* is a batch of creates and destroys ([`batch`]) under one *lease* ([`lease`]):
-//! begun, then committed or rolled back.
+//! **The words.** A *bucket* is a type and a value that must be unique across all cells
+//! ([`bucket`]). A *cell* is a deployment with a database of its own ([`cell`]). A *claim* ties a
+//! bucket to the one cell that owns it, and records its *subject* (the holder) and its *source*
+//! (the table row that the claim comes from) ([`claim`]). An *update* is a batch of creates and
+//! destroys ([`batch`]) under one *lease* ([`lease`]): begun, then committed or rolled back.
 //!
 //! **The kinds of function.**
 //! - *Parsing* turns a request from outside into a command, or refuses it before anything is read:
-//!   [`rules::Rules::begin`], [`rules::Rules::settle`], [`query::LeaseQuery::parse`], [`query::RecordQuery::parse`].
-//! - *Commands* take a [`transaction::Transaction`], the command and `now`: [`update::begin`], [`update::settle`],
-//!   [`update::forget`]. A refusal is a value, a [`rejection::Rejection`]; an `Err` is a failing store.
-//! - *Queries* say what to scan and make pages of the rows: [`query`].
-//! - *Machines* say what their host is to do next and are fed what came of it: [`reconcile`] settles what a cell left
-//!   outstanding, [`verify`] corrects claims that differ from its rows.
+//!   [`rules::Rules::begin`], [`rules::Rules::settle`], [`query::LeaseQuery::parse`],
+//!   [`query::RecordQuery::parse`].
+//! - *Commands* take a [`transaction::Transaction`], the command and `now`: [`update::begin`],
+//!   [`update::settle`], [`update::forget`], or any of them as a [`command::Command`]. A refusal is
+//!   a value, a [`rejection::Rejection`]. An `Err` is a failing store.
+//! - *Queries* name the rows to scan and cut the scanned rows into pages: [`query`].
+//! - *Machines* name the host's next step and take its result: [`reconcile`] settles the leases
+//!   that a cell left outstanding, [`verify`] corrects the claims that differ from the cell's rows.
 //!
-//! **The order of calls.** A cell begins an update, commits its own database transaction with the lease's id in it, then
-//! commits the lease; where its transaction fails it rolls the lease back. Commit and rollback may be repeated; what they
-//! answer stays true for as long as settled leases are remembered.
+//! **The order of calls.** A cell begins an update. It commits its own database transaction with
+//! the lease's id in it, and then commits the lease. If its transaction fails, it rolls the lease
+//! back. Commit and rollback may be repeated, and their answer stays true for as long as settled
+//! leases are remembered.
 //!
-//! **The host's part.** A host loads the rows that a command's keys name, runs it, writes the changes atomically, and
-//! lets the reply go only when they are durable: [`transaction`] has the loop, [`store`] the whole interface,
-//! [`memory`] the reference and `conformance` (a feature) the suite that every store passes.
+//! **The host's part.** A host loads the rows that its commands read, runs the commands, writes the
+//! changes atomically, and lets the replies go once the changes are durable. [`transaction`] has
+//! the loop and [`store`] the whole port. [`rows`] declares the kinds of row. [`memory`] is the
+//! reference store, and `conformance` (a feature) is the suite that every store passes.
 //!
-//! **Time, ids and keys always come in as arguments.** Nothing here reads a clock, draws a random number, starts a
-//! thread or touches a file. `now` may stand still or step back: order is kept by fences, never by time.
+//! **Time, ids and keys always come in as arguments.** The engine reads no clock, draws no random
+//! number, starts no thread and touches no file. `now` may stand still or step back: fences keep
+//! the order, never the time.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
@@ -31,9 +37,12 @@ pub mod batch;
 pub mod bucket;
 mod canonical;
 pub mod catalogue;
+pub mod cell;
 pub mod claim;
+pub mod command;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod fingerprint;
 pub mod invariant;
 pub mod lease;
 pub mod memory;
@@ -43,6 +52,7 @@ mod properties;
 pub mod query;
 pub mod reconcile;
 pub mod rejection;
+pub mod rows;
 pub mod rules;
 pub mod store;
 pub mod table;

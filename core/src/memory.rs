@@ -1,59 +1,79 @@
-//! The reference store: maps behind the transaction interface. Lists scan and sort, so that there is nothing to get wrong.
+//! The reference store: maps in memory. Other stores are compared with it
+//! ([`conformance`](crate::store)), and tests, simulations and packages for other languages run on
+//! it.
+//!
+//! ```
+//! use leasehold_core::batch::{ClaimRequest, UpdateRequest};
+//! use leasehold_core::bucket::BucketType;
+//! use leasehold_core::cell::CellId;
+//! use leasehold_core::claim::{Source, SourceId, SourceType, Subject};
+//! use leasehold_core::lease::{LeaseId, Outcome};
+//! use leasehold_core::memory::MemoryStore;
+//! use leasehold_core::rules::Rules;
+//! use leasehold_core::store::Store;
+//! use leasehold_core::time::Timestamp;
+//! use leasehold_core::update::{begin, settle};
+//!
+//! let rules = Rules { cells: [CellId(1)].into(), ..Rules::default() };
+//! let mut store = MemoryStore::default();
+//!
+//! // The cell begins: the name is its own from here on.
+//! let alice = ClaimRequest {
+//!     bucket_type: BucketType(4),
+//!     value: "Alice".into(),
+//!     subject: Some(Subject { subject_type: 4, id: 7 }),
+//!     source: Some(Source { source_type: SourceType(1), id: SourceId::from(7) }),
+//!     user_data: None,
+//! };
+//! let update = UpdateRequest { creates: vec![alice], destroys: vec![] };
+//! let lease = LeaseId(uuid::Uuid::from_u128(1));
+//! let command = rules.begin(CellId(1), update, None, lease).unwrap();
+//! begin(&mut store, &command, Timestamp::from_micros(1)).unwrap().unwrap();
+//!
+//! // The cell has committed its own transaction, and commits the lease.
+//! let command = rules.settle(CellId(1), &lease.to_string(), Outcome::Committed).unwrap();
+//! settle(&mut store, &command, Timestamp::from_micros(2)).unwrap().unwrap();
+//!
+//! let key = rules.catalogue.bucket(BucketType(4), "alice".into()).unwrap().key;
+//! let claim = Store::claim(&store, &key).unwrap().unwrap();
+//! assert_eq!((claim.owner, &*claim.record().spelling), (CellId(1), "Alice"));
+//! ```
 
-use std::ops::{Bound, RangeBounds};
-
-use rustc_hash::FxHashMap;
+use std::ops::Bound;
 
 use crate::bucket::BucketKey;
-use crate::claim::Claim;
-use crate::invariant::State;
-use crate::lease::{Fence, IdempotencyKey, Lease, LeaseId};
-use crate::order::sorted_by;
+use crate::claim::{Claim, SourceId, SourceType};
+use crate::command::Fences;
+use crate::lease::{Fence, Lease, LeaseId};
 use crate::query::{LeasePosition, LeaseRow, LeaseScan, RecordRow, RecordScan};
-use crate::store::{Fences, Store};
+use crate::rows::{Changes, Keys, Kind, LeaseOrder, NetChanges, OrderedRead, State, Tables, Workspace};
+use crate::store::Store;
 use crate::time::Timestamp;
-use crate::transaction::{BrokenState, Changes, Keys, NetChanges, Replay, RowChange, Transaction, Workspace};
+use crate::transaction::{BrokenState, Transaction};
 
-/// Claims, leases and replays in maps.
+/// A store that keeps its rows in memory.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
-    claims: FxHashMap<BucketKey, Claim>,
-    leases: FxHashMap<LeaseId, Lease>,
-    replays: FxHashMap<IdempotencyKey, Replay>,
-    fence: Fence,
-}
-
-fn put<K: Eq + std::hash::Hash, V>(map: &mut FxHashMap<K, V>, key: K, value: Option<V>) {
-    match value {
-        Some(value) => map.insert(key, value),
-        None => map.remove(&key),
-    };
+    tables: Tables,
 }
 
 impl Transaction for MemoryStore {
     type Error = BrokenState;
 
-    fn claim(&self, key: &BucketKey) -> Result<Option<&Claim>, BrokenState> {
-        Ok(self.claims.get(key))
+    fn row<K: Kind>(&self, key: &K::Key) -> Result<Option<&K>, BrokenState> {
+        Ok(self.tables.row(key))
     }
 
-    fn lease(&self, id: LeaseId) -> Result<Option<&Lease>, BrokenState> {
-        Ok(self.leases.get(&id))
-    }
-
-    fn replay(&self, key: &IdempotencyKey) -> Result<Option<&Replay>, BrokenState> {
-        Ok(self.replays.get(key))
+    fn first<K: Kind>(&self, read: &OrderedRead<K>) -> Result<Vec<K::Key>, BrokenState> {
+        Ok(self.tables.first(read).into_iter().map(|(key, _)| key).collect())
     }
 
     fn last_fence(&self) -> Result<Fence, BrokenState> {
-        Ok(self.fence)
+        Ok(self.tables.fence())
     }
 
     fn write(&mut self, changes: Changes) -> Result<(), BrokenState> {
-        changes.claims.into_iter().for_each(|(key, claim)| put(&mut self.claims, key, claim));
-        changes.leases.into_iter().for_each(|(id, lease)| put(&mut self.leases, id, lease));
-        changes.replays.into_iter().for_each(|(key, replay)| put(&mut self.replays, key, replay));
-        self.fence = changes.fence.unwrap_or(self.fence);
+        self.tables.write(changes);
         Ok(())
     }
 }
@@ -62,89 +82,63 @@ impl Store for MemoryStore {
     type Error = BrokenState;
 
     fn workspace(&self) -> Result<Workspace, BrokenState> {
-        Ok(Workspace::new(self.fence))
+        Ok(Workspace::new(self.tables.fence()))
     }
 
     fn load(&self, keys: Keys, into: &mut Workspace) -> Result<(), BrokenState> {
-        for key in keys.claims {
-            let claim = self.claims.get(&key).cloned();
-            into.load_claim(key, claim);
-        }
-        for id in keys.leases {
-            into.load_lease(id, self.leases.get(&id).cloned());
-        }
-        for key in keys.replays {
-            let replay = self.replays.get(&key).cloned();
-            into.load_replay(key, replay);
-        }
+        self.tables.load(keys, into);
         Ok(())
     }
 
     fn save(&mut self, changes: &NetChanges) -> Result<Fences, BrokenState> {
-        fn after<K: Clone, V: Clone>(rows: &[RowChange<K, V>]) -> Vec<(K, Option<V>)> {
-            rows.iter().map(|row| (row.key.clone(), row.after.clone())).collect()
-        }
-        self.write(Changes {
-            claims: after(&changes.claims),
-            leases: after(&changes.leases),
-            replays: after(&changes.replays),
-            fence: changes.fence,
-        })?;
+        self.tables.save(changes);
         Ok(Fences::default())
     }
 
     fn claim(&self, key: &BucketKey) -> Result<Option<Claim>, BrokenState> {
-        Ok(self.claims.get(key).cloned())
+        Ok(self.tables.row::<Claim>(key).cloned())
     }
 
     fn leases(&self, scan: &LeaseScan) -> Result<Vec<LeaseRow>, BrokenState> {
-        let outstanding = self.leases.iter().filter(|(_, lease)| lease.cell == scan.cell && lease.outcome().is_none());
-        let rows = outstanding
-            .map(|(id, lease)| LeaseRow {
-                position: LeasePosition { created_at: lease.created_at, lease: *id },
-                updated_at: lease.updated_at,
-            })
-            .filter(|row| (scan.from, Bound::Unbounded).contains(&row.position))
-            .collect();
-        let mut rows: Vec<LeaseRow> = sorted_by(rows, |a, b| a.position.cmp(&b.position));
-        rows.truncate(scan.limit);
-        Ok(rows)
+        let place = |at: LeasePosition| LeaseOrder::Outstanding(scan.cell, at.created_at, at.lease);
+        let first = LeasePosition { created_at: Timestamp::MIN, lease: LeaseId(uuid::Uuid::nil()) };
+        let last = LeasePosition { created_at: Timestamp::MAX, lease: LeaseId(uuid::Uuid::max()) };
+        let from = match scan.from {
+            Bound::Unbounded => Bound::Included(place(first)),
+            bound => bound.map(place),
+        };
+        let rows = self.tables.first(&OrderedRead { from, to: Bound::Included(place(last)), limit: scan.limit });
+        let row = |(id, lease): (LeaseId, Lease)| LeaseRow {
+            position: LeasePosition { created_at: lease.created_at, lease: id },
+            updated_at: lease.updated_at,
+        };
+        Ok(rows.into_iter().map(row).collect())
     }
 
     fn records(&self, scan: &RecordScan) -> Result<Vec<RecordRow>, BrokenState> {
-        let covered = |(key, claim): &(&BucketKey, &Claim)| {
-            let source = &claim.record().source;
-            claim.owner == scan.cell
-                && source.source_type == scan.source_type
-                && scan.covers(key.bucket_type, &source.id)
+        let place = |source_type, id| (scan.cell, source_type, id, BucketKey::first());
+        // In byte order, nothing lies between an id and the id with a zero byte behind it.
+        let beyond = |id: &SourceId| place(scan.source_type, SourceId::from_bytes(&[id.as_bytes(), &[0]].concat()));
+        let from = match scan.source_id_gt.is_empty() {
+            true => place(scan.source_type, SourceId::default()),
+            false => beyond(&scan.source_id_gt),
         };
-        let claims = self.claims.iter().filter(covered);
-        let rows: Vec<_> = claims.map(|(key, claim)| RecordRow { key: key.clone(), claim: claim.clone() }).collect();
-        let mut rows = sorted_by(rows, |a, b| {
-            let place = |row: &RecordRow| (row.claim.record().source.id.clone(), row.key.clone());
-            place(a).cmp(&place(b))
-        });
-        rows.truncate(scan.limit);
-        Ok(rows)
+        let next_table = scan.source_type.0.checked_add(1).map(|next| place(SourceType(next), SourceId::default()));
+        let to = if scan.source_id_lte.is_empty() { next_table } else { Some(beyond(&scan.source_id_lte)) };
+        let to = to.map_or(Bound::Unbounded, Bound::Excluded);
+        // The bucket types are no range of the order, so the limit counts what is left after them.
+        let rows = self.tables.first::<Claim>(&OrderedRead { from: Bound::Included(from), to, limit: usize::MAX });
+        let covered = rows.into_iter().filter(|(key, claim)| scan.covers_claim(key, claim));
+        Ok(covered.take(scan.limit).map(|(key, claim)| RecordRow { key, claim }).collect())
     }
 
     fn settled(&self, before: Timestamp, limit: usize) -> Result<Vec<LeaseId>, BrokenState> {
-        let settled = self.leases.iter().filter(|(_, lease)| lease.outcome().is_some() && lease.updated_at < before);
-        let ids: Vec<_> = settled.map(|(id, lease)| (lease.updated_at, *id)).collect();
-        let mut ids = sorted_by(ids, Ord::cmp);
-        ids.truncate(limit);
-        Ok(ids.into_iter().map(|(_, id)| id).collect())
+        let place = |at| LeaseOrder::Settled(at, LeaseId(uuid::Uuid::nil()));
+        let (from, to) = (Bound::Included(place(Timestamp::MIN)), Bound::Excluded(place(before)));
+        self.first::<Lease>(&OrderedRead { from, to, limit })
     }
 
     fn state(&self) -> Result<State, BrokenState> {
-        fn sorted<K: Clone + Ord, V: Clone>(map: &FxHashMap<K, V>) -> std::collections::BTreeMap<K, V> {
-            map.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
-        }
-        Ok(State {
-            claims: sorted(&self.claims),
-            leases: sorted(&self.leases),
-            replays: sorted(&self.replays),
-            fence: self.fence,
-        })
+        Ok(self.tables.state())
     }
 }

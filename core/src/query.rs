@@ -1,51 +1,74 @@
-//! Lists, page by page. A host runs the scan that a query asks for and hands the rows back; the rules of order, limits
-//! and cuts are here. Getting one claim needs no more than its key.
+//! Lists of leases and records, page by page. A host runs the scan that a query asks for and hands
+//! the rows back. The query applies limits and cuts the page.
+//!
+//! ```
+//! use leasehold_core::cell::CellId;
+//! use leasehold_core::memory::MemoryStore;
+//! use leasehold_core::query::LeaseQuery;
+//! use leasehold_core::store::Store;
+//!
+//! let store = MemoryStore::default();
+//! let mut cursor = None;
+//! loop {
+//!     let query = LeaseQuery::parse(CellId(1), Some(100), None, cursor).unwrap();
+//!     let page = query.page(store.leases(&query.scan()).unwrap());
+//!     assert!(page.leases.is_empty());
+//!     // Only a page without a cursor is the last: a page may be short while leases remain (B31).
+//!     cursor = page.next;
+//!     if cursor.is_none() {
+//!         break;
+//!     }
+//! }
+//! ```
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use crate::batch::MAX_SOURCE_ID_BYTES;
 use crate::bucket::{BucketKey, BucketType};
-use crate::claim::{CellId, Claim, SourceId, SourceType};
+use crate::cell::CellId;
+use crate::claim::{Claim, SourceId, SourceType};
 use crate::lease::LeaseId;
 use crate::rejection::{Detail, Reason, Rejection};
 use crate::time::Timestamp;
 
-/// Leases in a page, unless told.
+/// The number of leases in a page, unless the request says otherwise.
 pub const DEFAULT_LEASES_PER_PAGE: usize = 100;
-/// Leases in a page at the most; a larger limit is taken as this one.
+/// The most leases in a page. A larger limit counts as this one.
 pub const MAX_LEASES_PER_PAGE: usize = 1000;
-/// Records in a page, unless one source id alone has more.
+/// The most records in a page, unless one source id alone has more.
 pub const RECORDS_PER_PAGE: usize = 1000;
-/// Bytes of values and attached data in a page, unless one source id alone has more: clients refuse messages over 4 MiB.
+/// The most bytes of values and attached data in a page, unless one source id alone has more. gRPC
+/// clients refuse messages over 4 MiB by default, and names and framing come on top.
 pub const RECORD_BYTES_PER_PAGE: usize = 2 * 1024 * 1024;
 
-/// An outstanding lease's place in the order of lists: by birth, then by id.
+/// An outstanding lease's place in the list: by the time of its begin, then by id. The id makes
+/// places distinct, so a cursor never skips a lease or repeats one (B31).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeasePosition {
-    /// When it was begun.
+    /// The time of the begin.
     pub created_at: Timestamp,
-    /// Its id.
+    /// The lease's id.
     pub lease: LeaseId,
 }
 
 /// One outstanding lease in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseRow {
-    /// Its place.
+    /// The lease's place in the list.
     pub position: LeasePosition,
-    /// When it last changed.
+    /// The time of the lease's last change.
     pub updated_at: Timestamp,
 }
 
-/// What a store is to read: a cell's outstanding leases from a bound, in order, at most `limit`.
+/// A scan of a cell's outstanding leases, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseScan {
     /// The cell.
     pub cell: CellId,
-    /// Where to begin; the read itself starts there (B31, B33).
+    /// The place to begin at. A store starts reading there, so a page costs what it returns (B33).
     pub from: Bound<LeasePosition>,
-    /// How many rows.
+    /// The largest number of rows.
     pub limit: usize,
 }
 
@@ -55,20 +78,21 @@ pub struct LeaseQuery {
     scan: LeaseScan,
 }
 
-/// A page of leases; the list goes on while there is a `next`.
+/// A page of leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeasePage {
     /// The leases, in order.
     pub leases: Vec<LeaseRow>,
-    /// Where the next page begins, exclusive. Absent on the last page only.
+    /// The place after which the next page begins. Only the last page has none.
     pub next: Option<LeasePosition>,
 }
 
 impl LeaseQuery {
-    /// A page of a cell's leases that were begun at `created_after` or later and come after `cursor`.
+    /// Parses a request for a cell's leases that were begun at `created_after` or later and come
+    /// after `cursor`.
     ///
     /// # Errors
-    /// A negative limit.
+    /// The limit is negative.
     pub fn parse(
         cell: CellId,
         limit: Option<i32>,
@@ -90,12 +114,13 @@ impl LeaseQuery {
         Ok(Self { scan: LeaseScan { cell, from, limit } })
     }
 
-    /// What to read: one row more than the page holds, to know whether the list goes on.
+    /// The scan to run. It asks for one row more than the page holds, which shows if the list goes
+    /// on.
     pub fn scan(&self) -> LeaseScan {
         LeaseScan { limit: self.scan.limit + 1, ..self.scan }
     }
 
-    /// The page of the rows that were read.
+    /// The page that the rows of the scan make.
     pub fn page(&self, mut rows: Vec<LeaseRow>) -> LeasePage {
         let more = rows.len() > self.scan.limit;
         rows.truncate(self.scan.limit);
@@ -107,7 +132,7 @@ impl LeaseQuery {
 /// A claim in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordRow {
-    /// Its bucket's key.
+    /// The bucket's key.
     pub key: BucketKey,
     /// The claim.
     pub claim: Claim,
@@ -125,26 +150,33 @@ impl RecordRow {
     }
 }
 
-/// What a store is to read: a cell's claims of one table by source id, in the order of source id, bucket type and
-/// canonical value, at most `limit`.
+/// A scan of a cell's claims of one table, in the order of source id, bucket type and canonical
+/// value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordScan {
     /// The cell.
     pub cell: CellId,
     /// The table.
     pub source_type: SourceType,
-    /// Only of these types; all where it is empty.
+    /// The bucket types to return. An empty set returns all.
     pub bucket_types: BTreeSet<BucketType>,
-    /// Only beyond this source id; the empty one bounds nothing.
+    /// The source id after which the scan begins. An empty one bounds nothing.
     pub source_id_gt: SourceId,
-    /// Only up to this source id; the empty one bounds nothing.
+    /// The last source id of the scan. An empty one bounds nothing.
     pub source_id_lte: SourceId,
-    /// How many rows.
+    /// The largest number of rows.
     pub limit: usize,
 }
 
 impl RecordScan {
-    /// Whether the scan covers a claim of this bucket type and source id.
+    /// Returns true if the scan covers a claim.
+    pub fn covers_claim(&self, key: &BucketKey, claim: &Claim) -> bool {
+        let source = &claim.record().source;
+        claim.owner == self.cell && source.source_type == self.source_type && self.covers(key.bucket_type, &source.id)
+    }
+
+    /// Returns true if the scan covers a claim of its cell and table that has this bucket type and
+    /// source id.
     pub fn covers(&self, bucket_type: BucketType, source_id: &SourceId) -> bool {
         (self.bucket_types.is_empty() || self.bucket_types.contains(&bucket_type))
             && *source_id > self.source_id_gt
@@ -158,29 +190,31 @@ pub struct RecordQuery {
     scan: RecordScan,
 }
 
-/// A page of records: never splits a source id, and is never empty where it is truncated.
+/// A page of records. It never splits a source id, and a truncated page is never empty. So a caller
+/// can go on after the last source id (B32).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordPage {
     /// The records, in order.
     pub records: Vec<RecordRow>,
-    /// Whether more remain beyond the last record's source id.
+    /// True if more records remain past the last source id.
     pub truncated: bool,
 }
 
-/// What became of the rows of a scan.
+/// The result of a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordStep {
-    /// They make a page.
+    /// The rows make a page.
     Page(RecordPage),
-    /// One source id has more rows than the scan read: run this larger one.
+    /// One source id has more rows than the scan read: run this larger scan.
     Again(RecordScan),
 }
 
 impl RecordQuery {
-    /// A page of a cell's records of one table.
+    /// Parses a request for a cell's records of one table.
     ///
     /// # Errors
-    /// An unspecified table (B14), a bound over the limit (B11).
+    /// The table or a bucket type is unspecified (B14), or a bound is longer than a source id may
+    /// be (B11).
     pub fn parse(
         cell: CellId,
         source_type: SourceType,
@@ -199,16 +233,17 @@ impl RecordQuery {
         Ok(Self { scan: RecordScan { cell, source_type, bucket_types, source_id_gt, source_id_lte, limit } })
     }
 
-    /// What to read first: one row more than a page holds, to know whether the list goes on.
+    /// The scan to run first. It asks for one row more than a page holds, which shows if the list
+    /// goes on.
     pub fn scan(&self) -> RecordScan {
         self.scan.clone()
     }
 
-    /// What the rows of a scan make: a page, or the wish for a larger scan.
+    /// The page that the rows of a scan make, or a larger scan to run.
     pub fn step(&self, mut rows: Vec<RecordRow>, scan: &RecordScan) -> RecordStep {
         let mut truncated = rows.len() >= scan.limit;
         if truncated {
-            // The last source id may go on beyond the rows that were read: leave it to the next page.
+            // The last source id may have rows that were not read, so it is left to the next page.
             let whole = start_of_last_source(&rows);
             if whole == 0 {
                 return RecordStep::Again(RecordScan { limit: scan.limit.saturating_mul(2), ..scan.clone() });
@@ -231,7 +266,7 @@ fn bytes(rows: &[RecordRow]) -> usize {
     rows.iter().map(RecordRow::bytes).sum()
 }
 
-/// Where the rows of the last row's source id begin.
+/// The position of the first row that has the last row's source id.
 fn start_of_last_source(rows: &[RecordRow]) -> usize {
     let last = rows.last().map(RecordRow::source_id);
     rows.iter().rposition(|row| Some(row.source_id()) != last).map_or(0, |at| at + 1)

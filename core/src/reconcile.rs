@@ -1,14 +1,33 @@
-//! Reconciliation: what a cell does about leases that were never settled (R01 to R05).
+//! Reconciliation: a cell's settling of leases that were left outstanding (R01 to R05).
 //!
-//! A [`Reconciliation`] never calls out. Its host asks for the [`Step`] to take, takes it, and feeds back the [`Event`]
-//! that came of it, until the step is [`Step::Done`]:
+//! A [`Reconciliation`] never calls out. Its host asks for the [`Step`], takes it, and feeds back
+//! the resulting [`Event`] until the step is [`Step::Done`]:
 //!
-//! ```text
-//! while (step = reconciliation.step()) is not Done { reconciliation.feed(the event of taking it) }
+//! ```
+//! use leasehold_core::reconcile::{Event, Reconciliation, Settings, Settled, Step};
+//! use leasehold_core::time::Timestamp;
+//!
+//! let mut run = Reconciliation::new(Settings { stale_after_micros: 600_000_000, rows_per_page: 1000 });
+//! let now = Timestamp::from_micros(1);
+//! loop {
+//!     let event = match run.step() {
+//!         // A host asks the server and its own database here; in this example both have nothing.
+//!         Step::ListLeases { .. } => Event::Leases { leases: vec![], now, cursor: None },
+//!         Step::FindRows { .. } | Step::ListRows { .. } => Event::Rows { rows: vec![], now },
+//!         Step::Settle { .. } => Event::Settled { answer: Settled::Done },
+//!         Step::DeleteRow { .. } => Event::Deleted,
+//!         Step::Done => break,
+//!     };
+//!     run.feed(event)?;
+//! }
+//! assert_eq!((run.summary().leases_seen, run.summary().incomplete), (0, false));
+//! # Ok::<(), leasehold_core::reconcile::OutOfTurn>(())
 //! ```
 //!
-//! The server's outstanding leases are read before the cell's own rows of them. What is missing locally then was missing
-//! after the server had called the lease stale, and a local COMMIT that comes so late is refused by the database (R04).
+//! **The server is read before the cell.** A row that is missing locally was then missing after the
+//! server had called its lease stale. A local COMMIT that late is refused by the database (R04), so
+//! the row stays missing, and the lease can be rolled back. Read in the other order, the row could
+//! appear between the two reads.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -17,33 +36,36 @@ use serde::{Deserialize, Serialize};
 use crate::lease::{LeaseId, Outcome};
 use crate::time::Timestamp;
 
-/// How one side stands to a lease: the server to one that is outstanding, the cell to its row of it.
+/// The presence of a lease on one side: as an outstanding lease on the server, or as the cell's own
+/// row of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Presence {
-    /// There, and younger than the threshold.
+    /// The lease is present and younger than the threshold.
     Fresh,
-    /// There, and as old as the threshold or older.
+    /// The lease is present, and as old as the threshold or older.
     Stale,
-    /// Not there.
+    /// The lease is not present.
     Missing,
 }
 
-/// What to do about a lease (R01).
+/// The decision about a lease (R01).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// Whoever began it may still be at it.
+    /// Leave the lease alone: its transaction may still be open.
     Leave,
-    /// The local transaction was committed: commit the lease, then delete the local row.
+    /// Commit the lease and then delete the local row: the local transaction was committed.
     Commit,
-    /// The local transaction was not, and can't be any more.
+    /// Roll the lease back: the local transaction was not committed and can't be any more.
     RollBack,
-    /// It is settled: learn how, report it where it was rolled back, then delete the local row.
+    /// Look up the lease's outcome, report the lease if it was rolled back, and delete the local
+    /// row: the lease is settled.
     LookUp,
 }
 
-/// The decision about a lease, from how either side stands to it. As data: [`table::RECONCILE`](crate::table::RECONCILE).
+/// The decision about a lease by its presence on both sides. As data:
+/// [`table::RECONCILE`](crate::table::RECONCILE).
 pub const fn decide(local: Presence, remote: Presence) -> Decision {
     use Presence::{Fresh, Missing, Stale};
     match (local, remote) {
@@ -54,94 +76,97 @@ pub const fn decide(local: Presence, remote: Presence) -> Decision {
     }
 }
 
-/// What a run goes by.
+/// The settings of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// From which age on a lease or a local row is stale.
+    /// The age from which on a lease or a local row is stale.
     pub stale_after_micros: u64,
-    /// How many local rows to list at a time.
+    /// The number of local rows to list at a time.
     pub rows_per_page: usize,
 }
 
-/// A local row's place in the order of lists: by age, then by lease.
+/// A local row of a lease, and its place in the list: by age, then by lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LocalRow {
-    /// When the row was written, by the database's clock.
+    /// The time at which the row was written, by the database's clock.
     pub created_at: Timestamp,
-    /// The lease that it is the proof of (R02).
+    /// The lease. The row is the only proof that the local transaction committed (R02).
     pub lease: LeaseId,
 }
 
-/// An outstanding lease as the server lists it.
+/// An outstanding lease in the server's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteLease {
-    /// When it was begun, by the server's clock.
+    /// The time of the begin, by the server's clock.
     pub created_at: Timestamp,
     /// The lease.
     pub lease: LeaseId,
 }
 
-/// What the host is to do next.
+/// The host's next step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
 pub enum Step {
     /// List a page of the cell's outstanding leases: answer [`Event::Leases`].
     ListLeases {
-        /// Where the page before said that this one begins; none for the first.
+        /// The cursor that came with the page before, `None` for the first page.
         cursor: Option<String>,
     },
-    /// Find the local rows of these leases: answer [`Event::Rows`] with those that are there.
+    /// Find the local rows of these leases: answer [`Event::Rows`] with the rows that are present.
     FindRows {
         /// The leases.
         leases: Vec<LeaseId>,
     },
-    /// List local rows that are at least this old by the database's clock, the oldest first: answer [`Event::Rows`].
+    /// List local rows of at least a minimal age by the database's clock, the oldest first: answer
+    /// [`Event::Rows`].
     ListRows {
-        /// Only rows after this one, by age and lease.
+        /// The row after which the list begins, by age and lease.
         after: Option<LocalRow>,
-        /// From which age on.
+        /// The minimal age.
         min_age_micros: u64,
-        /// How many at the most; fewer end the list.
+        /// The most rows to list. Fewer rows end the list.
         limit: usize,
     },
     /// Commit or roll back a lease: answer [`Event::Settled`].
     Settle {
         /// The lease.
         lease: LeaseId,
-        /// Which of the two.
+        /// Commit or roll back.
         outcome: Outcome,
     },
-    /// Delete a local row, if it is still there: answer [`Event::Deleted`]. Say a lost lease to people before.
+    /// Delete a local row if it is still present: answer [`Event::Deleted`]. Report a lost lease
+    /// before, since the row is the last trace of it.
     DeleteRow {
-        /// The lease whose row it is.
+        /// The row's lease.
         lease: LeaseId,
-        /// What became of the lease.
+        /// The lease's fate.
         fate: Fate,
     },
     /// The run is over: see [`Reconciliation::summary`].
     Done,
 }
 
-/// What became of a lease whose local transaction was committed.
+/// The fate of a lease whose local transaction was committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// It is committed: all is well.
+    /// The lease is committed, as it should be.
     Committed,
-    /// It was rolled back, so the claims of committed rows are gone: lost until a verification makes them anew.
+    /// The lease was rolled back, so committed rows have lost their claims until a verification
+    /// creates them again.
     Lost,
-    /// It was settled so long ago that nobody knows how.
+    /// The lease was settled so long ago that its outcome is forgotten.
     Forgotten,
 }
 
-/// How the server answered a settle.
+/// The server's answer to a settle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Settled {
-    /// Done, now or before.
+    /// The lease is settled as asked, now or before.
     Done,
     /// `LEASE_ROLLED_BACK`.
     RolledBack,
@@ -151,7 +176,7 @@ pub enum Settled {
     NotFound,
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Event {
@@ -161,7 +186,7 @@ pub enum Event {
         leases: Vec<RemoteLease>,
         /// The server's time when it answered (R03).
         now: Timestamp,
-        /// Where the next page begins; absent on the last one only.
+        /// The cursor of the next page. Only the last page has none.
         cursor: Option<String>,
     },
     /// Local rows.
@@ -176,39 +201,39 @@ pub enum Event {
         /// The answer.
         answer: Settled,
     },
-    /// The local row is gone.
+    /// The local row is deleted.
     Deleted,
-    /// The step failed, or nobody knows what came of it: what it was about is left for the next run (R05).
+    /// The step failed, or its result is unknown. Its lease or page is left to the next run (R05).
     Failed,
 }
 
-/// The event is no answer to the step that is to be taken.
+/// The event does not answer the present step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this is no answer to the step that was asked for")]
 pub struct OutOfTurn;
 
-/// What a run did.
+/// The counts of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Summary {
     /// Outstanding leases that the server listed.
     pub leases_seen: u64,
-    /// Leases committed because their local row was there.
+    /// Leases committed because their local row was present.
     pub committed: u64,
-    /// Leases rolled back because no local row was there.
+    /// Leases rolled back because their local row was missing.
     pub rolled_back: u64,
-    /// Leases that were settled otherwise, before the run could roll them back.
+    /// Leases that another process settled before the run could roll them back.
     pub settled_meanwhile: u64,
-    /// Local rows whose lease was committed, or settled so long ago that it is forgotten.
+    /// Local rows whose lease was committed before, or is forgotten.
     pub looked_up: u64,
-    /// Of those, the forgotten ones.
+    /// Local rows whose lease is forgotten.
     pub forgotten: u64,
-    /// Leases that were rolled back although their local transaction was committed: the claims are lost.
+    /// Leases that were rolled back although their local transaction was committed.
     pub lost: Vec<LeaseId>,
     /// Local rows deleted.
     pub rows_deleted: u64,
-    /// Steps about one lease that failed and are left for the next run.
+    /// Steps about one lease that failed and are left to the next run.
     pub failed: u64,
-    /// Whether some page could not be read, so that not every lease was seen.
+    /// True if a page could not be read, so that the run may not have seen every lease.
     pub incomplete: bool,
 }
 
@@ -219,7 +244,7 @@ enum Work {
     Delete(LeaseId, Fate),
 }
 
-/// What to read once there is nothing to do.
+/// The list to read once no work is left.
 #[derive(Clone, Debug, Hash)]
 enum Reading {
     Leases(Option<String>),
@@ -249,15 +274,16 @@ impl Reconciliation {
         }
     }
 
-    /// What to do next: the same until its event is fed.
+    /// The next step. It stays the same until its event is fed.
     pub fn step(&self) -> Step {
         match (self.work.front(), &self.reading) {
             (Some(Work::Find(leases)), _) => Step::FindRows { leases: leases.keys().copied().collect() },
             (Some(Work::Settle(lease, Decision::RollBack)), _) => {
                 Step::Settle { lease: *lease, outcome: Outcome::RolledBack }
             }
-            // To commit is also how to look up: the answer says how the lease was settled (B22, B23), and the local row
-            // is the proof that nothing else than a commit can be right (R02).
+            // A commit also looks up the outcome: the answer tells it (B22, B23). If the lease is
+            // still outstanding after all, the commit is right, since the local row proves that the
+            // local transaction committed (R02).
             (Some(Work::Settle(lease, _)), _) => Step::Settle { lease: *lease, outcome: Outcome::Committed },
             (Some(Work::Delete(lease, fate)), _) => Step::DeleteRow { lease: *lease, fate: *fate },
             (None, Reading::Leases(cursor)) => Step::ListLeases { cursor: cursor.clone() },
@@ -270,10 +296,10 @@ impl Reconciliation {
         }
     }
 
-    /// What came of the step.
+    /// Takes the result of the step.
     ///
     /// # Errors
-    /// It is no answer to the step; nothing has changed.
+    /// The event does not answer the step. The run has not changed.
     pub fn feed(&mut self, event: Event) -> Result<(), OutOfTurn> {
         match (self.work.front().cloned(), event) {
             (None, event) => self.read(event),
@@ -290,7 +316,7 @@ impl Reconciliation {
         }
     }
 
-    /// What the run has done so far.
+    /// The counts of the run so far.
     pub fn summary(&self) -> &Summary {
         &self.summary
     }
@@ -362,7 +388,8 @@ impl Reconciliation {
 
     fn fail(&mut self, work: Work) {
         match work {
-            // The local database can't be read: there is nothing to decide on.
+            // Without the local rows no lease can be decided on, so the run gives up the server's
+            // list.
             Work::Find(_) => self.give_up(Reading::Rows(None)),
             Work::Settle(lease, _) | Work::Delete(lease, _) => {
                 self.summary.failed += 1;
@@ -382,7 +409,8 @@ impl Reconciliation {
     }
 }
 
-/// One by one: `collect` would bring a sort of its own, which is more code than a map.
+/// The presences by lease. `collect` would compile a sort for this type, which is more code than
+/// the map.
 fn by_lease(presences: impl Iterator<Item = (LeaseId, Presence)>) -> BTreeMap<LeaseId, Presence> {
     let mut by_lease = BTreeMap::new();
     by_lease.extend(presences);

@@ -1,36 +1,41 @@
-//! Why a command is refused. A refusal is a value, and one fixed order decides which reason speaks for it (B15).
+//! Rejections: considered refusals of a command. A rejection is a value, and one fixed order
+//! decides which reason speaks for it (B15).
 
 use std::fmt;
 
 use crate::bucket::BucketType;
 use crate::order::sorted_by;
 
-/// The reasons, in their order of precedence: of several offences, the first reason here names the rejection (B15).
-/// Numbers are never reused. Each host maps them exhaustively to its own codes.
+/// The reasons in order of precedence: the first reason among a rejection's offences is the
+/// rejection's (B15).
+///
+/// Numbers are never reused. Each host maps the reasons exhaustively to its own codes, so a new one
+/// can't be forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u16)]
 pub enum Reason {
-    /// The request's form is wrong: empty, unknown, unspecified or doubled (B07, B14).
+    /// The request's form is invalid: something is empty, unknown, unspecified or repeated (B07,
+    /// B14).
     InvalidUpdate = 1,
-    /// A published limit is passed (B11).
+    /// A published limit is exceeded (B11).
     LimitExceeded = 2,
     /// The bucket type does not allow the value (B12).
     ValueNotAllowed = 3,
-    /// The idempotency key was used for another body (B09).
+    /// The idempotency key was used for another update (B09).
     IdempotencyKeyReused = 4,
     /// The lease was never known or is forgotten (B24).
     LeaseNotFound = 5,
-    /// The claim or the lease is another cell's (B04, B24).
+    /// The claim or the lease belongs to another cell (B04, B24).
     NotOwner = 6,
     /// The lease to commit was rolled back (B23).
     LeaseRolledBack = 7,
     /// The lease to roll back was committed (B23).
     LeaseCommitted = 8,
-    /// The bucket to create is owned and at rest (B02).
+    /// The bucket to create has a claim at rest (B02).
     ClaimTaken = 9,
     /// The claim to destroy is absent (B04).
     ClaimNotFound = 10,
-    /// The claim to destroy has moved to another source row (B05).
+    /// The claim to destroy comes from another source row by now (B05).
     ClaimChanged = 11,
     /// The claim is under another lease (B03).
     ClaimBusy = 12,
@@ -71,7 +76,8 @@ impl Reason {
         }
     }
 
-    /// Whether the same request can succeed later without anybody's decision: only busy is (B03).
+    /// Returns true if the same request can succeed later without anybody's decision. Only a busy
+    /// claim is such (B03).
     pub const fn is_temporary(self) -> bool {
         match self {
             Self::ClaimBusy => true,
@@ -89,7 +95,7 @@ impl Reason {
         }
     }
 
-    /// The reason in words, for messages.
+    /// The reason's text for messages.
     pub const fn summary(self) -> &'static str {
         match self {
             Self::InvalidUpdate => "the request is not valid",
@@ -108,7 +114,7 @@ impl Reason {
     }
 }
 
-/// Which list of an update a claim stands in.
+/// One of the two lists of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum List {
     /// The creates.
@@ -117,22 +123,22 @@ pub enum List {
     Destroys,
 }
 
-/// A claim's place in an update: its list and its position there, from 0.
+/// A claim's place in an update: its list and its position in the list, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// The list.
     pub list: List,
-    /// The position, from 0.
+    /// The position in the list, counted from 0.
     pub position: u32,
 }
 
 impl Place {
-    /// A place among the creates.
+    /// The place of a create.
     pub const fn create(position: u32) -> Self {
         Self { list: List::Creates, position }
     }
 
-    /// A place among the destroys.
+    /// The place of a destroy.
     pub const fn destroy(position: u32) -> Self {
         Self { list: List::Destroys, position }
     }
@@ -148,27 +154,28 @@ impl fmt::Display for Place {
     }
 }
 
-/// What is to be known of an offence beside its reason. Never another cell's data (B10).
+/// The details of an offence. They never show another cell's data (B10).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// The reason says it all.
+    /// No details beside the reason.
     None,
-    /// What is wrong with the form of which field.
+    /// The field whose form is invalid, and the fault.
     Form(&'static str),
-    /// The bucket stands at this earlier place too (B07).
+    /// The earlier place of the same bucket (B07).
     AlsoAt(Place),
-    /// A limit, with its bound and the actual figure (B11).
+    /// An exceeded limit (B11).
     Limit {
         /// The limit's name, with its unit.
         name: &'static str,
-        /// The bound.
+        /// The largest value allowed.
         max: u64,
-        /// The request's figure.
+        /// The request's value.
         actual: u64,
     },
-    /// Which part of the request differs from the first use of the idempotency key (B09).
+    /// The part of the request that differs from the first request with the same idempotency key
+    /// (B09).
     Differs(String),
-    /// In how many microseconds to try again (B03).
+    /// The number of microseconds after which to try again (B03).
     RetryAfterMicros(u64),
 }
 
@@ -185,16 +192,16 @@ impl fmt::Display for Detail {
     }
 }
 
-/// One thing wrong with a request: where, what, and why.
+/// One fault of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offence {
-    /// The claim's place, none where the request as a whole offends.
+    /// The claim's place, `None` if the request as a whole is at fault.
     pub place: Option<Place>,
-    /// The claim's bucket type, where it has a place.
+    /// The claim's bucket type, `None` if the request as a whole is at fault.
     pub bucket_type: Option<BucketType>,
     /// The reason.
     pub reason: Reason,
-    /// More about it.
+    /// The details.
     pub detail: Detail,
 }
 
@@ -223,7 +230,7 @@ impl fmt::Display for Offence {
     }
 }
 
-/// A refused command: every offence (B10), by place, and the one reason that speaks for all (B15).
+/// A refusal of a command: every offence (B10), and the one reason that speaks for all (B15).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     reason: Reason,
@@ -231,7 +238,7 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    /// A rejection of all `offences`, or none where there are none.
+    /// The rejection of these offences, `None` if there are none.
     pub fn of(offences: Vec<Offence>) -> Option<Self> {
         let offences = sorted_by(offences, |a, b| (a.place, a.reason).cmp(&(b.place, b.reason)));
         let reason = offences.iter().map(|offence| offence.reason).min()?;
@@ -248,17 +255,18 @@ impl Rejection {
         self.reason
     }
 
-    /// Every offence, by place (B10).
+    /// Every offence in the order of places (B10).
     pub fn offences(&self) -> &[Offence] {
         &self.offences
     }
 
-    /// Whether the same request can succeed later: every offence has to be temporary.
+    /// Returns true if every offence is temporary, so that the same request can succeed later.
     pub fn is_temporary(&self) -> bool {
         self.offences.iter().all(|offence| offence.reason.is_temporary())
     }
 
-    /// In how many microseconds to try again, where that can help (B03): the longest of the hints.
+    /// The number of microseconds after which to try again, the longest of the hints. `None` if
+    /// trying again can't help (B03).
     pub fn retry_after_micros(&self) -> Option<u64> {
         let hint = |offence: &Offence| match offence.detail {
             Detail::RetryAfterMicros(micros) => Some(micros),
@@ -269,7 +277,7 @@ impl Rejection {
 }
 
 impl fmt::Display for Rejection {
-    /// The first offence with the deciding reason, and how many more there are.
+    /// Writes the first offence with the rejection's reason, and the number of other offences.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(first) = self.offences.iter().find(|offence| offence.reason == self.reason) {
             first.fmt(f)?;

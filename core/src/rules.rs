@@ -1,17 +1,32 @@
-//! What a service is set up with, and the one door for requests from outside.
+//! The rules of a service: its bucket types and its cells. Every request from outside is parsed
+//! here first, so that a malformed one is refused before any row is read.
+//!
+//! ```
+//! use leasehold_core::batch::UpdateRequest;
+//! use leasehold_core::cell::CellId;
+//! use leasehold_core::lease::LeaseId;
+//! use leasehold_core::rejection::Reason;
+//! use leasehold_core::rules::Rules;
+//!
+//! let rules = Rules { cells: [CellId(1)].into(), ..Rules::default() };
+//! let lease = LeaseId(uuid::Uuid::from_u128(1));
+//! let refused = rules.begin(CellId(1), UpdateRequest::default(), None, lease).unwrap_err();
+//! assert_eq!(refused.reason(), Reason::InvalidUpdate);
+//! assert_eq!(refused.to_string(), "the request is not valid: the update is empty: give at least one create or destroy");
+//! ```
 
 use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
-use crate::batch::{Batch, Fingerprint, MAX_IDEMPOTENCY_KEY_BYTES, UpdateRequest};
+use crate::batch::{Batch, MAX_IDEMPOTENCY_KEY_BYTES, UpdateRequest};
 use crate::catalogue::Catalogue;
-use crate::claim::CellId;
+use crate::cell::CellId;
 use crate::lease::{IdempotencyKey, LeaseId, Outcome};
 use crate::rejection::{Detail, Reason, Rejection};
 use crate::update::{Begin, Settle};
 
-/// The bucket types and the cells that a service knows.
+/// The bucket types and the cells of a service.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     /// The bucket types.
@@ -21,10 +36,11 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Checks a begin before anything is read (B14). `lease` is a fresh id, minted by the host.
+    /// Parses a begin (B14). `lease` is a fresh id that the host has minted.
     ///
     /// # Errors
-    /// An unknown cell (B14), a malformed idempotency key, and all that [`Batch::parse`] refuses.
+    /// The cell is unknown (B14), the idempotency key is malformed, or [`Batch::parse`] refuses the
+    /// update.
     pub fn begin(
         &self,
         cell: CellId,
@@ -34,17 +50,17 @@ impl Rules {
     ) -> Result<Begin, Rejection> {
         self.check_cell(cell)?;
         let idempotency = match idempotency_key {
-            Some(key) => Some((parse_idempotency_key(cell, key)?, Fingerprint::of(&request))),
+            Some(key) => Some((parse_idempotency_key(cell, key)?, request.fingerprint())),
             None => None,
         };
         let batch = Batch::parse(request, &self.catalogue)?;
         Ok(Begin { cell, lease, batch, idempotency, resumed: false })
     }
 
-    /// Checks a commit or rollback; `lease` in the 36-character form.
+    /// Parses a commit or rollback. `lease` is a uuid of 36 characters.
     ///
     /// # Errors
-    /// An unknown cell (B14) or a malformed uuid.
+    /// The cell is unknown (B14), or the uuid is malformed.
     pub fn settle(&self, cell: CellId, lease: &str, outcome: Outcome) -> Result<Settle, Rejection> {
         self.check_cell(cell)?;
         let lease = parse_lease_id(lease).ok_or_else(|| invalid("`lease_uuid` is not a uuid of 36 characters"))?;
@@ -54,7 +70,7 @@ impl Rules {
     /// Checks that a cell is known (B14).
     ///
     /// # Errors
-    /// It is not.
+    /// The cell is not among the service's.
     pub fn check_cell(&self, cell: CellId) -> Result<(), Rejection> {
         if self.cells.contains(&cell) {
             return Ok(());
@@ -63,9 +79,10 @@ impl Rules {
     }
 }
 
-/// A lease id in its 36-character form.
+/// The lease id that a uuid of 36 characters stands for, `None` for any other text.
 pub fn parse_lease_id(text: &str) -> Option<LeaseId> {
-    // The library reads other forms too (braces, no hyphens); the wire contract has one.
+    // The uuid library reads other forms too (in braces, without hyphens); the wire contract has
+    // this one.
     let hyphenated = text.len() == uuid::fmt::Hyphenated::LENGTH;
     Uuid::try_parse(text).ok().filter(|_| hyphenated).map(LeaseId)
 }

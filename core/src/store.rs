@@ -1,48 +1,51 @@
-//! What a server needs of its store beside a command's rows: loading and saving in groups, and lists. Synchronous; an
-//! asynchronous store answers the same questions in its own way and passes the same suite behind an adapter.
-
-use rustc_hash::FxHashMap;
+//! A store as a server and the conformance suite use it: rows in groups, and lists. The trait is
+//! synchronous. An asynchronous store passes the same suite behind an adapter.
 
 use crate::bucket::BucketKey;
 use crate::claim::Claim;
-use crate::invariant::State;
-use crate::lease::{Fence, LeaseId};
+use crate::command::Fences;
+use crate::lease::LeaseId;
 use crate::query::{LeaseRow, LeaseScan, RecordRow, RecordScan};
+use crate::rows::{Keys, NetChanges, State, Workspace};
 use crate::time::Timestamp;
-use crate::transaction::{Keys, NetChanges, Workspace};
 
-/// The fences that a store gave to leases as it kept them.
-pub type Fences = FxHashMap<LeaseId, Fence>;
-
-/// A place where claims are kept. Every method's error means that the store could not do it, and nothing else.
+/// A place that keeps rows. Every method's error means that the store failed; a refusal never comes
+/// from a store.
 pub trait Store {
-    /// A failing store.
+    /// The error of a failing store.
     type Error: std::fmt::Debug;
 
-    /// Whether others write to the same data. A command is then to be decided on rows as they were loaded, not as commands
-    /// before it in its group have left them: see [`Workspace::has_changed`].
+    /// Returns true if other servers write to the same data.
+    ///
+    /// A host then decides each command on rows as the store has them. A command that reads a row
+    /// which a command before it wrote ([`Workspace::has_changed`]) waits for the next group: if
+    /// the save of the first fails because another server was faster, the second would have been
+    /// decided on rows that never were.
     fn is_shared(&self) -> bool {
         false
     }
 
-    /// A workspace above the newest fence given out.
+    /// An empty workspace above the newest fence given out.
     ///
     /// # Errors
     /// The fence could not be read.
     fn workspace(&self) -> Result<Workspace, Self::Error>;
 
-    /// Loads rows into a workspace.
+    /// Loads rows, present or absent, into a workspace.
     ///
     /// # Errors
     /// A row could not be read.
     fn load(&self, keys: Keys, into: &mut Workspace) -> Result<(), Self::Error>;
 
-    /// Writes a group's changes: all of them, durably, or none. A store that several servers write to numbers the leases
-    /// itself and returns their fences (B13), which belong into the replies: see
-    /// [`Reply::numbered`](crate::update::Reply::numbered).
+    /// Writes a group's changes: all of them, durably, or none.
+    ///
+    /// A store that several servers write to numbers new leases itself (B13) and returns their
+    /// fences. The host puts them into the replies: see
+    /// [`Reply::with_fences`](crate::command::Reply::with_fences).
     ///
     /// # Errors
-    /// Nothing may be acknowledged. Whether the changes are kept is open until the store has been opened again.
+    /// No reply of the group may leave. The changes may be kept or not; only opening the store
+    /// again tells.
     fn save(&mut self, changes: &NetChanges) -> Result<Fences, Self::Error>;
 
     /// A bucket's claim (B30).
@@ -51,25 +54,25 @@ pub trait Store {
     /// The row could not be read.
     fn claim(&self, key: &BucketKey) -> Result<Option<Claim>, Self::Error>;
 
-    /// Outstanding leases (B31).
+    /// Outstanding leases of a cell (B31).
     ///
     /// # Errors
     /// A row could not be read.
     fn leases(&self, scan: &LeaseScan) -> Result<Vec<LeaseRow>, Self::Error>;
 
-    /// Claims by table and key (B32).
+    /// Claims of a cell by table and row (B32).
     ///
     /// # Errors
     /// A row could not be read.
     fn records(&self, scan: &RecordScan) -> Result<Vec<RecordRow>, Self::Error>;
 
-    /// Leases settled before a time, the longest ago first, at most `limit`.
+    /// The ids of leases settled before a time: at most `limit`, the longest settled first.
     ///
     /// # Errors
     /// A row could not be read.
     fn settled(&self, before: Timestamp, limit: usize) -> Result<Vec<LeaseId>, Self::Error>;
 
-    /// Everything, for export and for checking invariants.
+    /// Every row, for dumps and for checking invariants.
     ///
     /// # Errors
     /// A row could not be read.

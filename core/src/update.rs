@@ -1,40 +1,88 @@
-//! Begin, commit and rollback: the commands, as functions over a transaction.
+//! The commands as functions over a [`Transaction`]: [`begin`], [`settle`] (commit or roll back)
+//! and [`forget`].
+//!
+//! A command first reads everything that it decides on and then writes once. So a refused or failed
+//! command leaves no trace, and a host can run the command again on newer rows.
+//!
+//! ```
+//! # use leasehold_core::batch::{ClaimRequest, UpdateRequest};
+//! # use leasehold_core::bucket::BucketType;
+//! # use leasehold_core::cell::CellId;
+//! # use leasehold_core::claim::{Source, SourceId, SourceType, Subject};
+//! # use leasehold_core::lease::{LeaseId, Outcome};
+//! # use leasehold_core::memory::MemoryStore;
+//! # use leasehold_core::rejection::Reason;
+//! # use leasehold_core::rules::Rules;
+//! # use leasehold_core::time::Timestamp;
+//! # use leasehold_core::update::{begin, settle};
+//! # fn create(value: &str) -> UpdateRequest {
+//! #     let claim = ClaimRequest {
+//! #         bucket_type: BucketType(4),
+//! #         value: value.into(),
+//! #         subject: Some(Subject { subject_type: 4, id: 7 }),
+//! #         source: Some(Source { source_type: SourceType(1), id: SourceId::from(7) }),
+//! #         user_data: None,
+//! #     };
+//! #     UpdateRequest { creates: vec![claim], destroys: vec![] }
+//! # }
+//! # fn lease(number: u128) -> LeaseId {
+//! #     LeaseId(uuid::Uuid::from_u128(number))
+//! # }
+//! let rules = Rules { cells: [CellId(1), CellId(2)].into(), ..Rules::default() };
+//! let (mut store, now) = (MemoryStore::default(), Timestamp::from_micros(1));
+//!
+//! let first = rules.begin(CellId(1), create("alice"), None, lease(1)).unwrap();
+//! let begun = begin(&mut store, &first, now).unwrap().unwrap();
+//!
+//! // The bucket is under a lease, so another cell is told to try again (B03).
+//! let second = rules.begin(CellId(2), create("Alice"), None, lease(2)).unwrap();
+//! let refused = begin(&mut store, &second, now).unwrap().unwrap_err();
+//! assert_eq!((refused.reason(), refused.is_temporary()), (Reason::ClaimBusy, true));
+//!
+//! // Once the lease is committed, the bucket is taken (B02).
+//! let commit = rules.settle(CellId(1), &begun.lease.to_string(), Outcome::Committed).unwrap();
+//! assert_eq!(settle(&mut store, &commit, now).unwrap(), Ok(true));
+//! let refused = begin(&mut store, &second, now).unwrap().unwrap_err();
+//! assert_eq!((refused.reason(), refused.is_temporary()), (Reason::ClaimTaken, false));
+//! ```
 
-use crate::batch::{Batch, Create, Destroy, Entry, Fingerprint};
+use crate::batch::{Batch, Create, Destroy, Entry};
 use crate::bucket::BucketKey;
-use crate::claim::{CellId, Claim, ClaimState, Hold, Record, Replacement};
-use crate::lease::{Fence, IdempotencyKey, Lease, LeaseId, LeaseState, Outcome};
+use crate::cell::CellId;
+use crate::claim::{Claim, ClaimState, Hold, Record, Replacement};
+use crate::fingerprint::Fingerprint;
+use crate::lease::{Fence, IdempotencyKey, Lease, LeaseId, LeaseState, Outcome, Replay};
 use crate::rejection::{Detail, Offence, Place, Reason, Rejection};
-use crate::store::Fences;
+use crate::rows::Changes;
 use crate::time::Timestamp;
-use crate::transaction::{BrokenState, Changes, Keys, Replay, Transaction, Workspace};
+use crate::transaction::{BrokenState, Transaction};
 
-/// A command's answer: the inner result is the engine's decision, the outer one the store's health.
+/// A command's answer. The inner error is the engine's refusal, the outer one a failing store.
 pub type Answer<T, E> = Result<Result<T, Rejection>, E>;
 
-/// The shortest and longest hint of when to try a busy claim again.
+/// The shortest and the longest hint of when to try a busy claim again.
 const RETRY_AFTER_MICROS: std::ops::RangeInclusive<u64> = 100_000..=60_000_000;
 
-/// Begin an update. Made by [`Rules::begin`](crate::rules::Rules::begin).
+/// The command to begin an update. Made by [`Rules::begin`](crate::rules::Rules::begin).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begin {
-    /// The cell that calls.
+    /// The calling cell.
     pub cell: CellId,
-    /// The lease's id, minted by the host; a replay gets the first one's.
+    /// The lease's id, minted by the host. A replay gets the id of the first begin.
     pub lease: LeaseId,
-    /// What to do.
+    /// The validated update.
     pub batch: Batch,
-    /// The caller's name for this begin, and what its body looks like (B09).
+    /// The caller's idempotency key and the fingerprint of its update (B09).
     pub idempotency: Option<(IdempotencyKey, Fingerprint)>,
-    /// Whether the host runs this begin again because it does not know if the store kept it: where its lease is known, it
-    /// was kept.
+    /// True if the host runs this begin again because it does not know if the store kept the first
+    /// run. A known lease then means that the store did.
     pub resumed: bool,
 }
 
-/// Commit or roll back a lease.
+/// The command to commit a lease or to roll it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settle {
-    /// The cell whose lease it is.
+    /// The calling cell, which must have begun the lease.
     pub cell: CellId,
     /// The lease.
     pub lease: LeaseId,
@@ -42,107 +90,38 @@ pub struct Settle {
     pub outcome: Outcome,
 }
 
-/// Forget a lease that was settled before a time, and its idempotency key.
+/// The command to forget a settled lease and its idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forget {
     /// The lease.
     pub lease: LeaseId,
-    /// Only if it was settled earlier than this.
+    /// The lease is forgotten only if it was settled before this time.
     pub settled_before: Timestamp,
 }
 
 /// A begun update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Begun {
-    /// The lease; of a replay, the first try's (B09).
+    /// The update's lease. A replay has the lease of the first begin (B09).
     pub lease: LeaseId,
-    /// Its fence (B13).
+    /// The lease's fence (B13).
     pub fence: Fence,
-    /// Whether an earlier try had begun it.
+    /// True if an earlier begin with the same idempotency key has begun the update.
     pub replayed: bool,
 }
 
-/// Any command, for hosts that queue them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Command {
-    /// See [`begin`].
-    Begin(Begin),
-    /// See [`settle`].
-    Settle(Settle),
-    /// See [`forget`].
-    Forget(Forget),
-}
-
-/// Any command's reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// A begin's.
-    Begun(Begun),
-    /// A settle's: whether it changed anything, or had happened before (B22).
-    Settled(bool),
-    /// A forget's: whether there was something to forget.
-    Forgotten(bool),
-}
-
-impl Reply {
-    /// The reply with the fence that the store gave the lease, where it gave one.
-    #[must_use]
-    pub fn numbered(self, fences: &Fences) -> Self {
-        match self {
-            Self::Begun(begun) => {
-                let fence = fences.get(&begun.lease).copied().unwrap_or(begun.fence);
-                Self::Begun(Begun { fence, ..begun })
-            }
-            reply => reply,
-        }
-    }
-}
-
-impl Command {
-    /// Runs the command.
-    ///
-    /// # Errors
-    /// The store failed; nothing was changed.
-    pub fn apply<T: Transaction>(&self, tx: &mut T, now: Timestamp) -> Answer<Reply, T::Error> {
-        Ok(match self {
-            Self::Begin(command) => begin(tx, command, now)?.map(Reply::Begun),
-            Self::Settle(command) => settle(tx, command, now)?.map(Reply::Settled),
-            Self::Forget(command) => Ok(Reply::Forgotten(forget(tx, command)?)),
-        })
-    }
-
-    /// Adds the rows that the command reads, as far as `workspace` lets it know them.
-    pub(crate) fn keys(&self, workspace: &Workspace, keys: &mut Keys) {
-        match self {
-            Self::Begin(begin) => {
-                keys.claims.extend(begin.batch.keys().cloned());
-                keys.replays.extend(begin.idempotency.as_ref().map(|(key, _)| key.clone()));
-                keys.leases.extend(begin.resumed.then_some(begin.lease));
-            }
-            Self::Settle(Settle { lease, .. }) => {
-                keys.leases.push(*lease);
-                let claims = workspace.loaded_lease(*lease).map_or(&[][..], Lease::claims);
-                keys.claims.extend(claims.iter().cloned());
-            }
-            Self::Forget(Forget { lease, .. }) => {
-                keys.leases.push(*lease);
-                let known = workspace.loaded_lease(*lease);
-                keys.replays.extend(known.and_then(|lease| lease.idempotency_key.clone()));
-            }
-        }
-    }
-}
-
-/// Begins an update under a new lease: every entry takes effect, or none (B01).
+/// Begins an update under a new lease: every entry takes effect, or none does (B01).
 ///
 /// # Errors
-/// The store failed. A refusal is the inner error, with every offence (B10).
+/// The store failed. The inner error is a refusal with every offence (B10).
 pub fn begin<T: Transaction>(tx: &mut T, command: &Begin, now: Timestamp) -> Answer<Begun, T::Error> {
     if command.resumed
         && let Some(lease) = tx.lease(command.lease)?
     {
         return Ok(Ok(Begun { lease: command.lease, fence: lease.fence, replayed: false }));
     }
+    // The key comes before the claims: a retry's own claims are busy under its first try's lease
+    // (B09).
     if let Some((key, fingerprint)) = &command.idempotency
         && let Some(replay) = tx.replay(key)?
     {
@@ -151,6 +130,7 @@ pub fn begin<T: Transaction>(tx: &mut T, command: &Begin, now: Timestamp) -> Ans
     let hold = Hold { lease: command.lease, since: now };
     let mut offences = Vec::new();
     let mut claims = Vec::with_capacity(command.batch.entries().len());
+    // One offence does not end the loop: the caller is told all of them at once (B10).
     for entry in command.batch.entries() {
         match next_claim(tx.claim(entry.key())?, entry, command.cell, hold) {
             Ok(claim) => claims.push((entry.key().clone(), Some(claim))),
@@ -160,14 +140,17 @@ pub fn begin<T: Transaction>(tx: &mut T, command: &Begin, now: Timestamp) -> Ans
     if let Some(rejection) = Rejection::of(offences) {
         return Ok(Err(rejection));
     }
+    // Fences order leases, since `now` may stand still or step back (B13).
     let fence = tx.last_fence()?.next();
     tx.write(begin_changes(command, claims, fence, now))?;
     Ok(Ok(Begun { lease: command.lease, fence, replayed: false }))
 }
 
+/// The answer to a begin whose idempotency key is known: the first begin's, unless the update
+/// differs.
 fn replayed(replay: &Replay, fingerprint: &Fingerprint) -> Result<Begun, Rejection> {
     match replay.fingerprint.difference(fingerprint) {
-        Some(what) => Err(Rejection::whole(Reason::IdempotencyKeyReused, Detail::Differs(what))),
+        Some(field) => Err(Rejection::whole(Reason::IdempotencyKeyReused, Detail::Differs(field))),
         None => Ok(Begun { lease: replay.lease, fence: replay.fence, replayed: true }),
     }
 }
@@ -193,7 +176,10 @@ fn begin_changes(command: &Begin, claims: Vec<(BucketKey, Option<Claim>)>, fence
     }
 }
 
-/// The claim of an entry's bucket after begin, or why it may not be.
+/// The claim of an entry's bucket after the begin.
+///
+/// # Errors
+/// The offence if the bucket's present claim does not allow the entry.
 fn next_claim(present: Option<&Claim>, entry: &Entry, cell: CellId, hold: Hold) -> Result<Claim, Offence> {
     let state = match entry {
         Entry::Create(create) => {
@@ -206,7 +192,8 @@ fn next_claim(present: Option<&Claim>, entry: &Entry, cell: CellId, hold: Hold) 
         }
         Entry::Replace(create, destroy) => {
             let old = owned_record(present, destroy, cell, hold.since)?.clone();
-            // The cell keeps the bucket without a gap, so the claim keeps its name and its birth (B06).
+            // The cell keeps the bucket without a gap, so the claim keeps its uuid and the time of
+            // its creation (B06).
             let new = Record { uuid: old.uuid, created_at: old.created_at, ..new_record(create, hold) };
             ClaimState::Replacing(hold, Box::new(Replacement { old, new }))
         }
@@ -226,7 +213,8 @@ fn new_record(create: &Create, hold: Hold) -> Record {
     }
 }
 
-/// A create needs an absent bucket: under a lease it is busy (B03), at rest it is taken (B02).
+/// Checks that a create's bucket has no claim. Under a lease the claim is busy, since a rollback
+/// may remove it (B03). At rest it is taken (B02).
 fn check_create(present: Option<&Claim>, create: &Create, now: Timestamp) -> Result<(), Offence> {
     let Some(claim) = present else { return Ok(()) };
     let (reason, detail) = match claim.hold() {
@@ -236,8 +224,12 @@ fn check_create(present: Option<&Claim>, create: &Create, now: Timestamp) -> Res
     Err(Offence::at(Place::create(create.position), create.bucket.key.bucket_type, reason, detail))
 }
 
-/// A destroy needs a claim at rest (B03), owned by the calling cell (B04), still from the row that it names (B05).
-/// A replace is judged as its destroy (B06).
+/// The record that a destroy gives up. Its claim must be at rest (B03), owned by the calling cell
+/// (B04) and still from the row that the destroy names (B05). A replace is checked as its destroy
+/// (B06).
+///
+/// Busy comes before the owner: the lease's end may remove the claim, so its owner is not known
+/// yet.
 fn owned_record<'a>(
     present: Option<&'a Claim>,
     destroy: &Destroy,
@@ -260,18 +252,20 @@ fn owned_record<'a>(
     }
 }
 
-/// Busy, with the hint to wait as long again as the lease has lasted: most end at once, a lost one takes minutes.
+/// The busy reason with a hint to wait as long again as the lease has lasted so far. Most leases
+/// end at once, but a lease whose cell died lasts until reconciliation settles it, minutes later.
 fn busy(hold: Hold, now: Timestamp) -> (Reason, Detail) {
     let age = now.micros_since(hold.since);
     let hint = age.clamp(*RETRY_AFTER_MICROS.start(), *RETRY_AFTER_MICROS.end());
     (Reason::ClaimBusy, Detail::RetryAfterMicros(hint))
 }
 
-/// Commits a lease (B20) or rolls it back (B21); again is the same as once (B22). True where it changed anything.
+/// Commits a lease (B20) or rolls it back (B21). Returns true if the lease was outstanding, and
+/// false if it was settled that way before (B22).
 ///
 /// # Errors
-/// The store failed. Refused, as the inner error, where the lease is unknown or another cell's (B24) or was settled
-/// the other way (B23).
+/// The store failed. The inner error is a refusal: the lease is unknown or another cell's (B24), or
+/// was settled the other way (B23).
 pub fn settle<T: Transaction>(tx: &mut T, command: &Settle, now: Timestamp) -> Answer<bool, T::Error> {
     let Some(lease) = tx.lease(command.lease)? else {
         return Ok(Err(Rejection::whole(Reason::LeaseNotFound, Detail::None)));
@@ -301,6 +295,8 @@ fn settle_changes<T: Transaction>(
 ) -> Result<Changes, T::Error> {
     let mut claims = Vec::with_capacity(keys.len());
     for key in keys {
+        // A claim that is not under the lease means that the store lost a row: settling the rest
+        // would hide that.
         let held = tx.claim(key)?.filter(|claim| claim.hold().is_some_and(|hold| hold.lease == command.lease));
         let claim = held.ok_or(BrokenState::LeaseListsForeignClaim(command.lease))?;
         claims.push((key.clone(), claim.settled(command.outcome, now)));
@@ -314,12 +310,14 @@ fn settle_changes<T: Transaction>(
     Ok(Changes { claims, leases: vec![(command.lease, Some(lease))], ..Changes::default() })
 }
 
-/// Forgets a lease that has been settled for long enough (B22, B24). False where it is not so.
+/// Forgets a lease that was settled before a given time, and its idempotency key (B22, B24).
+/// Returns true if it did.
 ///
 /// # Errors
 /// The store failed.
 pub fn forget<T: Transaction>(tx: &mut T, command: &Forget) -> Result<bool, T::Error> {
     let Some(lease) = tx.lease(command.lease)? else { return Ok(false) };
+    // The caller's list of old leases is older than this read, so both conditions are checked here.
     if lease.outcome().is_none() || lease.updated_at >= command.settled_before {
         return Ok(false);
     }

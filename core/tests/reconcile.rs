@@ -1,5 +1,5 @@
-//! Reconciliation against the engine over the reference store and a set of local rows: the table edge by edge, then every
-//! short schedule of a save that dies somewhere and of reconcilers that take turns and crash.
+//! Reconciliation over the reference store and a set of local rows: every pair of the table, then
+//! every short schedule of a save that may die and of reconcilers that take turns and crash.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use leasehold_core::batch::{ClaimRequest, UpdateRequest};
 use leasehold_core::bucket::BucketType;
 use leasehold_core::catalogue::Catalogue;
-use leasehold_core::claim::{CellId, Source, SourceId, SourceType, Subject};
+use leasehold_core::cell::CellId;
+use leasehold_core::claim::{Source, SourceId, SourceType, Subject};
+use leasehold_core::command::Command;
 use leasehold_core::lease::{LeaseId, LeaseState, Outcome};
 use leasehold_core::memory::MemoryStore;
 use leasehold_core::query::{LeasePosition, LeaseQuery};
@@ -21,7 +23,7 @@ use leasehold_core::rules::Rules;
 use leasehold_core::store::Store;
 use leasehold_core::table::RECONCILE;
 use leasehold_core::time::Timestamp;
-use leasehold_core::update::{Command, Forget};
+use leasehold_core::update::Forget;
 use uuid::Uuid;
 
 const CELL: CellId = CellId(1);
@@ -35,7 +37,7 @@ struct World {
     rules: Rules,
     rows: BTreeMap<LeaseId, u64>,
     leases_per_page: i32,
-    /// The database's clock is this far behind the server's.
+    /// The time by which the database's clock is behind the server's.
     skew: u64,
 }
 
@@ -125,7 +127,7 @@ impl World {
         Event::Rows { rows, now }
     }
 
-    /// Takes a step; false where there is none.
+    /// Takes a step. Returns false if the run is done.
     fn take(&mut self, run: &mut Reconciliation) -> bool {
         let event = match run.step() {
             Step::ListLeases { cursor } => self.list_leases(cursor.as_deref()),
@@ -153,7 +155,7 @@ impl World {
         run.summary().clone()
     }
 
-    /// Runs, with each step failing that `fails` says.
+    /// Runs to the end. Steps for which `fails` returns true fail.
     fn reconcile_failing(&mut self, fails: impl Fn(&Step) -> bool) -> Summary {
         let mut run = Reconciliation::new(SETTINGS);
         loop {
@@ -167,7 +169,7 @@ impl World {
 }
 
 #[test]
-fn r01_every_pair_has_its_row_in_the_table_and_the_engine_keeps_to_it() {
+fn r01_the_decisions_are_those_of_the_table_for_every_pair() {
     use Presence::{Fresh, Missing, Stale};
     let pairs: Vec<_> = RECONCILE.iter().map(|ruling| (ruling.local, ruling.remote)).collect();
     let every = [Fresh, Stale, Missing].map(|local| [Fresh, Stale, Missing].map(|remote| (local, remote)));
@@ -177,9 +179,9 @@ fn r01_every_pair_has_its_row_in_the_table_and_the_engine_keeps_to_it() {
     }
 }
 
-/// A lease of each kind, brought about and reconciled.
+/// A lease for each pair of the table is set up and reconciled.
 #[test]
-fn r01_each_of_the_nine_is_done_to_the_lease_and_to_the_row() {
+fn r01_each_decision_is_carried_out_on_the_lease_and_on_the_row() {
     for ruling in RECONCILE {
         let mut world = World::new();
         let ages = [(Presence::Stale, STALE), (Presence::Fresh, STALE - 1)];
@@ -213,7 +215,7 @@ fn r01_each_of_the_nine_is_done_to_the_lease_and_to_the_row() {
 }
 
 #[test]
-fn r01_looking_up_tells_committed_rolled_back_and_forgotten_apart() {
+fn r01_a_look_up_distinguishes_committed_rolled_back_and_forgotten_leases() {
     let mut world = World::new();
     for (number, outcome) in [(1, Outcome::Committed), (2, Outcome::RolledBack), (3, Outcome::Committed)] {
         world.begin(number);
@@ -240,8 +242,9 @@ fn r01_looking_up_tells_committed_rolled_back_and_forgotten_apart() {
 }
 
 #[test]
-fn r03_each_side_is_judged_by_its_own_clock() {
-    // The database is so far behind that by the server's clock its fresh row would be stale.
+fn r03_the_age_on_each_side_is_judged_by_that_sides_clock() {
+    // The database's clock is so far behind that its fresh row would be stale by the server's
+    // clock.
     let mut world = World { skew: 5 * STALE, ..World::new() };
     world.begin(1);
     world.write_row(1);
@@ -254,7 +257,7 @@ fn r03_each_side_is_judged_by_its_own_clock() {
 }
 
 #[test]
-fn r05_one_failure_stops_no_other_and_the_next_run_finishes() {
+fn r05_a_failed_lease_stops_no_other_and_the_next_run_settles_it() {
     let mut broken = World::new();
     for number in 1..=9 {
         broken.begin(number);
@@ -279,7 +282,7 @@ fn r05_one_failure_stops_no_other_and_the_next_run_finishes() {
 }
 
 #[test]
-fn r05_a_page_that_can_not_be_read_ends_its_list_only() {
+fn r05_a_page_that_cannot_be_read_ends_only_its_own_list() {
     let mut broken = World::new();
     broken.begin(1);
     broken.begin(2);
@@ -301,7 +304,7 @@ fn r05_a_page_that_can_not_be_read_ends_its_list_only() {
 }
 
 #[test]
-fn lists_of_many_pages_are_read_to_their_end() {
+fn lists_of_many_pages_are_read_to_the_end() {
     let mut world = World::new();
     for number in 1..=7 {
         world.begin(number);
@@ -314,7 +317,7 @@ fn lists_of_many_pages_are_read_to_their_end() {
 }
 
 #[test]
-fn what_was_not_asked_for_is_refused_and_changes_nothing() {
+fn an_event_that_does_not_answer_the_step_is_refused_and_changes_nothing() {
     let mut run = Reconciliation::new(SETTINGS);
     let answer = Settled::Done;
     for event in [Event::Settled { answer }, Event::Deleted, Event::Rows { rows: vec![], now: Timestamp::MIN }] {
@@ -327,7 +330,7 @@ fn what_was_not_asked_for_is_refused_and_changes_nothing() {
     assert_eq!(run.feed(Event::Failed), Err(OutOfTurn));
 }
 
-/// The steps of a save, in order. Where it dies, those after it never happen.
+/// The steps of a save, in order. If the save dies, the later steps never happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SaveStep {
     Begin,
@@ -346,7 +349,8 @@ impl World {
     fn save_step(&mut self, step: SaveStep) {
         match step {
             SaveStep::Begin => self.begin(1),
-            // The trigger refuses a COMMIT that comes too late (R04), so none here is later than the stale age.
+            // A trigger refuses a late COMMIT (R04), so every COMMIT here comes before the lease is
+            // stale.
             SaveStep::CommitLocally => self.write_row(1),
             SaveStep::Abort => {}
             SaveStep::CommitLease => assert_eq!(self.settle(lease(1), Outcome::Committed), Settled::Done),
@@ -356,7 +360,7 @@ impl World {
     }
 }
 
-/// What may happen next in a schedule.
+/// The next event of a schedule.
 #[derive(Clone)]
 struct Schedule {
     world: World,
@@ -369,7 +373,7 @@ struct Schedule {
 }
 
 impl Schedule {
-    /// Whether the local transaction was committed, which decides everything (R02).
+    /// True if the local transaction was committed, which decides the lease's fate (R02).
     fn was_committed(&self) -> bool {
         self.save.iter().take(self.done).any(|step| *step == SaveStep::CommitLocally)
     }
@@ -403,7 +407,8 @@ impl Schedule {
                 Some(_) => {
                     push(&|next| _ = next.world.take(next.runs[at].as_mut().unwrap()));
                     if self.crashes == 0 {
-                        // The step is taken and its answer lost, or nothing is.
+                        // Either the step is taken and its answer is lost, or the step is not
+                        // taken.
                         push(&|next| {
                             next.world.take(next.runs[at].as_mut().unwrap());
                             next.runs[at] = Some(Reconciliation::new(SETTINGS));
@@ -427,8 +432,8 @@ impl Schedule {
     }
 }
 
-/// R02, R05: a save dies anywhere, two reconcilers take turns step by step, one may crash, and time may pass anywhere:
-/// the lease always ends as the local transaction did.
+/// R02, R05: a save may die at any step, two reconcilers take turns step by step, one may crash,
+/// and time may pass at any point. The lease always ends as the local transaction did.
 #[test]
 fn r02_r05_every_short_schedule_ends_as_the_local_transaction_did() {
     for save in [&COMMITTING[..], &ABORTING[..]] {
@@ -437,7 +442,7 @@ fn r02_r05_every_short_schedule_ends_as_the_local_transaction_did() {
         let mut open = vec![start];
         let mut seen = std::collections::BTreeSet::new();
         while let Some(schedule) = open.pop() {
-            // Schedules that came to the same by different ways go on alike.
+            // Schedules that have led to the same state go on in the same way.
             let Schedule { world, done, is_dead, runs, crashes, waits, .. } = &schedule;
             let state = (world.state_text(), done, is_dead, crashes, waits);
             if !seen.insert(format!("{state:?} {runs:?}")) {

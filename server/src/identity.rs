@@ -3,7 +3,7 @@
 //! The caller comes from a URI in the client certificate. The rules of each method come from its
 //! `access_control` option in the `.proto` files.
 
-use leasehold_core::claim::CellId;
+use leasehold_core::cell::CellId;
 use leasehold_proto::gitlab::cells::topology_service::AuthorizationRule;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};

@@ -9,7 +9,8 @@
 //! A rule that is switched off is not itself checked; its purpose is. For example, without lease
 //! exclusivity two leases may list one claim. Only a name that belongs to two cells is a violation.
 
-use leasehold_core::claim::{CellId, Claim, ClaimState, Record};
+use leasehold_core::cell::CellId;
+use leasehold_core::claim::{Claim, ClaimState, Record};
 use leasehold_core::invariant;
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::reconcile::Settled;
@@ -74,10 +75,10 @@ fn check_name(world: &World, name: u8) -> Result<(), Violation> {
     let Some(key) = world.names().key(name) else { return Ok(()) };
     let claim = world.service().claim(key);
     if let Some(claim) = claim {
-        invariant::lone_claim(key, claim).map_err(Violation::Engine)?;
+        invariant::check_claim(key, claim).map_err(Violation::Engine)?;
         if world.settings().rules_off.is_on(Rule::LeaseExclusivity) {
             let lease = claim.hold().and_then(|hold| world.service().lease(hold.lease));
-            invariant::held_claim(key, claim, lease).map_err(Violation::Engine)?;
+            invariant::check_hold(key, claim, lease).map_err(Violation::Engine)?;
         }
     }
     let mut owner = None;
@@ -146,12 +147,12 @@ fn check_settled_lease(world: &World, lease: LeaseId) -> Result<(), Violation> {
 fn check_engine_lease(world: &World, id: LeaseId) -> Result<(), Violation> {
     let service = world.service();
     let Some(lease) = service.lease(id) else { return Ok(()) };
-    invariant::lone_lease(lease).map_err(Violation::Engine)?;
+    invariant::check_lease(lease).map_err(Violation::Engine)?;
     if world.settings().rules_off.is_on(Rule::LeaseExclusivity) {
-        invariant::lease_holds(id, lease, |key| service.claim(key)).map_err(Violation::Engine)?;
+        invariant::check_listed_claims(id, lease, |key| service.claim(key)).map_err(Violation::Engine)?;
     }
     let used = lease.idempotency_key.as_ref().and_then(|key| Some((key, service.replay(key)?)));
-    used.map_or(Ok(()), |(key, used)| invariant::replay(key, used, Some(lease)).map_err(Violation::Engine))
+    used.map_or(Ok(()), |(key, used)| invariant::check_replay(key, used, Some(lease)).map_err(Violation::Engine))
 }
 
 /// Checks that the answer to a settle is true. After `remember_within_seconds`, a lease may be

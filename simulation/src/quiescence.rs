@@ -1,7 +1,8 @@
 //! The end of all faults: the network heals, every process finishes, reconcilers and verifiers run.
 //! After that the world must be quiescent, and rows and claims must agree.
 
-use leasehold_core::claim::{CellId, ClaimState};
+use leasehold_core::cell::CellId;
+use leasehold_core::claim::ClaimState;
 
 use crate::event::Event;
 use crate::names::row_id;

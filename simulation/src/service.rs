@@ -7,17 +7,18 @@ use std::ops::Bound;
 
 use leasehold_core::batch::UpdateRequest;
 use leasehold_core::bucket::BucketKey;
-use leasehold_core::claim::{CellId, Claim, ClaimState, SourceId};
-use leasehold_core::invariant::State;
-use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Outcome};
+use leasehold_core::cell::CellId;
+use leasehold_core::claim::{Claim, ClaimState, SourceId};
+use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Outcome, Replay};
 use leasehold_core::memory::MemoryStore;
 use leasehold_core::query::{LeasePosition, LeaseQuery, LeaseScan, RecordQuery, RecordStep};
 use leasehold_core::reconcile::{RemoteLease, Settled};
 use leasehold_core::rejection::{Reason, Rejection};
+use leasehold_core::rows::{Changes, Kind, OrderedRead, State};
 use leasehold_core::store::Store;
 use leasehold_core::table::{ClaimStatus, LeaseStatus};
 use leasehold_core::time::Timestamp;
-use leasehold_core::transaction::{BrokenState, Changes, Replay, Transaction};
+use leasehold_core::transaction::{BrokenState, Transaction};
 use leasehold_core::update::{self, Forget};
 
 use crate::effects::{Cause, Effects, SettleAnswer};
@@ -294,12 +295,12 @@ impl Transaction for MaskedStore<'_> {
         }
     }
 
-    fn lease(&self, id: LeaseId) -> Result<Option<&Lease>, BrokenState> {
-        Transaction::lease(self.store, id)
+    fn row<K: Kind>(&self, key: &K::Key) -> Result<Option<&K>, BrokenState> {
+        self.store.row(key)
     }
 
-    fn replay(&self, key: &IdempotencyKey) -> Result<Option<&Replay>, BrokenState> {
-        Transaction::replay(self.store, key)
+    fn first<K: Kind>(&self, read: &OrderedRead<K>) -> Result<Vec<K::Key>, BrokenState> {
+        self.store.first(read)
     }
 
     fn last_fence(&self) -> Result<Fence, BrokenState> {

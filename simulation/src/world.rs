@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use leasehold_core::claim::CellId;
+use leasehold_core::cell::CellId;
 use leasehold_core::time::Timestamp;
 
 use crate::database::{Database, Row, Transaction, TransactionState, Write, micros, row_by_id};
@@ -580,7 +580,8 @@ pub(crate) enum Tampering {
 impl World {
     pub(crate) fn tamper(&mut self, tampering: Tampering) {
         use leasehold_core::claim::Claim;
-        use leasehold_core::transaction::{Changes, Replay};
+        use leasehold_core::lease::Replay;
+        use leasehold_core::rows::Changes;
         let state = self.service.state();
         let claim = |name: u8| state.claims[self.names.key(name).unwrap()].clone();
         let key = |name: u8| self.names.key(name).unwrap().clone();

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result, bail, ensure};
-use leasehold_core::invariant::State;
+use leasehold_core::rows::State;
 use serde_json::Value;
 
 use crate::server::binary;

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use leasehold_core::invariant;
 use leasehold_core::lease::Outcome;
+use leasehold_core::rows::State;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::record::Status;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{Metadata, Record};
 use leasehold_tests::client::{Begun, Client, Update, lease_of, name_of, reason, user};
@@ -343,7 +344,7 @@ async fn kill_at_start(server: &Server, after: Duration) {
     child.kill().await.unwrap();
 }
 
-fn check_export(server: &Server) -> invariant::State {
+fn check_export(server: &Server) -> State {
     let state = state(&export(server.data()).unwrap()).unwrap();
     invariant::check(&state).unwrap();
     state

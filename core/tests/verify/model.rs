@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::batch::UpdateRequest;
 use leasehold_core::bucket::{BucketKey, BucketType};
-use leasehold_core::claim::{CellId, Claim, ClaimState, Record, SourceId, Subject};
+use leasehold_core::claim::{Claim, ClaimState, Record, SourceId, Subject};
+use leasehold_core::cell::CellId;
 use leasehold_core::lease::Outcome as Settled;
 use leasehold_core::rejection::{List, Reason, Rejection};
 use leasehold_core::verify::Verification;

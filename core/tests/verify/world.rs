@@ -6,8 +6,9 @@ use std::ops::Bound;
 use leasehold_core::batch::{ClaimRequest, UpdateRequest};
 use leasehold_core::bucket::BucketType;
 use leasehold_core::catalogue::Catalogue;
-use leasehold_core::claim::{CellId, Claim, Source, SourceId, SourceType, Subject};
-use leasehold_core::invariant::State;
+use leasehold_core::claim::{Claim, Source, SourceId, SourceType, Subject};
+use leasehold_core::cell::CellId;
+use leasehold_core::rows::State;
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::memory::MemoryStore;
 use leasehold_core::query::{RecordPage, RecordQuery, RecordRow, RecordStep};
@@ -15,7 +16,7 @@ use leasehold_core::rejection::{Reason, Rejection};
 use leasehold_core::rules::Rules;
 use leasehold_core::store::Store;
 use leasehold_core::time::Timestamp;
-use leasehold_core::update::{Command, Reply};
+use leasehold_core::command::{Command, Reply};
 use leasehold_core::verify::{
     Checkpoint, Finding, RecordRef, Records, Report, Rows, Settings, Step, UpdateResult, Verification,
 };

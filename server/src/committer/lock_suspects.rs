@@ -8,9 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use leasehold_core::bucket::BucketKey;
+use leasehold_core::command::Command;
 use leasehold_core::lease::{Fence, IdempotencyKey, LeaseId};
-use leasehold_core::transaction::Workspace;
-use leasehold_core::update::Command;
+use leasehold_core::rows::Workspace;
 use rustc_hash::FxHashMap;
 
 /// The time for which a row that was found locked stays a suspect.

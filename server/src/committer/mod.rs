@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use leasehold_core::rejection::Rejection;
 use leasehold_core::time::Timestamp;
-use leasehold_core::update::{Command, Reply};
+use leasehold_core::command::{Command, Reply};
 use tokio::sync::oneshot;
 
 use self::lock_suspects::LockSuspects;
@@ -194,8 +194,8 @@ mod tests {
     #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
     use leasehold_core::lease::LeaseId;
-    use leasehold_core::store::Fences;
-    use leasehold_core::transaction::{Keys, NetChanges, Workspace};
+    use leasehold_core::command::Fences;
+    use leasehold_core::rows::{Keys, NetChanges, Workspace};
     use leasehold_core::update::Forget;
     use uuid::Uuid;
 

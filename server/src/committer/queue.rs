@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::claim::Claim;
-use leasehold_core::transaction::RowChange;
-use leasehold_core::update::Command;
+use leasehold_core::rows::RowChange;
+use leasehold_core::command::Command;
 use tokio::sync::oneshot;
 
 use super::{Decision, Refusal};
@@ -265,7 +265,7 @@ impl Queue {
 
     /// Updates the number of held claims after a group. Ends the reservations of its begins, adds the claims that they hold
     /// now, and subtracts the claims that it settled.
-    pub(super) fn settle_account(&self, group: &[Job], changes: &[RowChange<BucketKey, Claim>]) {
+    pub(super) fn settle_account(&self, group: &[Job], changes: &[RowChange<Claim>]) {
         let held = |claim: &Option<Claim>| usize::from(claim.as_ref().is_some_and(|claim| claim.hold().is_some()));
         let begun: usize = changes.iter().map(|change| held(&change.after)).sum();
         let ended: usize = changes.iter().map(|change| held(&change.before)).sum();

@@ -4,11 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use leasehold_core::bucket::BucketKey;
 use leasehold_core::claim::Claim;
-use leasehold_core::store::Fences;
-use leasehold_core::transaction::{NetChanges, RowChange};
-use leasehold_core::update::Command;
+use leasehold_core::command::{Command, Fences};
+use leasehold_core::rows::{NetChanges, RowChange};
 use tokio::sync::oneshot;
 
 use super::lock_suspects::LockSuspects;
@@ -125,7 +123,7 @@ impl CachedGate {
 /// A committed group. A command without a decision must wait for the next group.
 struct CommittedGroup {
     decisions: Vec<Option<Decision>>,
-    claims: Vec<RowChange<BucketKey, Claim>>,
+    claims: Vec<RowChange<Claim>>,
 }
 
 /// The failed attempts of a group so far.
@@ -432,7 +430,7 @@ fn resume(group: &mut [Job]) {
 }
 
 fn numbered(decision: Decision, fences: &Fences) -> Decision {
-    decision.map(|reply| reply.map(|reply| reply.numbered(fences)))
+    decision.map(|reply| reply.map(|reply| reply.with_fences(fences)))
 }
 
 /// Answers the callers, now that the decisions are durable, then records the audit events, also those of callers that

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use leasehold_core::catalogue::{BucketRule, Catalogue};
-use leasehold_core::claim::CellId;
+use leasehold_core::cell::CellId;
 use leasehold_core::rules::Rules;
 use serde::Deserialize;
 

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use leasehold_core::bucket::BucketType;
-use leasehold_core::claim::{CellId, SourceId, SourceType};
+use leasehold_core::cell::CellId;
+use leasehold_core::claim::{SourceId, SourceType};
+use leasehold_core::command::{Command, Reply};
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::query::{LeaseQuery, RecordQuery, RecordStep};
 use leasehold_core::time::Timestamp;
-use leasehold_core::update::{Command, Reply};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimService;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
     BeginUpdateRequest, BeginUpdateResponse, CommitUpdateRequest, CommitUpdateResponse, GetRecordRequest,

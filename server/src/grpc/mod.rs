@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use leasehold_core::bucket::{BucketKey, BucketType};
-use leasehold_core::claim::{CellId, Claim};
+use leasehold_core::cell::CellId;
+use leasehold_core::claim::Claim;
 use leasehold_core::rejection::Rejection;
 use leasehold_core::rules::Rules;
 use leasehold_proto::gitlab::cells::topology_service::{CellInfo, GetCellsResponse, SequenceRange};

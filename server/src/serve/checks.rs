@@ -6,7 +6,7 @@ use std::fmt::Display;
 
 use leasehold_core::bucket::BucketType;
 use leasehold_core::catalogue::Difference;
-use leasehold_core::claim::CellId;
+use leasehold_core::cell::CellId;
 
 use super::ServeError;
 use crate::config::{Config, ConfigError};

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::claim::Claim;
-use leasehold_core::invariant::State;
+use leasehold_core::rows::{State, Keys, NetChanges, Workspace};
 use leasehold_core::lease::LeaseId;
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordRow, RecordScan};
-use leasehold_core::store::{Fences, Store};
+use leasehold_core::store::Store;
+use leasehold_core::command::Fences;
 use leasehold_core::time::Timestamp;
-use leasehold_core::transaction::{Keys, NetChanges, Workspace};
 use tokio::runtime::Runtime;
 
 use super::error::StoreError;

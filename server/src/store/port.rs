@@ -16,13 +16,13 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::catalogue::BucketRule;
-use leasehold_core::claim::{CellId, Claim};
-use leasehold_core::invariant::State;
+use leasehold_core::claim::Claim;
+use leasehold_core::cell::CellId;
+use leasehold_core::rows::{State, Keys, NetChanges, Workspace};
 use leasehold_core::lease::LeaseId;
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordRow, RecordScan};
-use leasehold_core::store::Fences;
+use leasehold_core::command::Fences;
 use leasehold_core::time::Timestamp;
-use leasehold_core::transaction::{Keys, NetChanges, Workspace};
 
 use super::error::StoreError;
 

@@ -10,17 +10,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use leasehold_core::batch::{ClaimRequest, Fingerprint, UpdateRequest};
+use leasehold_core::batch::{ClaimRequest, UpdateRequest};
 use leasehold_core::bucket::{BucketKey, BucketType};
-use leasehold_core::claim::{
-    self as core_claim, CellId, ClaimState, Hold, Replacement, SourceId, SourceType, UserData,
-};
-use leasehold_core::invariant::State;
-use leasehold_core::lease::{self as core_lease, Fence, IdempotencyKey, LeaseId, LeaseState, Outcome};
+use leasehold_core::cell::CellId;
+use leasehold_core::claim::{self as core_claim, ClaimState, Hold, Replacement, SourceId, SourceType, UserData};
+use leasehold_core::command;
+use leasehold_core::lease::{self as core_lease, Fence, IdempotencyKey, LeaseId, LeaseState, Outcome, Replay};
 use leasehold_core::rejection::{Detail, List as CoreList, Place as CorePlace, Rejection};
+use leasehold_core::rows::{Changes, State};
 use leasehold_core::rules::Rules;
 use leasehold_core::time::Timestamp;
-use leasehold_core::transaction::{Changes, Replay};
 use leasehold_core::update;
 use uuid::Uuid;
 
@@ -555,17 +554,17 @@ impl Command {
     ///
     /// # Errors
     /// The door refuses it.
-    pub fn for_engine(&self, rules: &Rules) -> Result<update::Command, Rejection> {
+    pub fn for_engine(&self, rules: &Rules) -> Result<command::Command, Rejection> {
         match self {
             Self::Begin(begin) => {
                 let (cell, lease) = (CellId(begin.cell), LeaseId(Uuid::from_u128(begin.lease)));
-                rules.begin(cell, engine_body(&begin.body), begin.key.as_deref(), lease).map(update::Command::Begin)
+                rules.begin(cell, engine_body(&begin.body), begin.key.as_deref(), lease).map(command::Command::Begin)
             }
             Self::Settle { cell, lease, end } => {
                 let lease = Uuid::from_u128(*lease).to_string();
-                rules.settle(CellId(*cell), &lease, outcome(*end)).map(update::Command::Settle)
+                rules.settle(CellId(*cell), &lease, outcome(*end)).map(command::Command::Settle)
             }
-            Self::Forget { lease, settled_before } => Ok(update::Command::Forget(update::Forget {
+            Self::Forget { lease, settled_before } => Ok(command::Command::Forget(update::Forget {
                 lease: lease_id(*lease),
                 settled_before: Timestamp::from_micros(*settled_before),
             })),
@@ -575,13 +574,13 @@ impl Command {
 
 impl Reply {
     /// The engine's answer in the model's words.
-    pub fn of_engine(answer: Result<update::Reply, Rejection>) -> Self {
+    pub fn of_engine(answer: Result<command::Reply, Rejection>) -> Self {
         match answer {
-            Ok(update::Reply::Begun(begun)) => {
+            Ok(command::Reply::Begun(begun)) => {
                 Self::Begun { lease: begun.lease.0.as_u128(), fence: begun.fence.0, replayed: begun.replayed }
             }
-            Ok(update::Reply::Settled(changed)) => Self::Settled(changed),
-            Ok(update::Reply::Forgotten(changed)) => Self::Forgotten(changed),
+            Ok(command::Reply::Settled(changed)) => Self::Settled(changed),
+            Ok(command::Reply::Forgotten(changed)) => Self::Forgotten(changed),
             Err(rejection) => Self::Rejected {
                 reason: rejection.reason().code(),
                 retry_after_micros: rejection.retry_after_micros(),
@@ -682,7 +681,7 @@ impl Model {
         Some(Replay {
             lease: lease_id(used.lease),
             fence: Fence(self.lease(used.lease).fence),
-            fingerprint: Fingerprint::of(&engine_body(&used.body)),
+            fingerprint: engine_body(&used.body).fingerprint(),
         })
     }
 }

@@ -8,16 +8,18 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use leasehold_core::bucket::BucketKey;
-use leasehold_core::claim::{CellId, Claim};
-use leasehold_core::invariant::{self, State};
-use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId};
+use leasehold_core::cell::CellId;
+use leasehold_core::claim::Claim;
+use leasehold_core::command;
+use leasehold_core::invariant;
+use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
 use leasehold_core::memory::MemoryStore;
+use leasehold_core::rows::{Changes, Kind, NetChanges, OrderedRead, RowChange, RowKind, State};
 use leasehold_core::rules::Rules;
 use leasehold_core::store::Store;
 use leasehold_core::table::{self, ClaimEvent, ClaimStatus, LeaseEvent, LeaseStatus};
 use leasehold_core::time::Timestamp;
-use leasehold_core::transaction::{BrokenState, Changes, NetChanges, Replay, RowChange, Transaction};
-use leasehold_core::update;
+use leasehold_core::transaction::{BrokenState, Transaction};
 use leasehold_model::{
     Begin, Body, Command, End, Item, List, Model, More, Reply, SSH_KEYS, USERNAMES, engine_key, engine_record, lease_id,
 };
@@ -49,16 +51,12 @@ struct Recorder<'a> {
 impl Transaction for Recorder<'_> {
     type Error = BrokenState;
 
-    fn claim(&self, key: &BucketKey) -> Result<Option<&Claim>, BrokenState> {
-        Transaction::claim(&*self.store, key)
+    fn row<K: Kind>(&self, key: &K::Key) -> Result<Option<&K>, BrokenState> {
+        self.store.row(key)
     }
 
-    fn lease(&self, id: LeaseId) -> Result<Option<&Lease>, BrokenState> {
-        self.store.lease(id)
-    }
-
-    fn replay(&self, key: &IdempotencyKey) -> Result<Option<&Replay>, BrokenState> {
-        self.store.replay(key)
+    fn first<K: Kind>(&self, read: &OrderedRead<K>) -> Result<Vec<K::Key>, BrokenState> {
+        self.store.first(read)
     }
 
     fn last_fence(&self) -> Result<Fence, BrokenState> {
@@ -79,7 +77,7 @@ fn sorted(mut changes: Changes) -> Changes {
 }
 
 /// What the host's loop makes of a group of commands: the answers, and what there is to write.
-fn run_group(store: &MemoryStore, group: &[(update::Command, Timestamp)]) -> (Vec<Reply>, NetChanges) {
+fn run_group(store: &MemoryStore, group: &[(command::Command, Timestamp)]) -> (Vec<Reply>, NetChanges) {
     let mut workspace = store.workspace().unwrap();
     let mut rounds = 0;
     loop {
@@ -99,9 +97,10 @@ fn run_group(store: &MemoryStore, group: &[(update::Command, Timestamp)]) -> (Ve
 /// The difference between two states as a group's net changes, in the order of keys.
 fn difference(before: &State, after: &State) -> NetChanges {
     use std::collections::BTreeMap;
-    fn rows<K: Ord + Clone, V: Clone + PartialEq>(a: &BTreeMap<K, V>, b: &BTreeMap<K, V>) -> Vec<RowChange<K, V>> {
+    fn rows<K: RowKind>(a: &BTreeMap<K::Key, K>, b: &BTreeMap<K::Key, K>) -> Vec<RowChange<K>> {
         let keys: BTreeSet<_> = a.keys().chain(b.keys()).collect();
-        let row = |key: &K| RowChange { key: key.clone(), before: a.get(key).cloned(), after: b.get(key).cloned() };
+        let row =
+            |key: &K::Key| RowChange { key: key.clone(), before: a.get(key).cloned(), after: b.get(key).cloned() };
         keys.into_iter().map(row).filter(|row| row.before != row.after).collect()
     }
     NetChanges {

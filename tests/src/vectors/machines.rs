@@ -50,7 +50,7 @@ fn bucket_types(rows: &[TableRow]) -> impl Iterator<Item = BucketType> {
 
 /// Runs a verification and writes what it counted and found.
 pub(super) fn verify<H: Host>(host: &mut H, step: &VerifyStep) -> Result<Vec<String>> {
-    let settings = verify::Settings {
+    let settings = verify::VerifySettings {
         source_type: leasehold_core::claim::SourceType(step.source_type),
         bucket_types: bucket_types(&step.rows).collect(),
         recent_within_micros: 0,
@@ -71,40 +71,40 @@ pub(super) fn verify<H: Host>(host: &mut H, step: &VerifyStep) -> Result<Vec<Str
 fn verify_step<H: Host>(
     host: &mut H,
     world: &VerifyStep,
-    settings: &verify::Settings,
+    settings: &verify::VerifySettings,
     run: &mut Verification,
     lease: &mut Option<Uuid>,
 ) -> Result<bool> {
     match run.step().clone() {
-        verify::Step::FindBound { after, rows } => {
+        verify::VerifyStep::FindBound { after, rows } => {
             let ids = world.rows.iter().map(|(id, _)| SourceId::from_bytes(id));
             run.bound(ids.filter(|id| *id > after).nth(rows - 1))?;
         }
-        verify::Step::ListRecords { after, upto } => {
+        verify::VerifyStep::ListRecords { after, upto } => {
             let (records, truncated) = list(host, world, settings, &after, &upto)?;
             run.records(records, truncated)?;
         }
-        verify::Step::ReadRows { after, upto } => {
+        verify::VerifyStep::ReadRows { after, upto } => {
             let covers = |id: &[u8]| id > after.as_bytes() && (upto.is_empty() || id <= upto.as_bytes());
             run.rows(rows(world, covers))?;
         }
-        verify::Step::ReadAgain { ids } => run.rows(rows(world, |id| ids.contains(&SourceId::from_bytes(id))))?,
-        verify::Step::Begin(update) => match host.begin(world.cell, update, None)? {
+        verify::VerifyStep::ReadAgain { ids } => run.rows(rows(world, |id| ids.contains(&SourceId::from_bytes(id))))?,
+        verify::VerifyStep::Begin(update) => match host.begin(world.cell, update, None)? {
             Err(refusal) => run.updated(refused(&refusal)?)?,
             Ok(begun) => {
                 *lease = Some(begun.lease);
                 run.updated(UpdateResult::Begun)?;
             }
         },
-        verify::Step::Commit => {
+        verify::VerifyStep::Commit => {
             let lease = lease.take().context("nothing is begun")?;
             let settled = host.settle(world.cell, &lease.to_string(), Outcome::Committed)?;
             ensure!(settled.is_ok(), "a lease just begun can't be committed");
             run.updated(UpdateResult::Settled)?;
         }
-        verify::Step::RollBack => bail!("nobody changes the rows"),
-        verify::Step::PageDone => run.proceed()?,
-        verify::Step::Done => return Ok(false),
+        verify::VerifyStep::RollBack => bail!("nobody changes the rows"),
+        verify::VerifyStep::PageDone => run.proceed()?,
+        verify::VerifyStep::Done => return Ok(false),
     }
     Ok(true)
 }
@@ -112,7 +112,7 @@ fn verify_step<H: Host>(
 fn list<H: Host>(
     host: &mut H,
     world: &VerifyStep,
-    settings: &verify::Settings,
+    settings: &verify::VerifySettings,
     after: &SourceId,
     upto: &SourceId,
 ) -> Result<(Records, bool)> {

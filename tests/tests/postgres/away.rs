@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold_core::claim::{CellId, ClaimState};
-use leasehold_core::invariant::{self, State};
+use leasehold_core::cell::CellId;
+use leasehold_core::claim::ClaimState;
+use leasehold_core::invariant;
 use leasehold_core::lease::{IdempotencyKey, Outcome};
+use leasehold_core::rows::State;
 use leasehold_tests::client::{Begun, Client, Update, user};
 use leasehold_tests::postgres::Cluster;
 use leasehold_tests::server::Server;

@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 
 use leasehold_core::bucket::{BucketKey, BucketType};
 use leasehold_core::catalogue::Catalogue;
-use leasehold_core::claim::CellId;
-use leasehold_core::invariant::{self, State};
+use leasehold_core::cell::CellId;
+use leasehold_core::command::Command;
+use leasehold_core::invariant;
 use leasehold_core::lease::{LeaseId, Outcome};
+use leasehold_core::rows::State;
 use leasehold_core::rules::Rules;
-use leasehold_core::update::Command;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1 as wire;
 use leasehold_tests::client::{BUCKET_TYPE, Client, Update, lease_of, user};
 use leasehold_tests::postgres::{Bouncer, Cluster};

@@ -29,7 +29,7 @@ mod watch;
 
 use std::fmt::Write;
 
-use leasehold_core::invariant::State;
+use leasehold_core::rows::State;
 use leasehold_core::store::Store;
 use leasehold_server::config::PostgresConfig;
 use leasehold_server::store::{BlockingStore, PostgresStore};

@@ -6,19 +6,20 @@
 //! one by one, takes steps back where it gets stuck, and never comes twice to the same state by the same operations.
 
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::fmt::{self, Debug};
 use std::hash::{Hash, Hasher};
 
 use leasehold_core::batch::Entry;
 use leasehold_core::bucket::BucketKey;
-use leasehold_core::claim::{CellId, Claim, ClaimState, Record, Source, Subject};
-use leasehold_core::invariant::State;
-use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId};
+use leasehold_core::cell::CellId;
+use leasehold_core::claim::{Claim, ClaimState, Record, Source, Subject};
+use leasehold_core::command::{Command, Reply};
+use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
 use leasehold_core::rejection::{List, Rejection};
+use leasehold_core::rows::{Changes, Kind, OrderedRead, State, Tables};
 use leasehold_core::time::Timestamp;
-use leasehold_core::transaction::{BrokenState, Changes, Replay, Transaction};
-use leasehold_core::update::{Command, Reply};
+use leasehold_core::transaction::{BrokenState, Transaction};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -129,9 +130,7 @@ enum Before {
 /// The engine's rows, with a way back, and a sum of them that two different states hardly share.
 #[derive(Default)]
 struct Rows {
-    claims: HashMap<BucketKey, Claim>,
-    leases: HashMap<LeaseId, Lease>,
-    replays: HashMap<IdempotencyKey, Replay>,
+    tables: Tables,
     outstanding: BTreeSet<(CellId, LeaseId)>,
     digest: u128,
     journal: Vec<Before>,
@@ -150,35 +149,19 @@ fn row_digest(row: &impl Serialize) -> u128 {
     hash128(serde_json::to_vec(row).unwrap())
 }
 
-fn put<K: Eq + Hash + Clone + Serialize, V: Serialize>(
-    rows: &mut HashMap<K, V>,
-    digest: &mut u128,
-    key: &K,
-    value: Option<V>,
-) -> Option<V> {
-    let after = value.as_ref().map_or(0, |value| row_digest(&(key, value)));
-    let before = match value {
-        Some(value) => rows.insert(key.clone(), value),
-        None => rows.remove(key),
-    };
-    *digest ^= after ^ before.as_ref().map_or(0, |value| row_digest(&(key, value)));
-    before
-}
-
 impl Rows {
-    fn put_claim(&mut self, key: &BucketKey, claim: Option<Claim>) -> Option<Claim> {
-        put(&mut self.claims, &mut self.digest, key, claim)
-    }
-
-    fn put_replay(&mut self, key: &IdempotencyKey, replay: Option<Replay>) -> Option<Replay> {
-        put(&mut self.replays, &mut self.digest, key, replay)
+    fn put<K: Kind<Key: Serialize> + Serialize>(&mut self, key: &K::Key, row: Option<K>) -> Option<K> {
+        let after = row.as_ref().map_or(0, |row| row_digest(&(key, row)));
+        let before = K::table_mut(&mut self.tables).write(key.clone(), row);
+        self.digest ^= after ^ before.as_ref().map_or(0, |row| row_digest(&(key, row)));
+        before
     }
 
     fn put_lease(&mut self, id: LeaseId, lease: Option<Lease>) -> Option<Lease> {
         let outstanding =
             |lease: &Option<Lease>| lease.as_ref().filter(|lease| lease.outcome().is_none()).map(|l| l.cell);
         let cell = outstanding(&lease);
-        let before = put(&mut self.leases, &mut self.digest, &id, lease);
+        let before = self.put(&id, lease);
         outstanding(&before).map(|cell| self.outstanding.remove(&(cell, id)));
         cell.map(|cell| self.outstanding.insert((cell, id)));
         before
@@ -187,9 +170,9 @@ impl Rows {
     fn back_to(&mut self, length: usize) {
         for before in self.journal.split_off(length).into_iter().rev() {
             match before {
-                Before::Claim(key, claim) => drop(self.put_claim(&key, claim)),
+                Before::Claim(key, claim) => drop(self.put(&key, claim)),
                 Before::Lease(id, lease) => drop(self.put_lease(id, lease)),
-                Before::Replay(key, replay) => drop(self.put_replay(&key, replay)),
+                Before::Replay(key, replay) => drop(self.put(&key, replay)),
             }
         }
     }
@@ -203,16 +186,12 @@ impl Rows {
 impl Transaction for Rows {
     type Error = BrokenState;
 
-    fn claim(&self, key: &BucketKey) -> Result<Option<&Claim>, BrokenState> {
-        Ok(self.claims.get(key))
+    fn row<K: Kind>(&self, key: &K::Key) -> Result<Option<&K>, BrokenState> {
+        Ok(self.tables.row(key))
     }
 
-    fn lease(&self, id: LeaseId) -> Result<Option<&Lease>, BrokenState> {
-        Ok(self.leases.get(&id))
-    }
-
-    fn replay(&self, key: &IdempotencyKey) -> Result<Option<&Replay>, BrokenState> {
-        Ok(self.replays.get(key))
+    fn first<K: Kind>(&self, read: &OrderedRead<K>) -> Result<Vec<K::Key>, BrokenState> {
+        Ok(self.tables.first(read).into_iter().map(|(key, _)| key).collect())
     }
 
     fn last_fence(&self) -> Result<Fence, BrokenState> {
@@ -221,7 +200,7 @@ impl Transaction for Rows {
 
     fn write(&mut self, changes: Changes) -> Result<(), BrokenState> {
         for (key, claim) in changes.claims {
-            let before = self.put_claim(&key, claim);
+            let before = self.put(&key, claim);
             self.journal.push(Before::Claim(key, before));
         }
         for (id, lease) in changes.leases {
@@ -229,7 +208,7 @@ impl Transaction for Rows {
             self.journal.push(Before::Lease(id, before));
         }
         for (key, replay) in changes.replays {
-            let before = self.put_replay(&key, replay);
+            let before = self.put(&key, replay);
             self.journal.push(Before::Replay(key, before));
         }
         Ok(())
@@ -240,14 +219,14 @@ impl Transaction for Rows {
 fn digest_of(state: &State) -> u128 {
     let mut rows = Rows::default();
     for (key, claim) in &state.claims {
-        rows.put_claim(key, Some(timeless(claim)));
+        rows.put(key, Some(timeless(claim)));
     }
     for (id, lease) in &state.leases {
         let (created_at, updated_at) = (Timestamp::MIN, Timestamp::MIN);
         rows.put_lease(*id, Some(Lease { fence: FENCE, created_at, updated_at, ..lease.clone() }));
     }
     for (key, replay) in &state.replays {
-        rows.put_replay(key, Some(Replay { fence: FENCE, ..replay.clone() }));
+        rows.put(key, Some(Replay { fence: FENCE, ..replay.clone() }));
     }
     rows.digest
 }
@@ -429,7 +408,7 @@ impl<'a> Search<'a> {
         let digest = self.rows.digest;
         match (&operation.action, &operation.answer) {
             (Action::Get(key), Answer::Record(record)) => {
-                self.rows.claims.get(key).map(shown) == record.as_deref().cloned()
+                self.rows.tables.row(key).map(shown) == record.as_deref().cloned()
             }
             (Action::List(cell), Answer::Leases(leases)) => self.rows.leases(*cell) == *leases,
             (Action::Command(command), answer) => {
@@ -557,12 +536,7 @@ mod tests {
             let Action::Command(command) = action else { continue };
             command.apply(&mut rows, Timestamp::from_micros(5)).unwrap().unwrap();
         }
-        State {
-            claims: rows.claims.into_iter().collect(),
-            leases: rows.leases.into_iter().collect(),
-            replays: rows.replays.into_iter().collect(),
-            fence: FENCE,
-        }
+        State { fence: FENCE, ..rows.tables.state() }
     }
 
     fn read(actions: &[Action]) -> Answer {

@@ -1,7 +1,7 @@
 //! The `Verification` session: compares the rows of one table with their claims and corrects the
 //! claims.
 
-use leasehold_bindings::verify::Step;
+use leasehold_bindings::verify::VerifyStep;
 use leasehold_bindings::{Catalogue, ClaimRequest, List, RefusedClaim, UpdateReply, verify};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -51,7 +51,7 @@ impl Verification {
     /// not a checkpoint.
     #[wasm_bindgen(constructor)]
     pub fn new(settings: VerificationSettings, checkpoint: Option<String>) -> Result<Verification, Exception> {
-        let settings: verify::Settings = value::from_js(settings.unchecked_into())?;
+        let settings: verify::VerifySettings = value::from_js(settings.unchecked_into())?;
         let run = leasehold_bindings::Verification::new(settings, Catalogue::default(), checkpoint.as_deref())?;
         Ok(Self(run))
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Mutex;
 
-use leasehold_bindings::verify::Step;
+use leasehold_bindings::verify::VerifyStep;
 use leasehold_bindings::{Catalogue, DetailedError, List, RefusedClaim, SourceId, UpdateReply, Verification, wire};
 use magnus::{Error, IntoValue, RArray, RModule, RString, Ruby, Value, function, method, prelude::*};
 

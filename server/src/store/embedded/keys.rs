@@ -1,7 +1,8 @@
 //! Keys of the keyspaces. The order of a key's bytes is the order of its parts.
 
 use leasehold_core::bucket::{BucketKey, BucketType};
-use leasehold_core::claim::{CellId, SourceId, SourceType};
+use leasehold_core::cell::CellId;
+use leasehold_core::claim::{SourceId, SourceType};
 use leasehold_core::lease::LeaseId;
 use leasehold_core::time::Timestamp;
 use xxhash_rust::xxh3::xxh3_64;

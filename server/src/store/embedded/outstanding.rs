@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use leasehold_core::bucket::BucketKey;
-use leasehold_core::claim::{CellId, Claim, SourceId, SourceType};
+use leasehold_core::cell::CellId;
+use leasehold_core::claim::{Claim, SourceId, SourceType};
 use leasehold_core::lease::{Lease, LeaseId};
 use leasehold_core::query::{LeasePosition, LeaseRow, LeaseScan, RecordScan};
 use leasehold_core::time::Timestamp;

@@ -7,12 +7,12 @@ use fjall::Snapshot;
 use futures_util::FutureExt;
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::catalogue::BucketRule;
-use leasehold_core::claim::{CellId, Claim, SourceId};
-use leasehold_core::invariant::State;
-use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId};
+use leasehold_core::claim::{Claim, SourceId};
+use leasehold_core::cell::CellId;
+use leasehold_core::rows::State;
+use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordRow, RecordScan};
 use leasehold_core::time::Timestamp;
-use leasehold_core::transaction::Replay;
 
 use super::outstanding::Outstanding;
 use super::rows::encode_idempotency_key;

@@ -2,10 +2,11 @@
 
 use fjall::OwnedWriteBatch;
 use leasehold_core::bucket::BucketKey;
-use leasehold_core::claim::{CellId, Claim, Record};
+use leasehold_core::claim::{Claim, Record};
+use leasehold_core::cell::CellId;
 use leasehold_core::lease::{Lease, LeaseId, LeaseState};
-use leasehold_core::store::Fences;
-use leasehold_core::transaction::{Keys, NetChanges, RowChange, Workspace};
+use leasehold_core::command::Fences;
+use leasehold_core::rows::{Keys, NetChanges, RowChange, Workspace};
 use rustc_hash::FxHashMap;
 
 use super::rows::{encode_idempotency_key, encode_outstanding, encode_replay, encode_resting, encode_settled, resting};
@@ -13,7 +14,7 @@ use super::{EmbeddedStore, FENCE, Inner, Result, keys};
 use crate::store::port::{Failure, GroupError, GroupStore};
 
 impl Inner {
-    fn put_claim(&self, batch: &mut OwnedWriteBatch, change: &RowChange<BucketKey, Claim>) -> Result<()> {
+    fn put_claim(&self, batch: &mut OwnedWriteBatch, change: &RowChange<Claim>) -> Result<()> {
         let (before, after) = (change.before.as_ref().and_then(resting), change.after.as_ref().and_then(resting));
         if before == after {
             return Ok(());
@@ -37,7 +38,7 @@ impl Inner {
     fn put_lease(
         &self,
         batch: &mut OwnedWriteBatch,
-        change: &RowChange<LeaseId, Lease>,
+        change: &RowChange<Lease>,
         claims: &FxHashMap<&BucketKey, &Claim>,
     ) -> Result<()> {
         let key = keys::lease(change.key);
@@ -90,15 +91,15 @@ impl EmbeddedStore {
     pub fn load(&self, keys: Keys, into: &mut Workspace) -> Result<()> {
         let held = self.inner.held();
         for id in keys.leases {
-            into.load_lease(id, self.inner.lease(&held, id)?);
+            into.load(id, self.inner.lease(&held, id)?);
         }
         for key in keys.claims {
             let claim = self.inner.claim(&held, &key)?;
-            into.load_claim(key, claim);
+            into.load(key, claim);
         }
         for key in keys.replays {
             let replay = self.inner.replay(&key)?;
-            into.load_replay(key, replay);
+            into.load(key, replay);
         }
         Ok(())
     }

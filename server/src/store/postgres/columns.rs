@@ -4,12 +4,12 @@ use std::error::Error;
 
 use bytes::{BufMut, BytesMut};
 use leasehold_core::bucket::{BucketKey, BucketType};
+use leasehold_core::cell::CellId;
 use leasehold_core::claim::{
-    CellId, Claim, ClaimState, Hold, Record, Replacement, Source, SourceId, SourceType, Subject, UserData,
+    Claim, ClaimState, Hold, Record, Replacement, Source, SourceId, SourceType, Subject, UserData,
 };
-use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, LeaseState, Outcome};
+use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, LeaseState, Outcome, Replay};
 use leasehold_core::time::Timestamp;
-use leasehold_core::transaction::Replay;
 use prost::Message;
 use prost_types::Any;
 use tokio_postgres::Row;

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::claim::Claim;
+use leasehold_core::command::Fences;
 use leasehold_core::lease::{Lease, LeaseId};
-use leasehold_core::store::Fences;
-use leasehold_core::transaction::NetChanges;
+use leasehold_core::rows::NetChanges;
 use rustc_hash::FxHashMap;
 
 /// The most claims in the cache. The oldest leases are dropped first.
@@ -89,7 +89,7 @@ impl Leases {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::claim::CellId;
+    use leasehold_core::cell::CellId;
     use leasehold_core::lease::{Fence, LeaseState};
     use leasehold_core::time::Timestamp;
     use uuid::Uuid;

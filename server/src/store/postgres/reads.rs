@@ -5,12 +5,12 @@ use std::ops::Bound;
 
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::catalogue::BucketRule;
-use leasehold_core::claim::{CellId, Claim};
-use leasehold_core::invariant::State;
-use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId};
+use leasehold_core::cell::CellId;
+use leasehold_core::claim::Claim;
+use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
 use leasehold_core::query::{LeasePosition, LeaseRow, LeaseScan, RecordRow, RecordScan};
+use leasehold_core::rows::State;
 use leasehold_core::time::Timestamp;
-use leasehold_core::transaction::Replay;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;

@@ -6,7 +6,7 @@
 //! little for failed speculation.
 
 use leasehold_core::lease::LeaseId;
-use leasehold_core::transaction::{Keys, NetChanges};
+use leasehold_core::rows::{Keys, NetChanges};
 
 use super::lease_cache::{CachedLease, LeaseCache};
 

@@ -5,10 +5,9 @@ use std::sync::LazyLock;
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
-use leasehold_core::bucket::BucketKey;
 use leasehold_core::claim::{Claim, ClaimState};
-use leasehold_core::lease::{IdempotencyKey, Lease, LeaseId, Outcome};
-use leasehold_core::transaction::{NetChanges, Replay, RowChange};
+use leasehold_core::lease::{Lease, Outcome, Replay};
+use leasehold_core::rows::{NetChanges, RowChange};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
@@ -101,7 +100,7 @@ impl<'a> Writes<'a> {
         Ok(writes)
     }
 
-    fn lease(&mut self, change: &'a RowChange<LeaseId, Lease>) -> Result<(), StoreError> {
+    fn lease(&mut self, change: &'a RowChange<Lease>) -> Result<(), StoreError> {
         match (&change.before, &change.after) {
             (None, Some(lease)) => self.begun.push_lease(change.key, lease)?,
             (Some(lease), None) if lease.outcome().is_some() => self.forgotten.push(change.key.0),
@@ -118,7 +117,7 @@ impl<'a> Writes<'a> {
         Ok(())
     }
 
-    fn claim(&mut self, change: &'a RowChange<BucketKey, Claim>) -> Result<(), StoreError> {
+    fn claim(&mut self, change: &'a RowChange<Claim>) -> Result<(), StoreError> {
         if change.before.as_ref().is_some_and(|before| before.hold().is_none()) {
             self.contended.push(&change.key);
         }
@@ -135,7 +134,7 @@ impl<'a> Writes<'a> {
         Ok(())
     }
 
-    fn replay(&mut self, change: &'a RowChange<IdempotencyKey, Replay>) -> Result<(), StoreError> {
+    fn replay(&mut self, change: &'a RowChange<Replay>) -> Result<(), StoreError> {
         match (&change.before, &change.after) {
             (None, Some(replay)) => self.keyed.push_key(&change.key, replay),
             (Some(_), None) => {

@@ -1,0 +1,64 @@
+//! The macro that turns a list of row kinds into a family. A second list makes a second family:
+//! `core/tests/rows.rs` does so to show how much a new kind takes.
+
+/// Declares a family of row kinds, one `plural: Type` a line, beneath the imports that
+/// [`rows`](crate::rows) has. The table in [`rows`](crate::rows) lists the types that it defines.
+#[macro_export]
+macro_rules! row_family {
+    ($($(#[$doc:meta])* $rows:ident: $Kind:ident,)+) => {
+        /// The keys of the rows that commands read.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Keys { $($(#[$doc])* pub $rows: Vec<Key<$Kind>>,)+ }
+        /// The rows that one command writes.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Changes { $($(#[$doc])* pub $rows: Vec<WrittenRow<$Kind>>,)+
+            /** The newest fence, if the command gave one out. */ pub fence: Option<Fence> }
+        /// The net effect of a group of commands: the rows that differ from before, in the order of
+        /// first write.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct NetChanges { $($(#[$doc])* pub $rows: Vec<RowChange<$Kind>>,)+
+            /** The newest fence, if the group gave one out. */ pub fence: Option<Fence> }
+        /// Every row, in the order of keys.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct State { $($(#[$doc])* pub $rows: BTreeMap<Key<$Kind>, $Kind>,)+
+            /** The newest fence given out. */ pub fence: Fence }
+        /// Every row of the reference store.
+        #[derive(Clone, Debug, Default)]
+        pub struct Tables { $($rows: Table<$Kind>,)+ fence: Fence }
+        /// The rows loaded for a group of commands, as the commands so far have left them.
+        #[derive(Debug, Default)]
+        pub struct Workspace { $($rows: Loaded<$Kind>,)+ fence: Fence, new_fence: Option<Fence> }
+        /// One row of any kind, with its key.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum AnyRow { $($(#[$doc])* $Kind(Key<$Kind>, $Kind),)+ }
+        /// A kind of this family. Each method finds the kind's own rows among all of them.
+        #[allow(missing_docs, reason = "the trait describes them")]
+        pub trait Kind: RowKind {
+            fn loaded(all: &Workspace) -> &Loaded<Self>;
+            fn loaded_mut(all: &mut Workspace) -> &mut Loaded<Self>;
+            fn table(all: &Tables) -> &Table<Self>;
+            fn table_mut(all: &mut Tables) -> &mut Table<Self>;
+        }
+        $(impl Kind for $Kind {
+            fn loaded(all: &Workspace) -> &Loaded<Self> { &all.$rows }
+            fn loaded_mut(all: &mut Workspace) -> &mut Loaded<Self> { &mut all.$rows }
+            fn table(all: &Tables) -> &Table<Self> { &all.$rows }
+            fn table_mut(all: &mut Tables) -> &mut Table<Self> { &mut all.$rows }
+        })+
+        impl Workspace {
+            pub(super) fn drop_loaded(&self, keys: &mut Keys) { $(keys.$rows.retain(|key| !self.$rows.contains(key));)+ }
+            pub(super) fn is_any_written(&self, keys: &Keys) -> bool { $(self.$rows.is_any_written(&keys.$rows))||+ }
+            pub(super) fn write_rows(&mut self, new: Changes) { $(self.$rows.write_all(new.$rows);)+ }
+            pub(super) fn net(self) -> NetChanges { NetChanges { $($rows: self.$rows.net(),)+ fence: self.new_fence } }
+        }
+        impl Tables {
+            pub(super) fn load_rows(&self, keys: Keys, to: &mut Workspace) { $(self.$rows.load(keys.$rows, &mut to.$rows);)+ }
+            pub(super) fn write_rows(&mut self, new: Changes) { $(self.$rows.write_all(new.$rows);)+ }
+            pub(super) fn save_rows(&mut self, new: &NetChanges) { $(self.$rows.save_all(&new.$rows);)+ }
+            pub(super) fn sorted(&self) -> State { State { $($rows: self.$rows.sorted(),)+ fence: self.fence } }
+        }
+        impl State { pub(super) fn insert_row(&mut self, row: AnyRow) {
+            match row { $(AnyRow::$Kind(key, row) => _ = self.$rows.insert(key, row),)+ }
+        } }
+    };
+}

@@ -1,0 +1,154 @@
+//! The rows of one kind in a workspace: loaded from a store, then changed by commands.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, hash_map};
+use std::ops::Bound;
+
+use rustc_hash::FxHashMap;
+
+use super::kind::{NotLoaded, OrderedRead, RowChange, RowKind, WrittenRow, includes};
+
+#[derive(Debug)]
+struct LoadedRow<K> {
+    current: Option<K>,
+    // The row as the store has it, kept from the first write on.
+    before: Option<Option<K>>,
+}
+
+/// Rows of one kind, with the changes that commands have made to them.
+#[derive(Debug)]
+pub struct Loaded<K: RowKind> {
+    rows: FxHashMap<K::Key, LoadedRow<K>>,
+    // The keys of written rows, in the order of first write.
+    written: Vec<K::Key>,
+    // Kept from the first ordered read on: a kind that is read by key alone pays nothing for it.
+    order: Option<Order<K>>,
+}
+
+impl<K: RowKind> Default for Loaded<K> {
+    fn default() -> Self {
+        Self { rows: FxHashMap::default(), written: Vec::new(), order: None }
+    }
+}
+
+impl<K: RowKind> Loaded<K> {
+    /// Returns true if the row is loaded, be it present or absent.
+    pub fn contains(&self, key: &K::Key) -> bool {
+        self.rows.contains_key(key)
+    }
+
+    /// The row as the commands so far have left it.
+    ///
+    /// # Errors
+    /// The row was not loaded.
+    pub fn row(&self, key: &K::Key) -> Result<Option<&K>, NotLoaded> {
+        let row = self.rows.get(key).ok_or(NotLoaded(K::NAME))?;
+        Ok(row.current.as_ref())
+    }
+
+    /// Returns true if a command has written one of these rows.
+    pub fn is_any_written(&self, keys: &[K::Key]) -> bool {
+        keys.iter().any(|key| self.rows.get(key).is_some_and(|row| row.before.is_some()))
+    }
+
+    /// Takes in a row as the store has it. A row that is here already stays: a command may have
+    /// changed it.
+    pub fn load(&mut self, key: K::Key, row: Option<K>) {
+        if let hash_map::Entry::Vacant(vacant) = self.rows.entry(key) {
+            if let Some(order) = &mut self.order {
+                order.replace(vacant.key(), None, row.as_ref());
+            }
+            vacant.insert(LoadedRow { current: row, before: None });
+        }
+    }
+
+    /// Takes in a store's answer to an ordered read: at most `read.limit` rows, in order.
+    pub fn load_first(&mut self, read: &OrderedRead<K>, rows: Vec<(K::Key, K)>) {
+        let last = rows.last().filter(|_| rows.len() >= read.limit);
+        let last = last.and_then(|(key, row)| K::position(key, row));
+        // A full answer says nothing of the rows behind its last one.
+        let end = last.map_or_else(|| read.to.clone(), Bound::Included);
+        rows.into_iter().for_each(|(key, row)| self.load(key, Some(row)));
+        let order = self.order.get_or_insert_with(|| Order::new(&self.rows));
+        order.spans.push((read.from.clone(), end));
+    }
+
+    /// The keys of the first rows of a range as the commands so far have left them, in order.
+    ///
+    /// # Errors
+    /// The store may have rows of the range that were not loaded. Each row that a command takes out
+    /// of the range brings one from behind it to the front, so a host loads as many more rows as
+    /// its group can take out.
+    pub fn first(&self, read: &OrderedRead<K>) -> Result<Vec<K::Key>, NotLoaded> {
+        let order = self.order.as_ref().ok_or(NotLoaded(K::NAME))?;
+        // `BTreeMap::range` panics if the bounds are in the wrong order, so the end is checked row
+        // by row.
+        let range = order.keys.range((read.from.clone(), Bound::Unbounded));
+        let found: Vec<_> = range.take_while(|(position, _)| read.ends_after(position)).take(read.limit).collect();
+        let last = found.last().filter(|_| found.len() >= read.limit);
+        let end = last.map_or_else(|| read.to.clone(), |(position, _)| Bound::Included((*position).clone()));
+        if !order.is_loaded(&read.from, &end) {
+            return Err(NotLoaded(K::NAME));
+        }
+        Ok(found.into_iter().map(|(_, key)| key.clone()).collect())
+    }
+
+    /// Writes a row, or deletes it.
+    pub fn write(&mut self, key: K::Key, row: Option<K>) {
+        // Commands read a row before they write it, all but a begin its fresh lease, which no store
+        // has.
+        let loaded = self.rows.entry(key.clone()).or_insert(LoadedRow { current: None, before: None });
+        if let Some(order) = &mut self.order {
+            order.replace(&key, loaded.current.as_ref(), row.as_ref());
+        }
+        let before = std::mem::replace(&mut loaded.current, row);
+        if loaded.before.is_none() {
+            loaded.before = Some(before);
+            self.written.push(key);
+        }
+    }
+
+    /// Writes rows in order.
+    pub fn write_all(&mut self, rows: Vec<WrittenRow<K>>) {
+        rows.into_iter().for_each(|(key, row)| self.write(key, row));
+    }
+
+    /// The rows that differ from what was loaded, in the order of first write.
+    pub fn net(mut self) -> Vec<RowChange<K>> {
+        let changes = self.written.into_iter().filter_map(|key| {
+            let row = self.rows.remove(&key)?;
+            let change = RowChange { key, before: row.before.flatten(), after: row.current };
+            (change.before != change.after).then_some(change)
+        });
+        changes.collect()
+    }
+}
+
+/// Rows by position, and the spans of positions that are loaded whole.
+#[derive(Debug)]
+struct Order<K: RowKind> {
+    keys: BTreeMap<K::Position, K::Key>,
+    spans: Vec<(Bound<K::Position>, Bound<K::Position>)>,
+}
+
+impl<K: RowKind> Order<K> {
+    fn new(rows: &FxHashMap<K::Key, LoadedRow<K>>) -> Self {
+        let mut order = Self { keys: BTreeMap::new(), spans: Vec::new() };
+        rows.iter().for_each(|(key, row)| order.replace(key, None, row.current.as_ref()));
+        order
+    }
+
+    fn replace(&mut self, key: &K::Key, before: Option<&K>, after: Option<&K>) {
+        if let Some(position) = before.and_then(|row| K::position(key, row)) {
+            self.keys.remove(&position);
+        }
+        if let Some(position) = after.and_then(|row| K::position(key, row)) {
+            self.keys.insert(position, key.clone());
+        }
+    }
+
+    fn is_loaded(&self, from: &Bound<K::Position>, to: &Bound<K::Position>) -> bool {
+        let mut spans = self.spans.iter();
+        spans.any(|(start, end)| includes(start, from, Ordering::Less) && includes(end, to, Ordering::Greater))
+    }
+}

@@ -1,0 +1,68 @@
+//! The rows of one kind in the reference store: a map. Lists scan it and sort, so there is little
+//! to get wrong.
+
+use std::collections::BTreeMap;
+use std::ops::RangeBounds;
+
+use rustc_hash::FxHashMap;
+
+use super::kind::{OrderedRead, RowChange, RowKind, WrittenRow};
+use super::loaded::Loaded;
+use crate::order::sorted_by;
+
+/// Rows of one kind by key.
+#[derive(Clone, Debug)]
+pub struct Table<K: RowKind>(FxHashMap<K::Key, K>);
+
+impl<K: RowKind> Default for Table<K> {
+    fn default() -> Self {
+        Self(FxHashMap::default())
+    }
+}
+
+impl<K: RowKind> Table<K> {
+    /// The row with this key.
+    pub fn row(&self, key: &K::Key) -> Option<&K> {
+        self.0.get(key)
+    }
+
+    /// Writes a row, or deletes it; returns the row that was there before.
+    pub fn write(&mut self, key: K::Key, row: Option<K>) -> Option<K> {
+        match row {
+            Some(row) => self.0.insert(key, row),
+            None => self.0.remove(&key),
+        }
+    }
+
+    /// Writes the rows that one command writes.
+    pub fn write_all(&mut self, rows: Vec<WrittenRow<K>>) {
+        rows.into_iter().for_each(|(key, row)| _ = self.write(key, row));
+    }
+
+    /// Writes the rows that a group of commands has changed.
+    pub fn save_all(&mut self, rows: &[RowChange<K>]) {
+        rows.iter().for_each(|row| _ = self.write(row.key.clone(), row.after.clone()));
+    }
+
+    /// Loads rows, present or absent, into a workspace.
+    pub fn load(&self, keys: Vec<K::Key>, into: &mut Loaded<K>) {
+        for key in keys {
+            let row = self.row(&key).cloned();
+            into.load(key, row);
+        }
+    }
+
+    /// The first rows of a range, in order.
+    pub fn first(&self, read: &OrderedRead<K>) -> Vec<(K::Key, K)> {
+        let range = (read.from.as_ref(), read.to.as_ref());
+        let place = |(key, row)| K::position(key, row).filter(|at| range.contains(at)).map(|at| (at, key, row));
+        let mut rows = sorted_by(self.0.iter().filter_map(place).collect(), |a, b| a.0.cmp(&b.0));
+        rows.truncate(read.limit);
+        rows.into_iter().map(|(_, key, row)| (key.clone(), row.clone())).collect()
+    }
+
+    /// Every row, in the order of keys.
+    pub fn sorted(&self) -> BTreeMap<K::Key, K> {
+        self.0.iter().map(|(key, row)| (key.clone(), row.clone())).collect()
+    }
+}

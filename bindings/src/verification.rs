@@ -4,7 +4,7 @@ use leasehold_core::catalogue::Catalogue;
 use leasehold_core::claim::SourceId;
 use leasehold_core::rejection::{List, Place};
 use leasehold_core::verify;
-use leasehold_core::verify::{Checkpoint, Finding, Misuse, Records, Report, Rows, Settings, Step, UpdateResult};
+use leasehold_core::verify::{Checkpoint, Finding, Misuse, Records, Report, Rows, VerifySettings, VerifyStep, UpdateResult};
 
 use crate::error::{DetailedError, reason_by_code};
 
@@ -60,7 +60,7 @@ impl Verification {
     ///
     /// # Errors
     /// `INVALID_CHECKPOINT`: the text is not a checkpoint.
-    pub fn new(settings: Settings, catalogue: Catalogue, checkpoint: Option<&str>) -> Result<Self, DetailedError> {
+    pub fn new(settings: VerifySettings, catalogue: Catalogue, checkpoint: Option<&str>) -> Result<Self, DetailedError> {
         let checkpoint = checkpoint.map(serde_json::from_str::<Checkpoint>).transpose();
         // V09: serde's message may quote values of claims.
         let checkpoint = checkpoint.map_err(|_| {
@@ -70,11 +70,11 @@ impl Verification {
     }
 
     /// The next step. It stays the same until it is answered.
-    pub fn step(&self) -> &Step {
+    pub fn step(&self) -> &VerifyStep {
         self.0.step()
     }
 
-    /// Answers [`Step::FindBound`].
+    /// Answers [`VerifyStep::FindBound`].
     ///
     /// # Errors
     /// The machine did not ask for a bound, or the bound is out of range.
@@ -82,7 +82,7 @@ impl Verification {
         Ok(self.0.bound(bound.map(SourceId::from_bytes))?)
     }
 
-    /// Answers [`Step::ListRecords`].
+    /// Answers [`VerifyStep::ListRecords`].
     ///
     /// # Errors
     /// The machine did not ask for records, or they are out of order or range.
@@ -90,7 +90,7 @@ impl Verification {
         Ok(self.0.records(records, truncated)?)
     }
 
-    /// Answers [`Step::ReadRows`] and [`Step::ReadAgain`].
+    /// Answers [`VerifyStep::ReadRows`] and [`VerifyStep::ReadAgain`].
     ///
     /// # Errors
     /// The machine did not ask for rows, they are out of order or range, or a bucket type is not in
@@ -99,7 +99,7 @@ impl Verification {
         Ok(self.0.rows(rows)?)
     }
 
-    /// Answers [`Step::ReadAgain`] under a lease for rows that cannot change, such as those of a
+    /// Answers [`VerifyStep::ReadAgain`] under a lease for rows that cannot change, such as those of a
     /// dump.
     ///
     /// # Errors
@@ -108,7 +108,7 @@ impl Verification {
         Ok(self.0.unchanged()?)
     }
 
-    /// Answers [`Step::Begin`], [`Step::Commit`] and [`Step::RollBack`].
+    /// Answers [`VerifyStep::Begin`], [`VerifyStep::Commit`] and [`VerifyStep::RollBack`].
     ///
     /// # Errors
     /// No update is in progress.
@@ -116,7 +116,7 @@ impl Verification {
         Ok(self.0.updated(updated.into())?)
     }
 
-    /// Continues after [`Step::PageDone`].
+    /// Continues after [`VerifyStep::PageDone`].
     ///
     /// # Errors
     /// The page is not done.
@@ -124,8 +124,8 @@ impl Verification {
         Ok(self.0.proceed()?)
     }
 
-    /// Ends the run after [`Step::PageDone`], for example at the end of its time budget. Continue
-    /// until [`Step::Done`], then store the checkpoint.
+    /// Ends the run after [`VerifyStep::PageDone`], for example at the end of its time budget. Continue
+    /// until [`VerifyStep::Done`], then store the checkpoint.
     ///
     /// # Errors
     /// The page is not done.
@@ -134,7 +134,7 @@ impl Verification {
     }
 
     /// The checkpoint as text; `None` if the run has nothing left to do. Ask for it at
-    /// [`Step::PageDone`] and [`Step::Done`]. It contains values of claims, so store it like user
+    /// [`VerifyStep::PageDone`] and [`VerifyStep::Done`]. It contains values of claims, so store it like user
     /// data.
     ///
     /// # Errors
@@ -181,8 +181,8 @@ mod tests {
 
     use super::*;
 
-    fn settings() -> Settings {
-        Settings {
+    fn settings() -> VerifySettings {
+        VerifySettings {
             source_type: SourceType(1),
             bucket_types: BTreeSet::from([BucketType(4)]),
             recent_within_micros: 1,
@@ -211,7 +211,7 @@ mod tests {
         run.records(Records::new(Timestamp::MAX), false).unwrap();
         run.rows(rows("Alice")).unwrap();
         for code in codes {
-            let Step::Begin(update) = run.step() else { unreachable!("{:?}", run.step()) };
+            let VerifyStep::Begin(update) = run.step() else { unreachable!("{:?}", run.step()) };
             let list = if update.destroys.is_empty() { List::Creates } else { List::Destroys };
             let claim = RefusedClaim { list, position: 0, code: (*code).into() };
             run.updated(UpdateReply::Refused(vec![claim])).unwrap();
@@ -222,18 +222,18 @@ mod tests {
     #[test]
     fn v05_v07_a_checkpoint_is_text_and_contains_deferred_creates() {
         let run = run_refused_with(&["CLAIM_TAKEN", "CLAIM_CHANGED"]);
-        assert_eq!(run.step(), &Step::PageDone);
+        assert_eq!(run.step(), &VerifyStep::PageDone);
         let text = run.checkpoint().unwrap().unwrap();
         let mut again = session(Some(&text)).unwrap();
-        assert!(matches!(again.step(), Step::ReadAgain { .. }), "the scan is finished, and one create is deferred");
+        assert!(matches!(again.step(), VerifyStep::ReadAgain { .. }), "the scan is finished, and one create is deferred");
         again.rows(rows("alice")).unwrap();
-        let Step::Begin(update) = again.step() else { unreachable!() };
+        let VerifyStep::Begin(update) = again.step() else { unreachable!() };
         assert_eq!(update.creates.first().map(|claim| &*claim.value), Some("alice"), "the row's present value");
         again.updated(UpdateReply::Begun).unwrap();
         again.rows(rows("alice")).unwrap();
-        assert_eq!(again.step(), &Step::Commit);
+        assert_eq!(again.step(), &VerifyStep::Commit);
         again.updated(UpdateReply::Settled).unwrap();
-        assert_eq!((again.step(), again.checkpoint()), (&Step::Done, Ok(None)));
+        assert_eq!((again.step(), again.checkpoint()), (&VerifyStep::Done, Ok(None)));
         assert_eq!(again.report().created, 1);
     }
 
@@ -241,7 +241,7 @@ mod tests {
     fn v07_checkpoints_without_ranges_to_recheck_are_read_and_written() {
         let text = r#"{"scan":{"after":"0000000000000007"},"takes":[],"frees":[]}"#;
         let run = session(Some(text)).unwrap();
-        assert_eq!(run.step(), &Step::FindBound { after: SourceId::from(7), rows: 10 });
+        assert_eq!(run.step(), &VerifyStep::FindBound { after: SourceId::from(7), rows: 10 });
         assert_eq!(run.checkpoint().unwrap().as_deref(), Some(text));
     }
 
@@ -250,15 +250,15 @@ mod tests {
         let span = r#""again":[{"after":"0000000000000003","upto":"0000000000000007"}]"#;
         let text = format!(r#"{{"scan":"finished","takes":[],"frees":[],{span}}}"#);
         let mut run = session(Some(&text)).unwrap();
-        assert_eq!(run.step(), &Step::FindBound { after: SourceId::from(3), rows: 10 });
+        assert_eq!(run.step(), &VerifyStep::FindBound { after: SourceId::from(3), rows: 10 });
         run.bound(None).unwrap();
-        assert_eq!(run.step(), &Step::ListRecords { after: SourceId::from(3), upto: SourceId::from(7) });
+        assert_eq!(run.step(), &VerifyStep::ListRecords { after: SourceId::from(3), upto: SourceId::from(7) });
         assert_eq!(run.checkpoint().unwrap().as_deref(), Some(&*text));
         run.records(Records::new(Timestamp::MAX), false).unwrap();
         run.rows(Rows::new(Timestamp::MAX)).unwrap();
-        assert_eq!((run.step(), run.checkpoint()), (&Step::PageDone, Ok(None)));
+        assert_eq!((run.step(), run.checkpoint()), (&VerifyStep::PageDone, Ok(None)));
         run.proceed().unwrap();
-        assert_eq!(run.step(), &Step::Done);
+        assert_eq!(run.step(), &VerifyStep::Done);
     }
 
     #[test]

@@ -1,20 +1,21 @@
-//! The machines' transition tables, as data: the documentation's diagrams are drawn from them, and a test holds the
-//! engine to them edge by edge.
+//! The machines' transition tables as data. The documentation's diagrams are drawn from them, and
+//! tests hold the engine to every edge and to no other.
 
 use std::fmt::Write;
 
 use crate::claim::{Claim, ClaimState};
 use crate::lease::{Lease, LeaseState, Outcome};
 use crate::reconcile::{Decision, Presence};
+use crate::verify::{Phase, PhaseEvent};
 
 /// One edge: from a state, by an event, to a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge<S, E> {
-    /// Where the machine stands.
+    /// The state before.
     pub from: S,
-    /// What happens.
+    /// The event.
     pub event: E,
-    /// Where it stands then.
+    /// The state after.
     pub to: S,
 }
 
@@ -25,34 +26,34 @@ const fn edge<S, E>(from: S, event: E, to: S) -> Edge<S, E> {
 /// The states of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClaimStatus {
-    /// There is no claim.
+    /// The bucket has no claim.
     Absent,
-    /// At rest.
+    /// The claim is at rest.
     Active,
-    /// Held by the lease that creates it.
+    /// The claim is held by the lease that creates it.
     Creating,
-    /// Held by the lease that destroys it.
+    /// The claim is held by the lease that destroys it.
     Destroying,
-    /// Held by the lease that changes its record.
+    /// The claim is held by the lease that changes its record.
     Replacing,
 }
 
-/// What can happen to a claim.
+/// The events of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClaimEvent {
-    /// An update with a create of it is begun.
+    /// An update with a create of the bucket is begun.
     BeginCreate,
-    /// An update with a destroy of it is begun.
+    /// An update with a destroy of the bucket is begun.
     BeginDestroy,
     /// An update with both is begun.
     BeginReplace,
-    /// Its lease is committed.
+    /// The claim's lease is committed.
     Commit,
-    /// Its lease is rolled back.
+    /// The claim's lease is rolled back.
     Rollback,
 }
 
-/// Every edge of the claim machine; what is not here is refused.
+/// Every edge of the claim machine. Any other event is refused.
 pub const CLAIM: [Edge<ClaimStatus, ClaimEvent>; 9] = {
     use ClaimEvent::{BeginCreate, BeginDestroy, BeginReplace, Commit, Rollback};
     use ClaimStatus::{Absent, Active, Creating, Destroying, Replacing};
@@ -72,30 +73,30 @@ pub const CLAIM: [Edge<ClaimStatus, ClaimEvent>; 9] = {
 /// The states of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LeaseStatus {
-    /// Never known, or forgotten.
+    /// The lease was never known, or is forgotten.
     Absent,
-    /// Begun, not settled.
+    /// The lease is begun and not settled.
     Outstanding,
-    /// Settled by commit.
+    /// The lease is settled by a commit.
     Committed,
-    /// Settled by rollback.
+    /// The lease is settled by a rollback.
     RolledBack,
 }
 
-/// What can happen to a lease.
+/// The events of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LeaseEvent {
-    /// Its update is begun.
+    /// The lease's update is begun.
     Begin,
-    /// It is committed.
+    /// The lease is committed.
     Commit,
-    /// It is rolled back.
+    /// The lease is rolled back.
     Rollback,
-    /// It was settled long ago.
+    /// The lease is forgotten, long after it was settled.
     Forget,
 }
 
-/// Every edge of the lease machine; what is not here is refused, or changes nothing.
+/// Every edge of the lease machine. Any other event is refused or changes nothing.
 pub const LEASE: [Edge<LeaseStatus, LeaseEvent>; 5] = {
     use LeaseEvent::{Begin, Commit, Forget, Rollback};
     use LeaseStatus::{Absent, Committed, Outstanding, RolledBack};
@@ -108,14 +109,14 @@ pub const LEASE: [Edge<LeaseStatus, LeaseEvent>; 5] = {
     ]
 };
 
-/// One row of the table of reconciliation: how either side stands to a lease, and what to do.
+/// One row of the table of reconciliation: a lease on either side, and the decision about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ruling {
-    /// The cell's own row of the lease.
+    /// The presence of the cell's own row of the lease.
     pub local: Presence,
-    /// The server's outstanding lease.
+    /// The presence of the server's outstanding lease.
     pub remote: Presence,
-    /// What to do.
+    /// The decision.
     pub decision: Decision,
 }
 
@@ -123,7 +124,7 @@ const fn ruling(local: Presence, remote: Presence, decision: Decision) -> Ruling
     Ruling { local, remote, decision }
 }
 
-/// What reconciliation decides (R01): every pair has its row.
+/// The decisions of reconciliation (R01). Every pair has its row.
 pub const RECONCILE: [Ruling; 9] = {
     use Decision::{Commit, Leave, LookUp, RollBack};
     use Presence::{Fresh, Missing, Stale};
@@ -140,8 +141,32 @@ pub const RECONCILE: [Ruling; 9] = {
     ]
 };
 
+/// Every edge of a run of verification. Any other event changes nothing.
+pub const VERIFICATION: [Edge<Phase, PhaseEvent>; 16] = {
+    use Phase::{Done, Drain, Fill, LastTry, Refill, Rescan, Scan, Stop};
+    use PhaseEvent::{CreatesLeft, LastPage, MostMissing, MostPresent, NothingLeft, SpanLeft, Stopped};
+    [
+        edge(Scan, MostMissing, Fill),
+        edge(Fill, MostPresent, Scan),
+        edge(Scan, LastPage, Drain),
+        edge(Drain, CreatesLeft, LastTry),
+        edge(Drain, SpanLeft, Rescan),
+        edge(Rescan, MostMissing, Refill),
+        edge(Refill, MostPresent, Rescan),
+        edge(Rescan, LastPage, LastTry),
+        edge(LastTry, SpanLeft, Rescan),
+        edge(Drain, NothingLeft, Done),
+        edge(LastTry, NothingLeft, Done),
+        edge(Scan, Stopped, Stop),
+        edge(Fill, Stopped, Stop),
+        edge(Rescan, Stopped, Stop),
+        edge(Refill, Stopped, Stop),
+        edge(Stop, NothingLeft, Done),
+    ]
+};
+
 impl ClaimStatus {
-    /// Where a claim stands.
+    /// The status of a bucket's claim.
     pub fn of(claim: Option<&Claim>) -> Self {
         match claim.map(|claim| &claim.state) {
             None => Self::Absent,
@@ -154,7 +179,7 @@ impl ClaimStatus {
 }
 
 impl LeaseStatus {
-    /// Where a lease stands.
+    /// The status of a lease.
     pub fn of(lease: Option<&Lease>) -> Self {
         match lease.map(|lease| &lease.state) {
             None => Self::Absent,
@@ -165,7 +190,7 @@ impl LeaseStatus {
     }
 }
 
-/// A machine as a Mermaid state diagram.
+/// The text of a machine's state diagram, for Mermaid.
 pub fn mermaid<S: std::fmt::Debug, E: std::fmt::Debug>(edges: &[Edge<S, E>]) -> String {
     let mut text = String::from("stateDiagram-v2\n");
     for edge in edges {
@@ -173,4 +198,21 @@ pub fn mermaid<S: std::fmt::Debug, E: std::fmt::Debug>(edges: &[Edge<S, E>]) -> 
         let _ = writeln!(text, "    {:?} --> {:?}: {:?}", edge.from, edge.to, edge.event);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn v07_the_verification_table_has_every_edge_of_the_machine_and_no_other() {
+        use Phase::{Done, Drain, Fill, LastTry, Refill, Rescan, Scan, Stop};
+        use PhaseEvent::{CreatesLeft, LastPage, MostMissing, MostPresent, NothingLeft, SpanLeft, Stopped};
+        for from in [Scan, Fill, Drain, Rescan, Refill, LastTry, Stop, Done] {
+            for event in [MostMissing, MostPresent, LastPage, SpanLeft, CreatesLeft, Stopped, NothingLeft] {
+                let to = VERIFICATION.iter().find(|edge| (edge.from, edge.event) == (from, event)).map(|edge| edge.to);
+                assert_eq!(from.next(event), to, "{from:?} {event:?}");
+            }
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow_array::{RecordBatch, RecordBatchReader};
-use leasehold_bindings::verify::{Rows, Step};
+use leasehold_bindings::verify::{Rows, VerifyStep};
 use leasehold_bindings::{DetailedError, SourceId, Timestamp, Verification};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -68,7 +68,7 @@ impl ArrowRows {
 impl ArrowRows {
     /// Answers `read_rows` of a run with the requested rows.
     pub(crate) fn feed(&self, py: Python<'_>, run: &mut Verification, now: Timestamp) -> PyResult<()> {
-        let after = if let Step::ReadRows { after, .. } = run.step() { Some(after.clone()) } else { None };
+        let after = if let VerifyStep::ReadRows { after, .. } = run.step() { Some(after.clone()) } else { None };
         self.work(py, after.as_ref(), |stream| stream.feed(run, now))
     }
 
@@ -196,7 +196,7 @@ impl Stream {
     /// # Errors
     /// The current step is not `read_rows`, a column is unreadable, the stream fails, or the run refuses the rows.
     fn feed(&mut self, run: &mut Verification, now: Timestamp) -> Result<(), RowsError> {
-        let Step::ReadRows { after, upto } = run.step() else {
+        let VerifyStep::ReadRows { after, upto } = run.step() else {
             return Err(DetailedError::new(
                 "OUT_OF_TURN",
                 "an `ArrowRows` answers `ReadRows` only: use `arrow` or `rows`",

@@ -3,7 +3,7 @@
 //! Rows enter as Arrow columns and records as serialized responses; both also enter as Python objects, for small numbers.
 //! Steps leave as tuples whose first item is the name of the step.
 
-use leasehold_bindings::verify::{RecordRef, Records, Rows, Step};
+use leasehold_bindings::verify::{RecordRef, Records, Rows, VerifyStep};
 use leasehold_bindings::{Catalogue, ClaimRequest, List, RefusedClaim, SourceId, Timestamp, UpdateReply, wire};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -181,22 +181,22 @@ fn time(micros: i64) -> Timestamp {
     Timestamp::from_micros(u64::try_from(micros).unwrap_or(0))
 }
 
-fn step<'py>(py: Python<'py>, step: &Step) -> PyResult<Bound<'py, PyAny>> {
+fn step<'py>(py: Python<'py>, step: &VerifyStep) -> PyResult<Bound<'py, PyAny>> {
     let bytes = |id: &SourceId| PyBytes::new(py, id.as_bytes());
     let tuple = match step {
-        Step::FindBound { after, rows } => ("find_bound", bytes(after), *rows).into_pyobject(py)?.into_any(),
-        Step::ListRecords { after, upto } => ("list_records", bytes(after), bytes(upto)).into_pyobject(py)?.into_any(),
-        Step::ReadRows { after, upto } => ("read_rows", bytes(after), bytes(upto)).into_pyobject(py)?.into_any(),
-        Step::ReadAgain { ids } => {
+        VerifyStep::FindBound { after, rows } => ("find_bound", bytes(after), *rows).into_pyobject(py)?.into_any(),
+        VerifyStep::ListRecords { after, upto } => ("list_records", bytes(after), bytes(upto)).into_pyobject(py)?.into_any(),
+        VerifyStep::ReadRows { after, upto } => ("read_rows", bytes(after), bytes(upto)).into_pyobject(py)?.into_any(),
+        VerifyStep::ReadAgain { ids } => {
             ("read_again", ids.iter().map(bytes).collect::<Vec<_>>()).into_pyobject(py)?.into_any()
         }
-        Step::Begin(update) => {
+        VerifyStep::Begin(update) => {
             ("begin", Claims(update.creates.clone()), Claims(update.destroys.clone())).into_pyobject(py)?.into_any()
         }
-        Step::Commit => ("commit",).into_pyobject(py)?.into_any(),
-        Step::RollBack => ("roll_back",).into_pyobject(py)?.into_any(),
-        Step::PageDone => ("page_done",).into_pyobject(py)?.into_any(),
-        Step::Done => ("done",).into_pyobject(py)?.into_any(),
+        VerifyStep::Commit => ("commit",).into_pyobject(py)?.into_any(),
+        VerifyStep::RollBack => ("roll_back",).into_pyobject(py)?.into_any(),
+        VerifyStep::PageDone => ("page_done",).into_pyobject(py)?.into_any(),
+        VerifyStep::Done => ("done",).into_pyobject(py)?.into_any(),
     };
     Ok(tuple)
 }

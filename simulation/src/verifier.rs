@@ -18,7 +18,7 @@ use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::query::RecordRow;
 use leasehold_core::reconcile::{LocalRow, Settled};
 use leasehold_core::time::Timestamp;
-use leasehold_core::verify::{RecordRef, Records, Report, Rows, Settings, Step, UpdateResult, Verification};
+use leasehold_core::verify::{RecordRef, Records, Report, Rows, VerifySettings, VerifyStep, UpdateResult, Verification};
 
 use crate::database::{Database, Row, micros};
 use crate::names::{BUCKET_TYPE, Names, TABLE, source_id};
@@ -81,41 +81,41 @@ impl Verifier {
             reports_age: context.settings.rules_off.is_on(Rule::SkipRecentRows),
         };
         let fed = match run.machine.step().clone() {
-            Step::Done => {
+            VerifyStep::Done => {
                 self.last = self.run.take().map(|run| run.machine.report().clone());
                 return;
             }
-            Step::FindBound { after, rows } => {
+            VerifyStep::FindBound { after, rows } => {
                 let table = context.database.read(now, context.settings);
                 let bound = table.iter().filter(|row| source_id(row.id) > after).nth(rows.saturating_sub(1));
                 run.machine.bound(bound.map(|row| source_id(row.id)))
             }
-            Step::ListRecords { after, upto } => {
+            VerifyStep::ListRecords { after, upto } => {
                 return context.call(Process::Verifier, &mut self.calls, Request::ListRecords { after, upto });
             }
-            Step::ReadRows { after, upto } => {
+            VerifyStep::ReadRows { after, upto } => {
                 let table = context.database.read(now, context.settings);
                 run.machine.rows(reader.rows(table, &|id| *id > after && (upto.is_empty() || *id <= upto)))
             }
-            Step::ReadAgain { ids } if run.correction.is_some() => {
+            VerifyStep::ReadAgain { ids } if run.correction.is_some() => {
                 run.machine.rows(reader.under_lease(context.database, &ids))
             }
             // Before the begin, this read only saves an update that would be rolled back. The
             // replica is good enough.
-            Step::ReadAgain { ids } => {
+            VerifyStep::ReadAgain { ids } => {
                 let table = context.database.read(now, context.settings);
                 run.machine.rows(reader.rows(table, &|id| ids.contains(id)))
             }
-            Step::Begin(update) => {
+            VerifyStep::Begin(update) => {
                 run.begun_at = now;
                 let key = context.settings.rules_off.is_on(Rule::ReplayKeys);
                 let key = key.then(|| Arc::from(format!("verify-{}", self.calls.made)));
                 let request = Request::Begin { update: Arc::new(update), key, purpose: Purpose::Correction };
                 return context.call(Process::Verifier, &mut self.calls, request);
             }
-            Step::Commit => return self.commit(context),
-            Step::RollBack => return self.settle(Outcome::RolledBack, context),
-            Step::PageDone => run.machine.proceed(),
+            VerifyStep::Commit => return self.commit(context),
+            VerifyStep::RollBack => return self.settle(Outcome::RolledBack, context),
+            VerifyStep::PageDone => run.machine.proceed(),
         };
         debug_assert_eq!(fed, Ok(()), "a host answers the step that it was asked for");
     }
@@ -214,19 +214,19 @@ impl Run {
     /// The name of the next action, for views and scripts. The machine's request to commit is three actions here.
     pub fn step_name(&self) -> &'static str {
         match self.machine.step() {
-            Step::FindBound { .. } => "find_bound",
-            Step::ListRecords { .. } => "list_records",
-            Step::ReadRows { .. } => "read_rows",
-            Step::ReadAgain { .. } => "read_again",
-            Step::Begin(_) => "begin",
-            Step::Commit => match self.stage() {
+            VerifyStep::FindBound { .. } => "find_bound",
+            VerifyStep::ListRecords { .. } => "list_records",
+            VerifyStep::ReadRows { .. } => "read_rows",
+            VerifyStep::ReadAgain { .. } => "read_again",
+            VerifyStep::Begin(_) => "begin",
+            VerifyStep::Commit => match self.stage() {
                 Some(CorrectionStage::Written) => "commit",
                 Some(CorrectionStage::Committed) => "delete_row",
                 Some(CorrectionStage::Begun) | None => "write_lease",
             },
-            Step::RollBack => "roll_back",
-            Step::PageDone => "page_done",
-            Step::Done => "done",
+            VerifyStep::RollBack => "roll_back",
+            VerifyStep::PageDone => "page_done",
+            VerifyStep::Done => "done",
         }
     }
 
@@ -237,7 +237,7 @@ impl Run {
 }
 
 fn start(context: &StepContext<'_>) -> Run {
-    let settings = Settings {
+    let settings = VerifySettings {
         source_type: TABLE,
         bucket_types: [BUCKET_TYPE].into(),
         recent_within_micros: micros(context.settings.thresholds.recent_within_seconds),

@@ -1,4 +1,4 @@
-//! Rows and records as columns: they are many, so none of them is an object of its own.
+//! Rows and records as columns. A page has thousands of them, so none is an object of its own.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use crate::bucket::BucketType;
 use crate::claim::{SourceId, Subject};
 use crate::time::Timestamp;
 
-/// Byte strings, one after the other.
+/// Byte strings, stored one after the other.
 #[derive(Clone, Debug, Default, Hash)]
 struct Strings {
     bytes: Vec<u8>,
@@ -31,7 +31,7 @@ impl Strings {
     }
 }
 
-/// A claim as either side knows it.
+/// A claim as a row calls for it or as the server lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClaimRef<'a> {
     pub(super) bucket_type: BucketType,
@@ -59,7 +59,7 @@ impl Claims {
         self.fixed.push(Fixed { bucket_type: claim.bucket_type, subject: claim.subject, end });
     }
 
-    /// Those in a range of positions.
+    /// The claims in a range of positions.
     fn iter(&self, range: Range<usize>) -> impl Iterator<Item = ClaimRef<'_>> + Clone {
         let before = range.start.checked_sub(1).and_then(|before| self.fixed.get(before));
         let start = before.map_or(0, |before| before.end);
@@ -70,7 +70,7 @@ impl Claims {
     }
 }
 
-/// Rows of the cell's own table with the claims that they call for, by source id.
+/// Rows of the cell's own table with the claims that they call for, in the order of source ids.
 #[derive(Clone, Debug)]
 pub struct Rows {
     now: Timestamp,
@@ -82,7 +82,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// No rows yet; `now` is the database's time when it answered.
+    /// A page without rows. `now` is the database's time when it answered.
     pub fn new(now: Timestamp) -> Self {
         Self {
             now,
@@ -94,8 +94,8 @@ impl Rows {
         }
     }
 
-    /// Adds a row, which has to come after those before it in the order of encoded ids, and when it was last changed,
-    /// where that is known.
+    /// Adds a row with the time of its last change, if that is known. Rows must come in the order
+    /// of encoded ids.
     pub fn row(&mut self, id: &[u8], updated_at: Option<Timestamp>) {
         self.ids.push(id);
         self.updated_at.push(updated_at);
@@ -112,12 +112,12 @@ impl Rows {
         }
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether there is no row.
+    /// Returns true if there is no row.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -130,7 +130,7 @@ impl Rows {
         self.ids.get(row)
     }
 
-    /// The position of the row with an id.
+    /// The position of the row with this id.
     pub(super) fn find(&self, id: &SourceId) -> Option<usize> {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -144,7 +144,8 @@ impl Rows {
         None
     }
 
-    /// Whether a row was changed within a time, by the database's clock.
+    /// Returns true if a row was changed within this time, by the database's clock. A row without a
+    /// time is not recent.
     pub(super) fn is_recent(&self, row: usize, within_micros: u64) -> bool {
         let updated_at = self.updated_at.get(row).copied().flatten();
         updated_at.is_some_and(|at| self.now.micros_since(at) < within_micros)
@@ -160,32 +161,33 @@ impl Rows {
         self.claims.fixed.iter().all(|claim| allowed.contains(&claim.bucket_type))
     }
 
-    /// Whether the rows are in strict order, all within a range, and every claim has its row.
+    /// Returns true if the rows are in strict order and within a range, and every claim has its
+    /// row.
     pub(super) fn are_valid(&self, after: &SourceId, upto: &SourceId) -> bool {
         !self.has_stray_claim && are_ordered(&self.ids, Ordering::is_lt) && are_within(&self.ids, after, upto)
     }
 }
 
-/// One of the server's records, as it lists them.
+/// One of the server's records.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordRef<'a> {
     /// The row that the claim comes from.
     pub source_id: &'a [u8],
     /// The bucket's type.
     pub bucket_type: i32,
-    /// The value as spelled.
+    /// The value as the cell spelled it.
     pub value: &'a str,
     /// The subject's type.
     pub subject_type: i32,
-    /// The subject.
+    /// The subject's id.
     pub subject_id: i64,
-    /// When the record last changed.
+    /// The time of the record's last change.
     pub updated_at: Timestamp,
-    /// Whether a lease holds the claim: its status is not `ACTIVE`.
+    /// True if a lease holds the claim: its status is not `ACTIVE`.
     pub held: bool,
 }
 
-/// Records that the server listed, by source id.
+/// A page of the server's records, in the order of source ids.
 #[derive(Clone, Debug, Hash)]
 pub struct Records {
     now: Timestamp,
@@ -195,12 +197,12 @@ pub struct Records {
 }
 
 impl Records {
-    /// No records yet; `now` is the server's time when it answered.
+    /// A page without records. `now` is the server's time when it answered.
     pub fn new(now: Timestamp) -> Self {
         Self { now, ids: Strings::default(), states: Vec::new(), claims: Claims::default() }
     }
 
-    /// Adds a record, in the order of the server's list.
+    /// Adds a record. Records must come in the order of the server's list.
     pub fn record(&mut self, record: RecordRef<'_>) {
         self.ids.push(record.source_id);
         self.states.push((record.updated_at, record.held));
@@ -211,12 +213,12 @@ impl Records {
         });
     }
 
-    /// How many records there are.
+    /// The number of records.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether there is no record.
+    /// Returns true if there is no record.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -229,7 +231,7 @@ impl Records {
         SourceId::from_bytes(self.id(self.len().saturating_sub(1)))
     }
 
-    /// Where the records of one source id end that begin at a position.
+    /// The end of the run of records that have the source id of the record at `start`.
     pub(super) fn end_of_source(&self, start: usize) -> usize {
         let id = self.id(start);
         (start + 1..self.len()).find(|at| self.id(*at) != id).unwrap_or(self.len())
@@ -243,12 +245,12 @@ impl Records {
         self.states.get(record).is_none_or(|(_, held)| *held)
     }
 
-    /// Whether a record was changed within a time, by the server's clock.
+    /// Returns true if a record was changed within this time, by the server's clock.
     pub(super) fn is_recent(&self, record: usize, within_micros: u64) -> bool {
         self.states.get(record).is_none_or(|(at, _)| self.now.micros_since(*at) < within_micros)
     }
 
-    /// Whether the records are in order, all within a range.
+    /// Returns true if the records are in order and within a range.
     pub(super) fn are_valid(&self, after: &SourceId, upto: &SourceId) -> bool {
         are_ordered(&self.ids, Ordering::is_le) && are_within(&self.ids, after, upto)
     }
@@ -258,7 +260,7 @@ fn are_ordered(ids: &Strings, holds: fn(Ordering) -> bool) -> bool {
     (1..ids.len()).all(|at| holds(ids.get(at - 1).cmp(ids.get(at))))
 }
 
-/// Of ids that are in order.
+/// Returns true if ids, which must be in order, are all within a range.
 fn are_within(ids: &Strings, after: &SourceId, upto: &SourceId) -> bool {
     let last = ids.len().checked_sub(1).map(|last| ids.get(last));
     let first = last.map(|_| ids.get(0));
@@ -271,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_give_back_what_was_put_in() {
+    fn rows_return_the_claims_that_were_added() {
         let mut rows = Rows::new(Timestamp::from_micros(100));
         rows.row(&[1], None);
         rows.row(&[2, 0], Some(Timestamp::from_micros(91)));

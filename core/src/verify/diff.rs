@@ -1,46 +1,28 @@
-//! The three-way comparison of one range (V01), with what was changed lately left alone on both sides (V02).
+//! The three-way comparison of one range (V01). Rows and records that were changed lately are left
+//! alone (V02).
 
 use std::cmp::Ordering;
 use std::ops::Range;
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
 
 use super::columns::{ClaimRef, Records, Rows};
+use super::correction::{PendingCreate, PendingDestroy};
 use super::report::Report;
 use crate::bucket::{Bucket, BucketKey};
 use crate::catalogue::Catalogue;
-use crate::claim::{SourceId, Subject};
+use crate::claim::SourceId;
 
-/// A claim that a row calls for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Take {
-    pub(super) key: BucketKey,
-    pub(super) spelling: Arc<str>,
-    pub(super) subject: Subject,
-    pub(super) source_id: SourceId,
-}
-
-/// A claim that its row does not call for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Free {
-    pub(super) key: BucketKey,
-    pub(super) source_id: SourceId,
-}
-
-/// What differs within a range.
+/// The differences within a range.
 #[derive(Debug, Default)]
 pub(super) struct Differences {
-    pub(super) missing: Vec<Take>,
-    pub(super) different: Vec<Take>,
-    pub(super) extra: Vec<Free>,
-    /// Claims whose value their type does not allow: the canonical form is the value as it stands.
-    pub(super) invalid: Vec<Free>,
+    pub(super) missing: Vec<PendingCreate>,
+    pub(super) different: Vec<PendingCreate>,
+    pub(super) extra: Vec<PendingDestroy>,
+    /// Claims whose value their bucket type does not allow. The value itself stands for the
+    /// canonical form.
+    pub(super) invalid: Vec<PendingDestroy>,
 }
 
-/// How to compare.
+/// The settings of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Comparison<'a> {
     pub(super) catalogue: &'a Catalogue,
@@ -48,7 +30,8 @@ pub(super) struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// Compares the rows of a range with its records. Both are in the order of source ids, so one walk over both does it.
+    /// Compares the rows of a range with its records. Both are in the order of source ids, so one
+    /// walk does it.
     pub(super) fn diff(&self, rows: &Rows, records: &Records, report: &mut Report) -> Differences {
         let mut found = Differences::default();
         let (mut row, mut record) = (0, 0);
@@ -86,16 +69,16 @@ impl Comparison<'_> {
             report.records_held += of_row.filter(|at| records.is_held(*at)).count() as u64;
         } else {
             let source_id = SourceId::from_bytes(rows.id(row));
-            let (takes, invalid) = takes(self.catalogue, &source_id, rows.claims_of(row));
+            let (creates, invalid) = pending_creates(self.catalogue, &source_id, rows.claims_of(row));
             found.invalid.extend(invalid);
-            self.claims(takes, &source_id, records, of_row, report, found);
+            self.claims(creates, &source_id, records, of_row, report, found);
         }
     }
 
-    /// Compares the claims of a row, some of which differ, with the records of that row.
+    /// Compares a row's claims one by one with the records of that row.
     fn claims(
         &self,
-        mut takes: Vec<Take>,
+        mut creates: Vec<PendingCreate>,
         source_id: &SourceId,
         records: &Records,
         of_row: Range<usize>,
@@ -107,8 +90,9 @@ impl Comparison<'_> {
                 found.invalid.push(unreadable(claim, source_id));
                 continue;
             };
-            let called_for = takes.iter().position(|take| take.key == bucket.key).map(|at| takes.swap_remove(at));
-            let is_same = called_for.as_ref().is_some_and(|take| is_called_for(take, claim));
+            let same_bucket = creates.iter().position(|create| create.key == bucket.key);
+            let called_for = same_bucket.map(|at| creates.swap_remove(at));
+            let is_same = called_for.as_ref().is_some_and(|create| is_same_form(create, claim));
             if is_same {
                 report.records_held += u64::from(records.is_held(at));
                 continue;
@@ -117,14 +101,14 @@ impl Comparison<'_> {
                 continue;
             }
             match called_for {
-                Some(take) => found.different.push(take),
-                None => found.extra.push(Free { key: bucket.key, source_id: source_id.clone() }),
+                Some(create) => found.different.push(create),
+                None => found.extra.push(PendingDestroy { key: bucket.key, source_id: source_id.clone() }),
             }
         }
-        found.missing.append(&mut takes);
+        found.missing.append(&mut creates);
     }
 
-    /// Records of a source id that has no row.
+    /// Compares the records of a source id that has no row.
     fn extra(&self, records: &Records, range: Range<usize>, report: &mut Report, found: &mut Differences) {
         let source_id = SourceId::from_bytes(records.id(range.start));
         self.claims(Vec::new(), &source_id, records, range, report, found);
@@ -138,28 +122,32 @@ impl Comparison<'_> {
     }
 }
 
-/// The claims that a row calls for, each bucket once, and those whose value is not allowed.
-pub(super) fn takes<'a>(
+/// The claims that a row calls for, each bucket once, and the claims whose value is not allowed.
+pub(super) fn pending_creates<'a>(
     catalogue: &Catalogue,
     source_id: &SourceId,
     claims: impl Iterator<Item = ClaimRef<'a>>,
-) -> (Vec<Take>, Vec<Free>) {
-    let (mut takes, mut invalid) = (Vec::<Take>::new(), Vec::new());
+) -> (Vec<PendingCreate>, Vec<PendingDestroy>) {
+    let (mut creates, mut invalid) = (Vec::<PendingCreate>::new(), Vec::new());
     for claim in claims {
         match bucket(catalogue, claim) {
             Err(()) => invalid.push(unreadable(claim, source_id)),
-            Ok(bucket) if takes.iter().any(|take| take.key == bucket.key) => {}
+            Ok(bucket) if creates.iter().any(|create| create.key == bucket.key) => {}
             Ok(Bucket { key, spelling }) => {
-                takes.push(Take { key, spelling, subject: claim.subject, source_id: source_id.clone() });
+                let source_id = source_id.clone();
+                creates.push(PendingCreate { key, spelling, subject: claim.subject, source_id });
             }
         }
     }
-    (takes, invalid)
+    (creates, invalid)
 }
 
-/// Whether both sides have the same claims in the same spelling, in whatever order. What is spelled alike is one bucket,
-/// so nothing needs its canonical form: most rows end here.
+/// Returns true if both sides have the same claims in the same spelling, in any order.
+///
+/// Equal spellings are one bucket, so no canonical form is computed. Most rows of a table at rest
+/// get no further.
 fn are_same<'a>(local: impl Iterator<Item = ClaimRef<'a>>, remote: impl Iterator<Item = ClaimRef<'a>> + Clone) -> bool {
+    // A bit for each of the first 64 remote claims. A row with more claims takes the long way.
     let mut matched = 0_u64;
     for claim in local {
         let Some(at) = remote.clone().take(64).position(|other| other == claim) else { return false };
@@ -168,8 +156,8 @@ fn are_same<'a>(local: impl Iterator<Item = ClaimRef<'a>>, remote: impl Iterator
     remote.count() as u32 == matched.count_ones()
 }
 
-fn is_called_for(take: &Take, claim: ClaimRef<'_>) -> bool {
-    take.subject == claim.subject && *take.spelling == *claim.value
+fn is_same_form(create: &PendingCreate, claim: ClaimRef<'_>) -> bool {
+    create.subject == claim.subject && *create.spelling == *claim.value
 }
 
 fn bucket(catalogue: &Catalogue, claim: ClaimRef<'_>) -> Result<Bucket, ()> {
@@ -178,7 +166,7 @@ fn bucket(catalogue: &Catalogue, claim: ClaimRef<'_>) -> Result<Bucket, ()> {
     if is_subject { Ok(bucket) } else { Err(()) }
 }
 
-fn unreadable(claim: ClaimRef<'_>, source_id: &SourceId) -> Free {
+fn unreadable(claim: ClaimRef<'_>, source_id: &SourceId) -> PendingDestroy {
     let key = BucketKey { bucket_type: claim.bucket_type, canonical: claim.value.into() };
-    Free { key, source_id: source_id.clone() }
+    PendingDestroy { key, source_id: source_id.clone() }
 }

@@ -1,77 +1,88 @@
-//! Rows that are read again: what they make of the corrections that are about them (V02, V03).
+//! Rows that were read again, and what they make of the corrections that depend on them (V02, V03).
 
 use super::columns::Rows;
-use super::diff::{Free, Take, takes};
-use super::plan::Correction;
-use super::report::Outcome;
+use super::correction::{Correction, PendingCreate, PendingDestroy};
+use super::diff::pending_creates;
+use super::report::CorrectionOutcome;
 use crate::bucket::BucketKey;
 use crate::catalogue::Catalogue;
 use crate::claim::SourceId;
 
-/// How a row stands to a bucket when it is read again.
-enum Standing {
-    /// It calls for it, in this way.
-    CallsFor(Take),
-    /// It does not, or is gone.
+/// A row's stand on a bucket when the row is read again.
+enum Stand {
+    /// The row calls for the bucket, in this form.
+    CallsFor(PendingCreate),
+    /// The row does not call for the bucket, or is gone.
     DoesNot,
-    /// It was changed within the threshold.
+    /// The row was changed within the threshold.
     Recent,
 }
 
-/// Rows that were read again.
-pub(super) struct Sight<'a> {
+/// A check of corrections against rows that were read again.
+pub(super) struct Recheck<'a> {
     pub(super) rows: &'a Rows,
     pub(super) catalogue: &'a Catalogue,
     pub(super) recent_within_micros: u64,
 }
 
-impl Sight<'_> {
-    fn standing(&self, source_id: &SourceId, key: &BucketKey) -> Standing {
-        let Some(row) = self.rows.find(source_id) else { return Standing::DoesNot };
+impl Recheck<'_> {
+    fn stand(&self, source_id: &SourceId, key: &BucketKey) -> Stand {
+        let Some(row) = self.rows.find(source_id) else { return Stand::DoesNot };
         if self.rows.is_recent(row, self.recent_within_micros) {
-            return Standing::Recent;
+            return Stand::Recent;
         }
-        let (takes, _) = takes(self.catalogue, source_id, self.rows.claims_of(row));
-        takes.into_iter().find(|take| take.key == *key).map_or(Standing::DoesNot, Standing::CallsFor)
+        let (creates, _) = pending_creates(self.catalogue, source_id, self.rows.claims_of(row));
+        creates.into_iter().find(|create| create.key == *key).map_or(Stand::DoesNot, Stand::CallsFor)
     }
 
-    /// Whether the first claim of its row of the take's type is just as it was: most are, and need no canonical form.
-    fn is_as_it_was(&self, take: &Take) -> bool {
-        let Some(row) = self.rows.find(&take.source_id) else { return false };
-        let first = self.rows.claims_of(row).find(|claim| claim.bucket_type == take.key.bucket_type);
-        let is_same = first.is_some_and(|claim| *claim.value == *take.spelling && claim.subject == take.subject);
+    /// Returns true if the row's first claim of the create's type is unchanged. Most are, and the
+    /// comparison needs no canonical form, which is the slow part of [`stand`](Self::stand).
+    fn is_unchanged(&self, create: &PendingCreate) -> bool {
+        let Some(row) = self.rows.find(&create.source_id) else { return false };
+        let first = self.rows.claims_of(row).find(|claim| claim.bucket_type == create.key.bucket_type);
+        let is_same = first.is_some_and(|claim| *claim.value == *create.spelling && claim.subject == create.subject);
         is_same && !self.rows.is_recent(row, self.recent_within_micros)
     }
 
-    /// What the rows bear out now: none where the correction still stands, another in its place, or why it is dropped.
-    pub(super) fn recheck(&self, correction: &Correction) -> Result<Option<Correction>, Outcome> {
-        use Standing::{CallsFor, DoesNot, Recent};
+    /// Checks one correction: `None` if the rows still bear it out, or the correction that they
+    /// bear out instead.
+    ///
+    /// # Errors
+    /// The outcome to report, since the rows bear out no correction.
+    pub(super) fn check(&self, correction: &Correction) -> Result<Option<Correction>, CorrectionOutcome> {
+        use Stand::{CallsFor, DoesNot, Recent};
         match correction {
-            Correction::Take(take) | Correction::Probe(take) if self.is_as_it_was(take) => Ok(None),
-            Correction::Take(take) | Correction::Probe(take) => match self.standing(&take.source_id, &take.key) {
-                CallsFor(now) => Ok((now != *take).then_some(Correction::Take(now))),
-                DoesNot => Err(Outcome::Changed),
-                Recent => Err(Outcome::Recent),
-            },
-            Correction::Free(free) => match self.standing(&free.source_id, &free.key) {
+            Correction::Create(create) | Correction::Probe(create) if self.is_unchanged(create) => Ok(None),
+            Correction::Create(create) | Correction::Probe(create) => {
+                match self.stand(&create.source_id, &create.key) {
+                    CallsFor(now) => Ok((now != *create).then_some(Correction::Create(now))),
+                    DoesNot => Err(CorrectionOutcome::Changed),
+                    Recent => Err(CorrectionOutcome::Recent),
+                }
+            }
+            Correction::Destroy(destroy) => match self.stand(&destroy.source_id, &destroy.key) {
                 DoesNot => Ok(None),
-                CallsFor(_) => Err(Outcome::Changed),
-                Recent => Err(Outcome::Recent),
+                CallsFor(_) => Err(CorrectionOutcome::Changed),
+                Recent => Err(CorrectionOutcome::Recent),
             },
-            Correction::Replace(free, take) => self.recheck_replace(free, take),
+            Correction::Replace(destroy, create) => self.check_replace(destroy, create),
         }
     }
 
-    fn recheck_replace(&self, free: &Free, take: &Take) -> Result<Option<Correction>, Outcome> {
-        use Standing::{CallsFor, DoesNot, Recent};
-        let taker = self.standing(&take.source_id, &take.key);
-        let is_own = free.source_id == take.source_id;
-        let freer = if is_own { DoesNot } else { self.standing(&free.source_id, &free.key) };
-        match (taker, freer) {
-            (Recent, _) | (_, Recent) => Err(Outcome::Recent),
-            (_, CallsFor(_)) => Err(Outcome::Changed),
-            (CallsFor(now), DoesNot) => Ok((now != *take).then(|| Correction::Replace(free.clone(), now))),
-            (DoesNot, DoesNot) => Ok(Some(Correction::Free(free.clone()))),
+    fn check_replace(
+        &self,
+        destroy: &PendingDestroy,
+        create: &PendingCreate,
+    ) -> Result<Option<Correction>, CorrectionOutcome> {
+        use Stand::{CallsFor, DoesNot, Recent};
+        let to = self.stand(&create.source_id, &create.key);
+        let is_own = destroy.source_id == create.source_id;
+        let from = if is_own { DoesNot } else { self.stand(&destroy.source_id, &destroy.key) };
+        match (to, from) {
+            (Recent, _) | (_, Recent) => Err(CorrectionOutcome::Recent),
+            (_, CallsFor(_)) => Err(CorrectionOutcome::Changed),
+            (CallsFor(now), DoesNot) => Ok((now != *create).then(|| Correction::Replace(destroy.clone(), now))),
+            (DoesNot, DoesNot) => Ok(Some(Correction::Destroy(destroy.clone()))),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a verification says of itself: counts and hashed values, never a value (V09).
+//! The report of a run: counts and hashed values, never a value (V09).
 
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -6,17 +6,17 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::bucket::BucketKey;
 use crate::claim::SourceId;
 
-/// What became of one claim.
+/// The outcome of one correction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// It was missing and is created.
+pub enum CorrectionOutcome {
+    /// The claim was missing and is created.
     Created,
-    /// It differed, or came from another row, and is replaced.
+    /// The claim differed, or came from another row, and is replaced.
     Replaced,
-    /// It was extra and is destroyed.
+    /// The claim was extra and is destroyed.
     Destroyed,
-    /// It was extra, and gone when it was to be destroyed.
+    /// The claim was extra, and was gone before it could be destroyed.
     Gone,
     /// The bucket type does not allow the row's value.
     Invalid,
@@ -30,97 +30,100 @@ pub enum Outcome {
     Changed,
     /// The row was changed within the threshold when it was read again (V02).
     Recent,
-    /// The update failed, or nobody knows what came of it.
+    /// The update failed, or its result is unknown.
     Failed,
 }
 
-/// One claim that was corrected, refused or left.
+/// One claim that was corrected, refused or left alone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Finding {
-    /// What became of it.
-    pub outcome: Outcome,
+    /// The outcome.
+    pub outcome: CorrectionOutcome,
     /// The bucket's type.
     pub bucket_type: i32,
-    /// The row, as hexadecimal text.
+    /// The row's source id, serialized as hexadecimal text.
     pub source_id: SourceId,
     /// The canonical value's hash under the run's seed, as 16 hexadecimal digits.
     pub value_hash: String,
 }
 
 impl Finding {
-    pub(super) fn of(outcome: Outcome, bucket: &BucketKey, source_id: &SourceId, seed: u64) -> Self {
+    pub(super) fn new(outcome: CorrectionOutcome, bucket: &BucketKey, source_id: &SourceId, seed: u64) -> Self {
         let hash = xxh3_64_with_seed(bucket.canonical.as_bytes(), seed);
         let source_id = source_id.clone();
         Self { outcome, bucket_type: bucket.bucket_type.0, source_id, value_hash: format!("{hash:016x}") }
     }
 }
 
-/// What a run has seen and done, in counts. In a dry run, what it would do.
+/// The counts of a run. A dry run counts the corrections that it would make.
+///
+/// Pages, rows, claims and records that are looked at again after the scan are counted twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Report {
-    /// Whether nothing was changed.
+    /// True if the run made no corrections.
     pub dry_run: bool,
-    /// Ranges that were compared; those that were looked at again, twice.
+    /// Ranges that were compared.
     pub pages: u64,
-    /// Rows that were read, page by page: likewise.
+    /// Rows that were read with their pages.
     pub rows: u64,
-    /// Claims that those rows call for: likewise.
+    /// Claims that those rows call for.
     pub claims: u64,
-    /// Records that the server listed: likewise.
+    /// Records that the server listed.
     pub records: u64,
-    /// Updates that were sent.
+    /// Updates that were begun, or refused.
     pub updates: u64,
-    /// Rows left alone because they were changed within the threshold (V02): likewise.
+    /// Rows left alone because they were changed within the threshold (V02).
     pub rows_recent: u64,
-    /// Records left alone because they were changed within the threshold (V02): likewise.
+    /// Records left alone because they were changed within the threshold (V02).
     pub records_recent: u64,
-    /// Records that a lease holds: likewise. What they differ in is left alone, and where they are as they should be, they
-    /// may still go with the lease.
+    /// Records that a lease holds. A record that differs is left alone, and one that does not may
+    /// still go with the lease.
     pub records_held: u64,
-    /// Claims found missing; where their rows are looked at again, those found then.
+    /// Claims found missing. For rows that are looked at again, the second look counts.
     pub missing: u64,
-    /// Claims found with another subject or spelling.
+    /// Claims found with another subject or spelling than their row's.
     pub different: u64,
     /// Claims found that no row calls for.
     pub extra: u64,
     /// Claims created.
     pub created: u64,
-    /// Claims replaced in place, also those that moved from row to row.
+    /// Claims replaced in place, moved from row to row among them.
     pub replaced: u64,
     /// Claims destroyed.
     pub destroyed: u64,
-    /// Claims that were gone when they were to be destroyed.
+    /// Extra claims that were gone before they could be destroyed.
     pub gone: u64,
-    /// Claims that no correction can make: the value is not allowed.
+    /// Claims whose value is not allowed, so that no correction can make them.
     pub invalid: u64,
     /// Claims whose bucket another cell holds (V06).
     pub other_cell: u64,
     /// Claims whose bucket another row of this cell holds.
     pub other_row: u64,
-    /// Claims that stayed under another lease.
+    /// Claims that were under another lease at every try.
     pub busy: u64,
     /// Corrections dropped because the row or the claim had changed (V03).
     pub changed: u64,
-    /// Corrections dropped because the row had been changed within the threshold when it was read again (V02, V03).
+    /// Corrections dropped because the row had been changed within the threshold when it was read
+    /// again (V02, V03).
     pub recent: u64,
     /// Corrections that failed and are left for the next run.
     pub failed: u64,
 }
 
 impl Report {
-    pub(super) fn count(&mut self, outcome: Outcome) {
+    pub(super) fn count(&mut self, outcome: CorrectionOutcome) {
         let counter = match outcome {
-            Outcome::Created => &mut self.created,
-            Outcome::Replaced => &mut self.replaced,
-            Outcome::Destroyed => &mut self.destroyed,
-            Outcome::Gone => &mut self.gone,
-            Outcome::Invalid => &mut self.invalid,
-            Outcome::OtherCell => &mut self.other_cell,
-            Outcome::OtherRow => &mut self.other_row,
-            Outcome::Busy => &mut self.busy,
-            Outcome::Changed => &mut self.changed,
-            Outcome::Recent => &mut self.recent,
-            Outcome::Failed => &mut self.failed,
+            CorrectionOutcome::Created => &mut self.created,
+            CorrectionOutcome::Replaced => &mut self.replaced,
+            CorrectionOutcome::Destroyed => &mut self.destroyed,
+            CorrectionOutcome::Gone => &mut self.gone,
+            CorrectionOutcome::Invalid => &mut self.invalid,
+            CorrectionOutcome::OtherCell => &mut self.other_cell,
+            CorrectionOutcome::OtherRow => &mut self.other_row,
+            CorrectionOutcome::Busy => &mut self.busy,
+            CorrectionOutcome::Changed => &mut self.changed,
+            CorrectionOutcome::Recent => &mut self.recent,
+            CorrectionOutcome::Failed => &mut self.failed,
         };
         *counter += 1;
     }

@@ -1,4 +1,5 @@
-//! How far a run has come: the scan of the whole table, then the spans of it that are to be looked at again (V05).
+//! The progress of a run: the scan of the whole table, then the spans of it that are to be looked
+//! at again (V05).
 
 use std::collections::VecDeque;
 
@@ -6,10 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::claim::SourceId;
 
-/// Spans to look at again, at the most: then the last one grows over the rows in between.
+/// The most spans to look at again. Beyond it, the last span grows over the rows in between. A span
+/// takes two keys.
 const MAX_SPANS: usize = 1000;
 
-/// How far the scan of the whole table has come.
+/// The progress of the scan of the whole table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Scan {
@@ -17,7 +19,7 @@ pub(super) enum Scan {
     Finished,
 }
 
-/// The rows beyond one source id and up to another one; where that is empty, to the end of the table.
+/// The rows past one source id and up to another. An empty end is the end of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Span {
@@ -26,7 +28,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// Whether it has no gap to what begins there, or overlaps with it.
+    /// Returns true if no row lies between the span's end and `after`.
     fn reaches(&self, after: &SourceId) -> bool {
         self.upto.is_empty() || self.upto >= *after
     }
@@ -38,11 +40,11 @@ impl Span {
     }
 }
 
-/// How far a run has come with nothing unsent, and what it is to look at again.
+/// The rows up to which everything is compared and sent, and the spans to look at again.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Progress {
     scan: Scan,
-    /// In order, without overlaps.
+    /// In order and without overlaps, so that a host goes back once and then only onwards.
     again: VecDeque<Span>,
 }
 
@@ -51,12 +53,12 @@ impl Progress {
         Self { scan, again: again.into() }
     }
 
-    /// As a checkpoint has it.
+    /// The progress as a checkpoint has it.
     pub(super) fn parts(&self) -> (Scan, Vec<Span>) {
         (self.scan.clone(), self.again.iter().cloned().collect())
     }
 
-    /// What is to be compared now; none once all is.
+    /// The span to compare now, `None` if everything is compared.
     pub(super) fn span(&self) -> Option<Span> {
         match &self.scan {
             Scan::After(after) => Some(Span { after: after.clone(), upto: SourceId::default() }),
@@ -64,7 +66,7 @@ impl Progress {
         }
     }
 
-    /// Up to where all is compared and sent, while rows are looked at for the first time.
+    /// During the first look: the source id up to which everything is compared and sent.
     pub(super) fn first_look(&self) -> Option<&SourceId> {
         match &self.scan {
             Scan::After(after) => Some(after),
@@ -72,7 +74,7 @@ impl Progress {
         }
     }
 
-    /// What comes before the rows beyond a source id is compared and sent.
+    /// Notes that everything up to a source id is compared and sent.
     pub(super) fn sent_before(&mut self, rest: SourceId) {
         match (&mut self.scan, self.again.front_mut()) {
             (Scan::After(after), _) => *after = rest,
@@ -81,7 +83,7 @@ impl Progress {
         }
     }
 
-    /// All rows up to this one, the last of a range, are compared and sent.
+    /// Notes that everything up to the end of a range is compared and sent.
     pub(super) fn sent_upto(&mut self, upto: &SourceId) {
         if self.span().is_none_or(|span| span.upto != *upto) {
             self.sent_before(upto.clone());
@@ -92,7 +94,8 @@ impl Progress {
         }
     }
 
-    /// In the first look: the rows beyond what was sent, up to this one, are to be looked at again.
+    /// During the first look: notes that the rows past what was sent and up to `upto` are to be
+    /// looked at again. No row is looked at a third time.
     pub(super) fn look_again(&mut self, upto: &SourceId) {
         let Scan::After(after) = &self.scan else { return };
         let is_full = self.again.len() >= MAX_SPANS;
@@ -113,7 +116,7 @@ mod tests {
         (Scan::Finished, again.iter().map(|(after, upto)| span(*after, *upto)).collect())
     }
 
-    /// 0 bounds nothing.
+    /// A source id; 0 stands for the empty one, which bounds nothing.
     fn id(id: u64) -> SourceId {
         if id == 0 { SourceId::default() } else { id.into() }
     }
@@ -122,7 +125,8 @@ mod tests {
         Span { after: id(after), upto: id(upto) }
     }
 
-    /// Scans pages that end at these ids, the last one open-ended; those that are marked are to be looked at again.
+    /// Scans pages that end at these ids, the last one open-ended. Marked pages are to be looked at
+    /// again.
     fn scan(pages: &[(u64, bool)]) -> Progress {
         let mut progress = Progress::new(Scan::After(id(0)), Vec::new());
         for (upto, again) in pages {
@@ -135,20 +139,20 @@ mod tests {
     }
 
     #[test]
-    fn pages_side_by_side_make_one_span() {
+    fn neighbouring_pages_make_one_span() {
         let pages = [(10, true), (20, true), (30, false), (40, true), (0, true)];
         assert_eq!(scan(&pages).parts(), scanned(&[(0, 20), (30, 0)]));
         assert_eq!(scan(&[(10, false), (0, false)]).span(), None);
     }
 
     #[test]
-    fn a_page_whose_takes_are_unsent_is_marked_with_those_after_it() {
+    fn a_page_with_unsent_creates_is_marked_together_with_the_next() {
         let mut progress = Progress::new(Scan::After(id(10)), Vec::new());
         progress.look_again(&id(20));
         progress.sent_before(id(15));
         progress.look_again(&id(30));
         assert_eq!(progress.parts(), (Scan::After(id(15)), vec![span(10, 30)]));
-        // Resumed there, its pages end elsewhere.
+        // A resumed run has pages that end elsewhere.
         progress.look_again(&id(25));
         assert_eq!(progress.parts().1, [span(10, 30)]);
     }
@@ -168,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_bounded_and_leave_no_marked_page_out() {
+    fn the_number_of_spans_is_bounded_and_no_marked_page_is_left_out() {
         let pages = (1..=3000).map(|page| (page * 10, page % 2 == 0));
         let (_, again) = scan(&pages.collect::<Vec<_>>()).parts();
         assert_eq!((again.len(), again.first()), (MAX_SPANS, Some(&span(10, 20))));

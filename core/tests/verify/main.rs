@@ -1,22 +1,23 @@
-//! Verification against a world: its server is the engine over the reference store, its table a map. Cases by name, and
-//! random worlds held to a model that knows nothing of pages, plans or passes.
+//! Verification of a world whose server is the engine over the reference store and whose table is a
+//! map: single cases, and random worlds compared with a model that knows no pages, plans or passes.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod many;
 mod model;
+mod phases;
 #[path = "../../src/properties.rs"]
 mod properties;
 mod world;
 
 use leasehold_core::batch::UpdateRequest;
 use leasehold_core::claim::SourceId;
-use leasehold_core::lease::Outcome as Settled;
+use leasehold_core::lease::Outcome;
 use leasehold_core::time::Timestamp;
-use leasehold_core::verify::{Misuse, Outcome, Records, Rows, Step, UpdateResult, Verification};
+use leasehold_core::verify::{CorrectionOutcome, Misuse, Records, Rows, UpdateResult, Verification, VerifyStep};
 use world::{OTHER, OTHER_TABLE, OWN, START, TABLE, World, request, wish};
 
-/// A world with one row a page.
+/// A world with one row per page.
 fn small_pages() -> World {
     World { rows_per_page: 1, ..World::new() }
 }
@@ -26,7 +27,7 @@ fn created(wish: &world::Wish, row: u64) -> UpdateRequest {
 }
 
 #[test]
-fn v01_missing_different_and_extra_are_corrected_and_then_nothing_is_left() {
+fn v01_missing_different_and_extra_claims_are_corrected_by_one_run() {
     let mut world = World::new();
     world.row(1, &[wish(4, "missing", 1)]);
     world.row(2, &[wish(4, "Spelled", 2), wish(5, "a@b", 2)]);
@@ -46,7 +47,7 @@ fn v01_missing_different_and_extra_are_corrected_and_then_nothing_is_left() {
 }
 
 #[test]
-fn v02_what_was_changed_lately_is_left_alone_on_both_sides() {
+fn v02_recent_rows_and_recent_records_are_left_alone() {
     let mut world = World::new();
     world.row(1, &[wish(4, "new", 1)]);
     world.claim(OWN, TABLE, 1, &wish(4, "old", 1));
@@ -73,10 +74,10 @@ fn v03_rows_are_read_again_before_a_destroy() {
     world.now = START;
     let settings = world.settings();
     let mut run = Verification::new(settings.clone(), world.catalogue().clone(), None);
-    while !matches!(run.step(), Step::ReadAgain { .. }) {
+    while !matches!(run.step(), VerifyStep::ReadAgain { .. }) {
         assert!(world.take(&mut run, &settings));
     }
-    // By now one calls for its claim, and another was changed.
+    // Row 1 calls for its claim now, and row 2 was changed.
     world.row(1, &[wish(4, "name1", 1)]);
     world.table.get_mut(&2).unwrap().updated_at = world.now;
     while world.take(&mut run, &settings) {}
@@ -85,7 +86,7 @@ fn v03_rows_are_read_again_before_a_destroy() {
 }
 
 #[test]
-fn v03_a_bucket_that_its_new_row_lets_go_of_again_is_destroyed() {
+fn v03_a_bucket_is_destroyed_if_its_new_row_no_longer_calls_for_it() {
     let mut world = World::new();
     world.row(1, &[]);
     world.row(2, &[wish(4, "a", 1), wish(4, "A", 2)]);
@@ -93,7 +94,7 @@ fn v03_a_bucket_that_its_new_row_lets_go_of_again_is_destroyed() {
     world.now = START;
     let settings = world.settings();
     let mut run = Verification::new(settings.clone(), world.catalogue().clone(), None);
-    while !matches!(run.step(), Step::ReadAgain { .. }) {
+    while !matches!(run.step(), VerifyStep::ReadAgain { .. }) {
         assert!(world.take(&mut run, &settings));
     }
     world.row(2, &[]);
@@ -102,13 +103,13 @@ fn v03_a_bucket_that_its_new_row_lets_go_of_again_is_destroyed() {
 }
 
 #[test]
-fn v03_a_claim_that_moved_on_after_the_last_look_is_not_destroyed() {
+fn v03_a_claim_that_moves_after_the_last_read_is_not_destroyed() {
     let mut world = World::new();
     world.claim(OWN, TABLE, 1, &wish(4, "a", 1));
     world.now = START;
     let settings = world.settings();
     let mut run = Verification::new(settings.clone(), world.catalogue().clone(), None);
-    while !matches!(run.step(), Step::Begin(_)) {
+    while !matches!(run.step(), VerifyStep::Begin(_)) {
         assert!(world.take(&mut run, &settings));
     }
     let moves = UpdateRequest {
@@ -122,8 +123,9 @@ fn v03_a_claim_that_moved_on_after_the_last_look_is_not_destroyed() {
     assert_eq!(run.report().changed, 1);
 }
 
-/// A run over three rows whose claims are missing; row 2 is changed before the step that this says.
-fn overtaken(is_at: fn(&Step) -> bool, change: impl Fn(&mut World)) -> (World, leasehold_core::verify::Report) {
+/// A run over three rows whose claims are missing. `change` is made before the first step for which
+/// `is_at` returns true.
+fn overtaken(is_at: fn(&VerifyStep) -> bool, change: impl Fn(&mut World)) -> (World, leasehold_core::verify::Report) {
     let mut world = World::new();
     (1..=3).for_each(|row| world.row(row, &[wish(4, &format!("name{row}"), 1)]));
     world.now = START;
@@ -142,7 +144,10 @@ fn v03_a_row_that_no_longer_calls_for_its_name_gets_no_claim() {
     let renamed = |world: &mut World| world.row(2, &[wish(4, "other", 1)]);
     let gone = |world: &mut World| _ = world.table.remove(&2);
     let recent = |world: &mut World| world.table.get_mut(&2).unwrap().updated_at = START - 1;
-    for is_at in [|step: &Step| matches!(step, Step::Begin(_)), |step: &Step| matches!(step, Step::ReadAgain { .. })] {
+    for is_at in [
+        |step: &VerifyStep| matches!(step, VerifyStep::Begin(_)),
+        |step: &VerifyStep| matches!(step, VerifyStep::ReadAgain { .. }),
+    ] {
         for (change, changed, recent) in [(&renamed as &dyn Fn(&mut World), 1, 0), (&gone, 1, 0), (&recent, 0, 1)] {
             let (world, report) = overtaken(is_at, change);
             assert_eq!([1, 2, 3].map(|row| world.holder(4, &format!("name{row}")).is_some()), [true, false, true]);
@@ -153,23 +158,23 @@ fn v03_a_row_that_no_longer_calls_for_its_name_gets_no_claim() {
 }
 
 #[test]
-fn v03_a_row_that_now_spells_its_name_otherwise_gets_it_so() {
+fn v03_a_row_that_spells_its_name_in_another_way_by_now_gets_that_spelling() {
     let (world, report) =
-        overtaken(|step| matches!(step, Step::ReadAgain { .. }), |world| world.row(2, &[wish(4, "Name2", 9)]));
+        overtaken(|step| matches!(step, VerifyStep::ReadAgain { .. }), |world| world.row(2, &[wish(4, "Name2", 9)]));
     let claim = world.state().claims.into_iter().find(|(key, _)| &*key.canonical == "name2").unwrap().1;
     assert_eq!((&*claim.record().spelling, claim.record().subject.id), ("Name2", 9));
     assert_eq!((report.created, report.changed, report.updates), (3, 0, 2));
 }
 
 #[test]
-fn v03_a_row_that_changes_each_time_is_left_to_the_next_run() {
+fn v03_a_row_that_changes_at_every_try_is_left_to_the_next_run() {
     let mut world = World::new();
     world.row(1, &[wish(4, "name", 1)]);
     world.now = START;
     let settings = world.settings();
     let mut run = Verification::new(settings.clone(), world.catalogue().clone(), None);
-    while *run.step() != Step::Done {
-        if matches!(run.step(), Step::ReadAgain { .. }) {
+    while *run.step() != VerifyStep::Done {
+        if matches!(run.step(), VerifyStep::ReadAgain { .. }) {
             let subject_id = i64::try_from(run.report().updates).unwrap() + 1;
             world.row(1, &[wish(4, "name", subject_id + 1)]);
         }
@@ -179,7 +184,7 @@ fn v03_a_row_that_changes_each_time_is_left_to_the_next_run() {
 }
 
 #[test]
-fn v03_what_was_begun_by_rows_of_a_dump_is_committed_unread() {
+fn v03_an_update_of_rows_of_a_dump_is_committed_without_reading_them_again() {
     let mut world = World::new();
     world.row(1, &[wish(4, "a", 1)]);
     world.claim(OWN, TABLE, 2, &wish(4, "b", 1));
@@ -187,11 +192,11 @@ fn v03_what_was_begun_by_rows_of_a_dump_is_committed_unread() {
     let settings = world.settings();
     let mut run = Verification::new(settings.clone(), world.catalogue().clone(), None);
     let mut read_again = 0;
-    while *run.step() != Step::Done {
-        if matches!(run.step(), Step::ReadAgain { .. }) && run.unchanged().is_ok() {
-            assert_eq!(run.step(), &Step::Commit);
+    while *run.step() != VerifyStep::Done {
+        if matches!(run.step(), VerifyStep::ReadAgain { .. }) && run.unchanged().is_ok() {
+            assert_eq!(run.step(), &VerifyStep::Commit);
         } else {
-            read_again += u32::from(matches!(run.step(), Step::ReadAgain { .. }));
+            read_again += u32::from(matches!(run.step(), VerifyStep::ReadAgain { .. }));
             assert_eq!(run.unchanged(), Err(Misuse::OutOfTurn), "nothing is begun");
             world.take(&mut run, &settings);
         }
@@ -200,7 +205,7 @@ fn v03_what_was_begun_by_rows_of_a_dump_is_committed_unread() {
 }
 
 #[test]
-fn what_a_lease_holds_is_told_even_where_it_is_as_it_should_be() {
+fn held_records_are_counted_even_if_they_do_not_differ() {
     let mut world = World::new();
     world.row(1, &[wish(4, "a", 1)]);
     world.row(2, &[wish(4, "B", 1), wish(4, "c", 1)]);
@@ -226,7 +231,8 @@ fn v04_claims_beyond_the_last_row_are_found_however_many() {
     assert_eq!(world.holder(4, "kept"), Some((OWN, 1)));
 }
 
-/// Buckets that moved: to an earlier row, to a later one, swapped, and around a ring. Never absent meanwhile.
+/// Verifies buckets that moved from the rows `held_by` to the rows `wanted_by`, and checks after
+/// each step that every bucket has a holder.
 fn moved(rows_per_page: usize, held_by: [u64; 4], wanted_by: [u64; 4]) {
     let names = ["a", "b", "c", "d"].map(|name| wish(4, name, 1));
     let mut world = World { rows_per_page, ..World::new() };
@@ -261,16 +267,16 @@ fn v05_buckets_that_moved_change_hands_without_a_gap() {
 }
 
 #[test]
-fn v05_a_bucket_that_moved_to_another_table_is_taken_once_that_table_lets_go() {
+fn v05_a_bucket_that_moved_between_tables_is_created_once_the_other_table_lets_go() {
     let mut world = World::new();
     world.claim(OWN, OTHER_TABLE, 5, &wish(4, "a", 1));
     world.row(1, &[wish(4, "a", 1), wish(4, "b", 1)]);
     world.now = START;
     let verified = world.verify();
     assert_eq!((verified.report.created, verified.report.other_row), (1, 1));
-    // The other table's run, in which no row calls for it any more.
+    // In the other table's run no row calls for the bucket any more.
     let rows = std::mem::take(&mut world.table);
-    let other = leasehold_core::verify::Settings { source_type: OTHER_TABLE, ..world.settings() };
+    let other = leasehold_core::verify::VerifySettings { source_type: OTHER_TABLE, ..world.settings() };
     assert_eq!(world.verify_with(&other, None).report.destroyed, 1);
     world.table = rows;
     let again = world.verify();
@@ -279,7 +285,7 @@ fn v05_a_bucket_that_moved_to_another_table_is_taken_once_that_table_lets_go() {
 }
 
 #[test]
-fn v05_two_rows_that_want_one_bucket_do_not_fight() {
+fn v05_of_two_rows_that_call_for_one_bucket_the_first_keeps_it() {
     let mut world = small_pages();
     world.row(1, &[wish(4, "name", 1)]);
     world.row(2, &[wish(4, "NAME", 2)]);
@@ -294,7 +300,7 @@ fn v05_two_rows_that_want_one_bucket_do_not_fight() {
 }
 
 #[test]
-fn v07_what_a_run_could_not_do_does_not_keep_the_next_from_scanning() {
+fn v07_corrections_that_one_run_could_not_make_do_not_keep_the_next_from_scanning() {
     let mut world = small_pages();
     world.row(1, &[wish(4, "name", 1)]);
     world.row(2, &[wish(4, "NAME", 2)]);
@@ -307,19 +313,19 @@ fn v07_what_a_run_could_not_do_does_not_keep_the_next_from_scanning() {
 }
 
 #[test]
-fn v05_held_claims_are_waited_for_and_then_left() {
+fn v05_creates_wait_for_claims_under_a_lease_and_are_left_at_the_end() {
     let mut world = World::new();
     world.row(1, &[wish(4, "held", 1), wish(4, "other", 1)]);
     let lease = world.begin(OTHER, created(&wish(4, "held", 1), 8)).unwrap();
     world.now = START;
     let verified = world.verify();
     assert_eq!((verified.report.busy, verified.report.created), (1, 1));
-    world.settle(OTHER, lease, Settled::RolledBack);
+    world.settle(OTHER, lease, Outcome::RolledBack);
     assert_eq!(world.verify().report.created, 1);
 }
 
 #[test]
-fn v06_what_another_cell_holds_is_reported_and_left() {
+fn v06_buckets_of_another_cell_are_reported_and_left_alone() {
     let mut world = World::new();
     let names: Vec<_> = (0..50).map(|n| wish(4, &format!("name{n}"), 1)).collect();
     world.row(1, &names);
@@ -329,16 +335,17 @@ fn v06_what_another_cell_holds_is_reported_and_left() {
     world.now = START;
     let verified = world.verify();
     assert_eq!((verified.report.other_cell, verified.report.created), (20, 30));
-    // All of them are refused at once, so it takes one update to learn who holds them and one for the others.
+    // One update is refused for all of them, a second probes their holders, and a third creates the
+    // others.
     assert_eq!(verified.report.updates, 3);
     assert!(verified.checkpoint.is_done());
     assert_eq!(world.holder(4, "name0"), Some((OTHER, 1)));
-    let other_cell = verified.findings.iter().filter(|finding| finding.outcome == Outcome::OtherCell);
+    let other_cell = verified.findings.iter().filter(|finding| finding.outcome == CorrectionOutcome::OtherCell);
     assert_eq!(other_cell.count(), 20);
 }
 
 #[test]
-fn v07_a_run_in_pieces_does_what_a_whole_one_does() {
+fn v07_a_run_in_pieces_makes_the_same_corrections_as_a_whole_run() {
     for pages in 1..=4 {
         let mut world = small_pages();
         for row in 1..=8 {
@@ -396,7 +403,7 @@ fn v08_a_lone_correction_does_not_wait_for_others() {
 }
 
 #[test]
-fn v09_findings_name_no_value() {
+fn v09_findings_contain_no_value() {
     let mut world = World::new();
     world.row(1, &[wish(4, "two words", 1), wish(4, "secret", 1)]);
     world.claim(OTHER, TABLE, 1, &wish(4, "secret", 1));
@@ -404,7 +411,7 @@ fn v09_findings_name_no_value() {
     world.now = START;
     let findings = world.verify().findings;
     let outcomes: Vec<_> = findings.iter().map(|finding| finding.outcome).collect();
-    assert_eq!(outcomes, [Outcome::Invalid, Outcome::OtherCell, Outcome::Destroyed]);
+    assert_eq!(outcomes, [CorrectionOutcome::Invalid, CorrectionOutcome::OtherCell, CorrectionOutcome::Destroyed]);
     let text = format!("{findings:?}");
     assert!(["two words", "secret", "hidden"].iter().all(|value| !text.contains(value)), "{text}");
     let hashes: std::collections::BTreeSet<_> = findings.iter().map(|finding| &finding.value_hash).collect();
@@ -412,7 +419,7 @@ fn v09_findings_name_no_value() {
 }
 
 #[test]
-fn a_dry_run_reports_what_a_run_would_do_and_changes_nothing() {
+fn a_dry_run_reports_the_corrections_of_a_run_and_changes_nothing() {
     let mut world = small_pages();
     world.row(1, &[wish(4, "missing", 1)]);
     world.row(2, &[wish(4, "b", 2)]);
@@ -420,7 +427,7 @@ fn a_dry_run_reports_what_a_run_would_do_and_changes_nothing() {
     world.claim(OWN, TABLE, 3, &wish(4, "extra", 3));
     world.now = START;
     let before = world.state();
-    let dry = world.verify_with(&leasehold_core::verify::Settings { dry_run: true, ..world.settings() }, None);
+    let dry = world.verify_with(&leasehold_core::verify::VerifySettings { dry_run: true, ..world.settings() }, None);
     assert_eq!(world.state(), before);
     let counts = |report: &leasehold_core::verify::Report| (report.created, report.replaced, report.destroyed);
     assert_eq!((counts(&dry.report), dry.report.dry_run, dry.findings.len()), ((1, 1, 1), true, 3));
@@ -428,7 +435,7 @@ fn a_dry_run_reports_what_a_run_would_do_and_changes_nothing() {
 }
 
 #[test]
-fn a_failed_update_is_left_for_the_next_run_and_stops_nothing() {
+fn a_failed_update_is_left_to_the_next_run_and_stops_no_other() {
     let mut world = World::new();
     world.row(1, &[wish(4, "a", 1)]);
     world.claim(OWN, TABLE, 2, &wish(4, "b", 1));
@@ -437,7 +444,7 @@ fn a_failed_update_is_left_for_the_next_run_and_stops_nothing() {
     for result in [UpdateResult::Failed, UpdateResult::Refused(vec![])] {
         let mut run = Verification::new(settings.clone(), world.catalogue().clone(), None);
         loop {
-            if matches!(run.step(), Step::Begin(_)) {
+            if matches!(run.step(), VerifyStep::Begin(_)) {
                 assert_eq!(run.updated(UpdateResult::Settled), Err(Misuse::OutOfTurn));
                 run.updated(result.clone()).unwrap();
             } else if !world.take(&mut run, &settings) {
@@ -458,8 +465,8 @@ fn a_settle_that_fails_leaves_its_corrections_to_the_next_run() {
         world.now = START;
         let settings = world.settings();
         let mut run = Verification::new(settings.clone(), world.catalogue().clone(), None);
-        while !matches!(run.step(), Step::Commit | Step::RollBack) {
-            if changes && matches!(run.step(), Step::ReadAgain { .. }) {
+        while !matches!(run.step(), VerifyStep::Commit | VerifyStep::RollBack) {
+            if changes && matches!(run.step(), VerifyStep::ReadAgain { .. }) {
                 world.row(1, &[wish(4, "A", 1)]);
             }
             assert!(world.take(&mut run, &settings));
@@ -474,7 +481,7 @@ fn a_settle_that_fails_leaves_its_corrections_to_the_next_run() {
 }
 
 #[test]
-fn a_row_that_goes_while_a_page_is_read_gets_no_claim() {
+fn a_row_that_is_deleted_while_its_page_is_read_gets_no_claim() {
     let mut world = World::new();
     world.row(1, &[wish(4, "a", 1)]);
     world.claim(OWN, TABLE, 1, &wish(4, "a", 1));
@@ -493,7 +500,7 @@ fn a_row_that_goes_while_a_page_is_read_gets_no_claim() {
 }
 
 #[test]
-fn what_the_host_may_not_hand_in_is_refused_and_changes_nothing() {
+fn misuse_by_the_host_is_refused_and_changes_nothing() {
     let world = World::new();
     let id = SourceId::from(5);
     let mut run = Verification::new(world.settings(), world.catalogue().clone(), None);
@@ -517,6 +524,6 @@ fn what_the_host_may_not_hand_in_is_refused_and_changes_nothing() {
     assert_eq!(run.rows(with(&[3, 2], 4)), Err(Misuse::OutOfOrder));
     assert_eq!(run.rows(with(&[3, 6], 4)), Err(Misuse::OutOfOrder));
     assert_eq!(run.rows(with(&[3], 9)), Err(Misuse::ForeignBucketType));
-    assert_eq!(run.step(), &Step::ReadRows { after: SourceId::default(), upto: SourceId::from(5) });
+    assert_eq!(run.step(), &VerifyStep::ReadRows { after: SourceId::default(), upto: SourceId::from(5) });
     run.rows(with(&[3, 5], 4)).unwrap();
 }

@@ -1,21 +1,23 @@
-//! More names that moved than may wait: one run still corrects them all (V05).
+//! Tables in which more names moved than creates are deferred: one run still corrects them all
+//! (V05).
 
 use leasehold_core::batch::UpdateRequest;
-use leasehold_core::verify::{Outcome, Verification};
+use leasehold_core::verify::{CorrectionOutcome, Verification};
 
 use crate::world::{OTHER, OWN, RECENT, START, TABLE, Wish, World, request, wish};
 
-/// More than twice what waits.
+/// More than twice the number of creates that are deferred.
 const ROWS: u64 = 25_000;
-/// A row that comes to call for another name when, reversed, others fill what may wait.
-const FORGOTTEN: u64 = 11_500;
+/// A row whose create is dropped in a reversed table, because the deferred ones are at their bound.
+const DROPPED: u64 = 11_500;
 
 fn name(number: u64) -> Wish {
     wish(4, &format!("name{number}"), 1)
 }
 
-/// Rows from 1 on that hold their own names and call for those of others.
-fn moved(rows: u64, wanted_by: impl Fn(u64) -> u64) -> World {
+/// A world whose rows hold their own names and call for others': row `wanted_by(n)` calls for the
+/// name of row `n`.
+pub(crate) fn moved(rows: u64, wanted_by: impl Fn(u64) -> u64) -> World {
     let mut world = World { rows_per_page: 1000, ..World::new() };
     let numbers: Vec<u64> = (1..=rows).collect();
     for some in numbers.chunks(2000) {
@@ -29,7 +31,7 @@ fn moved(rows: u64, wanted_by: impl Fn(u64) -> u64) -> World {
     world
 }
 
-/// The rows of which the service does not have what they call for.
+/// The rows that lack a claim that they call for.
 fn uncorrected(world: &World) -> Vec<u64> {
     let holds = |row: u64, wish: &Wish| world.holder(4, &wish.value) == Some((OWN, row));
     let rows = world.table.iter().filter(|(id, row)| !row.wishes.iter().all(|wish| holds(**id, wish)));
@@ -37,7 +39,7 @@ fn uncorrected(world: &World) -> Vec<u64> {
 }
 
 #[test]
-fn v05_one_run_corrects_more_names_than_can_wait() {
+fn v05_one_run_corrects_more_names_than_are_deferred() {
     let mut world = moved(ROWS, |row| ROWS + 1 - row);
     let verified = world.verify();
     assert_eq!(uncorrected(&world), Vec::<u64>::new());
@@ -60,7 +62,7 @@ fn v05_names_that_moved_around_a_ring_change_hands_without_a_gap() {
 }
 
 #[test]
-fn v05_names_that_were_swapped_on_a_page_change_hands_without_a_gap_whatever_waits() {
+fn v05_names_swapped_within_a_page_change_hands_without_a_gap_beside_many_destroys() {
     let (extra, swapped) = (1500, 1000);
     let mut world = moved(extra + swapped, |row| if row <= extra { row } else { ((row - extra - 1) ^ 1) + extra + 1 });
     (1..=extra).for_each(|row| world.row(row, &[]));
@@ -69,7 +71,7 @@ fn v05_names_that_were_swapped_on_a_page_change_hands_without_a_gap_whatever_wai
 }
 
 #[test]
-fn v05_v07_more_names_than_can_wait_are_corrected_in_pieces() {
+fn v05_v07_more_names_than_are_deferred_are_corrected_in_pieces() {
     for pages in [1, 7] {
         let mut world = moved(ROWS, |row| ROWS + 1 - row);
         world.verify_in_pieces(pages);
@@ -79,7 +81,7 @@ fn v05_v07_more_names_than_can_wait_are_corrected_in_pieces() {
 
 #[test]
 fn v07_a_run_that_is_dropped_among_many_leaves_nothing_out() {
-    // While names wait, when no more may, and in the second look.
+    // While creates are deferred, at the bound, and in the second look.
     for pages in [5, 12, 27] {
         let mut world = moved(ROWS, |row| ROWS + 1 - row);
         world.verify_dropped(pages);
@@ -92,17 +94,18 @@ fn v06_a_name_that_another_cell_takes_before_the_second_look_is_left_and_reporte
     let mut world = moved(ROWS, |row| ROWS + 1 - row);
     let settings = world.settings();
     let mut run = Verification::new(settings.clone(), world.catalogue().clone(), None);
-    let lost = name(ROWS + 1 - FORGOTTEN);
+    let lost = name(ROWS + 1 - DROPPED);
     while world.holder(4, &lost.value).is_some() {
         assert!(world.take(&mut run, &settings));
     }
     world.claim(OTHER, TABLE, 7, &lost);
     let mut other_cell = 0;
     while world.take(&mut run, &settings) {
-        other_cell += run.take_findings().iter().filter(|finding| finding.outcome == Outcome::OtherCell).count();
+        other_cell +=
+            run.take_findings().iter().filter(|finding| finding.outcome == CorrectionOutcome::OtherCell).count();
     }
     assert_eq!((other_cell, run.report().other_cell), (1, 1));
-    assert_eq!(uncorrected(&world), [FORGOTTEN]);
+    assert_eq!(uncorrected(&world), [DROPPED]);
     assert_eq!(world.holder(4, &lost.value), Some((OTHER, 7)));
 }
 
@@ -114,11 +117,11 @@ fn v02_a_row_that_is_changed_before_the_second_look_is_left_alone() {
     while run.report().pages < 25 {
         assert!(world.take(&mut run, &settings));
     }
-    world.table.get_mut(&FORGOTTEN).unwrap().updated_at = START;
+    world.table.get_mut(&DROPPED).unwrap().updated_at = START;
     let before = run.report().rows_recent;
     while world.take(&mut run, &settings) {}
     assert_eq!((before, run.report().rows_recent), (0, 1));
-    assert_eq!(uncorrected(&world), [FORGOTTEN]);
+    assert_eq!(uncorrected(&world), [DROPPED]);
     world.now += RECENT;
     world.verify();
     assert_eq!(uncorrected(&world), Vec::<u64>::new());

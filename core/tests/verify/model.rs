@@ -1,12 +1,13 @@
-//! What one run has to make of a world in which nothing else happens, said bucket by bucket; and random worlds.
+//! The model: the claims that one run must leave in a world in which nothing else happens, bucket
+//! by bucket. Random worlds are compared with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::batch::UpdateRequest;
 use leasehold_core::bucket::{BucketKey, BucketType};
-use leasehold_core::claim::{Claim, ClaimState, Record, SourceId, Subject};
 use leasehold_core::cell::CellId;
-use leasehold_core::lease::Outcome as Settled;
+use leasehold_core::claim::{Claim, ClaimState, Record, SourceId, Subject};
+use leasehold_core::lease::Outcome;
 use leasehold_core::rejection::{List, Reason, Rejection};
 use leasehold_core::verify::Verification;
 use proptest::prelude::*;
@@ -14,11 +15,11 @@ use proptest::prelude::*;
 use crate::properties::config;
 use crate::world::{LONG_AGO, OTHER, OTHER_TABLE, OWN, RECENT, Row, START, TABLE, Wish, World, number, request, wish};
 
-/// What a bucket's claim may be after a run.
+/// The claims that a bucket may have after a run.
 #[derive(Debug)]
 enum Expected {
     Untouched(Option<Claim>),
-    /// One of these rows' claims, in this spelling, for this subject.
+    /// The claim of one of these rows, each with its spelling and subject.
     One(Vec<(SourceId, String, i64)>),
     Absent,
 }
@@ -58,7 +59,7 @@ fn is_recent(world: &World, row: &Row) -> bool {
     world.now - row.updated_at < RECENT
 }
 
-/// The rows, not changed lately, that call for each bucket.
+/// The rows that call for each bucket, without recent ones.
 type Calls = BTreeMap<BucketKey, BTreeSet<u64>>;
 
 fn calls(world: &World) -> Calls {
@@ -128,7 +129,7 @@ fn any_row() -> impl Strategy<Value = Row> {
     })
 }
 
-/// A claim that the server has: who, from where, since when, and whether its lease is outstanding.
+/// A claim that the server has before the run.
 #[derive(Clone, Debug)]
 struct Planted {
     cell: CellId,
@@ -167,10 +168,10 @@ prop_compose! {
             world.now = planted.begun_at;
             let table = if planted.is_other_table { OTHER_TABLE } else { TABLE };
             let creates = vec![request(&planted.wish, table, planted.row)];
-            // What is taken already, or not allowed, is not planted.
+            // A claim whose bucket is taken or whose value is not allowed is left out.
             let Ok(lease) = world.begin(planted.cell, UpdateRequest { creates, destroys: vec![] }) else { continue };
             if planted.is_settled {
-                world.settle(planted.cell, lease, Settled::Committed);
+                world.settle(planted.cell, lease, Outcome::Committed);
             }
         }
         world.now = START;
@@ -178,7 +179,8 @@ prop_compose! {
     }
 }
 
-/// What the cell does on its own: a row gets other wishes, or goes, with its claims in the same update.
+/// A save of the cell: a row gets other wishes or is deleted, and the same update changes its
+/// claims.
 #[derive(Clone, Debug)]
 struct Save {
     at_step: usize,
@@ -191,7 +193,8 @@ fn any_save() -> impl Strategy<Value = Save> {
     (0..25_usize, 1..8_u64, wishes).prop_map(|(at_step, row, wishes)| Save { at_step, row, wishes })
 }
 
-/// A save as the concern makes it, which gives up no claim that the row does not have; refused, it changes nothing.
+/// Makes a save as the Rails concern does: it destroys only claims that the row has. A refused save
+/// changes nothing.
 fn save(world: &mut World, save: &Save) -> bool {
     let old = world.table.get(&save.row).map(|row| row.wishes.clone()).unwrap_or_default();
     let new = save.wishes.clone().unwrap_or_default();
@@ -215,7 +218,7 @@ fn save(world: &mut World, save: &Save) -> bool {
     true
 }
 
-/// The position of a destroy that was refused since its row has no such claim.
+/// The position of a destroy that was refused because its row has no such claim.
 fn gone(rejection: &Rejection) -> Option<usize> {
     let is_gone = |reason| matches!(reason, Reason::ClaimNotFound | Reason::ClaimChanged | Reason::NotOwner);
     let mut offences = rejection.offences().iter().filter(|offence| is_gone(offence.reason));
@@ -223,7 +226,7 @@ fn gone(rejection: &Rejection) -> Option<usize> {
     places.map(|place| place.position as usize)
 }
 
-/// What a claim is if its lease is rolled back.
+/// The claim after a rollback of its lease.
 fn at_rest(claim: &Claim) -> Option<&Record> {
     match &claim.state {
         ClaimState::Active(record) | ClaimState::Destroying(_, record) => Some(record),
@@ -232,7 +235,7 @@ fn at_rest(claim: &Claim) -> Option<&Record> {
     }
 }
 
-/// The claims that rows call for which were saved during a run, and have.
+/// The claims of rows that were saved during a run, which the rows call for and have.
 fn claims_of(world: &World, rows: &BTreeSet<u64>) -> BTreeMap<BucketKey, SourceId> {
     let is_called_for = |key: &BucketKey, record: &Record| {
         let row = rows.iter().find(|row| record.source.id == SourceId::from(**row));
@@ -253,7 +256,7 @@ proptest! {
         let mut after = world.clone();
         after.verify();
         check(&world, &after);
-        // Again, once nothing is recent: what is left to say is who is in the way, and nothing is done.
+        // Another run, once nothing is recent, makes no corrections and reports the blocked ones.
         let mut second = after.clone();
         second.verify();
         prop_assert_eq!(second.state(), after.state());
@@ -295,7 +298,7 @@ proptest! {
             let calls = || Some(called_for(&world, world.table.get(&number(&claim.record().source.id)?)?, key).is_some());
             prop_assert!(!is_new || calls() == Some(true), "{} was made for a row that does not call for it", key);
         }
-        // And what the run could not see any more, the next one does.
+        // The next run corrects the changes that came too late for this one.
         world.now += 2 * RECENT;
         let before = world.clone();
         world.verify();
@@ -304,8 +307,8 @@ proptest! {
 }
 
 prop_compose! {
-    /// Claims by the ten thousand that have moved far: each half's names to rows of the other half, in any order. Some rows
-    /// were changed lately, and some names are the other cell's.
+    /// Tens of thousands of claims that have moved far: each half's names to rows of the other
+    /// half, in any order. Some rows are recent, and some names belong to the other cell.
     fn any_world_of_many()(
         (low, high) in (Just(names(0..HALF)).prop_shuffle(), Just(names(HALF..2 * HALF)).prop_shuffle()),
         recent in prop::collection::btree_set(0..ROWS, 0..5),
@@ -332,7 +335,7 @@ prop_compose! {
     }
 }
 
-/// More than may wait, on rows with four names each.
+/// More names than are deferred, on rows with four names each.
 const HALF: u64 = 12_000;
 const ROWS: u64 = 6000;
 

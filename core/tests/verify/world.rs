@@ -1,4 +1,5 @@
-//! A cell's table, a claims server, and a host between them that drives a verification.
+//! A world for verification: a cell's table, a claims server, and a host that drives a run between
+//! them.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -6,30 +7,33 @@ use std::ops::Bound;
 use leasehold_core::batch::{ClaimRequest, UpdateRequest};
 use leasehold_core::bucket::BucketType;
 use leasehold_core::catalogue::Catalogue;
-use leasehold_core::claim::{Claim, Source, SourceId, SourceType, Subject};
 use leasehold_core::cell::CellId;
-use leasehold_core::rows::State;
+use leasehold_core::claim::{Claim, Source, SourceId, SourceType, Subject};
+use leasehold_core::command::{Command, Reply};
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::memory::MemoryStore;
 use leasehold_core::query::{RecordPage, RecordQuery, RecordRow, RecordStep};
 use leasehold_core::rejection::{Reason, Rejection};
+use leasehold_core::rows::State;
 use leasehold_core::rules::Rules;
 use leasehold_core::store::Store;
 use leasehold_core::time::Timestamp;
-use leasehold_core::command::{Command, Reply};
 use leasehold_core::verify::{
-    Checkpoint, Finding, RecordRef, Records, Report, Rows, Settings, Step, UpdateResult, Verification,
+    Checkpoint, Finding, RecordRef, Records, Report, Rows, UpdateResult, Verification, VerifySettings, VerifyStep,
 };
 use uuid::Uuid;
+
+use crate::phases::edges;
 
 pub(crate) const OWN: CellId = CellId(1);
 pub(crate) const OTHER: CellId = CellId(2);
 pub(crate) const TABLE: SourceType = SourceType(1);
 pub(crate) const OTHER_TABLE: SourceType = SourceType(2);
-/// What was changed within this time is left alone.
+/// Rows and records that were changed within this time are recent.
 pub(crate) const RECENT: u64 = 1000;
-/// A time long ago, and the time when runs begin.
+/// A time that is not recent when runs begin.
 pub(crate) const LONG_AGO: u64 = 5000;
+/// The time when runs begin.
 pub(crate) const START: u64 = 10_000;
 
 /// A claim that a row calls for.
@@ -44,7 +48,7 @@ pub(crate) struct Wish {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) updated_at: u64,
-    /// Rows out of the model's scope are not listed, and call for nothing.
+    /// False for a row outside the model's scope, which is not listed and calls for no claim.
     pub(crate) in_scope: bool,
     pub(crate) wishes: Vec<Wish>,
 }
@@ -56,10 +60,10 @@ pub(crate) struct World {
     pub(crate) store: MemoryStore,
     pub(crate) rules: Rules,
     pub(crate) leases: u128,
-    /// The server cuts pages after this many records.
+    /// The number of records after which the server cuts a page.
     pub(crate) records_per_page: usize,
     pub(crate) rows_per_page: usize,
-    /// Of the update that a run has begun.
+    /// The lease of the update that a run has begun.
     pub(crate) lease: Option<LeaseId>,
 }
 
@@ -105,7 +109,7 @@ impl World {
         Command::Settle(settle).apply(&mut self.store, Timestamp::from_micros(self.now)).unwrap().unwrap();
     }
 
-    /// An update from begin to commit.
+    /// Makes an update from begin to commit.
     pub(crate) fn update(&mut self, cell: CellId, update: UpdateRequest) -> Result<(), Rejection> {
         let lease = self.begin(cell, update)?;
         self.settle(cell, lease, Outcome::Committed);
@@ -130,15 +134,15 @@ impl World {
         &self.rules.catalogue
     }
 
-    /// Who holds a bucket: the cell and the row.
+    /// The cell and the row that hold a bucket.
     pub(crate) fn holder(&self, bucket_type: i32, value: &str) -> Option<(CellId, u64)> {
         let key = self.rules.catalogue.bucket(BucketType(bucket_type), value.into()).unwrap().key;
         let claim: Claim = Store::claim(&self.store, &key).unwrap()?;
         Some((claim.owner, number(&claim.record().source.id).unwrap()))
     }
 
-    pub(crate) fn settings(&self) -> Settings {
-        Settings {
+    pub(crate) fn settings(&self) -> VerifySettings {
+        VerifySettings {
             source_type: TABLE,
             bucket_types: [4, 5, 6].map(BucketType).into(),
             recent_within_micros: RECENT,
@@ -148,7 +152,7 @@ impl World {
         }
     }
 
-    fn records(&self, after: &SourceId, upto: &SourceId, settings: &Settings) -> (Records, bool) {
+    fn records(&self, after: &SourceId, upto: &SourceId, settings: &VerifySettings) -> (Records, bool) {
         let types = settings.bucket_types.clone();
         let query = RecordQuery::parse(OWN, settings.source_type, types, after.clone(), upto.clone()).unwrap();
         let mut scan = query.scan();
@@ -186,43 +190,50 @@ impl World {
         page
     }
 
-    /// The rows in scope beyond one source id and up to another.
+    /// The rows in scope past one source id and up to another.
     fn listed(&self, after: &SourceId, upto: &SourceId) -> impl Iterator<Item = (&u64, &Row)> {
         let after = number(after).map_or(Bound::Unbounded, Bound::Excluded);
         let upto = number(upto).map_or(Bound::Unbounded, Bound::Included);
         self.table.range((after, upto)).filter(|(_, row)| row.in_scope)
     }
 
-    /// Takes one step of a run; whether there was one.
-    pub(crate) fn take(&mut self, run: &mut Verification, settings: &Settings) -> bool {
+    /// Takes one step of a run. Returns false if the run is over.
+    pub(crate) fn take(&mut self, run: &mut Verification, settings: &VerifySettings) -> bool {
+        let phase = run.phase();
+        let is_going_on = self.take_step(run, settings);
+        edges(phase, run.phase(), false);
+        is_going_on
+    }
+
+    fn take_step(&mut self, run: &mut Verification, settings: &VerifySettings) -> bool {
         match run.step().clone() {
-            Step::FindBound { after, rows } => {
+            VerifyStep::FindBound { after, rows } => {
                 let listed = self.listed(&after, &SourceId::default()).nth(rows - 1);
                 run.bound(listed.map(|(id, _)| SourceId::from(*id))).unwrap();
             }
-            Step::ListRecords { after, upto } => {
+            VerifyStep::ListRecords { after, upto } => {
                 let (records, truncated) = self.records(&after, &upto, settings);
                 run.records(records, truncated).unwrap();
             }
-            Step::ReadRows { after, upto } => {
+            VerifyStep::ReadRows { after, upto } => {
                 let rows = self.rows(self.listed(&after, &upto));
                 run.rows(rows).unwrap();
             }
-            Step::ReadAgain { ids } => {
+            VerifyStep::ReadAgain { ids } => {
                 let rows = self.rows(ids.iter().filter_map(|id| self.table.get_key_value(&number(id)?)));
                 run.rows(rows).unwrap();
             }
-            Step::Begin(update) => {
+            VerifyStep::Begin(update) => {
                 assert!(!settings.dry_run, "a dry run sends nothing");
                 let begun = self.begin(OWN, update);
                 self.lease = begun.as_ref().ok().copied();
                 let refused = |rejection| UpdateResult::Refused(offences(&rejection));
                 run.updated(begun.map_or_else(refused, |_| UpdateResult::Begun)).unwrap();
             }
-            Step::Commit => self.settle_begun(run, Outcome::Committed),
-            Step::RollBack => self.settle_begun(run, Outcome::RolledBack),
-            Step::PageDone => run.proceed().unwrap(),
-            Step::Done => return false,
+            VerifyStep::Commit => self.settle_begun(run, Outcome::Committed),
+            VerifyStep::RollBack => self.settle_begun(run, Outcome::RolledBack),
+            VerifyStep::PageDone => run.proceed().unwrap(),
+            VerifyStep::Done => return false,
         }
         true
     }
@@ -233,22 +244,23 @@ impl World {
         run.updated(UpdateResult::Settled).unwrap();
     }
 
-    /// A whole run.
+    /// Makes a whole run.
     pub(crate) fn verify(&mut self) -> Verified {
         self.verify_with(&self.settings(), None)
     }
 
-    pub(crate) fn verify_with(&mut self, settings: &Settings, checkpoint: Option<Checkpoint>) -> Verified {
+    pub(crate) fn verify_with(&mut self, settings: &VerifySettings, checkpoint: Option<Checkpoint>) -> Verified {
         let mut run = Verification::new(settings.clone(), self.catalogue().clone(), checkpoint);
         while self.take(&mut run, settings) {}
         Verified { report: run.report().clone(), findings: run.take_findings(), checkpoint: run.checkpoint() }
     }
 
-    /// A run that dies after so many pages, and another one that goes on from the last checkpoint.
+    /// Makes a run that is dropped after this many pages, and a second one from the last
+    /// checkpoint.
     pub(crate) fn verify_dropped(&mut self, pages: u64) {
         let settings = self.settings();
         let mut run = Verification::new(settings.clone(), self.catalogue().clone(), None);
-        while *run.step() != Step::PageDone || run.report().pages < pages {
+        while *run.step() != VerifyStep::PageDone || run.report().pages < pages {
             if !self.take(&mut run, &settings) {
                 return;
             }
@@ -256,7 +268,8 @@ impl World {
         self.verify_with(&settings, Some(run.checkpoint()));
     }
 
-    /// A whole run in pieces: each stops after so many pages, and the next goes on from its checkpoint.
+    /// Makes a run in pieces: each stops after this many pages, and the next goes on from its
+    /// checkpoint.
     pub(crate) fn verify_in_pieces(&mut self, pages: u64) {
         let settings = self.settings();
         let mut checkpoint = None;
@@ -264,7 +277,7 @@ impl World {
             let mut run = Verification::new(settings.clone(), self.catalogue().clone(), checkpoint);
             let mut is_stopped = false;
             loop {
-                if *run.step() == Step::PageDone && run.report().pages >= pages {
+                if *run.step() == VerifyStep::PageDone && run.report().pages >= pages {
                     run.stop().unwrap();
                     is_stopped = true;
                 } else if !self.take(&mut run, &settings) {
@@ -285,12 +298,12 @@ pub(crate) struct Verified {
     pub(crate) checkpoint: Checkpoint,
 }
 
-/// A row's key; none is that of the empty source id.
+/// A row's key, `None` for the empty source id.
 pub(crate) fn number(id: &SourceId) -> Option<u64> {
     id.as_bytes().try_into().ok().map(u64::from_be_bytes)
 }
 
-/// Cuts a page where a source id ends, as a server may.
+/// Cuts a page at the end of a source id, as a server may.
 fn cut(page: &mut RecordPage, at: usize) {
     let id = |row: &RecordRow| row.claim.record().source.id.clone();
     let end = (at..page.records.len()).find(|end| id(&page.records[*end]) != id(&page.records[end - 1]));

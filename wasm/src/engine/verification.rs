@@ -153,23 +153,23 @@ enum StepObject {
     Done,
 }
 
-impl From<&Step> for StepObject {
-    fn from(step: &Step) -> Self {
+impl From<&VerifyStep> for StepObject {
+    fn from(step: &VerifyStep) -> Self {
         let claims = |claims: &[ClaimRequest]| claims.iter().map(ClaimObject::from).collect();
         match step {
-            Step::FindBound { after, rows } => {
+            VerifyStep::FindBound { after, rows } => {
                 Self::FindBound { after: source_bytes(after), rows: u32::try_from(*rows).unwrap_or(u32::MAX) }
             }
-            Step::ListRecords { after, upto } => {
+            VerifyStep::ListRecords { after, upto } => {
                 Self::ListRecords { after: source_bytes(after), upto: source_bytes(upto) }
             }
-            Step::ReadRows { after, upto } => Self::ReadRows { after: source_bytes(after), upto: source_bytes(upto) },
-            Step::ReadAgain { ids } => Self::ReadAgain { ids: ids.iter().map(source_bytes).collect() },
-            Step::Begin(update) => Self::Begin { creates: claims(&update.creates), destroys: claims(&update.destroys) },
-            Step::Commit => Self::Commit,
-            Step::RollBack => Self::RollBack,
-            Step::PageDone => Self::PageDone,
-            Step::Done => Self::Done,
+            VerifyStep::ReadRows { after, upto } => Self::ReadRows { after: source_bytes(after), upto: source_bytes(upto) },
+            VerifyStep::ReadAgain { ids } => Self::ReadAgain { ids: ids.iter().map(source_bytes).collect() },
+            VerifyStep::Begin(update) => Self::Begin { creates: claims(&update.creates), destroys: claims(&update.destroys) },
+            VerifyStep::Commit => Self::Commit,
+            VerifyStep::RollBack => Self::RollBack,
+            VerifyStep::PageDone => Self::PageDone,
+            VerifyStep::Done => Self::Done,
         }
     }
 }

@@ -148,24 +148,24 @@ impl Session {
     }
 }
 
-fn step(ruby: &Ruby, step: &Step) -> Value {
+fn step(ruby: &Ruby, step: &VerifyStep) -> Value {
     let bytes = |id: &SourceId| (!id.is_empty()).then(|| ruby.str_from_slice(id.as_bytes()));
     let name = |name: &str| ruby.to_symbol(name);
     match step {
-        Step::FindBound { after, rows } => (name("find_bound"), bytes(after), *rows).into_value_with(ruby),
-        Step::ListRecords { after, upto } => (name("list_records"), bytes(after), bytes(upto)).into_value_with(ruby),
-        Step::ReadRows { after, upto } => (name("read_rows"), bytes(after), bytes(upto)).into_value_with(ruby),
-        Step::ReadAgain { ids } => {
+        VerifyStep::FindBound { after, rows } => (name("find_bound"), bytes(after), *rows).into_value_with(ruby),
+        VerifyStep::ListRecords { after, upto } => (name("list_records"), bytes(after), bytes(upto)).into_value_with(ruby),
+        VerifyStep::ReadRows { after, upto } => (name("read_rows"), bytes(after), bytes(upto)).into_value_with(ruby),
+        VerifyStep::ReadAgain { ids } => {
             let ids = ruby.ary_from_iter(ids.iter().map(bytes));
             (name("read_again"), ids).into_value_with(ruby)
         }
-        Step::Begin(update) => {
+        VerifyStep::Begin(update) => {
             let encoded = ruby.str_from_slice(&wire::update(update));
             (name("begin"), encoded, update.creates.len(), update.destroys.len()).into_value_with(ruby)
         }
-        Step::Commit => (name("commit"),).into_value_with(ruby),
-        Step::RollBack => (name("roll_back"),).into_value_with(ruby),
-        Step::PageDone => (name("page_done"),).into_value_with(ruby),
-        Step::Done => (name("done"),).into_value_with(ruby),
+        VerifyStep::Commit => (name("commit"),).into_value_with(ruby),
+        VerifyStep::RollBack => (name("roll_back"),).into_value_with(ruby),
+        VerifyStep::PageDone => (name("page_done"),).into_value_with(ruby),
+        VerifyStep::Done => (name("done"),).into_value_with(ruby),
     }
 }

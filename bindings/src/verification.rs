@@ -4,7 +4,9 @@ use leasehold_core::catalogue::Catalogue;
 use leasehold_core::claim::SourceId;
 use leasehold_core::rejection::{List, Place};
 use leasehold_core::verify;
-use leasehold_core::verify::{Checkpoint, Finding, Misuse, Records, Report, Rows, VerifySettings, VerifyStep, UpdateResult};
+use leasehold_core::verify::{
+    Checkpoint, Finding, Misuse, Records, Report, Rows, UpdateResult, VerifySettings, VerifyStep,
+};
 
 use crate::error::{DetailedError, reason_by_code};
 
@@ -60,7 +62,11 @@ impl Verification {
     ///
     /// # Errors
     /// `INVALID_CHECKPOINT`: the text is not a checkpoint.
-    pub fn new(settings: VerifySettings, catalogue: Catalogue, checkpoint: Option<&str>) -> Result<Self, DetailedError> {
+    pub fn new(
+        settings: VerifySettings,
+        catalogue: Catalogue,
+        checkpoint: Option<&str>,
+    ) -> Result<Self, DetailedError> {
         let checkpoint = checkpoint.map(serde_json::from_str::<Checkpoint>).transpose();
         // V09: serde's message may quote values of claims.
         let checkpoint = checkpoint.map_err(|_| {
@@ -225,7 +231,10 @@ mod tests {
         assert_eq!(run.step(), &VerifyStep::PageDone);
         let text = run.checkpoint().unwrap().unwrap();
         let mut again = session(Some(&text)).unwrap();
-        assert!(matches!(again.step(), VerifyStep::ReadAgain { .. }), "the scan is finished, and one create is deferred");
+        assert!(
+            matches!(again.step(), VerifyStep::ReadAgain { .. }),
+            "the scan is finished, and one create is deferred"
+        );
         again.rows(rows("alice")).unwrap();
         let VerifyStep::Begin(update) = again.step() else { unreachable!() };
         assert_eq!(update.creates.first().map(|claim| &*claim.value), Some("alice"), "the row's present value");

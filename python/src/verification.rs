@@ -185,7 +185,9 @@ fn step<'py>(py: Python<'py>, step: &VerifyStep) -> PyResult<Bound<'py, PyAny>> 
     let bytes = |id: &SourceId| PyBytes::new(py, id.as_bytes());
     let tuple = match step {
         VerifyStep::FindBound { after, rows } => ("find_bound", bytes(after), *rows).into_pyobject(py)?.into_any(),
-        VerifyStep::ListRecords { after, upto } => ("list_records", bytes(after), bytes(upto)).into_pyobject(py)?.into_any(),
+        VerifyStep::ListRecords { after, upto } => {
+            ("list_records", bytes(after), bytes(upto)).into_pyobject(py)?.into_any()
+        }
         VerifyStep::ReadRows { after, upto } => ("read_rows", bytes(after), bytes(upto)).into_pyobject(py)?.into_any(),
         VerifyStep::ReadAgain { ids } => {
             ("read_again", ids.iter().map(bytes).collect::<Vec<_>>()).into_pyobject(py)?.into_any()

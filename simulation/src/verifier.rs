@@ -18,7 +18,9 @@ use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::query::RecordRow;
 use leasehold_core::reconcile::{LocalRow, Settled};
 use leasehold_core::time::Timestamp;
-use leasehold_core::verify::{RecordRef, Records, Report, Rows, VerifySettings, VerifyStep, UpdateResult, Verification};
+use leasehold_core::verify::{
+    RecordRef, Records, Report, Rows, UpdateResult, Verification, VerifySettings, VerifyStep,
+};
 
 use crate::database::{Database, Row, micros};
 use crate::names::{BUCKET_TYPE, Names, TABLE, source_id};

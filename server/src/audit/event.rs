@@ -4,9 +4,9 @@
 use std::fmt;
 
 use leasehold_core::cell::CellId;
+use leasehold_core::command::{Command, Reply};
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::time::Timestamp;
-use leasehold_core::command::{Command, Reply};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 

@@ -7,12 +7,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use leasehold_core::bucket::BucketKey;
 use leasehold_core::cell::CellId;
-use leasehold_core::claim::Claim;
 use leasehold_core::command;
 use leasehold_core::invariant;
-use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
+use leasehold_core::lease::{Fence, LeaseId};
 use leasehold_core::memory::MemoryStore;
 use leasehold_core::rows::{Changes, Kind, NetChanges, OrderedRead, RowChange, RowKind, State};
 use leasehold_core::rules::Rules;

@@ -163,9 +163,13 @@ impl From<&VerifyStep> for StepObject {
             VerifyStep::ListRecords { after, upto } => {
                 Self::ListRecords { after: source_bytes(after), upto: source_bytes(upto) }
             }
-            VerifyStep::ReadRows { after, upto } => Self::ReadRows { after: source_bytes(after), upto: source_bytes(upto) },
+            VerifyStep::ReadRows { after, upto } => {
+                Self::ReadRows { after: source_bytes(after), upto: source_bytes(upto) }
+            }
             VerifyStep::ReadAgain { ids } => Self::ReadAgain { ids: ids.iter().map(source_bytes).collect() },
-            VerifyStep::Begin(update) => Self::Begin { creates: claims(&update.creates), destroys: claims(&update.destroys) },
+            VerifyStep::Begin(update) => {
+                Self::Begin { creates: claims(&update.creates), destroys: claims(&update.destroys) }
+            }
             VerifyStep::Commit => Self::Commit,
             VerifyStep::RollBack => Self::RollBack,
             VerifyStep::PageDone => Self::PageDone,

@@ -153,7 +153,9 @@ fn step(ruby: &Ruby, step: &VerifyStep) -> Value {
     let name = |name: &str| ruby.to_symbol(name);
     match step {
         VerifyStep::FindBound { after, rows } => (name("find_bound"), bytes(after), *rows).into_value_with(ruby),
-        VerifyStep::ListRecords { after, upto } => (name("list_records"), bytes(after), bytes(upto)).into_value_with(ruby),
+        VerifyStep::ListRecords { after, upto } => {
+            (name("list_records"), bytes(after), bytes(upto)).into_value_with(ruby)
+        }
         VerifyStep::ReadRows { after, upto } => (name("read_rows"), bytes(after), bytes(upto)).into_value_with(ruby),
         VerifyStep::ReadAgain { ids } => {
             let ids = ruby.ary_from_iter(ids.iter().map(bytes));

@@ -102,7 +102,7 @@ const SECOND_SPAN: u64 = 13_000;
 /// Halves of a table that call for each other's names, which are more than are deferred. One page
 /// has its own names, so the noted pages before and after it are two spans.
 fn two_spans() -> World {
-    let half = 14_000;
+    let half = 15_000;
     let has_own_name = |row| (12_001..=SECOND_SPAN).contains(&(if row > half { row - half } else { row }));
     moved(2 * half, |row| if has_own_name(row) { row } else { (row - 1 + half) % (2 * half) + 1 })
 }

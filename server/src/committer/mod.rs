@@ -17,9 +17,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use leasehold_core::command::{Command, Reply};
 use leasehold_core::rejection::Rejection;
 use leasehold_core::time::Timestamp;
-use leasehold_core::command::{Command, Reply};
 use tokio::sync::oneshot;
 
 use self::lock_suspects::LockSuspects;
@@ -193,8 +193,8 @@ pub fn now() -> Timestamp {
 mod tests {
     #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
-    use leasehold_core::lease::LeaseId;
     use leasehold_core::command::Fences;
+    use leasehold_core::lease::LeaseId;
     use leasehold_core::rows::{Keys, NetChanges, Workspace};
     use leasehold_core::update::Forget;
     use uuid::Uuid;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::claim::Claim;
-use leasehold_core::rows::RowChange;
 use leasehold_core::command::Command;
+use leasehold_core::rows::RowChange;
 use tokio::sync::oneshot;
 
 use super::{Decision, Refusal};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use leasehold_core::command::Command;
 use leasehold_core::time::Timestamp;
 use leasehold_core::update::Forget;
-use leasehold_core::command::Command;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimServiceServer;
 use leasehold_proto::gitlab::cells::topology_service::classify_service_server::ClassifyServiceServer;
 use tokio::sync::watch;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::claim::Claim;
-use leasehold_core::rows::{State, Keys, NetChanges, Workspace};
+use leasehold_core::command::Fences;
 use leasehold_core::lease::LeaseId;
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordRow, RecordScan};
+use leasehold_core::rows::{Keys, NetChanges, State, Workspace};
 use leasehold_core::store::Store;
-use leasehold_core::command::Fences;
 use leasehold_core::time::Timestamp;
 use tokio::runtime::Runtime;
 

@@ -16,12 +16,12 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::catalogue::BucketRule;
-use leasehold_core::claim::Claim;
 use leasehold_core::cell::CellId;
-use leasehold_core::rows::{State, Keys, NetChanges, Workspace};
+use leasehold_core::claim::Claim;
+use leasehold_core::command::Fences;
 use leasehold_core::lease::LeaseId;
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordRow, RecordScan};
-use leasehold_core::command::Fences;
+use leasehold_core::rows::{Keys, NetChanges, State, Workspace};
 use leasehold_core::time::Timestamp;
 
 use super::error::StoreError;
@@ -100,7 +100,7 @@ pub trait GroupStore: Send + 'static {
 
     /// Commits the group's changes, all or none, and returns when they are durable. A shared store numbers new leases
     /// itself and returns their fences (B13), which the caller must put into the replies with
-    /// [`Reply::numbered`](leasehold_core::update::Reply::numbered).
+    /// [`Reply::with_fences`](leasehold_core::command::Reply::with_fences).
     ///
     /// # Errors
     /// No reply may be sent. [`GroupError::may_be_committed`] says whether the outcome is known.

@@ -11,14 +11,13 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use leasehold_core::batch;
 use leasehold_core::bucket::{BucketKey, BucketType};
 use leasehold_core::catalogue;
-use leasehold_core::claim::{self, SourceId, SourceType};
 use leasehold_core::cell::CellId;
+use leasehold_core::claim::{self, SourceId, SourceType};
+use leasehold_core::fingerprint;
 use leasehold_core::lease::{self, Fence, LeaseId};
 use leasehold_core::time::Timestamp;
-use leasehold_core::transaction;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
@@ -485,26 +484,26 @@ impl From<Lease<'_>> for lease::Lease {
     }
 }
 
-impl<'a> From<&'a batch::Fingerprint> for Fingerprint<'a> {
-    fn from(fingerprint: &'a batch::Fingerprint) -> Self {
+impl<'a> From<&'a fingerprint::Fingerprint> for Fingerprint<'a> {
+    fn from(fingerprint: &'a fingerprint::Fingerprint) -> Self {
         let (creates, destroys) = fingerprint.hashes();
         Self { creates: Cow::Borrowed(creates), destroys: Cow::Borrowed(destroys) }
     }
 }
 
-impl From<Fingerprint<'_>> for batch::Fingerprint {
+impl From<Fingerprint<'_>> for fingerprint::Fingerprint {
     fn from(fingerprint: Fingerprint<'_>) -> Self {
         Self::from_hashes(fingerprint.creates.into_owned(), fingerprint.destroys.into_owned())
     }
 }
 
-impl<'a> From<&'a transaction::Replay> for Replay<'a> {
-    fn from(replay: &'a transaction::Replay) -> Self {
+impl<'a> From<&'a lease::Replay> for Replay<'a> {
+    fn from(replay: &'a lease::Replay) -> Self {
         Self { lease: replay.lease.0, fence: replay.fence.0, fingerprint: (&replay.fingerprint).into() }
     }
 }
 
-impl From<Replay<'_>> for transaction::Replay {
+impl From<Replay<'_>> for lease::Replay {
     fn from(replay: Replay<'_>) -> Self {
         Self { lease: LeaseId(replay.lease), fence: Fence(replay.fence), fingerprint: replay.fingerprint.into() }
     }
@@ -725,7 +724,7 @@ mod tests {
             let engine: lease::Lease = lease(state.clone()).into();
             assert_eq!(Lease::from(&engine), lease(state));
         }
-        let engine: transaction::Replay = replay().into();
+        let engine: lease::Replay = replay().into();
         assert_eq!(Replay::from(&engine), replay());
     }
 }

@@ -7,11 +7,12 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use leasehold_core::rows::AnyRow;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::store::stored::{self, Claim, IdempotencyKey, Key, Lease, Replay};
-use crate::store::{EmbeddedStore, StoreError, StoredRow};
+use crate::store::{EmbeddedStore, StoreError};
 
 pub use import::{LineError, RowError, import};
 pub use output::write_to;
@@ -115,9 +116,9 @@ pub fn export(data: &Path, mut to: impl Write) -> Result<u64, TransferError> {
         write_line(
             &mut to,
             &match &row {
-                StoredRow::Claim(key, claim) => Line::Claim { key: key.into(), claim: claim.into() },
-                StoredRow::Lease(id, lease) => Line::Lease { id: id.0, lease: lease.into() },
-                StoredRow::Replay(key, replay) => Line::Replay { key: key.into(), replay: replay.into() },
+                AnyRow::Claim(key, claim) => Line::Claim { key: key.into(), claim: claim.into() },
+                AnyRow::Lease(id, lease) => Line::Lease { id: id.0, lease: lease.into() },
+                AnyRow::Replay(key, replay) => Line::Replay { key: key.into(), replay: replay.into() },
             },
         )
     })?;

@@ -3,11 +3,11 @@
 use leasehold_core::batch::UpdateRequest;
 use leasehold_core::catalogue::Catalogue;
 use leasehold_core::cell::CellId;
+use leasehold_core::command::Command;
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::rules::Rules;
 use leasehold_core::store::Store;
 use leasehold_core::time::Timestamp;
-use leasehold_core::command::Command;
 use leasehold_server::store::BlockingStore;
 use leasehold_tests::client::{Update, user};
 use leasehold_tests::postgres::Cluster;

@@ -40,8 +40,6 @@ use super::error::StoreError;
 use super::port::{Answer, Backend, GroupStore, StoreMaintenance, StoreReader};
 use super::stored;
 
-pub use read::StoredRow;
-
 type Result<T> = std::result::Result<T, StoreError>;
 
 /// The key of the bucket types in the keyspace `meta`.

@@ -7,11 +7,11 @@ use fjall::Snapshot;
 use futures_util::FutureExt;
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::catalogue::BucketRule;
-use leasehold_core::claim::{Claim, SourceId};
 use leasehold_core::cell::CellId;
-use leasehold_core::rows::State;
+use leasehold_core::claim::{Claim, SourceId};
 use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordRow, RecordScan};
+use leasehold_core::rows::{AnyRow, State};
 use leasehold_core::time::Timestamp;
 
 use super::outstanding::Outstanding;
@@ -20,17 +20,6 @@ use super::{BUCKET_TYPES, EmbeddedStore, Inner, Result, keys};
 use crate::store::error::StoreError;
 use crate::store::port::{Answer, Occupancy, StoreReader};
 use crate::store::stored;
-
-/// A row of the store, for an export.
-#[derive(Debug)]
-pub enum StoredRow {
-    /// A claim, at rest or held.
-    Claim(BucketKey, Claim),
-    /// A lease, outstanding or settled.
-    Lease(LeaseId, Lease),
-    /// The begin that used an idempotency key.
-    Replay(IdempotencyKey, Replay),
-}
 
 impl Inner {
     fn resting_claim(&self, key: &BucketKey) -> Result<Option<Claim>> {
@@ -69,31 +58,31 @@ impl Inner {
         &self,
         held: &Outstanding,
         snapshot: &Snapshot,
-        visit: &mut impl FnMut(StoredRow) -> std::result::Result<(), E>,
+        visit: &mut impl FnMut(AnyRow) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
         for row in self.claims.range::<&[u8]>(snapshot, ..) {
             let (key, value) = row?;
             let key = keys::read_claim(&key).ok_or_else(|| self.claims.damaged())?;
             if held.claim(&key).is_none() {
-                visit(StoredRow::Claim(key, self.decode_claim(&value)?))?;
+                visit(AnyRow::Claim(key, self.decode_claim(&value)?))?;
             }
         }
         let sorted: BTreeMap<_, _> = held.claims().collect();
-        sorted.into_iter().try_for_each(|(key, claim)| visit(StoredRow::Claim(key.clone(), claim.clone())))
+        sorted.into_iter().try_for_each(|(key, claim)| visit(AnyRow::Claim(key.clone(), claim.clone())))
     }
 
     fn visit_leases<E: From<StoreError>>(
         &self,
         held: &Outstanding,
         snapshot: &Snapshot,
-        visit: &mut impl FnMut(StoredRow) -> std::result::Result<(), E>,
+        visit: &mut impl FnMut(AnyRow) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
         let sorted: BTreeMap<_, _> = held.leases().collect();
-        sorted.into_iter().try_for_each(|(id, lease)| visit(StoredRow::Lease(*id, lease.clone())))?;
+        sorted.into_iter().try_for_each(|(id, lease)| visit(AnyRow::Lease(*id, lease.clone())))?;
         for row in self.settled.range::<&[u8]>(snapshot, ..) {
             let (key, value) = row?;
             let id = keys::read_lease(&key).ok_or_else(|| self.settled.damaged())?;
-            visit(StoredRow::Lease(id, self.decode_lease(&value)?))?;
+            visit(AnyRow::Lease(id, self.decode_lease(&value)?))?;
         }
         Ok(())
     }
@@ -101,13 +90,13 @@ impl Inner {
     fn visit_replays<E: From<StoreError>>(
         &self,
         snapshot: &Snapshot,
-        visit: &mut impl FnMut(StoredRow) -> std::result::Result<(), E>,
+        visit: &mut impl FnMut(AnyRow) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
         for row in self.replays.range::<&[u8]>(snapshot, ..) {
             let (key, value) = row?;
             let key: stored::IdempotencyKey<'_> = self.replays.decode(&key)?;
             let replay: stored::Replay<'_> = self.replays.decode(&value)?;
-            visit(StoredRow::Replay(key.into(), replay.into()))?;
+            visit(AnyRow::Replay(key.into(), replay.into()))?;
         }
         Ok(())
     }
@@ -202,7 +191,7 @@ impl EmbeddedStore {
     /// A row could not be read, or `visit` failed.
     pub fn for_each<E: From<StoreError>>(
         &self,
-        mut visit: impl FnMut(StoredRow) -> std::result::Result<(), E>,
+        mut visit: impl FnMut(AnyRow) -> std::result::Result<(), E>,
     ) -> std::result::Result<Fence, E> {
         let inner = &*self.inner;
         let (held, snapshot) = (inner.held(), inner.database.snapshot());
@@ -226,11 +215,7 @@ impl EmbeddedStore {
     fn state(&self) -> Result<State> {
         let mut state = State::default();
         state.fence = self.for_each(|row| {
-            match row {
-                StoredRow::Claim(key, claim) => drop(state.claims.insert(key, claim)),
-                StoredRow::Lease(id, lease) => drop(state.leases.insert(id, lease)),
-                StoredRow::Replay(key, replay) => drop(state.replays.insert(key, replay)),
-            }
+            state.insert(row);
             Ok::<_, StoreError>(())
         })?;
         Ok(state)

@@ -5,8 +5,8 @@ use std::ops::RangeBounds;
 
 use fjall::{OwnedWriteBatch, Readable, Slice, Snapshot, UserKey, UserValue};
 use leasehold_core::bucket::BucketKey;
-use leasehold_core::claim::{Claim, ClaimState, Record};
 use leasehold_core::cell::CellId;
+use leasehold_core::claim::{Claim, ClaimState, Record};
 use leasehold_core::lease::{IdempotencyKey, Lease, Replay};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};

@@ -30,11 +30,11 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::catalogue::BucketRule;
-use leasehold_core::claim::Claim;
 use leasehold_core::cell::CellId;
-use leasehold_core::rows::State;
+use leasehold_core::claim::Claim;
 use leasehold_core::lease::LeaseId;
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordRow, RecordScan};
+use leasehold_core::rows::State;
 use leasehold_core::time::Timestamp;
 use tokio_postgres::Client;
 

@@ -35,8 +35,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::claim::Claim;
-use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
 use leasehold_core::command::Fences;
+use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
 use leasehold_core::rows::{Keys, NetChanges, Workspace};
 use rustc_hash::FxHashMap;
 use tokio::runtime::Runtime;
@@ -345,18 +345,18 @@ struct LoadedRows {
 impl LoadedRows {
     fn put_into(mut self, workspace: &mut Workspace, keys: Keys) {
         for id in keys.leases {
-            workspace.load_lease(id, self.leases.remove(&id));
+            workspace.load(id, self.leases.remove(&id));
         }
         for key in keys.replays {
             let replay = self.replays.remove(&key);
-            workspace.load_replay(key, replay);
+            workspace.load(key, replay);
         }
         for key in keys.claims {
             let claim = self.claims.remove(&key);
-            workspace.load_claim(key, claim);
+            workspace.load(key, claim);
         }
         // The claims of the leases, which the committer would ask for next.
-        self.claims.into_iter().for_each(|(key, claim)| workspace.load_claim(key, Some(claim)));
+        self.claims.into_iter().for_each(|(key, claim)| workspace.load(key, Some(claim)));
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use leasehold_core::bucket::BucketKey;
 use leasehold_core::claim::Claim;
 use leasehold_core::command::Command;
 use leasehold_core::rows::RowChange;

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use leasehold_core::cell::CellId;
 use leasehold_core::command;
 use leasehold_core::invariant;
-use leasehold_core::lease::{Fence, LeaseId};
+use leasehold_core::lease::Fence;
 use leasehold_core::memory::MemoryStore;
 use leasehold_core::rows::{Changes, Kind, NetChanges, OrderedRead, RowChange, RowKind, State};
 use leasehold_core::rules::Rules;

@@ -5,7 +5,7 @@ use leasehold_core::bucket::BucketKey;
 use leasehold_core::cell::CellId;
 use leasehold_core::claim::{Claim, Record};
 use leasehold_core::command::Fences;
-use leasehold_core::lease::{Lease, LeaseId, LeaseState};
+use leasehold_core::lease::{Lease, LeaseState};
 use leasehold_core::rows::{Keys, NetChanges, RowChange, Workspace};
 use rustc_hash::FxHashMap;
 

@@ -11,11 +11,13 @@ use std::path::Path;
 use leasehold_core::batch::record_key;
 use leasehold_core::bucket::{BucketKey, BucketType};
 use leasehold_core::catalogue::ValueError;
-use leasehold_core::claim::{CellId, Claim};
-use leasehold_core::invariant::{self, Fences, Violation};
-use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId};
+use leasehold_core::cell::CellId;
+use leasehold_core::claim::Claim;
+use leasehold_core::invariant::{self, FenceCheck, Violation};
+use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
+use leasehold_core::rows::{Keys, NetChanges, RowChange, RowKind, Workspace};
 use leasehold_core::rules::Rules;
-use leasehold_core::transaction::{Keys, NetChanges, Replay, RowChange, Transaction, Workspace};
+use leasehold_core::transaction::Transaction;
 use rustc_hash::FxHashMap;
 
 use super::{Line, TransferError, report};
@@ -117,7 +119,7 @@ impl PendingRows {
     }
 
     fn into_changes(self) -> NetChanges {
-        fn new<K, V>(rows: FxHashMap<K, V>) -> Vec<RowChange<K, V>> {
+        fn new<K: RowKind>(rows: FxHashMap<K::Key, K>) -> Vec<RowChange<K>> {
             rows.into_iter().map(|(key, row)| RowChange { key, before: None, after: Some(row) }).collect()
         }
         NetChanges { claims: new(self.claims), leases: new(self.leases), replays: new(self.replays), fence: None }
@@ -134,7 +136,7 @@ struct Importer {
     // Held claims, each with its line, until the lease that lists them comes. The store keeps a
     // lease and its claims in one row, so they must be written together.
     held: FxHashMap<BucketKey, (Claim, u64)>,
-    fences: Fences,
+    fences: FenceCheck,
     // The positions of the last claim and the last lease in the store's order.
     last_claim: Vec<u8>,
     last_lease: Option<LeaseId>,
@@ -149,7 +151,7 @@ impl Importer {
             rows: 0,
             pending: PendingRows::default(),
             held: FxHashMap::default(),
-            fences: Fences::default(),
+            fences: FenceCheck::default(),
             last_claim: Vec::new(),
             last_lease: None,
         }
@@ -214,7 +216,7 @@ impl Importer {
         if self.rules.catalogue.rule(key.bucket_type).is_none() {
             return Err(RowError::BucketType(key.bucket_type));
         }
-        invariant::lone_claim(key, claim)?;
+        invariant::check_claim(key, claim)?;
         for record in claim.records() {
             let canonical = record_key(key.bucket_type, record, &self.rules.catalogue).map_err(RowError::Record)?;
             if canonical != *key {
@@ -258,9 +260,9 @@ impl Importer {
 
     fn check_lease(&mut self, id: LeaseId, lease: &Lease) -> Result<(), RowError> {
         self.check_cell(lease.cell)?;
-        invariant::lone_lease(lease)?;
-        invariant::lease_holds(id, lease, |key| self.held.get(key).map(|(claim, _)| claim))?;
-        Ok(self.fences.take(id, lease.fence)?)
+        invariant::check_lease(lease)?;
+        invariant::check_listed_claims(id, lease, |key| self.held.get(key).map(|(claim, _)| claim))?;
+        Ok(self.fences.add(id, lease.fence)?)
     }
 
     /// True if a lease with this id came before.
@@ -281,7 +283,7 @@ impl Importer {
             return Err(self.invalid_row(RowError::Duplicate("idempotency key")));
         }
         let lease = self.pending.leases.get(&replay.lease).or_else(|| stored.lease(replay.lease).ok().flatten());
-        invariant::replay(&key, &replay, lease).map_err(|error| self.invalid_row(error))?;
+        invariant::check_replay(&key, &replay, lease).map_err(|error| self.invalid_row(error))?;
         self.pending.replays.insert(key, replay);
         Ok(())
     }
@@ -302,11 +304,11 @@ impl Importer {
     /// Checks that no held claim is left without its lease, then writes the last rows.
     fn finish(mut self, fence: Fence) -> Result<u64, TransferError> {
         if let Some((key, (claim, line))) = self.held.iter().min_by_key(|(_, (_, line))| *line)
-            && let Err(error) = invariant::held_claim(key, claim, None)
+            && let Err(error) = invariant::check_hold(key, claim, None)
         {
             return Err(TransferError::Row { line: *line, error: error.into() });
         }
-        self.fences.check_newest(fence).map_err(|error| self.invalid_row(error))?;
+        self.fences.finish(fence).map_err(|error| self.invalid_row(error))?;
         let pending = std::mem::take(&mut self.pending);
         self.store.save(&NetChanges { fence: Some(fence), ..pending.into_changes() })?;
         self.store.remember_bucket_types(&self.rules.catalogue.differs_from(&[]).added)?;

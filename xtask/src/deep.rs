@@ -38,7 +38,7 @@ impl Part {
     /// The test, and the environment variables that a round sets beside the seed.
     const fn test(self) -> (&'static str, &'static [(&'static str, &'static str)]) {
         match self {
-            Self::Worlds => ("worlds_with_faults_break_nothing_and_come_to_rest", &[]),
+            Self::Worlds => ("random_worlds_with_faults_are_sound_and_become_quiescent", &[]),
             Self::Sequences => ("random_long_sequences", &[]),
             Self::Fight => ("every_answer_agrees_with_some_order", &[("LEASEHOLD_FIGHT_SECONDS", "60")]),
             Self::Kills => ("acknowledged_updates_survive_sigkill", &[]),

@@ -1,4 +1,5 @@
-//! How many events a second the simulation plays on one core, with everything that each touches checked after it:
+//! Measures the events per second that the simulation plays on one core. The changes of every event
+//! are checked.
 //!
 //! ```sh
 //! cargo run --release -p leasehold-simulation --example speed [EVENTS]
@@ -12,7 +13,7 @@ use leasehold_simulation::scheduler::RandomScheduler;
 use leasehold_simulation::settings::{InvalidSettings, Mode, Rates, WorldSettings};
 use leasehold_simulation::world::World;
 
-/// Events of one world: as many as a long trace has.
+/// The number of events of one world, which is that of a long trace.
 const EVENTS_A_WORLD: u64 = 10_000;
 
 fn settings(seed: u64) -> WorldSettings {

@@ -2,9 +2,10 @@
 //! databases. [`after_event`] checks only the changes of the event; [`everything`] checks the whole
 //! world, and tests verify that both agree.
 //!
-//! A row that plain SQL has written is promised no claim until a correction for it has its lease
-//! row, because that lease will be committed. A correction is promised nothing after plain SQL has
-//! changed rows of its cell, because such changes respect no lease.
+//! A row that plain SQL has written is promised no claim at first. The promise begins when a
+//! correction for the row has written its lease row, because that lease will be committed. A
+//! correction is promised nothing after plain SQL has changed rows of its cell, because such changes
+//! respect no lease.
 //!
 //! A rule that is switched off is not itself checked; its purpose is. For example, without lease
 //! exclusivity two leases may list one claim. Only a name that belongs to two cells is a violation.

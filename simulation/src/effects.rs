@@ -27,22 +27,22 @@ pub enum Transition {
     Claim {
         /// The claim's name, by number.
         name: u8,
-        /// The state before.
+        /// The state before the transition.
         from: ClaimStatus,
-        /// The event of the engine's table.
+        /// The event that caused the transition, as the engine's table names it.
         event: ClaimEvent,
-        /// The state after.
+        /// The state after the transition.
         to: ClaimStatus,
     },
     /// A lease.
     Lease {
         /// The lease.
         lease: LeaseId,
-        /// The state before.
+        /// The state before the transition.
         from: LeaseStatus,
-        /// The event of the engine's table.
+        /// The event that caused the transition, as the engine's table names it.
         event: LeaseEvent,
-        /// The state after.
+        /// The state after the transition.
         to: LeaseStatus,
     },
 }

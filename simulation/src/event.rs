@@ -20,7 +20,7 @@ pub enum Change {
     /// A new name for a row.
     #[serde(deserialize_with = "row_and_name")]
     Rename {
-        /// The row.
+        /// The primary key of the row.
         row: u32,
         /// The row's new name.
         name: u8,
@@ -48,7 +48,7 @@ pub enum Drift {
     /// A new name for a row, which keeps the claim of its old name.
     #[serde(deserialize_with = "row_and_name")]
     Rename {
-        /// The row.
+        /// The primary key of the row.
         row: u32,
         /// The row's new name.
         name: u8,
@@ -70,9 +70,9 @@ fn from_and_to<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(u32, u32),
 pub enum Event {
     /// A user asks an idle worker for a save.
     Save {
-        /// The cell.
+        /// The number of the cell.
         cell: u8,
-        /// The worker.
+        /// The number of the worker.
         worker: u8,
         /// The change to save.
         change: Change,
@@ -80,21 +80,21 @@ pub enum Event {
     /// A process takes its next step: one local effect or one message sent. An idle reconciler or
     /// verifier starts a run.
     Step {
-        /// The cell.
+        /// The number of the cell.
         cell: u8,
-        /// The process.
+        /// The process of the cell.
         process: Process,
     },
     /// A database performs the COMMIT that a worker has sent, or refuses it as too late.
     FinishCommit {
-        /// The cell.
+        /// The number of the cell.
         cell: u8,
         /// The worker that sent the COMMIT. It may have crashed since.
         worker: u8,
     },
     /// A database abandons a COMMIT whose worker has lost its connection.
     LoseCommit {
-        /// The cell.
+        /// The number of the cell.
         cell: u8,
         /// The worker that sent the COMMIT.
         worker: u8,
@@ -107,38 +107,38 @@ pub enum Event {
     Duplicate(MessageId),
     /// A process stops waiting for the answer to its call.
     TimeOut {
-        /// The cell.
+        /// The number of the cell.
         cell: u8,
-        /// The process.
+        /// The process of the cell.
         process: Process,
     },
     /// A process crashes and restarts at once with empty memory.
     Crash {
-        /// The cell.
+        /// The number of the cell.
         cell: u8,
-        /// The process.
+        /// The process of the cell.
         process: Process,
     },
     /// A worker loses its connection to the database.
     Disconnect {
-        /// The cell.
+        /// The number of the cell.
         cell: u8,
-        /// The worker.
+        /// The number of the worker.
         worker: u8,
     },
     /// A database restarts, and every connection to it is lost.
     RestartDatabase {
-        /// The cell.
+        /// The number of the cell.
         cell: u8,
     },
     /// A cell is cut off from the service; its messages wait.
     Partition {
-        /// The cell.
+        /// The number of the cell.
         cell: u8,
     },
     /// The connection between a cell and the service is restored.
     Heal {
-        /// The cell.
+        /// The number of the cell.
         cell: u8,
     },
     /// The service stops: requests in flight to it are lost, and it accepts no new ones.
@@ -147,14 +147,14 @@ pub enum Event {
     StartService,
     /// A cell's replica applies the next change of its database.
     Replicate {
-        /// The cell.
+        /// The number of the cell.
         cell: u8,
     },
     /// The service deletes leases that were settled longer ago than it must remember.
     Forget,
     /// Plain SQL changes a row and bypasses the claims.
     Drift {
-        /// The cell.
+        /// The number of the cell.
         cell: u8,
         /// The change.
         drift: Drift,

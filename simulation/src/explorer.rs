@@ -25,7 +25,7 @@ use crate::world::World;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wish {
-    /// The cell.
+    /// The number of the cell.
     pub cell: u8,
     /// The worker. A worker performs its saves in the order of the plan.
     pub worker: u8,

@@ -11,9 +11,9 @@ use crate::network::{Answer, Message, Payload, Request};
 use crate::world::{Cell, World};
 
 /// Hashes everything that influences the future of a world, and nothing else.
-pub(crate) fn of(world: &World, context: impl Hash) -> u128 {
+pub(crate) fn of(world: &World, remaining: impl Hash) -> u128 {
     let mut hasher = WideHasher::new();
-    context.hash(&mut hasher);
+    remaining.hash(&mut hasher);
     world.now().hash(&mut hasher);
     world.saves().hash(&mut hasher);
     world.violation().is_some().hash(&mut hasher);

@@ -39,9 +39,9 @@
 //! send no idempotency keys; databases have no guard; verifiers report no ages. [`plans`] has a
 //! small world for each rule that breaks without it.
 //!
-//! **For a page.** [`scenarios`] lists runs to watch, [`player::Player`] plays them, [`view::View`]
-//! shows the current state, and [`timeline::Timeline`] lists past events with the texts of
-//! [`words`].
+//! **For a page.** [`scenarios`] lists runs to watch, and [`player::Player`] plays them.
+//! [`view::View`] shows the present state; [`timeline::Timeline`] lists past events with the texts
+//! of [`words`].
 
 pub mod check;
 pub mod database;

@@ -204,7 +204,7 @@ pub enum Payload {
 pub struct Message {
     /// The id of the message.
     pub id: MessageId,
-    /// The content.
+    /// The content of the message.
     pub payload: Payload,
     /// The time at which it was sent, by the world's clock in microseconds.
     pub sent_at: u64,

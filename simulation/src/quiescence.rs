@@ -30,9 +30,9 @@ pub enum NotQuiescent {
     /// A row has no claim although its name is free.
     #[error("row {row} of cell {cell} has no claim")]
     Unclaimed {
-        /// The cell.
+        /// The number of the cell.
         cell: u8,
-        /// The row.
+        /// The primary key of the row.
         row: u32,
     },
     /// A claim has no row.

@@ -231,22 +231,22 @@ pub struct TransitionView {
     /// allowed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edge: Option<usize>,
-    /// The state before.
+    /// The state before the transition.
     pub from: String,
-    /// The event.
+    /// The event that causes the transition.
     pub event: String,
-    /// The state after.
+    /// The state after the transition.
     pub to: String,
 }
 
 /// An edge of one of the engine's tables.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EdgeView {
-    /// The state before.
+    /// The state before the transition.
     pub from: String,
-    /// The event.
+    /// The event that causes the transition.
     pub event: String,
-    /// The state after.
+    /// The state after the transition.
     pub to: String,
 }
 

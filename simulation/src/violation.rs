@@ -25,9 +25,9 @@ pub enum Violation {
     /// A committed row has no claim, and no outstanding lease will give it one.
     #[error("row {row} of cell {cell} is committed as `{name}`, but has no claim")]
     Unclaimed {
-        /// The cell.
+        /// The number of the cell.
         cell: u8,
-        /// The row.
+        /// The primary key of the row.
         row: u32,
         /// The row's name.
         name: String,
@@ -36,9 +36,9 @@ pub enum Violation {
     /// that the row needs, or makes one that the row does not need.
     #[error("verification changes the claim of `{name}` contrary to row {row} of cell {cell}")]
     Miscorrected {
-        /// The cell.
+        /// The number of the cell.
         cell: u8,
-        /// The row.
+        /// The primary key of the row.
         row: u32,
         /// The name.
         name: String,

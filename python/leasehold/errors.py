@@ -306,7 +306,7 @@ The extension supplies the engine's own codes, so that a new reason in Rust cann
 """
 
 
-def refusal(
+def error_for_code(
     code: str,
     message: str,
     details: Iterable[tuple[Literal["creates", "destroys"], int, int, str, int, str]] = (),

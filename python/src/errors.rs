@@ -36,7 +36,7 @@ pub(crate) fn reasons() -> Vec<(&'static str, u16, &'static str, bool)> {
 pub(crate) fn exception(py: Python<'_>, error: &DetailedError) -> PyErr {
     let details: Vec<_> = error.details.iter().map(detail).collect();
     let raise = || {
-        py.import("leasehold.errors")?.getattr("refusal")?.call1((
+        py.import("leasehold.errors")?.getattr("error_for_code")?.call1((
             error.code,
             &error.message,
             details,

@@ -3,7 +3,7 @@
 use leasehold_bindings::{DetailedError, reconcile};
 use pyo3::prelude::*;
 
-use crate::session::{Session, read, write};
+use crate::session::{Session, from_json, to_json};
 
 #[pyclass(frozen, module = "leasehold._native")]
 pub(crate) struct Reconciliation(Session<reconcile::Reconciliation>);
@@ -12,19 +12,19 @@ pub(crate) struct Reconciliation(Session<reconcile::Reconciliation>);
 impl Reconciliation {
     #[new]
     fn new(py: Python<'_>, settings: &str) -> PyResult<Self> {
-        Ok(Self(Session::new(reconcile::Reconciliation::new(read(py, settings)?))))
+        Ok(Self(Session::new(reconcile::Reconciliation::new(from_json(py, settings)?))))
     }
 
     fn step(&self, py: Python<'_>) -> PyResult<String> {
-        self.0.with(py, |run| write(py, &run.step()))
+        self.0.with(py, |run| to_json(py, &run.step()))
     }
 
     fn feed(&self, py: Python<'_>, event: &str) -> PyResult<()> {
-        let event = read(py, event)?;
+        let event = from_json(py, event)?;
         self.0.work(py, |run| run.feed(event).map_err(DetailedError::from))
     }
 
     fn summary(&self, py: Python<'_>) -> PyResult<String> {
-        self.0.with(py, |run| write(py, run.summary()))
+        self.0.with(py, |run| to_json(py, run.summary()))
     }
 }

@@ -61,7 +61,7 @@ impl ClaimsService {
     }
 
     fn record<'py>(&self, py: Python<'py>, bucket_type: i32, value: &str) -> PyResult<RecordMembers<'py>> {
-        Ok(members(py, &self.0.work(py, |service| service.record(bucket_type, value))?))
+        Ok(record_members(py, &self.0.work(py, |service| service.record(bucket_type, value))?))
     }
 
     fn leases(
@@ -92,7 +92,7 @@ impl ClaimsService {
     ) -> PyResult<(Vec<RecordMembers<'py>>, bool)> {
         let query = RecordSelection { cell, source_type, bucket_types, after, upto };
         let page = self.0.work(py, |service| service.records(&query))?;
-        Ok((page.records.iter().map(|record| members(py, record)).collect(), page.truncated))
+        Ok((page.records.iter().map(|record| record_members(py, record)).collect(), page.truncated))
     }
 
     fn forget(&self, py: Python<'_>, settled_before: u64) -> PyResult<usize> {
@@ -104,7 +104,7 @@ impl ClaimsService {
     }
 }
 
-fn members<'py>(py: Python<'py>, record: &ClaimRecord) -> RecordMembers<'py> {
+fn record_members<'py>(py: Python<'py>, record: &ClaimRecord) -> RecordMembers<'py> {
     let BucketType(bucket_type) = record.bucket_type;
     let subject = (record.subject.subject_type, record.subject.id);
     let source = (record.source.source_type.0, PyBytes::new(py, record.source.id.as_bytes()));

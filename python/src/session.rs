@@ -48,7 +48,7 @@ impl<T: Send> Session<T> {
 ///
 /// # Errors
 /// The text is not a `T`.
-pub(crate) fn read<T: DeserializeOwned>(py: Python<'_>, text: &str) -> PyResult<T> {
+pub(crate) fn from_json<T: DeserializeOwned>(py: Python<'_>, text: &str) -> PyResult<T> {
     serde_json::from_str(text).map_err(|error| errors::with_code(py, "INVALID_ARGUMENT", error))
 }
 
@@ -56,6 +56,6 @@ pub(crate) fn read<T: DeserializeOwned>(py: Python<'_>, text: &str) -> PyResult<
 ///
 /// # Errors
 /// The value has no JSON form. Every type that this crate passes has one.
-pub(crate) fn write(py: Python<'_>, value: &impl Serialize) -> PyResult<String> {
+pub(crate) fn to_json(py: Python<'_>, value: &impl Serialize) -> PyResult<String> {
     serde_json::to_string(value).map_err(|error| errors::with_code(py, "INTERNAL", error))
 }

@@ -11,7 +11,7 @@ use leasehold_simulation::{plans, possible, view, words};
 use pyo3::prelude::*;
 
 use crate::errors;
-use crate::session::{Session, read, write};
+use crate::session::{Session, from_json, to_json};
 
 #[pyclass(frozen, module = "leasehold._native")]
 pub(crate) struct Simulation(Session<Player>);
@@ -20,7 +20,7 @@ pub(crate) struct Simulation(Session<Player>);
 impl Simulation {
     #[new]
     fn new(py: Python<'_>, settings: &str) -> PyResult<Self> {
-        let player = Player::new(read(py, settings)?);
+        let player = Player::new(from_json(py, settings)?);
         Ok(Self(Session::new(player.map_err(|error| bad_settings(py, &error))?)))
     }
 
@@ -42,11 +42,11 @@ impl Simulation {
     }
 
     fn settings(&self, py: Python<'_>) -> PyResult<String> {
-        self.0.with(py, |player| write(py, player.world().settings()))
+        self.0.with(py, |player| to_json(py, player.world().settings()))
     }
 
     fn trace(&self, py: Python<'_>) -> PyResult<String> {
-        self.0.with(py, |player| write(py, &player.trace()))
+        self.0.with(py, |player| to_json(py, &player.trace()))
     }
 
     fn step(&self, py: Python<'_>) -> PyResult<bool> {
@@ -65,7 +65,7 @@ impl Simulation {
     }
 
     fn apply(&self, py: Python<'_>, event: &str) -> PyResult<()> {
-        let event = read(py, event)?;
+        let event = from_json(py, event)?;
         self.0.work(py, |player| player.apply(event).map_err(impossible))
     }
 
@@ -79,32 +79,32 @@ impl Simulation {
     }
 
     fn possible(&self, py: Python<'_>) -> PyResult<String> {
-        self.0.with(py, |player| write(py, &possible::events(player.world())))
+        self.0.with(py, |player| to_json(py, &possible::events(player.world())))
     }
 
     fn describe(&self, py: Python<'_>, event: &str) -> PyResult<String> {
-        self.0.with(py, |player| Ok(words::describe(player.world(), read(py, event)?)))
+        self.0.with(py, |player| Ok(words::describe(player.world(), from_json(py, event)?)))
     }
 
     fn view(&self, py: Python<'_>) -> PyResult<String> {
-        self.0.with(py, |player| write(py, &view::View::of(player.world())))
+        self.0.with(py, |player| to_json(py, &view::View::of(player.world())))
     }
 
     fn entries(&self, py: Python<'_>, start: usize, stop: usize) -> PyResult<String> {
-        self.0.with(py, |player| write(py, &player.timeline().entries(start, stop).collect::<Vec<_>>()))
+        self.0.with(py, |player| to_json(py, &player.timeline().entries(start, stop).collect::<Vec<_>>()))
     }
 
     fn arrows(&self, py: Python<'_>, start: usize, stop: usize) -> PyResult<String> {
-        self.0.with(py, |player| write(py, &player.timeline().arrows(start, stop).collect::<Vec<_>>()))
+        self.0.with(py, |player| to_json(py, &player.timeline().arrows(start, stop).collect::<Vec<_>>()))
     }
 
     fn marks(&self, py: Python<'_>) -> PyResult<String> {
-        self.0.with(py, |player| write(py, &player.timeline().marks()))
+        self.0.with(py, |player| to_json(py, &player.timeline().marks()))
     }
 
     fn minimise(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let shorter = self.0.work(py, |player| Ok(player.trace().minimise()))?;
-        shorter.map(|trace| write(py, &trace)).transpose()
+        shorter.map(|trace| to_json(py, &trace)).transpose()
     }
 }
 
@@ -115,7 +115,7 @@ pub(crate) struct Explorer(Session<explorer::Explorer>);
 impl Explorer {
     #[new]
     fn new(py: Python<'_>, plan: &str) -> PyResult<Self> {
-        let explorer = explorer::Explorer::new(read(py, plan)?);
+        let explorer = explorer::Explorer::new(from_json(py, plan)?);
         let invalid = |error: InvalidPlan| errors::with_code(py, "INVALID_ARGUMENT", error);
         Ok(Self(Session::new(explorer.map_err(invalid)?)))
     }
@@ -125,13 +125,13 @@ impl Explorer {
     }
 
     fn progress(&self, py: Python<'_>) -> PyResult<String> {
-        self.0.with(py, |explorer| write(py, &explorer.progress()))
+        self.0.with(py, |explorer| to_json(py, &explorer.progress()))
     }
 
     fn found(&self, py: Python<'_>) -> PyResult<Option<(String, String)>> {
         self.0.with(py, |explorer| {
             let found = explorer.counterexample();
-            found.map(|found| Ok((found.violation.to_string(), write(py, &found.trace)?))).transpose()
+            found.map(|found| Ok((found.violation.to_string(), to_json(py, &found.trace)?))).transpose()
         })
     }
 }
@@ -139,27 +139,27 @@ impl Explorer {
 /// Returns every scenario as JSON.
 #[pyfunction]
 pub(crate) fn scenarios(py: Python<'_>) -> PyResult<String> {
-    write(py, &leasehold_simulation::scenarios::all().map_err(|error| errors::with_code(py, "INVALID_TRACE", error))?)
+    to_json(py, &leasehold_simulation::scenarios::all().map_err(|error| errors::with_code(py, "INVALID_TRACE", error))?)
 }
 
 /// Returns every rule that can be switched off, with its summary, as JSON.
 #[pyfunction]
 pub(crate) fn rules(py: Python<'_>) -> PyResult<String> {
-    write(py, &Rule::ALL.map(|rule| (rule, rule.summary())))
+    to_json(py, &Rule::ALL.map(|rule| (rule, rule.summary())))
 }
 
 /// Returns the plan whose world breaks a promise without a rule, as JSON.
 #[pyfunction]
 pub(crate) fn rule_world(py: Python<'_>, rule: &str) -> PyResult<String> {
-    let rule = read(py, rule)?;
+    let rule = from_json(py, rule)?;
     let plan = plans::about(rule, Mode::BeforeCommit).map_err(|error| errors::with_code(py, "IMPOSSIBLE", error))?;
-    write(py, &plans::without(rule, plan))
+    to_json(py, &plans::without(rule, plan))
 }
 
 /// Returns the engine's transition tables as JSON.
 #[pyfunction]
 pub(crate) fn transition_tables(py: Python<'_>) -> PyResult<String> {
-    write(py, &view::Tables::new())
+    to_json(py, &view::Tables::new())
 }
 
 fn bad_settings(py: Python<'_>, error: &InvalidSettings) -> PyErr {

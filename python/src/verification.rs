@@ -12,7 +12,7 @@ use crate::arrow::{ArrowRows, Stream};
 use crate::calls::ClaimArgument;
 use crate::columns::Layout;
 use crate::errors;
-use crate::session::{Session, read, write};
+use crate::session::{Session, from_json, to_json};
 
 #[pyclass(frozen, module = "leasehold._native")]
 pub(crate) struct Verification(Session<leasehold_bindings::Verification>);
@@ -28,7 +28,7 @@ impl Claims {
     }
 
     fn members<'py>(&self, py: Python<'py>) -> Vec<ClaimMembers<'py>> {
-        self.0.iter().map(|claim| members(py, claim)).collect()
+        self.0.iter().map(|claim| claim_members(py, claim)).collect()
     }
 
     fn encoded<'py>(&self, py: Python<'py>, name: &str) -> Bound<'py, PyBytes> {
@@ -57,7 +57,7 @@ impl Verification {
     #[new]
     #[pyo3(signature = (settings, checkpoint))]
     fn new(py: Python<'_>, settings: &str, checkpoint: Option<&str>) -> PyResult<Self> {
-        let settings = read(py, settings)?;
+        let settings = from_json(py, settings)?;
         let run = leasehold_bindings::Verification::new(settings, Catalogue::default(), checkpoint);
         Ok(Self(Session::new(run.map_err(|error| errors::exception(py, &error))?)))
     }
@@ -73,7 +73,7 @@ impl Verification {
 
     fn records(&self, py: Python<'_>, records: Vec<RecordArgument>, truncated: bool, now: i64) -> PyResult<()> {
         self.0.work(py, |run| {
-            let mut columns = Records::new(time(now));
+            let mut columns = Records::new(timestamp(now));
             records.iter().for_each(|record| add_record(record, &mut columns));
             run.records(columns, truncated)
         })
@@ -81,14 +81,14 @@ impl Verification {
 
     fn encoded_records(&self, py: Python<'_>, answer: &[u8], now: i64) -> PyResult<()> {
         self.0.work(py, |run| {
-            let (records, truncated) = wire::records(answer, time(now))?;
+            let (records, truncated) = wire::records(answer, timestamp(now))?;
             run.records(records, truncated)
         })
     }
 
     fn rows(&self, py: Python<'_>, rows: Vec<RowArgument>, now: i64) -> PyResult<()> {
         self.0.work(py, |run| {
-            let mut columns = Rows::new(time(now));
+            let mut columns = Rows::new(timestamp(now));
             rows.iter().for_each(|row| add_row(row, &mut columns));
             run.rows(columns)
         })
@@ -97,12 +97,12 @@ impl Verification {
     fn arrow(&self, py: Python<'_>, data: &Bound<'_, PyAny>, columns: Layout, now: i64) -> PyResult<()> {
         let stream = Stream::new(py, data, columns)?;
         let rows =
-            errors::catch_panic(py, || py.detach(|| stream.all(time(now))).map_err(|error| error.exception(py)))?;
+            errors::catch_panic(py, || py.detach(|| stream.all(timestamp(now))).map_err(|error| error.exception(py)))?;
         self.0.work(py, |run| run.rows(rows))
     }
 
     fn arrow_rows(&self, py: Python<'_>, rows: &ArrowRows, now: i64) -> PyResult<()> {
-        self.0.with(py, |run| rows.feed(py, run, time(now)))
+        self.0.with(py, |run| rows.feed(py, run, timestamp(now)))
     }
 
     fn unchanged(&self, py: Python<'_>) -> PyResult<()> {
@@ -141,11 +141,11 @@ impl Verification {
     }
 
     fn report(&self, py: Python<'_>) -> PyResult<String> {
-        self.0.with(py, |run| write(py, run.report()))
+        self.0.with(py, |run| to_json(py, run.report()))
     }
 
     fn take_findings(&self, py: Python<'_>) -> PyResult<String> {
-        self.0.with(py, |run| write(py, &run.take_findings()))
+        self.0.with(py, |run| to_json(py, &run.take_findings()))
     }
 }
 
@@ -161,13 +161,13 @@ fn add_record(record: &RecordArgument, records: &mut Records) {
         value: &claim.bucket_value,
         subject_type: claim.subject.as_ref().map_or(0, |subject| subject.subject_type),
         subject_id: claim.subject.as_ref().map_or(0, |subject| subject.id),
-        updated_at: time(record.updated_micros),
+        updated_at: timestamp(record.updated_micros),
         held: record.status != "ACTIVE",
     });
 }
 
 fn add_row(row: &RowArgument, rows: &mut Rows) {
-    rows.row(&row.source_id, row.updated_micros.map(time));
+    rows.row(&row.source_id, row.updated_micros.map(timestamp));
     for claim in &row.claims {
         // A claim without a subject is invalid. Type and id 0 make the engine count it as `invalid` in the report.
         let (subject_type, subject_id) =
@@ -177,7 +177,7 @@ fn add_row(row: &RowArgument, rows: &mut Rows) {
 }
 
 /// Returns a timestamp. A time before 1970 becomes 1970: both are older than any threshold.
-fn time(micros: i64) -> Timestamp {
+fn timestamp(micros: i64) -> Timestamp {
     Timestamp::from_micros(u64::try_from(micros).unwrap_or(0))
 }
 
@@ -207,7 +207,7 @@ fn step<'py>(py: Python<'py>, step: &VerifyStep) -> PyResult<Bound<'py, PyAny>> 
 type ClaimMembers<'py> = (i32, String, Option<(i32, i64)>, Option<(i32, Bound<'py, PyBytes>)>);
 
 /// Returns the fields of a `leasehold.Claim`.
-fn members<'py>(py: Python<'py>, claim: &ClaimRequest) -> ClaimMembers<'py> {
+fn claim_members<'py>(py: Python<'py>, claim: &ClaimRequest) -> ClaimMembers<'py> {
     let source = claim.source.as_ref().map(|source| (source.source_type.0, PyBytes::new(py, source.id.as_bytes())));
     let subject = claim.subject.map(|subject| (subject.subject_type, subject.id));
     (claim.bucket_type.0, claim.value.to_string(), subject, source)

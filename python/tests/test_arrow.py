@@ -265,9 +265,9 @@ BAD_SCHEMAS: dict[str, tuple[Any, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("what", BAD_SCHEMAS)
-def test_unreadable_columns_are_named_before_any_row_is_read(what: str) -> None:
-    data, column, code = BAD_SCHEMAS[what]
+@pytest.mark.parametrize("case", BAD_SCHEMAS)
+def test_unreadable_columns_are_named_before_any_row_is_read(case: str) -> None:
+    data, column, code = BAD_SCHEMAS[case]
     with pytest.raises(ColumnError) as caught:
         ArrowRows(data, COLUMNS)
     assert (caught.value.column, caught.value.code) == (column, code)
@@ -294,9 +294,9 @@ BAD_VALUES: dict[str, tuple[Any, str, str, str]] = {
 
 
 @pytest.mark.parametrize("chunk", [1, 3])
-@pytest.mark.parametrize("what", BAD_VALUES)
-def test_invalid_values_are_named_and_the_run_is_unchanged(what: str, chunk: int) -> None:
-    data, column, code, where = BAD_VALUES[what]
+@pytest.mark.parametrize("case", BAD_VALUES)
+def test_invalid_values_are_named_and_the_run_is_unchanged(case: str, chunk: int) -> None:
+    data, column, code, where = BAD_VALUES[case]
     columns = TableColumns("id", SUBJECT)
     rows = ArrowRows(data.to_reader(max_chunksize=chunk), columns)
     with pytest.raises(ColumnError, match=where) as caught:

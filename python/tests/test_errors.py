@@ -13,7 +13,7 @@ from leasehold import Detail, InternalError, LeaseholdError, _native, errors
 
 @pytest.mark.parametrize(("code", "number", "name", "is_temporary"), _native.reasons())
 def test_every_reason_of_the_engine_has_a_class(code: str, number: int, name: str, is_temporary: bool) -> None:
-    error = errors.refusal(code, "why")
+    error = errors.error_for_code(code, "why")
     assert (type(error).__name__, error.code, error.number, error.is_temporary) == (name, code, number, is_temporary)
     assert getattr(leasehold, name) is type(error)
 
@@ -28,7 +28,7 @@ def test_every_class_is_public() -> None:
 
 
 def test_an_unknown_code_raises_an_internal_error() -> None:
-    error = errors.refusal("OF_TOMORROW", "why")
+    error = errors.error_for_code("OF_TOMORROW", "why")
     assert (type(error), error.code, error.number) == (InternalError, "OF_TOMORROW", 0)
 
 

@@ -213,13 +213,13 @@ BAD_ROWS: dict[str, list[Row]] = {
 }
 
 
-@pytest.mark.parametrize("what", BAD_ROWS)
-def test_invalid_rows_are_refused_and_change_nothing(what: str) -> None:
+@pytest.mark.parametrize("case", BAD_ROWS)
+def test_invalid_rows_are_refused_and_change_nothing(case: str) -> None:
     run = session()
     run.bound(None)
     run.records(RecordPage((), False, NOW))
     with pytest.raises(leasehold.RowsError) as caught:
-        run.rows(BAD_ROWS[what], now=NOW)
+        run.rows(BAD_ROWS[case], now=NOW)
     assert caught.value.code == "INVALID_ROWS"
     assert run.step() == verification.ReadRows(b"", b"")
     assert run.report().rows == 0

@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from leasehold.client._calls import Call, Headers, T
 from leasehold.client._endpoint import DEFAULT_SERVER, Tls, endpoint
-from leasehold.client._errors import Metadata, refusal
+from leasehold.client._errors import Metadata, error_for_status
 from leasehold.client._retry import Retry, check_seconds
 from leasehold.errors import LeaseholdError, MisconfiguredError
 
@@ -111,4 +111,4 @@ def call_error(call: Call[T], error: grpc.RpcError | grpc.aio.AioRpcError) -> Le
     # `grpc.RpcError` declares no methods, but every error that a call raises is also a `grpc.Call` (grpc/_channel.py,
     # `_InactiveRpcError`), which has them.
     status: Any = error
-    return call.annotate(refusal(status.code(), status.details() or "", status.trailing_metadata() or ()))
+    return call.annotate(error_for_status(status.code(), status.details() or "", status.trailing_metadata() or ()))

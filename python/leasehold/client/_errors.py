@@ -68,7 +68,7 @@ _DETAILS = "grpc-status-details-bin"
 Metadata = Iterable[tuple[str, str | bytes]]
 
 
-def refusal(status: grpc.StatusCode, message: str, trailers: Metadata) -> LeaseholdError:
+def error_for_status(status: grpc.StatusCode, message: str, trailers: Metadata) -> LeaseholdError:
     """Return the exception for a gRPC status, its message and its trailing metadata."""
     if status is _Status.UNAVAILABLE and _TLS_HANDSHAKE_FAILURE.search(message):
         return MisconfiguredError(

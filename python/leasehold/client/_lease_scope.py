@@ -50,7 +50,7 @@ class LeaseScope:
     @contextmanager
     def local_commit(self) -> Iterator[None]:
         """Mark the COMMIT of the caller's own transaction. The block must contain nothing else."""
-        # INVARIANT: an interrupted or failed COMMIT is never taken for an abort (R02). While the block runs, the outcome
+        # INVARIANT: an interrupted or failed COMMIT is never treated as an abort (R02). While the block runs, the outcome
         # of the COMMIT is unknown, so only reconciliation may settle the lease. No `finally`: an exception must keep
         # this state.
         self._decided_end = LeaseEnd.LEAVE_OUTSTANDING

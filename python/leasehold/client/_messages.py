@@ -30,7 +30,7 @@ from leasehold.claims import (
     SubjectType,
     UserData,
 )
-from leasehold.errors import NUMBERS, LeaseholdError, refusal
+from leasehold.errors import NUMBERS, LeaseholdError, error_for_code
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -103,7 +103,7 @@ def _field_error(name: Literal["creates", "destroys"], position: int, claim: obj
     message = f"`{name}[{position}]` has a field of the wrong type ({type(error).__name__}): pass the types of `Claim`"
     bucket_type = getattr(claim, "bucket_type", 0)
     number = bucket_type if isinstance(bucket_type, int) else 0
-    return refusal(_INVALID, message, [(name, position, number, _INVALID, NUMBERS[_INVALID], message)])
+    return error_for_code(_INVALID, message, [(name, position, number, _INVALID, NUMBERS[_INVALID], message)])
 
 
 def _metadata(claim: Claim) -> record_pb2.Metadata:
@@ -150,7 +150,7 @@ def wire_claim(value: Bucket) -> claim_pb2.Claim:
 
 
 def _unclassifiable(message: str) -> LeaseholdError:
-    return refusal(_INVALID, message)
+    return error_for_code(_INVALID, message)
 
 
 def matched_bucket(claim: claim_pb2.Claim) -> Bucket | None:
@@ -214,7 +214,7 @@ def decode_cursor(text: str) -> any_pb2.Any:
     try:
         return any_pb2.Any.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError, DecodeError):
-        raise refusal(_INVALID, "the cursor is invalid: pass the `cursor` of the previous page") from None
+        raise error_for_code(_INVALID, "the cursor is invalid: pass the `cursor` of the previous page") from None
 
 
 def time(message: timestamp_pb2.Timestamp) -> datetime:
@@ -240,7 +240,7 @@ def timestamp(at: datetime) -> timestamp_pb2.Timestamp:
     if not isinstance(at, datetime):
         raise TypeError(f"`created_after` is a `{type(at).__name__}`: pass a `datetime` with a time zone")
     if at.tzinfo is None:
-        raise refusal(_INVALID, f"the time `{at}` has no time zone: pass an aware `datetime`")
+        raise error_for_code(_INVALID, f"the time `{at}` has no time zone: pass an aware `datetime`")
     micros = (at - _EPOCH) // timedelta(microseconds=1)
     return timestamp_pb2.Timestamp(seconds=micros // 1_000_000, nanos=micros % 1_000_000 * 1000)
 

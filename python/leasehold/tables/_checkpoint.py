@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from leasehold.client import Client
-from leasehold.errors import LeaseholdError, refusal
+from leasehold.errors import LeaseholdError, error_for_code
 from leasehold.tables._table import Table
 
 _CODE = "INVALID_CHECKPOINT"
@@ -55,11 +55,11 @@ class RunIdentity:
         names = [name for name in {**self._settings, **settings} if self._settings.get(name) != settings.get(name)]
         if names:
             differences = ", ".join(f"`{name}`" for name in names)
-            raise refusal(
+            raise error_for_code(
                 _CODE, f"the checkpoint belongs to a run with another {differences}: pass the checkpoint of this run, or none"
             )
         return position
 
 
 def _invalid_checkpoint() -> LeaseholdError:
-    return refusal(_CODE, "the checkpoint is invalid: omit it to start from the beginning")
+    return error_for_code(_CODE, "the checkpoint is invalid: omit it to start from the beginning")

@@ -32,7 +32,7 @@ def run(server: str, play: Callable[[AsyncClient], Awaitable[None]], retry: Retr
     asyncio.run(main())
 
 
-async def refusal(call: Awaitable[object]) -> LeaseholdError:
+async def raised_by(call: Awaitable[object]) -> LeaseholdError:
     try:
         await call
     except LeaseholdError as error:
@@ -62,7 +62,7 @@ def test_b20_the_asyncio_client_begins_settles_and_reads_like_the_blocking_clien
         assert (await client.classify_session(second.session_prefix)).address == second.address
         assert (await client.classify_cell(2)).address == second.address
         assert (await client.classify_first_cell()).address == first.address
-        taken = await refusal(client.begin([username("free"), username("ALICE")]))
+        taken = await raised_by(client.begin([username("free"), username("ALICE")]))
         assert [(detail.list, detail.position, detail.code) for detail in taken.details] == [("creates", 1, "CLAIM_TAKEN")]
 
     run(server.url, play)
@@ -159,7 +159,7 @@ def test_a_closed_client_raises(embedded: ClaimsServer) -> None:
     async def play(client: AsyncClient) -> None:
         await client.cells()
         await client.close()
-        error = await refusal(client.cells())
+        error = await raised_by(client.cells())
         assert (type(error), error.code) == (errors.MisconfiguredError, "CLOSED")
 
     run(embedded.url, play)
@@ -201,7 +201,7 @@ def test_a_dead_server_raises_with_an_unknown_outcome(server: ClaimsServer) -> N
     async def play(client: AsyncClient) -> None:
         lease = await client.begin([username("alice")])
         server.kill()
-        error = await refusal(client.commit(lease.uuid))
+        error = await raised_by(client.commit(lease.uuid))
         assert isinstance(error, errors.UnavailableError)
         assert (error.lease_uuid, error.outcome_is_unknown) == (lease.uuid, True)
 
@@ -213,7 +213,7 @@ def test_the_timeout_of_a_call_bounds_all_attempts(proxy: TcpProxy) -> None:
         await client.cells(timeout_seconds=30)
         proxy.hold_answers()
         start = time.monotonic()
-        error = await refusal(client.begin([username("alice")], timeout_seconds=0.7, idempotency_key="mine"))
+        error = await raised_by(client.begin([username("alice")], timeout_seconds=0.7, idempotency_key="mine"))
         assert isinstance(error, errors.DeadlineExceededError)
         assert time.monotonic() - start < 3
         assert (error.outcome_is_unknown, error.idempotency_key) == (True, "mine")
@@ -230,7 +230,7 @@ def test_tls_works_as_in_the_blocking_client(authority: Authority) -> None:
             async with AsyncClient(server.url, cell_id=1, tls=tls) as client:
                 async with client.update(creates=[username("alice")]):
                     pass
-                assert isinstance(await refusal(client.get(bucket("alice"))), errors.DeniedError)
+                assert isinstance(await raised_by(client.get(bucket("alice"))), errors.DeniedError)
 
         asyncio.run(main())
     wrong = partial(AsyncClient, "https://127.0.0.1:1")

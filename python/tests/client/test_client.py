@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 from uuid import uuid4
 
 import pytest
-from support.claims import bucket, refusal, username
+from support.claims import bucket, raised_by, username
 from support.claims_server import ClaimsServer
 
 from leasehold import BucketType, Claim, SourceType, UserData, encode_source_id, errors
@@ -41,7 +41,7 @@ def test_b20_b13_b32_a_committed_claim_can_be_listed_and_read(client: Client) ->
     later = client.begin(destroys=[Claim(claim.bucket_type, "alice")])
     assert later.fence > lease.fence
     client.commit(later.uuid)
-    assert isinstance(refusal(lambda: client.get(bucket("alice"))), errors.NotFoundError)
+    assert isinstance(raised_by(lambda: client.get(bucket("alice"))), errors.NotFoundError)
 
 
 def test_b21_a_rolled_back_name_can_be_claimed_by_another_cell(client: Client, server: ClaimsServer) -> None:
@@ -59,7 +59,7 @@ def test_b10_details_name_every_refused_claim(client: Client, server: ClaimsServ
         other.begin([username("busy")])
     creates = [username("free"), username("Taken"), username("BUSY")]
 
-    error = refusal(lambda: client.begin(creates, [username("absent"), username("theirs")]))
+    error = raised_by(lambda: client.begin(creates, [username("absent"), username("theirs")]))
     assert isinstance(error, errors.NotOwnerError)
     assert (error.code, error.number) == ("NOT_OWNER", 6)
     assert [(detail.list, detail.position, detail.bucket_type, detail.code, detail.number) for detail in error.details] == [
@@ -81,15 +81,15 @@ def test_each_refusal_raises_its_class(client: Client, server: ClaimsServer) -> 
     client.commit(kept)
     with other_cell(server) as other:
         cases: list[tuple[type[LeaseholdError], LeaseholdError]] = [
-            (errors.TakenError, refusal(lambda: client.begin([held]))),
-            (errors.BusyError, refusal(lambda: client.begin([username("busy")]))),
-            (errors.ChangedError, refusal(lambda: client.begin(destroys=[username("held", 8)]))),
-            (errors.NotFoundError, refusal(lambda: client.begin(destroys=[username("absent")]))),
-            (errors.NotOwnerError, refusal(lambda: other.commit(busy))),
-            (errors.InvalidError, refusal(lambda: client.begin([username("two words")]))),
-            (errors.InvalidError, refusal(client.begin)),
-            (errors.RolledBackError, refusal(lambda: client.commit(gone))),
-            (errors.CommittedError, refusal(lambda: client.rollback(kept))),
+            (errors.TakenError, raised_by(lambda: client.begin([held]))),
+            (errors.BusyError, raised_by(lambda: client.begin([username("busy")]))),
+            (errors.ChangedError, raised_by(lambda: client.begin(destroys=[username("held", 8)]))),
+            (errors.NotFoundError, raised_by(lambda: client.begin(destroys=[username("absent")]))),
+            (errors.NotOwnerError, raised_by(lambda: other.commit(busy))),
+            (errors.InvalidError, raised_by(lambda: client.begin([username("two words")]))),
+            (errors.InvalidError, raised_by(client.begin)),
+            (errors.RolledBackError, raised_by(lambda: client.commit(gone))),
+            (errors.CommittedError, raised_by(lambda: client.rollback(kept))),
         ]
     assert [type(error) for _, error in cases] == [expected for expected, _ in cases]
     assert all(error.number > 0 and not error.outcome_is_unknown for _, error in cases)
@@ -98,16 +98,16 @@ def test_each_refusal_raises_its_class(client: Client, server: ClaimsServer) -> 
 def test_b03_only_temporary_refusals_carry_a_retry_delay(client: Client, server: ClaimsServer) -> None:
     client.begin([username("alice")])
     with other_cell(server) as other:
-        busy = refusal(lambda: other.begin([username("alice")]))
+        busy = raised_by(lambda: other.begin([username("alice")]))
     assert busy.is_temporary
     assert (busy.retry_after_seconds or 0) > 0
-    invalid = refusal(lambda: client.begin([username("two words")]))
+    invalid = raised_by(lambda: client.begin([username("two words")]))
     assert not invalid.is_temporary
     assert invalid.retry_after_seconds is None
 
 
 def test_b11_an_exceeded_limit_carries_its_figures(client: Client) -> None:
-    error = refusal(lambda: client.begin([username("x" * 1025)]))
+    error = raised_by(lambda: client.begin([username("x" * 1025)]))
     assert (error.code, error.metadata["limit"], error.metadata["actual"]) == (
         "LIMIT_EXCEEDED",
         "bucket_value_bytes",
@@ -118,7 +118,7 @@ def test_b11_an_exceeded_limit_carries_its_figures(client: Client) -> None:
 def test_b09_one_idempotency_key_begins_one_lease(client: Client) -> None:
     first = client.begin([username("alice")], idempotency_key="mine")
     assert client.begin([username("alice")], idempotency_key="mine") == first
-    error = refusal(lambda: client.begin([username("bob")], idempotency_key="mine"))
+    error = raised_by(lambda: client.begin([username("bob")], idempotency_key="mine"))
     assert (error.code, error.idempotency_key) == ("IDEMPOTENCY_KEY_REUSED", "mine")
 
 
@@ -141,7 +141,7 @@ def test_a_field_of_the_wrong_type_is_named_by_position_without_its_value(client
     wrong = username("alice")
     object.__setattr__(subject, "id", value)
     object.__setattr__(wrong, "subject", subject)
-    error = refusal(lambda: client.begin([username("bob"), wrong]))
+    error = raised_by(lambda: client.begin([username("bob"), wrong]))
     if value is None:
         # proto3 encodes an absent integer as 0, and the server refuses the id 0.
         assert error.code == "INVALID_UPDATE"
@@ -166,8 +166,8 @@ def test_b31_lease_pages_follow_the_cursor(client: Client) -> None:
     assert [len(page.leases) for page in pages] == [2, 2, 1]
     assert [lease.uuid for page in pages for lease in page.leases] == begun
     assert list(client.leases(created_after=datetime.now(timezone.utc) + timedelta(minutes=1))) == []
-    assert refusal(lambda: client.list_leases(cursor="nonsense")).code == "INVALID_UPDATE"
-    assert "time zone" in str(refusal(lambda: client.list_leases(created_after=datetime(2026, 1, 1))))  # noqa: DTZ001
+    assert raised_by(lambda: client.list_leases(cursor="nonsense")).code == "INVALID_UPDATE"
+    assert "time zone" in str(raised_by(lambda: client.list_leases(created_after=datetime(2026, 1, 1))))  # noqa: DTZ001
 
 
 def test_b32_record_pages_are_complete_and_ordered(client: Client) -> None:
@@ -191,13 +191,13 @@ def test_b30_classifies_by_claims_sessions_and_cells(client: Client) -> None:
     assert client.classify_session(second.session_prefix).address == second.address
     assert client.classify_cell(2).address == second.address
     assert client.classify_first_cell().address == first.address
-    assert isinstance(refusal(lambda: client.classify(bucket("nobody"))), errors.NotFoundError)
-    assert refusal(lambda: client.classify(Claim(14, "x").bucket)).code == "INVALID_UPDATE"
-    assert "integer" in str(refusal(lambda: client.classify(Claim(BucketType.USER_IDS, "x").bucket)))
-    assert isinstance(refusal(lambda: client.classify(Claim(BucketType.USER_IDS, "7").bucket)), errors.NotFoundError)
+    assert isinstance(raised_by(lambda: client.classify(bucket("nobody"))), errors.NotFoundError)
+    assert raised_by(lambda: client.classify(Claim(14, "x").bucket)).code == "INVALID_UPDATE"
+    assert "integer" in str(raised_by(lambda: client.classify(Claim(BucketType.USER_IDS, "x").bucket)))
+    assert isinstance(raised_by(lambda: client.classify(Claim(BucketType.USER_IDS, "7").bucket)), errors.NotFoundError)
 
 
 def test_a_client_without_a_cell_raises_where_it_needs_one(server: ClaimsServer) -> None:
     with Client(server.url) as client:
-        assert "`cell_id`" in str(refusal(lambda: client.begin([username("alice")])))
+        assert "`cell_id`" in str(raised_by(lambda: client.begin([username("alice")])))
         assert len(client.cells()) == 2

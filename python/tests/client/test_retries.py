@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from support.claims import refusal, username
+from support.claims import raised_by, username
 from support.claims_server import ClaimsServer
 from support.tcp_proxy import TcpProxy
 from support.waiting import wait_for
@@ -65,7 +65,7 @@ def test_each_attempt_has_its_timeout_and_the_last_one_raises(proxy: TcpProxy) -
         proxy.hold_answers()
         start = time.monotonic()
         name = str(uuid.uuid4())
-        error = refusal(lambda: client.commit(name))
+        error = raised_by(lambda: client.commit(name))
         elapsed = time.monotonic() - start
     assert isinstance(error, errors.DeadlineExceededError)
     assert 0.55 < elapsed < 3
@@ -77,7 +77,7 @@ def test_the_timeout_of_a_call_bounds_all_attempts(proxy: TcpProxy) -> None:
     with proxied(proxy, many) as client:
         proxy.hold_answers()
         start = time.monotonic()
-        error = refusal(lambda: client.begin([username("alice")], timeout_seconds=0.7, idempotency_key="mine"))
+        error = raised_by(lambda: client.begin([username("alice")], timeout_seconds=0.7, idempotency_key="mine"))
         elapsed = time.monotonic() - start
     assert isinstance(error, errors.DeadlineExceededError)
     assert elapsed < 3
@@ -89,8 +89,8 @@ def test_a_refusal_is_not_retried(direct: Client, proxy: TcpProxy) -> None:
     many = Retry(attempts=100, backoff_seconds=30.0, max_backoff_seconds=30.0)
     with proxied(proxy, many) as client:
         start = time.monotonic()
-        assert isinstance(refusal(lambda: client.begin([username("alice")])), errors.BusyError)
-        assert isinstance(refusal(lambda: client.begin([username("no name")])), errors.InvalidError)
+        assert isinstance(raised_by(lambda: client.begin([username("alice")])), errors.BusyError)
+        assert isinstance(raised_by(lambda: client.begin([username("no name")])), errors.InvalidError)
         assert time.monotonic() - start < 10
 
 
@@ -98,7 +98,7 @@ def test_a_killed_server_keeps_its_leases(server: ClaimsServer) -> None:
     with Client(server.url, cell_id=1) as client:
         lease = client.begin([username("alice")], idempotency_key="mine")
         server.kill()
-        error = refusal(lambda: client.commit(lease.uuid))
+        error = raised_by(lambda: client.commit(lease.uuid))
         assert isinstance(error, errors.UnavailableError)
         assert error.outcome_is_unknown
         server.start()
@@ -125,7 +125,7 @@ def test_a_restarted_server_is_found_within_one_call(embedded: ClaimsServer) -> 
         client.cells()
         embedded.kill()
         # Long enough for gRPC's reconnect backoff to reach its maximum.
-        assert isinstance(refusal(lambda: client.cells(timeout_seconds=3)), errors.UnavailableError)
+        assert isinstance(raised_by(lambda: client.cells(timeout_seconds=3)), errors.UnavailableError)
         embedded.start()
         start = time.monotonic()
         client.cells()
@@ -135,19 +135,19 @@ def test_a_restarted_server_is_found_within_one_call(embedded: ClaimsServer) -> 
 def test_a_closed_client_raises(embedded: ClaimsServer) -> None:
     client = Client(embedded.url, cell_id=1)
     client.close()
-    error = refusal(client.cells)
+    error = raised_by(client.cells)
     assert (type(error), error.code) == (errors.MisconfiguredError, "CLOSED")
 
 
 @pytest.mark.parametrize("cell", [0, -1, 2**63, "1"])
 def test_an_invalid_cell_id_is_refused(cell: int) -> None:
-    assert "`cell_id`" in str(refusal(lambda: Client(cell_id=cell)))
+    assert "`cell_id`" in str(raised_by(lambda: Client(cell_id=cell)))
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
 def test_an_invalid_timeout_is_refused(seconds: float) -> None:
     with Client() as client:
-        assert "`timeout_seconds`" in str(refusal(lambda: client.cells(timeout_seconds=seconds)))
-    assert "`timeout_seconds`" in str(refusal(lambda: Client(timeout_seconds=seconds)))
-    assert "`backoff_seconds`" in str(refusal(lambda: Retry(backoff_seconds=seconds)))
-    assert "`attempts`" in str(refusal(lambda: Retry(attempts=0)))
+        assert "`timeout_seconds`" in str(raised_by(lambda: client.cells(timeout_seconds=seconds)))
+    assert "`timeout_seconds`" in str(raised_by(lambda: Client(timeout_seconds=seconds)))
+    assert "`backoff_seconds`" in str(raised_by(lambda: Retry(backoff_seconds=seconds)))
+    assert "`attempts`" in str(raised_by(lambda: Retry(attempts=0)))

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from support.claims import bucket, refusal, username
+from support.claims import bucket, raised_by, username
 from support.claims_server import ClaimsServer
 from support.tcp_proxy import TcpProxy
 from support.waiting import wait_for
@@ -74,7 +74,7 @@ def test_a_refused_begin_skips_the_block_and_leaves_no_lease(client: Client) -> 
         with client.update(creates=[username("two words")]):
             ran.append(True)
 
-    assert isinstance(refusal(refused), errors.InvalidError)
+    assert isinstance(raised_by(refused), errors.InvalidError)
     assert (ran, outstanding(client)) == ([], [])
 
 
@@ -83,7 +83,7 @@ def test_b23_a_refused_commit_raises(client: Client) -> None:
         with client.update(creates=[username("alice")]) as lease:
             client.rollback(lease.uuid)
 
-    error = refusal(reconciled_too_early)
+    error = raised_by(reconciled_too_early)
     assert isinstance(error, errors.RolledBackError)
     assert (error.lease_uuid is not None, error.outcome_is_unknown) == (True, False)
 
@@ -116,7 +116,7 @@ def test_a_server_killed_during_a_save_leaves_the_lease_to_a_later_settlement(
             with update:
                 server.kill()
 
-        error = refusal(saves)
+        error = raised_by(saves)
         assert isinstance(error, errors.UnavailableError)
         assert (error.outcome_is_unknown, error.lease_uuid) == (True, update.uuid)
     server.start()
@@ -151,7 +151,7 @@ def test_b09_a_begin_without_an_answer_is_rolled_back(embedded: ClaimsServer, pr
             with client.update(creates=[username("alice")], timeout_seconds=30):
                 raise AssertionError("the block must not run")
 
-        error = refusal(saves)
+        error = raised_by(saves)
         assert isinstance(error, errors.UnavailableError)
         assert error.outcome_is_unknown
         # The begin was rolled back, or a note names the lease if the client could not reconnect in time.

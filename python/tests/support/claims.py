@@ -28,7 +28,7 @@ def apply(run: Verification) -> None:
     run.settled()
 
 
-def refusal(call: Callable[[], object]) -> LeaseholdError:
+def raised_by(call: Callable[[], object]) -> LeaseholdError:
     """Return the `LeaseholdError` that a call raises."""
     try:
         call()

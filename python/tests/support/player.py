@@ -64,7 +64,7 @@ class Player:
         try:
             return list(getattr(self, f"_{words[0]}")(*words[1:]))
         except LeaseholdError as error:
-            return list(refusal(error))
+            return list(error_lines(error))
 
     def _begin(self, cell: str, *words: str) -> Iterator[str]:
         creates: list[Claim] = []
@@ -329,7 +329,7 @@ def local_rows(rows: dict[str, datetime]) -> list[reconciliation.LocalRow]:
     return [reconciliation.LocalRow(lease, time) for time, lease in sorted((time, lease) for lease, time in rows.items())]
 
 
-def refusal(error: LeaseholdError) -> Iterator[str]:
+def error_lines(error: LeaseholdError) -> Iterator[str]:
     """Return the notation of a refusal."""
     yield f"rejected {error.code}{', retry' if error.retry_after_seconds is not None else ''}"
     for detail in error.details:

@@ -12,7 +12,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from support.claims import refusal
+from support.claims import raised_by
 from support.claims_server import ClaimsServer
 from support.postgres_cluster import PostgresCluster
 from support.users import COLUMNS, LONG_AGO, User, as_arrow, claim, just_now
@@ -38,7 +38,7 @@ def client(embedded: ClaimsServer) -> Iterator[Client]:
 def applying(client: Client, make: Callable[[], Table]) -> errors.ColumnError:
     """Return the error of a correcting run whose last rows are invalid."""
     claim(client, [User(9, "extra")])
-    error = refusal(
+    error = raised_by(
         lambda: verify_table(client, make(), source_type=SourceType.USERS, apply=True, recent_within_seconds=0, rows_per_page=1)
     )
     held = [record.claim.bucket_value for record in client.records(SourceType.USERS, [BucketType.USERNAMES])]
@@ -160,7 +160,7 @@ def test_a_csv_header_with_an_unclosed_quote_is_refused(tmp_path: Path) -> None:
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "users"
     for make in (csv_table, parquet_table):
-        assert f"`{path}`" in str(refusal(lambda make=make: make(path, OWNED)))  # type: ignore[misc]
+        assert f"`{path}`" in str(raised_by(lambda make=make: make(path, OWNED)))  # type: ignore[misc]
     path.write_text("rubbish")
     with pytest.raises(errors.MisconfiguredError, match="Parquet"):
         parquet_table(path, OWNED).check()
@@ -269,7 +269,7 @@ def test_an_overlong_csv_row_is_refused(tmp_path: Path) -> None:
 
 def test_a_missing_postgres_table_is_named(cluster: PostgresCluster) -> None:
     url = cluster.create_database()
-    assert "`userz`" in str(refusal(lambda: PostgresTable(url, "userz", OWNED)))
+    assert "`userz`" in str(raised_by(lambda: PostgresTable(url, "userz", OWNED)))
     with pytest.raises(psycopg.OperationalError):
         PostgresTable(url + "_absent", "users", OWNED)
 
@@ -302,4 +302,4 @@ def test_v03_keys_of_every_type_are_sorted_and_read_again(client: Client, cluste
 
 def test_taken_at_without_a_time_zone_is_refused() -> None:
     table = arrow_table(as_arrow(GOOD), COLUMNS, taken_at=datetime(2026, 1, 1))  # noqa: DTZ001 - that is the mistake
-    assert "time zone" in str(refusal(lambda: table.age_seconds(datetime.now(timezone.utc))))
+    assert "time zone" in str(raised_by(lambda: table.age_seconds(datetime.now(timezone.utc))))

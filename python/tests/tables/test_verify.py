@@ -11,7 +11,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from support import users as sources
-from support.claims import refusal
+from support.claims import raised_by
 from support.claims_server import ClaimsServer
 from support.postgres_cluster import PostgresCluster
 from support.users import COLUMNS, User, as_arrow, claim, in_postgres
@@ -116,7 +116,7 @@ def test_v07_a_failed_run_reports_its_counts_and_a_checkpoint(client: Client, em
             embedded.kill()
 
     hasty = Client(embedded.url, cell_id=1, timeout_seconds=0.5)
-    error = refusal(lambda: verify(hasty, table, apply=True, on_progress=kill, on_failure=partial.append))
+    error = raised_by(lambda: verify(hasty, table, apply=True, on_progress=kill, on_failure=partial.append))
     assert isinstance(error, errors.UnavailableError | errors.DeadlineExceededError)
     (found,) = partial
     assert (found.report.created, found.is_finished) == (2000, False)
@@ -205,7 +205,7 @@ def test_v07_a_run_stops_at_its_time_budget_and_continues_from_its_checkpoint(cl
     assert runs == 4
     assert len(claimed(client)) == 100
     assert "user" not in repr(done)
-    assert isinstance(refusal(lambda: verify(client, table, checkpoint="nonsense")), errors.InvalidError)
+    assert isinstance(raised_by(lambda: verify(client, table, checkpoint="nonsense")), errors.InvalidError)
 
 
 def test_v07_a_checkpoint_of_a_run_with_other_settings_is_refused(client: Client, embedded: ClaimsServer, make: Make) -> None:
@@ -214,7 +214,7 @@ def test_v07_a_checkpoint_of_a_run_with_other_settings_is_refused(client: Client
     checkpoint = verify(client, table, time_budget_seconds=0.0, **options).checkpoint
 
     def refused(**other: object) -> str:
-        error = refusal(lambda: verify(client, table, **{**options, "checkpoint": checkpoint, **other}))
+        error = raised_by(lambda: verify(client, table, **{**options, "checkpoint": checkpoint, **other}))
         assert (type(error), error.code) == (errors.InvalidError, "INVALID_CHECKPOINT")
         assert "user" not in str(error)
         return str(error)
@@ -224,7 +224,7 @@ def test_v07_a_checkpoint_of_a_run_with_other_settings_is_refused(client: Client
     for wrong in ("{}", "[]", '{"of": {}, "at": ""}', '{"of": 1, "at": 2}'):
         refused(checkpoint=wrong)
     with Client(embedded.url, cell_id=2) as other:
-        assert "`cell`" in str(refusal(lambda: verify(other, table, checkpoint=checkpoint, **options)))
+        assert "`cell`" in str(raised_by(lambda: verify(other, table, checkpoint=checkpoint, **options)))
     assert len(claimed(client)) == 3
     verify(client, table, checkpoint=checkpoint, **options)
     assert len(claimed(client)) == 10
@@ -243,7 +243,7 @@ def test_v07_a_checkpoint_of_another_table_is_refused(client: Client, cluster: P
         (PostgresTable(url, "people", people), ["`table`", "`keys`", "`claims`"]),
         (PostgresTable(url, "users", TableColumns("id", names), where="id > 5"), ["`where`"]),
     ]:
-        message = str(refusal(lambda table=table: verify(client, table, checkpoint=checkpoint, **options)))  # type: ignore[misc]
+        message = str(raised_by(lambda table=table: verify(client, table, checkpoint=checkpoint, **options)))  # type: ignore[misc]
         assert all(word in message for word in words)
     assert len(claimed(client)) == 3
 
@@ -251,7 +251,7 @@ def test_v07_a_checkpoint_of_another_table_is_refused(client: Client, cluster: P
 def test_an_unknown_cell_is_refused_and_changes_nothing(client: Client, embedded: ClaimsServer, make: Make) -> None:
     with Client(embedded.url, cell_id=99) as unknown:
         assert isinstance(
-            refusal(lambda: verify(unknown, make(ROWS), apply=True, recent_within_seconds=60)), errors.InvalidError
+            raised_by(lambda: verify(unknown, make(ROWS), apply=True, recent_within_seconds=60)), errors.InvalidError
         )
     assert claimed(client) == set()
 
@@ -266,7 +266,7 @@ def test_a_dump_without_a_valid_age_corrects_nothing(client: Client) -> None:
         (datetime(2026, 1, 1), "time zone"),  # noqa: DTZ001 - that is the mistake
     ]:
         table = arrow_table(data, COLUMNS, taken_at=taken_at)
-        error = refusal(lambda table=table: verify(client, table, apply=True, recent_within_seconds=3600))  # type: ignore[misc]
+        error = raised_by(lambda table=table: verify(client, table, apply=True, recent_within_seconds=3600))  # type: ignore[misc]
         assert isinstance(error, errors.MisconfiguredError)
         assert word in str(error)
     assert "frank" in claimed(client)

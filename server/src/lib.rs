@@ -1,4 +1,17 @@
-//! The claims service and its command line.
+//! The claims service, as a library that the `leasehold` binary runs.
+//!
+//! Each layer knows only those below it:
+//!
+//! | layer | its part |
+//! |---|---|
+//! | [`serve`] | composes a server, runs its maintenance, and stops it in order |
+//! | [`grpc`] | converts requests and answers; every gRPC code is here |
+//! | [`committer`] | decides commands in groups, and writes each group at once |
+//! | [`store`] | the ports of a store, and the two stores behind them |
+//! | [`config`], [`identity`], [`metrics`], [`audit`], [`logging`] | used by the layers above |
+//!
+//! [`transport`] carries the requests to `grpc`. [`transfer`] is `leasehold export` and `import`, beside the
+//! services.
 
 pub mod audit;
 pub mod committer;

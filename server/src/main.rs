@@ -1,4 +1,5 @@
-//! The `leasehold` command line: the server, its data, and a client's verbs.
+//! The `leasehold` program: the commands of the server and its data. The client's commands are in the crate
+//! `leasehold_cli`.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
@@ -12,14 +13,15 @@ use leasehold_cli::{CliError, Verb, exit};
 use leasehold_server::config::{Config, ConfigError, LogFormat};
 use leasehold_server::serve::{ServeError, serve};
 use leasehold_server::store::PostgresStore;
+use leasehold_server::transfer::TransferError;
 use leasehold_server::{logging, transfer};
 use serde_json::{Value, json};
 
-/// Names arrive and are freed on all threads at once; the system's allocator is slower at that.
+/// All threads allocate and free names at the same time, which the system's allocator does more slowly.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Names the database for `serve` and `migrate`.
+/// The variable with the URL of the database, for `serve` and `migrate`.
 const STORE_VARIABLE: &str = "LEASEHOLD_STORE";
 
 /// Keeps names unique across many databases.
@@ -28,20 +30,20 @@ const STORE_VARIABLE: &str = "LEASEHOLD_STORE";
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// Answer in JSON, for machines; errors too, on standard error
+    /// Print results and errors as JSON, for machines
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve claims
+    /// Run a claims server
     Serve(ServeArgs),
-    /// Write everything in a data directory as JSON lines; its server must be stopped
+    /// Write every row of a data directory as JSON lines; stop its server first
     Export(ExportArgs),
     /// Read an export into a new data directory
     Import(ImportArgs),
-    /// Bring the tables of a PostgreSQL database to this version; `serve` does so too
+    /// Create or migrate the tables in a PostgreSQL database; `serve` does this too
     Migrate(MigrateArgs),
     /// Print completions for a shell
     Completions {
@@ -52,44 +54,44 @@ enum Command {
     Client(Verb),
 }
 
-/// Flags win over the environment, the environment over the file.
+/// The flags of `serve`. A flag wins over its environment variable, and that over the configuration file.
 #[derive(Args)]
 struct ServeArgs {
-    /// Where to serve; port 0 picks a free one and prints it [default: 127.0.0.1:7171]
+    /// The address to listen on; port 0 picks a free port and prints it [default: 127.0.0.1:7171]
     #[arg(long, value_name = "ADDR:PORT", env = "LEASEHOLD_LISTEN")]
     listen: Option<SocketAddr>,
-    /// Where the data lies [default: leasehold in the user's state folder]
+    /// The data directory [default: leasehold in the user's state folder]
     #[arg(long, value_name = "DIR", env = "LEASEHOLD_DATA")]
     data: Option<PathBuf>,
-    /// A PostgreSQL database as the store instead, which several servers may share
+    /// A PostgreSQL database in place of the data directory; several servers may share it
     #[arg(long, value_name = "URL", env = STORE_VARIABLE, hide_env_values = true)]
     store: Option<String>,
-    /// The configuration, in TOML; without it, development cells 1 and 2 are served
+    /// The configuration file, in TOML; without one the server has development cells 1 and 2
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
     config: Option<PathBuf>,
-    /// Where to serve /metrics in plain HTTP; without TLS it is at the main address too
+    /// The address for /metrics in plain HTTP; without TLS the main address has them too
     #[arg(long, value_name = "ADDR:PORT", env = "LEASEHOLD_METRICS_LISTEN")]
     metrics_listen: Option<SocketAddr>,
-    /// How to log to standard error [default: text]
+    /// The format of the log on standard error [default: text]
     #[arg(long, env = "LEASEHOLD_LOG_FORMAT")]
     log_format: Option<LogFormat>,
-    /// What to log: a level, or a filter such as `info,audit=off` [default: info]
+    /// The log level, or a filter such as `info,audit=off` [default: info]
     #[arg(long, value_name = "FILTER", env = "LEASEHOLD_LOG")]
     log: Option<String>,
-    /// Serve beyond loopback without TLS: everybody who reaches the port may do everything
+    /// Listen on other addresses than loopback without TLS: any caller may do anything
     #[arg(long)]
     insecure_plaintext: bool,
 }
 
 #[derive(Args)]
 struct ExportArgs {
-    /// Where the data lies [default: leasehold in the user's state folder]
+    /// The data directory [default: leasehold in the user's state folder]
     #[arg(long, value_name = "DIR", env = "LEASEHOLD_DATA")]
     data: Option<PathBuf>,
-    /// The configuration that is served with, which says where the data lies
+    /// The server's configuration file, which may name the data directory
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
     config: Option<PathBuf>,
-    /// Where to write [default: standard output]
+    /// The file to write [default: standard output]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -99,44 +101,45 @@ struct ImportArgs {
     /// The new data directory [default: leasehold in the user's state folder]
     #[arg(long, value_name = "DIR", env = "LEASEHOLD_DATA")]
     data: Option<PathBuf>,
-    /// What to read [default: standard input]
+    /// The file to read [default: standard input]
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
-    /// The configuration to be served with: its data directory, its bucket types and, where it has cells, no others
+    /// The server's configuration file: rows must have its bucket types, and its cells if it has any
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
     config: Option<PathBuf>,
 }
 
 #[derive(Args)]
 struct MigrateArgs {
-    /// The database [default: the configuration's]
+    /// The database [default: the database of the configuration file]
     #[arg(long, value_name = "URL", env = STORE_VARIABLE, hide_env_values = true)]
     store: Option<String>,
-    /// The configuration, in TOML
+    /// The configuration file, in TOML
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
     config: Option<PathBuf>,
 }
 
 impl ServeArgs {
+    /// The configuration file, overridden by the flags and variables, and checked.
     fn config(self) -> Result<Config, ServeError> {
-        let names_two = self.data.is_some() && self.store.is_some();
+        let has_two_flags = self.data.is_some() && self.store.is_some();
         let mut config = self.config.as_deref().map_or_else(|| Ok(Config::development()), Config::read)?;
         config.listen = self.listen.unwrap_or(config.listen);
         config.data = self.data.or(config.data);
-        take_store(&mut config, self.store)?;
+        override_database(&mut config, self.store)?;
         config.metrics_listen = self.metrics_listen.or(config.metrics_listen);
         config.log.format = self.log_format.unwrap_or(config.log.format);
         config.log.filter = self.log.unwrap_or(config.log.filter);
         config.insecure_plaintext |= self.insecure_plaintext;
         config.checked().map_err(|error| match error {
-            ConfigError::TwoStores { .. } if names_two => ServeError::of_command_line(error),
+            ConfigError::TwoStores { .. } if has_two_flags => ServeError::of_command_line(error),
             error => error.into(),
         })
     }
 }
 
-/// Takes the database that the command line names, if any.
-fn take_store(config: &mut Config, url: Option<String>) -> Result<(), ServeError> {
+/// Overrides the database of the configuration if the command line names one.
+fn override_database(config: &mut Config, url: Option<String>) -> Result<(), ServeError> {
     if let Some(url) = &url {
         PostgresStore::check_url(url).map_err(ServeError::of_command_line)?;
     }
@@ -147,17 +150,17 @@ fn take_store(config: &mut Config, url: Option<String>) -> Result<(), ServeError
 fn main() -> ExitCode {
     let Cli { command, json } = match parse() {
         Ok(cli) => cli,
-        Err(error) => return misused(&error),
+        Err(error) => return report_usage_error(&error),
     };
     match command {
-        Command::Serve(args) => exit_served(run_server(args), json),
-        Command::Export(args) => exit_served(export(args, json), json),
-        Command::Import(args) => exit_served(import(args, json), json),
-        Command::Migrate(args) => exit_served(migrate(args, json), json),
+        Command::Serve(args) => exit_code(run_server(args), json),
+        Command::Export(args) => exit_code(export(args, json), json),
+        Command::Import(args) => exit_code(import(args, json), json),
+        Command::Migrate(args) => exit_code(migrate(args, json), json),
         Command::Completions { shell } => {
-            exit_asked(leasehold_cli::write_completions(shell, &mut Cli::command()), json)
+            client_exit_code(leasehold_cli::write_completions(shell, &mut Cli::command()), json)
         }
-        Command::Client(verb) => ask(verb, json),
+        Command::Client(verb) => run_client(verb, json),
     }
 }
 
@@ -166,16 +169,16 @@ fn parse() -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))
 }
 
-/// A variable that is set to nothing is not set.
+/// Makes clap ignore environment variables that are empty: an empty variable counts as unset.
 fn without_empty_variables(command: clap::Command) -> clap::Command {
     let is_empty = |arg: &Arg| arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
     let unset = |arg: Arg| if is_empty(&arg) { arg.env(Resettable::Reset) } else { arg };
     command.mut_args(unset).mut_subcommands(without_empty_variables)
 }
 
-/// Shows what is wrong with the command line, or the help that was asked for.
-fn misused(error: &clap::Error) -> ExitCode {
-    // There is no parsed command line to ask.
+/// Prints the problem of the command line, or the requested help, and returns the exit code.
+fn report_usage_error(error: &clap::Error) -> ExitCode {
+    // Parsing failed, so `--json` must be found in the raw arguments.
     let json = std::env::args_os().skip(1).take_while(|word| word != "--").any(|word| word == "--json");
     if !(json && error.use_stderr()) {
         error.exit();
@@ -187,15 +190,16 @@ fn misused(error: &clap::Error) -> ExitCode {
     ExitCode::from(exit::USAGE)
 }
 
-fn exit_served(result: Result<(), ServeError>, json: bool) -> ExitCode {
+/// Reports the failure of a command, if any, and returns its exit code.
+fn exit_code(result: Result<(), ServeError>, json: bool) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     leasehold_cli::report(&error.to_string(), error.hint().as_deref(), error.code(), error.exit_code(), json);
     ExitCode::from(error.exit_code())
 }
 
-/// Tells a client's failure, and ends as it does.
-fn exit_asked(answered: Result<(), CliError>, json: bool) -> ExitCode {
-    let Err(error) = answered else { return ExitCode::SUCCESS };
+/// Reports the failure of a client's command, if any, and returns its exit code.
+fn client_exit_code(result: Result<(), CliError>, json: bool) -> ExitCode {
+    let Err(error) = result else { return ExitCode::SUCCESS };
     error.report(json);
     ExitCode::from(error.exit_code())
 }
@@ -206,26 +210,29 @@ fn run_server(args: ServeArgs) -> Result<(), ServeError> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(workers()).enable_all().build()?.block_on(serve(config))
 }
 
-/// Threads that serve connections: one core is the committer's.
+/// The number of threads that serve connections. One core is left to the committer's thread.
 fn workers() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1))
 }
 
 fn export(args: ExportArgs, json: bool) -> Result<(), ServeError> {
-    let data = stored(args.config, args.data)?.data_dir()?;
+    let data = embedded_config(args.config, args.data)?.data_dir()?;
     let rows = match &args.output {
         Some(path) => {
-            transfer::write_to(path, |file| transfer::export(&data, BufWriter::new(file)).map_err(io::Error::other))
-                .map_err(|error| named(path, &error))?
+            let written = transfer::write_to(path, |file| transfer::export(&data, BufWriter::new(file)));
+            written.map_err(|error| match error {
+                TransferError::Io(error) => with_path(path, &error).into(),
+                error => error,
+            })?
         }
-        None => transfer::export(&data, BufWriter::new(io::stdout().lock())).map_err(io::Error::other)?,
+        None => transfer::export(&data, BufWriter::new(io::stdout().lock()))?,
     };
     match &args.output {
         Some(path) if json => {
             let [data, output] = [&data, path].map(|path| path.display().to_string());
-            tell(&json!({ "done": "exported", "rows": rows, "data": data, "output": output }))
+            print_result(&json!({ "done": "exported", "rows": rows, "data": data, "output": output }))
         }
-        // The lines themselves are JSON.
+        // Standard output has the exported lines, so the result goes to standard error, as text.
         _ => {
             eprintln!("exported {rows} rows from `{}`", data.display());
             Ok(())
@@ -233,15 +240,18 @@ fn export(args: ExportArgs, json: bool) -> Result<(), ServeError> {
     }
 }
 
-/// Writes what was done to standard output, for machines.
-fn tell(done: &Value) -> Result<(), ServeError> {
-    Ok(writeln!(io::stdout().lock(), "{done}")?)
+/// Prints a result as a line of JSON.
+fn print_result(result: &Value) -> Result<(), ServeError> {
+    Ok(writeln!(io::stdout().lock(), "{result}")?)
 }
 
-/// What is configured, with the data where the flag says.
-fn stored(config: Option<PathBuf>, data: Option<PathBuf>) -> Result<Config, ConfigError> {
+/// The configuration for `export` and `import`, with the data directory of the flag if there is one.
+///
+/// # Errors
+/// The file can't be read, or the server's store is a database and no flag names a data directory.
+fn embedded_config(config: Option<PathBuf>, data: Option<PathBuf>) -> Result<Config, ConfigError> {
     let mut config = config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
-    // What `serve` would serve from; a flag would say no more than that this is not for it.
+    // `serve` would take its database from this variable. The two commands have no such flag: they can't use a database.
     config.override_database(std::env::var(STORE_VARIABLE).ok().filter(|url| !url.is_empty()));
     match (&config.postgres, data) {
         (Some(postgres), None) => Err(ConfigError::NotEmbedded(postgres.shown_url())),
@@ -250,18 +260,18 @@ fn stored(config: Option<PathBuf>, data: Option<PathBuf>) -> Result<Config, Conf
 }
 
 fn import(args: ImportArgs, json: bool) -> Result<(), ServeError> {
-    let config = stored(args.config, args.data)?;
+    let config = embedded_config(args.config, args.data)?;
     let data = config.data_dir()?;
     let rules = config.import_rules()?;
     let rows = match &args.input {
         Some(path) => {
-            transfer::import(&data, BufReader::new(File::open(path).map_err(|error| named(path, &error))?), rules)
+            transfer::import(&data, BufReader::new(File::open(path).map_err(|error| with_path(path, &error))?), rules)
         }
         None => transfer::import(&data, io::stdin().lock(), rules),
     };
-    let (rows, data) = (rows.map_err(io::Error::other)?, data.display().to_string());
+    let (rows, data) = (rows?, data.display().to_string());
     if json {
-        return tell(&json!({ "done": "imported", "rows": rows, "data": data }));
+        return print_result(&json!({ "done": "imported", "rows": rows, "data": data }));
     }
     eprintln!("imported {rows} rows into `{data}`");
     Ok(())
@@ -269,36 +279,39 @@ fn import(args: ImportArgs, json: bool) -> Result<(), ServeError> {
 
 fn migrate(args: MigrateArgs, json: bool) -> Result<(), ServeError> {
     let mut config = args.config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
-    take_store(&mut config, args.store)?;
+    override_database(&mut config, args.store)?;
     if json {
         config.log.format = LogFormat::Json;
     }
     let settings = config.migration_database()?;
     logging::start(&config.log)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (found, now) = runtime.block_on(PostgresStore::migrate(settings))?;
+    let (from, to) = runtime.block_on(PostgresStore::migrate(settings))?;
     let database = settings.shown_url();
     if json {
-        return tell(&json!({ "done": "migrated", "database": database, "from": found, "to": now }));
+        return print_result(&json!({ "done": "migrated", "database": database, "from": from, "to": to }));
     }
-    match found == now {
-        true => eprintln!("the tables in `{database}` have version {now} already"),
-        false => eprintln!("migrated the tables in `{database}` from version {found} to {now}"),
+    if from == to {
+        eprintln!("the tables in `{database}` have version {to} already");
+    } else {
+        eprintln!("migrated the tables in `{database}` from version {from} to {to}");
     }
     Ok(())
 }
 
-fn named(path: &std::path::Path, error: &io::Error) -> io::Error {
+/// The error with the path in front of its text.
+fn with_path(path: &std::path::Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))
 }
 
-fn ask(verb: Verb, json: bool) -> ExitCode {
+/// Runs a command of the client.
+fn run_client(verb: Verb, json: bool) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return exit_served(Err(error.into()), json),
+        Err(error) => return exit_code(Err(error.into()), json),
     };
-    let answered = runtime.block_on(leasehold_cli::run(verb, json));
-    // A look-up of a name that hangs is not waited for.
+    let result = runtime.block_on(leasehold_cli::run(verb, json));
+    // A DNS lookup that hangs blocks one of the runtime's threads. Dropping the runtime would wait for it.
     runtime.shutdown_background();
-    exit_asked(answered, json)
+    client_exit_code(result, json)
 }

@@ -3,13 +3,15 @@
 use std::io;
 use std::net::SocketAddr;
 
+use leasehold_cli::exit;
+
 use crate::audit::AuditError;
 use crate::config::ConfigError;
 use crate::grpc;
 use crate::logging::LogError;
 use crate::store::StoreError;
+use crate::transfer::TransferError;
 use crate::transport::TlsError;
-use leasehold_cli::exit;
 
 /// A failure that stops the server, or keeps it from starting.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +47,9 @@ pub enum ServeError {
     /// The descriptors that were built into the program can't be read.
     #[error("the built-in descriptors can't be used: {0}")]
     Descriptors(String),
+    /// An export or import failed.
+    #[error(transparent)]
+    Transfer(#[from] TransferError),
     /// Any other failure of the operating system.
     #[error("{0}")]
     Io(#[from] io::Error),

@@ -13,21 +13,21 @@ use std::path::Path;
 ///
 /// # Errors
 /// The path can't be written to, or `write` failed.
-pub fn write_to<T>(path: &Path, write: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
+pub fn write_to<T, E: From<io::Error>>(path: &Path, write: impl FnOnce(&File) -> Result<T, E>) -> Result<T, E> {
     match std::fs::metadata(path) {
         Ok(found) if found.is_file() => replace(&path.canonicalize()?, write),
         Ok(_) => write(&OpenOptions::new().write(true).open(path)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => replace(path, write),
-        Err(error) => Err(error),
+        Err(error) => Err(error.into()),
     }
 }
 
-fn replace<T>(path: &Path, write: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
+fn replace<T, E: From<io::Error>>(path: &Path, write: impl FnOnce(&File) -> Result<T, E>) -> Result<T, E> {
     let mut part = path.as_os_str().to_owned();
     part.push(".part");
     let file = create_private(part.as_ref())?;
-    let written = write(&file).and_then(|written| file.sync_all().map(|()| written));
-    let replaced = written.and_then(|written| std::fs::rename(&part, path).map(|()| written));
+    let written = write(&file).and_then(|written| Ok(file.sync_all().map(|()| written)?));
+    let replaced = written.and_then(|written| Ok(std::fs::rename(&part, path).map(|()| written)?));
     if replaced.is_err() {
         // The error of the export is the one to report, also if the removal fails.
         let _ = std::fs::remove_file(&part);

@@ -13,9 +13,9 @@ module Support
     STOPS = <<~'RUBY'
       class Stop
         def initialize(edge); @edge = edge; end
-        def start(*) = (tell if @edge == :before)
-        def finish(*) = (tell if @edge == :after)
-        def tell
+        def start(*) = (stop if @edge == :before)
+        def finish(*) = (stop if @edge == :after)
+        def stop
           $stdout.puts("stopped")
           $stdout.flush
           sleep

@@ -9,7 +9,9 @@ module Leasehold
   # Claims for rows that were written without callbacks. Schedule it outside of a transaction.
   class BulkClaimsJob < ActiveJob::Base
     queue_as { Leasehold.configuration.queue }
-    # Arguments contain claimed values: user names, email addresses.
+    # Arguments contain claimed values: user names, email addresses (V09). ActiveJob logs arguments by
+    # default (activejob 6.1.7.10, log_subscriber.rb:109); Sidekiq logs those of a failed job (sidekiq 6.4.1,
+    # exception_handler.rb:9).
     self.log_arguments = false
     retry_on Error::Unavailable, Error::DeadlineExceeded, Error::Overloaded, Error::Busy, wait: RETRY_WAIT
 
@@ -44,6 +46,7 @@ module Leasehold
     def claim(model, name, payload)
       creates = creates(model, name, payload.fetch("create_record_ids", []))
       destroys = payload.fetch("destroy_metadata", []).map { |metadata| claim_from(metadata) }
+      # ActiveJob keeps a job's id when it retries the job (activejob 6.1.7.10, exceptions.rb:122).
       BulkUpdate.new(
         connection: model.connection, key: job_id, creates: creates, destroys: destroys_to_send(model, destroys, creates)
       ).run

@@ -40,7 +40,8 @@ module Leasehold
     end
 
     # Retries the whole run, from the beginning: the checkpoint is past the failed corrections.
-    # ActiveJob retries with the same arguments, so the count of failures is removed from them.
+    # ActiveJob enqueues the same job with its arguments again (activejob 6.1.7.10, exceptions.rb:122),
+    # so the count of failures is removed from them.
     def retry_from_beginning(model_name, failed)
       arguments.grep(Hash).each { |options| options.delete(:failed) }
       raise Error::Unavailable, "calls failed for #{failed} corrections of `#{model_name}`"

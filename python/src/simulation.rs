@@ -7,7 +7,7 @@ use leasehold_simulation::quiescence::NotQuiescent;
 use leasehold_simulation::settings::{InvalidSettings, Mode, Rule};
 use leasehold_simulation::trace::{InvalidTrace, Trace};
 use leasehold_simulation::world::ImpossibleEvent;
-use leasehold_simulation::{plans, possible, view, words};
+use leasehold_simulation::{event_text, plans, possible, view};
 use pyo3::prelude::*;
 
 use crate::errors;
@@ -83,7 +83,7 @@ impl Simulation {
     }
 
     fn describe(&self, py: Python<'_>, event: &str) -> PyResult<String> {
-        self.0.with(py, |player| Ok(words::describe(player.world(), from_json(py, event)?)))
+        self.0.with(py, |player| Ok(event_text::describe(player.world(), from_json(py, event)?)))
     }
 
     fn view(&self, py: Python<'_>) -> PyResult<String> {

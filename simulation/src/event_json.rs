@@ -12,7 +12,7 @@ use crate::process::Process;
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum EventJson {
-    Save(Save),
+    Save(SaveFields),
     Step(AtProcess),
     FinishCommit(AtWorker),
     LoseCommit(AtWorker),
@@ -30,12 +30,12 @@ pub(crate) enum EventJson {
     Replicate(AtCell),
     Forget,
     Drift(AtRow),
-    Wait(Span),
+    Wait(Duration),
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Save {
+pub(crate) struct SaveFields {
     cell: u8,
     worker: u8,
     change: Change,
@@ -74,11 +74,11 @@ pub(crate) struct AtRow {
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(try_from = "IntegerFields")]
-pub(crate) struct Span {
+pub(crate) struct Duration {
     seconds: u32,
 }
 
-from_integer_fields!(Span { seconds }, None);
+from_integer_fields!(Duration { seconds }, None);
 
 impl Serialize for Event {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -95,7 +95,7 @@ impl<'de> Deserialize<'de> for Event {
 impl From<EventJson> for Event {
     fn from(json: EventJson) -> Self {
         match json {
-            EventJson::Save(Save { cell, worker, change }) => Self::Save { cell, worker, change },
+            EventJson::Save(SaveFields { cell, worker, change }) => Self::Save { cell, worker, change },
             EventJson::Step(AtProcess { cell, process }) => Self::Step { cell, process },
             EventJson::FinishCommit(AtWorker { cell, worker }) => Self::FinishCommit { cell, worker },
             EventJson::LoseCommit(AtWorker { cell, worker }) => Self::LoseCommit { cell, worker },
@@ -113,7 +113,7 @@ impl From<EventJson> for Event {
             EventJson::Replicate(AtCell { cell }) => Self::Replicate { cell },
             EventJson::Forget => Self::Forget,
             EventJson::Drift(AtRow { cell, drift }) => Self::Drift { cell, drift },
-            EventJson::Wait(Span { seconds }) => Self::Wait { seconds },
+            EventJson::Wait(Duration { seconds }) => Self::Wait { seconds },
         }
     }
 }
@@ -121,7 +121,7 @@ impl From<EventJson> for Event {
 impl From<Event> for EventJson {
     fn from(event: Event) -> Self {
         match event {
-            Event::Save { cell, worker, change } => Self::Save(Save { cell, worker, change }),
+            Event::Save { cell, worker, change } => Self::Save(SaveFields { cell, worker, change }),
             Event::Step { cell, process } => Self::Step(AtProcess { cell, process }),
             Event::FinishCommit { cell, worker } => Self::FinishCommit(AtWorker { cell, worker }),
             Event::LoseCommit { cell, worker } => Self::LoseCommit(AtWorker { cell, worker }),
@@ -139,7 +139,7 @@ impl From<Event> for EventJson {
             Event::Replicate { cell } => Self::Replicate(AtCell { cell }),
             Event::Forget => Self::Forget,
             Event::Drift { cell, drift } => Self::Drift(AtRow { cell, drift }),
-            Event::Wait { seconds } => Self::Wait(Span { seconds }),
+            Event::Wait { seconds } => Self::Wait(Duration { seconds }),
         }
     }
 }

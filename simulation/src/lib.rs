@@ -41,13 +41,14 @@
 //!
 //! **For a page.** [`scenarios`] lists runs to watch, and [`player::Player`] plays them.
 //! [`view::View`] shows the present state; [`timeline::Timeline`] lists past events with the texts
-//! of [`words`].
+//! of [`event_text`].
 
 pub mod check;
 pub mod database;
 pub mod effects;
 pub mod event;
 mod event_json;
+pub mod event_text;
 pub mod explorer;
 mod fingerprint;
 pub mod ground_truth;
@@ -72,6 +73,5 @@ pub mod trace;
 pub mod verifier;
 pub mod view;
 pub mod violation;
-pub mod words;
 pub mod worker;
 pub mod world;

@@ -6,11 +6,11 @@ use serde::Serialize;
 use smallvec::SmallVec;
 
 use crate::event::Event;
+use crate::event_text::EventText;
 use crate::message_text;
 use crate::network::{Answer, Message, MessageId, Payload, Request};
 use crate::process::Process;
 use crate::view::{self, TransitionView};
-use crate::words::EventText;
 use crate::world::{START, World};
 
 /// The participant at which an event happens. An event of a whole cell belongs to its users; the

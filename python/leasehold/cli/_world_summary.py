@@ -10,7 +10,7 @@ from typing import Any
 from leasehold.simulation import Simulation
 from leasehold.simulation.types import Entry
 
-# Counted texts: of the timeline (simulation/src/words.rs), of messages (message_text.rs), and a violation (violation.rs).
+# Counted texts of simulation/src: the timeline (event_text.rs), messages (message_text.rs), a violation (violation.rs).
 # tests/cli/test_world_summary.py fails if the simulation words them otherwise.
 _REPORTED_TO_USER = "the user is told: "
 _REFUSED = "refused: "

@@ -100,7 +100,7 @@ fn a_late_lease_row_is_refused_and_the_lease_rolled_back() {
     let reconciled = reconciled(&mut script);
     assert_eq!((reconciled.rolled_back, left(&script)), (1, (vec![], 0, 0)));
     let described =
-        leasehold_simulation::words::describe(script.world(), Event::Step { cell: 1, process: Process::Verifier });
+        leasehold_simulation::event_text::describe(script.world(), Event::Step { cell: 1, process: Process::Verifier });
     assert_eq!(described, "cell 1's verifier writes its lease row, which is refused: the lease is too old");
     script.run(1, Process::Verifier);
     assert_eq!((last_report(script.world()).failed, left(&script)), (1, (vec![], 0, 0)));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use leasehold_simulation::event::{Change, Event};
+use leasehold_simulation::event_text;
 use leasehold_simulation::network::MessageId;
 use leasehold_simulation::player::Player;
 use leasehold_simulation::process::Process;
@@ -11,7 +12,6 @@ use leasehold_simulation::scenarios;
 use leasehold_simulation::settings::{Mode, Rates, Rule, RulesOff, Thresholds, WorldSettings};
 use leasehold_simulation::timeline::{Arrow, Delivery, Entry, Lane};
 use leasehold_simulation::trace::Trace;
-use leasehold_simulation::words;
 
 fn settings(seed: u64) -> WorldSettings {
     let rates = Rates { drift: 6, ..Rates::default() };
@@ -189,13 +189,13 @@ fn an_event_is_described_alike_before_and_after_it_happens() {
     let player = played(settings(3), 1000);
     let mut again = Player::load(player.trace()).unwrap();
     for entry in player.timeline().entries(0, 1000) {
-        assert_eq!(words::describe(again.world(), entry.event), entry.says);
+        assert_eq!(event_text::describe(again.world(), entry.event), entry.says);
         assert!(!entry.says.ends_with(' ') && !entry.says.contains("  "), "{:?}", entry.says);
         assert!(again.step());
     }
     let impossible = Event::Deliver(MessageId::request(1, Process::Worker(0), 1));
-    let words = words::describe(Player::new(settings(0)).unwrap().world(), impossible);
-    assert_eq!(words, "the service receives from cell 1's worker 0: it is not in flight");
+    let described = event_text::describe(Player::new(settings(0)).unwrap().world(), impossible);
+    assert_eq!(described, "the service receives from cell 1's worker 0: it is not in flight");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use leasehold_simulation::quiescence::{self, NotQuiescent};
 use leasehold_simulation::settings::{self, InvalidSettings};
 use leasehold_simulation::trace::{InvalidTrace, Trace};
 use leasehold_simulation::world::ImpossibleEvent;
-use leasehold_simulation::{possible, view, words};
+use leasehold_simulation::{event_text, possible, view};
 use wasm_bindgen::prelude::wasm_bindgen;
 
 use super::json;
@@ -140,7 +140,7 @@ impl Simulation {
 
     /// Returns a sentence about the effects that an event would have at the position.
     pub fn describe(&self, event: Event) -> Result<String, Exception> {
-        Ok(words::describe(self.0.world(), json::from_js(&event)?))
+        Ok(event_text::describe(self.0.world(), json::from_js(&event)?))
     }
 
     /// Returns the state of the world at the position.

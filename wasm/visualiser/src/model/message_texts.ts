@@ -2,7 +2,7 @@
 //
 // The package hands out messages as text only. This module holds every pattern that the page
 // matches on them; the texts are written by `simulation/src/message_text.rs` and by
-// `simulation/src/words.rs`. The test `tests/message_texts.test.ts` fails if a pattern matches no
+// `simulation/src/event_text.rs`. The test `tests/message_texts.test.ts` fails if a pattern matches no
 // text of the scenarios any more.
 
 /** Returns true for a request to commit a lease. */

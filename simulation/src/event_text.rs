@@ -22,14 +22,14 @@ pub fn describe(world: &World, event: Event) -> String {
     let mut world = world.clone();
     match world.apply(event) {
         Ok(()) => text.after(&world),
-        Err(_) => text.words,
+        Err(_) => text.sentence,
     }
 }
 
 /// A sentence about an event, under construction.
 pub(crate) struct EventText {
     event: Event,
-    words: String,
+    sentence: String,
     /// True if the event can tell a waiting user the result of a save.
     has_user: bool,
     /// True if the event delivers an answer and its receiver still waits for it.
@@ -41,36 +41,38 @@ impl EventText {
     pub(crate) fn before(world: &World, event: Event) -> Self {
         let has_user = user_of(event).and_then(|at| worker(world, at)).is_some_and(|worker| worker.save.is_some());
         let is_awaited = event.message().is_some_and(|id| world.is_awaited(id));
-        Self { event, words: action(world, event), has_user, is_awaited }
+        Self { event, sentence: action(world, event), has_user, is_awaited }
     }
 
     /// Adds the consequences, after the event.
     pub(crate) fn after(self, world: &World) -> String {
-        let mut words = self.words;
+        let mut sentence = self.sentence;
         match self.event {
             Event::Step { .. } if world.effects().commit_refusal.is_some() => {
-                words.push_str(", which is refused: the lease is too old")
+                sentence.push_str(", which is refused: the lease is too old")
             }
-            Event::Step { .. } => words.push_str(&sent_text(world)),
-            Event::Deliver(id) if id.is_answer() && !self.is_awaited => words.push_str(", but no longer waits for it"),
+            Event::Step { .. } => sentence.push_str(&sent_text(world)),
+            Event::Deliver(id) if id.is_answer() && !self.is_awaited => {
+                sentence.push_str(", but no longer waits for it")
+            }
             Event::Deliver(id) if !id.is_answer() => {
                 let answer =
                     message(world, id.answer()).map_or_else(String::new, |answer| payload_text(&answer.payload));
-                words.push_str(&format!(", and answers: {answer}"));
+                sentence.push_str(&format!(", and answers: {answer}"));
             }
-            Event::FinishCommit { .. } => words.push_str(match world.effects().commit_refusal {
+            Event::FinishCommit { .. } => sentence.push_str(match world.effects().commit_refusal {
                 None => " is committed",
                 Some(CommitRefusal::LeaseTooOld) => " is refused: its lease is too old",
                 Some(CommitRefusal::TransactionTooOld) => " is refused: it has been open for too long",
             }),
-            Event::Forget => words.push_str(&forgotten_text(world)),
+            Event::Forget => sentence.push_str(&forgotten_text(world)),
             _ => {}
         }
         let worker = user_of(self.event).filter(|_| self.has_user).and_then(|at| worker(world, at));
         if let Some(result) = worker.filter(|worker| worker.save.is_none()).and_then(|worker| worker.last_result) {
-            words.push_str(&format!("; the user is told: {}", result_text(result)));
+            sentence.push_str(&format!("; the user is told: {}", result_text(result)));
         }
-        words
+        sentence
     }
 }
 
@@ -253,11 +255,11 @@ fn content_text(payload: &Payload) -> String {
 }
 
 fn arrival(world: &World, id: MessageId) -> String {
-    let (caller, words) = (process_text(id.cell(), id.process()), content_in_flight(world, id));
+    let (caller, sentence) = (process_text(id.cell(), id.process()), content_in_flight(world, id));
     if id.is_answer() {
-        format!("{caller} receives the answer: {words}")
+        format!("{caller} receives the answer: {sentence}")
     } else {
-        format!("the service receives from {caller}: {words}")
+        format!("the service receives from {caller}: {sentence}")
     }
 }
 

@@ -124,11 +124,14 @@ impl<K: RowKind> Loaded<K> {
     }
 }
 
+/// A range of positions: where it starts and where it ends.
+type Span<K> = (Bound<<K as RowKind>::Position>, Bound<<K as RowKind>::Position>);
+
 /// Rows by position, and the spans of positions that are loaded whole.
 #[derive(Debug)]
 struct Order<K: RowKind> {
     keys: BTreeMap<K::Position, K::Key>,
-    spans: Vec<(Bound<K::Position>, Bound<K::Position>)>,
+    spans: Vec<Span<K>>,
 }
 
 impl<K: RowKind> Order<K> {

@@ -35,7 +35,7 @@ pub enum AccessError {
         source: prost::DecodeError,
     },
     /// An rpc has no access rules.
-    #[error("`{path}` names nobody who may call it: give it an access_control option with rules")]
+    #[error("`{path}` has no access rules: give it an access_control option with rules")]
     NoRules {
         /// The rpc, as `/package.Service/Method`.
         path: String,

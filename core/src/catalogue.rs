@@ -173,8 +173,8 @@ impl Catalogue {
         self.rules.values()
     }
 
-    /// The difference from the rules under which claims were made. Those claims' canonical forms
-    /// hold only as long as their rules do.
+    /// The difference from the rules under which claims were made. The canonical forms of those
+    /// claims hold only as long as the rules do.
     pub fn differs_from(&self, served: &[BucketRule]) -> Difference {
         let mut difference = Difference::default();
         for served in served {

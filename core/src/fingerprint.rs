@@ -4,7 +4,8 @@
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
-/// The hashed fields of one claim, one 64-bit hash for each of bucket, subject, source and user data.
+/// The hashed fields of one claim, one 64-bit hash for each of bucket, subject, source and user
+/// data.
 pub type ClaimFingerprint = [u64; 4];
 
 const FIELDS: [&str; 4] = ["bucket", "subject", "source", "user_data"];

@@ -2,9 +2,9 @@
 //!
 //! **The words.** A *bucket* is a type and a value that must be unique across all cells
 //! ([`bucket`]). A *cell* is a deployment with a database of its own ([`cell`]). A *claim* ties a
-//! bucket to the one cell that owns it, and records its *subject* (the holder) and its *source*
-//! (the table row that the claim comes from) ([`claim`]). An *update* is a batch of creates and
-//! destroys ([`batch`]) under one *lease* ([`lease`]): begun, then committed or rolled back.
+//! bucket to the one cell that owns it ([`claim`]). It records its *subject*, the holder, and its
+//! *source*, the table row that it comes from. An *update* is a batch of creates and destroys
+//! ([`batch`]) under one *lease* ([`lease`]): begun, then committed or rolled back.
 //!
 //! **The kinds of function.**
 //! - *Parsing* turns a request from outside into a command, or refuses it before anything is read:
@@ -22,8 +22,8 @@
 //! back. Commit and rollback may be repeated, and their answer stays true for as long as settled
 //! leases are remembered.
 //!
-//! **The host's part.** A host loads the rows that its commands read, runs the commands, writes the
-//! changes atomically, and lets the replies go once the changes are durable. [`transaction`] has
+//! **The host's part.** A host loads the rows that its commands read, runs the commands and writes
+//! the changes atomically. It lets the replies go once the changes are durable. [`transaction`] has
 //! the loop and [`store`] the whole port. [`rows`] declares the kinds of row. [`memory`] is the
 //! reference store, and `conformance` (a feature) is the suite that every store passes.
 //!

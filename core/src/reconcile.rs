@@ -64,7 +64,7 @@ pub enum Decision {
     LookUp,
 }
 
-/// The decision about a lease by its presence on both sides. As data:
+/// The decision about a lease by its presence on both sides. The same as a table:
 /// [`table::RECONCILE`](crate::table::RECONCILE).
 pub const fn decide(local: Presence, remote: Presence) -> Decision {
     use Presence::{Fresh, Missing, Stale};

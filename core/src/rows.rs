@@ -11,8 +11,8 @@
 //! | [`State`] | all rows in the order of keys, for invariants and dumps |
 //! | [`AnyRow`] | one row of any kind, for dumps |
 //!
-//! **A new kind** takes a type with its rules in a file of its own, an `impl RowKind` and a line in
-//! `row_family!` below, and the rows' encoding in each store. A command then reads it with
+//! **A new kind** takes a type with its rules in a file of its own. Here it takes an `impl RowKind`
+//! and a line in `row_family!`, and in each store the rows' encoding. A command then reads it with
 //! [`Transaction::row`](crate::transaction::Transaction::row) or, in order, with
 //! [`Transaction::first`](crate::transaction::Transaction::first).
 //!

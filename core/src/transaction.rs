@@ -1,8 +1,8 @@
 //! The port to a store: rows by key, an ordered read, and one atomic write.
 //!
 //! Commands run over a [`Transaction`]. A host whose rows are far away loads them into a
-//! [`Workspace`] first. It then runs any number of commands over the workspace, each of which sees
-//! the effect of those before it, and writes the net effect at once:
+//! [`Workspace`] first. It then runs any number of commands over the workspace and writes the net
+//! effect at once. Each command sees the effect of those before it.
 //!
 //! ```
 //! use leasehold_core::cell::CellId;

@@ -77,8 +77,8 @@ impl<K: RowKind> Loaded<K> {
     ///
     /// # Errors
     /// The store may have rows of the range that were not loaded. Each row that a command takes out
-    /// of the range brings one from behind it to the front, so a host loads as many more rows as
-    /// its group can take out.
+    /// of the range moves a later row to the front. So a host loads as many more rows as its group
+    /// can take out.
     pub fn first(&self, read: &OrderedRead<K>) -> Result<Vec<K::Key>, NotLoaded> {
         let order = self.order.as_ref().ok_or(NotLoaded(K::NAME))?;
         // `BTreeMap::range` panics if the bounds are in the wrong order, so the end is checked row

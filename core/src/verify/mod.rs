@@ -51,9 +51,9 @@
 //! ```
 //!
 //! **The server is read before the rows.** A row that is deleted in between leaves a claim that
-//! looks extra, and rows are read again before a destroy. In the other order the claim would look
-//! missing, and it would be created for a row that is gone. A row that is inserted or changed in
-//! between was changed lately, so it is left alone on both sides (V02).
+//! looks extra. That does no harm, since rows are read again before a destroy. In the other order
+//! the claim would look missing, and it would be created for a row that is gone. A row that is
+//! inserted or changed in between was changed lately, so it is left alone on both sides (V02).
 //!
 //! **The rows are read again under the lease.** A row may be renamed or deleted between the reading
 //! of its page and the begin: seconds later, or minutes where few rows of a large table have names,
@@ -324,7 +324,7 @@ impl Verification {
     /// Takes the rows that the present step asks for.
     ///
     /// # Errors
-    /// The present step does not ask for rows, they are out of order or out of range, or one claims
+    /// The present step does not ask for rows, the rows are out of order or range, or a row claims
     /// a bucket type that the settings lack.
     pub fn rows(&mut self, rows: Rows) -> Result<(), Misuse> {
         let (after, upto) = match &self.step {

@@ -1,4 +1,5 @@
-//! The phases of a run. As data: [`table::VERIFICATION`](crate::table::VERIFICATION).
+//! The phases of a run. The edges between them are data:
+//! [`table::VERIFICATION`](crate::table::VERIFICATION).
 
 /// A phase of a run of verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,7 +20,7 @@ pub enum Phase {
     Refill,
     /// Deferred creates are tried for the last time.
     LastTry,
-    /// The host stopped the run. What waits to fill an update is sent.
+    /// The host stopped the run. Creates that wait to fill an update are sent.
     Stop,
     /// The run is over.
     Done,

@@ -22,8 +22,8 @@ use crate::rejection::Reason;
 /// then.
 const MAX_DEFERRED_DESTROYS: usize = MAX_CLAIMS;
 /// The most creates that are deferred, beside those of one page. Beyond it, the page is looked at
-/// again after the scan. A deferred create takes some 300 bytes in memory and 150 in a checkpoint,
-/// so a bound that held a million would be neither flat nor small.
+/// again after the scan. A deferred create takes some 300 bytes in memory and 150 in a checkpoint.
+/// A bound of a million would keep neither small.
 const MAX_DEFERRED_CREATES: usize = 10_000;
 /// The most tries of one correction. If it takes more, something else keeps changing the same
 /// claim.
@@ -123,7 +123,7 @@ impl Plan {
     }
 
     /// If more than [`MAX_DEFERRED_CREATES`] are deferred, drops those of rows past `source_id` and
-    /// returns their number. Those are the ones of the last page.
+    /// returns their number. They are the creates of the last page.
     pub(super) fn drop_creates_past(&mut self, source_id: &SourceId) -> Option<u64> {
         let deferred = self.deferred_creates.len();
         if deferred <= MAX_DEFERRED_CREATES {

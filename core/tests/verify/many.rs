@@ -17,7 +17,7 @@ fn name(number: u64) -> Wish {
 
 /// A world whose rows hold their own names and call for others': row `wanted_by(n)` calls for the
 /// name of row `n`.
-fn moved(rows: u64, wanted_by: impl Fn(u64) -> u64) -> World {
+pub(crate) fn moved(rows: u64, wanted_by: impl Fn(u64) -> u64) -> World {
     let mut world = World { rows_per_page: 1000, ..World::new() };
     let numbers: Vec<u64> = (1..=rows).collect();
     for some in numbers.chunks(2000) {

@@ -268,9 +268,9 @@ fn bad_rows() -> Vec<(Spoil, &'static str)> {
             "is beyond the year 9999",
         ),
         (|rows| rows.set("lease", "Committed", "/lease/lease/updated_at", u64::MAX.into()), "is beyond the year 9999"),
-        (|rows| rows.set("lease", "RolledBack", "/lease/lease/fence", 0.into()), "fence 0 can't be"),
-        (|rows| rows.set("end", "fence", "/end/fence", u64::MAX.into()), "fence 18446744073709551615 can't be"),
-        (|rows| rows.set("end", "fence", "/end/fence", i64::MAX.into()), "fence 9223372036854775807 can't be"),
+        (|rows| rows.set("lease", "RolledBack", "/lease/lease/fence", 0.into()), "fence 0 is out of range"),
+        (|rows| rows.set("end", "fence", "/end/fence", u64::MAX.into()), "fence 18446744073709551615 is out of range"),
+        (|rows| rows.set("end", "fence", "/end/fence", i64::MAX.into()), "fence 9223372036854775807 is out of range"),
     ]
 }
 

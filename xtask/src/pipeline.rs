@@ -108,6 +108,7 @@ struct Outcome {
 /// # Errors
 /// A step failed, after all that do not depend on it have run; or a program could not be started.
 pub(crate) async fn run(steps: &[Step], variables: &[(&'static str, PathBuf)]) -> Result<()> {
+    copy_self()?;
     let mut pipeline = Pipeline::new(steps);
     while !pipeline.waiting.is_empty() || !pipeline.running.is_empty() {
         pipeline.skip();
@@ -189,10 +190,24 @@ impl Pipeline {
     }
 }
 
+/// The copy of this program that steps run: a step that compiles the workspace replaces the original.
+fn own_copy() -> PathBuf {
+    target_directory().join("xtask/xtask")
+}
+
+fn copy_self() -> Result<()> {
+    let (original, copy) = (std::env::current_exe()?, own_copy());
+    copy.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+    // A new file, since a process may still run the old one.
+    let _ = std::fs::remove_file(&copy);
+    std::fs::copy(original, copy).context("cannot copy this program")?;
+    Ok(())
+}
+
 fn command(step: &Step, variables: &[(&'static str, PathBuf)]) -> Result<tokio::process::Command> {
     let mut command = match step.program {
         Program::Named(name) => as_a_person(name),
-        Program::Xtask => as_a_person(std::env::current_exe().context("the path of this program is unknown")?),
+        Program::Xtask => as_a_person(std::path::absolute(own_copy()).context("the build directory is unknown")?),
     };
     command.args(step.arguments).current_dir(root().join(step.directory)).stdin(Stdio::null());
     command.envs(variables.iter().map(|(name, value)| (name, value)));

@@ -1,6 +1,6 @@
 //! The verbs that change nothing: cells, get, classify, leases, records.
 
-use leasehold_client::{Bucket, MAX_LEASES_PER_PAGE, claim_of_bucket};
+use leasehold_client::{Bucket, ClassifyError, MAX_LEASES_PER_PAGE, claim_of_bucket};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
     GetRecordRequest, GetRecordResponse, LeaseRecord, ListLeasesRequest, ListLeasesResponse, ListRecordsRequest,
     Metadata, Record, record,
@@ -152,7 +152,11 @@ pub(crate) async fn classify(session: &Session<'_>, args: ClassifyArgs) -> Resul
 }
 
 fn typed_claim(BucketArg(bucket): BucketArg) -> Result<Claim, CliError> {
-    claim_of_bucket(&Bucket::from(bucket)).map_err(|error| CliError::Usage(error.to_string()))
+    let usage = |why| CliError::Usage(format!("`{}` cannot be classified: {why}", show_bucket(&bucket)));
+    claim_of_bucket(&Bucket::from(bucket.clone())).map_err(|error| match error {
+        ClassifyError::NotAnInteger(_) => usage("its value must be a whole number"),
+        _ => usage("the wire contract has no claim of that type"),
+    })
 }
 
 fn classified_fields(found: &ClassifyResponse) -> Vec<(&'static str, String)> {

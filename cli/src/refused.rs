@@ -84,7 +84,7 @@ impl RefusedCall {
             "CLAIM_NOT_FOUND" => "check the type and the spelling".to_owned(),
             "LEASE_NOT_FOUND" => "list the outstanding leases: `leasehold leases --cell N`".to_owned(),
             "LEASE_ROLLED_BACK" => "its changes were undone: begin the update again".to_owned(),
-            "LEASE_COMMITTED" => "to undo it, begin an update that destroys its claims".to_owned(),
+            "LEASE_COMMITTED" => "to undo it, begin an update that destroys what it created".to_owned(),
             "NOT_OWNER" => "only the cell that owns it can change it: check --cell".to_owned(),
             "LIMIT_EXCEEDED" => self.hint_of_limit().to_owned(),
             "IDEMPOTENCY_KEY_REUSED" => "use another --idempotency-key for another update".to_owned(),

@@ -336,7 +336,7 @@ async fn exit_code_1_is_for_what_is_nobodys_fault_here() {
     });
     let stdout = stdout.await.unwrap();
     let other = stdout.split("metrics   ").nth(1).unwrap().split("/metrics").next().unwrap();
-    run(["cells", "--server", other]).await.failed(1, &["error: ", "hint: is --server a Leasehold server"]);
+    run(["cells", "--server", other]).await.failed(1, &["error: ", "hint: check that --server is a Leasehold server"]);
     let world = World::of(server);
     let mut full = command().unwrap();
     full.args(["cells", "--server", &world.url]);
@@ -636,8 +636,8 @@ async fn a_server_that_is_not_believed_says_which_file_to_look_at() {
     for (secured, cause, hint) in [
         (elsewhere, "elsewhere.example.com", "hint: use a name"),
         (expired, "is not valid now", "hint: give the server a new certificate"),
-        (foreign, "ca.pem` did not sign", "hint: is --ca the authority that signed the server's certificate?"),
-        (namesake, "ca.pem` did not sign", "hint: is --ca the authority that signed the server's certificate?"),
+        (foreign, "ca.pem` did not sign", "hint: name the authority that signed the server's certificate in --ca"),
+        (namesake, "ca.pem` did not sign", "hint: name the authority that signed the server's certificate in --ca"),
     ] {
         secured.run("cells", &[]).await.failed(5, &["error: cannot reach https://", cause, hint]);
     }

@@ -1,48 +1,47 @@
-//! A small client of the claims, in the words of the wire.
+//! A client for tests: one cell, user names, one attempt of each call, and idempotency keys only if a test sets them.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use leasehold_client::{Refusal, Stub, fence};
 use leasehold_core::lease::Outcome;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1 as wire;
-use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_client::ClaimServiceClient;
 use leasehold_proto::gitlab::cells::topology_service::types::v1::Uuid;
 use prost_types::Any;
+use tonic::Status;
 use tonic::transport::Channel;
-use tonic::{Request, Status};
-use tonic_types::StatusExt;
 
 use crate::server::Server;
 
-/// The bucket type of the claims that [`user`] makes.
+/// Bucket type of the claims that [`user`] returns.
 pub const BUCKET_TYPE: wire::bucket::Type = wire::bucket::Type::Usernames;
-/// The table that they come from.
+/// Source table of the claims that [`user`] returns.
 pub const SOURCE_TYPE: wire::source::Type = wire::source::Type::RailsTableUsers;
 
-/// No call takes longer than this, or the server hangs.
+/// Deadline of each call. A call that takes longer shows a server that hangs.
 const CALL_DEADLINE: Duration = Duration::from_secs(15);
 
-/// An update as sent.
+/// An update to begin.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Update {
-    /// What to claim.
+    /// The claims to create.
     pub creates: Vec<wire::Metadata>,
-    /// What to give up.
+    /// The claims to destroy.
     pub destroys: Vec<wire::Metadata>,
-    /// The idempotency key.
+    /// The idempotency key, if the begin carries one.
     pub key: Option<String>,
 }
 
-/// The answer to a begin.
+/// A begun lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begun {
-    /// The lease.
+    /// Name of the lease.
     pub lease: String,
-    /// Its fence.
+    /// Fence of the lease.
     pub fence: u64,
 }
 
-/// A username that the user of this number claims. The row's key is the user's number.
+/// Returns the claim of a username by the user of this number, out of the row of the same number.
 #[must_use]
 pub fn user(name: impl Into<String>, number: u64, data: Vec<u8>) -> wire::Metadata {
     let user_data = Any { type_url: "example.com/padding".into(), value: data };
@@ -55,22 +54,22 @@ pub fn user(name: impl Into<String>, number: u64, data: Vec<u8>) -> wire::Metada
     }
 }
 
-/// The bucket's value in a claim.
+/// Returns the value of a claim's bucket.
 #[must_use]
 pub fn name_of(claim: &wire::Metadata) -> &str {
     claim.bucket.as_ref().map_or("", |bucket| &bucket.value)
 }
 
-/// The reason for machines, empty where the answer is not the server's own: the connection broke.
+/// Returns the reason code of a status; empty if the server gave none, as after a broken connection.
 #[must_use]
 pub fn reason(status: &Status) -> String {
-    status.get_details_error_info().map(|info| info.reason).unwrap_or_default()
+    Refusal::of(status).reason
 }
 
-/// A connection of one cell. Clones share it.
+/// A connection that calls as one cell. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Client {
-    claims: ClaimServiceClient<Channel>,
+    stub: Stub<Channel>,
     cell_id: i64,
 }
 
@@ -83,11 +82,12 @@ impl Client {
         Ok(Self::over(server.connect(None).await?, cell_id))
     }
 
-    /// Calls over a connection as a cell.
+    /// Returns a client that calls over a connection as a cell.
     #[must_use]
     pub fn over(channel: Channel, cell_id: i64) -> Self {
-        let claims = ClaimServiceClient::new(channel).max_decoding_message_size(usize::MAX);
-        Self { claims, cell_id }
+        // Tests store more data with a claim than a cell would, so a page has no bound.
+        let stub = Stub::new(channel).with_max_answer_bytes(usize::MAX).with_deadline(CALL_DEADLINE);
+        Self { stub, cell_id }
     }
 
     /// Begins an update.
@@ -95,18 +95,13 @@ impl Client {
     /// # Errors
     /// The server's refusal, or a broken connection.
     pub async fn begin(&mut self, update: Update) -> Result<Begun, Status> {
-        let mut request = request(wire::BeginUpdateRequest {
+        let message = wire::BeginUpdateRequest {
             create_records: update.creates,
             destroy_records: update.destroys,
             cell_id: self.cell_id,
-        });
-        if let Some(key) = update.key {
-            let key = key.parse().map_err(|_| Status::internal("the key is no metadata"))?;
-            request.metadata_mut().insert("leasehold-idempotency-key", key);
-        }
-        let response = self.claims.begin_update(request).await?;
-        let fence = response.metadata().get("leasehold-fence").and_then(|fence| fence.to_str().ok()?.parse().ok());
-        let fence = fence.ok_or_else(|| Status::internal("the response has no fence"))?;
+        };
+        let response = self.stub.begin(message, update.key.as_deref()).await?;
+        let fence = fence(response.metadata()).ok_or_else(|| Status::internal("the response has no fence"))?;
         Ok(Begun { lease: text(response.into_inner().lease_uuid), fence })
     }
 
@@ -118,40 +113,40 @@ impl Client {
         let (cell_id, lease_uuid) = (self.cell_id, Some(Uuid { value: lease.into() }));
         match outcome {
             Outcome::Committed => {
-                self.claims.commit_update(request(wire::CommitUpdateRequest { cell_id, lease_uuid })).await?;
+                self.stub.commit(wire::CommitUpdateRequest { cell_id, lease_uuid }).await?;
             }
             Outcome::RolledBack => {
-                self.claims.rollback_update(request(wire::RollbackUpdateRequest { cell_id, lease_uuid })).await?;
+                self.stub.rollback(wire::RollbackUpdateRequest { cell_id, lease_uuid }).await?;
             }
         }
         Ok(())
     }
 
-    /// The record of a username.
+    /// Gets the record of a username.
     ///
     /// # Errors
     /// The server's refusal, or a broken connection.
     pub async fn get(&mut self, name: &str) -> Result<wire::Record, Status> {
         let bucket = Some(wire::Bucket { r#type: BUCKET_TYPE.into(), value: name.into() });
-        let response = self.claims.get_record(request(wire::GetRecordRequest { bucket, claim: None })).await?;
+        let response = self.stub.get_record(wire::GetRecordRequest { bucket, claim: None }).await?;
         response.into_inner().record.ok_or_else(|| Status::internal("the response has no record"))
     }
 
-    /// One page of the cell's records, after a row's key.
+    /// Lists one page of the cell's records, after a row's key.
     ///
     /// # Errors
     /// The server's refusal, or a broken connection.
     pub async fn page(&mut self, source_id_gt: Vec<u8>) -> Result<wire::ListRecordsResponse, Status> {
-        let request = request(wire::ListRecordsRequest {
+        let message = wire::ListRecordsRequest {
             cell_id: self.cell_id,
             source_type: SOURCE_TYPE.into(),
             source_id_gt,
             ..wire::ListRecordsRequest::default()
-        });
-        Ok(self.claims.list_records(request).await?.into_inner())
+        };
+        Ok(self.stub.list_records(message).await?.into_inner())
     }
 
-    /// All of the cell's records.
+    /// Lists all of the cell's records.
     ///
     /// # Errors
     /// The server's refusal, or a broken connection.
@@ -167,25 +162,25 @@ impl Client {
         }
     }
 
-    /// The first page of the cell's outstanding leases.
+    /// Lists the first page of the cell's outstanding leases, by their names.
     ///
     /// # Errors
     /// The server's refusal, or a broken connection.
     pub async fn first_leases(&mut self) -> Result<Vec<String>, Status> {
-        let request = request(wire::ListLeasesRequest { cell_id: self.cell_id, ..Default::default() });
-        let page = self.claims.list_leases(request).await?.into_inner();
+        let message = wire::ListLeasesRequest { cell_id: self.cell_id, ..Default::default() };
+        let page = self.stub.list_leases(message).await?.into_inner();
         Ok(page.leases.into_iter().map(|lease| text(lease.uuid)).collect())
     }
 
-    /// All of the cell's outstanding leases.
+    /// Lists all of the cell's outstanding leases, by their names.
     ///
     /// # Errors
     /// The server's refusal, or a broken connection.
     pub async fn leases(&mut self) -> Result<Vec<String>> {
         let (mut leases, mut next) = (Vec::new(), None);
         loop {
-            let request = request(wire::ListLeasesRequest { cell_id: self.cell_id, next, ..Default::default() });
-            let page = self.claims.list_leases(request).await.context("leases cannot be listed")?.into_inner();
+            let message = wire::ListLeasesRequest { cell_id: self.cell_id, next, ..Default::default() };
+            let page = self.stub.list_leases(message).await.context("leases cannot be listed")?.into_inner();
             leases.extend(page.leases.into_iter().map(|lease| text(lease.uuid)));
             next = page.next;
             if next.is_none() {
@@ -195,7 +190,7 @@ impl Client {
     }
 }
 
-/// The lease that a record is under.
+/// Returns the name of the lease that a record is under.
 #[must_use]
 pub fn lease_of(record: &wire::Record) -> Option<&str> {
     record.lease_uuid.as_ref().map(|uuid| uuid.value.as_str())
@@ -204,12 +199,6 @@ pub fn lease_of(record: &wire::Record) -> Option<&str> {
 fn source_id(record: &wire::Record) -> &[u8] {
     let source = record.metadata.as_ref().and_then(|metadata| metadata.source.as_ref());
     source.map_or(&[], |source| &source.rails_primary_key_id)
-}
-
-fn request<T>(message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    request.set_timeout(CALL_DEADLINE);
-    request
 }
 
 fn text(uuid: Option<Uuid>) -> String {

@@ -1,7 +1,6 @@
 //! What tests of the running server have in common: updates to send, raw bytes to send, what a refusal says, and all
 //! that the server keeps.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -11,17 +10,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use http::uri::PathAndQuery;
+use leasehold_client::Stub;
 use leasehold_proto::gitlab::cells::topology_service::AuthorizationRule;
-use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_client::ClaimServiceClient;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
     BeginUpdateRequest, Bucket, LeaseRecord, ListLeasesRequest, ListRecordsRequest, Metadata, Record, Source, Subject,
 };
 use leasehold_proto::gitlab::cells::topology_service::types::v1::Uuid;
-use leasehold_proto::leasehold::v1::RejectedClaims;
 use leasehold_proto::{AccessRules, descriptor_pool};
-use prost::Message;
 use prost_reflect::MessageDescriptor;
-use prost_types::Any;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::process::Command;
@@ -31,10 +27,11 @@ use tokio::time::{Instant, interval, timeout};
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::tokio_stream::Stream;
 use tonic::transport::Channel;
-use tonic::{Code, Request, Response, Status};
-use tonic_types::StatusExt;
+use tonic::{Request, Response, Status};
 
 use crate::server::binary;
+
+pub use leasehold_client::Refusal;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 /// The bucket type of user names.
@@ -189,58 +186,6 @@ impl Stream for Late {
     }
 }
 
-/// What a refusal says.
-#[derive(Clone, Debug)]
-pub struct Refusal {
-    /// The code.
-    pub code: Code,
-    /// The reason in our domain; empty where there is none.
-    pub reason: String,
-    /// The figures that belong to the reason.
-    pub metadata: HashMap<String, String>,
-    /// When to try again.
-    pub retry_after: Option<Duration>,
-    /// The offending claims.
-    pub rejected: RejectedClaims,
-    /// The words.
-    pub message: String,
-}
-
-impl Refusal {
-    /// Reads a status.
-    #[must_use]
-    pub fn of(status: &Status) -> Self {
-        let info = status.get_details_error_info().filter(|info| info.domain == "leasehold");
-        let (reason, metadata) = info.map(|info| (info.reason, info.metadata)).unwrap_or_default();
-        Self {
-            code: status.code(),
-            reason,
-            metadata,
-            retry_after: status.get_details_retry_info().and_then(|info| info.retry_delay),
-            rejected: rejected(status),
-            message: status.message().to_owned(),
-        }
-    }
-
-    /// The code and the reason.
-    #[must_use]
-    pub fn kind(&self) -> (Code, &str) {
-        (self.code, &self.reason)
-    }
-
-    /// A figure that belongs to the reason.
-    #[must_use]
-    pub fn figure(&self, name: &str) -> Option<&str> {
-        self.metadata.get(name).map(String::as_str)
-    }
-}
-
-fn rejected(status: &Status) -> RejectedClaims {
-    let details = tonic_types::Status::decode(status.details()).unwrap_or_default().details;
-    let any = |detail: Any| detail.to_msg::<RejectedClaims>().ok();
-    details.into_iter().find_map(any).unwrap_or_default()
-}
-
 /// All that a server keeps: the outstanding leases of each cell, and its records.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
@@ -255,16 +200,16 @@ pub struct Kept {
 /// # Errors
 /// A list is refused, or goes on.
 pub async fn kept(channel: &Channel, cells: &[i64]) -> Result<Kept> {
-    let mut client = ClaimServiceClient::new(channel.clone()).max_decoding_message_size(64 << 20);
+    let mut stub = Stub::new(channel.clone());
     let mut kept = Kept { leases: Vec::new(), records: Vec::new() };
     for cell_id in cells.iter().copied() {
         let request = ListLeasesRequest { cell_id, limit: Some(1000), ..ListLeasesRequest::default() };
-        let page = client.list_leases(request).await?.into_inner();
+        let page = stub.list_leases(request).await?.into_inner();
         anyhow::ensure!(page.next.is_none(), "there are more leases than fit on a page");
         kept.leases.extend(page.leases.into_iter().map(|lease| (cell_id, lease)));
         for source_type in (1..=14).chain([UNNAMED_TABLE]) {
             let request = ListRecordsRequest { cell_id, source_type, ..ListRecordsRequest::default() };
-            let page = client.list_records(request).await?.into_inner();
+            let page = stub.list_records(request).await?.into_inner();
             anyhow::ensure!(!page.truncated, "there are more records than fit on a page");
             kept.records.extend(page.records);
         }

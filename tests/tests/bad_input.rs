@@ -132,7 +132,7 @@ async fn bytes_that_are_no_message_are_invalid_to_every_rpc() {
         for (what, bytes) in &malformed {
             let what = format!("{what} to {}", rpc.path);
             let refusal = refused(&what, call_raw(&world.channel, &rpc.path, bytes.clone()).await);
-            assert_eq!(refusal.kind(), INVALID, "{what}: {}", refusal.message);
+            assert_eq!(refusal.code_and_reason(), INVALID, "{what}: {}", refusal.message);
         }
     }
     world.expect_unharmed().await;
@@ -149,7 +149,7 @@ async fn every_truncation_of_a_good_update_is_refused() {
     for length in 0..bytes.len() {
         let what = format!("{length} of {} bytes", bytes.len());
         let refusal = refused(&what, call_raw(&world.channel, BEGIN, bytes[..length].to_vec()).await);
-        assert_eq!(refusal.kind(), INVALID, "{what}: {}", refusal.message);
+        assert_eq!(refusal.code_and_reason(), INVALID, "{what}: {}", refusal.message);
     }
     world.expect_unharmed().await;
 }
@@ -175,7 +175,7 @@ async fn strings_are_utf8() {
         (CLASSIFY, ClassifyRequest { claims, ..ClassifyRequest::default() }.encode_to_vec()),
     ] {
         let refusal = refused(path, call_raw(&world.channel, path, spoiled(message)).await);
-        assert_eq!(refusal.kind(), INVALID, "{path}: {}", refusal.message);
+        assert_eq!(refusal.code_and_reason(), INVALID, "{path}: {}", refusal.message);
     }
     world.expect_unharmed().await;
 }
@@ -205,7 +205,7 @@ async fn broken_frames_are_invalid() {
     ] {
         // Half a header is a frame's, too: nothing of the message is there. For `GetCells` it would be an empty one.
         let refusal = call_framed(&world.channel, BEGIN, header, message).await;
-        assert_eq!(refusal.kind(), INVALID, "{what}: {}", refusal.message);
+        assert_eq!(refusal.code_and_reason(), INVALID, "{what}: {}", refusal.message);
     }
     world.expect_unharmed().await;
 }
@@ -223,10 +223,10 @@ async fn b11_a_request_may_have_10_mib_and_no_byte_more() {
     };
     for path in [BEGIN, GET_RECORD, CLASSIFY] {
         let refusal = refused(path, call_raw(&world.channel, path, padded(MAX_REQUEST_BYTES)).await);
-        assert_eq!(refusal.kind(), INVALID, "{path}: {}", refusal.message);
+        assert_eq!(refusal.code_and_reason(), INVALID, "{path}: {}", refusal.message);
         for bytes in [MAX_REQUEST_BYTES + 1, 11_500_000, 40_000_000] {
             let refusal = refused(path, call_raw(&world.channel, path, padded(bytes)).await);
-            assert_eq!(refusal.kind(), LIMIT, "{path}: {}", refusal.message);
+            assert_eq!(refusal.code_and_reason(), LIMIT, "{path}: {}", refusal.message);
             let figures = ["limit", "max", "actual"].map(|name| refusal.figure(name).unwrap_or_default().to_owned());
             assert_eq!(figures, ["request_bytes", "10485760", &bytes.to_string()]);
             assert!(refusal.message.contains(&bytes.to_string()), "{}", refusal.message);
@@ -314,7 +314,7 @@ async fn b11_limits_are_stated_with_the_figures() {
         ("a source id of 129 bytes", update(vec![with_source(1, &[7; 129])]), "source_id_bytes", "128", "129"),
     ] {
         let refusal = refused(what, world.claims.begin_update(update).await);
-        assert_eq!(refusal.kind(), LIMIT, "{what}: {}", refusal.message);
+        assert_eq!(refusal.code_and_reason(), LIMIT, "{what}: {}", refusal.message);
         let figures = ["limit", "max", "actual"].map(|name| refusal.figure(name).unwrap_or_default().to_owned());
         assert_eq!(figures, [limit, max, actual], "{what}");
         assert!(refusal.message.contains(actual), "{what}: {}", refusal.message);
@@ -366,7 +366,7 @@ async fn b14_claims_of_the_wrong_form_are_refused() {
                 continue;
             }
             let refusal = refused(what, world.claims.begin_update(in_list).await);
-            assert_eq!(refusal.kind(), kind, "{list} with {what}: {}", refusal.message);
+            assert_eq!(refusal.code_and_reason(), kind, "{list} with {what}: {}", refusal.message);
             assert_eq!(refusal.figure("field"), Some(format!("{list}_records[0]").as_str()), "{what}");
             assert_eq!(refusal.rejected.groups.len(), 1, "{list} with {what}");
             assert_eq!(refusal.rejected.groups[0].reason, kind.1, "{list} with {what}");
@@ -390,17 +390,17 @@ async fn b14_updates_that_are_empty_or_of_no_known_cell_are_refused() {
         ("the greatest cell", creates(i64::MAX, &["new"])),
     ] {
         let refusal = refused(what, world.claims.begin_update(update).await);
-        assert_eq!(refusal.kind(), INVALID, "{what}: {}", refusal.message);
+        assert_eq!(refusal.code_and_reason(), INVALID, "{what}: {}", refusal.message);
         assert!(refusal.rejected.groups.is_empty(), "{what}");
     }
     for cell_id in [3, 0, -1] {
         let lease_uuid = lease(&world.lease_of_cell_1);
         let settle = CommitUpdateRequest { cell_id, lease_uuid };
-        assert_eq!(refused("commit", world.claims.commit_update(settle).await).kind(), INVALID);
+        assert_eq!(refused("commit", world.claims.commit_update(settle).await).code_and_reason(), INVALID);
         let leases = ListLeasesRequest { cell_id, ..ListLeasesRequest::default() };
-        assert_eq!(refused("leases", world.claims.list_leases(leases).await).kind(), INVALID);
+        assert_eq!(refused("leases", world.claims.list_leases(leases).await).code_and_reason(), INVALID);
         let records = ListRecordsRequest { cell_id, source_type: 1, ..ListRecordsRequest::default() };
-        assert_eq!(refused("records", world.claims.list_records(records).await).kind(), INVALID);
+        assert_eq!(refused("records", world.claims.list_records(records).await).code_and_reason(), INVALID);
     }
     world.expect_unharmed().await;
 }
@@ -409,7 +409,7 @@ async fn b14_updates_that_are_empty_or_of_no_known_cell_are_refused() {
 async fn b07_a_bucket_that_stands_twice_names_both_places() {
     let mut world = World::new().await;
     let twice = refused("a bucket twice", world.claims.begin_update(creates(1, &["Twice", "once", "tWICE"])).await);
-    assert_eq!(twice.kind(), INVALID, "{}", twice.message);
+    assert_eq!(twice.code_and_reason(), INVALID, "{}", twice.message);
     assert_eq!(twice.figure("field"), Some("create_records[2]"));
     assert_eq!(twice.figure("also_at"), Some("create_records[0]"));
     world.expect_unharmed().await;
@@ -440,7 +440,7 @@ async fn b10_every_offence_is_listed_by_reason_and_type() {
     let expected = expected.map(|(reason, creates, destroys)| (reason.to_owned(), USERNAMES, creates, destroys));
     assert_eq!(listed, BTreeSet::from(expected), "{}", refusal.message);
     // B15: taken speaks before not found and busy, and a permanent reason hides the hint.
-    assert_eq!(refusal.kind(), (Code::AlreadyExists, "CLAIM_TAKEN"));
+    assert_eq!(refusal.code_and_reason(), (Code::AlreadyExists, "CLAIM_TAKEN"));
     assert_eq!(refusal.retry_after, None);
     world.expect_unharmed().await;
 }
@@ -451,7 +451,7 @@ async fn b10_a_claim_without_a_bucket_hides_no_other_offence() {
     let mut mixed = update(vec![metadata(|m| m.bucket = None), username("good"), with_bucket(USERNAMES, "a\u{1}")]);
     mixed.destroy_records = vec![username("good-too"), with_subject(4, -7)];
     let refusal = refused("a mixed update", world.claims.begin_update(mixed).await);
-    assert_eq!(refusal.kind(), INVALID, "{}", refusal.message);
+    assert_eq!(refusal.code_and_reason(), INVALID, "{}", refusal.message);
     let places = |reason: &str| {
         let group = refusal.rejected.groups.iter().find(|group| group.reason == reason).unwrap();
         let positions = |claims: &leasehold_proto::leasehold::v1::rejected_claims::Claims| {
@@ -470,7 +470,7 @@ async fn b10_two_thousand_offences_reach_the_client() {
     let names: Vec<_> = (0..2000).map(|n| format!("control\u{1}{n}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let refusal = refused("2000 control characters", world.claims.begin_update(creates(1, &names)).await);
-    assert_eq!(refusal.kind(), NOT_ALLOWED, "{}", refusal.message);
+    assert_eq!(refusal.code_and_reason(), NOT_ALLOWED, "{}", refusal.message);
     assert_eq!(refusal.rejected.groups[0].claims[0].create_positions, (0..2000).collect::<Vec<_>>());
     world.expect_unharmed().await;
 }
@@ -535,10 +535,10 @@ async fn leases_that_are_foreign_or_malformed_are_refused() {
     ] {
         let commit = CommitUpdateRequest { cell_id, lease_uuid: uuid.clone() };
         let refusal = refused(what, world.claims.commit_update(commit).await);
-        assert_eq!(refusal.kind(), kind, "commit of {what}: {}", refusal.message);
+        assert_eq!(refusal.code_and_reason(), kind, "commit of {what}: {}", refusal.message);
         let rollback = RollbackUpdateRequest { cell_id, lease_uuid: uuid };
         let refusal = refused(what, world.claims.rollback_update(rollback).await);
-        assert_eq!(refusal.kind(), kind, "rollback of {what}: {}", refusal.message);
+        assert_eq!(refusal.code_and_reason(), kind, "rollback of {what}: {}", refusal.message);
     }
     world.expect_unharmed().await;
 }
@@ -561,7 +561,7 @@ async fn idempotency_keys_are_short_printable_ascii() {
         headers.insert("leasehold-idempotency-key", key);
         *request.metadata_mut() = tonic::metadata::MetadataMap::from_headers(headers);
         let refusal = refused(what, world.claims.begin_update(request).await);
-        assert_eq!(refusal.kind(), kind, "{what}: {}", refusal.message);
+        assert_eq!(refusal.code_and_reason(), kind, "{what}: {}", refusal.message);
         if kind == LIMIT {
             let figures = ["limit", "max", "actual"].map(|name| refusal.figure(name).unwrap_or_default().to_owned());
             assert_eq!(figures, ["idempotency_key_bytes", "128", "129"]);
@@ -581,7 +581,7 @@ async fn b09_a_key_used_for_another_update_names_the_difference() {
     let uuid = begin_keyed(&mut world.claims, keyed(creates(1, &["keyed"]))).await;
     assert_eq!(begin_keyed(&mut world.claims, keyed(creates(1, &["keyed"]))).await, uuid);
     let refusal = refused("another update", world.claims.begin_update(keyed(creates(1, &["another"]))).await);
-    assert_eq!(refusal.kind(), (Code::InvalidArgument, "IDEMPOTENCY_KEY_REUSED"));
+    assert_eq!(refusal.code_and_reason(), (Code::InvalidArgument, "IDEMPOTENCY_KEY_REUSED"));
     assert_eq!(refusal.figure("differs"), Some("create_records[0].bucket"));
     let rollback = RollbackUpdateRequest { cell_id: 1, lease_uuid: lease(&uuid) };
     world.claims.rollback_update(rollback).await.unwrap();
@@ -619,7 +619,7 @@ async fn a_cursor_from_elsewhere_is_refused() {
     ] {
         let request = ListLeasesRequest { cell_id, next: Some(next), ..ListLeasesRequest::default() };
         let refusal = refused(what, world.claims.list_leases(request).await);
-        assert_eq!(refusal.kind(), INVALID, "{what}: {}", refusal.message);
+        assert_eq!(refusal.code_and_reason(), INVALID, "{what}: {}", refusal.message);
     }
     let rest = ListLeasesRequest { cell_id: 1, next: Some(good), ..ListLeasesRequest::default() };
     let rest = world.claims.list_leases(rest).await.unwrap().into_inner();
@@ -646,11 +646,11 @@ async fn b31_the_limit_of_leases_is_100_unless_told_and_1000_at_most() {
         assert_eq!((page.leases.len(), page.next.is_some()), (expected, true), "{limit:?}");
     }
     for limit in [-1, i32::MIN] {
-        assert_eq!(refused("a negative limit", list(Some(limit), None).await).kind(), INVALID);
+        assert_eq!(refused("a negative limit", list(Some(limit), None).await).code_and_reason(), INVALID);
     }
     for nanos in [-1, 1_000_000_000] {
         let at = Some(Timestamp { seconds: 0, nanos });
-        assert_eq!(refused("nanoseconds out of range", list(None, at).await).kind(), INVALID);
+        assert_eq!(refused("nanoseconds out of range", list(None, at).await).code_and_reason(), INVALID);
     }
     let at = |seconds| Some(Timestamp { seconds, nanos: 0 });
     assert_eq!(list(None, at(i64::MAX)).await.unwrap().into_inner().leases.len(), 0);
@@ -675,7 +675,7 @@ async fn lists_and_reads_of_the_wrong_form_are_refused() {
         ("an upper bound of 129 bytes", records(|r| r.source_id_lte = vec![7; 129]), LIMIT),
     ] {
         let refusal = refused(what, world.claims.list_records(request).await);
-        assert_eq!(refusal.kind(), kind, "{what}: {}", refusal.message);
+        assert_eq!(refusal.code_and_reason(), kind, "{what}: {}", refusal.message);
     }
     let absent = (Code::NotFound, "CLAIM_NOT_FOUND");
     for (what, bucket, claim, kind) in [
@@ -688,7 +688,7 @@ async fn lists_and_reads_of_the_wrong_form_are_refused() {
         ("a name that nobody has", bucket(USERNAMES, "nobody"), None, absent),
     ] {
         let refusal = refused(what, world.claims.get_record(GetRecordRequest { bucket, claim }).await);
-        assert_eq!(refusal.kind(), kind, "{what}: {}", refusal.message);
+        assert_eq!(refusal.code_and_reason(), kind, "{what}: {}", refusal.message);
     }
     world.expect_unharmed().await;
 }
@@ -716,10 +716,10 @@ async fn classify_of_the_wrong_form_is_refused() {
         ("a name that nobody has", claims(vec![named("nobody")]), absent),
     ] {
         let refusal = refused(what, classify.classify(request).await);
-        assert_eq!(refusal.kind(), kind, "{what}: {}", refusal.message);
+        assert_eq!(refusal.code_and_reason(), kind, "{what}: {}", refusal.message);
     }
     let refusal = refused("101 claims", classify.classify(claims(vec![named("nobody"); 101])).await);
-    assert_eq!(refusal.kind(), LIMIT);
+    assert_eq!(refusal.code_and_reason(), LIMIT);
     let figures = ["limit", "max", "actual"].map(|name| refusal.figure(name).unwrap_or_default().to_owned());
     assert_eq!(figures, ["claims_per_classify", "100", "101"]);
     world.expect_unharmed().await;

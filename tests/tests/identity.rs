@@ -121,7 +121,7 @@ async fn check_every_rpc(channel: &Channel, client: &str, role: Role) -> usize {
             let what = format!("{client} calls {} for {asked:?}", rpc.path);
             match (verdict(&rpc.rules, role, asked), answer) {
                 (Some(expected), Err(status)) => {
-                    assert_eq!(Refusal::of(&status).kind(), expected, "{what}");
+                    assert_eq!(Refusal::of(&status).code_and_reason(), expected, "{what}");
                     denied += 1;
                 }
                 (Some(expected), Ok(())) => panic!("{what}: let in, not {expected:?}"),
@@ -129,7 +129,11 @@ async fn check_every_rpc(channel: &Channel, client: &str, role: Role) -> usize {
                 // The handler was reached, and misses what the least request leaves out.
                 (None, Err(status)) => {
                     let refusal = Refusal::of(&status);
-                    assert_eq!(refusal.kind(), (Code::InvalidArgument, "INVALID_UPDATE"), "{what}: {status:?}");
+                    assert_eq!(
+                        refusal.code_and_reason(),
+                        (Code::InvalidArgument, "INVALID_UPDATE"),
+                        "{what}: {status:?}"
+                    );
                 }
             }
         }
@@ -163,10 +167,10 @@ async fn a_cell_may_not_speak_for_another() {
     let mut claims = server.claims(config()).await.unwrap();
     let begun = claims.begin_update(leasehold_tests::wire::creates(1, &["own"])).await.unwrap().into_inner();
     let other = claims.begin_update(leasehold_tests::wire::creates(2, &["other"])).await.unwrap_err();
-    assert_eq!(Refusal::of(&other).kind(), (Code::PermissionDenied, "RULE_DENIED"));
+    assert_eq!(Refusal::of(&other).code_and_reason(), (Code::PermissionDenied, "RULE_DENIED"));
     // An unknown cell is no way to find out which cells there are.
     let unknown = claims.begin_update(leasehold_tests::wire::creates(77, &["other"])).await.unwrap_err();
-    assert_eq!(Refusal::of(&unknown).kind(), (Code::PermissionDenied, "RULE_DENIED"));
+    assert_eq!(Refusal::of(&unknown).code_and_reason(), (Code::PermissionDenied, "RULE_DENIED"));
     let admin = files.authority.client(&["spiffe://leasehold/admin"]).unwrap();
     let mut admin = server.claims(Some(files.authority.client_config(Some(&admin)))).await.unwrap();
     let settle = leasehold_proto::gitlab::cells::topology_service::claims::v1::RollbackUpdateRequest {
@@ -387,7 +391,7 @@ async fn a_certificate_that_names_nobody_is_not_said_to_be_missing() {
     {
         let channel = server.connect(Some(files.authority.client_config(pair))).await.unwrap();
         let refusal = Refusal::of(&call_raw(&channel, GET_CELLS, vec![]).await.unwrap_err());
-        assert_eq!(refusal.kind(), (Code::Unauthenticated, "NO_IDENTITY"));
+        assert_eq!(refusal.code_and_reason(), (Code::Unauthenticated, "NO_IDENTITY"));
         assert!(refusal.message.starts_with(said), "{}", refusal.message);
     }
 }

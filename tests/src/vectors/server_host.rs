@@ -3,31 +3,23 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail, ensure};
+use leasehold_client::{List, Stub, fence};
 use leasehold_core::batch::{ClaimRequest, UpdateRequest};
 use leasehold_core::bucket::BucketType;
 use leasehold_core::claim::{Source, SourceId, SourceType, Subject, UserData};
 use leasehold_core::lease::Outcome;
 use leasehold_core::rejection::Place;
+use leasehold_proto::gitlab::cells::topology_service::ClassifyRequest;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1 as wire;
-use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_client::ClaimServiceClient;
-use leasehold_proto::gitlab::cells::topology_service::classify_service_client::ClassifyServiceClient;
 use leasehold_proto::gitlab::cells::topology_service::types::v1::{Claim, Uuid as WireUuid, claim};
-use leasehold_proto::gitlab::cells::topology_service::{ClassifyRequest, GetCellsRequest};
-use leasehold_proto::leasehold::v1::RejectedClaims;
-use prost::Message;
 use prost_types::{Any, Timestamp};
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
-use tonic::{Code, Request, Status};
-use tonic_types::StatusExt;
+use tonic::{Code, Status};
 use uuid::Uuid;
 
 use super::host::{Answer, Begun, BucketName, Held, Host, RecordsQuery, Refusal, Since};
 use crate::server::{Builder, Server};
-
-const FENCE: &str = "leasehold-fence";
-const IDEMPOTENCY_KEY: &str = "leasehold-idempotency-key";
-const REJECTED_CLAIMS: &str = "/leasehold.v1.RejectedClaims";
 
 const CELLS: &str = r#"
 [[cells]]
@@ -55,9 +47,8 @@ sequence_range = { minval = 2000001, maxval = 3000000 }
 /// A server of its own as a host.
 #[derive(Debug)]
 pub struct ServerHost {
-    // First, so that the connections go before the server does.
-    claims: ClaimServiceClient<Channel>,
-    classify: ClassifyServiceClient<Channel>,
+    // Dropped first, so that the connection ends before the server does.
+    stub: Stub<Channel>,
     cells: BTreeMap<String, i64>,
     runtime: Runtime,
     server: Server,
@@ -83,24 +74,19 @@ impl ServerHost {
     fn of(builder: Builder) -> Result<Self> {
         let server = builder.config(CELLS).start()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (mut claims, classify) = runtime.block_on(clients(&server))?;
-        let cells = runtime.block_on(claims.get_cells(GetCellsRequest {}))?.into_inner().cells;
+        let mut stub = Stub::new(runtime.block_on(server.connect(None))?);
+        let cells = runtime.block_on(stub.get_cells())?.into_inner().cells;
         let cells = cells.into_iter().map(|cell| (cell.address, cell.id)).collect();
-        Ok(Self { claims, classify, cells, runtime, server })
+        Ok(Self { stub, cells, runtime, server })
     }
 
     /// When an outstanding lease was begun.
     fn begun_at(&mut self, cell: i64, lease: Uuid) -> Result<Option<Timestamp>> {
         let request = wire::ListLeasesRequest { cell_id: cell, limit: Some(1000), ..Default::default() };
-        let leases = self.runtime.block_on(self.claims.list_leases(request))?.into_inner().leases;
+        let leases = self.runtime.block_on(self.stub.list_leases(request))?.into_inner().leases;
         let named = leases.into_iter().find(|record| wire_uuid(record.uuid.as_ref()).is_ok_and(|uuid| uuid == lease));
         Ok(named.context("the lease is not in the first page of the list")?.created_at)
     }
-}
-
-async fn clients(server: &Server) -> Result<(ClaimServiceClient<Channel>, ClassifyServiceClient<Channel>)> {
-    let channel = server.connect(None).await?;
-    Ok((ClaimServiceClient::new(channel.clone()), ClassifyServiceClient::new(channel)))
 }
 
 impl Host for ServerHost {
@@ -109,19 +95,16 @@ impl Host for ServerHost {
     const NAME: &'static str = "server";
 
     fn begin(&mut self, cell: i64, update: UpdateRequest, key: Option<&str>) -> Answer<Begun> {
-        let mut request = Request::new(wire::BeginUpdateRequest {
+        let message = wire::BeginUpdateRequest {
             create_records: update.creates.into_iter().map(metadata).collect(),
             destroy_records: update.destroys.into_iter().map(metadata).collect(),
             cell_id: cell,
-        });
-        if let Some(key) = key {
-            request.metadata_mut().insert(IDEMPOTENCY_KEY, key.parse().context("metadata cannot carry the key")?);
-        }
-        let response = match self.runtime.block_on(self.claims.begin_update(request)) {
+        };
+        let response = match self.runtime.block_on(self.stub.begin(message, key)) {
             Ok(response) => response,
             Err(status) => return refused(&status),
         };
-        let fence = response.metadata().get(FENCE).context("the response has no fence")?.to_str()?.parse()?;
+        let fence = fence(response.metadata()).context("the response has no fence")?;
         let begun = response.into_inner();
         ensure!(begun.cell_id == cell, "the response is for cell {}", begun.cell_id);
         Ok(Ok(Begun { lease: wire_uuid(begun.lease_uuid.as_ref())?, fence }))
@@ -132,11 +115,11 @@ impl Host for ServerHost {
         let answer = match outcome {
             Outcome::Committed => {
                 let request = wire::CommitUpdateRequest { cell_id, lease_uuid };
-                self.runtime.block_on(self.claims.commit_update(request)).map(|_| ())
+                self.runtime.block_on(self.stub.commit(request)).map(|_| ())
             }
             Outcome::RolledBack => {
                 let request = wire::RollbackUpdateRequest { cell_id, lease_uuid };
-                self.runtime.block_on(self.claims.rollback_update(request)).map(|_| ())
+                self.runtime.block_on(self.stub.rollback(request)).map(|_| ())
             }
         };
         answer.map_or_else(|status| refused(&status), |()| Ok(Ok(())))
@@ -145,7 +128,7 @@ impl Host for ServerHost {
     fn record(&mut self, bucket: &BucketName) -> Answer<Held> {
         let bucket = Some(wire::Bucket { r#type: bucket.bucket_type.0, value: bucket.value.to_string() });
         let request = wire::GetRecordRequest { bucket, claim: None };
-        let response = match self.runtime.block_on(self.claims.get_record(request)) {
+        let response = match self.runtime.block_on(self.stub.get_record(request)) {
             Ok(response) => response.into_inner(),
             Err(status) => return refused(&status),
         };
@@ -158,7 +141,7 @@ impl Host for ServerHost {
     fn classify(&mut self, buckets: &[BucketName]) -> Answer<(i64, BucketName)> {
         let claims = buckets.iter().map(typed_claim).collect::<Result<Vec<_>>>()?;
         let request = ClassifyRequest { claims: claims.clone(), ..ClassifyRequest::default() };
-        let response = match self.runtime.block_on(self.classify.classify(request)) {
+        let response = match self.runtime.block_on(self.stub.classify(request)) {
             Ok(response) => response.into_inner(),
             Err(status) => return refused(&status),
         };
@@ -183,7 +166,7 @@ impl Host for ServerHost {
             None => None,
         };
         let request = wire::ListLeasesRequest { cell_id: cell, next: after.cloned(), limit, created_after };
-        let page = match self.runtime.block_on(self.claims.list_leases(request)) {
+        let page = match self.runtime.block_on(self.stub.list_leases(request)) {
             Ok(response) => response.into_inner(),
             Err(status) => return refused(&status),
         };
@@ -200,7 +183,7 @@ impl Host for ServerHost {
             source_id_lte: query.source_id_lte.clone(),
             claim_types: Vec::new(),
         };
-        let page = match self.runtime.block_on(self.claims.list_records(request)) {
+        let page = match self.runtime.block_on(self.stub.list_records(request)) {
             Ok(response) => response.into_inner(),
             Err(status) => return refused(&status),
         };
@@ -209,7 +192,7 @@ impl Host for ServerHost {
 
     fn restart(&mut self) -> Result<()> {
         self.server.restart()?;
-        (self.claims, self.classify) = self.runtime.block_on(clients(&self.server))?;
+        self.stub = Stub::new(self.runtime.block_on(self.server.connect(None))?);
         Ok(())
     }
 }
@@ -272,16 +255,17 @@ fn typed_claim(bucket: &BucketName) -> Result<Claim> {
     Ok(Claim { claim: Some(kind) })
 }
 
-/// A status as a rejection, or as a failure where it is none.
+/// Returns the refusal of a status; a status without a reason is a failure of the server.
 fn refused<T>(status: &Status) -> Answer<T> {
-    let details = status.get_error_details();
-    let Some(info) = details.error_info() else { bail!("the server fails: {status}") };
-    let reason = info.reason.clone();
-    ensure!(Some(status.code()) == code_of(&reason), "`{reason}` comes with the code {:?}", status.code());
+    let refusal = leasehold_client::Refusal::of(status);
+    ensure!(!refusal.reason.is_empty(), "the server fails: {status}");
+    ensure!(Some(status.code()) == code_of(&refusal.reason), "`{}` comes with {:?}", refusal.reason, status.code());
+    let mut offences: Vec<_> = refusal.claims().into_iter().map(offence).collect();
+    offences.sort();
     Ok(Err(Refusal {
-        reason,
-        retry: details.retry_info().is_some(),
-        offences: offences(status)?,
+        retry: refusal.retry_after.is_some(),
+        reason: refusal.reason,
+        offences,
         message: status.message().to_owned(),
     }))
 }
@@ -298,20 +282,11 @@ fn code_of(reason: &str) -> Option<Code> {
     })
 }
 
-/// Every claim that was turned down, by its place.
-fn offences(status: &Status) -> Result<Vec<(Place, BucketType, String)>> {
-    let details = tonic_types::pb::Status::decode(status.details())?.details;
-    let Some(any) = details.iter().find(|any| any.type_url.ends_with(REJECTED_CLAIMS)) else { return Ok(Vec::new()) };
-    let rejected = RejectedClaims::decode(any.value.as_slice())?;
-    let mut offences = Vec::new();
-    for group in rejected.groups {
-        for claims in group.claims {
-            let creates = claims.create_positions.iter().map(|position| Place::create(*position));
-            let destroys = claims.destroy_positions.iter().map(|position| Place::destroy(*position));
-            let bucket_type = BucketType(claims.bucket_type);
-            offences.extend(creates.chain(destroys).map(|place| (place, bucket_type, group.reason.clone())));
-        }
-    }
-    offences.sort();
-    Ok(offences)
+/// Returns a refused claim by its place.
+fn offence(claim: leasehold_client::RejectedClaim) -> (Place, BucketType, String) {
+    let place = match claim.list {
+        List::Creates => Place::create(claim.position),
+        List::Destroys => Place::destroy(claim.position),
+    };
+    (place, BucketType(claim.bucket_type), claim.reason)
 }

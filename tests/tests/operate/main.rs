@@ -438,7 +438,7 @@ async fn full_house(leases: usize, limits: &str) -> (TempDir, Server, Vec<String
 }
 
 fn expect_shed(refusal: &Refusal) {
-    assert_eq!(refusal.kind(), OVERLOADED, "{}", refusal.message);
+    assert_eq!(refusal.code_and_reason(), OVERLOADED, "{}", refusal.message);
     assert!(refusal.retry_after.is_some_and(|after| !after.is_zero()), "{refusal:?}");
 }
 
@@ -525,7 +525,7 @@ async fn claims_are_held_up_to_the_limit_and_not_one_more() {
     let names: Vec<_> = (0..11).map(|n| format!("large-{n}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let too_large = refused(begin(&claims, creates(1, &names)).await);
-    assert_eq!(too_large.kind(), (Code::InvalidArgument, "LIMIT_EXCEEDED"), "{}", too_large.message);
+    assert_eq!(too_large.code_and_reason(), (Code::InvalidArgument, "LIMIT_EXCEEDED"), "{}", too_large.message);
     assert_eq!(["limit", "max", "actual"].map(|name| too_large.figure(name)), ["held_claims", "10", "11"].map(Some));
     for round in 0..3 {
         let mut begins = JoinSet::new();
@@ -807,7 +807,7 @@ async fn cells_are_those_of_the_configuration() {
     assert_eq!(classify.get_cells(GetCellsRequest {}).await.unwrap().into_inner().cells, expected);
     assert_eq!(claims.get_cells(GetCellsRequest {}).await.unwrap().into_inner().cells, expected);
     let unknown = begin(&claims, creates(1, &["a"])).await;
-    assert_eq!(refused(unknown).kind(), (Code::InvalidArgument, "INVALID_UPDATE"));
+    assert_eq!(refused(unknown).code_and_reason(), (Code::InvalidArgument, "INVALID_UPDATE"));
     begin(&claims, BeginUpdateRequest { cell_id: 9, ..creates(1, &["a"]) }).await.unwrap();
     let found = claims.get_record(get_username("a")).await.unwrap().into_inner();
     assert_eq!(found.cell_info.as_ref(), Some(&expected[1]));

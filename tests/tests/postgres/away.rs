@@ -102,7 +102,7 @@ impl Load {
                     self.answered.fetch_add(1, Ordering::Relaxed);
                     return answer;
                 }
-                Err(status) => assert_eq!(Refusal::of(&status).kind(), AWAY, "{status:?}"),
+                Err(status) => assert_eq!(Refusal::of(&status).code_and_reason(), AWAY, "{status:?}"),
             }
             self.refused.fetch_add(1, Ordering::Relaxed);
         }
@@ -226,10 +226,10 @@ fn while_it_is_away_begins_are_refused_and_health_says_so() {
     cluster.crash().unwrap();
     let asked = Instant::now();
     let refused = runtime.block_on(client.begin(create("during", 7, None))).unwrap_err();
-    assert_eq!(Refusal::of(&refused).kind(), AWAY);
+    assert_eq!(Refusal::of(&refused).code_and_reason(), AWAY);
     let took = asked.elapsed();
     assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(1) + SLACK, "refused after {took:?}");
-    assert_eq!(Refusal::of(&runtime.block_on(client.get("before-0-0")).unwrap_err()).kind(), AWAY);
+    assert_eq!(Refusal::of(&runtime.block_on(client.get("before-0-0")).unwrap_err()).code_and_reason(), AWAY);
     assert_eq!(next_health(), ServingStatus::NotServing as i32);
 
     cluster.start_again().unwrap();
@@ -252,7 +252,7 @@ fn commands_wait_as_long_in_a_second_outage_though_nobody_wrote_between() {
         cluster.crash().unwrap();
         let asked = Instant::now();
         let refused = runtime.block_on(client.begin(create("during", 7, None))).unwrap_err();
-        assert_eq!(Refusal::of(&refused).kind(), AWAY);
+        assert_eq!(Refusal::of(&refused).code_and_reason(), AWAY);
         assert!(asked.elapsed() >= Duration::from_secs(1), "outage {outage}: refused after {:?}", asked.elapsed());
         cluster.start_again().unwrap();
         await_condition("the return is told of", || {
@@ -460,7 +460,10 @@ fn a_bench_leaves_nothing_under_a_lease() {
         await_condition("it saves", || settled(&cluster)[0].parse::<u64>().unwrap() > 100);
         cluster.crash().unwrap();
         // Whoever asked before this call has lost patience before it.
-        assert_eq!(Refusal::of(&runtime.block_on(client.begin(create("alone", 7, None))).unwrap_err()).kind(), AWAY);
+        assert_eq!(
+            Refusal::of(&runtime.block_on(client.begin(create("alone", 7, None))).unwrap_err()).code_and_reason(),
+            AWAY
+        );
         cluster.start_again().unwrap();
         running.join().unwrap()
     });

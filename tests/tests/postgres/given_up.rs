@@ -55,7 +55,7 @@ fn commits_that_hang_do_not_use_up_the_databases_connections() {
         }
         for answer in runtime.block_on(asking.join_all()) {
             let refused = answer.unwrap_err();
-            assert_eq!(Refusal::of(&refused).kind(), AWAY, "{refused:?}");
+            assert_eq!(Refusal::of(&refused).code_and_reason(), AWAY, "{refused:?}");
         }
         let open = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasehold'";
         most = most.max(cluster.execute("postgres", open).unwrap()[0].parse().unwrap());
@@ -85,7 +85,7 @@ fn a_read_that_takes_too_long_holds_up_no_other() {
     runtime.block_on(foreign.batch_execute("BEGIN; LOCK TABLE claims IN ACCESS EXCLUSIVE MODE")).unwrap();
     let asked = Instant::now();
     let refused = runtime.block_on(client.get("alice")).unwrap_err();
-    assert_eq!(Refusal::of(&refused).kind(), AWAY, "{refused:?}");
+    assert_eq!(Refusal::of(&refused).code_and_reason(), AWAY, "{refused:?}");
     assert!(asked.elapsed() < Duration::from_millis(1_900), "it was tried once: {:?}", asked.elapsed());
     // Over another table, by the only connection for reads that there may be.
     assert_eq!(runtime.block_on(client.leases()).unwrap(), [lease]);

@@ -79,7 +79,7 @@ pub(crate) fn refusal(status: &Status) -> Answer {
         });
         return Answer::Refused(Refused { reason: refusal.reason.clone(), offences: offences.collect() });
     }
-    let away = refusal.kind() == (Code::Unavailable, "STORE_UNAVAILABLE")
+    let away = refusal.code_and_reason() == (Code::Unavailable, "STORE_UNAVAILABLE")
         && ["can't be reached", "stopping"].iter().any(|words| refusal.message.contains(words));
     // The connection broke, or the call took too long.
     let silent = refusal.reason.is_empty();

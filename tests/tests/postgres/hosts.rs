@@ -31,9 +31,9 @@ fn b30_reads_do_not_stay_with_a_host_that_shows_what_was() {
 
     primary.crash().unwrap();
     let refused = runtime.block_on(client.get("before")).unwrap_err();
-    assert_eq!(Refusal::of(&refused).kind(), (Code::Unavailable, "STORE_UNAVAILABLE"), "{refused:?}");
+    assert_eq!(Refusal::of(&refused).code_and_reason(), (Code::Unavailable, "STORE_UNAVAILABLE"), "{refused:?}");
     let refused = runtime.block_on(client.begin(create("during"))).unwrap_err();
-    assert_eq!(Refusal::of(&refused).kind(), (Code::Unavailable, "STORE_UNAVAILABLE"), "{refused:?}");
+    assert_eq!(Refusal::of(&refused).code_and_reason(), (Code::Unavailable, "STORE_UNAVAILABLE"), "{refused:?}");
     await_condition("it is told of", || metric(&runtime, &server, "leasehold_store_failed").as_deref() == Some("1"));
 
     primary.start_again().unwrap();

@@ -1,15 +1,13 @@
 //! Fills a server over the wire contract with large updates of a few concurrent clients.
 
 use anyhow::{Context, Result};
-use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_client::ClaimServiceClient;
+use leasehold_client::Stub;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{BeginUpdateRequest, CommitUpdateRequest};
 use tokio::task::JoinSet;
 
 use super::connection::Connection;
 use super::load::random_name;
 use super::ours::{CELL_ID, metadata, next_id};
-
-type Claims = ClaimServiceClient<Connection>;
 
 /// The number of concurrent clients.
 const CLIENTS: u64 = 8;
@@ -18,19 +16,19 @@ const CLIENTS: u64 = 8;
 ///
 /// # Errors
 /// The server refuses one.
-pub(crate) async fn fill(claims: &Claims, leases: u64, claims_each: u64) -> Result<()> {
+pub(crate) async fn fill(stub: &Stub<Connection>, leases: u64, claims_each: u64) -> Result<()> {
     let share = |client| leases / CLIENTS + u64::from(client < leases % CLIENTS);
-    let mut clients: JoinSet<_> = (0..CLIENTS).map(|client| save(claims.clone(), share(client), claims_each)).collect();
+    let mut clients: JoinSet<_> = (0..CLIENTS).map(|client| save(stub.clone(), share(client), claims_each)).collect();
     while let Some(saved) = clients.join_next().await {
         saved.context("a client ended early")??;
     }
     Ok(())
 }
 
-async fn save(mut claims: Claims, leases: u64, claims_each: u64) -> Result<()> {
+async fn save(mut stub: Stub<Connection>, leases: u64, claims_each: u64) -> Result<()> {
     for _ in 0..leases {
-        let lease = begin(&mut claims, claims_each).await?;
-        claims.commit_update(CommitUpdateRequest { cell_id: CELL_ID, lease_uuid: lease }).await?;
+        let lease = begin(&mut stub, claims_each).await?;
+        stub.commit(CommitUpdateRequest { cell_id: CELL_ID, lease_uuid: lease }).await?;
     }
     Ok(())
 }
@@ -40,10 +38,10 @@ async fn save(mut claims: Claims, leases: u64, claims_each: u64) -> Result<()> {
 /// # Errors
 /// The server refuses it.
 pub(crate) async fn begin(
-    claims: &mut Claims,
+    stub: &mut Stub<Connection>,
     claims_each: u64,
 ) -> Result<Option<leasehold_proto::gitlab::cells::topology_service::types::v1::Uuid>> {
     let create_records = (0..claims_each).map(|_| metadata(&random_name(), next_id())).collect();
     let request = BeginUpdateRequest { create_records, destroy_records: Vec::new(), cell_id: CELL_ID };
-    Ok(claims.begin_update(request).await.context("a begin was refused")?.into_inner().lease_uuid)
+    Ok(stub.begin(request, None).await.context("a begin was refused")?.into_inner().lease_uuid)
 }

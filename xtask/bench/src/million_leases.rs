@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use leasehold_client::Stub;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::ListLeasesRequest;
-use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_client::ClaimServiceClient;
 
 use super::bulk;
 use super::connection::Connection;
@@ -25,17 +25,17 @@ const LISTS: usize = 2_000;
 /// The server refuses a call, or lists other leases than the outstanding ones.
 pub(crate) async fn row() -> Result<Row> {
     let server = Ours::start().await?;
-    let mut claims = server.claims().await?;
+    let mut stub = server.stub().await?;
     for _ in 0..OUTSTANDING {
-        bulk::begin(&mut claims, 1).await?;
+        bulk::begin(&mut stub, 1).await?;
     }
-    list_time(&mut claims).await?;
-    let before = list_time(&mut claims).await?;
+    list_time(&mut stub).await?;
+    let before = list_time(&mut stub).await?;
     for step in 1..=SETTLED / STEP {
-        bulk::fill(&claims, STEP, 1).await?;
+        bulk::fill(&stub, STEP, 1).await?;
         eprintln!("{} leases settled", step * STEP);
     }
-    let after = list_time(&mut claims).await?;
+    let after = list_time(&mut stub).await?;
     server.stop().await?;
     Ok(HEADING.row(micros(after), micros(before)))
 }
@@ -45,12 +45,12 @@ fn micros(time: Duration) -> f64 {
 }
 
 /// Measures the median time of a list.
-async fn list_time(claims: &mut ClaimServiceClient<Connection>) -> Result<Duration> {
+async fn list_time(stub: &mut Stub<Connection>) -> Result<Duration> {
     let mut times = Vec::with_capacity(LISTS);
     for _ in 0..LISTS {
         let started = Instant::now();
         let request = ListLeasesRequest { cell_id: CELL_ID, ..ListLeasesRequest::default() };
-        let leases = claims.list_leases(request).await?.into_inner().leases;
+        let leases = stub.list_leases(request).await?.into_inner().leases;
         ensure!(leases.len() == OUTSTANDING, "the list has {} leases", leases.len());
         times.push(started.elapsed());
     }

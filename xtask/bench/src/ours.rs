@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
+use leasehold_client::Stub;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1 as claims;
 use leasehold_proto::gitlab::cells::topology_service::types::v1::Uuid;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::ChildStdout;
 
-use self::claims::claim_service_client::ClaimServiceClient;
 use self::claims::{BeginUpdateRequest, Bucket, CommitUpdateRequest, Metadata, Source, Subject};
 use super::connection::Connection;
 use super::load::{CLAIMS, Peer};
@@ -39,11 +39,11 @@ impl Contender for Ours {
     }
 
     async fn connect(&self) -> Result<Client> {
-        Ok(Client { claims: self.claims().await? })
+        Ok(Client { stub: self.stub().await? })
     }
 
     fn share(client: &Client) -> Client {
-        Client { claims: client.claims.clone() }
+        Client { stub: client.stub.clone() }
     }
 
     async fn stop(self) -> Result<()> {
@@ -68,8 +68,8 @@ impl Ours {
     ///
     /// # Errors
     /// When the server does not answer.
-    pub(crate) async fn claims(&self) -> Result<ClaimServiceClient<Connection>> {
-        Ok(ClaimServiceClient::new(Connection::open(&self.address).await?))
+    pub(crate) async fn stub(&self) -> Result<Stub<Connection>> {
+        Ok(Stub::new(Connection::open(&self.address).await?))
     }
 
     /// Kills it as a power cut would.
@@ -161,7 +161,7 @@ fn listening(line: &str) -> Option<&str> {
 
 /// A client of Leasehold.
 pub(crate) struct Client {
-    claims: ClaimServiceClient<Connection>,
+    stub: Stub<Connection>,
 }
 
 impl Peer for Client {
@@ -174,13 +174,13 @@ impl Peer for Client {
             destroy_records: Vec::new(),
             cell_id: CELL_ID,
         };
-        let response = self.claims.begin_update(request).await.context("begin failed")?.into_inner();
+        let response = self.stub.begin(request, None).await.context("begin failed")?.into_inner();
         response.lease_uuid.context("begin answered without a lease")
     }
 
     async fn commit(&mut self, lease: Uuid) -> Result<()> {
         let request = CommitUpdateRequest { cell_id: CELL_ID, lease_uuid: Some(lease) };
-        self.claims.commit_update(request).await.context("commit failed")?;
+        self.stub.commit(request).await.context("commit failed")?;
         Ok(())
     }
 }

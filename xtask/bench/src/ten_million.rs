@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use leasehold_proto::gitlab::cells::topology_service::GetCellsRequest;
 
 use super::LoadArguments;
 use super::bulk;
@@ -85,11 +84,11 @@ pub(crate) async fn on_postgres(arguments: &LoadArguments) -> Result<Row> {
 
 /// Fills a server twice and measures begins each time.
 async fn begins(server: &Ours, arguments: &LoadArguments) -> Result<(f64, f64)> {
-    bulk::fill(&server.claims().await?, FEW / CLAIMS_EACH, CLAIMS_EACH).await?;
+    bulk::fill(&server.stub().await?, FEW / CLAIMS_EACH, CLAIMS_EACH).await?;
     let few = begin_p50_us(server, arguments).await?;
     let filling = Instant::now();
     for step in 1..=10 {
-        bulk::fill(&server.claims().await?, MANY / CLAIMS_EACH / 10, CLAIMS_EACH).await?;
+        bulk::fill(&server.stub().await?, MANY / CLAIMS_EACH / 10, CLAIMS_EACH).await?;
         eprintln!("{} million claims stored after {:.0} s", step * MANY / 10_000_000, filling.elapsed().as_secs_f64());
     }
     Ok((few, begin_p50_us(server, arguments).await?))
@@ -111,6 +110,6 @@ async fn crash(server: &mut Ours, arguments: &LoadArguments) -> Result<Duration>
     load.await?.err().context("the load went on without a server")?;
     let started = Instant::now();
     server.start_again().await?;
-    server.claims().await?.get_cells(GetCellsRequest {}).await?;
+    server.stub().await?.get_cells().await?;
     Ok(started.elapsed())
 }

@@ -53,7 +53,7 @@ fn commands() -> Vec<Command> {
     let settle = |n, outcome| Command::Settle(Settle { cell: CellId(1), lease: lease(n), outcome });
     let user_data = Some(UserData { type_url: "type.example/x".into(), value: vec![0, 0x7f, 0xff] });
     let alice = ClaimRequest { user_data, ..claim("Alice", 7) };
-    let carol = claim("carol \u{fc}", 9);
+    let carol = claim("Carol-\u{dc}", 9);
     vec![
         begin(1, 1, &[alice.clone(), claim("at-rest", 8)], &[], Some("committed")),
         settle(1, Outcome::Committed),

@@ -147,19 +147,16 @@ fn a_dump_of_version_1_of_the_tables_is_served() {
     assert_eq!(rules, bucket_types());
 }
 
-/// Run once for each new version of stored rows: `cargo test --workspace --test postgres -- --ignored writes_the_files`.
-#[test]
-#[ignore = "writes the files that the tests above read"]
-fn writes_the_files_of_stored_rows() {
+/// Writes a data directory, its export and a dump of a database with the rows of [`commands`] into a folder.
+fn write_files(folder: &Path) {
     let directory = TempDir::new().unwrap();
     let data = directory.path().join("data");
     let mut store = embedded(&data);
     run(&mut store);
     drop(store);
     EmbeddedStore::open(&data).unwrap().remember_bucket_types(&bucket_types()).unwrap();
-    copy(&data, &stored("data"));
-    let export = std::fs::File::create(stored("export.jsonl")).unwrap();
-    transfer::export(&data, export).unwrap();
+    copy(&data, &folder.join("data"));
+    transfer::export(&data, std::fs::File::create(folder.join("export.jsonl")).unwrap()).unwrap();
 
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();
@@ -172,5 +169,17 @@ fn writes_the_files_of_stored_rows() {
     // Newer versions of `pg_dump` write commands of psql, which begin with a backslash.
     let sql = String::from_utf8(dump.stdout).unwrap();
     let sql: Vec<_> = sql.lines().filter(|line| !line.starts_with('\\')).collect();
-    std::fs::write(stored("postgres.sql"), sql.join("\n")).unwrap();
+    std::fs::write(folder.join("postgres.sql"), sql.join("\n")).unwrap();
+}
+
+/// A new version of stored rows gets a new folder, which `UPDATE_STORED=1` fills.
+#[test]
+fn this_program_writes_rows_of_version_1() {
+    let directory = TempDir::new().unwrap();
+    let is_update = std::env::var_os("UPDATE_STORED").is_some();
+    let folder = if is_update { stored("") } else { directory.path().to_owned() };
+    write_files(&folder);
+    let [written, expected] = [&folder, &stored("")].map(|path| std::fs::read_to_string(path.join("export.jsonl")));
+    assert_eq!(written.unwrap(), expected.unwrap());
+    assert!(std::fs::read_to_string(folder.join("postgres.sql")).unwrap().contains("INSERT INTO public.claims "));
 }

@@ -80,6 +80,7 @@ pub(crate) async fn test() -> Result<()> {
     let path = |path: &Path| std::path::absolute(path).context("the path of the build's directory is unknown");
     let extension = path(&target_directory().join("debug/libleasehold_ruby.so"))?;
     let variables = [(SERVER_VARIABLE, path(&server())?), (EXTENSION_VARIABLE, extension)];
+    pipeline::copy_self()?;
     pipeline::run(TEST, &variables).await
 }
 

@@ -108,7 +108,6 @@ struct Outcome {
 /// # Errors
 /// A step failed, after all that do not depend on it have run; or a program could not be started.
 pub(crate) async fn run(steps: &[Step], variables: &[(&'static str, PathBuf)]) -> Result<()> {
-    copy_self()?;
     let mut pipeline = Pipeline::new(steps);
     while !pipeline.waiting.is_empty() || !pipeline.running.is_empty() {
         pipeline.skip();
@@ -195,7 +194,11 @@ fn own_copy() -> PathBuf {
     target_directory().join("xtask/xtask")
 }
 
-fn copy_self() -> Result<()> {
+/// Copies this program for the steps that run it.
+///
+/// # Errors
+/// The copy cannot be written.
+pub(crate) fn copy_self() -> Result<()> {
     let (original, copy) = (std::env::current_exe()?, own_copy());
     copy.parent().map_or(Ok(()), std::fs::create_dir_all)?;
     // A new file, since a process may still run the old one.

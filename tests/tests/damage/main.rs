@@ -57,7 +57,7 @@ fn a_directory_without_its_lock_is_refused_by_name() {
     let output = run("export", dir.path(), &[]).unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     let message = format!("error: the lock file `{}` is missing", lock.display());
-    assert!(stderr.starts_with(&message) && stderr.contains("put an empty file there"), "{stderr}");
+    assert!(stderr.starts_with(&message) && stderr.contains("create an empty file there"), "{stderr}");
     std::fs::write(&lock, "").unwrap();
     assert!(run("export", dir.path(), &[]).unwrap().status.success());
 }

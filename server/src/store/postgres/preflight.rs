@@ -87,7 +87,7 @@ pub(super) async fn warn_of_unsafe_settings(client: &Client) -> Result<(), Probl
     for row in client.query_typed(UNSAFE_SETTINGS, &[]).await? {
         let setting: String = row.try_get(0)?;
         tracing::warn!(
-            "`{setting}` of the database is `off`, so a power cut may lose or damage acknowledged writes: run \
+            "`{setting}` of the database is `off`: a power cut may lose or damage acknowledged writes; run \
              `ALTER SYSTEM SET {setting} = on`"
         );
     }

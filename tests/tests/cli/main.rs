@@ -404,7 +404,7 @@ async fn exit_code_3_is_for_what_is_refused_for_good() {
             "leasehold get USERNAMES:alice",
         ),
         (format!("commit --cell 1 {undone}"), "LEASE_ROLLED_BACK", "begin the update again"),
-        (format!("rollback --cell 1 {lease}"), "LEASE_COMMITTED", "destroys its claims"),
+        (format!("rollback --cell 1 {lease}"), "LEASE_COMMITTED", "destroys what it created"),
         (format!("commit --cell 1 {UNKNOWN_LEASE}"), "LEASE_NOT_FOUND", "leasehold leases --cell N"),
         (format!("begin --cell 9 --create USERNAMES:carol {rest}"), "INVALID_UPDATE", ""),
         (

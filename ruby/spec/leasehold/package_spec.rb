@@ -8,7 +8,18 @@ require_relative "../../tasks/package"
 
 # Installs gems outside of the project, and uses them in a process that knows only the gem.
 RSpec.describe Package do
-  around { |example| Dir.mktmpdir("leasehold-gem") { |directory| @directory = directory and example.run } }
+  # The examples prove that gems install, not that they are fast: full optimisation takes minutes.
+  quick_release = {
+    "CARGO_PROFILE_RELEASE_LTO" => "off", "CARGO_PROFILE_RELEASE_OPT_LEVEL" => "1", "CARGO_PROFILE_RELEASE_CODEGEN_UNITS" => "16"
+  }
+
+  around do |example|
+    variables = ENV.to_h
+    ENV.update(quick_release)
+    Dir.mktmpdir("leasehold-gem") { |directory| @directory = directory and example.run }
+  ensure
+    ENV.replace(variables)
+  end
 
   def run(*command)
     path = [File.join(@directory, "home"), *Gem.default_path].join(":")

@@ -139,7 +139,7 @@ fn an_export_of_version_1_is_imported_and_written_again_byte_for_byte() {
 fn a_dump_of_version_1_of_the_tables_is_served() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();
-    cluster.execute(&database, &std::fs::read_to_string(stored("postgres.sql")).unwrap()).unwrap();
+    cluster.execute(&database, &std::fs::read_to_string(stored("postgres.dump")).unwrap()).unwrap();
     let store = writer(&cluster.url(&database));
     assert_eq!(store.state().unwrap(), expected());
     let reader = async { PostgresStore::open(&PostgresConfig::at(cluster.url(&database))).await.unwrap().reader() };
@@ -169,7 +169,7 @@ fn write_files(folder: &Path) {
     // Newer versions of `pg_dump` write commands of psql, which begin with a backslash.
     let sql = String::from_utf8(dump.stdout).unwrap();
     let sql: Vec<_> = sql.lines().filter(|line| !line.starts_with('\\')).collect();
-    std::fs::write(folder.join("postgres.sql"), sql.join("\n")).unwrap();
+    std::fs::write(folder.join("postgres.dump"), sql.join("\n")).unwrap();
 }
 
 /// A new version of stored rows gets a new folder, which `UPDATE_STORED=1` fills.
@@ -181,5 +181,5 @@ fn this_program_writes_rows_of_version_1() {
     write_files(&folder);
     let [written, expected] = [&folder, &stored("")].map(|path| std::fs::read_to_string(path.join("export.jsonl")));
     assert_eq!(written.unwrap(), expected.unwrap());
-    assert!(std::fs::read_to_string(folder.join("postgres.sql")).unwrap().contains("INSERT INTO public.claims "));
+    assert!(std::fs::read_to_string(folder.join("postgres.dump")).unwrap().contains("INSERT INTO public.claims "));
 }

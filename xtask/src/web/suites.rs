@@ -23,7 +23,6 @@ const BUILDS: &[Build] = &[
             "leasehold-simulation",
             "--package",
             "leasehold-model",
-            "--lib",
             "--tests",
             "--features",
             "leasehold-core/conformance",
@@ -100,7 +99,8 @@ async fn test_all(compiled: &[Suite]) -> Result<()> {
         native.extend(suites(&mut cargo("cargo", NATIVE), build).await?);
     }
     let names = |suites: &[Suite]| suites.iter().map(|suite| suite.name.clone()).collect::<Vec<_>>();
-    ensure!(names(&native) == names(compiled), "natively there are other suites: {:?}", names(&native));
+    let (native_names, names) = (names(&native), names(compiled));
+    ensure!(native_names == names, "the native suites are {native_names:?}, the compiled ones {names:?}");
     for (native, compiled) in native.iter().zip(compiled) {
         let tests = listed(native).await?;
         let bytes = std::fs::read(&compiled.program)?;

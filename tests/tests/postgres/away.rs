@@ -11,6 +11,7 @@ use leasehold_core::claim::ClaimState;
 use leasehold_core::invariant;
 use leasehold_core::lease::{IdempotencyKey, Outcome};
 use leasehold_core::rows::State;
+use leasehold_core::store::Store;
 use leasehold_tests::client::{Begun, Client, Update, user};
 use leasehold_tests::postgres::Cluster;
 use leasehold_tests::server::Server;
@@ -25,7 +26,7 @@ use tonic_health::pb::health_client::HealthClient;
 
 use crate::history::lease_id;
 use crate::proxy::{Cut, Proxy};
-use crate::{NO_SYNC, await_condition, final_state};
+use crate::{NO_SYNC, await_condition, final_state, writer};
 
 const CLIENTS: u64 = 16;
 const AWAY: (Code, &str) = (Code::Unavailable, "STORE_UNAVAILABLE");
@@ -69,7 +70,7 @@ fn what_was_answered_outlives_a_crash_whatever_commits_do_by_default() {
     commit(&mut client, "kept-0");
     cluster.crash().unwrap();
     cluster.start_again().unwrap();
-    check_begun(&final_state(&cluster, &database), &begun, 3);
+    check_begun(&writer(&cluster.url(&database)).state().unwrap(), &begun, 3);
     // One that has not begun them reads them first.
     server.terminate().unwrap();
     server.restart().unwrap();
@@ -77,7 +78,7 @@ fn what_was_answered_outlives_a_crash_whatever_commits_do_by_default() {
     commit(&mut client, "kept-1");
     cluster.crash().unwrap();
     cluster.start_again().unwrap();
-    check_begun(&final_state(&cluster, &database), &begun, 2);
+    check_begun(&writer(&cluster.url(&database)).state().unwrap(), &begun, 2);
 }
 
 /// What the clients of a load have in common.

@@ -19,7 +19,7 @@ use leasehold_core::transaction::Transaction;
 use leasehold_core::update::{Forget, begin, forget, settle};
 use uuid::Uuid;
 
-use super::host::{Answer, Begun, BucketName, Held, Host, RecordsQuery, Refusal, Since};
+use super::host::{Answer, BegunLease, BucketName, Held, Host, RecordsQuery, Refusal, Since};
 
 const TICK_MICROS: u64 = 1_000_000;
 
@@ -102,14 +102,14 @@ impl Host for CoreHost {
 
     const NAME: &'static str = "core";
 
-    fn begin(&mut self, cell: i64, update: UpdateRequest, key: Option<&str>) -> Answer<Begun> {
+    fn begin(&mut self, cell: i64, update: UpdateRequest, key: Option<&str>) -> Answer<BegunLease> {
         let (lease, now) = (self.mint(), self.tick());
         let command = match self.rules.begin(CellId(cell), update, key, lease) {
             Ok(command) => command,
             Err(rejection) => return Ok(Err(refusal(&rejection))),
         };
         let begun = begin(&mut self.store, &command, now)?;
-        let begun = begun.map(|begun| Begun { lease: begun.lease.0, fence: begun.fence.0 });
+        let begun = begun.map(|begun| BegunLease { lease: begun.lease.0, fence: begun.fence.0 });
         self.checked(begun.map_err(|rejection| refusal(&rejection)))
     }
 

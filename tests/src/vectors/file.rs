@@ -58,14 +58,14 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// What came of playing a file.
+/// The result of playing a file.
 #[derive(Clone, Debug)]
 pub struct Played {
     /// The steps that went otherwise.
     pub mismatches: Vec<Mismatch>,
     /// The file with what came of each step.
     pub text: String,
-    /// How many scenarios were played, the ones for other hosts left out.
+    /// The number of scenarios that were played; those for other hosts do not count.
     pub scenarios: usize,
 }
 

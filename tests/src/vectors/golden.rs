@@ -2,14 +2,14 @@
 
 use anyhow::{Context, Result};
 
-/// Where they are.
+/// The directory of the vectors.
 const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/vectors");
 
 macro_rules! embedded {
     ($($name:literal)*) => { &[$(($name, include_str!(concat!("../../vectors/", $name)))),*] };
 }
 
-/// As they were when this was compiled, for WebAssembly, which has no files.
+/// The vectors at compile time, for WebAssembly, which has no files.
 const EMBEDDED: &[(&str, &str)] = embedded![
     "begin.txt"
     "busy_and_taken.txt"

@@ -1,4 +1,4 @@
-//! What the player asks of a host, in terms that core and wire share.
+//! The interface of a host to the player, in terms that core and wire share.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub struct BucketName {
 pub struct Refusal {
     /// The reason's code.
     pub reason: String,
-    /// Whether it comes with a hint when to try again.
+    /// True if it has a time to wait before a retry.
     pub retry: bool,
     /// The claims that offend: where, the bucket type, and the reason's code.
     pub offences: Vec<(Place, BucketType, String)>,
@@ -37,7 +37,7 @@ pub struct Refusal {
 
 /// A begun update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Begun {
+pub struct BegunLease {
     /// Its lease.
     pub lease: Uuid,
     /// The lease's fence.
@@ -55,11 +55,11 @@ pub struct Held {
     pub cell: i64,
     /// The wire's name of its status.
     pub status: &'static str,
-    /// Who holds it.
+    /// The subject that holds it.
     pub subject: Subject,
     /// The row it comes from.
     pub source: Source,
-    /// What its cell attached.
+    /// The data that its cell attached.
     pub user_data: Option<UserData>,
     /// The lease that holds it.
     pub lease: Option<Uuid>,
@@ -94,14 +94,14 @@ pub trait Host {
     /// A place in a list of leases.
     type Cursor: Clone;
 
-    /// What headings call this kind of host, in `hosts: NAME`.
+    /// The name of this kind of host in headings: `hosts: NAME`.
     const NAME: &'static str;
 
     /// Begins an update.
     ///
     /// # Errors
     /// The host failed, as in every other method here.
-    fn begin(&mut self, cell: i64, update: UpdateRequest, key: Option<&str>) -> Answer<Begun>;
+    fn begin(&mut self, cell: i64, update: UpdateRequest, key: Option<&str>) -> Answer<BegunLease>;
 
     /// Commits or rolls back.
     ///

@@ -1,4 +1,4 @@
-//! How names, texts, ids and tokens are written in vectors.
+//! The notation of names, texts, ids and tokens in vectors.
 
 use std::fmt::Write as _;
 
@@ -123,7 +123,7 @@ pub(super) fn known_source_types() -> impl Iterator<Item = i32> {
     (1..).map_while(|number| source::Type::try_from(number).ok()).map(|known| known as i32)
 }
 
-/// Whether a token is a source and not a subject.
+/// True if a token is a source, not a subject.
 pub(super) fn is_source(token: &str) -> bool {
     let name = token.split(':').next().unwrap_or_default();
     name.starts_with("source#") || source_type_named(name).is_some()

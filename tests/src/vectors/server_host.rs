@@ -18,7 +18,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 use uuid::Uuid;
 
-use super::host::{Answer, Begun, BucketName, Held, Host, RecordsQuery, Refusal, Since};
+use super::host::{Answer, BegunLease, BucketName, Held, Host, RecordsQuery, Refusal, Since};
 use crate::server::{Builder, Server};
 
 const CELLS: &str = r#"
@@ -94,7 +94,7 @@ impl Host for ServerHost {
 
     const NAME: &'static str = "server";
 
-    fn begin(&mut self, cell: i64, update: UpdateRequest, key: Option<&str>) -> Answer<Begun> {
+    fn begin(&mut self, cell: i64, update: UpdateRequest, key: Option<&str>) -> Answer<BegunLease> {
         let message = wire::BeginUpdateRequest {
             create_records: update.creates.into_iter().map(metadata).collect(),
             destroy_records: update.destroys.into_iter().map(metadata).collect(),
@@ -107,7 +107,7 @@ impl Host for ServerHost {
         let fence = fence(response.metadata()).context("the response has no fence")?;
         let begun = response.into_inner();
         ensure!(begun.cell_id == cell, "the response is for cell {}", begun.cell_id);
-        Ok(Ok(Begun { lease: wire_uuid(begun.lease_uuid.as_ref())?, fence }))
+        Ok(Ok(BegunLease { lease: wire_uuid(begun.lease_uuid.as_ref())?, fence }))
     }
 
     fn settle(&mut self, cell_id: i64, lease: &str, outcome: Outcome) -> Answer<()> {

@@ -15,7 +15,7 @@ use super::notation::{
     is_source, read_bucket_type, read_id, read_source, read_source_type, read_subject, read_text, tokens,
 };
 
-/// What the attached data of every claim is said to be.
+/// The type of the attached data of every claim.
 const DATA_TYPE: &str = "type.example/text";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -191,7 +191,7 @@ fn row_claim([bucket_type, value, subject]: &[String; 3]) -> Result<RowClaim> {
     Ok(RowClaim { bucket_type, value, subject: read_subject(subject)? })
 }
 
-/// How old the server's leases are, and the local rows: `L1=stale`.
+/// Parses the age of the server's leases and the local rows: `L1=stale`.
 fn reconcile(cell: i64, remote: &str, local: &[String]) -> Result<Step> {
     let remote =
         presence(remote.strip_prefix("remote=").context("say how old the server's leases are: `remote=stale`")?)?;

@@ -14,7 +14,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
-/// Who signs certificates.
+/// A certificate authority.
 #[derive(Debug)]
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -94,7 +94,7 @@ impl Authority {
         Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
-    /// What a tonic client needs to trust this authority and to show a certificate.
+    /// The settings of a tonic client that trusts this authority and presents a certificate.
     #[must_use]
     pub fn client_config(&self, shown: Option<&Pair>) -> ClientTlsConfig {
         let config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(self.pem())).domain_name("localhost");

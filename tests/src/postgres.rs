@@ -14,13 +14,13 @@ use nix::unistd::{Pid, User, geteuid};
 use tempfile::TempDir;
 use tokio_postgres::NoTls;
 
-/// How long a cluster may take to start or to stop.
+/// The longest time that a cluster may take to start or to stop.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Between two looks at whether it has.
 const POLL: Duration = Duration::from_millis(20);
-/// Where Debian keeps the programs of each version.
+/// The directory in which Debian keeps the programs of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
-/// Who runs the processes where a test is run by root, whom PostgreSQL refuses.
+/// The user who runs the processes if root runs the test: PostgreSQL refuses root.
 const USER: &str = "postgres";
 
 /// Runs a program for as long as our end of its standard input is open: it ends with us, however we end.
@@ -48,7 +48,7 @@ impl Drop for Guarded {
     }
 }
 
-/// What to put before a command line so that it does not run as root.
+/// The words before a command line that make it run as another user than root.
 fn as_user() -> Vec<String> {
     if !geteuid().is_root() {
         return Vec::new();
@@ -197,7 +197,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Where it listens.
+    /// The port of the cluster.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
@@ -209,7 +209,7 @@ impl Cluster {
         format!("postgres://leasehold@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// What it has logged since it was last started.
+    /// The cluster's log since it was last started.
     ///
     /// # Errors
     /// The log can't be read.
@@ -346,7 +346,7 @@ impl Bouncer {
         Ok(Self { _process: process, port, _directory: directory })
     }
 
-    /// Where it listens.
+    /// The port of the pgbouncer.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port

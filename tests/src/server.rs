@@ -91,7 +91,7 @@ fn executable(line: &[u8]) -> Option<PathBuf> {
     (named && !tests).then(|| PathBuf::from(path))
 }
 
-/// How to start a server. Made by [`Server::builder`].
+/// The settings of a server's start, made by [`Server::builder`].
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     data: Option<PathBuf>,
@@ -139,7 +139,7 @@ impl Builder {
         self
     }
 
-    /// Whether the data are to lie in a database.
+    /// True if the data will be in a database.
     fn names_a_database(&self) -> bool {
         let in_config = self.config.as_ref().is_some_and(|text| text.contains("[postgres]"));
         in_config || self.arguments.iter().any(|argument| argument == "--store")
@@ -172,7 +172,7 @@ struct Settings {
 impl Settings {
     fn command(&self) -> Result<Command> {
         let mut command = Command::new(binary()?);
-        // What is set for the person who runs the tests is not meant for the server under test.
+        // Variables of the person who runs the tests must not reach the server under test.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LEASEHOLD_")) {
             command.env_remove(name);
         }
@@ -190,7 +190,7 @@ impl Settings {
     }
 }
 
-/// What a stream has said so far; the lines also arrive one by one, and the channel closes with the stream.
+/// The text of a stream so far. The lines also arrive one by one, and the channel closes with the stream.
 #[derive(Debug)]
 struct Output {
     text: Arc<Mutex<String>>,
@@ -208,7 +208,7 @@ impl Output {
             while matches!(reader.read_until(b'\n', &mut bytes), Ok(1..)) {
                 let line = String::from_utf8_lossy(&bytes).into_owned();
                 collected.lock().unwrap_or_else(PoisonError::into_inner).push_str(&line);
-                // Nobody has to listen to every line; the text is kept all the same.
+                // The receiver may be gone; the text is kept all the same.
                 let _ = sender.send(line);
                 bytes.clear();
             }
@@ -265,7 +265,7 @@ impl Process {
     }
 
     fn start_failure(&mut self) -> anyhow::Error {
-        // Where it has ended by itself this tells how, and else that it was killed here.
+        // The status of a server that ended by itself, or else that of being killed here.
         let end = self.kill().map_or_else(|error| error.to_string(), |status| status.to_string());
         self.stderr.ends_before(Instant::now() + START_DEADLINE);
         let (stdout, stderr) = (self.stdout.text(), self.stderr.text());
@@ -323,7 +323,7 @@ impl Server {
         Builder::default()
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.process.address
@@ -335,19 +335,19 @@ impl Server {
         self.process.child.id()
     }
 
-    /// Where it keeps its data.
+    /// The directory of its data.
     #[must_use]
     pub fn data(&self) -> &Path {
         &self.settings.data
     }
 
-    /// What it has written to stdout since it was last started.
+    /// Its standard output since it was last started.
     #[must_use]
     pub fn stdout(&self) -> String {
         self.process.stdout.text()
     }
 
-    /// What it has written to stderr since it was last started.
+    /// Its standard error since it was last started.
     #[must_use]
     pub fn stderr(&self) -> String {
         self.process.stderr.text()

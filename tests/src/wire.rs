@@ -1,5 +1,5 @@
-//! What tests of the running server have in common: updates to send, raw bytes to send, what a refusal says, and all
-//! that the server keeps.
+//! Helpers of tests against a running server: updates and raw bytes to send, the content of a refusal, and the whole state
+//! of the server.
 
 use std::io;
 use std::net::SocketAddr;
@@ -64,7 +64,7 @@ pub struct Rpc {
     pub path: String,
     /// The message it takes.
     pub input: MessageDescriptor,
-    /// Who may call it.
+    /// The rules that allow a caller to call it.
     pub rules: Vec<AuthorizationRule>,
 }
 
@@ -148,7 +148,7 @@ pub async fn call_raw(channel: &Channel, path: &str, message: Vec<u8>) -> Result
 pub struct SlowCall {
     /// Takes the one message; dropped after it, it ends the request.
     pub message: mpsc::Sender<Vec<u8>>,
-    /// What the server answers then.
+    /// The server's later answer.
     pub answer: JoinHandle<Result<Response<Vec<u8>>, Status>>,
 }
 
@@ -179,7 +179,7 @@ impl Stream for Late {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Option<Vec<u8>>> {
         if let Some(begun) = self.begun.take() {
-            // Who does not listen does not need to know.
+            // The receiver may be gone.
             let _ = begun.send(());
         }
         self.messages.poll_recv(cx)

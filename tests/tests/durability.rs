@@ -1,4 +1,4 @@
-//! What the server has acknowledged is there after it was killed, whenever that happens.
+//! Acknowledged changes are there after the server was killed at any moment.
 //!
 //! Each client owns names of its own, so it knows at any time what has to be there: all of what was acknowledged, and all
 //! or none of the one call that the kill may have cut short.
@@ -35,7 +35,7 @@ const PROGRESS_DEADLINE: Duration = Duration::from_secs(30);
 type Shown = (Metadata, Status, Option<String>);
 type View = BTreeMap<String, Shown>;
 
-/// Where a client stands with its one update.
+/// The progress of a client's one update.
 #[derive(Clone, Debug)]
 enum Stage {
     Idle,
@@ -45,7 +45,7 @@ enum Stage {
     Settling(Update, String, Outcome),
 }
 
-/// What became of calls that a kill has cut short.
+/// The outcomes of calls that a kill cut short.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cut {
     kept: u32,
@@ -63,7 +63,7 @@ struct Owner {
     seen: BTreeMap<String, Record>,
     stage: Stage,
     settled: Vec<(String, Outcome)>,
-    /// How many of the settled leases were asked about after a restart.
+    /// The number of settled leases that were read after a restart.
     asked: usize,
     keyed: Option<(Update, Begun)>,
     cut: Cut,
@@ -263,7 +263,7 @@ fn shown(record: &Record) -> Shown {
     (metadata, record.status(), lease_of(record).map(str::to_owned))
 }
 
-/// What the clients have in common.
+/// The state that the clients share.
 struct Load {
     /// The newest fence that anybody got.
     fence: AtomicU64,

@@ -1,4 +1,4 @@
-//! Who may call what: certificates made at run time, every rpc, every role, over TLS; and what happens to the
+//! Identity and rights, with certificates made at run time: every rpc, every role, over TLS. The last tests change the
 //! certificates of a server before it starts and while it runs.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
@@ -21,7 +21,7 @@ use tonic::transport::Channel;
 const CLASSIFY: &str = "/gitlab.cells.topology_service.ClassifyService/Classify";
 const GET_CELLS: &str = "/gitlab.cells.topology_service.claims.v1.ClaimService/GetCells";
 
-/// What a client is, as the test means it.
+/// The role of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Cell(i64),
@@ -85,7 +85,7 @@ impl Files {
     }
 }
 
-/// What the rules say, worked out apart from the server.
+/// The verdict of the rules, computed apart from the server.
 fn verdict(rules: &[Rule], role: Role, cell: Option<i64>) -> Option<(Code, &'static str)> {
     let lets_in = |rule: &Rule| match rule {
         Rule::RuleAllowAnyAuthenticated => true,
@@ -190,7 +190,7 @@ async fn a_cell_may_not_speak_for_another() {
     .unwrap();
 }
 
-/// What the server says to a client right after the handshake: the alert with which it hangs up, or nothing.
+/// Returns the alert with which the server ends a connection after the handshake, or an empty text.
 async fn alert(mut stream: TlsStream<tokio::net::TcpStream>) -> String {
     let mut byte = [0];
     match stream.read(&mut byte).await {

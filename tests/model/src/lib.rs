@@ -57,7 +57,7 @@ pub struct Body {
     pub destroys: Vec<Item>,
 }
 
-/// How a lease ends.
+/// The way in which a lease ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Its update takes effect.
@@ -79,7 +79,7 @@ pub struct Begin {
     pub body: Body,
 }
 
-/// What is asked of the engine.
+/// A command for the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Begin an update.
@@ -90,7 +90,7 @@ pub enum Command {
         cell: i64,
         /// The lease.
         lease: u128,
-        /// How it is to end.
+        /// The way in which the lease is to end.
         end: End,
     },
     /// Forget a lease.
@@ -114,14 +114,14 @@ pub enum List {
 /// A claim's place in an update.
 pub type Place = (List, u32);
 
-/// What an offence says beside its reason.
+/// The details of an offence, beside its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum More {
-    /// Nothing, or words for people.
+    /// No detail, or only a text for people.
     Words,
-    /// Where the bucket stands too.
+    /// The other place of the same bucket.
     AlsoAt(Place),
-    /// What differs from the first use of an idempotency key.
+    /// The difference from the first use of an idempotency key.
     Differs(String),
     /// When to try again.
     RetryAfterMicros(u64),
@@ -147,7 +147,7 @@ pub enum Reply {
         lease: u128,
         /// Its fence.
         fence: u64,
-        /// Whether an earlier begin had made it.
+        /// True if an earlier begin made the lease.
         replayed: bool,
     },
     /// To a settle: whether it changed anything.
@@ -174,11 +174,11 @@ pub struct Written {
     pub leases: BTreeSet<u128>,
     /// Idempotency keys, each with its cell.
     pub keys: BTreeSet<(i64, String)>,
-    /// Whether a fence was given out.
+    /// True if a fence was given out.
     pub fence: bool,
 }
 
-/// What is known of a claimed bucket.
+/// The state of a claimed bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     uuid: u128,
@@ -193,7 +193,7 @@ pub struct Record {
 #[derive(Clone, Debug)]
 struct Claim {
     owner: i64,
-    // What reads show.
+    // The record that reads return.
     record: Record,
     // The lease that it is under, unless it is at rest.
     lease: Option<u128>,
@@ -222,7 +222,7 @@ struct Lease {
     stand: Stand,
 }
 
-/// What an idempotency key was used for.
+/// The first use of an idempotency key.
 #[derive(Clone, Debug)]
 struct Use {
     lease: u128,

@@ -74,7 +74,7 @@ fn sorted(mut changes: Changes) -> Changes {
     changes
 }
 
-/// What the host's loop makes of a group of commands: the answers, and what there is to write.
+/// Runs a group of commands as a host does, and returns the replies and the changes to write.
 fn run_group(store: &MemoryStore, group: &[(command::Command, Timestamp)]) -> (Vec<Reply>, NetChanges) {
     let mut workspace = store.workspace().unwrap();
     let mut rounds = 0;
@@ -176,7 +176,7 @@ impl Pair {
 
 // Every short sequence.
 
-/// What a begin does with one bucket.
+/// The action of a begin on one bucket.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Nothing,
@@ -316,7 +316,7 @@ enum Op {
     },
 }
 
-/// What a begin does with which bucket.
+/// The action of a begin on a named bucket.
 #[derive(Clone, Debug)]
 struct Deed {
     bucket: usize,
@@ -527,7 +527,7 @@ impl Play {
         let before = self.grouped.state().unwrap();
         let (mut group, mut expected) = (Vec::new(), Vec::new());
         for (command, reply, now) in self.waiting.drain(..) {
-            // What the door refuses never gets into a group.
+            // A command that parsing refuses never gets into a group.
             if let Ok(command) = command.for_engine(&self.pair.rules) {
                 group.push((command, Timestamp::from_micros(now)));
                 expected.push(reply);
@@ -542,7 +542,7 @@ impl Play {
     }
 }
 
-/// What a reply shows, by name, so that a test can tell that it has seen everything.
+/// The kinds of a reply, by name: a test checks that it has seen all of them.
 fn kinds(reply: &Reply) -> Vec<String> {
     match reply {
         Reply::Begun { replayed, .. } => vec![format!("begun, replayed: {replayed}")],
@@ -737,7 +737,7 @@ impl LeaseWalk {
         let command = match event {
             LeaseEvent::Begin => {
                 if !known {
-                    // Of a bucket that no earlier turn has left behind.
+                    // The bucket is one that no earlier turn has left behind.
                     let item =
                         Item { subject: Some((1, 1)), source: Some((1, row(1))), ..name(&format!("n{}", self.steps)) };
                     self.body = Body { creates: vec![item], destroys: Vec::new() };

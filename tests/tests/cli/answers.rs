@@ -115,7 +115,7 @@ async fn a_server_that_never_answers_in_tls_is_late() {
     for line in ["cells", BEGIN, "bench --cell 1 --seconds 1"] {
         let start = Instant::now();
         let said = run(line.split(' ').chain(rest)).await;
-        // Nothing was sent, so that nothing is in doubt.
+        // The request was not sent, so its outcome is not in doubt.
         said.failed(4, &["no answer within 1 s (DEADLINE_EXCEEDED)", "hint: repeating it is safe; --timeout-seconds"]);
         assert!(start.elapsed() < Duration::from_secs(10), "{line}: {:?}", start.elapsed());
     }
@@ -150,7 +150,7 @@ async fn run_into(words: &[&str], stdout: Option<&str>) -> Said {
         command.stdout(OpenOptions::new().write(true).open(path).unwrap());
     }
     let mut child = command.spawn().unwrap();
-    // Nobody reads on.
+    // The reader goes away.
     drop(child.stdout.take());
     Said::from(child.wait_with_output().await.unwrap())
 }

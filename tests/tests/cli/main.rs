@@ -22,7 +22,7 @@ use tokio::process::Command;
 const VERBS: [&str; 9] = ["cells", "begin", "commit", "rollback", "get", "classify", "leases", "records", "bench"];
 const UNKNOWN_LEASE: &str = "00000000-0000-7000-8000-000000000000";
 
-/// What a command said, and how it ended.
+/// The output and the exit code of a command.
 #[derive(Debug)]
 struct Said {
     code: i32,
@@ -320,7 +320,7 @@ async fn bench_measures_saves() {
     assert!(saves > 0 && json[0]["savesPerSecond"].as_f64().unwrap() > 0.0, "{json:?}");
     assert_eq!((&json[0]["claimsPerSave"], &json[0]["errors"]), (&json!(3), &json!([])));
     assert!(json[0]["beginMilliseconds"]["p99"].as_f64().unwrap() > 0.0);
-    // What it says it saved is there.
+    // The server has the records that the bench reports.
     let records = world.run("records --json --cell 2 --source USERS").await.json();
     assert_eq!(records.len() as u64, saves * 3);
     let refused = world.run("bench --cell 9 --seconds 1 --clients 1 --connections 1").await;
@@ -578,7 +578,7 @@ async fn certificates_say_who_one_is() {
     by_environment.env("LEASEHOLD_CERT", &cell[1]).env("LEASEHOLD_KEY", &cell[3]);
     Said::from(by_environment.output().await.unwrap()).done();
 
-    // Who is not trusted is not talked to.
+    // The client talks to no server whose certificate it does not trust.
     let foreign = Authority::new("foreign").unwrap();
     let path = secured.directory.path().join("foreign.pem");
     std::fs::write(&path, foreign.pem()).unwrap();

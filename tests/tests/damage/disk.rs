@@ -126,7 +126,7 @@ async fn begin_until(
     unreachable!("numbers do not run out")
 }
 
-/// What a writer has had acknowledged, by the first number of each update.
+/// The acknowledged updates of a writer, by the first number of each.
 #[derive(Debug, Default)]
 struct Acknowledged {
     committed: Vec<u64>,

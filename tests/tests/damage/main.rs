@@ -1,4 +1,4 @@
-//! What goes wrong below the server: a disk that is full, bytes that have changed, a directory that is not its own.
+//! Faults below the server: a full disk, changed bytes, a directory of another program.
 
 #![allow(
     clippy::unwrap_used,

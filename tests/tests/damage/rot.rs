@@ -33,7 +33,7 @@ const OUTSTANDING: u64 = 3;
 /// One of this many records is read by its name.
 const READ_EACH: usize = 40;
 
-/// What the store keeps its rows in.
+/// The keyspaces of the store.
 const KEYSPACES: [&str; 7] = ["claims", "sources", "outstanding", "settled", "settled_order", "replays", "meta"];
 
 /// A stopped server's files, and what it had acknowledged.
@@ -51,7 +51,7 @@ struct Content {
     len: u64,
 }
 
-/// What happens to a file.
+/// A damage to a file.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
     Flip { at: u64, bit: u8 },
@@ -131,7 +131,7 @@ impl Copy {
         }
     }
 
-    /// What became of a server whose file was damaged.
+    /// Damages a file, starts the server, and returns the outcome.
     async fn damaged(&self, path: &Path, damage: Damage) -> &'static str {
         let dir = TempDir::new().unwrap();
         self.write(dir.path());
@@ -141,7 +141,7 @@ impl Copy {
             Ok(server) => server,
             Err(error) => {
                 refused_well(&format!("{error:#}"), dir.path());
-                // What keeps a service running starts it again: a refusal must not have changed what is found.
+                // A service manager starts it again: the refusal must not have changed the files.
                 let again = start().expect_err("it is refused again");
                 refused_well(&format!("{again:#}"), dir.path());
                 return "refused";
@@ -154,7 +154,7 @@ impl Copy {
         if whole { "whole" } else { "in part" }
     }
 
-    /// Whether everything is served; what is not is said to be unavailable.
+    /// True if everything is served. A row that is not served must be reported as unavailable.
     async fn check(&self, mut client: Client) -> bool {
         let mut whole = true;
         match client.records().await {

@@ -50,7 +50,7 @@ struct Seen {
     commits: Histogram<u64>,
 }
 
-/// Has every client save again and again; it starts its next save when its last one is answered. `connections` has the
+/// Makes every client save again and again; it starts its next save when its last one is answered. `connections` has the
 /// clients of each connection, which run in one task since they share one socket.
 ///
 /// # Errors

@@ -82,7 +82,7 @@ async fn has_target() -> Result<bool> {
     Ok(Path::new(sysroot.trim()).join("lib/rustlib").join(TARGET).join("lib").exists())
 }
 
-/// Has rustup add the target, and returns true if it did. Under rustup, cargo passes on the name of its toolchain.
+/// Makes rustup add the target, and returns true if it did. Under rustup, cargo passes on the name of its toolchain.
 async fn add_target() -> bool {
     let added = async {
         let mut rustup = Command::new("rustup");

@@ -80,7 +80,7 @@ impl EmbeddedStore {
     /// has returned without an error.
     ///
     /// # Errors
-    /// As for [`open`](Self::open), and the errors of `import`.
+    /// The errors of [`open`](Self::open), and those of `import`.
     pub fn import<T, E: From<StoreError>>(
         dir: &Path,
         import: impl FnOnce(Self) -> std::result::Result<T, E>,

@@ -100,7 +100,7 @@ impl PostgresStore {
     /// Migrates the tables of a database, and returns the version found and the version now.
     ///
     /// # Errors
-    /// As for [`open`](Self::open), except for rights that only a server needs.
+    /// The errors of [`open`](Self::open), except for rights that only a server needs.
     pub async fn migrate(settings: &PostgresConfig) -> Result<(i32, i32)> {
         let migrated = async {
             let mut client = Connector::parse(settings)?.connect_first().await?;

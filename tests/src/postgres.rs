@@ -1,5 +1,5 @@
-//! A PostgreSQL cluster of its own, and a pgbouncer before it, for as long as a test holds them: real processes on free
-//! ports with temporary data.
+//! PostgreSQL clusters and pgbouncers for single tests: real processes on free ports, with temporary
+//! data, which end when they are dropped.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -14,19 +14,20 @@ use nix::unistd::{Pid, User, geteuid};
 use tempfile::TempDir;
 use tokio_postgres::NoTls;
 
-/// The longest time that a cluster may take to start or to stop.
+/// The longest time that a cluster or a pgbouncer may take to start.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Between two looks at whether it has.
+/// The pause between two attempts to connect to a starting process.
 const POLL: Duration = Duration::from_millis(20);
 /// The directory in which Debian keeps the programs of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
 /// The user who runs the processes if root runs the test: PostgreSQL refuses root.
 const USER: &str = "postgres";
 
-/// Runs a program for as long as our end of its standard input is open: it ends with us, however we end.
-const WHILE_OPEN: &str = r#""$@" <&- & pid=$!; cat >/dev/null; kill -INT $pid; wait $pid"#;
+/// Runs a program until the standard input of this script is closed. The kernel closes the test's end of
+/// the pipe however the test ends, so no process is left behind.
+const RUN_UNTIL_STDIN_CLOSES: &str = r#""$@" <&- & pid=$!; cat >/dev/null; kill -INT $pid; wait $pid"#;
 
-/// A program under guard.
+/// A child process that ends with the test; stopped when dropped.
 #[derive(Debug)]
 struct Guarded(Child);
 
@@ -34,7 +35,7 @@ impl Guarded {
     fn start(program: &Path, arguments: &[String], log: &Path) -> Result<Self> {
         let log = std::fs::File::create(log).context("the log cannot be created")?;
         let mut command = Command::new("sh");
-        command.args(["-c", WHILE_OPEN, "sh"]).args(as_user()).arg(program).args(arguments);
+        command.args(["-c", RUN_UNTIL_STDIN_CLOSES, "sh"]).args(as_user()).arg(program).args(arguments);
         command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
         Ok(Self(command.spawn().with_context(|| format!("`{}` cannot be run", program.display()))?))
     }
@@ -43,12 +44,13 @@ impl Guarded {
 impl Drop for Guarded {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        // It has nothing to do but to end.
+        // A failed wait leaves nothing to do: the closed pipe has stopped the program.
         let _ = self.0.wait();
     }
 }
 
-/// The words before a command line that make it run as another user than root.
+/// Returns the beginning of a command line that runs the rest as [`USER`]; empty unless root runs the
+/// test.
 fn as_user() -> Vec<String> {
     if !geteuid().is_root() {
         return Vec::new();
@@ -57,6 +59,7 @@ fn as_user() -> Vec<String> {
     words.map(str::to_owned).to_vec()
 }
 
+/// Makes [`USER`] the owner of a path if root runs the test.
 fn give_to_user(path: &Path) -> Result<()> {
     if geteuid().is_root() {
         let user = User::from_name(USER)?.with_context(|| format!("there is no user `{USER}`"))?;
@@ -65,6 +68,7 @@ fn give_to_user(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Returns the directory of the programs of the newest installed version.
 fn programs() -> Result<PathBuf> {
     let version = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
     let versions = std::fs::read_dir(VERSIONS).with_context(|| format!("PostgreSQL is not in `{VERSIONS}`"))?;
@@ -72,10 +76,10 @@ fn programs() -> Result<PathBuf> {
     Ok(newest.with_context(|| format!("PostgreSQL is not in `{VERSIONS}`"))?.join("bin"))
 }
 
-/// Debian has it where only root's `PATH` looks.
+/// Returns the program pgbouncer. Debian installs it in `/usr/sbin`, which is in the `PATH` of root only.
 fn bouncer() -> PathBuf {
-    let usual = PathBuf::from("/usr/sbin/pgbouncer");
-    if usual.exists() { usual } else { "pgbouncer".into() }
+    let debian = PathBuf::from("/usr/sbin/pgbouncer");
+    if debian.exists() { debian } else { "pgbouncer".into() }
 }
 
 fn free_port() -> Result<u16> {
@@ -84,13 +88,14 @@ fn free_port() -> Result<u16> {
 
 fn directory() -> Result<TempDir> {
     let directory = TempDir::new().context("no temporary directory can be made")?;
-    // Its owner's is what is inside.
+    // PostgreSQL runs as another user and must pass through. The data inside has its own modes.
     std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755))?;
     Ok(directory)
 }
 
-/// The path of a data directory that every cluster starts as a copy of: `initdb` takes two seconds of a processor, a
-/// copy a tenth. The first test of any process makes it, and later runs find it.
+/// Returns the path of the data directory that every cluster starts from as a copy: `initdb` takes two
+/// seconds of a processor, and a copy a tenth of that. The first test creates the directory, and later
+/// runs find it.
 fn template() -> Result<PathBuf> {
     let programs = programs()?;
     let version = programs.parent().and_then(Path::file_name).context("PostgreSQL's directory has no version")?;
@@ -100,7 +105,7 @@ fn template() -> Result<PathBuf> {
         let made = directory()?;
         let data = made.path().join("data");
         initialise(&programs, &data)?;
-        // Whoever is first wins: the directory appears whole or not at all.
+        // Of several processes at once the first one succeeds. A rename makes the directory appear whole.
         if std::fs::rename(&data, &template).is_err() {
             ensure!(template.exists(), "`{}` cannot be made", template.display());
         }
@@ -108,7 +113,7 @@ fn template() -> Result<PathBuf> {
     Ok(template)
 }
 
-/// Makes an empty data directory.
+/// Creates a data directory without databases of users.
 fn initialise(programs: &Path, data: &Path) -> Result<()> {
     std::fs::create_dir(data)?;
     give_to_user(data)?;
@@ -120,7 +125,7 @@ fn initialise(programs: &Path, data: &Path) -> Result<()> {
     run(&words)
 }
 
-/// Copies a data directory, with its owner and modes.
+/// Copies a data directory with its owner and modes.
 fn copy(template: &Path, data: &Path) -> Result<()> {
     let paths = [template, data].map(|path| path.display().to_string());
     run(&[&["cp".to_owned(), "--archive".to_owned()], paths.as_slice()].concat())
@@ -128,17 +133,17 @@ fn copy(template: &Path, data: &Path) -> Result<()> {
 
 /// Runs a command line to its end.
 fn run(words: &[String]) -> Result<()> {
-    let [program, arguments @ ..] = words else { bail!("no words") };
-    let made = Command::new(program).args(arguments).current_dir("/").output();
-    let made = made.with_context(|| format!("`{program}` cannot be run"))?;
-    ensure!(made.status.success(), "`{}` failed: {}", words.join(" "), String::from_utf8_lossy(&made.stderr));
+    let [program, arguments @ ..] = words else { bail!("the command line is empty") };
+    let output = Command::new(program).args(arguments).current_dir("/").output();
+    let output = output.with_context(|| format!("`{program}` cannot be run"))?;
+    ensure!(output.status.success(), "`{}` failed: {}", words.join(" "), String::from_utf8_lossy(&output.stderr));
     Ok(())
 }
 
 /// A running cluster; stopped and removed when dropped.
 #[derive(Debug)]
 pub struct Cluster {
-    // Before the directory, since fields are dropped in order.
+    // Fields are dropped in order, and the process must end before its directory is removed.
     process: Option<Guarded>,
     port: u16,
     settings: Vec<String>,
@@ -147,7 +152,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Makes a cluster and starts it. `settings` are lines of its configuration.
+    /// Creates a cluster and starts it. `settings` are lines of its configuration.
     ///
     /// # Errors
     /// PostgreSQL is missing or does not start; the error shows its log.
@@ -155,10 +160,10 @@ impl Cluster {
         Self::start_with(settings, &[])
     }
 
-    /// Makes a cluster with further files in its data directory, by name and text, and starts it.
+    /// Creates a cluster with further files in its data directory, each a name and a text, and starts it.
     ///
     /// # Errors
-    /// As for [`start`](Self::start).
+    /// The same as of [`start`](Self::start).
     pub fn start_with(settings: &[&str], files: &[(&str, &str)]) -> Result<Self> {
         let directory = directory()?;
         let data = directory.path().join("data");
@@ -182,8 +187,8 @@ impl Cluster {
 
     fn run(&mut self) -> Result<()> {
         let port = format!("port={}", self.port);
-        let fixed = [port.as_str(), "listen_addresses=127.0.0.1", "unix_socket_directories="];
-        let settings = fixed.into_iter().chain(self.settings.iter().map(String::as_str));
+        let required = [port.as_str(), "listen_addresses=127.0.0.1", "unix_socket_directories="];
+        let settings = required.into_iter().chain(self.settings.iter().map(String::as_str));
         let mut arguments = vec!["-D".to_owned(), self.data().display().to_string()];
         arguments.extend(settings.flat_map(|setting| ["-c".to_owned(), setting.to_owned()]));
         let log = self.directory.path().join("log");
@@ -197,19 +202,19 @@ impl Cluster {
         Ok(())
     }
 
-    /// The port of the cluster.
+    /// Returns the port of the cluster.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The URL of a database.
+    /// Returns the URL of a database.
     #[must_use]
     pub fn url(&self, database: &str) -> String {
         format!("postgres://leasehold@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// The cluster's log since it was last started.
+    /// Returns the cluster's log since the last start.
     ///
     /// # Errors
     /// The log can't be read.
@@ -217,20 +222,20 @@ impl Cluster {
         std::fs::read_to_string(self.directory.path().join("log")).context("the log cannot be read")
     }
 
-    /// Makes an empty database; its name.
+    /// Creates an empty database, and returns its name.
     ///
     /// # Errors
-    /// PostgreSQL refuses.
+    /// PostgreSQL refuses the statement.
     pub fn database(&self) -> Result<String> {
         let name = format!("claims_{}", self.databases.fetch_add(1, Ordering::Relaxed));
         self.execute("postgres", &format!("CREATE DATABASE {name}"))?;
         Ok(name)
     }
 
-    /// Runs statements in a database, and returns the last one's first column as text.
+    /// Executes statements in a database, and returns the first column of all rows as text.
     ///
     /// # Errors
-    /// PostgreSQL can't be reached or refuses.
+    /// PostgreSQL can't be reached or refuses a statement.
     pub fn execute(&self, database: &str, sql: &str) -> Result<Vec<String>> {
         let url = self.url(database);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -248,58 +253,60 @@ impl Cluster {
         })
     }
 
-    /// Kills all of its processes at once, as a power cut would; what is not on disk is lost.
+    /// Ends all processes of the cluster without a checkpoint (SIGQUIT, an immediate shutdown). Commits
+    /// that are not in the write-ahead log are lost, as in a crash.
     ///
     /// # Errors
-    /// It does not run.
+    /// The cluster does not run.
     pub fn crash(&mut self) -> Result<()> {
-        kill(Pid::from_raw(self.pid()?), Signal::SIGQUIT).context("it cannot be killed")?;
+        kill(Pid::from_raw(self.pid()?), Signal::SIGQUIT).context("the cluster cannot be killed")?;
         self.process = None;
         Ok(())
     }
 
-    /// Stops the processes of all sessions, without a word to anybody, until the guard is dropped.
+    /// Suspends the present child processes of the cluster, and with them all open sessions, until the
+    /// guard is dropped. Connections stay open, and later connections get processes that run.
     ///
     /// # Errors
-    /// It does not run.
+    /// The cluster does not run.
     pub fn freeze(&self) -> Result<Frozen> {
         let pid = self.pid()?;
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
         let children = children.split_whitespace().map(|pid| Ok(Pid::from_raw(pid.parse()?)));
         let frozen = Frozen(children.collect::<Result<_>>()?);
-        frozen.0.iter().try_for_each(|pid| kill(*pid, Signal::SIGSTOP)).context("it cannot be stopped")?;
+        frozen.0.iter().try_for_each(|pid| kill(*pid, Signal::SIGSTOP)).context("a process cannot be suspended")?;
         Ok(frozen)
     }
 
     fn pid(&self) -> Result<i32> {
-        let pid = std::fs::read_to_string(self.data().join("postmaster.pid")).context("it does not run")?;
-        Ok(pid.lines().next().context("no process id")?.parse()?)
+        let pid = std::fs::read_to_string(self.data().join("postmaster.pid")).context("the cluster does not run")?;
+        Ok(pid.lines().next().context("the file has no process id")?.parse()?)
     }
 
-    /// Starts it again on its data, after [`crash`](Self::crash).
+    /// Starts the cluster again on its data, after [`crash`](Self::crash).
     ///
     /// # Errors
-    /// It does not start.
-    pub fn start_again(&mut self) -> Result<()> {
+    /// PostgreSQL does not start; the error shows its log.
+    pub fn restart(&mut self) -> Result<()> {
         self.process = None;
         self.run()
     }
 }
 
-/// Processes of a cluster that are stopped; dropped, they go on.
+/// The suspended processes of a cluster; resumed when dropped.
 #[derive(Debug)]
 pub struct Frozen(Vec<Pid>);
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        // One that is gone meanwhile needs nothing.
+        // A process that has ended since needs no signal.
         for pid in &self.0 {
             let _ = kill(*pid, Signal::SIGCONT);
         }
     }
 }
 
-/// A pgbouncer in transaction mode before a cluster; stopped when dropped.
+/// A pgbouncer, by default in transaction mode; stopped when dropped.
 #[derive(Debug)]
 pub struct Bouncer {
     _process: Guarded,
@@ -308,7 +315,7 @@ pub struct Bouncer {
 }
 
 impl Bouncer {
-    /// Starts one with a pool of `connections` a database.
+    /// Starts a pgbouncer with a pool of `connections` for each database of a cluster.
     ///
     /// # Errors
     /// pgbouncer is missing or does not start.
@@ -323,7 +330,8 @@ impl Bouncer {
         })
     }
 
-    /// Starts one with this file of users and the configuration that is made for a port and the file's path.
+    /// Starts a pgbouncer with the text of a file of users, and a configuration that `config` makes from the
+    /// port and the path of that file.
     ///
     /// # Errors
     /// pgbouncer is missing or does not start.
@@ -332,7 +340,8 @@ impl Bouncer {
         let (port, path) = (free_port()?, directory.path().join("pgbouncer.ini"));
         let users_path = directory.path().join("users.txt");
         std::fs::write(&users_path, users)?;
-        // The last section is pgbouncer's own; Debian's directory of sockets is not everybody's.
+        // The line belongs to the last section, `[pgbouncer]`. Without it pgbouncer would create its socket
+        // in Debian's default directory, which only its own user may write.
         let text = config(port, &users_path.display().to_string()) + "\nunix_socket_dir =\n";
         std::fs::write(&path, text)?;
         let log = directory.path().join("log");
@@ -346,13 +355,13 @@ impl Bouncer {
         Ok(Self { _process: process, port, _directory: directory })
     }
 
-    /// The port of the pgbouncer.
+    /// Returns the port of the pgbouncer.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The URL of a database through it.
+    /// Returns the URL of a database through the pgbouncer.
     #[must_use]
     pub fn url(&self, database: &str) -> String {
         format!("postgres://leasehold@127.0.0.1:{}/{database}", self.port)

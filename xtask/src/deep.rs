@@ -27,7 +27,7 @@ pub(crate) enum Part {
     /// Random long sequences of commands, the engine beside its independent model: 2,000 a round
     Sequences,
     /// A hundred clients on two servers of one PostgreSQL; servers are killed and the database crashes: a minute a round
-    Fight,
+    Linearizability,
     /// A server under load, killed again and again: 60 kills a round
     Kills,
     /// Damaged files of the embedded store: some hundred a round
@@ -40,7 +40,9 @@ impl Part {
         match self {
             Self::Worlds => ("random_worlds_with_faults_are_sound_and_become_quiescent", &[]),
             Self::Sequences => ("random_long_sequences", &[]),
-            Self::Fight => ("every_answer_agrees_with_some_order", &[("LEASEHOLD_FIGHT_SECONDS", "60")]),
+            Self::Linearizability => {
+                ("b09_b13_b30_answers_under_faults_are_linearizable", &[("LEASEHOLD_LINEARIZABILITY_SECONDS", "60")])
+            }
             Self::Kills => ("acknowledged_updates_survive_sigkill", &[]),
             Self::Damage => ("damage_is_never_served", &[]),
         }

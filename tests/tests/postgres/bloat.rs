@@ -1,4 +1,5 @@
-//! What is settled leaves nothing behind: lists stay as cheap as they were, and old leases go with their keys.
+//! Settled leases cost nothing later: lists stay as cheap as before, and forgotten leases go together
+//! with their idempotency keys.
 
 use leasehold_core::batch::UpdateRequest;
 use leasehold_core::catalogue::Catalogue;
@@ -15,15 +16,15 @@ use leasehold_tests::server::Server;
 use uuid::Uuid;
 
 use crate::history::update_request;
-use crate::{await_condition, await_nobody, cells, final_state, writer};
+use crate::{await_condition, await_no_connections, cells, final_state, open_store};
 
-/// Nobody but the server tidies up.
+/// Settings under which only the server vacuums tables.
 const SETTINGS: &[&str] = &["fsync=off", "autovacuum=off"];
 const OUTSTANDING: usize = 10;
 const GROUP: usize = 500;
 const GROUPS: usize = 40;
 
-/// The statement of a page of leases, as the server sends it.
+/// Explains the server's statement for a page of leases.
 const LIST: &str = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)
     SELECT uuid, created_at FROM claim_leases
     WHERE creator_id = 1 AND (created_at, uuid_send(uuid)) >= ('1970-01-01', uuid_send('00000000-0000-0000-0000-000000000000'))
@@ -35,23 +36,23 @@ fn now() -> Timestamp {
 }
 
 /// Runs commands as one group, as the server does.
-fn run(writer: &mut BlockingStore, commands: &[Command]) {
-    let mut workspace = writer.workspace().unwrap();
+fn run(store: &mut BlockingStore, commands: &[Command]) {
+    let mut workspace = store.workspace().unwrap();
     loop {
         let keys = workspace.missing(commands);
         if keys.is_empty() {
             break;
         }
-        writer.load(keys, &mut workspace).unwrap();
+        store.load(keys, &mut workspace).unwrap();
     }
     for command in commands {
         command.apply(&mut workspace, now()).unwrap().unwrap();
     }
-    writer.save(&workspace.into_changes()).unwrap();
+    store.save(&workspace.into_changes()).unwrap();
 }
 
-/// Begins updates of one claim each, with a key; their leases.
-fn begin(writer: &mut BlockingStore, rules: &Rules, prefix: &str, count: usize) -> Vec<LeaseId> {
+/// Begins `count` updates of one claim each, with idempotency keys, and returns their leases.
+fn begin(store: &mut BlockingStore, rules: &Rules, prefix: &str, count: usize) -> Vec<LeaseId> {
     let leases: Vec<_> = (0..count).map(|_| LeaseId(Uuid::from_u128(rand::random()))).collect();
     let command = |(number, lease): (usize, &LeaseId)| {
         let name = format!("{prefix}-{number}");
@@ -59,26 +60,27 @@ fn begin(writer: &mut BlockingStore, rules: &Rules, prefix: &str, count: usize) 
         let request: UpdateRequest = update_request(&Update { creates, ..Update::default() });
         Command::Begin(rules.begin(CellId(1), request, Some(&name), *lease).unwrap())
     };
-    run(writer, &leases.iter().enumerate().map(command).collect::<Vec<_>>());
+    run(store, &leases.iter().enumerate().map(command).collect::<Vec<_>>());
     leases
 }
 
-fn settle(writer: &mut BlockingStore, rules: &Rules, leases: &[LeaseId], outcome: Outcome) {
+fn settle(store: &mut BlockingStore, rules: &Rules, leases: &[LeaseId], outcome: Outcome) {
     let settle = |lease: &LeaseId| rules.settle(CellId(1), &lease.to_string(), outcome).unwrap();
-    run(writer, &leases.iter().map(|lease| Command::Settle(settle(lease))).collect::<Vec<_>>());
+    run(store, &leases.iter().map(|lease| Command::Settle(settle(lease))).collect::<Vec<_>>());
 }
 
-/// The pages that the list touches.
-fn pages(cluster: &Cluster, database: &str) -> u64 {
+/// Returns the number of the database's pages that a page of the list reads.
+fn pages_read(cluster: &Cluster, database: &str) -> u64 {
     let plan: serde_json::Value = serde_json::from_str(&cluster.execute(database, LIST).unwrap()[0]).unwrap();
     let plan = &plan[0]["Plan"];
     assert_eq!(plan["Actual Rows"], OUTSTANDING, "{plan:#}");
     plan["Shared Hit Blocks"].as_u64().unwrap() + plan["Shared Read Blocks"].as_u64().unwrap()
 }
 
-/// The entries that lookups of leases by their key have read, and the scans of other indexes, which sessions tell when they end.
+/// Returns the number of index entries that lookups of leases by their key have read, and the number
+/// of scans of the table's other indexes. A session adds its counts when it ends.
 fn lookups(cluster: &Cluster, database: &str) -> (u64, u64) {
-    await_nobody(cluster, database);
+    await_no_connections(cluster, database);
     let count = |figure: &str, is_key: &str| -> u64 {
         let of = "FROM pg_stat_user_indexes WHERE relname = 'claim_leases' AND indexrelname";
         cluster.execute(database, &format!("SELECT sum({figure}) {of} {is_key} 'claim_leases_pkey'")).unwrap()[0]
@@ -88,39 +90,39 @@ fn lookups(cluster: &Cluster, database: &str) -> (u64, u64) {
     (count("idx_tup_read", "="), count("idx_scan", "<>"))
 }
 
-fn count(cluster: &Cluster, database: &str, what: &str) -> usize {
-    cluster.execute(database, &format!("SELECT count(*) FROM {what}")).unwrap()[0].parse().unwrap()
+fn count(cluster: &Cluster, database: &str, table: &str) -> usize {
+    cluster.execute(database, &format!("SELECT count(*) FROM {table}")).unwrap()[0].parse().unwrap()
 }
 
 #[test]
-fn settled_leases_leave_lists_as_they_were_and_are_forgotten() {
+fn b33_settled_leases_are_forgotten_and_do_not_slow_the_list() {
     let cluster = Cluster::start(SETTINGS).unwrap();
     let database = cluster.database().unwrap();
     let rules = Rules { catalogue: Catalogue::default(), cells: [CellId(1)].into() };
-    let mut writer = writer(&cluster.url(&database));
-    begin(&mut writer, &rules, "outstanding", OUTSTANDING);
-    let before = pages(&cluster, &database);
+    let mut store = open_store(&cluster.url(&database));
+    begin(&mut store, &rules, "outstanding", OUTSTANDING);
+    let before = pages_read(&cluster, &database);
     for group in 0..GROUPS {
-        let leases = begin(&mut writer, &rules, &format!("settled-{group}"), GROUP);
-        settle(&mut writer, &rules, &leases, Outcome::RolledBack);
+        let leases = begin(&mut store, &rules, &format!("settled-{group}"), GROUP);
+        settle(&mut store, &rules, &leases, Outcome::RolledBack);
     }
-    let bloated = pages(&cluster, &database);
-    assert!(bloated > 10 * before, "{bloated} pages after {before}: there is nothing to tidy up");
+    let bloated = pages_read(&cluster, &database);
+    assert!(bloated > 10 * before, "{bloated} pages after {before}: the settled leases leave too little to vacuum");
     let (settled, keys) = ("settled_leases", "idempotency_keys");
     assert_eq!(count(&cluster, &database, settled), GROUP * GROUPS);
-    drop(writer);
+    drop(store);
 
     let config = format!("settled_retention_seconds = 1\n{}", cells(1));
     let mut server = Server::builder().config(config).arg("--store").arg(cluster.url(&database)).start().unwrap();
     await_condition("settled leases are forgotten", || count(&cluster, &database, settled) == 0);
-    assert_eq!(count(&cluster, &database, keys), OUTSTANDING, "the keys of settled leases stay");
+    assert_eq!(count(&cluster, &database, keys), OUTSTANDING, "idempotency keys of settled leases are left");
     let mut after = bloated;
-    await_condition("lists are as cheap as they were", || {
-        after = pages(&cluster, &database);
+    await_condition("a list is as cheap as before", || {
+        after = pages_read(&cluster, &database);
         after <= before + 2
     });
     println!(
-        "a list touches {before} pages, {bloated} with {} leases just settled, {after} in the end",
+        "a list reads {before} pages, {bloated} with {} leases just settled, {after} after maintenance",
         GROUP * GROUPS
     );
     assert!(server.terminate().unwrap().success());
@@ -128,30 +130,31 @@ fn settled_leases_leave_lists_as_they_were_and_are_forgotten() {
     assert_eq!((state.leases.len(), state.replays.len(), state.claims.len()), (OUTSTANDING, OUTSTANDING, OUTSTANDING));
 }
 
-/// Leases that have come and gone since the last vacuum.
-const GONE: [&str; 2] = [
-    "INSERT INTO claim_leases SELECT gen_random_uuid(), 1, n, now(), NULL, '{1}', '{gone}' FROM generate_series(1, 20000) n",
-    "DELETE FROM claim_leases WHERE bucket_values = '{gone}'",
+/// Statements that insert and delete leases, which leaves dead rows for the next vacuum.
+const DEAD_ROWS: [&str; 2] = [
+    "INSERT INTO claim_leases SELECT gen_random_uuid(), 1, n, now(), NULL, '{1}', '{dead}' FROM generate_series(1, 20000) n",
+    "DELETE FROM claim_leases WHERE bucket_values = '{dead}'",
 ];
 
-/// B33: a session plans once, and what it has planned beside a few leases goes on when there are many.
+/// B33, for settles. A session plans a prepared statement once, so a plan made for a small table must
+/// not scan the table after it has grown.
 #[test]
-fn a_settle_reads_its_own_lease_however_many_are_outstanding() {
+fn a_settle_reads_only_its_own_lease_however_many_are_outstanding() {
     const FEW: usize = 30;
     const SETTLES: usize = 20;
     let cluster = Cluster::start(SETTINGS).unwrap();
     let rules = Rules { catalogue: Catalogue::default(), cells: [CellId(1)].into() };
-    let found: [&[&str]; 3] = [&[], &["VACUUM claim_leases"], &[GONE[0], GONE[1], "VACUUM claim_leases"]];
-    for (outcome, found) in
-        [Outcome::Committed, Outcome::RolledBack].into_iter().flat_map(|o| found.map(|found| (o, found)))
-    {
+    let preparations: [&[&str]; 3] =
+        [&[], &["VACUUM claim_leases"], &[DEAD_ROWS[0], DEAD_ROWS[1], "VACUUM claim_leases"]];
+    let outcomes = [Outcome::Committed, Outcome::RolledBack];
+    for (outcome, preparation) in outcomes.into_iter().flat_map(|outcome| preparations.map(|sql| (outcome, sql))) {
         let database = cluster.database().unwrap();
-        let mut first = writer(&cluster.url(&database));
+        let mut first = open_store(&cluster.url(&database));
         let few = begin(&mut first, &rules, "few", FEW);
         drop(first);
-        found.iter().for_each(|sql| drop(cluster.execute(&database, sql).unwrap()));
+        preparation.iter().for_each(|sql| drop(cluster.execute(&database, sql).unwrap()));
         let (read_before, other_before) = lookups(&cluster, &database);
-        let mut session = writer(&cluster.url(&database));
+        let mut session = open_store(&cluster.url(&database));
         settle(&mut session, &rules, &few[..1], outcome);
         let many = begin(&mut session, &rules, "many", GROUP);
         many.iter().take(SETTLES).for_each(|lease| settle(&mut session, &rules, &[*lease], outcome));
@@ -160,8 +163,8 @@ fn a_settle_reads_its_own_lease_however_many_are_outstanding() {
         let read = read - read_before;
         assert!(
             read <= 3 * (SETTLES as u64 + 1),
-            "{outcome:?}, {found:?}: {SETTLES} settles have read {read} entries of leases"
+            "{outcome:?}, {preparation:?}: {SETTLES} settles have read {read} index entries"
         );
-        assert_eq!(other, other_before, "{outcome:?}, {found:?}: leases are looked up where they are not keys");
+        assert_eq!(other, other_before, "{outcome:?}, {preparation:?}: a settle scans an index other than the key's");
     }
 }

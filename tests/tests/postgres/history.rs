@@ -1,5 +1,5 @@
-//! What clients did and were answered, in the engine's terms; what became of calls that got no answer; and what must hold
-//! of a history beside its order.
+//! Histories of calls and answers, in the engine's types: conversion from the wire, resolution of calls
+//! without an answer, and checks of leases and fences that need no order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,12 +16,13 @@ use leasehold_core::update::Begin;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1 as wire;
 use leasehold_tests::client::Update;
 use leasehold_tests::wire::Refusal;
-use tonic::{Code, Status};
+use tonic::Status;
 use uuid::Uuid;
 
-use crate::order::{Action, Answer, NEVER, Operation, Refused, Shown};
+use crate::STORE_UNAVAILABLE;
+use crate::linearizability_checker::{Action, Answer, NEVER, ObservedClaim, ObservedRejection, Operation};
 
-/// An update in the engine's terms.
+/// Converts an update into the engine's type.
 pub(crate) fn update_request(update: &Update) -> UpdateRequest {
     let claims = |claims: &[wire::Metadata]| claims.iter().map(claim_request).collect();
     UpdateRequest { creates: claims(&update.creates), destroys: claims(&update.destroys) }
@@ -51,10 +52,10 @@ pub(crate) fn lease_id(text: &str) -> LeaseId {
     LeaseId(Uuid::parse_str(text).unwrap())
 }
 
-/// A record that was read.
-pub(crate) fn shown(record: &wire::Record) -> Shown {
+/// Converts a record that a read returned.
+pub(crate) fn observed_claim(record: &wire::Record) -> ObservedClaim {
     let metadata = record.metadata.clone().unwrap();
-    Shown {
+    ObservedClaim {
         uuid: Uuid::parse_str(&record.uuid.as_ref().unwrap().value).unwrap(),
         owner: CellId(record.cell_id),
         spelling: metadata.bucket.unwrap().value,
@@ -65,8 +66,12 @@ pub(crate) fn shown(record: &wire::Record) -> Shown {
     }
 }
 
-/// What a failed call says: the engine's refusal, or nothing of whether it took effect. Anything else no server may say.
-pub(crate) fn refusal(status: &Status) -> Answer {
+/// Converts the status of a failed call: a rejection by the engine, or `Unknown` if the call may have
+/// taken effect.
+///
+/// # Panics
+/// The status is one that a server must not return.
+pub(crate) fn failed_answer(status: &Status) -> Answer {
     let refusal = Refusal::of(status);
     if Reason::ALL.iter().any(|reason| reason.code() == refusal.reason) {
         let groups = refusal.rejected.groups.iter();
@@ -77,13 +82,13 @@ pub(crate) fn refusal(status: &Status) -> Answer {
                 creates.chain(destroys)
             })
         });
-        return Answer::Refused(Refused { reason: refusal.reason.clone(), offences: offences.collect() });
+        return Answer::Rejected(ObservedRejection { reason: refusal.reason.clone(), offences: offences.collect() });
     }
-    let away = refusal.code_and_reason() == (Code::Unavailable, "STORE_UNAVAILABLE")
+    let is_outage = refusal.code_and_reason() == STORE_UNAVAILABLE
         && ["can't be reached", "stopping"].iter().any(|words| refusal.message.contains(words));
-    // The connection broke, or the call took too long.
-    let silent = refusal.reason.is_empty();
-    assert!(away || silent, "no server may answer {status:?}");
+    // The client makes a status without a reason if the connection breaks or the deadline passes.
+    let has_no_answer = refusal.reason.is_empty();
+    assert!(is_outage || has_no_answer, "a server must not answer {status:?}");
     Answer::Unknown
 }
 
@@ -98,6 +103,7 @@ fn key_of(begin: &Begin) -> Option<&IdempotencyKey> {
     begin.idempotency.as_ref().map(|(key, _)| key)
 }
 
+/// Returns the fences of all leases whose begin was answered.
 fn answered_leases(history: &[Operation]) -> BTreeMap<LeaseId, Fence> {
     let begun = |operation: &Operation| match operation.answer {
         Answer::Begun(lease, fence) => Some((lease, fence)),
@@ -106,15 +112,16 @@ fn answered_leases(history: &[Operation]) -> BTreeMap<LeaseId, Fence> {
     history.iter().filter_map(begun).collect()
 }
 
-/// Finds out by what is there in the end which of the calls without an answer may have taken effect, and by which lease:
-/// nothing is forgotten during a history. The rest did not.
+/// Resolves the calls without an answer by the final state, and removes those that took no effect. A
+/// begin gets the lease that it began. No lease is forgotten during a history, so the final state has
+/// all of them.
 ///
 /// # Errors
-/// A lease is there that nobody may have begun.
-pub(crate) fn resolve(mut history: Vec<Operation>, last: &State) -> Result<Vec<Operation>> {
+/// No begin of the history can have begun one of the final state's leases.
+pub(crate) fn resolve(mut history: Vec<Operation>, final_state: &State) -> Result<Vec<Operation>> {
     let answered = answered_leases(&history);
     let unclaimed = |begin: &Begin| {
-        let mut leases = last.leases.iter().filter(|(id, lease)| {
+        let mut leases = final_state.leases.iter().filter(|(id, lease)| {
             lease.cell == begin.cell && lease.idempotency_key.is_none() && !answered.contains_key(id)
         });
         leases.next().map(|(id, _)| *id)
@@ -132,7 +139,7 @@ pub(crate) fn resolve(mut history: Vec<Operation>, last: &State) -> Result<Vec<O
         match &mut operation.action {
             Action::Command(Command::Begin(begin)) => {
                 let lease = match key_of(begin) {
-                    Some(key) => last.replays.get(key).map(|replay| replay.lease),
+                    Some(key) => final_state.replays.get(key).map(|replay| replay.lease),
                     None => unclaimed(begin),
                 };
                 begin.lease = lease.unwrap_or(begin.lease);
@@ -140,12 +147,12 @@ pub(crate) fn resolve(mut history: Vec<Operation>, last: &State) -> Result<Vec<O
                 lease.is_some()
             }
             Action::Command(Command::Settle(settle)) => {
-                last.leases.get(&settle.lease).and_then(|lease| lease.outcome()) == Some(settle.outcome)
+                final_state.leases.get(&settle.lease).and_then(|lease| lease.outcome()) == Some(settle.outcome)
             }
             _ => false,
         }
     });
-    let known = known_leases(&history);
+    let known = known_times(&history);
     for operation in history.iter_mut().filter(|operation| operation.answer == Answer::Unknown) {
         operation.answered = match &operation.action {
             Action::Command(Command::Begin(begin)) => known.begun.get(&begin.lease),
@@ -154,32 +161,35 @@ pub(crate) fn resolve(mut history: Vec<Operation>, last: &State) -> Result<Vec<O
         }
         .map_or(NEVER, |time| (*time).max(operation.called));
     }
-    for (id, lease) in &last.leases {
-        ensure!(begun.contains(id), "nobody knows the lease {id}: {lease:?}");
+    for (id, lease) in &final_state.leases {
+        ensure!(begun.contains(id), "no call has begun the lease {id}: {lease:?}");
     }
     Ok(history)
 }
 
-/// From when on leases were known to have been begun, and to have been settled: no other call can do so then.
+/// Times by which an answer has shown that a lease is begun, or settled. A call without an answer can't
+/// begin or settle the lease later.
 #[derive(Default)]
-struct Known {
+struct KnownTimes {
     begun: BTreeMap<LeaseId, u64>,
     settled: BTreeMap<LeaseId, u64>,
 }
 
-fn known_leases(history: &[Operation]) -> Known {
-    let mut known = Known::default();
+fn known_times(history: &[Operation]) -> KnownTimes {
+    let mut known = KnownTimes::default();
     for operation in history {
         let begun: Vec<_> = match &operation.answer {
             Answer::Begun(lease, _) => vec![*lease],
             Answer::Record(Some(record)) => record.lease.into_iter().collect(),
             Answer::Leases(leases) => leases.iter().copied().collect(),
-            Answer::Settled | Answer::Refused(_) | Answer::Record(None) | Answer::Unknown => Vec::new(),
+            Answer::Settled | Answer::Rejected(_) | Answer::Record(None) | Answer::Unknown => Vec::new(),
         };
         let settled = match (&operation.action, &operation.answer) {
             (Action::Command(Command::Settle(settle)), Answer::Settled) => Some(settle.lease),
-            (Action::Command(Command::Settle(settle)), Answer::Refused(refused))
-                if [Reason::LeaseCommitted, Reason::LeaseRolledBack].map(Reason::code).contains(&&*refused.reason) =>
+            (Action::Command(Command::Settle(settle)), Answer::Rejected(rejection))
+                if [Reason::LeaseCommitted, Reason::LeaseRolledBack]
+                    .map(Reason::code)
+                    .contains(&&*rejection.reason) =>
             {
                 Some(settle.lease)
             }
@@ -195,32 +205,33 @@ fn known_leases(history: &[Operation]) -> Known {
     known
 }
 
-/// Checks that no lease was given to two begins but by their key (B09), that each has one fence, and a larger one than
-/// every lease whose begin was answered before its own was first asked for (B13).
+/// Checks that two begins got the same lease only under the same idempotency key (B09), that each lease
+/// has one fence, and that the fence is larger than those of all leases whose begin was answered before
+/// this lease's first begin was called (B13).
 ///
 /// # Errors
-/// It is not so.
-pub(crate) fn check_leases(history: &[Operation], last: &State) -> Result<()> {
-    // For each lease its fence, its first call and its first answer.
+/// A check fails; the message names the lease or the fence.
+pub(crate) fn check_leases(history: &[Operation], final_state: &State) -> Result<()> {
+    // The fence, the time of the first call and the time of the first answer, for each lease.
     let mut leases: BTreeMap<LeaseId, (Fence, u64, u64)> = BTreeMap::new();
     let mut begins: BTreeMap<LeaseId, &Begin> = BTreeMap::new();
     for operation in history {
         let Some(begin) = begin_of(operation) else { continue };
         let (lease, fence, answered) = match operation.answer {
             Answer::Begun(lease, fence) => (lease, fence, operation.answered),
-            Answer::Unknown => (begin.lease, fence_in(last, begin.lease)?, u64::MAX),
+            Answer::Unknown => (begin.lease, fence_in(final_state, begin.lease)?, u64::MAX),
             _ => continue,
         };
-        ensure!(fence == fence_in(last, lease)?, "the lease {lease} was answered with fence {fence:?}");
+        ensure!(fence == fence_in(final_state, lease)?, "the lease {lease} was answered with fence {fence:?}");
         if let Some(other) = begins.insert(lease, begin) {
             let same = other.cell == begin.cell && key_of(other).is_some() && key_of(other) == key_of(begin);
-            ensure!(same, "the lease {lease} was given twice: {other:?}, {begin:?}");
+            ensure!(same, "two begins got the lease {lease}: {other:?}, {begin:?}");
         }
         let known = leases.entry(lease).or_insert((fence, operation.called, answered));
         *known = (fence, known.1.min(operation.called), known.2.min(answered));
     }
     let fences: BTreeSet<_> = leases.values().map(|(fence, ..)| *fence).collect();
-    ensure!(fences.len() == leases.len(), "a fence was given twice");
+    ensure!(fences.len() == leases.len(), "two leases have the same fence");
     let mut by_call: Vec<_> = leases.values().map(|(fence, called, _)| (*called, *fence)).collect();
     let mut by_answer: Vec<_> = leases.values().map(|(fence, _, answered)| (*answered, *fence)).collect();
     by_call.sort_unstable();
@@ -230,11 +241,11 @@ pub(crate) fn check_leases(history: &[Operation], last: &State) -> Result<()> {
         while let Some((_, earlier)) = answers.next_if(|(answered, _)| *answered < called) {
             newest = newest.max(earlier);
         }
-        ensure!(fence > newest, "a begin that was asked for after fence {newest:?} was answered got {fence:?}");
+        ensure!(fence > newest, "a begin that was called after the answer with fence {newest:?} got {fence:?}");
     }
     Ok(())
 }
 
 fn fence_in(state: &State, lease: LeaseId) -> Result<Fence> {
-    Ok(state.leases.get(&lease).with_context(|| format!("the lease {lease} is lost"))?.fence)
+    Ok(state.leases.get(&lease).with_context(|| format!("the final state lacks the lease {lease}"))?.fence)
 }

@@ -1,4 +1,5 @@
-//! PostgreSQL as the store: the suite of every store, servers that share a database, and a database that goes away.
+//! PostgreSQL as the store: conformance, startup, outages, contention between servers, monitoring,
+//! the stored format and linearizability.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,43 +9,53 @@
     reason = "a test stops at what it does not expect"
 )]
 
-mod away;
 mod bloat;
-mod book;
-mod comments;
-mod discretion;
-mod fight;
-mod given_up;
+mod book_examples;
+mod conformance;
+mod contention;
+mod database_log;
 mod history;
-mod hosts;
 mod isolation;
-mod neighbours;
-mod order;
+mod linearizability;
+mod linearizability_checker;
+mod monitoring;
+mod multiple_hosts;
+mod outage;
 mod proxy;
-mod start;
-mod store;
-mod stored;
+mod schema_comments;
+mod startup;
+mod stored_format;
+mod timeouts;
 mod tls;
-mod watch;
 
 use std::fmt::Write;
+use std::time::{Duration, Instant};
 
 use leasehold_core::rows::State;
 use leasehold_core::store::Store;
 use leasehold_server::config::PostgresConfig;
 use leasehold_server::store::{BlockingStore, PostgresStore};
+use leasehold_tests::client::{Client, Update, user};
 use leasehold_tests::postgres::Cluster;
 use leasehold_tests::server::Server;
 use leasehold_tests::wire::get;
 use tokio::runtime::Runtime;
+use tonic::Code;
+use tonic_health::ServingStatus;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 
-/// Settings of a cluster: its processes may be killed, its machine is not, so that what they have written is not lost.
+/// Cluster settings for tests that kill processes but never cut the power: the operating system
+/// still holds the pages that a killed process wrote.
 const NO_SYNC: &[&str] = &["fsync=off"];
 
-/// The version of the tables that this program makes.
-const TABLES: i32 = 1;
+/// Version of the tables that this program creates.
+const SCHEMA_VERSION: i32 = 1;
 
-/// A configuration with the cells from 1 on.
+/// Code and reason of a refusal while the database can't be reached.
+const STORE_UNAVAILABLE: (Code, &str) = (Code::Unavailable, "STORE_UNAVAILABLE");
+
+/// Returns a configuration of `count` cells, numbered from 1.
 fn cells(count: i64) -> String {
     (1..=count).fold(String::new(), |mut text, id| {
         writeln!(text, "[[cells]]\nid = {id}\nname = \"cell-{id}\"\naddress = \"http://127.0.0.1:{}\"", 3000 + id)
@@ -53,40 +64,88 @@ fn cells(count: i64) -> String {
     })
 }
 
-/// A session of somebody else's.
-fn connect(runtime: &Runtime, url: &str) -> tokio_postgres::Client {
-    let (database, connection) = runtime.block_on(tokio_postgres::connect(url, tokio_postgres::NoTls)).unwrap();
-    runtime.spawn(connection);
-    database
+/// Starts a server with three cells on a database. `settings` are further lines of the
+/// configuration's table `postgres`.
+fn serve(url: &str, settings: &str) -> Server {
+    let config = format!("[postgres]\nurl = \"{url}\"\n{settings}\n{}", cells(3));
+    Server::builder().config(config).start().unwrap()
 }
 
-/// A writer and the reader of a database, as a server has them.
-fn writer(url: &str) -> BlockingStore {
+/// Returns a client of a server that calls as cell 1.
+fn client_of(runtime: &Runtime, server: &Server) -> Client {
+    runtime.block_on(Client::connect(server, 1)).unwrap()
+}
+
+/// Returns an update that creates one username, without an idempotency key.
+fn create(name: impl Into<String>) -> Update {
+    create_all([name.into()])
+}
+
+/// Returns an update that creates usernames, without an idempotency key.
+fn create_all(names: impl IntoIterator<Item = String>) -> Update {
+    Update { creates: names.into_iter().map(|name| user(name, 7, Vec::new())).collect(), ..Update::default() }
+}
+
+/// Opens a session of the database that belongs to no server.
+fn open_session(runtime: &Runtime, url: &str) -> tokio_postgres::Client {
+    let (session, connection) = runtime.block_on(tokio_postgres::connect(url, tokio_postgres::NoTls)).unwrap();
+    runtime.spawn(connection);
+    session
+}
+
+/// Opens the store that a server opens on a database.
+fn open_store(url: &str) -> BlockingStore {
     BlockingStore::open(PostgresStore::open(&PostgresConfig::at(url))).unwrap()
 }
 
-/// All that is in a database, once nobody is connected to it any more.
+/// Waits until the last connection to a database is closed, and returns all rows of the database.
 fn final_state(cluster: &Cluster, database: &str) -> State {
-    await_nobody(cluster, database);
-    writer(&cluster.url(database)).state().unwrap()
+    await_no_connections(cluster, database);
+    open_store(&cluster.url(database)).state().unwrap()
 }
 
-fn await_nobody(cluster: &Cluster, database: &str) {
+fn await_no_connections(cluster: &Cluster, database: &str) {
     let connected = format!("SELECT count(*) FROM pg_stat_activity WHERE datname = '{database}'");
-    await_condition("nobody is connected", || cluster.execute("postgres", &connected).unwrap() == ["0"]);
+    await_condition("all connections are closed", || cluster.execute("postgres", &connected).unwrap() == ["0"]);
 }
 
-/// Waits for something that has to come about.
-fn await_condition(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
-    while !is_so() {
-        assert!(std::time::Instant::now() < deadline, "it does not come about that {what}");
-        std::thread::park_timeout(std::time::Duration::from_millis(20));
+/// Polls until a condition is true.
+///
+/// # Panics
+/// The condition is still false after 30 seconds; the message contains `description`.
+fn await_condition(description: &str, mut is_met: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_met() {
+        assert!(Instant::now() < deadline, "not true after 30 s: {description}");
+        std::thread::park_timeout(Duration::from_millis(20));
     }
 }
 
-/// The value of a metric, as it is written.
+/// Returns the value of a metric as the server writes it; `None` if the server has no such metric.
 fn metric(runtime: &Runtime, server: &Server, name: &str) -> Option<String> {
     let (_, text) = runtime.block_on(get(server.address(), "/metrics")).unwrap();
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned))
+}
+
+/// State of the store, as a server's metric and health service report it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StoreStatus {
+    Working,
+    Failed,
+}
+
+/// True if both the metric `leasehold_store_failed` and the health service report this status.
+fn reports(runtime: &Runtime, server: &Server, status: StoreStatus) -> bool {
+    let (value, health) = match status {
+        StoreStatus::Working => ("0", ServingStatus::Serving),
+        StoreStatus::Failed => ("1", ServingStatus::NotServing),
+    };
+    let channel = runtime.block_on(server.connect(None)).unwrap();
+    let answer = runtime.block_on(HealthClient::new(channel).check(HealthCheckRequest::default())).unwrap();
+    let metric = metric(runtime, server, "leasehold_store_failed");
+    metric.as_deref() == Some(value) && answer.into_inner().status == health as i32
+}
+
+fn await_report(runtime: &Runtime, server: &Server, status: StoreStatus) {
+    await_condition(&format!("the server reports the store as {status:?}"), || reports(runtime, server, status));
 }

@@ -1,4 +1,5 @@
-//! A wire between a server and its database that can be cut at the worst moments: around what commits.
+//! A proxy between a server and its database that can cut a connection shortly before or after a
+//! commit.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,37 +11,40 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
-/// What commits: a message, or the statement of a group that is a transaction of its own, behind the head of its message.
+/// The message `Query` with a COMMIT, which ends a transaction of several statements.
 const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
-const ALONE: &[u8] = b"SELECT * FROM try_write_rows($10, ";
+/// Beginning of the statement that is a whole transaction, in the message `Parse`.
+const SINGLE_STATEMENT: &[u8] = b"SELECT * FROM try_write_rows($10, ";
+/// Length of the type, the length and the empty statement name at the beginning of a message `Parse`.
 const PARSE_HEAD_BYTES: usize = 6;
-/// What ends a statement's messages.
+/// The message `Sync`, the last one of a statement.
 const SYNC: &[u8] = b"S\0\0\0\x04";
-/// The database has no transaction under way any more.
+/// The message `ReadyForQuery` of a session without an open transaction.
 const IDLE: &[u8] = b"Z\0\0\0\x05I";
 
-/// What becomes of a connection at a commit.
+/// A way to cut a connection at a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// It breaks before the database has heard of it.
+    /// The connection breaks before the database receives the commit.
     Before,
-    /// It breaks as soon as it is sent.
+    /// The connection breaks as soon as the commit is sent to the database.
     During,
-    /// It breaks when the database has done it and says so.
+    /// The connection breaks after the database has committed, before the answer passes.
     After,
-    /// Both ends stay open, and nothing passes any more; the database has not heard of it.
+    /// Both ends stay open, but no further byte passes, and the database never receives the commit.
     Silence,
 }
 
 #[derive(Default)]
 struct Plan {
+    // Cuts of the next commits, in order.
     cuts: Mutex<VecDeque<Cut>>,
-    done: AtomicU64,
-    // Ends of connections that have gone silent.
+    cuts_done: AtomicU64,
+    // Ends of silent connections at the database, kept because a drop would close them.
     silent: Mutex<Vec<(OwnedWriteHalf, OwnedReadHalf)>>,
 }
 
-/// A proxy before a database, for as long as it is held.
+/// A proxy for the connections to a database; closed when dropped.
 pub(crate) struct Proxy {
     address: SocketAddr,
     plan: Arc<Plan>,
@@ -68,27 +72,27 @@ impl Proxy {
         format!("postgres://leasehold@{}/{database}", self.address)
     }
 
-    /// Cuts the connection of the next commit.
+    /// Cuts the connection of the next commit that has no cut planned yet.
     pub(crate) fn cut_next(&self, cut: Cut) {
         self.plan.cuts.lock().unwrap().push_back(cut);
     }
 
-    /// How many connections were cut.
+    /// Returns the number of connections that were cut.
     pub(crate) fn cuts(&self) -> u64 {
-        self.plan.done.load(Ordering::SeqCst)
+        self.plan.cuts_done.load(Ordering::SeqCst)
     }
 }
 
 async fn connection(client: TcpStream, database: TcpStream, plan: Arc<Plan>) {
-    // As the ends themselves have it.
+    // Both ends set the same option. Without it the proxy would delay small messages.
     client.set_nodelay(true).unwrap();
     database.set_nodelay(true).unwrap();
     let ((mut from_client, mut to_client), (mut from_database, mut to_database)) =
         (client.into_split(), database.into_split());
     let cut = {
-        let upwards = until_cut(&mut from_client, &mut to_database, &plan);
+        let upstream = until_cut(&mut from_client, &mut to_database, &plan);
         tokio::select! {
-            cut = upwards => cut,
+            cut = upstream => cut,
             _ = tokio::io::copy(&mut from_database, &mut to_client) => None,
         }
     };
@@ -98,9 +102,9 @@ async fn connection(client: TcpStream, database: TcpStream, plan: Arc<Plan>) {
         Cut::Silence => plan.silent.lock().unwrap().push((to_database, from_database)),
         Cut::Before | Cut::During => {}
     }
-    plan.done.fetch_add(1, Ordering::SeqCst);
+    plan.cuts_done.fetch_add(1, Ordering::SeqCst);
     if cut == Cut::Silence {
-        // Until the client gives up.
+        // Reads and drops everything until the client closes its end.
         let _ = tokio::io::copy(&mut from_client, &mut tokio::io::sink()).await;
     }
 }
@@ -109,17 +113,18 @@ fn find(pattern: &[u8], text: &[u8]) -> Option<usize> {
     text.windows(pattern.len()).position(|window| window == pattern)
 }
 
-/// Where what commits begins and ends; no end where the rest is still to come.
+/// Returns the position of the first commit in the bytes, and of its end unless the end is still to come.
 fn find_commit(held: &[u8]) -> Option<(usize, Option<usize>)> {
     let commit = find(COMMIT, held).map(|at| (at, Some(at + COMMIT.len())));
-    let alone = find(ALONE, held).map(|at| {
+    let single = find(SINGLE_STATEMENT, held).map(|at| {
         let end = find(SYNC, &held[at..]).map(|sync| at + sync + SYNC.len());
         (at.saturating_sub(PARSE_HEAD_BYTES), end)
     });
-    commit.into_iter().chain(alone).min()
+    commit.into_iter().chain(single).min()
 }
 
-/// Passes on what the client sends, up to what commits and is to be cut.
+/// Passes the client's bytes on to the database until a commit with a planned cut, and returns the cut;
+/// `None` if a connection ends first.
 async fn until_cut(client: &mut OwnedReadHalf, database: &mut OwnedWriteHalf, plan: &Plan) -> Option<Cut> {
     let mut held = Vec::new();
     loop {
@@ -137,10 +142,12 @@ async fn until_cut(client: &mut OwnedReadHalf, database: &mut OwnedWriteHalf, pl
             }
             found = find_commit(&held);
         }
-        // What may be the beginning of one waits for the rest.
+        // The beginning of a possible commit is kept until its rest arrives.
         let kept = match found {
             Some((at, _)) => held.len() - at,
-            None => [COMMIT, ALONE].map(|pattern| beginning(pattern, &held)).into_iter().max().unwrap_or(0),
+            None => {
+                [COMMIT, SINGLE_STATEMENT].map(|pattern| prefix_length(pattern, &held)).into_iter().max().unwrap_or(0)
+            }
         };
         let rest = held.split_off(held.len() - kept);
         database.write_all(&held).await.ok()?;
@@ -148,16 +155,18 @@ async fn until_cut(client: &mut OwnedReadHalf, database: &mut OwnedWriteHalf, pl
     }
 }
 
-/// How many bytes at the end of a text may be the beginning of the pattern, with the head of its message.
-fn beginning(pattern: &[u8], text: &[u8]) -> usize {
+/// Returns how many bytes at the end of a text may be the beginning of a pattern, including the head of
+/// the pattern's message.
+fn prefix_length(pattern: &[u8], text: &[u8]) -> usize {
     let length = (1..pattern.len()).rev().find(|length| text.ends_with(&pattern[..*length]));
     length.map_or(0, |length| (length + PARSE_HEAD_BYTES).min(text.len()))
 }
 
+/// Reads the database's answers until one reports the end of the transaction, or the connection ends.
 async fn await_committed(database: &mut OwnedReadHalf) {
-    let mut heard = Vec::new();
-    while find(IDLE, &heard).is_none() {
-        if !matches!(database.read_buf(&mut heard).await, Ok(1..)) {
+    let mut received = Vec::new();
+    while find(IDLE, &received).is_none() {
+        if !matches!(database.read_buf(&mut received).await, Ok(1..)) {
             return;
         }
     }

@@ -1,4 +1,5 @@
-//! TLS between server and database: its certificate is checked, and plain text is never a way out.
+//! TLS between server and database: the server checks the database's certificate and never falls back to
+//! plain text.
 
 use leasehold_server::config::PostgresConfig;
 use leasehold_server::serve::ServeError;
@@ -9,13 +10,16 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tonic::Code;
 
-struct Secured {
+use crate::NO_SYNC;
+
+/// A cluster with TLS, and the directory of the authority's certificate.
+struct TlsCluster {
     cluster: Cluster,
     files: TempDir,
     runtime: Runtime,
 }
 
-impl Secured {
+impl TlsCluster {
     fn new(certificate: &Pair) -> Self {
         let cluster = Cluster::start_with(
             &["fsync=off", "ssl=on"],
@@ -34,7 +38,8 @@ impl Secured {
         self.runtime.block_on(PostgresStore::open(&PostgresConfig { ca, ..PostgresConfig::at(url) }))
     }
 
-    fn encrypted(&self) -> String {
+    /// Returns `true` if all connections of servers are encrypted, and the number of those connections.
+    fn encryption(&self) -> String {
         let ssl = "SELECT coalesce(bool_and(ssl), false)::text || ' ' || count(*) FROM pg_stat_ssl
                    JOIN pg_stat_activity USING (pid) WHERE application_name = 'leasehold'";
         self.cluster.execute("postgres", ssl).unwrap().join("")
@@ -42,42 +47,42 @@ impl Secured {
 }
 
 #[test]
-fn connections_are_encrypted_where_an_authority_is_named() {
+fn connections_are_encrypted_if_an_authority_is_configured() {
     let authority = Authority::new("database authority").unwrap();
-    let secured = Secured::new(&authority.server().unwrap());
-    let store = secured.open(Some(&authority), "localhost").unwrap();
-    secured.runtime.block_on(store.refresh_occupancy()).unwrap();
-    assert_eq!(secured.encrypted(), "true 1");
+    let tls_cluster = TlsCluster::new(&authority.server().unwrap());
+    let store = tls_cluster.open(Some(&authority), "localhost").unwrap();
+    tls_cluster.runtime.block_on(store.refresh_occupancy()).unwrap();
+    assert_eq!(tls_cluster.encryption(), "true 1");
 }
 
 #[test]
-fn another_authoritys_certificate_is_refused() {
+fn a_certificate_of_another_authority_is_refused() {
     let (authority, other) = (Authority::new("database authority").unwrap(), Authority::new("another").unwrap());
-    let secured = Secured::new(&authority.server().unwrap());
-    let error = secured.open(Some(&other), "localhost").err().unwrap().to_string();
+    let tls_cluster = TlsCluster::new(&authority.server().unwrap());
+    let error = tls_cluster.open(Some(&other), "localhost").err().unwrap().to_string();
     assert!(error.contains("certificate"), "{error}");
-    assert_eq!(secured.encrypted(), "false 0");
+    assert_eq!(tls_cluster.encryption(), "false 0");
 }
 
 #[test]
-fn a_certificate_for_another_name_is_refused() {
+fn a_certificate_for_another_host_is_refused() {
     let authority = Authority::new("database authority").unwrap();
-    let secured = Secured::new(&authority.server_elsewhere().unwrap());
-    let error = secured.open(Some(&authority), "localhost").err().unwrap().to_string();
+    let tls_cluster = TlsCluster::new(&authority.server_elsewhere().unwrap());
+    let error = tls_cluster.open(Some(&authority), "localhost").err().unwrap().to_string();
     assert!(error.contains("certificate"), "{error}");
 }
 
 #[test]
-fn a_database_without_tls_is_not_spoken_to_in_plain_text() {
-    let cluster = Cluster::start(&["fsync=off"]).unwrap();
-    let secured = Secured { cluster, files: TempDir::new().unwrap(), runtime: Runtime::new().unwrap() };
+fn a_database_without_tls_is_refused_if_an_authority_is_configured() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let tls_cluster = TlsCluster { cluster, files: TempDir::new().unwrap(), runtime: Runtime::new().unwrap() };
     let authority = Authority::new("database authority").unwrap();
-    let error = secured.open(Some(&authority), "localhost").err().unwrap().to_string();
+    let error = tls_cluster.open(Some(&authority), "localhost").err().unwrap().to_string();
     assert!(error.contains("TLS"), "{error}");
 }
 
 #[test]
-fn a_certificate_that_the_database_does_not_accept_is_told_as_such() {
+fn a_client_certificate_that_the_database_rejects_is_reported_with_a_hint() {
     let (authority, other) = (Authority::new("database authority").unwrap(), Authority::new("another").unwrap());
     let server = authority.server().unwrap();
     let cluster = Cluster::start_with(
@@ -91,11 +96,11 @@ fn a_certificate_that_the_database_does_not_accept_is_told_as_such() {
         std::fs::write(&path, text).unwrap();
         path
     };
-    let stranger = other.client(&[]).unwrap();
+    let rejected = other.client(&[]).unwrap();
     let settings = PostgresConfig {
         ca: Some(write("ca.pem", &authority.pem())),
-        certificate: Some(write("stranger.pem", &stranger.certificate)),
-        key: Some(write("stranger.key", &stranger.key)),
+        certificate: Some(write("rejected.pem", &rejected.certificate)),
+        key: Some(write("rejected.key", &rejected.key)),
         ..PostgresConfig::at(cluster.url("postgres").replace("127.0.0.1", "localhost"))
     };
     let error = Runtime::new().unwrap().block_on(PostgresStore::open(&settings)).err().unwrap();

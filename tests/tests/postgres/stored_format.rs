@@ -1,4 +1,5 @@
-//! Stored rows of version 1: a data directory, its export and a dump of a database, which every later program must read.
+//! Stored rows of version 1: a data directory, its export and a dump of a database. Every later version
+//! of the program must read them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command as Program;
@@ -25,9 +26,9 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 
-use crate::{NO_SYNC, writer};
+use crate::{NO_SYNC, open_store};
 
-/// The folder of the stored rows of version 1.
+/// Returns the path of a committed file of version 1.
 fn stored(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("stored/v1").join(name)
 }
@@ -42,7 +43,8 @@ fn claim(value: &str, row: u64) -> ClaimRequest {
     }
 }
 
-/// Commands that leave a row of every kind, and a claim in every state. Each runs a second after the one before.
+/// Returns commands that leave rows of every kind and claims in every state. [`run`] executes one each
+/// second.
 fn commands() -> Vec<Command> {
     let rules = Rules { cells: (1..=2).map(CellId).collect(), ..Rules::default() };
     let lease = |n: u128| LeaseId(Uuid::from_u128(u128::wrapping_mul(n, 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)));
@@ -67,6 +69,7 @@ fn commands() -> Vec<Command> {
     ]
 }
 
+/// Executes [`commands`] on a store, each at a fixed time.
 fn run<S: Store>(store: &mut S) {
     for (second, command) in (1_700_000_000..).zip(commands()) {
         let commands = [command];
@@ -83,7 +86,7 @@ fn run<S: Store>(store: &mut S) {
     }
 }
 
-/// The state that all files hold.
+/// Returns the state that each of the files contains.
 fn expected() -> State {
     let mut reference = MemoryStore::default();
     run(&mut reference);
@@ -92,10 +95,12 @@ fn expected() -> State {
     state
 }
 
+/// Returns the configured bucket types that the files remember.
 fn bucket_types() -> Vec<BucketRule> {
     vec![BucketRule { number: BucketType(100), name: "TEAMS".into(), form: Form::Word, fold_case: true }]
 }
 
+/// Copies a directory with all of its files.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
@@ -123,7 +128,7 @@ fn a_data_directory_of_version_1_opens() {
 }
 
 #[test]
-fn an_export_of_version_1_is_imported_and_written_again_byte_for_byte() {
+fn an_export_of_version_1_is_imported_and_exported_again_byte_for_byte() {
     let (directory, lines) = (TempDir::new().unwrap(), std::fs::read(stored("export.jsonl")).unwrap());
     let data = directory.path().join("data");
     let rows = transfer::import(&data, lines.as_slice(), Rules::default()).unwrap();
@@ -136,18 +141,19 @@ fn an_export_of_version_1_is_imported_and_written_again_byte_for_byte() {
 }
 
 #[test]
-fn a_dump_of_version_1_of_the_tables_is_served() {
+fn a_database_dump_of_version_1_opens() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();
     cluster.execute(&database, &std::fs::read_to_string(stored("postgres.dump")).unwrap()).unwrap();
-    let store = writer(&cluster.url(&database));
+    let store = open_store(&cluster.url(&database));
     assert_eq!(store.state().unwrap(), expected());
     let reader = async { PostgresStore::open(&PostgresConfig::at(cluster.url(&database))).await.unwrap().reader() };
     let rules = Runtime::new().unwrap().block_on(async { reader.await.bucket_types().await }).unwrap();
     assert_eq!(rules, bucket_types());
 }
 
-/// Writes a data directory, its export and a dump of a database with the rows of [`commands`] into a folder.
+/// Writes the three files with the rows of [`commands`] into a folder: a data directory, its export and a
+/// dump of a database.
 fn write_files(folder: &Path) {
     let directory = TempDir::new().unwrap();
     let data = directory.path().join("data");
@@ -161,18 +167,19 @@ fn write_files(folder: &Path) {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();
     let settings = PostgresConfig::at(cluster.url(&database));
-    run(&mut writer(&settings.url));
+    run(&mut open_store(&settings.url));
     let remember = async { PostgresStore::open(&settings).await?.remember_bucket_types(&bucket_types()).await };
     Runtime::new().unwrap().block_on(remember).unwrap();
     let dump = Program::new("pg_dump").args(["--column-inserts", "--no-owner", &settings.url]).output().unwrap();
     assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
-    // Newer versions of `pg_dump` write commands of psql, which begin with a backslash.
+    // Newer versions of `pg_dump` add commands of psql, which begin with a backslash and are no SQL.
     let sql = String::from_utf8(dump.stdout).unwrap();
     let sql: Vec<_> = sql.lines().filter(|line| !line.starts_with('\\')).collect();
     std::fs::write(folder.join("postgres.dump"), sql.join("\n")).unwrap();
 }
 
-/// A new version of stored rows gets a new folder, which `UPDATE_STORED=1` fills.
+/// `UPDATE_STORED=1` writes the files into the folder of the present version. A new version of stored
+/// rows needs a new folder.
 #[test]
 fn this_program_writes_rows_of_version_1() {
     let directory = TempDir::new().unwrap();

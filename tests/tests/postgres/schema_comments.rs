@@ -1,4 +1,4 @@
-//! What the tables say of themselves to whoever opens them with psql.
+//! The comments of the schema, which `psql` shows to operators.
 
 use leasehold_server::config::PostgresConfig;
 use leasehold_server::store::PostgresStore;
@@ -7,33 +7,33 @@ use tokio::runtime::Runtime;
 
 use crate::NO_SYNC;
 
-const SILENT_TABLES: &str = "
+const UNCOMMENTED_TABLES: &str = "
     SELECT oid::regclass::text FROM pg_class
     WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'S') AND obj_description(oid, 'pg_class') IS NULL";
 
-const SILENT_COLUMNS: &str = "
+const UNCOMMENTED_COLUMNS: &str = "
     SELECT format('%s.%s', attrelid::regclass, attname) FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
     WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND attnum > 0 AND NOT attisdropped
         AND col_description(attrelid, attnum) IS NULL";
 
-const SILENT_TYPES: &str = "
+const UNCOMMENTED_TYPES: &str = "
     SELECT reltype::regtype::text FROM pg_class
     WHERE relnamespace = 'public'::regnamespace AND relkind = 'c' AND obj_description(reltype, 'pg_type') IS NULL";
 
-const SILENT_FUNCTIONS: &str = "
+const UNCOMMENTED_FUNCTIONS: &str = "
     SELECT oid::regprocedure::text FROM pg_proc
     WHERE pronamespace = 'public'::regnamespace AND obj_description(oid, 'pg_proc') IS NULL";
 
 #[test]
-fn every_table_column_type_and_function_says_what_it_is_for() {
+fn every_table_column_type_and_function_has_a_comment() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();
-    let ask = |sql: &str| cluster.execute(&database, sql).unwrap();
+    let query = |sql: &str| cluster.execute(&database, sql).unwrap();
     Runtime::new().unwrap().block_on(PostgresStore::migrate(&PostgresConfig::at(cluster.url(&database)))).unwrap();
-    assert_eq!(ask(SILENT_TABLES), [""; 0]);
-    assert_eq!(ask(SILENT_COLUMNS), [""; 0]);
-    assert_eq!(ask(SILENT_TYPES), [""; 0]);
-    assert_eq!(ask(SILENT_FUNCTIONS), [""; 0]);
-    // There are some at all.
-    assert!(ask("SELECT 1 FROM pg_attribute WHERE attrelid = 'claims'::regclass AND attnum > 0").len() > 10);
+    assert_eq!(query(UNCOMMENTED_TABLES), [""; 0]);
+    assert_eq!(query(UNCOMMENTED_COLUMNS), [""; 0]);
+    assert_eq!(query(UNCOMMENTED_TYPES), [""; 0]);
+    assert_eq!(query(UNCOMMENTED_FUNCTIONS), [""; 0]);
+    // The queries above look at a schema that has columns.
+    assert!(query("SELECT 1 FROM pg_attribute WHERE attrelid = 'claims'::regclass AND attnum > 0").len() > 10);
 }

@@ -1,4 +1,5 @@
-//! Commands that go together, and servers that share a database, keep out of each other's way.
+//! Contention: commands of one group, servers that share a database, and rows that a foreign session
+//! locks. Each conflict affects only the commands that need the contended rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -15,29 +16,30 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
-use crate::{NO_SYNC, await_condition, await_nobody, cells, connect, final_state, metric};
+use crate::{
+    NO_SYNC, STORE_UNAVAILABLE, await_condition, await_no_connections, cells, client_of, create, create_all,
+    final_state, metric, open_session, serve,
+};
 
-fn server(url: &str) -> Server {
-    Server::builder().config(cells(3)).arg("--store").arg(url).start().unwrap()
+/// Returns an update that destroys one username.
+fn destroy(name: impl Into<String>) -> Update {
+    Update { destroys: vec![user(name, 7, Vec::new())], ..Update::default() }
 }
 
-fn create(names: impl IntoIterator<Item = String>) -> Update {
-    Update { creates: names.into_iter().map(|name| user(name, 7, Vec::new())).collect(), ..Update::default() }
-}
-
-/// Sends updates all at once, each over the client beside it. The answers, in their order.
+/// Begins updates simultaneously, each over its own client, and returns the answers in the order of
+/// the updates.
 async fn begin_all(updates: Vec<(Client, Update)>) -> Vec<Result<Begun, Status>> {
-    let mut sent = JoinSet::new();
-    for (place, (mut client, update)) in updates.into_iter().enumerate() {
-        sent.spawn(async move { (place, client.begin(update).await) });
+    let mut calls = JoinSet::new();
+    for (position, (mut client, update)) in updates.into_iter().enumerate() {
+        calls.spawn(async move { (position, client.begin(update).await) });
     }
-    let mut answers = sent.join_all().await;
-    answers.sort_by_key(|(place, _)| *place);
+    let mut answers = calls.join_all().await;
+    answers.sort_by_key(|(position, _)| *position);
     answers.into_iter().map(|(_, answer)| answer).collect()
 }
 
-/// Two servers on one database, the second behind pgbouncer, and a client of each.
-struct Pair {
+/// Two servers on one database, the second through pgbouncer, and one client of each.
+struct ServerPair {
     cluster: Cluster,
     bouncer: Bouncer,
     database: String,
@@ -46,45 +48,44 @@ struct Pair {
     runtime: Runtime,
 }
 
-impl Pair {
+impl ServerPair {
     fn start() -> Self {
         let cluster = Cluster::start(NO_SYNC).unwrap();
         let bouncer = Bouncer::start(&cluster, 4).unwrap();
         let database = cluster.database().unwrap();
-        let servers = vec![server(&cluster.url(&database)), server(&bouncer.url(&database))];
+        let servers = vec![serve(&cluster.url(&database), ""), serve(&bouncer.url(&database), "")];
         let runtime = Runtime::new().unwrap();
-        let connect = |at: usize| Client::over(runtime.block_on(servers[at].connect(None)).unwrap(), 1);
-        let clients = [connect(0), connect(1)];
+        let clients = [0, 1].map(|index: usize| client_of(&runtime, &servers[index]));
         Self { cluster, bouncer, database, servers, clients, runtime }
     }
 
-    /// Stops the servers; the cluster and the database that they leave.
+    /// Stops the servers, and returns the cluster and the name of the database.
     fn stop(mut self) -> (Cluster, String) {
         for server in &mut self.servers {
             assert!(server.terminate().unwrap().success(), "{}", server.stderr());
         }
         drop(self.bouncer);
-        await_nobody(&self.cluster, &self.database);
+        await_no_connections(&self.cluster, &self.database);
         (self.cluster, self.database)
     }
 }
 
 #[test]
-fn a_conflict_fails_its_own_command_only() {
+fn b01_a_conflict_rejects_only_its_own_update() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
-    let server = server(&cluster.url(&cluster.database().unwrap()));
+    let server = serve(&cluster.url(&cluster.database().unwrap()), "");
     let runtime = Runtime::new().unwrap();
-    let mut client = Client::over(runtime.block_on(server.connect(None)).unwrap(), 1);
-    let taken = runtime.block_on(client.begin(create((0..40).map(|number| format!("taken-{number}"))))).unwrap();
+    let mut client = client_of(&runtime, &server);
+    let taken = runtime.block_on(client.begin(create_all((0..40).map(|number| format!("taken-{number}"))))).unwrap();
     runtime.block_on(client.settle(&taken.lease, Outcome::Committed)).unwrap();
-    let busy = runtime.block_on(client.begin(create((0..40).map(|number| format!("busy-{number}"))))).unwrap();
-    // Each between two that are as good as new.
+    let busy = runtime.block_on(client.begin(create_all((0..40).map(|number| format!("busy-{number}"))))).unwrap();
+    // Updates with a taken or a busy name alternate with valid ones, so groups contain both.
     let names = |number: usize| match number % 5 {
         0 => vec![format!("free-{number}"), format!("taken-{}", number / 5)],
         2 => vec![format!("busy-{}", number / 5)],
         _ => vec![format!("new-{number}-a"), format!("new-{number}-b")],
     };
-    let updates = (0..200).map(|number| (client.clone(), create(names(number)))).collect();
+    let updates = (0..200).map(|number| (client.clone(), create_all(names(number)))).collect();
     let answers = runtime.block_on(begin_all(updates));
     let mut leases = BTreeSet::from([busy.lease]);
     for (number, answer) in answers.into_iter().enumerate() {
@@ -100,111 +101,112 @@ fn a_conflict_fails_its_own_command_only() {
 }
 
 #[test]
-fn rows_that_a_foreign_session_locks_fail_only_those_who_want_them() {
+fn rows_locked_by_a_foreign_session_fail_only_the_updates_of_those_rows() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();
-    let server = server(&cluster.url(&database));
+    let server = serve(&cluster.url(&database), "");
     let runtime = Runtime::new().unwrap();
-    let mut client = Client::over(runtime.block_on(server.connect(None)).unwrap(), 1);
+    let mut client = client_of(&runtime, &server);
     let locked = || (0..4).map(|number| format!("locked-{number}"));
-    let lease = runtime.block_on(client.begin(create(locked()))).unwrap().lease;
+    let lease = runtime.block_on(client.begin(create_all(locked()))).unwrap().lease;
     runtime.block_on(client.settle(&lease, Outcome::Committed)).unwrap();
-    let foreign = connect(&runtime, &cluster.url(&database));
+    let foreign = open_session(&runtime, &cluster.url(&database));
     runtime.block_on(foreign.batch_execute("BEGIN; SELECT 1 FROM claims FOR UPDATE")).unwrap();
     let foreign_pid: i32 = runtime.block_on(foreign.query_one("SELECT pg_backend_pid()", &[])).unwrap().get(0);
 
-    // More of them than the server has connections for writing.
-    let destroys = || locked().map(|name| Update { destroys: create([name]).creates, ..Update::default() });
-    let news = (0..100).map(|number| create([format!("new-{number}")]));
-    let updates = destroys().chain(news).map(|update| (client.clone(), update));
-    let asked = Instant::now();
+    // Four updates of locked rows are more than the server has writers.
+    let destroys = || locked().map(destroy);
+    let creates = (0..100).map(|number| create(format!("new-{number}")));
+    let updates = destroys().chain(creates).map(|update| (client.clone(), update));
+    let start = Instant::now();
     let answers = runtime.block_on(begin_all(updates.collect()));
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     for (number, answer) in answers.into_iter().enumerate() {
         match answer {
             Err(status) if number < 4 => {
-                assert_eq!((status.code(), reason(&status).as_str()), (Code::Unavailable, "STORE_UNAVAILABLE"));
+                assert_eq!((status.code(), reason(&status).as_str()), STORE_UNAVAILABLE);
                 assert!(status.message().contains("locked by another session of the database"), "{status:?}");
             }
             Ok(_) if number >= 4 => {}
             answer => panic!("{number}: {answer:?}"),
         }
     }
-    let at = format!("http://{}", server.address());
-    let begin = ["begin", "--server", &at, "--cell", "1", "--destroy", "USERNAMES:locked-0"];
-    let of = ["--subject", "USER:7", "--source", "USERS:7"];
-    let said = runtime.block_on(leasehold([&begin[..], &of].concat())).unwrap();
-    let said = String::from_utf8(said.stderr).unwrap();
-    assert!(said.contains("hint: when that session has ended its transaction, repeat it with "), "{said}");
+    let address = format!("http://{}", server.address());
+    let begin = ["begin", "--server", &address, "--cell", "1", "--destroy", "USERNAMES:locked-0"];
+    let claim = ["--subject", "USER:7", "--source", "USERS:7"];
+    let output = runtime.block_on(leasehold([&begin[..], &claim].concat())).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("hint: when that session has ended its transaction, repeat it with "), "{stderr}");
     assert_eq!(blockers(&runtime, &server.stderr(), &cluster.url(&database)), [foreign_pid]);
 
     runtime.block_on(foreign.batch_execute("COMMIT")).unwrap();
-    let again = destroys().map(|update| (client.clone(), update)).collect();
-    assert!(runtime.block_on(begin_all(again)).iter().all(Result::is_ok));
+    let repeated = destroys().map(|update| (client.clone(), update)).collect();
+    assert!(runtime.block_on(begin_all(repeated)).iter().all(Result::is_ok));
 }
 
 #[test]
-fn where_another_server_is_at_work_one_group_is_written_at_once() {
-    let pair = Pair::start();
+fn beside_an_active_server_a_server_writes_one_group_at_a_time() {
+    let pair = ServerPair::start();
     let mut client = pair.clients[1].clone();
-    let lease = pair.runtime.block_on(client.begin(create(["locked".into()]))).unwrap().lease;
+    let lease = pair.runtime.block_on(client.begin(create("locked"))).unwrap().lease;
     pair.runtime.block_on(client.settle(&lease, Outcome::Committed)).unwrap();
-    let at_once = || metric(&pair.runtime, &pair.servers[0], "leasehold_groups_at_once").unwrap();
-    assert_eq!(at_once(), "2");
-    // Has the other server's groups wait, so that there always is one.
-    let foreign = connect(&pair.runtime, &pair.cluster.url(&pair.database));
+    let concurrent_groups = || metric(&pair.runtime, &pair.servers[0], "leasehold_groups_at_once").unwrap();
+    assert_eq!(concurrent_groups(), "2");
+    // The lock delays the other server's groups, so that one of them is always being written.
+    let foreign = open_session(&pair.runtime, &pair.cluster.url(&pair.database));
     pair.runtime.block_on(foreign.batch_execute("BEGIN; SELECT 1 FROM claims FOR UPDATE")).unwrap();
     let destroys = pair.runtime.spawn(async move {
         loop {
-            let update = Update { destroys: create(["locked".into()]).creates, ..Update::default() };
-            client.begin(update).await.unwrap_err();
+            client.begin(destroy("locked")).await.unwrap_err();
         }
     });
-    await_condition("the other server's work is seen", || at_once() == "1");
+    await_condition("the server sees the other one at work", || concurrent_groups() == "1");
     destroys.abort();
-    await_condition("the other server is seen to rest", || at_once() == "2");
+    await_condition("the server sees the other one idle", || concurrent_groups() == "2");
     pair.runtime.block_on(foreign.batch_execute("COMMIT")).unwrap();
 }
 
-/// The sessions that the statement in a server's log finds.
+/// Runs the statement that a server's log recommends for finding the blocking session, and returns the
+/// process ids that the statement finds.
 fn blockers(runtime: &Runtime, log: &str, url: &str) -> Vec<i32> {
-    let line = log.lines().find(|line| line.contains("rows are locked by another session")).expect("it is logged");
-    let statement = line.split('`').find(|words| words.starts_with("SELECT ")).expect("it says how to find out");
-    let rows = runtime.block_on(connect(runtime, url).query(statement, &[])).unwrap();
+    let line =
+        log.lines().find(|line| line.contains("rows are locked by another session")).expect("the log has the lock");
+    let statement = line.split('`').find(|words| words.starts_with("SELECT ")).expect("the line has a statement");
+    let rows = runtime.block_on(open_session(runtime, url).query(statement, &[])).unwrap();
     rows.iter().map(|row| row.get("pid")).collect()
 }
 
 #[test]
-fn of_two_begins_at_once_on_two_servers_one_wins() {
-    let pair = Pair::start();
+fn b01_b03_of_two_simultaneous_begins_on_two_servers_exactly_one_succeeds() {
+    let pair = ServerPair::start();
     let mut winners = BTreeMap::<usize, usize>::new();
     for round in 0..100 {
-        // One bucket in common; the loser's other bucket stays free.
+        // Both updates create one common bucket. The loser's other bucket must stay free.
         let names = |server: usize| [format!("both-{round}"), format!("own-{round}-{server}")];
-        let update = |server: usize| (pair.clients[server].clone(), create(names(server)));
+        let update = |server: usize| (pair.clients[server].clone(), create_all(names(server)));
         let answers = pair.runtime.block_on(begin_all(vec![update(0), update(1)]));
-        let winner = answers.iter().position(Result::is_ok).expect("one of them wins");
-        let loser = answers[1 - winner].as_ref().expect_err("not both");
+        let winner = answers.iter().position(Result::is_ok).expect("one begin succeeds");
+        let loser = answers[1 - winner].as_ref().expect_err("the other begin fails");
         assert_eq!(reason(loser), "CLAIM_BUSY", "{loser:?}");
         let mut client = pair.clients[winner].clone();
         let free = pair.runtime.block_on(client.get(&format!("own-{round}-{}", 1 - winner))).unwrap_err();
         assert_eq!(reason(&free), "CLAIM_NOT_FOUND");
         *winners.entry(winner).or_default() += 1;
     }
-    println!("{winners:?}");
+    println!("begins that succeeded, by server: {winners:?}");
     let log = pair.cluster.log().unwrap();
-    assert!(!log.contains("ERROR"), "the loser of a race is no error:\n{log}");
+    assert!(!log.contains("ERROR"), "a lost race is logged as an error:\n{log}");
     let (cluster, database) = pair.stop();
     let state = final_state(&cluster, &database);
     invariant::check(&state).unwrap();
     assert_eq!((state.leases.len(), state.claims.len()), (100, 200));
 }
 
-/// Saves names of its own; how many.
+/// Begins and commits updates of unique names until `end`, and returns their number.
 async fn save_until(mut client: Client, number: u64, end: Instant) -> usize {
     let mut saves = 0;
     while Instant::now() < end {
-        let lease = client.begin(create([format!("neighbour-{number}-{saves}")])).await.unwrap().lease;
+        let lease = client.begin(create(format!("free-{number}-{saves}"))).await.unwrap().lease;
         client.settle(&lease, Outcome::Committed).await.unwrap();
         saves += 1;
     }
@@ -212,19 +214,19 @@ async fn save_until(mut client: Client, number: u64, end: Instant) -> usize {
 }
 
 #[test]
-fn callers_who_try_locked_rows_again_and_again_hold_up_nobody_else() {
+fn repeated_attempts_on_locked_rows_do_not_slow_other_updates() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();
-    let server = server(&cluster.url(&database));
+    let server = serve(&cluster.url(&database), "");
     let runtime = Runtime::new().unwrap();
-    let client = Client::over(runtime.block_on(server.connect(None)).unwrap(), 1);
-    let lease = runtime.block_on(client.clone().begin(create(["locked".into()]))).unwrap().lease;
-    let foreign = connect(&runtime, &cluster.url(&database));
+    let client = client_of(&runtime, &server);
+    let lease = runtime.block_on(client.clone().begin(create("locked"))).unwrap().lease;
+    let foreign = open_session(&runtime, &cluster.url(&database));
     runtime.block_on(foreign.batch_execute("BEGIN; SELECT FROM claim_leases FOR UPDATE")).unwrap();
-    let mut trying = JoinSet::new();
+    let mut attempts = JoinSet::new();
     for _ in 0..8 {
         let (mut client, lease) = (client.clone(), lease.clone());
-        trying.spawn_on(
+        attempts.spawn_on(
             async move {
                 loop {
                     match client.settle(&lease, Outcome::Committed).await {
@@ -236,33 +238,36 @@ fn callers_who_try_locked_rows_again_and_again_hold_up_nobody_else() {
             runtime.handle(),
         );
     }
-    let (mut saving, end) = (JoinSet::new(), Instant::now() + Duration::from_secs(4));
+    let (mut savers, end) = (JoinSet::new(), Instant::now() + Duration::from_secs(4));
     for number in 0..8 {
-        saving.spawn_on(save_until(client.clone(), number, end), runtime.handle());
+        savers.spawn_on(save_until(client.clone(), number, end), runtime.handle());
     }
-    let saves: usize = runtime.block_on(saving.join_all()).into_iter().sum();
-    // There were fewer than a dozen a second.
+    let saves: usize = runtime.block_on(savers.join_all()).into_iter().sum();
+    // Writers that all wait for locked rows leave fewer than 12 saves a second.
     println!("{saves} saves in four seconds");
     assert!(saves > 200, "{saves} saves in four seconds");
     runtime.block_on(foreign.batch_execute("COMMIT")).unwrap();
-    runtime.block_on(trying.join_all());
+    runtime.block_on(attempts.join_all());
 }
 
+/// Number of buckets that the contending updates share; the last is followed by the first.
 const RING: usize = 120;
+/// Number of buckets in each contending update.
 const WINDOW: usize = 80;
 
-/// Some buckets of a ring, from any of them on, up or down.
-fn window(from: usize, down: bool) -> Vec<wire::Metadata> {
-    let mut names: Vec<_> = (from..from + WINDOW).map(|at| format!("ring-{}", at % RING)).collect();
-    if down {
+/// Returns claims of consecutive buckets of the ring that begin at `from`, in ascending or descending
+/// order.
+fn window(from: usize, is_descending: bool) -> Vec<wire::Metadata> {
+    let mut names: Vec<_> = (from..from + WINDOW).map(|index| format!("ring-{}", index % RING)).collect();
+    if is_descending {
         names.reverse();
     }
     names.into_iter().map(|name| user(name, 7, Vec::new())).collect()
 }
 
-/// Begins updates of windows again and again, and takes back what it gets. How often it got one.
+/// Begins updates of windows, rolls back each that succeeds, and returns the number of those.
 async fn contend(mut client: Client, number: usize, rounds: usize, creates: bool) -> usize {
-    let mut begun = 0;
+    let mut successes = 0;
     for round in 0..rounds {
         let claims = window(number * 31 + round * 7, (number + round).is_multiple_of(2));
         let update = if creates {
@@ -271,46 +276,46 @@ async fn contend(mut client: Client, number: usize, rounds: usize, creates: bool
             Update { destroys: claims, ..Update::default() }
         };
         match client.begin(update).await {
-            Ok(lease) => {
-                client.settle(&lease.lease, Outcome::RolledBack).await.unwrap();
-                begun += 1;
+            Ok(begun) => {
+                client.settle(&begun.lease, Outcome::RolledBack).await.unwrap();
+                successes += 1;
             }
             Err(status) => assert_eq!(reason(&status), "CLAIM_BUSY", "{status:?}"),
         }
     }
-    begun
+    successes
 }
 
-fn contend_all(pair: &Pair, creates: bool) -> usize {
-    let mut working = JoinSet::new();
+fn contend_all(pair: &ServerPair, creates: bool) -> usize {
+    let mut clients = JoinSet::new();
     for number in 0..8 {
         let client = pair.clients[number % 2].clone();
-        working.spawn_on(contend(client, number, 40, creates), pair.runtime.handle());
+        clients.spawn_on(contend(client, number, 40, creates), pair.runtime.handle());
     }
-    pair.runtime.block_on(working.join_all()).into_iter().sum()
+    pair.runtime.block_on(clients.join_all()).into_iter().sum()
 }
 
 #[test]
-fn opposite_orders_of_keys_do_not_deadlock() {
-    let pair = Pair::start();
-    // First over rows that are not there yet, then over rows that are.
+fn updates_with_opposite_orders_of_buckets_do_not_deadlock() {
+    let pair = ServerPair::start();
+    // The first round inserts rows, the second changes rows that exist.
     let created = contend_all(&pair, true);
     let mut client = pair.clients[0].clone();
-    let all = create((0..RING).map(|at| format!("ring-{at}")));
+    let all = create_all((0..RING).map(|index| format!("ring-{index}")));
     let lease = pair.runtime.block_on(client.begin(all)).unwrap().lease;
     pair.runtime.block_on(client.settle(&lease, Outcome::Committed)).unwrap();
     let destroyed = contend_all(&pair, false);
-    // Counted by the database itself, once its processes have ended and told.
+    // PostgreSQL adds the counts of a session to its statistics at the latest when the session ends.
     let (cluster, database) = pair.stop();
-    let count = |what: &str| -> usize {
-        let sql = format!("SELECT {what} FROM pg_stat_database WHERE datname = '{database}'");
+    let count = |counter: &str| -> usize {
+        let sql = format!("SELECT {counter} FROM pg_stat_database WHERE datname = '{database}'");
         cluster.execute("postgres", &sql).unwrap()[0].parse().unwrap()
     };
     let begun = created + destroyed + 1;
-    await_condition("the database has counted", || count("xact_commit") > 2 * begun);
+    await_condition("the statistics are complete", || count("xact_commit") > 2 * begun);
     println!("{created} and {destroyed} begun, {} transactions rolled back", count("xact_rollback"));
-    assert!(created > 10 && destroyed > 10, "hardly anything was begun");
-    assert!(count("xact_rollback") > 0, "no race was lost: they were not in each other's way");
+    assert!(created > 10 && destroyed > 10, "too few updates were begun");
+    assert!(count("xact_rollback") > 0, "no transaction was rolled back: the updates did not contend");
     assert_eq!(count("deadlocks"), 0);
     let state = final_state(&cluster, &database);
     invariant::check(&state).unwrap();
@@ -319,19 +324,19 @@ fn opposite_orders_of_keys_do_not_deadlock() {
 }
 
 #[test]
-fn servers_that_start_at_once_on_an_empty_database_all_serve() {
+fn servers_that_start_together_on_an_empty_database_all_serve() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let runtime = Runtime::new().unwrap();
     for _ in 0..3 {
         let url = cluster.url(&cluster.database().unwrap());
         let servers: Vec<_> = std::thread::scope(|scope| {
-            let starting: Vec<_> = (0..4).map(|_| scope.spawn(|| server(&url))).collect();
+            let starting: Vec<_> = (0..4).map(|_| scope.spawn(|| serve(&url, ""))).collect();
             starting.into_iter().map(|started| started.join().unwrap()).collect()
         });
         let mut leases = BTreeSet::new();
         for (number, server) in servers.iter().enumerate() {
-            let mut client = Client::over(runtime.block_on(server.connect(None)).unwrap(), 1);
-            let begun = runtime.block_on(client.begin(create([format!("first-{number}")]))).unwrap();
+            let mut client = client_of(&runtime, server);
+            let begun = runtime.block_on(client.begin(create(format!("first-{number}")))).unwrap();
             assert_eq!(begun.fence, 1 + u64::try_from(number).unwrap());
             leases.insert(begun.lease);
             assert_eq!(runtime.block_on(client.leases()).unwrap().into_iter().collect::<BTreeSet<_>>(), leases);
@@ -339,21 +344,19 @@ fn servers_that_start_at_once_on_an_empty_database_all_serve() {
     }
 }
 
-/// A later version of the tables leaves the functions of earlier ones in place, so that servers can be upgraded one
-/// after the other.
+/// A later version of the tables keeps the functions of earlier versions, so that servers can be
+/// upgraded one after the other.
 #[test]
-fn a_start_on_newer_tables_is_refused_while_older_servers_go_on() {
+fn a_start_on_newer_tables_is_refused_while_older_servers_keep_working() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();
     let url = cluster.url(&database);
-    let older = server(&url);
+    let older = serve(&url, "");
     let runtime = Runtime::new().unwrap();
-    let mut client = Client::over(runtime.block_on(older.connect(None)).unwrap(), 1);
-    // Creates and destroys a name: rows are written, read, changed and removed.
+    let mut client = client_of(&runtime, &older);
+    // A create and a destroy of one name insert, read, change and delete rows.
     let mut use_the_tables = || {
-        let created = create(["used".to_owned()]);
-        let destroyed = Update { destroys: created.creates.clone(), ..Update::default() };
-        for update in [created, destroyed] {
+        for update in [create("used"), destroy("used")] {
             let lease = runtime.block_on(client.begin(update)).unwrap().lease;
             runtime.block_on(client.settle(&lease, Outcome::Committed)).unwrap();
         }
@@ -366,5 +369,5 @@ fn a_start_on_newer_tables_is_refused_while_older_servers_go_on() {
     assert!(refused.contains("version 1000000") && refused.contains("newer"), "{refused}");
     use_the_tables();
     cluster.execute(&database, "DELETE FROM leasehold_migrations WHERE version = 1000000").unwrap();
-    server(&url);
+    serve(&url, "");
 }

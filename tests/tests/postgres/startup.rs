@@ -1,34 +1,36 @@
-//! What a database has to be: told before anything is served, with an exit code and what to do, and without the password.
+//! Startup on a database: each problem ends the program before it serves, with an exit code, a hint, and
+//! no password in the message.
 
 use leasehold_tests::client::{Client, Update, user};
 use leasehold_tests::postgres::{Bouncer, Cluster};
 use leasehold_tests::server::{Server, binary};
-use leasehold_tests::wire::{get, leasehold};
+use leasehold_tests::wire::leasehold;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::runtime::Runtime;
-use tokio_postgres::NoTls;
 
-use crate::{NO_SYNC, TABLES, await_condition, cells};
+use crate::{NO_SYNC, SCHEMA_VERSION, await_condition, cells, client_of, create, metric, open_session};
 
-/// The lock that whoever migrates holds.
+/// Number of the advisory lock that a migration holds.
 const MIGRATION_LOCK: i64 = 0x006c_6561_7365_686f;
-/// The cluster's own user needs no password, others do.
+/// Client authentication by which the superuser needs no password and every other role does.
 const HBA: &str = "host all leasehold 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
 
-struct Said {
+/// Exit code and messages of a run of the program.
+struct Exit {
     code: i32,
     stderr: String,
 }
 
-fn run(arguments: &[&str]) -> Said {
+fn run(arguments: &[&str]) -> Exit {
     let output = Runtime::new().unwrap().block_on(leasehold(arguments)).unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
-    Said { code: output.status.code().unwrap_or_else(|| panic!("{stderr}")), stderr }
+    Exit { code: output.status.code().unwrap_or_else(|| panic!("{stderr}")), stderr }
 }
 
-impl Said {
+impl Exit {
+    /// Returns the error that a run with `--json` has printed.
     fn error(&self) -> Value {
         let line = self.stderr.lines().last().unwrap();
         let object: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{}", self.stderr));
@@ -36,72 +38,78 @@ impl Said {
     }
 }
 
-/// Both ways to start on a database end so, for people and for machines.
+/// Checks that both `migrate` and `serve` fail on a database with this exit code and gRPC code, that the
+/// message contains all of `words`, and that `--json` reports the same.
 #[track_caller]
-fn expect(url: &str, code: i32, name: Option<&str>, words: &[&str]) {
+fn expect_error(url: &str, code: i32, grpc_code: Option<&str>, words: &[&str]) {
     for verb in [&["migrate"][..], &["serve", "--listen", "127.0.0.1:0"]] {
-        let said = run(&[verb, &["--store", url]].concat());
-        assert_eq!(said.code, code, "{verb:?} {url}: {}", said.stderr);
+        let exit = run(&[verb, &["--store", url]].concat());
+        assert_eq!(exit.code, code, "{verb:?} {url}: {}", exit.stderr);
         let scheme = url.split_once("://").map_or("postgres", |(scheme, _)| scheme);
-        assert!(said.stderr.starts_with(&format!("error: the database `{scheme}://")), "{}", said.stderr);
+        assert!(exit.stderr.starts_with(&format!("error: the database `{scheme}://")), "{}", exit.stderr);
         for word in words {
-            assert!(said.stderr.contains(word), "no `{word}` in: {}", said.stderr);
+            assert!(exit.stderr.contains(word), "no `{word}` in: {}", exit.stderr);
         }
         let error = run(&[verb, &["--json", "--store", url]].concat()).error();
-        assert_eq!((&error["exitCode"], &error["code"]), (&json!(code), &json!(name)), "{error}");
-        let told = said.stderr.contains("hint: ");
-        assert_eq!(error["hint"].is_string(), told, "{error}");
-        assert!(!said.stderr.contains("secret") && !error.to_string().contains("secret"), "{}", said.stderr);
+        assert_eq!((&error["exitCode"], &error["code"]), (&json!(code), &json!(grpc_code)), "{error}");
+        let has_hint = exit.stderr.contains("hint: ");
+        assert_eq!(error["hint"].is_string(), has_hint, "{error}");
+        assert!(!exit.stderr.contains("secret") && !error.to_string().contains("secret"), "{}", exit.stderr);
     }
 }
 
 #[test]
-fn each_trouble_has_an_exit_code_and_says_what_to_do() {
+fn each_problem_of_a_database_has_an_exit_code_and_a_hint() {
     let cluster = Cluster::start_with(NO_SYNC, &[("pg_hba.conf", HBA)]).unwrap();
-    let ask = |sql: &str| cluster.execute("postgres", sql).unwrap();
-    ask("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0");
-    ask("CREATE DATABASE frozen");
-    ask("ALTER DATABASE frozen SET default_transaction_read_only = on");
-    ask("CREATE ROLE me LOGIN PASSWORD 'known'");
-    ask("CREATE DATABASE \"closed\"\"one\"");
-    ask("REVOKE CONNECT ON DATABASE \"closed\"\"one\" FROM PUBLIC");
+    let execute = |sql: &str| cluster.execute("postgres", sql).unwrap();
+    execute("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0");
+    execute("CREATE DATABASE frozen");
+    execute("ALTER DATABASE frozen SET default_transaction_read_only = on");
+    execute("CREATE ROLE me LOGIN PASSWORD 'known'");
+    execute("CREATE DATABASE \"closed\"\"one\"");
+    execute("REVOKE CONNECT ON DATABASE \"closed\"\"one\" FROM PUBLIC");
     let port = cluster.port();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = |database: &str| format!("postgres://leasehold:secret@127.0.0.1:{port}/{database}");
     let shown = |database: &str| format!("`postgres://127.0.0.1:{port}/{database}`");
 
-    let away = format!("postgres://me:secret@{free}/claims");
-    let named = format!("`postgres://{free}/claims` can't be reached: ");
-    expect(
-        &away,
+    let unreachable = format!("postgres://me:secret@{free}/claims");
+    let message = format!("`postgres://{free}/claims` can't be reached: ");
+    expect_error(
+        &unreachable,
         5,
         Some("UNAVAILABLE"),
-        &[&named, "Connection refused", "hint: check that it is up: `pg_isready --dbname=postgres://"],
+        &[&message, "Connection refused", "hint: check that it is up: `pg_isready --dbname=postgres://"],
     );
-    let words = format!("host=127.0.0.1 port={} user=me password=secret dbname=claims", free.port());
-    expect(&words, 5, Some("UNAVAILABLE"), &[&named]);
-    expect(&url("none"), 1, None, &[&shown("none"), "does not exist", "hint: ", "CREATE DATABASE"]);
-    expect(&url("latin"), 1, None, &[&shown("latin"), "the encoding LATIN1", "UTF8", "hint: ", "CREATE DATABASE"]);
+    let key_value = format!("host=127.0.0.1 port={} user=me password=secret dbname=claims", free.port());
+    expect_error(&key_value, 5, Some("UNAVAILABLE"), &[&message]);
+    expect_error(&url("none"), 1, None, &[&shown("none"), "does not exist", "hint: ", "CREATE DATABASE"]);
+    expect_error(
+        &url("latin"),
+        1,
+        None,
+        &[&shown("latin"), "the encoding LATIN1", "UTF8", "hint: ", "CREATE DATABASE"],
+    );
     let read_only = [&*shown("frozen"), "is read-only", "default_transaction_read_only", "hint: "];
-    expect(&url("frozen"), 5, Some("UNAVAILABLE"), &read_only);
-    let stranger = format!("postgres://me:secret@127.0.0.1:{port}/frozen");
-    let refused = [&*shown("frozen"), "password authentication failed", "hint: ", "pg_hba.conf"];
-    expect(&stranger, 6, Some("UNAUTHENTICATED"), &refused);
+    expect_error(&url("frozen"), 5, Some("UNAVAILABLE"), &read_only);
+    let wrong_password = format!("postgres://me:secret@127.0.0.1:{port}/frozen");
+    let words = [&*shown("frozen"), "password authentication failed", "hint: ", "pg_hba.conf"];
+    expect_error(&wrong_password, 6, Some("UNAUTHENTICATED"), &words);
     let no_password = format!("postgres://me@127.0.0.1:{port}/frozen");
-    expect(&no_password, 6, Some("UNAUTHENTICATED"), &[&shown("frozen"), "password missing", "hint: "]);
+    expect_error(&no_password, 6, Some("UNAUTHENTICATED"), &[&shown("frozen"), "password missing", "hint: "]);
     let closed = format!("postgres://me:known@127.0.0.1:{port}/closed%22one");
     let grant = r#"hint: as the owner of the database: GRANT CONNECT ON DATABASE "closed""one" TO "me";"#;
-    expect(&closed, 6, Some("PERMISSION_DENIED"), &["does not let the role `me` connect", grant]);
+    expect_error(&closed, 6, Some("PERMISSION_DENIED"), &["does not let the role `me` connect", grant]);
 
-    ask("ALTER ROLE me CONNECTION LIMIT 0");
-    let crowded = format!("postgres://me:known@127.0.0.1:{port}/frozen");
+    execute("ALTER ROLE me CONNECTION LIMIT 0");
+    let no_room = format!("postgres://me:known@127.0.0.1:{port}/frozen");
     let words = ["accepts no more connections: ", "hint: ", "`max_connections`", "`postgres.read_connections`"];
-    expect(&crowded, 5, Some("UNAVAILABLE"), &words);
+    expect_error(&no_room, 5, Some("UNAVAILABLE"), &words);
 }
 
-/// pgbouncer has one code for nearly everything; its words tell what it is.
+/// pgbouncer reports nearly every problem by the same SQLSTATE, so the server must go by the message.
 #[test]
-fn troubles_are_the_same_ones_through_pgbouncer() {
+fn problems_have_the_same_exit_codes_through_pgbouncer() {
     let mut cluster = Cluster::start(NO_SYNC).unwrap();
     let bouncer = Bouncer::start_with("\"me\" \"known\"\n", |port, users| {
         format!(
@@ -111,14 +119,14 @@ fn troubles_are_the_same_ones_through_pgbouncer() {
         )
     });
     let bouncer = bouncer.unwrap();
-    let url = |who: &str, database: &str| format!("postgres://{who}@127.0.0.1:{}/{database}", bouncer.port());
-    let not_let_in = ["does not let this server in: ", "hint: check user and password in the URL"];
-    expect(&url("me:secret", "claims"), 6, Some("UNAUTHENTICATED"), &not_let_in);
-    expect(&url("nobody:secret", "claims"), 6, Some("UNAUTHENTICATED"), &not_let_in);
+    let url = |login: &str, database: &str| format!("postgres://{login}@127.0.0.1:{}/{database}", bouncer.port());
+    let rejected = ["does not let this server in: ", "hint: check user and password in the URL"];
+    expect_error(&url("me:secret", "claims"), 6, Some("UNAUTHENTICATED"), &rejected);
+    expect_error(&url("nobody:secret", "claims"), 6, Some("UNAUTHENTICATED"), &rejected);
     let missing = ["does not exist: no such database: none", "hint: check the name, or create it: `CREATE DATABASE"];
-    expect(&url("me:known", "none"), 1, None, &missing);
+    expect_error(&url("me:known", "none"), 1, None, &missing);
     cluster.crash().unwrap();
-    expect(
+    expect_error(
         &url("me:known", "claims"),
         5,
         Some("UNAVAILABLE"),
@@ -127,7 +135,7 @@ fn troubles_are_the_same_ones_through_pgbouncer() {
 }
 
 #[test]
-fn tables_that_are_in_the_way_or_missing_are_named() {
+fn conflicting_and_missing_tables_are_named() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();
     cluster.execute(&database, "CREATE TABLE claims (number integer)").unwrap();
@@ -136,15 +144,15 @@ fn tables_that_are_in_the_way_or_missing_are_named() {
         "relation \"claims\" already exists",
         "hint: give the claims a database of their own: `CREATE DATABASE",
     ];
-    expect(&cluster.url(&database), 1, None, &words);
+    expect_error(&cluster.url(&database), 1, None, &words);
     cluster.execute(&database, "DROP TABLE claims").unwrap();
     assert_eq!(run(&["migrate", "--store", &cluster.url(&database)]).code, 0);
     cluster.execute(&database, "DROP TABLE bucket_types, settled_leases; DROP FUNCTION lock_claims").unwrap();
     let words = ["was migrated, but lacks `settled_leases`, `bucket_types`, `lock_claims`", "hint: ", "`search_path`"];
-    expect(&cluster.url(&database), 1, None, &words);
+    expect_error(&cluster.url(&database), 1, None, &words);
 }
 
-/// A cluster with an empty database that somebody has set something of.
+/// Returns a cluster with an empty database that has a changed setting, and the database's name.
 fn with_setting(setting: &str) -> (Cluster, String) {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();
@@ -153,17 +161,17 @@ fn with_setting(setting: &str) -> (Cluster, String) {
 }
 
 #[test]
-fn a_search_path_that_leads_nowhere_is_told_as_that() {
+fn a_search_path_to_a_missing_schema_is_reported() {
     let (cluster, database) = with_setting("search_path = missing");
     let words = ["has no schema for the tables: ", "hint: set `search_path` to a schema that exists: `ALTER ROLE`"];
-    expect(&cluster.url(&database), 1, None, &words);
+    expect_error(&cluster.url(&database), 1, None, &words);
     cluster.execute(&database, "CREATE SCHEMA missing").unwrap();
     assert_eq!(run(&["migrate", "--store", &cluster.url(&database)]).code, 0);
 }
 
-/// Two sets of tables in one database would give every name out twice.
+/// A second set of tables in the same database would let each name be claimed twice.
 #[test]
-fn a_search_path_that_leads_past_the_tables_is_told_as_that() {
+fn a_search_path_that_misses_the_tables_is_reported() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();
     assert_eq!(run(&["migrate", "--store", &cluster.url(&database)]).code, 0);
@@ -173,13 +181,13 @@ fn a_search_path_that_leads_past_the_tables_is_told_as_that() {
         "has the tables in the schema public, but the search path of the role leasehold begins with other",
         "hint: set the search path: ",
     ];
-    expect(&cluster.url(&database), 1, None, &words);
-    let made = "SELECT count(*) FROM pg_tables WHERE schemaname = 'other'";
-    assert_eq!(cluster.execute(&database, made).unwrap(), ["0"]);
+    expect_error(&cluster.url(&database), 1, None, &words);
+    let tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'other'";
+    assert_eq!(cluster.execute(&database, tables).unwrap(), ["0"]);
 }
 
-/// The migration needs a lock on a table that a `pg_dump` has open. An event trigger locks the table, as the statements
-/// of a later version of the tables will.
+/// The migration needs a lock on a table that `pg_dump` reads at the time. An event trigger takes the
+/// lock, as the statements of a later version of the tables will.
 #[test]
 fn a_migration_that_waits_for_a_table_keeps_no_server_waiting() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
@@ -192,14 +200,14 @@ fn a_migration_that_waits_for_a_table_keeps_no_server_waiting() {
         CREATE EVENT TRIGGER migration ON ddl_command_start WHEN TAG IN ('CREATE INDEX') EXECUTE FUNCTION lock_table()";
     cluster.execute(&database, locks_a_table).unwrap();
     let runtime = Runtime::new().unwrap();
-    let dump = crate::connect(&runtime, &url);
+    let dump = open_session(&runtime, &url);
     runtime.block_on(dump.batch_execute("BEGIN; LOCK TABLE in_use IN ACCESS SHARE MODE")).unwrap();
     let directory = TempDir::new().unwrap();
     let config = config(&directory, &format!("url = \"{url}\"\nmigration_wait_seconds = 2"));
-    let said = run(&["migrate", "--config", &config]);
-    assert_eq!(said.code, 4, "{}", said.stderr);
+    let exit = run(&["migrate", "--config", &config]);
+    assert_eq!(exit.code, 4, "{}", exit.stderr);
     for words in ["another session uses the tables: retrying", "can't change the tables", "hint: try again when"] {
-        assert!(said.stderr.contains(words), "no `{words}` in: {}", said.stderr);
+        assert!(exit.stderr.contains(words), "no `{words}` in: {}", exit.stderr);
     }
     std::thread::scope(|scope| {
         let migrating = scope.spawn(|| run(&["migrate", "--store", &url]));
@@ -207,25 +215,26 @@ fn a_migration_that_waits_for_a_table_keeps_no_server_waiting() {
             let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'in_use'::regclass";
             cluster.execute(&database, waiting).unwrap() == ["1"]
         });
-        // A server's lock does not conflict with the one of the dump, but queues behind the one of the migration.
-        let asked = std::time::Instant::now();
+        // The lock of a server does not conflict with the dump's, but PostgreSQL queues the lock behind
+        // the migration's.
+        let start = std::time::Instant::now();
         cluster.execute(&database, "BEGIN; LOCK TABLE in_use IN ROW EXCLUSIVE MODE; COMMIT").unwrap();
-        assert!(asked.elapsed() < std::time::Duration::from_secs(1), "{:?}", asked.elapsed());
+        assert!(start.elapsed() < std::time::Duration::from_secs(1), "{:?}", start.elapsed());
         runtime.block_on(dump.batch_execute("COMMIT")).unwrap();
-        let said = migrating.join().unwrap();
-        assert_eq!(said.code, 0, "{}", said.stderr);
+        let exit = migrating.join().unwrap();
+        assert_eq!(exit.code, 0, "{}", exit.stderr);
     });
 }
 
 #[test]
-fn a_statement_timeout_that_leaves_no_time_is_told_as_that() {
+fn a_statement_timeout_that_is_too_short_is_reported() {
     let (cluster, database) = with_setting("statement_timeout = '1ms'");
     let words = ["cancels statements before they are done: ", "hint: raise or remove `statement_timeout`: "];
-    expect(&cluster.url(&database), 5, Some("UNAVAILABLE"), &words);
+    expect_error(&cluster.url(&database), 5, Some("UNAVAILABLE"), &words);
 }
 
 #[test]
-fn urls_that_are_not_understood_are_refused_with_what_to_write() {
+fn invalid_urls_are_refused_with_the_correct_form() {
     for (url, words) in [
         (
             "mysql://me:secret@db/claims",
@@ -238,71 +247,71 @@ fn urls_that_are_not_understood_are_refused_with_what_to_write() {
         ("postgres://me:secret@db/claims?sslrootcert=a.pem", "`postgres.ca`"),
         ("postgres://me:secret@db:port/claims", "write `postgres://USER"),
     ] {
-        expect(url, 2, None, &["can't be used: ", words]);
-        // In the file it is the same.
+        expect_error(url, 2, None, &["can't be used: ", words]);
+        // The configuration file gets the same answer.
         let directory = TempDir::new().unwrap();
-        let said = run(&["migrate", "--config", &config(&directory, &format!("url = {url:?}"))]);
-        assert_eq!(said.code, 2, "{}", said.stderr);
-        assert!(said.stderr.contains(words), "{}", said.stderr);
+        let exit = run(&["migrate", "--config", &config(&directory, &format!("url = {url:?}"))]);
+        assert_eq!(exit.code, 2, "{}", exit.stderr);
+        assert!(exit.stderr.contains(words), "{}", exit.stderr);
     }
 }
 
-/// Wherever it stands, and whichever setting it is, it is the configuration that is wrong.
+/// Exit code 2 stands for an invalid configuration, on the command line as in the file.
 #[test]
-fn settings_of_tls_that_cannot_work_end_as_a_url_does() {
+fn invalid_tls_settings_end_with_the_exit_code_of_an_invalid_configuration() {
     let directory = TempDir::new().unwrap();
-    expect("postgres://me:secret@db/claims", 2, None, &["can't be used: ", "`postgres.ca`"]);
+    expect_error("postgres://me:secret@db/claims", 2, None, &["can't be used: ", "`postgres.ca`"]);
     for (settings, words) in [
         ("certificate = \"a.pem\"", "`postgres.certificate` and `postgres.key` belong together"),
         ("ca = \"/nowhere/ca.pem\"", "`/nowhere/ca.pem`"),
     ] {
         let config = config(&directory, &format!("url = \"postgres://127.0.0.1:1/claims\"\n{settings}"));
         for verb in [&["migrate"][..], &["serve", "--listen", "127.0.0.1:0"]] {
-            let said = run(&[verb, &["--config", &config]].concat());
-            assert_eq!(said.code, 2, "{}", said.stderr);
-            assert!(said.stderr.contains(words), "{}", said.stderr);
+            let exit = run(&[verb, &["--config", &config]].concat());
+            assert_eq!(exit.code, 2, "{}", exit.stderr);
+            assert!(exit.stderr.contains(words), "{}", exit.stderr);
         }
     }
 }
 
 #[test]
-fn a_command_line_that_names_no_database_or_two_stores_is_wrong() {
+fn a_command_line_without_a_database_or_with_two_stores_is_refused() {
     let url = "postgres://me:secret@127.0.0.1:1/claims";
     for (arguments, words) in [
         (&["migrate"][..], "no database is named: pass `--store postgres://…`"),
         (&["migrate", "--store", ""], "write `postgres://USER"),
         (&["serve", "--store", url, "--data", "elsewhere"], "leave one of them out"),
     ] {
-        let said = run(arguments);
-        assert_eq!(said.code, 2, "{arguments:?}: {}", said.stderr);
-        assert!(said.stderr.starts_with("error: ") && said.stderr.contains(words), "{}", said.stderr);
+        let exit = run(arguments);
+        assert_eq!(exit.code, 2, "{arguments:?}: {}", exit.stderr);
+        assert!(exit.stderr.starts_with("error: ") && exit.stderr.contains(words), "{}", exit.stderr);
         assert_eq!(run(&[arguments, &["--json"]].concat()).error()["exitCode"], 2);
     }
 }
 
 #[test]
-fn a_standby_is_called_one() {
+fn a_standby_is_refused_and_named_as_such() {
     let cluster = Cluster::start_with(NO_SYNC, &[("standby.signal", "")]).unwrap();
     let words = ["/postgres` is a standby", "hint: name the primary, or all hosts"];
-    expect(&cluster.url("postgres"), 5, Some("UNAVAILABLE"), &words);
+    expect_error(&cluster.url("postgres"), 5, Some("UNAVAILABLE"), &words);
     let only_primaries = format!("{}?target_session_attrs=read-write", cluster.url("postgres"));
-    expect(&only_primaries, 5, Some("UNAVAILABLE"), &words);
+    expect_error(&only_primaries, 5, Some("UNAVAILABLE"), &words);
 }
 
 #[test]
-fn a_migration_tells_machines_what_it_has_done() {
+fn the_json_output_of_a_migration_has_the_versions_before_and_after() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let url = cluster.url(&cluster.database().unwrap());
     let shown = url.replace("leasehold@", "");
-    for from in [0, TABLES] {
+    for from in [0, SCHEMA_VERSION] {
         let output = Runtime::new().unwrap().block_on(leasehold(["migrate", "--json", "--store", &url])).unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
-        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(told, json!({ "done": "migrated", "database": shown, "from": from, "to": TABLES }));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report, json!({ "done": "migrated", "database": shown, "from": from, "to": SCHEMA_VERSION }));
     }
 }
 
-/// A configuration file with these settings of a database.
+/// Writes a configuration file with these lines in the table `postgres`, and returns its path.
 fn config(directory: &TempDir, settings: &str) -> String {
     let path = directory.path().join("leasehold.toml");
     std::fs::write(&path, format!("{}\n[postgres]\n{settings}\n", cells(1))).unwrap();
@@ -310,7 +319,7 @@ fn config(directory: &TempDir, settings: &str) -> String {
 }
 
 #[test]
-fn settings_that_serve_refuses_are_refused_by_migrate() {
+fn migrate_and_serve_refuse_the_same_settings() {
     let directory = TempDir::new().unwrap();
     for (setting, words) in [
         ("patience_seconds = 0", "`postgres.patience_seconds` is 0: give 1 to"),
@@ -319,68 +328,67 @@ fn settings_that_serve_refuses_are_refused_by_migrate() {
     ] {
         let config = config(&directory, &format!("url = \"postgres://127.0.0.1:1/claims\"\n{setting}"));
         for verb in ["migrate", "serve"] {
-            let said = run(&[verb, "--config", &config]);
-            assert_eq!(said.code, 2, "{}", said.stderr);
-            assert!(said.stderr.starts_with("error: ") && said.stderr.contains(words), "{}", said.stderr);
+            let exit = run(&[verb, "--config", &config]);
+            assert_eq!(exit.code, 2, "{}", exit.stderr);
+            assert!(exit.stderr.starts_with("error: ") && exit.stderr.contains(words), "{}", exit.stderr);
         }
     }
 }
 
 #[test]
-fn another_migration_is_waited_for_but_not_for_ever() {
+fn a_migration_waits_for_another_one_up_to_its_time_limit() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let url = cluster.url(&cluster.database().unwrap());
     let directory = TempDir::new().unwrap();
     let runtime = Runtime::new().unwrap();
-    let (holder, connection) = runtime.block_on(tokio_postgres::connect(&url, NoTls)).unwrap();
-    runtime.spawn(connection);
-    let ask = |sql: &str| runtime.block_on(holder.batch_execute(sql)).unwrap();
-    ask(&format!("SELECT pg_advisory_lock({MIGRATION_LOCK})"));
+    let other_migration = open_session(&runtime, &url);
+    let execute = |sql: &str| runtime.block_on(other_migration.batch_execute(sql)).unwrap();
+    execute(&format!("SELECT pg_advisory_lock({MIGRATION_LOCK})"));
 
-    let impatient = config(&directory, &format!("url = {url:?}\nmigration_wait_seconds = 1"));
+    let short_wait = config(&directory, &format!("url = {url:?}\nmigration_wait_seconds = 1"));
     for verb in ["migrate", "serve"] {
-        let said = run(&[verb, "--config", &impatient]);
-        assert_eq!(said.code, 4, "{}", said.stderr);
+        let exit = run(&[verb, "--config", &short_wait]);
+        assert_eq!(exit.code, 4, "{}", exit.stderr);
         for words in ["waiting for at most 1 s", "still being migrated by another program after 1 s", "hint: "] {
-            assert!(said.stderr.contains(words), "{}", said.stderr);
+            assert!(exit.stderr.contains(words), "{}", exit.stderr);
         }
     }
-    let error = run(&["migrate", "--json", "--config", &impatient]).error();
+    let error = run(&["migrate", "--json", "--config", &short_wait]).error();
     assert_eq!(error["code"], "DEADLINE_EXCEEDED");
 
-    let patient = config(&directory, &format!("url = {url:?}\nmigration_wait_seconds = 30"));
+    let long_wait = config(&directory, &format!("url = {url:?}\nmigration_wait_seconds = 30"));
     std::thread::scope(|scope| {
-        let migrating = scope.spawn(|| run(&["migrate", "--config", &patient]));
+        let migrating = scope.spawn(|| run(&["migrate", "--config", &long_wait]));
         let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
-        await_condition("it waits", || cluster.execute("postgres", waiting).unwrap() == ["1"]);
-        ask(&format!("SELECT pg_advisory_unlock({MIGRATION_LOCK})"));
-        let said = migrating.join().unwrap();
-        assert_eq!(said.code, 0, "{}", said.stderr);
-        assert!(said.stderr.contains(&format!("from version 0 to {TABLES}")), "{}", said.stderr);
+        await_condition("the migration waits for the lock", || cluster.execute("postgres", waiting).unwrap() == ["1"]);
+        execute(&format!("SELECT pg_advisory_unlock({MIGRATION_LOCK})"));
+        let exit = migrating.join().unwrap();
+        assert_eq!(exit.code, 0, "{}", exit.stderr);
+        assert!(exit.stderr.contains(&format!("from version 0 to {SCHEMA_VERSION}")), "{}", exit.stderr);
     });
-    // What is done already needs no lock.
-    ask(&format!("SELECT pg_advisory_lock({MIGRATION_LOCK})"));
-    assert_eq!(run(&["migrate", "--config", &impatient]).code, 0);
+    // A database that is migrated already needs no lock.
+    execute(&format!("SELECT pg_advisory_lock({MIGRATION_LOCK})"));
+    assert_eq!(run(&["migrate", "--config", &short_wait]).code, 0);
 }
 
 #[test]
-fn a_role_without_rights_is_told_which_grants_are_missing() {
+fn a_role_without_rights_gets_the_missing_grants_as_a_hint() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();
-    let ask = |sql: &str| cluster.execute(&database, sql).unwrap();
-    ask("CREATE ROLE \"App\" LOGIN");
+    let execute = |sql: &str| cluster.execute(&database, sql).unwrap();
+    execute("CREATE ROLE \"App\" LOGIN");
     let url = cluster.url(&database).replace("leasehold@", "App@");
     let refused = |url: &str| {
-        let said = run(&["serve", "--listen", "127.0.0.1:0", "--store", url]);
-        assert_eq!(said.code, 6, "{}", said.stderr);
-        said.stderr
+        let exit = run(&["serve", "--listen", "127.0.0.1:0", "--store", url]);
+        assert_eq!(exit.code, 6, "{}", exit.stderr);
+        exit.stderr
     };
-    // Nobody has made the tables, and this role may not.
+    // The tables do not exist, and the role may not create them.
     let stderr = refused(&url);
     assert!(stderr.contains("permission denied for schema public") && stderr.contains("leasehold migrate"), "{stderr}");
     assert_eq!(run(&["migrate", "--store", &cluster.url(&database)]).code, 0);
-    ask("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC");
-    ask("GRANT SELECT ON ALL TABLES IN SCHEMA public TO \"App\"");
+    execute("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC");
+    execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO \"App\"");
     let stderr = refused(&url);
     assert!(stderr.contains("does not give the role `App` the rights that a server needs"), "{stderr}");
     let hint = stderr.split("as the owner of the tables: ").nth(1).unwrap_or_else(|| panic!("{stderr}"));
@@ -391,43 +399,42 @@ fn a_role_without_rights_is_told_which_grants_are_missing() {
     ] {
         assert!(hint.contains(grant), "{grant}: {hint}");
     }
-    ask(hint);
+    execute(hint);
     let server = Server::builder().config(cells(1)).arg("--store").arg(&url).start().unwrap();
     let runtime = Runtime::new().unwrap();
-    let mut client = Client::over(runtime.block_on(server.connect(None)).unwrap(), 1);
+    let mut client = client_of(&runtime, &server);
     for number in 0..3 {
         let name = format!("granted-{number}");
         let update = Update { creates: vec![user(&name, 7, Vec::new())], key: Some(name), ..Update::default() };
         let lease = runtime.block_on(client.begin(update)).unwrap().lease;
         runtime.block_on(client.settle(&lease, leasehold_core::lease::Outcome::Committed)).unwrap();
     }
-    is_warned_of_what_it_may_not_tidy_up(&cluster, &database, &server, &mut client);
+    expect_warning_until_the_role_may_vacuum(&cluster, &database, &server, &mut client);
 }
 
-/// A role that is not the owner can't vacuum: that is said once, and done as soon as it may.
-fn is_warned_of_what_it_may_not_tidy_up(cluster: &Cluster, database: &str, server: &Server, client: &mut Client) {
+/// Only the owner of a table may vacuum it. Checks that a server of another role warns once, and vacuums
+/// as soon as its role owns the table.
+fn expect_warning_until_the_role_may_vacuum(cluster: &Cluster, database: &str, server: &Server, client: &mut Client) {
     let runtime = Runtime::new().unwrap();
     let alter = "ALTER TABLE claim_leases OWNER TO \"App\"";
-    let warning = || server.stderr().lines().filter(|line| line.contains(alter)).count();
-    await_condition("there is a warning", || warning() == 1);
-    // The count is of the last look at the database, which also tidies up.
-    let update = Update { creates: vec![user("counted", 7, Vec::new())], ..Update::default() };
-    runtime.block_on(client.begin(update)).unwrap();
-    await_condition("the database is looked at", || {
-        let (_, metrics) = runtime.block_on(get(server.address(), "/metrics")).unwrap();
-        metrics.lines().any(|line| line == "leasehold_outstanding_leases 1")
+    let warnings = || server.stderr().lines().filter(|line| line.contains(alter)).count();
+    await_condition("there is a warning", || warnings() == 1);
+    // The metric changes in the same round of maintenance that vacuums.
+    runtime.block_on(client.begin(create("counted"))).unwrap();
+    await_condition("another round of maintenance is done", || {
+        metric(&runtime, server, "leasehold_outstanding_leases").as_deref() == Some("1")
     });
     let stderr = server.stderr();
-    assert!(!stderr.contains("permission denied to vacuum") && warning() == 1, "{stderr}");
+    assert!(!stderr.contains("permission denied to vacuum") && warnings() == 1, "{stderr}");
     let vacuumed = "SELECT vacuum_count > 0 FROM pg_stat_user_tables WHERE relname = 'claim_leases'";
     assert_eq!(cluster.execute(database, vacuumed).unwrap(), ["f"]);
     cluster.execute(database, alter).unwrap();
     await_condition("the table is vacuumed", || cluster.execute(database, vacuumed).unwrap() == ["t"]);
 }
 
-/// What has been started by then is given back in order, too.
+/// The writers that the server has started by then are stopped in order, without a panic.
 #[test]
-fn a_machine_without_room_for_all_writers_is_an_error_and_no_panic() {
+fn too_few_file_descriptors_end_the_start_with_an_error() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let directory = TempDir::new().unwrap();
     let url = cluster.url(&cluster.database().unwrap());
@@ -446,12 +453,12 @@ fn a_machine_without_room_for_all_writers_is_an_error_and_no_panic() {
 }
 
 #[test]
-fn two_stores_are_one_too_many() {
+fn a_configured_database_with_a_data_directory_is_refused() {
     let directory = TempDir::new().unwrap();
     let config = config(&directory, "url = \"postgres://me:secret@127.0.0.1:1/claims\"");
-    let said = run(&["serve", "--config", &config, "--data", "elsewhere"]);
-    assert_eq!(said.code, 2, "{}", said.stderr);
+    let exit = run(&["serve", "--config", &config, "--data", "elsewhere"]);
+    assert_eq!(exit.code, 2, "{}", exit.stderr);
     for words in ["`elsewhere`", "`postgres://127.0.0.1:1/claims`", "leave one of them out"] {
-        assert!(said.stderr.contains(words), "{}", said.stderr);
+        assert!(exit.stderr.contains(words), "{}", exit.stderr);
     }
 }

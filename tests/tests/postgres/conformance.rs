@@ -1,24 +1,26 @@
-//! PostgreSQL under the suite that every store passes.
+//! PostgreSQL passes the suite of every store.
 
 use leasehold_core::conformance::{Harness, run};
 use leasehold_server::config::PostgresConfig;
 use leasehold_server::store::{BlockingStore, PostgresStore};
 use leasehold_tests::postgres::{Bouncer, Cluster};
 
-/// Each store in a database of its own.
+use crate::NO_SYNC;
+
+/// Opens each store of the suite in a new database.
 struct Databases<F> {
     cluster: Cluster,
     url: F,
-    last: String,
+    database: String,
 }
 
 impl<F: Fn(&Cluster, &str) -> String> Databases<F> {
     fn new(cluster: Cluster, url: F) -> Self {
-        Self { cluster, url, last: String::new() }
+        Self { cluster, url, database: String::new() }
     }
 
     fn store(&self) -> BlockingStore {
-        let settings = PostgresConfig::at((self.url)(&self.cluster, &self.last));
+        let settings = PostgresConfig::at((self.url)(&self.cluster, &self.database));
         BlockingStore::open(PostgresStore::open(&settings)).unwrap()
     }
 }
@@ -27,7 +29,7 @@ impl<F: Fn(&Cluster, &str) -> String> Harness for Databases<F> {
     type Store = BlockingStore;
 
     fn open(&mut self) -> BlockingStore {
-        self.last = self.cluster.database().unwrap();
+        self.database = self.cluster.database().unwrap();
         self.store()
     }
 
@@ -38,26 +40,26 @@ impl<F: Fn(&Cluster, &str) -> String> Harness for Databases<F> {
 }
 
 #[test]
-fn it_conforms() {
-    let cluster = Cluster::start(&["fsync=off"]).unwrap();
+fn the_postgres_store_conforms() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
     run(&mut Databases::new(cluster, Cluster::url));
 }
 
 #[test]
-fn it_conforms_through_pgbouncer_in_transaction_mode() {
-    let cluster = Cluster::start(&["fsync=off"]).unwrap();
+fn the_postgres_store_conforms_through_pgbouncer_in_transaction_mode() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
     let bouncer = Bouncer::start(&cluster, 4).unwrap();
     run(&mut Databases::new(cluster, |_: &Cluster, database: &str| bouncer.url(database)));
 }
 
 #[test]
-fn a_group_that_was_given_up_is_turned_away_when_it_arrives_late() {
-    let mut databases = Databases::new(Cluster::start(&["fsync=off"]).unwrap(), Cluster::url);
+fn an_abandoned_group_is_refused_if_it_arrives_late() {
+    let mut databases = Databases::new(Cluster::start(NO_SYNC).unwrap(), Cluster::url);
     drop(databases.open());
-    let ask = |sql: &str| databases.cluster.execute(&databases.last, sql);
-    let group = |lock: u32| format!("SELECT * FROM try_write_rows({lock}{})", ", '{}'".repeat(9));
-    ask("SELECT abandon_group(5)").unwrap();
-    let refused = ask(&group(5)).unwrap_err();
+    let execute = |sql: &str| databases.cluster.execute(&databases.database, sql);
+    let group = |number: u32| format!("SELECT * FROM try_write_rows({number}{})", ", '{}'".repeat(9));
+    execute("SELECT abandon_group(5)").unwrap();
+    let refused = execute(&group(5)).unwrap_err();
     assert!(format!("{refused:?}").contains("decided again"), "{refused:?}");
-    ask(&group(6)).unwrap();
+    execute(&group(6)).unwrap();
 }

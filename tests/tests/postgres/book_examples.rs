@@ -1,4 +1,5 @@
-//! The book's examples of a database over TLS and of pgbouncer work, with other hosts, ports and paths.
+//! The book's examples of a database over TLS and of pgbouncer work, with hosts, ports and paths
+//! replaced.
 
 use leasehold_tests::certificates::Authority;
 use leasehold_tests::postgres::{Bouncer, Cluster};
@@ -6,13 +7,13 @@ use leasehold_tests::wire::command;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::{NO_SYNC, TABLES};
+use crate::{NO_SYNC, SCHEMA_VERSION};
 
-/// The role of the book's example; the cluster's own user has the name that the book uses.
+/// Creates the role that stands for the book's `leasehold`, which is the superuser of test clusters.
 const ROLE: &str = "CREATE ROLE app LOGIN PASSWORD 'secret'";
 const HBA: &str = "host all leasehold 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
 
-/// The first block in this language that contains these words.
+/// Returns the chapter's first code block in `language` that contains `words`.
 fn example(language: &str, words: &str) -> String {
     let chapter =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/deploy/postgresql.md")).unwrap();
@@ -21,15 +22,18 @@ fn example(language: &str, words: &str) -> String {
     blocks.find(|block| block.contains(words)).unwrap_or_else(|| panic!("no `{words}` in {language}")).to_owned()
 }
 
-/// Replaces texts, each of which must be there.
-fn with(text: String, changes: &[(&str, &str)]) -> String {
+/// Applies replacements to a text.
+///
+/// # Panics
+/// The text lacks one of the replaced words.
+fn replace(text: String, changes: &[(&str, &str)]) -> String {
     changes.iter().fold(text, |text, (from, to)| {
         assert!(text.contains(from), "no `{from}` in: {text}");
         text.replace(from, to)
     })
 }
 
-/// Migrates with this configuration in this directory, and returns the output.
+/// Runs `leasehold migrate` with this configuration in this directory, and returns its messages.
 fn migrate(directory: &TempDir, config: &str) -> String {
     std::fs::write(directory.path().join("leasehold.toml"), config).unwrap();
     let mut command = command().unwrap();
@@ -38,7 +42,7 @@ fn migrate(directory: &TempDir, config: &str) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// A cluster with a database that a role with a password owns, named as in the book except for the role.
+/// Returns a cluster with the book's database, owned by a role that needs its password.
 fn cluster(settings: &[&str], files: &[(&str, &str)]) -> Cluster {
     let cluster = Cluster::start_with(settings, &[&[("pg_hba.conf", HBA)], files].concat()).unwrap();
     cluster.execute("postgres", ROLE).unwrap();
@@ -46,8 +50,14 @@ fn cluster(settings: &[&str], files: &[(&str, &str)]) -> Cluster {
     cluster
 }
 
+#[track_caller]
+fn expect_migrated(messages: &str, host: &str) {
+    let migrated = format!("migrated the tables in `postgres://{host}/claims` from version 0 to {SCHEMA_VERSION}");
+    assert!(messages.contains(&migrated), "{messages}");
+}
+
 #[test]
-fn its_database_over_tls_is_reached() {
+fn the_example_of_a_database_over_tls_works() {
     let authority = Authority::new("database authority").unwrap();
     let pair = authority.server().unwrap();
     let files = [("server.crt", &*pair.certificate), ("server.key", &*pair.key)];
@@ -55,29 +65,21 @@ fn its_database_over_tls_is_reached() {
     let directory = TempDir::new().unwrap();
     std::fs::write(directory.path().join("db-ca.pem"), authority.pem()).unwrap();
     let host = format!("localhost:{}", cluster.port());
-    let config = with(example("toml", "db-ca.pem"), &[("leasehold:", "app:"), ("db.example.com:5432", &host)]);
-    let said = migrate(&directory, &config);
-    assert!(
-        said.contains(&format!("migrated the tables in `postgres://{host}/claims` from version 0 to {TABLES}")),
-        "{said}"
-    );
+    let config = replace(example("toml", "db-ca.pem"), &[("leasehold:", "app:"), ("db.example.com:5432", &host)]);
+    expect_migrated(&migrate(&directory, &config), &host);
 }
 
 #[test]
-fn its_pgbouncer_stands_between() {
+fn the_example_of_pgbouncer_works() {
     let cluster = cluster(NO_SYNC, &[]);
     let port = format!("port={}", cluster.port());
     let bouncer = Bouncer::start_with("\"app\" \"secret\"\n", |listen, users| {
         let listen = format!("listen_port = {listen}");
         let paths = [("port=5432", &*port), ("listen_port = 6432", &listen), ("/etc/pgbouncer/userlist.txt", users)];
-        with(example("ini", "pgbouncer"), &paths)
+        replace(example("ini", "pgbouncer"), &paths)
     });
     let bouncer = bouncer.unwrap();
     let host = format!("127.0.0.1:{}", bouncer.port());
-    let config = with(example("toml", "127.0.0.1:5432"), &[("leasehold:", "app:"), ("127.0.0.1:5432", &host)]);
-    let said = migrate(&TempDir::new().unwrap(), &config);
-    assert!(
-        said.contains(&format!("migrated the tables in `postgres://{host}/claims` from version 0 to {TABLES}")),
-        "{said}"
-    );
+    let config = replace(example("toml", "127.0.0.1:5432"), &[("leasehold:", "app:"), ("127.0.0.1:5432", &host)]);
+    expect_migrated(&migrate(&TempDir::new().unwrap(), &config), &host);
 }

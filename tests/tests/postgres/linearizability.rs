@@ -1,7 +1,9 @@
-//! A hundred clients fight over fifty buckets on two servers, one of them behind pgbouncer, while servers are killed and
-//! the database crashes: what everybody was answered agrees with some order of all that was asked.
+//! Linearizability under faults: a hundred clients contend for fifty buckets on two servers, one of them
+//! behind pgbouncer, while servers are killed and the database crashes. All answers must agree with one
+//! order of the operations.
 //!
-//! An update touches buckets of one group only, so each group's history is one of its own.
+//! Clients, cells and buckets are divided into groups. An update touches buckets of one group only, so the
+//! groups' histories are independent and are checked one by one.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,69 +31,74 @@ use tokio::task::JoinHandle;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use crate::history::{check_leases, lease_id, refusal, resolve, shown, update_request};
-use crate::order::{self, Action, Answer, Operation};
+use crate::history::{check_leases, failed_answer, lease_id, observed_claim, resolve, update_request};
+use crate::linearizability_checker::{self, Action, Answer, Operation};
 use crate::{cells, final_state};
 
 const GROUPS: i64 = 10;
 const CLIENTS_PER_GROUP: i64 = 10;
 const CELLS_PER_GROUP: i64 = 3;
 const BUCKETS_PER_GROUP: i64 = 5;
-/// How long the fight takes, unless `LEASEHOLD_FIGHT_SECONDS` says otherwise.
+/// Duration of the load, unless `LEASEHOLD_LINEARIZABILITY_SECONDS` is set.
 const SECONDS: u64 = 20;
-/// How long it may take until a server answers again.
+/// Longest time from a fault until both servers answer again.
 const RECOVERY: Duration = Duration::from_secs(30);
 
-/// The ways to the servers; none where one is down.
+/// State that all clients share: the channels to the servers (`None` while a server is down), the numbers
+/// of answers, and the flag that ends the load.
 #[derive(Default)]
-struct Links {
+struct SharedLoad {
     channels: [RwLock<Option<Channel>>; 2],
     answered: [AtomicU64; 2],
-    stop: AtomicBool,
+    is_stopped: AtomicBool,
 }
 
-impl Links {
+impl SharedLoad {
     fn set(&self, server: usize, channel: Option<Channel>) {
         *self.channels[server].write().unwrap() = channel;
     }
 
-    /// One that is up, whichever comes first after `wanted`.
-    fn choose(&self, wanted: usize) -> (usize, Channel) {
+    /// Returns the preferred server if it is up, and the other one if not.
+    fn choose(&self, preferred: usize) -> (usize, Channel) {
         let up = |server: usize| Some((server, self.channels[server].read().unwrap().clone()?));
-        up(wanted).or_else(|| up(1 - wanted)).expect("one server is always up")
+        up(preferred).or_else(|| up(1 - preferred)).expect("one server is always up")
     }
 }
 
-/// What a client has last seen of a claim at rest.
+/// Owner and source of a claim, as a client has last seen them.
 #[derive(Clone)]
-struct Seen {
+struct LastSeen {
     owner: i64,
     source: Option<wire::Source>,
 }
 
-struct Fighter {
+/// A client that makes random calls and records them.
+struct RandomClient {
     number: i64,
     group: i64,
     cell: i64,
-    // Whether it may begin without a key: at most once may it not know what became of that.
-    keyless: bool,
+    // True while the client may begin without a key. One client of each cell may, until such a begin gets
+    // no answer: `resolve` can attribute one lease without a key to its begin, but not two of one cell.
+    may_omit_key: bool,
     rng: SmallRng,
-    links: Arc<Links>,
+    shared: Arc<SharedLoad>,
     rules: Arc<Rules>,
     epoch: Instant,
     next: u64,
-    seen: BTreeMap<String, Option<Seen>>,
+    // The last claim seen in each bucket; `None` if the bucket was free.
+    seen: BTreeMap<String, Option<LastSeen>>,
+    // Updates that were sent with a key and may be sent again.
     keyed: Vec<Update>,
-    log: Vec<Operation>,
-    _end: End,
+    history: Vec<Operation>,
+    _end: EndSignal,
 }
 
-/// Tells of a client's end, however it comes about.
-struct End(Sender<()>);
+/// Signals the end of a client when dropped, also by a panic.
+struct EndSignal(Sender<()>);
 
-impl Drop for End {
+impl Drop for EndSignal {
     fn drop(&mut self) {
-        // After the fight nobody listens.
+        // Sending fails if the test has ended the load already, which is no error.
         let _ = self.0.send(());
     }
 }
@@ -104,37 +111,37 @@ fn group_of_cell(cell: CellId) -> i64 {
     (cell.0 - 1) / CELLS_PER_GROUP
 }
 
-impl Fighter {
-    async fn fight(mut self) -> Vec<Operation> {
-        while !self.links.stop.load(Ordering::Relaxed) {
+impl RandomClient {
+    async fn run(mut self) -> Vec<Operation> {
+        while !self.shared.is_stopped.load(Ordering::Relaxed) {
             match self.rng.random_range(0..100) {
                 0..50 => self.update().await,
                 50..75 => self.read().await,
                 75..90 => self.list().await,
-                _ => self.resend().await,
+                _ => self.repeat_begin().await,
             }
         }
-        self.log
+        self.history
     }
 
-    /// Makes a call on one of the servers, and writes down what became of it.
+    /// Makes a call on one of the servers and records it.
     async fn call<T>(
         &mut self,
         action: Action,
         call: impl AsyncFnOnce(Client) -> Result<T, Status>,
         answer: impl FnOnce(&T) -> Answer,
     ) -> (Answer, Option<T>) {
-        let (server, channel) = self.links.choose(self.rng.random_range(0..2));
+        let (server, channel) = self.shared.choose(self.rng.random_range(0..2));
         let nanos = |epoch: Instant| u64::try_from(epoch.elapsed().as_nanos()).unwrap();
         let called = nanos(self.epoch);
-        let done = call(Client::over(channel, self.cell)).await;
+        let result = call(Client::over(channel, self.cell)).await;
         let answered = nanos(self.epoch);
-        let answer = done.as_ref().map_or_else(refusal, answer);
+        let answer = result.as_ref().map_or_else(failed_answer, answer);
         if answer != Answer::Unknown {
-            self.links.answered[server].fetch_add(1, Ordering::Relaxed);
+            self.shared.answered[server].fetch_add(1, Ordering::Relaxed);
         }
-        self.log.push(Operation { called, answered, action, answer: answer.clone() });
-        (answer, done.ok())
+        self.history.push(Operation { called, answered, action, answer: answer.clone() });
+        (answer, result.ok())
     }
 
     async fn update(&mut self) {
@@ -149,7 +156,7 @@ impl Fighter {
         let outcome = match self.rng.random_range(0..100) {
             0..65 => Outcome::Committed,
             65..90 => Outcome::RolledBack,
-            // Others find it, and settle it.
+            // Other clients of the cell find the lease and settle it.
             _ => return,
         };
         if self.settle(&lease, outcome).await && outcome == Outcome::Committed {
@@ -157,6 +164,7 @@ impl Fighter {
         }
     }
 
+    /// Makes an update that usually fits the claims last seen, and now and then contradicts them.
     fn compose(&mut self) -> Update {
         let mut names: Vec<_> = (0..BUCKETS_PER_GROUP).map(|bucket| format!("g{}-b{bucket}", self.group)).collect();
         names.shuffle(&mut self.rng);
@@ -186,19 +194,19 @@ impl Fighter {
                 update.destroys.push(claim);
             }
         }
-        let keyless = self.keyless && self.rng.random_ratio(1, 2);
-        update.key = (!keyless).then(|| format!("{}-{}", self.number, self.next));
+        let omit_key = self.may_omit_key && self.rng.random_ratio(1, 2);
+        update.key = (!omit_key).then(|| format!("{}-{}", self.number, self.next));
         update
     }
 
-    /// A claim of a row of its own, spelled one way or the other.
+    /// Makes a claim with a new subject and source, in upper or in lower case.
     fn claim(&mut self, name: &str) -> wire::Metadata {
         self.next += 1;
         let spelling = if self.rng.random() { name.to_uppercase() } else { name.to_owned() };
         user(spelling, (self.number.cast_unsigned() << 32) + self.next, Vec::new())
     }
 
-    /// Begins an update, again and again where no answer comes; mostly. The lease, where it got one.
+    /// Begins an update, and usually repeats a begin without an answer. Returns the lease if there is one.
     async fn begin(&mut self, update: Update) -> Option<String> {
         if update.key.is_some() {
             self.keyed.push(update.clone());
@@ -215,30 +223,32 @@ impl Fighter {
             );
             match call.await {
                 (Answer::Unknown, _) if update.key.is_none() => {
-                    self.keyless = false;
+                    self.may_omit_key = false;
                     return None;
                 }
-                (Answer::Unknown, _) if self.goes_on() => {}
+                (Answer::Unknown, _) if self.repeats() => {}
                 (_, begun) => return begun.map(|begun| begun.lease),
             }
         }
     }
 
-    /// Settles a lease, again and again where no answer comes; mostly. Whether it is settled so.
+    /// Settles a lease, and usually repeats a settle without an answer. Returns `true` if the lease has this
+    /// outcome.
     async fn settle(&mut self, lease: &str, outcome: Outcome) -> bool {
         loop {
             let settle = self.rules.settle(CellId(self.cell), lease, outcome).unwrap();
             let action = Action::Command(Command::Settle(settle));
             let call = self.call(action, async |mut client| client.settle(lease, outcome).await, |()| Answer::Settled);
             match call.await.0 {
-                Answer::Unknown if self.goes_on() => {}
+                Answer::Unknown if self.repeats() => {}
                 answer => return answer == Answer::Settled,
             }
         }
     }
 
-    fn goes_on(&mut self) -> bool {
-        !self.links.stop.load(Ordering::Relaxed) && self.rng.random_ratio(3, 4)
+    /// Decides whether to repeat a call without an answer.
+    fn repeats(&mut self) -> bool {
+        !self.shared.is_stopped.load(Ordering::Relaxed) && self.rng.random_ratio(3, 4)
     }
 
     fn remember(&mut self, update: &Update) {
@@ -246,28 +256,29 @@ impl Fighter {
             self.seen.insert(bucket_name(claim), None);
         }
         for claim in &update.creates {
-            self.seen.insert(bucket_name(claim), Some(Seen { owner: self.cell, source: claim.source.clone() }));
+            self.seen.insert(bucket_name(claim), Some(LastSeen { owner: self.cell, source: claim.source.clone() }));
         }
     }
 
     async fn read(&mut self) {
         let name = format!("g{}-b{}", self.group, self.rng.random_range(0..BUCKETS_PER_GROUP));
-        let (action, asked) = (Action::Get(bucket_key(&name)), name.clone());
-        let get = async move |mut client: Client| match client.get(&asked).await {
+        let (action, requested) = (Action::Get(bucket_key(&name)), name.clone());
+        let get = async move |mut client: Client| match client.get(&requested).await {
             Err(status) if leasehold_tests::client::reason(&status) == "CLAIM_NOT_FOUND" => Ok(None),
             read => read.map(Some),
         };
-        let call = self
-            .call(action, get, |read: &Option<wire::Record>| Answer::Record(read.as_ref().map(shown).map(Box::new)));
+        let call = self.call(action, get, |read: &Option<wire::Record>| {
+            Answer::Record(read.as_ref().map(observed_claim).map(Box::new))
+        });
         let (_, Some(record)) = call.await else { return };
         let source = |record: &wire::Record| record.metadata.as_ref().and_then(|metadata| metadata.source.clone());
-        let seen = record.as_ref().map(|record| Seen { owner: record.cell_id, source: source(record) });
+        let seen = record.as_ref().map(|record| LastSeen { owner: record.cell_id, source: source(record) });
         self.seen.insert(name, seen);
         let held = record.as_ref().filter(|record| record.cell_id == self.cell).and_then(lease_of);
         if let Some(lease) = held
             && self.rng.random_ratio(1, 5)
         {
-            self.settle_anyhow(lease).await;
+            self.settle_at_random(lease).await;
         }
     }
 
@@ -281,18 +292,18 @@ impl Fighter {
         if self.rng.random_ratio(1, 3)
             && let Some(lease) = leases.choose(&mut self.rng)
         {
-            self.settle_anyhow(lease).await;
+            self.settle_at_random(lease).await;
         }
     }
 
-    /// Settles a lease of somebody in the cell, who may do so too.
-    async fn settle_anyhow(&mut self, lease: &str) {
+    /// Settles a lease of the client's cell, while the client that began the lease may do the same.
+    async fn settle_at_random(&mut self, lease: &str) {
         let outcome = if self.rng.random() { Outcome::Committed } else { Outcome::RolledBack };
         self.settle(lease, outcome).await;
     }
 
-    /// Begins again by a key that was used before, now and then with another body.
-    async fn resend(&mut self) {
+    /// Repeats a begin under a used key, now and then with another body.
+    async fn repeat_begin(&mut self) {
         let Some(mut update) = self.keyed.choose(&mut self.rng).cloned() else { return };
         if self.rng.random_ratio(1, 5) {
             self.next += 1;
@@ -308,19 +319,19 @@ fn bucket_name(claim: &wire::Metadata) -> String {
     leasehold_tests::client::name_of(claim).to_lowercase()
 }
 
-/// The two servers, their database, and the clients at work.
-struct Arena {
+/// Two servers on one database, and the clients at work on them.
+struct Deployment {
     cluster: Cluster,
     database: String,
     bouncer: Bouncer,
     servers: Vec<Server>,
-    links: Arc<Links>,
-    fighters: Vec<JoinHandle<Vec<Operation>>>,
+    shared: Arc<SharedLoad>,
+    clients: Vec<JoinHandle<Vec<Operation>>>,
     ended: Receiver<()>,
     runtime: Runtime,
 }
 
-impl Arena {
+impl Deployment {
     fn start(seed: u64) -> Self {
         let cluster = Cluster::start(&[]).unwrap();
         let database = cluster.database().unwrap();
@@ -329,75 +340,78 @@ impl Arena {
         let server = |url| Server::builder().config(cells(GROUPS * CELLS_PER_GROUP)).arg("--store").arg(url).start();
         let servers: Vec<_> = urls.into_iter().map(|url| server(url).unwrap()).collect();
         let runtime = Runtime::new().unwrap();
-        let links = Arc::new(Links::default());
+        let shared = Arc::new(SharedLoad::default());
         let (sender, ended) = channel();
-        let mut arena = Self { cluster, database, bouncer, servers, links, fighters: Vec::new(), ended, runtime };
-        [0, 1].into_iter().for_each(|server| arena.connect(server));
+        let mut deployment = Self { cluster, database, bouncer, servers, shared, clients: Vec::new(), ended, runtime };
+        [0, 1].into_iter().for_each(|server| deployment.connect(server));
         let cells = (1..=GROUPS * CELLS_PER_GROUP).map(CellId).collect();
         let rules = Arc::new(Rules { catalogue: Catalogue::default(), cells });
         let epoch = Instant::now();
         for number in 0..GROUPS * CLIENTS_PER_GROUP {
-            let (group, place) = (number / CLIENTS_PER_GROUP, number % CLIENTS_PER_GROUP);
-            let fighter = Fighter {
+            let (group, member) = (number / CLIENTS_PER_GROUP, number % CLIENTS_PER_GROUP);
+            let client = RandomClient {
                 number,
                 group,
-                cell: 1 + group * CELLS_PER_GROUP + place % CELLS_PER_GROUP,
-                keyless: place < CELLS_PER_GROUP,
+                cell: 1 + group * CELLS_PER_GROUP + member % CELLS_PER_GROUP,
+                may_omit_key: member < CELLS_PER_GROUP,
                 rng: SmallRng::seed_from_u64(seed.wrapping_add(number.cast_unsigned())),
-                links: arena.links.clone(),
+                shared: deployment.shared.clone(),
                 rules: rules.clone(),
                 epoch,
                 next: 0,
                 seen: BTreeMap::new(),
                 keyed: Vec::new(),
-                log: Vec::new(),
-                _end: End(sender.clone()),
+                history: Vec::new(),
+                _end: EndSignal(sender.clone()),
             };
-            arena.fighters.push(arena.runtime.spawn(fighter.fight()));
+            deployment.clients.push(deployment.runtime.spawn(client.run()));
         }
-        arena
+        deployment
     }
 
     fn connect(&self, server: usize) {
         let channel = self.runtime.block_on(self.servers[server].connect(None)).unwrap();
-        self.links.set(server, Some(channel));
+        self.shared.set(server, Some(channel));
     }
 
-    /// Lets them fight. A client that ends has seen something wrong.
-    fn go_on(&self, time: Duration) {
-        let deadline = Instant::now() + time;
-        let ended = self.ended.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+    /// Lets the clients work for a while.
+    ///
+    /// # Panics
+    /// A client ends, which it does early only if one of its checks fails.
+    fn run_for(&self, time: Duration) {
+        let ended = self.ended.recv_timeout(time);
         assert_eq!(ended, Err(RecvTimeoutError::Timeout), "a client has ended");
     }
 
-    /// Waits until both servers answer.
+    /// Waits until both servers have answered further calls.
     fn await_answers(&self) {
-        let answered = |server: usize| self.links.answered[server].load(Ordering::Relaxed);
+        let answered = |server: usize| self.shared.answered[server].load(Ordering::Relaxed);
         let before = [answered(0), answered(1)];
         let deadline = Instant::now() + RECOVERY;
         while !(0..2).all(|server| answered(server) > before[server] + 100) {
-            assert!(Instant::now() < deadline, "a server no longer answers: {before:?}, {:?}", self.links.answered);
-            self.go_on(Duration::from_millis(10));
+            assert!(Instant::now() < deadline, "a server no longer answers: {before:?}, {:?}", self.shared.answered);
+            self.run_for(Duration::from_millis(10));
         }
     }
 
     fn kill(&mut self, server: usize) {
         self.servers[server].kill_9().unwrap();
-        self.links.set(server, None);
+        self.shared.set(server, None);
         self.servers[server].restart().unwrap();
         self.connect(server);
     }
 
     fn crash_database(&mut self) {
         self.cluster.crash().unwrap();
-        self.cluster.start_again().unwrap();
+        self.cluster.restart().unwrap();
     }
 
-    /// Ends the fight: what everybody did, and what is there when nothing is under way any more.
+    /// Stops the clients and the servers, and returns the clients' histories and the final state of the
+    /// database.
     fn end(mut self) -> (Vec<Vec<Operation>>, State) {
-        self.links.stop.store(true, Ordering::Relaxed);
-        let fighters = std::mem::take(&mut self.fighters);
-        let histories = fighters.into_iter().map(|fighter| self.runtime.block_on(fighter).unwrap()).collect();
+        self.shared.is_stopped.store(true, Ordering::Relaxed);
+        let clients = std::mem::take(&mut self.clients);
+        let histories = clients.into_iter().map(|client| self.runtime.block_on(client).unwrap()).collect();
         for server in &mut self.servers {
             assert!(server.terminate().unwrap().success(), "{}", server.stderr());
         }
@@ -406,8 +420,8 @@ impl Arena {
     }
 }
 
-/// One group's part of a state.
-fn part(state: &State, group: i64) -> State {
+/// Returns the rows of one group.
+fn rows_of_group(state: &State, group: i64) -> State {
     let prefix = format!("g{group}-");
     let claims = state.claims.iter().filter(|(key, _)| key.canonical.starts_with(&prefix));
     let leases = state.leases.iter().filter(|(_, lease)| group_of_cell(lease.cell) == group);
@@ -420,7 +434,7 @@ fn part(state: &State, group: i64) -> State {
     }
 }
 
-/// How often each kind of answer came, so that a fight which is none is seen.
+/// Counts the operations by kind and answer. The test requires the counts that show contention and faults.
 fn tally(history: &[Operation]) -> BTreeMap<String, usize> {
     let mut tally = BTreeMap::new();
     for operation in history {
@@ -432,7 +446,7 @@ fn tally(history: &[Operation]) -> BTreeMap<String, usize> {
             Action::List(_) => "list",
         };
         let answer = match &operation.answer {
-            Answer::Refused(refused) => refused.reason.as_str(),
+            Answer::Rejected(rejection) => rejection.reason.as_str(),
             Answer::Unknown => "unknown",
             _ => "OK",
         };
@@ -442,62 +456,66 @@ fn tally(history: &[Operation]) -> BTreeMap<String, usize> {
 }
 
 #[test]
-fn every_answer_agrees_with_some_order() {
+fn b09_b13_b30_answers_under_faults_are_linearizable() {
     let number = |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
     let seed = number("SEED").unwrap_or_else(rand::random);
-    let seconds = number("LEASEHOLD_FIGHT_SECONDS").unwrap_or(SECONDS);
+    let seconds = number("LEASEHOLD_LINEARIZABILITY_SECONDS").unwrap_or(SECONDS);
     println!("SEED={seed}");
-    let mut arena = Arena::start(seed);
+    let mut deployment = Deployment::start(seed);
     let end = Instant::now() + Duration::from_secs(seconds);
     let pause = Duration::from_secs(seconds.clamp(5, 20) / 5);
-    let mut faulted = 0;
-    let faults: [fn(&mut Arena); 3] = [|arena| arena.kill(0), Arena::crash_database, |arena| arena.kill(1)];
+    let mut fault_count = 0;
+    let faults: [fn(&mut Deployment); 3] =
+        [|deployment| deployment.kill(0), Deployment::crash_database, |deployment| deployment.kill(1)];
     for fault in faults.iter().cycle() {
-        arena.go_on(pause);
+        deployment.run_for(pause);
         if Instant::now() >= end {
             break;
         }
-        fault(&mut arena);
-        faulted += 1;
-        arena.await_answers();
+        fault(&mut deployment);
+        fault_count += 1;
+        deployment.await_answers();
     }
-    let (histories, state) = arena.end();
+    let (histories, state) = deployment.end();
     invariant::check(&state).unwrap();
     let all = histories.concat();
     let tally = tally(&all);
     println!("{} operations: {tally:#?}", all.len());
-    println!("counts: {{\"operations\":{},\"faults\":{faulted}}}", all.len());
+    println!("counts: {{\"operations\":{},\"faults\":{fault_count}}}", all.len());
     for kind in ["begin OK", "begin CLAIM_BUSY", "begin CLAIM_TAKEN", "begin unknown", "settle OK", "settle unknown"] {
-        assert!(tally.contains_key(kind), "there was no `{kind}`");
+        assert!(tally.contains_key(kind), "no operation was `{kind}`");
     }
     let all = resolve(all, &state).unwrap();
     check_leases(&all, &state).unwrap();
     check_groups(&histories, &state);
 }
 
-/// Writes a history down, one operation a line in the order of their calls, and says where.
-fn kept(history: &[Operation]) -> String {
+/// Writes a history into a file, one operation a line in the order of the calls, and returns a text with
+/// the file's path.
+fn save_history(history: &[Operation]) -> String {
     let mut operations: Vec<_> = history.iter().collect();
     operations.sort_by_key(|operation| operation.called);
     let lines: Vec<_> = operations.iter().map(ToString::to_string).collect();
-    let (_, path) = tempfile::NamedTempFile::with_prefix("fight-").unwrap().keep().unwrap();
+    let (_, path) = tempfile::NamedTempFile::with_prefix("history-").unwrap().keep().unwrap();
     std::fs::write(&path, lines.join("\n")).unwrap();
     format!("the whole history: `{}`", path.display())
 }
 
+/// Checks the history of each group, all groups in parallel.
 fn check_groups(histories: &[Vec<Operation>], state: &State) {
     let check = |(group, histories): (i64, &[Vec<Operation>])| {
-        let part = part(state, group);
-        let history = resolve(histories.concat(), &part).unwrap();
-        order::check(&history, &part).map_err(|disorder| format!("group {group}: {disorder}\n{}", kept(&history)))
+        let rows = rows_of_group(state, group);
+        let history = resolve(histories.concat(), &rows).unwrap();
+        linearizability_checker::check(&history, &rows)
+            .map_err(|error| format!("group {group}: {error}\n{}", save_history(&history)))
     };
     let started = Instant::now();
     let groups = (0..).zip(histories.chunks(usize::try_from(CLIENTS_PER_GROUP).unwrap()));
     std::thread::scope(|scope| {
         let checks: Vec<_> = groups.map(|group| scope.spawn(move || check(group))).collect();
         for checked in checks {
-            if let Err(disorder) = checked.join().unwrap() {
-                panic!("{disorder}");
+            if let Err(error) = checked.join().unwrap() {
+                panic!("{error}");
             }
         }
     });

@@ -1,9 +1,11 @@
-//! Whether what clients saw agrees with some order of their commands (linearizability): the search of Wing and Gong, with
-//! Lowe's memory of where it has been.
+//! A linearizability checker: the search of Wing and Gong, with Lowe's cache of visited configurations
+//! (G. Lowe, Testing for linearizability, 2017).
 //!
-//! Each operation takes effect at one moment between its call and its answer, or, where no answer came, at any moment after
-//! its call or never. The engine itself says what the answer has to be at that moment. The search puts operations in order
-//! one by one, takes steps back where it gets stuck, and never comes twice to the same state by the same operations.
+//! A history is linearizable if each operation can take effect at one moment between its call and its
+//! answer so that the engine gives the same answers in that order. An operation without an answer may
+//! take effect at any moment after its call, or never. The search appends operations to the order one by
+//! one and backtracks if none fits. A configuration is the set of operations in the order so far, and
+//! the state that they lead to. The search enters each configuration once.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeSet, HashSet};
@@ -23,14 +25,14 @@ use leasehold_core::transaction::{BrokenState, Transaction};
 use serde::Serialize;
 use uuid::Uuid;
 
-/// Beyond this many tries that came no further the history is undecided, which no test may pass.
+/// Largest number of tries without a longer order. Beyond it the check fails as undecided.
 const MAX_TRIES: usize = 5_000_000;
-/// The end of what may have an effect at any time.
+/// Time of the answer of an operation that may take effect at any time after its call.
 pub(crate) const NEVER: u64 = u64::MAX;
-/// Every fence that the search gives out: whether fences grow is another question.
+/// Fence of every lease in the search. [`crate::history::check_leases`] checks the fences.
 const FENCE: Fence = Fence(1);
 
-/// What a client asked for.
+/// The request of a client's call.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     Command(Command),
@@ -38,16 +40,17 @@ pub(crate) enum Action {
     List(CellId),
 }
 
-/// A refusal: its reason, and each claim's place (whether among the destroys, and its position) and reason.
+/// A rejection as a client sees it: its reason and its offences. Each offence is `true` for the list of
+/// destroys, the position in the list, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refused {
+pub(crate) struct ObservedRejection {
     pub(crate) reason: String,
     pub(crate) offences: BTreeSet<(bool, u32, String)>,
 }
 
-/// A claim as a read shows it.
+/// A claim as a client sees it in the answer to a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct ObservedClaim {
     pub(crate) uuid: Uuid,
     pub(crate) owner: CellId,
     pub(crate) spelling: String,
@@ -57,19 +60,20 @@ pub(crate) struct Shown {
     pub(crate) lease: Option<LeaseId>,
 }
 
-/// What a client was answered.
+/// The answer to a client's call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Begun(LeaseId, Fence),
     Settled,
-    Refused(Refused),
-    Record(Option<Box<Shown>>),
+    Rejected(ObservedRejection),
+    Record(Option<Box<ObservedClaim>>),
     Leases(BTreeSet<LeaseId>),
+    /// No answer came, so the call may or may not have taken effect.
     Unknown,
 }
 
-/// One call, with the times of its call and of its answer; of an unknown answer, the time from which on the call can't have
-/// an effect any more, where that is known.
+/// One call of a client, with the times of the call and of the answer. If the answer is `Unknown`,
+/// `answered` is the time from which the call can no longer take effect; [`NEVER`] if that is not known.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub(crate) called: u64,
@@ -88,12 +92,12 @@ impl fmt::Display for Operation {
                     write!(f, ", key {key}")?;
                 }
                 for entry in begin.batch.entries() {
-                    let what = match entry {
+                    let verb = match entry {
                         Entry::Create(_) => "create",
                         Entry::Destroy(_) => "destroy",
                         Entry::Replace(..) => "replace",
                     };
-                    write!(f, ", {what} {}", entry.key().canonical)?;
+                    write!(f, ", {verb} {}", entry.key().canonical)?;
                 }
             }
             Action::Command(other) => write!(f, "{other:?}")?,
@@ -104,36 +108,38 @@ impl fmt::Display for Operation {
     }
 }
 
-/// There is no order, or none was found in time.
+/// The history is not linearizable, or the search gave up; the text shows where.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Disorder(pub(crate) String);
+pub(crate) struct NotLinearizable(pub(crate) String);
 
-impl fmt::Display for Disorder {
+impl fmt::Display for NotLinearizable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-/// Whether there is an order of the operations that begins with nothing and ends in `last`.
-pub(crate) fn check(operations: &[Operation], last: &State) -> Result<(), Disorder> {
-    let mut search = Search::new(operations, digest_of(last));
-    search.run().map_err(Disorder)
+/// Checks that an order of the operations leads from the empty state to `final_state` with the same
+/// answers.
+pub(crate) fn check(operations: &[Operation], final_state: &State) -> Result<(), NotLinearizable> {
+    let mut search = Search::new(operations, digest_of(final_state));
+    search.run().map_err(NotLinearizable)
 }
 
-/// Some row of the engine as it was before a step.
-enum Before {
+/// A row of the engine before a write, for undoing the write.
+enum UndoEntry {
     Claim(BucketKey, Option<Claim>),
     Lease(LeaseId, Option<Lease>),
     Replay(IdempotencyKey, Option<Replay>),
 }
 
-/// The engine's rows, with a way back, and a sum of them that two different states hardly share.
+/// The engine's rows, with a journal that undoes writes, and a digest of all rows. Two different states
+/// have different digests with overwhelming probability.
 #[derive(Default)]
 struct Rows {
     tables: Tables,
     outstanding: BTreeSet<(CellId, LeaseId)>,
     digest: u128,
-    journal: Vec<Before>,
+    journal: Vec<UndoEntry>,
 }
 
 fn hash128(value: impl Hash) -> u128 {
@@ -167,12 +173,13 @@ impl Rows {
         before
     }
 
-    fn back_to(&mut self, length: usize) {
+    /// Undoes all writes after the journal had this length.
+    fn undo_to(&mut self, length: usize) {
         for before in self.journal.split_off(length).into_iter().rev() {
             match before {
-                Before::Claim(key, claim) => drop(self.put(&key, claim)),
-                Before::Lease(id, lease) => drop(self.put_lease(id, lease)),
-                Before::Replay(key, replay) => drop(self.put(&key, replay)),
+                UndoEntry::Claim(key, claim) => drop(self.put(&key, claim)),
+                UndoEntry::Lease(id, lease) => drop(self.put_lease(id, lease)),
+                UndoEntry::Replay(key, replay) => drop(self.put(&key, replay)),
             }
         }
     }
@@ -201,25 +208,26 @@ impl Transaction for Rows {
     fn write(&mut self, changes: Changes) -> Result<(), BrokenState> {
         for (key, claim) in changes.claims {
             let before = self.put(&key, claim);
-            self.journal.push(Before::Claim(key, before));
+            self.journal.push(UndoEntry::Claim(key, before));
         }
         for (id, lease) in changes.leases {
             let before = self.put_lease(id, lease);
-            self.journal.push(Before::Lease(id, before));
+            self.journal.push(UndoEntry::Lease(id, before));
         }
         for (key, replay) in changes.replays {
             let before = self.put(&key, replay);
-            self.journal.push(Before::Replay(key, before));
+            self.journal.push(UndoEntry::Replay(key, before));
         }
         Ok(())
     }
 }
 
-/// The digest of a state as the search comes to it: its clock stands still, and it has one fence.
+/// Returns the digest that the search reaches for a state: with all times and fences replaced by the
+/// search's constants.
 fn digest_of(state: &State) -> u128 {
     let mut rows = Rows::default();
     for (key, claim) in &state.claims {
-        rows.put(key, Some(timeless(claim)));
+        rows.put(key, Some(without_times(claim)));
     }
     for (id, lease) in &state.leases {
         let (created_at, updated_at) = (Timestamp::MIN, Timestamp::MIN);
@@ -231,28 +239,28 @@ fn digest_of(state: &State) -> u128 {
     rows.digest
 }
 
-fn timeless(claim: &Claim) -> Claim {
+fn without_times(claim: &Claim) -> Claim {
     let mut claim = claim.clone();
-    let still = |record: &mut Record| (record.created_at, record.updated_at) = (Timestamp::MIN, Timestamp::MIN);
+    let clear = |record: &mut Record| (record.created_at, record.updated_at) = (Timestamp::MIN, Timestamp::MIN);
     match &mut claim.state {
-        ClaimState::Active(record) => still(record),
+        ClaimState::Active(record) => clear(record),
         ClaimState::Creating(hold, record) | ClaimState::Destroying(hold, record) => {
             hold.since = Timestamp::MIN;
-            still(record);
+            clear(record);
         }
         ClaimState::Replacing(hold, both) => {
             hold.since = Timestamp::MIN;
-            still(&mut both.old);
-            still(&mut both.new);
+            clear(&mut both.old);
+            clear(&mut both.new);
         }
     }
     claim
 }
 
-/// A claim as a read shows it.
-fn shown(claim: &Claim) -> Shown {
+/// Returns a claim as a client sees it in the answer to a read.
+fn observed_claim(claim: &Claim) -> ObservedClaim {
     let record = claim.record();
-    Shown {
+    ObservedClaim {
         uuid: record.uuid,
         owner: claim.owner,
         spelling: record.spelling.to_string(),
@@ -267,44 +275,54 @@ fn shown(claim: &Claim) -> Shown {
     }
 }
 
-fn refused(rejection: &Rejection) -> Refused {
+fn observed_rejection(rejection: &Rejection) -> ObservedRejection {
     let offences = rejection.offences().iter().filter_map(|offence| {
         let place = offence.place?;
         Some((place.list == List::Destroys, place.position, offence.reason.code().to_owned()))
     });
-    Refused { reason: rejection.reason().code().to_owned(), offences: offences.collect() }
+    ObservedRejection { reason: rejection.reason().code().to_owned(), offences: offences.collect() }
 }
 
-/// A call or an answer, in the list of those whose operation has no place in the order yet.
+/// A call or an answer, in the linked list of the events whose operations are not in the order yet.
 struct Event {
     operation: usize,
     is_call: bool,
-    before: usize,
-    after: usize,
+    previous: usize,
+    next: usize,
+}
+
+/// Positions of an operation's events in the list.
+struct EventPositions {
+    call: usize,
+    // `None` if the operation may take effect at any time.
+    answer: Option<usize>,
 }
 
 struct Search<'a> {
     operations: &'a [Operation],
-    last: u128,
-    // Linked both ways, between a head and a tail of their own.
+    final_digest: u128,
+    // A doubly linked list in the order of time, between a head and a tail that are no events.
     events: Vec<Event>,
-    places: Vec<(usize, Option<usize>)>,
+    positions: Vec<EventPositions>,
     rows: Rows,
+    // Digest of the set of operations in the order.
     ordered: u128,
-    been: HashSet<u128>,
-    // The call's event, and the journal's length before it.
+    // Digests of all configurations that the search has entered.
+    visited: HashSet<u128>,
+    // The order: for each operation its call, and the journal's length before the operation.
     path: Vec<(usize, usize)>,
-    // Since the path was longer than ever before, and how long that was.
+    // Number of tries since the path became longer than ever before, and the length of that path.
     tries: usize,
     longest: usize,
-    // How far it came before it got stuck, and the operation that had no place then.
-    furthest: (usize, Option<usize>),
+    // Length of the longest path that was a dead end, and the operation that could not be appended;
+    // `None` if the path has all operations.
+    dead_end: Option<(usize, Option<usize>)>,
 }
 
 const HEAD: usize = 0;
 
 impl<'a> Search<'a> {
-    fn new(operations: &'a [Operation], last: u128) -> Self {
+    fn new(operations: &'a [Operation], final_digest: u128) -> Self {
         let mut times = Vec::new();
         for (number, operation) in operations.iter().enumerate() {
             times.push((operation.called, false, number));
@@ -313,111 +331,116 @@ impl<'a> Search<'a> {
             }
         }
         times.sort_unstable();
-        let event =
-            |at: usize, operation, is_call| Event { operation, is_call, before: at.wrapping_sub(1), after: at + 1 };
+        let event = |index: usize, operation, is_call| {
+            let (previous, next) = (index.wrapping_sub(1), index + 1);
+            Event { operation, is_call, previous, next }
+        };
         let mut events = vec![event(HEAD, usize::MAX, false)];
-        let mut places = vec![(0, None); operations.len()];
+        let mut positions: Vec<_> = operations.iter().map(|_| EventPositions { call: HEAD, answer: None }).collect();
         for (_, is_answer, number) in times {
-            let at = events.len();
+            let index = events.len();
             if is_answer {
-                places[number].1 = Some(at);
+                positions[number].answer = Some(index);
             } else {
-                places[number].0 = at;
+                positions[number].call = index;
             }
-            events.push(event(at, number, !is_answer));
+            events.push(event(index, number, !is_answer));
         }
         events.push(event(events.len(), usize::MAX, false));
         Self {
             operations,
-            last,
+            final_digest,
             events,
-            places,
+            positions,
             rows: Rows::default(),
             ordered: 0,
-            been: HashSet::new(),
+            visited: HashSet::new(),
             path: Vec::new(),
             tries: 0,
             longest: 0,
-            furthest: (0, None),
+            dead_end: None,
         }
     }
 
     fn run(&mut self) -> Result<(), String> {
         let tail = self.events.len() - 1;
-        let mut at = self.events[HEAD].after;
+        let mut index = self.events[HEAD].next;
         loop {
-            let Event { operation, is_call, .. } = self.events[at];
-            if at != tail && is_call {
-                at = if self.step(at)? { self.events[HEAD].after } else { self.events[at].after };
+            let Event { operation, is_call, .. } = self.events[index];
+            if index != tail && is_call {
+                index = if self.try_append(index)? { self.events[HEAD].next } else { self.events[index].next };
                 continue;
             }
-            if at != tail && self.is_over(operation) {
-                at = self.events[HEAD].after;
+            if index != tail && self.try_skip(operation) {
+                index = self.events[HEAD].next;
                 continue;
             }
-            // An answer whose operation has no place, or the end.
-            if at == tail && self.rows.digest == self.last {
+            // The event is the tail, or the answer of an operation that has not taken effect by then.
+            if index == tail && self.rows.digest == self.final_digest {
                 return Ok(());
             }
-            if self.furthest.1.is_none() || self.path.len() > self.furthest.0 {
-                self.furthest = (self.path.len(), (at != tail).then_some(operation));
+            if self.dead_end.is_none_or(|(length, number)| number.is_none() || self.path.len() > length) {
+                self.dead_end = Some((self.path.len(), (index != tail).then_some(operation)));
             }
             let Some((call, journal)) = self.path.pop() else { return Err(self.failure()) };
-            self.put_back(call, journal);
-            at = self.events[call].after;
+            self.reinsert(call, journal);
+            index = self.events[call].next;
         }
     }
 
-    /// Puts an operation next in the order, where that agrees with its answer and leads to somewhere new.
-    fn step(&mut self, at: usize) -> Result<bool, String> {
+    /// Appends the operation of a call to the order if the engine's answer agrees with the history's and the
+    /// configuration is new. Returns `true` if it did.
+    fn try_append(&mut self, call: usize) -> Result<bool, String> {
         self.tries += 1;
         if self.tries > MAX_TRIES {
             return Err(format!("undecided after {MAX_TRIES} tries; {}", self.failure()));
         }
-        let number = self.events[at].operation;
+        let number = self.events[call].operation;
         let journal = self.rows.journal.len();
         let agrees = self.agrees(&self.operations[number]);
         let ordered = self.ordered ^ hash128(number);
-        if agrees && self.been.insert(ordered.rotate_left(1) ^ self.rows.digest) {
+        if agrees && self.visited.insert(ordered.rotate_left(1) ^ self.rows.digest) {
             self.ordered = ordered;
-            self.path.push((at, journal));
-            self.take_out(number);
+            self.path.push((call, journal));
+            self.remove(number);
             if self.path.len() > self.longest {
                 (self.longest, self.tries) = (self.path.len(), 0);
             }
             return Ok(true);
         }
-        self.rows.back_to(journal);
+        self.rows.undo_to(journal);
         Ok(false)
     }
 
-    /// Whether an operation may be left out from here on, and where that leads is new.
-    fn is_over(&mut self, number: usize) -> bool {
+    /// Leaves out an operation without an answer, which then takes no effect, if the configuration is new.
+    /// Returns `true` if it did.
+    fn try_skip(&mut self, number: usize) -> bool {
         let ordered = self.ordered ^ hash128(number);
-        let over = self.operations[number].answer == Answer::Unknown
-            && self.been.insert(ordered.rotate_left(1) ^ self.rows.digest);
-        if over {
+        let can_skip = self.operations[number].answer == Answer::Unknown
+            && self.visited.insert(ordered.rotate_left(1) ^ self.rows.digest);
+        if can_skip {
             self.ordered = ordered;
-            self.path.push((self.places[number].0, self.rows.journal.len()));
-            self.take_out(number);
+            self.path.push((self.positions[number].call, self.rows.journal.len()));
+            self.remove(number);
         }
-        over
+        can_skip
     }
 
+    /// Executes an operation on the engine. Returns `true` if the engine's answer is the history's.
     fn agrees(&mut self, operation: &Operation) -> bool {
         let digest = self.rows.digest;
         match (&operation.action, &operation.answer) {
             (Action::Get(key), Answer::Record(record)) => {
-                self.rows.tables.row(key).map(shown) == record.as_deref().cloned()
+                self.rows.tables.row(key).map(observed_claim) == record.as_deref().cloned()
             }
             (Action::List(cell), Answer::Leases(leases)) => self.rows.leases(*cell) == *leases,
             (Action::Command(command), answer) => {
                 match (command.apply(&mut self.rows, Timestamp::MIN).unwrap(), answer) {
-                    // One that changes nothing may as well never happen.
+                    // An operation without an effect equals one that is left out, which `try_skip` covers.
                     (_, Answer::Unknown) => self.rows.digest != digest,
                     (Ok(Reply::Begun(begun)), Answer::Begun(lease, _)) => begun.lease == *lease,
                     (Ok(Reply::Settled(_)), Answer::Settled) => true,
-                    (Err(rejection), Answer::Refused(answer)) => refused(&rejection) == *answer,
+                    (Err(rejection), Answer::Rejected(answer)) => observed_rejection(&rejection) == *answer,
                     _ => false,
                 }
             }
@@ -425,40 +448,44 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn take_out(&mut self, number: usize) {
-        let (call, answer) = self.places[number];
-        for at in std::iter::once(call).chain(answer) {
-            let (before, after) = (self.events[at].before, self.events[at].after);
-            self.events[before].after = after;
-            self.events[after].before = before;
+    /// Takes the events of an operation out of the list.
+    fn remove(&mut self, number: usize) {
+        let EventPositions { call, answer } = self.positions[number];
+        for index in std::iter::once(call).chain(answer) {
+            let Event { previous, next, .. } = self.events[index];
+            self.events[previous].next = next;
+            self.events[next].previous = previous;
         }
     }
 
-    fn put_back(&mut self, call: usize, journal: usize) {
+    /// Undoes the last operation of the order. The events return to the list in the opposite order of their
+    /// removal, because each is linked to its neighbours at that time.
+    fn reinsert(&mut self, call: usize, journal: usize) {
         let number = self.events[call].operation;
-        let (_, answer) = self.places[number];
-        for at in answer.into_iter().chain([call]) {
-            let (before, after) = (self.events[at].before, self.events[at].after);
-            self.events[before].after = at;
-            self.events[after].before = at;
+        let answer = self.positions[number].answer;
+        for index in answer.into_iter().chain([call]) {
+            let Event { previous, next, .. } = self.events[index];
+            self.events[previous].next = index;
+            self.events[next].previous = index;
         }
         self.ordered ^= hash128(number);
-        self.rows.back_to(journal);
+        self.rows.undo_to(journal);
     }
 
-    /// What had no place in the furthest that the search came, and what went on at the time.
+    /// Describes the dead end of the longest order: the operation that could not be appended, and all
+    /// operations that overlap with it.
     fn failure(&self) -> String {
-        let (length, number) = self.furthest;
+        let (length, number) = self.dead_end.unwrap_or_default();
         let all = self.operations.len();
         let Some(number) = number else {
-            return format!("all of {length} answers agree with an order, but what is there in the end does not");
+            return format!("an order agrees with all {length} answers, but none leads to the final state");
         };
         let stuck = &self.operations[number];
-        let meets = |other: &&Operation| other.called <= stuck.answered && other.answered >= stuck.called;
+        let overlaps = |other: &&Operation| other.called <= stuck.answered && other.answered >= stuck.called;
         let mut text =
-            format!("after {length} of {all} operations, none of these can come next so that this agrees:\n");
-        text += &format!("{stuck}\nwhat went on meanwhile:\n");
-        for other in self.operations.iter().filter(meets) {
+            format!("after {length} of {all} operations, no operation can come next so that this one agrees:\n");
+        text += &format!("{stuck}\noperations that overlap with it:\n");
+        for other in self.operations.iter().filter(overlaps) {
             text += &format!("  {other}\n");
         }
         text
@@ -492,7 +519,7 @@ mod tests {
         BucketKey { bucket_type: BucketType(4), canonical: name.into() }
     }
 
-    /// A begin that creates a name.
+    /// Returns a begin that creates a username.
     fn begin(name: &str, number: u128) -> Action {
         let claim = ClaimRequest {
             bucket_type: BucketType(4),
@@ -516,7 +543,7 @@ mod tests {
 
     fn busy() -> Answer {
         let offences = [(false, 0, "CLAIM_BUSY".to_owned())].into();
-        Answer::Refused(Refused { reason: "CLAIM_BUSY".into(), offences })
+        Answer::Rejected(ObservedRejection { reason: "CLAIM_BUSY".into(), offences })
     }
 
     fn operations(operations: &[(u64, u64, Action, Answer)]) -> Vec<Operation> {
@@ -529,8 +556,8 @@ mod tests {
         operations.iter().map(operation).collect()
     }
 
-    /// What is there after these commands.
-    fn after(actions: &[Action]) -> State {
+    /// Returns the state after these commands.
+    fn state_after(actions: &[Action]) -> State {
         let mut rows = Rows::default();
         for action in actions {
             let Action::Command(command) = action else { continue };
@@ -539,12 +566,13 @@ mod tests {
         State { fence: FENCE, ..rows.tables.state() }
     }
 
-    fn read(actions: &[Action]) -> Answer {
-        Answer::Record(after(actions).claims.get(&key("a")).map(|claim| Box::new(shown(claim))))
+    /// Returns the answer to a read of `a` after these commands.
+    fn read_after(actions: &[Action]) -> Answer {
+        Answer::Record(state_after(actions).claims.get(&key("a")).map(|claim| Box::new(observed_claim(claim))))
     }
 
     #[test]
-    fn what_overlaps_may_have_happened_in_any_order() {
+    fn overlapping_operations_may_take_effect_in_any_order() {
         let (first, second) = (begin("a", 1), begin("a", 2));
         let history = operations(&[
             (0, 10, first.clone(), busy()),
@@ -552,66 +580,69 @@ mod tests {
             (5, 30, Action::Get(key("a")), Answer::Record(None)),
             (11, 12, Action::List(CELL), Answer::Leases([lease(2)].into())),
             (13, 20, commit(2), Answer::Settled),
-            (14, 19, Action::Get(key("a")), read(&[second.clone(), commit(2)])),
+            (14, 19, Action::Get(key("a")), read_after(&[second.clone(), commit(2)])),
         ]);
-        assert_eq!(check(&history, &after(&[second.clone(), commit(2)])), Ok(()));
-        // What came one after the other did not happen the other way round.
+        assert_eq!(check(&history, &state_after(&[second.clone(), commit(2)])), Ok(()));
+        // Operations that do not overlap keep their order.
         let late = operations(&[(0, 1, first, busy()), (2, 3, second.clone(), begun(2))]);
-        assert!(check(&late, &after(&[second])).is_err());
+        assert!(check(&late, &state_after(&[second])).is_err());
     }
 
     #[test]
-    fn a_doubled_lease_is_caught() {
+    fn two_leases_on_one_bucket_are_detected() {
         let (first, second) = (begin("a", 1), begin("a", 2));
         for (called, answered) in [(0, 10), (11, 12)] {
             let history = operations(&[(0, 10, first.clone(), begun(1)), (called, answered, second.clone(), begun(2))]);
             for last in [&first, &second] {
-                assert!(check(&history, &after(from_ref(last))).is_err());
+                assert!(check(&history, &state_after(from_ref(last))).is_err());
             }
         }
     }
 
     #[test]
-    fn a_lost_commit_is_caught() {
+    fn a_lost_commit_is_detected() {
         let first = begin("a", 1);
         let begun_and_committed = [(0, 1, first.clone(), begun(1)), (2, 3, commit(1), Answer::Settled)];
-        let (held, rested) = (read(from_ref(&first)), read(&[first.clone(), commit(1)]));
+        let (held, rested) = (read_after(from_ref(&first)), read_after(&[first.clone(), commit(1)]));
         let then = |called, answer: &Answer| {
             let read = (called, 9, Action::Get(key("a")), answer.clone());
             operations(&[begun_and_committed.as_slice(), &[read]].concat())
         };
-        let last = after(&[first.clone(), commit(1)]);
+        let last = state_after(&[first.clone(), commit(1)]);
         assert_eq!(check(&then(4, &rested), &last), Ok(()));
-        assert!(check(&then(4, &held), &last).is_err(), "a read after the commit shows what was before");
-        assert_eq!(check(&then(2, &held), &last), Ok(()), "a read that overlaps the commit may");
-        assert!(check(&then(4, &rested), &after(&[first])).is_err(), "in the end it is not there");
-        assert!(check(&then(4, &Answer::Record(None)), &after(&[])).is_err(), "not even the lease is");
+        assert!(check(&then(4, &held), &last).is_err(), "a read after the commit has the state before it");
+        assert_eq!(check(&then(2, &held), &last), Ok(()), "a read that overlaps with the commit may have either state");
+        assert!(check(&then(4, &rested), &state_after(&[first])).is_err(), "the final state lacks the commit");
+        assert!(check(&then(4, &Answer::Record(None)), &state_after(&[])).is_err(), "the final state lacks the lease");
     }
 
     #[test]
-    fn what_was_not_answered_may_happen_late_or_never() {
+    fn an_operation_without_an_answer_may_take_effect_late_or_never() {
         let (first, second) = (begin("a", 1), begin("b", 2));
         let history = operations(&[
             (0, NEVER, first.clone(), Answer::Unknown),
             (0, NEVER, second.clone(), Answer::Unknown),
             (20, 21, Action::Get(key("a")), Answer::Record(None)),
-            (22, 23, Action::Get(key("a")), read(from_ref(&first))),
+            (22, 23, Action::Get(key("a")), read_after(from_ref(&first))),
         ]);
-        assert_eq!(check(&history, &after(from_ref(&first))), Ok(()));
-        assert_eq!(check(&history, &after(&[first.clone(), second.clone()])), Ok(()));
-        assert!(check(&history, &after(&[second])).is_err());
-        // Nor may it happen once it is known that it can't any more.
+        assert_eq!(check(&history, &state_after(from_ref(&first))), Ok(()));
+        assert_eq!(check(&history, &state_after(&[first.clone(), second.clone()])), Ok(()));
+        assert!(check(&history, &state_after(&[second])).is_err());
+        // It may not take effect after the time that ends its effect.
         let until = |time| {
             let unanswered = (0, time, first.clone(), Answer::Unknown);
             let history = operations(&[unanswered, (20, 21, Action::Get(key("a")), Answer::Record(None))]);
-            check(&history, &after(from_ref(&first))).is_ok()
+            check(&history, &state_after(from_ref(&first))).is_ok()
         };
         assert_eq!((until(19), until(22)), (false, true));
         let back = operations(&[
             (0, NEVER, first.clone(), Answer::Unknown),
-            (2, 3, Action::Get(key("a")), read(from_ref(&first))),
+            (2, 3, Action::Get(key("a")), read_after(from_ref(&first))),
             (4, 5, Action::Get(key("a")), Answer::Record(None)),
         ]);
-        assert!(check(&back, &after(&[first])).is_err(), "what was seen once does not go away by itself");
+        assert!(
+            check(&back, &state_after(&[first])).is_err(),
+            "a claim that a read has returned does not vanish by itself"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Certificates made at run time, and TLS connections that show what really happens in a handshake.
+//! Certificates made at run time, and TLS connections that show the result of the handshake alone.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct Pair {
 }
 
 impl Authority {
-    /// A new authority with a key of its own.
+    /// Returns a new authority with a new key.
     ///
     /// # Errors
     /// No key can be made.
@@ -42,13 +42,13 @@ impl Authority {
         Ok(Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate()?)? })
     }
 
-    /// The authority's own certificate, in PEM.
+    /// Returns the authority's own certificate, in PEM.
     #[must_use]
     pub fn pem(&self) -> String {
         self.issuer.pem()
     }
 
-    /// A certificate for a server on the loopback address.
+    /// Returns a certificate for a server on the loopback address.
     ///
     /// # Errors
     /// No key can be made.
@@ -56,7 +56,7 @@ impl Authority {
         self.sign(server_params()?)
     }
 
-    /// A certificate for a server that is elsewhere.
+    /// Returns a certificate for a server on another host.
     ///
     /// # Errors
     /// No key can be made.
@@ -64,15 +64,15 @@ impl Authority {
         self.sign(CertificateParams::new(["elsewhere.example.com".to_owned()])?)
     }
 
-    /// A server's certificate that was valid long ago.
+    /// Returns a server's certificate that expired in 2001.
     ///
     /// # Errors
     /// See [`Authority::server`].
     pub fn expired_server(&self) -> Result<Pair> {
-        self.sign(long_ago(server_params()?))
+        self.sign(expire(server_params()?))
     }
 
-    /// A certificate for a client, with these URIs as its names.
+    /// Returns a certificate for a client, with these URIs as its names.
     ///
     /// # Errors
     /// A URI is not ASCII, or no key can be made.
@@ -80,12 +80,12 @@ impl Authority {
         self.sign(client_params(uris)?)
     }
 
-    /// A client's certificate that was valid long ago.
+    /// Returns a client's certificate that expired in 2001.
     ///
     /// # Errors
     /// See [`Authority::client`].
     pub fn expired(&self, uris: &[&str]) -> Result<Pair> {
-        self.sign(long_ago(client_params(uris)?))
+        self.sign(expire(client_params(uris)?))
     }
 
     fn sign(&self, params: CertificateParams) -> Result<Pair> {
@@ -94,24 +94,26 @@ impl Authority {
         Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
-    /// The settings of a tonic client that trusts this authority and presents a certificate.
+    /// Returns the TLS settings of a tonic client that trusts this authority and presents a certificate,
+    /// if one is given.
     #[must_use]
-    pub fn client_config(&self, shown: Option<&Pair>) -> ClientTlsConfig {
+    pub fn client_config(&self, presented: Option<&Pair>) -> ClientTlsConfig {
         let config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(self.pem())).domain_name("localhost");
-        match shown {
+        match presented {
             Some(pair) => config.identity(Identity::from_pem(&pair.certificate, &pair.key)),
             None => config,
         }
     }
 
-    /// A bare TLS connection that trusts this authority and speaks `protocol`.
+    /// Opens a TLS connection that trusts this authority and offers `protocol` by ALPN.
     ///
     /// # Errors
-    /// The handshake fails, as far as the client sees it; a refusal of its certificate comes with the first read.
+    /// The handshake fails on the client's side. In TLS 1.3 the server checks the client's certificate
+    /// later, so a refusal comes with the first read.
     pub async fn connect(
         &self,
         address: SocketAddr,
-        shown: Option<&Pair>,
+        presented: Option<&Pair>,
         protocol: &str,
     ) -> Result<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
@@ -119,7 +121,7 @@ impl Authority {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
         let builder = builder.with_root_certificates(roots);
-        let mut config = match shown {
+        let mut config = match presented {
             Some(pair) => builder.with_client_auth_cert(vec![pair.der()?], pair.private_key()?)?,
             None => builder.with_no_client_auth(),
         };
@@ -131,10 +133,10 @@ impl Authority {
 }
 
 impl Pair {
-    /// The certificate in DER.
+    /// Returns the certificate in DER.
     ///
     /// # Errors
-    /// It is not PEM, which none of ours is.
+    /// The field `certificate` is not PEM.
     pub fn der(&self) -> Result<CertificateDer<'static>> {
         Ok(CertificateDer::from_pem_slice(self.certificate.as_bytes())?)
     }
@@ -144,7 +146,7 @@ impl Pair {
     }
 }
 
-fn long_ago(mut params: CertificateParams) -> CertificateParams {
+fn expire(mut params: CertificateParams) -> CertificateParams {
     params.not_after = rcgen::date_time_ymd(2001, 1, 1);
     params
 }

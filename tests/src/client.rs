@@ -1,4 +1,5 @@
-//! A client for tests: one cell, user names, one attempt of each call, and idempotency keys only if a test sets them.
+//! A client for tests: one cell, usernames, one attempt of each call, and idempotency keys only if a test
+//! sets them.
 
 use std::time::Duration;
 

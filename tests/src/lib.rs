@@ -1,4 +1,5 @@
-//! Shared pieces of the tests that cross packages. What needs processes, files or a network is not there as WebAssembly.
+//! Helpers of the tests that cross packages. Modules that need processes, files or a network are left
+//! out for WebAssembly.
 
 #[cfg(not(target_family = "wasm"))]
 pub mod certificates;

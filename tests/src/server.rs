@@ -1,4 +1,5 @@
-//! Runs the real server as a child process, for tests that talk to it over the network, kill it and start it again.
+//! Runs the real server as a child process, for tests that call it over the network, kill it and restart
+//! it.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
@@ -23,7 +24,7 @@ const START_DEADLINE: Duration = Duration::from_secs(10);
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
 const LISTENING: &str = "listening on ";
 
-/// The cells of a server without a configuration file, for one that has a file.
+/// Configuration of the cells that a server has without a configuration file.
 pub const DEVELOPMENT_CELLS: &str = r#"
 [[cells]]
 id = 1
@@ -40,13 +41,14 @@ session_prefix = "cell-2-"
 sequence_range = { minval = 1000000001, maxval = 2000000000 }
 "#;
 
-/// Names a binary that is built already, so that cargo need not be asked.
+/// Environment variable with the path of a built binary. Without it the tests run cargo.
 const BINARY_VARIABLE: &str = "LEASEHOLD_BINARY";
 
-/// The path of the server's binary: `LEASEHOLD_BINARY`, or else built by cargo once in the life of this process.
+/// Returns the path of the server's binary: the value of `LEASEHOLD_BINARY`, or else a binary that cargo
+/// builds once in each process.
 ///
 /// # Errors
-/// It does not build; the error shows the compiler's output.
+/// The binary does not build; the error shows the compiler's output.
 pub fn binary() -> Result<&'static Path> {
     static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let given = || std::env::var_os(BINARY_VARIABLE).map(PathBuf::from);
@@ -57,8 +59,8 @@ pub fn binary() -> Result<&'static Path> {
     }
 }
 
-/// Builds what `cargo test --workspace` builds, where the running test lies, so that nothing is compiled twice: the tests
-/// of the server's own package bring its binary along.
+/// Builds the same as `cargo test --workspace`, into the target directory of the running test, so that
+/// no crate is compiled twice. The tests of the server's package require its binary, so cargo builds it.
 fn build() -> Result<PathBuf> {
     let test = std::env::current_exe().context("the path of the running test is unknown")?;
     // TARGET/PROFILE/deps/TEST
@@ -84,14 +86,14 @@ fn build() -> Result<PathBuf> {
 
 fn executable(line: &[u8]) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_slice(line).ok()?;
-    let named = message.pointer("/target/name")?.as_str()? == "leasehold";
-    // The binary's own unit tests have its name.
-    let tests = message.pointer("/profile/test")?.as_bool()?;
+    let is_leasehold = message.pointer("/target/name")?.as_str()? == "leasehold";
+    // The executable of the binary's unit tests has the same name.
+    let is_test = message.pointer("/profile/test")?.as_bool()?;
     let path = message.get("executable")?.as_str()?;
-    (named && !tests).then(|| PathBuf::from(path))
+    (is_leasehold && !is_test).then(|| PathBuf::from(path))
 }
 
-/// The settings of a server's start, made by [`Server::builder`].
+/// The settings of a server to start, made by [`Server::builder`].
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     data: Option<PathBuf>,
@@ -102,14 +104,14 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Keeps the data in `path` instead of a directory that goes with the server.
+    /// Sets the data directory. Without one the server gets a directory that is removed with it.
     #[must_use]
     pub fn data(mut self, path: impl Into<PathBuf>) -> Self {
         self.data = Some(path.into());
         self
     }
 
-    /// Starts with a configuration file of this text; one without cells gets those for development.
+    /// Sets the text of the configuration file. A text without cells gets [`DEVELOPMENT_CELLS`].
     #[must_use]
     pub fn config(mut self, text: impl Into<String>) -> Self {
         let text = text.into();
@@ -118,7 +120,7 @@ impl Builder {
         self
     }
 
-    /// Listens there instead of on a free port of the loopback address.
+    /// Sets the address to listen on. Without one the server gets a free port of the loopback address.
     #[must_use]
     pub fn listen(mut self, address: impl Into<String>) -> Self {
         self.listen = Some(address.into());
@@ -139,7 +141,7 @@ impl Builder {
         self
     }
 
-    /// True if the data will be in a database.
+    /// True if the configuration or the arguments name a database.
     fn names_a_database(&self) -> bool {
         let in_config = self.config.as_ref().is_some_and(|text| text.contains("[postgres]"));
         in_config || self.arguments.iter().any(|argument| argument == "--store")
@@ -148,7 +150,7 @@ impl Builder {
     /// Starts the server and waits until it listens.
     ///
     /// # Errors
-    /// It does not build, ends at once or does not listen in time; the error shows what it wrote.
+    /// The server does not build, ends early or does not listen in time; the error shows its output.
     pub fn start(self) -> Result<Server> {
         let scratch = TempDir::new().context("no temporary directory can be made")?;
         let data = self.data.clone().unwrap_or_else(|| scratch.path().join("data"));
@@ -172,7 +174,7 @@ struct Settings {
 impl Settings {
     fn command(&self) -> Result<Command> {
         let mut command = Command::new(binary()?);
-        // Variables of the person who runs the tests must not reach the server under test.
+        // The settings of the person who runs the tests must not reach the server under test.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LEASEHOLD_")) {
             command.env_remove(name);
         }
@@ -190,7 +192,7 @@ impl Settings {
     }
 }
 
-/// The text of a stream so far. The lines also arrive one by one, and the channel closes with the stream.
+/// The output of a stream so far. Each line is also sent to the channel, which closes with the stream.
 #[derive(Debug)]
 struct Output {
     text: Arc<Mutex<String>>,
@@ -208,7 +210,7 @@ impl Output {
             while matches!(reader.read_until(b'\n', &mut bytes), Ok(1..)) {
                 let line = String::from_utf8_lossy(&bytes).into_owned();
                 collected.lock().unwrap_or_else(PoisonError::into_inner).push_str(&line);
-                // The receiver may be gone; the text is kept all the same.
+                // Sending fails if no test waits for lines. The text is complete without them.
                 let _ = sender.send(line);
                 bytes.clear();
             }
@@ -220,7 +222,8 @@ impl Output {
         self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The first answer of `found` to a line, or none where the stream ends or the deadline passes.
+    /// Passes lines to `found` until it returns a value, and returns that value; `None` if the stream ends
+    /// or the deadline passes before.
     fn wait_for<T>(&self, deadline: Instant, found: impl Fn(&str) -> Option<T>) -> Option<T> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -231,7 +234,7 @@ impl Output {
         }
     }
 
-    /// Waits until the stream has ended; false where the deadline passes first.
+    /// Waits for the end of the stream, and returns `false` if the deadline passes before.
     fn ends_before(&self, deadline: Instant) -> bool {
         let never = |_: &str| None::<()>;
         self.wait_for(deadline, never);
@@ -265,11 +268,11 @@ impl Process {
     }
 
     fn start_failure(&mut self) -> anyhow::Error {
-        // The status of a server that ended by itself, or else that of being killed here.
+        // The status of a server that ended by itself, or the status of the kill.
         let end = self.kill().map_or_else(|error| error.to_string(), |status| status.to_string());
         self.stderr.ends_before(Instant::now() + START_DEADLINE);
         let (stdout, stderr) = (self.stdout.text(), self.stderr.text());
-        anyhow!("the server said no `{LISTENING}ADDR:PORT` within {START_DEADLINE:?} ({end})\n{stdout}\n{stderr}")
+        anyhow!("the server printed no `{LISTENING}ADDR:PORT` within {START_DEADLINE:?} ({end})\n{stdout}\n{stderr}")
     }
 
     fn kill(&mut self) -> Result<ExitStatus> {
@@ -289,7 +292,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Best effort: a child that has ended already needs no more.
+        // A kill fails if the child has ended already, which is no error here.
         let _ = self.kill();
     }
 }
@@ -309,7 +312,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server with its development cells and a data directory of its own.
+    /// Starts a server with the cells for development and a new data directory.
     ///
     /// # Errors
     /// See [`Builder::start`].
@@ -317,43 +320,43 @@ impl Server {
         Self::builder().start()
     }
 
-    /// Says how to start a server.
+    /// Returns the settings of a server with the cells for development and a new data directory.
     #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// The address on which it listens.
+    /// Returns the address on which the server listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.process.address
     }
 
-    /// Its process id.
+    /// Returns the server's process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.child.id()
     }
 
-    /// The directory of its data.
+    /// Returns the data directory.
     #[must_use]
     pub fn data(&self) -> &Path {
         &self.settings.data
     }
 
-    /// Its standard output since it was last started.
+    /// Returns the server's standard output since the last start.
     #[must_use]
     pub fn stdout(&self) -> String {
         self.process.stdout.text()
     }
 
-    /// Its standard error since it was last started.
+    /// Returns the server's standard error since the last start.
     #[must_use]
     pub fn stderr(&self) -> String {
         self.process.stderr.text()
     }
 
-    /// Kills it as a power cut would: it hears nothing of it.
+    /// Kills the server by SIGKILL, which it cannot handle.
     ///
     /// # Errors
     /// The signal cannot be sent.
@@ -361,10 +364,10 @@ impl Server {
         self.process.kill()
     }
 
-    /// Asks it to stop (SIGTERM), and waits until it has.
+    /// Sends the server SIGTERM, and waits for its end.
     ///
     /// # Errors
-    /// It does not stop in time; it is then killed.
+    /// The server does not stop in time, and is killed.
     pub fn terminate(&mut self) -> Result<ExitStatus> {
         if let Some(status) = self.process.status {
             return Ok(status);
@@ -373,7 +376,7 @@ impl Server {
         self.wait()
     }
 
-    /// Sends it a signal.
+    /// Sends the server a signal.
     ///
     /// # Errors
     /// The signal cannot be sent.
@@ -382,12 +385,13 @@ impl Server {
         kill(Pid::from_raw(pid), signal).context("the server cannot be signalled")
     }
 
-    /// Waits until it stops by itself.
+    /// Waits for the server's end.
     ///
     /// # Errors
-    /// It does not stop in time; it is then killed.
+    /// The server does not stop in time, and is killed.
     pub fn wait(&mut self) -> Result<ExitStatus> {
-        // Its end closes its streams, and only a stream can be awaited with a deadline.
+        // The end of the process closes its streams. A stream can be awaited with a deadline, which
+        // `Child::wait` has not.
         if !self.process.stdout.ends_before(Instant::now() + STOP_DEADLINE) {
             self.process.kill()?;
             bail!("the server does not stop within {STOP_DEADLINE:?}, stderr:\n{}", self.stderr());
@@ -397,7 +401,7 @@ impl Server {
         Ok(status)
     }
 
-    /// Starts it again on the same data, after killing it where it still runs. The port may be another.
+    /// Kills the server if it runs, and starts it again on the same data. The port may change.
     ///
     /// # Errors
     /// See [`Builder::start`].
@@ -407,10 +411,10 @@ impl Server {
         Ok(())
     }
 
-    /// An endpoint for it, over TLS where a configuration is given.
+    /// Returns the server's endpoint, over TLS if a configuration is given.
     ///
     /// # Errors
-    /// The TLS configuration does not hold.
+    /// The TLS configuration is invalid.
     pub fn endpoint(&self, tls: Option<ClientTlsConfig>) -> Result<Endpoint> {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let endpoint = Endpoint::from_shared(format!("{scheme}://{}", self.address()))?;
@@ -420,7 +424,7 @@ impl Server {
         })
     }
 
-    /// A connection to it, over TLS where a configuration is given.
+    /// Connects to the server, over TLS if a configuration is given.
     ///
     /// # Errors
     /// No connection can be made.
@@ -428,7 +432,7 @@ impl Server {
         Ok(self.endpoint(tls)?.connect().await?)
     }
 
-    /// A client of its claims.
+    /// Connects a client of the claim service.
     ///
     /// # Errors
     /// No connection can be made.
@@ -436,7 +440,7 @@ impl Server {
         Ok(ClaimServiceClient::new(self.connect(tls).await?))
     }
 
-    /// A client of its classification.
+    /// Connects a client of the classify service.
     ///
     /// # Errors
     /// No connection can be made.
@@ -450,7 +454,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_is_read_wherever_it_stands_in_a_line() {
+    fn the_address_is_read_at_any_position_of_a_line() {
         let address: SocketAddr = "127.0.0.1:4242".parse().unwrap();
         for line in ["listening on 127.0.0.1:4242\n", "leasehold is listening on 127.0.0.1:4242, data in /d\n"] {
             assert_eq!(listening_address(line), Some(address));
@@ -459,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn the_binary_is_told_from_its_tests_and_from_others() {
+    fn the_binary_is_distinguished_from_its_unit_tests_and_from_others() {
         let line = |name: &str, test: bool| {
             let target = serde_json::json!({"target": {"name": name}, "profile": {"test": test}, "executable": "/x"});
             target.to_string().into_bytes()
@@ -471,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn output_is_kept_and_its_end_is_seen() {
+    fn output_is_collected_and_its_end_is_noticed() {
         let output = Output::collect(&b"one\ntwo"[..]);
         let deadline = Instant::now() + START_DEADLINE;
         assert_eq!(output.wait_for(deadline, |line| (line == "two").then_some(2)), Some(2));

@@ -1,4 +1,4 @@
-//! `leasehold export` and `import`, and what an export says.
+//! Runs of `leasehold export` and `leasehold import`, and the state in the lines of an export.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::server::binary;
 
-/// Runs `leasehold` to its end.
+/// Runs a subcommand of `leasehold` on a data directory to its end.
 ///
 /// # Errors
-/// It does not build, or cannot be run.
+/// The binary does not build, or cannot be run.
 pub fn run(verb: &str, data: &Path, arguments: &[&str]) -> Result<Output> {
     let mut command = Command::new(binary()?);
     command.env_remove("LEASEHOLD_CONFIG");
@@ -20,7 +20,7 @@ pub fn run(verb: &str, data: &Path, arguments: &[&str]) -> Result<Output> {
     command.output().context("leasehold cannot be run")
 }
 
-/// The lines of the data of a stopped server.
+/// Exports the data directory of a stopped server, and returns the lines.
 ///
 /// # Errors
 /// The export fails.
@@ -30,7 +30,7 @@ pub fn export(data: &Path) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Makes a data directory out of lines.
+/// Imports a file of lines into a new data directory.
 ///
 /// # Errors
 /// The import fails.
@@ -41,16 +41,16 @@ pub fn import(data: &Path, lines: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The state that lines tell of.
+/// Returns the state that the lines of an export contain.
 ///
 /// # Errors
-/// A line is not what an export has.
+/// A line is not one of an export.
 pub fn state(lines: &str) -> Result<State> {
     let mut state = State::default();
     for line in lines.lines() {
         let mut line: Value = serde_json::from_str(line)?;
         let (kind, fields) =
-            line.as_object_mut().and_then(|line| line.iter_mut().next()).context("a line is no row")?;
+            line.as_object_mut().and_then(|line| line.iter_mut().next()).context("a line has no row")?;
         read_row(&mut state, kind, fields).with_context(|| format!("a line of kind `{kind}` cannot be read"))?;
     }
     Ok(state)
@@ -62,18 +62,18 @@ fn read_row(state: &mut State, kind: &str, fields: &mut Value) -> Result<()> {
         "header" => {}
         "claim" => {
             let (key, claim) = (serde_json::from_value(field("key")?)?, serde_json::from_value(field("claim")?)?);
-            ensure!(state.claims.insert(key, claim).is_none(), "a claim comes twice");
+            ensure!(state.claims.insert(key, claim).is_none(), "two lines have the same claim");
         }
         "lease" => {
             let (id, lease) = (serde_json::from_value(field("id")?)?, serde_json::from_value(field("lease")?)?);
-            ensure!(state.leases.insert(id, lease).is_none(), "a lease comes twice");
+            ensure!(state.leases.insert(id, lease).is_none(), "two lines have the same lease");
         }
         "replay" => {
             let (key, replay) = (serde_json::from_value(field("key")?)?, serde_json::from_value(field("replay")?)?);
-            ensure!(state.replays.insert(key, replay).is_none(), "an idempotency key comes twice");
+            ensure!(state.replays.insert(key, replay).is_none(), "two lines have the same idempotency key");
         }
         "end" => state.fence = serde_json::from_value(field("fence")?)?,
-        other => bail!("`{other}` is not known"),
+        other => bail!("`{other}` is no kind of row"),
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
-//! Golden vectors: what the service answers, step by step, in text files that every host of the engine plays alike.
+//! Golden vectors: scenarios with the service's answer to each step, in text files. Every host of the
+//! engine plays the same files.
 //!
-//! A file is a list of scenarios. Each has a heading that names the behaviours it proves, and begins with an empty
-//! service that knows the cells 1, 2 and 3:
+//! A file is a list of scenarios. Each has a heading with the behaviours that it proves, and begins with
+//! an empty service that has the cells 1, 2 and 3:
 //!
 //! ```text
 //! ## B08 created claims are readable from begin
@@ -14,9 +15,10 @@
 //!   USERNAMES "Alice" LEASE_CREATING USER:7 from USERS:7 under L1
 //! ```
 //!
-//! A step is everything down to `----`; its expected output is everything down to the next blank line: the reply, then
-//! the whole state **if the step changed it** (`nothing` where it is empty). So a step without state lines proves that it
-//! changed nothing. State is read as any client could read it: every outstanding lease and every record of every cell.
+//! A step ends with `----`, and its expected output ends with the next blank line. The output is the
+//! reply, then the whole state **if the step changed it** (`nothing` for an empty state). A step without
+//! state lines therefore proves that it changed nothing. The state is read by the calls that clients
+//! have: every outstanding lease and every record of every cell.
 //!
 //! | step | does |
 //! |---|---|
@@ -24,23 +26,24 @@
 //! | `commit CELL LEASE`, `rollback CELL LEASE` | settles; `LEASE` is `L1`, `unknown`, or a quoted text |
 //! | `get BUCKET "value"` | reads one record |
 //! | `classify BUCKET "value" …` | finds the cell of the first claim that matches |
-//! | `leases CELL [limit=N] [since=LEASE or future] [next]` | lists leases; `next` goes on where the list before ended |
+//! | `leases CELL [limit=N] [since=LEASE or future] [next]` | lists leases; `next` continues after the last page |
 //! | `records CELL SOURCE [types=BUCKET,…] [gt=ID] [lte=ID]` | lists records of one table |
 //! | `verify CELL SOURCE [page=N] ROW…` | verifies a table; `ROW` is `row SOURCE:id`, then `BUCKET "value" SUBJECT:id` for each claim |
 //! | `reconcile CELL remote=AGE [LEASE=AGE…]` | reconciles local rows; `AGE` is `fresh` or `stale`, of all leases and of each row |
 //! | `restart` | kills the service and starts it again on its data |
-//! | `pass SECONDS`, `forget` | lets time go by; forgets what is settled (only where `hosts: core`) |
-//! | `N times STEP` | repeats a step; `%` in it is the number of the turn, as it is of the copy in `xN` |
+//! | `pass SECONDS`, `forget` | moves the clock; forgets settled leases (both only with `hosts: core`) |
+//! | `N times STEP` | repeats a step; `%` stands for the number of the repetition, or of the copy of `xN` |
 //!
-//! Leases are numbered in the order they are begun, fences from the scenario's first. An id is a number (8 bytes), a
-//! quoted text, or `x` and hexadecimal digits. A text may be repeated: `"ab"*3`. Types that have no name are written
-//! `bucket#99`, `subject#9:1`, `source#99:1`. More than 20 lines of one kind are summed up.
+//! Leases are numbered in the order of their begins, and fences from the scenario's first one. An id is a
+//! number (8 bytes), a quoted text, or `x` and hexadecimal digits. A text may be repeated: `"ab"*3`.
+//! Types that have no name are written `bucket#99`, `subject#9:1`, `source#99:1`. More than 20 lines of
+//! one kind are summed up.
 //!
-//! A rejection says its reason, `retry` where it comes with a hint when to try again, each offending claim, and, where
-//! the fault lies in the form of the request, what the caller is told.
+//! A rejection is written as its reason, `retry` if it has a time to wait before a retry, and each
+//! offending claim. A rejection of the request's form also has its message.
 //!
-//! `UPDATE_VECTORS=1 cargo test -p leasehold-tests --test vectors` writes what the core answers into the files: read the
-//! difference before you keep it.
+//! `UPDATE_VECTORS=1 cargo test -p leasehold-tests --test vectors` writes the core's answers into the
+//! files: read the difference before you commit it.
 
 mod core_host;
 mod file;

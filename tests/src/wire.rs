@@ -1,5 +1,5 @@
-//! Helpers of tests against a running server: updates and raw bytes to send, the content of a refusal, and the whole state
-//! of the server.
+//! Helpers of tests against a running server: updates and raw bytes to send, the content of a refusal,
+//! and the whole state of the server.
 
 use std::io;
 use std::net::SocketAddr;
@@ -34,12 +34,12 @@ use crate::server::binary;
 pub use leasehold_client::Refusal;
 
 const DEADLINE: Duration = Duration::from_secs(30);
-/// The bucket type of user names.
+/// The bucket type of usernames.
 pub const USERNAMES: i32 = 4;
-/// A table that the contract has no name for.
+/// The number of a table that has no name in the contract.
 pub const UNNAMED_TABLE: i32 = 99;
 
-/// A claim of a user name, out of row 7 of the users.
+/// Returns a claim of a username, with row 7 of the users as its source.
 #[must_use]
 pub fn username(name: &str) -> Metadata {
     Metadata {
@@ -50,25 +50,25 @@ pub fn username(name: &str) -> Metadata {
     }
 }
 
-/// An update of `cell` that creates user names.
+/// Returns an update of `cell` that creates usernames.
 #[must_use]
 pub fn creates(cell: i64, names: &[&str]) -> BeginUpdateRequest {
     let create_records = names.iter().copied().map(username).collect();
     BeginUpdateRequest { create_records, destroy_records: Vec::new(), cell_id: cell }
 }
 
-/// One rpc of our services, as the descriptors have it.
+/// An rpc of the server, from the descriptors of the services.
 #[derive(Clone, Debug)]
 pub struct Rpc {
-    /// Its path: `/package.Service/Method`.
+    /// The path: `/package.Service/Method`.
     pub path: String,
-    /// The message it takes.
+    /// The type of the request.
     pub input: MessageDescriptor,
     /// The rules that allow a caller to call it.
     pub rules: Vec<AuthorizationRule>,
 }
 
-/// Every rpc of our services.
+/// Returns every rpc of the server's services.
 ///
 /// # Errors
 /// The embedded descriptors do not fit together, or an rpc has no rules.
@@ -84,7 +84,7 @@ pub fn rpcs() -> Result<Vec<Rpc>> {
     methods.map(rpc).collect()
 }
 
-/// Passes bytes through as they are, so that a test can send what no message encodes to.
+/// A codec that leaves bytes as they are, so that a test can send bytes that no message encodes to.
 #[derive(Clone, Copy, Debug)]
 struct RawCodec;
 
@@ -132,10 +132,10 @@ impl Decoder for RawCodec {
     }
 }
 
-/// Calls an rpc with bytes of the caller's making.
+/// Calls an rpc with raw bytes instead of an encoded message.
 ///
 /// # Errors
-/// What the server answered, or that it could not be reached.
+/// The status of the server's answer, or `UNKNOWN` if the server could not be reached.
 pub async fn call_raw(channel: &Channel, path: &str, message: Vec<u8>) -> Result<Response<Vec<u8>>, Status> {
     let path = PathAndQuery::try_from(path).map_err(|error| Status::unknown(error.to_string()))?;
     let mut client = tonic::client::Grpc::new(channel.clone());
@@ -143,16 +143,17 @@ pub async fn call_raw(channel: &Channel, path: &str, message: Vec<u8>) -> Result
     client.unary(Request::new(message), path, RawCodec).await
 }
 
-/// A call that is under way, because its message has not been sent yet.
+/// A call that is open because its message has not been sent yet.
 #[derive(Debug)]
 pub struct SlowCall {
-    /// Takes the one message; dropped after it, it ends the request.
+    /// Sends the one message. Dropping it afterwards ends the request.
     pub message: mpsc::Sender<Vec<u8>>,
     /// The server's later answer.
     pub answer: JoinHandle<Result<Response<Vec<u8>>, Status>>,
 }
 
-/// Begins a call without its message. What is called afterwards on the same channel reaches the server later.
+/// Opens a call without sending its message. Calls made afterwards on the same channel reach the server
+/// later.
 ///
 /// # Errors
 /// The server could not be reached.
@@ -161,44 +162,45 @@ pub async fn call_slowly(channel: &Channel, path: &'static str) -> Result<SlowCa
     let (begun, is_begun) = oneshot::channel();
     let mut client = tonic::client::Grpc::new(channel.clone());
     client.ready().await?;
-    let request = Request::new(Late { begun: Some(begun), messages });
+    let request = Request::new(DelayedMessages { begun: Some(begun), messages });
     let call = async move { client.client_streaming(request, PathAndQuery::from_static(path), RawCodec).await };
     let answer = tokio::spawn(call);
     is_begun.await.context("the call ended before it began")?;
     Ok(SlowCall { message, answer })
 }
 
-/// Messages that come late; says when it is first asked for one, which is after the head has left.
-struct Late {
+/// A stream of the messages of [`SlowCall`]. It signals its first poll, at which the head of the request
+/// has been sent.
+struct DelayedMessages {
     begun: Option<oneshot::Sender<()>>,
     messages: mpsc::Receiver<Vec<u8>>,
 }
 
-impl Stream for Late {
+impl Stream for DelayedMessages {
     type Item = Vec<u8>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Option<Vec<u8>>> {
         if let Some(begun) = self.begun.take() {
-            // The receiver may be gone.
+            // Sending fails if the caller has given up, which is no error.
             let _ = begun.send(());
         }
         self.messages.poll_recv(cx)
     }
 }
 
-/// All that a server keeps: the outstanding leases of each cell, and its records.
+/// The state of a server: the outstanding leases and the records of its cells.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
-    /// The outstanding leases.
+    /// The outstanding leases, with their cells.
     pub leases: Vec<(i64, LeaseRecord)>,
-    /// The records, of every table.
+    /// The records of every table.
     pub records: Vec<Record>,
 }
 
-/// Reads all that a server keeps for these cells, as long as it fits on one page each.
+/// Reads the state of a server for these cells, each list in one page.
 ///
 /// # Errors
-/// A list is refused, or goes on.
+/// A list is refused, or has more than one page.
 pub async fn kept(channel: &Channel, cells: &[i64]) -> Result<Kept> {
     let mut stub = Stub::new(channel.clone());
     let mut kept = Kept { leases: Vec::new(), records: Vec::new() };
@@ -217,16 +219,17 @@ pub async fn kept(channel: &Channel, cells: &[i64]) -> Result<Kept> {
     Ok(kept)
 }
 
-/// A lease's id, as requests take it.
+/// Returns a lease's id in the form of a request's field.
 #[must_use]
 pub fn lease(uuid: &str) -> Option<Uuid> {
     Some(Uuid { value: uuid.to_owned() })
 }
 
-/// Sends an HTTP/1.1 request, its head without the empty line, and reads the answer: its code and body.
+/// Sends an HTTP/1.1 request, and returns the answer's code and body. `head` has no empty line at its
+/// end.
 ///
 /// # Errors
-/// The connection breaks, or no answer of HTTP comes in time.
+/// The connection breaks, or no HTTP answer comes in time.
 pub async fn http<S>(stream: S, head: &str, body: &[u8]) -> Result<(u16, String)>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -238,15 +241,16 @@ where
         writer.write_all(body).await?;
         writer.flush().await
     };
-    // A server may answer, and close, before it has taken everything.
+    // A server may answer and close the connection before it has read the whole request, so a failed
+    // write is no error.
     let (_, answer) = tokio::join!(write, read_http(reader));
     answer
 }
 
-/// Reads an HTTP/1.1 answer up to the end of the connection: its code and body.
+/// Reads an HTTP/1.1 answer up to the end of the connection, and returns its code and body.
 ///
 /// # Errors
-/// The connection breaks, or no answer of HTTP comes in time.
+/// The connection breaks, or no HTTP answer comes in time.
 pub async fn read_http(mut stream: impl AsyncRead + Unpin) -> Result<(u16, String)> {
     let mut answer = Vec::new();
     timeout(DEADLINE, stream.read_to_end(&mut answer)).await.context("the connection stays open")??;
@@ -256,34 +260,34 @@ pub async fn read_http(mut stream: impl AsyncRead + Unpin) -> Result<(u16, Strin
     Ok((code, body.to_owned()))
 }
 
-/// Gets a path in plain HTTP.
+/// Sends a GET request in plain HTTP, and returns the answer's code and body.
 ///
 /// # Errors
-/// See [`http`].
+/// The same as of [`http`].
 pub async fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
     http(TcpStream::connect(address).await?, &format!("GET {path} HTTP/1.1"), b"").await
 }
 
-/// Asks until there is an answer.
+/// Polls until `poll` returns a value, and returns that value.
 ///
 /// # Errors
-/// There is none within the deadline; the error says what was waited for.
-pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> Result<T> {
+/// There is no value within the deadline; the error contains `description`.
+pub async fn eventually<T>(description: &str, mut poll: impl AsyncFnMut() -> Option<T>) -> Result<T> {
     let deadline = Instant::now() + DEADLINE;
     let mut ticks = interval(Duration::from_millis(20));
     while Instant::now() < deadline {
         ticks.tick().await;
-        if let Some(answer) = ask().await {
-            return Ok(answer);
+        if let Some(value) = poll().await {
+            return Ok(value);
         }
     }
-    anyhow::bail!("not within {DEADLINE:?}: {what}")
+    anyhow::bail!("not within {DEADLINE:?}: {description}")
 }
 
 /// Runs the binary to its end.
 ///
 /// # Errors
-/// It does not build, can't be run, or does not end in time.
+/// The binary does not build, can't be run, or does not end in time.
 pub async fn leasehold<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Result<Output> {
     let mut command = command()?;
     command.args(arguments);
@@ -291,7 +295,8 @@ pub async fn leasehold<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<I
     output.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?.context("the binary cannot be run")
 }
 
-/// A command that runs the binary, unmoved by what is set for the person who runs the tests; killed when dropped.
+/// Returns a command that runs the binary without the environment variables `LEASEHOLD_*`. The process is
+/// killed when dropped.
 ///
 /// # Errors
 /// The binary does not build.

@@ -1,6 +1,11 @@
 # frozen_string_literal: true
 
+require "fileutils"
+require "google/protobuf"
+require "google/protobuf/descriptor_pb"
 require "tmpdir"
+
+require_relative "message_code"
 
 # Generates the Ruby code of the wire contract into lib/leasehold/proto.
 module Protos
@@ -24,9 +29,22 @@ module Protos
 
   # Generates the code into `directory`.
   def generate(directory = TARGET)
-    command = ["grpc_tools_ruby_protoc", "-I", SOURCE, "--ruby_out=#{directory}", "--grpc_out=#{directory}", *FILES]
-    system(*command, exception: true)
-    Dir.glob("**/*.rb", base: directory).each { |path| localise(File.join(directory, path)) }
+    descriptors = File.join(directory, "descriptors")
+    compile("--descriptor_set_out=#{descriptors}", "--grpc_out=#{directory}")
+    set = Google::Protobuf::FileDescriptorSet.decode(File.binread(descriptors))
+    FileUtils.rm(descriptors)
+    set.file.each { |file| write(directory, file) }
+    Dir.glob("**/*_services_pb.rb", base: directory).each { |path| localise(File.join(directory, path)) }
+  end
+
+  def compile(*outputs)
+    system("grpc_tools_ruby_protoc", "-I", SOURCE, *outputs, *FILES, exception: true)
+  end
+
+  def write(directory, file)
+    path = File.join(directory, file.name.sub(/\.proto\z/, "_pb.rb"))
+    FileUtils.mkdir_p(File.dirname(path))
+    File.write(path, MessageCode.new(file).to_s)
   end
 
   # @return [Hash{String => String}] freshly generated code by path

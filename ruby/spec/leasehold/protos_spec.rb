@@ -1,9 +1,26 @@
 # frozen_string_literal: true
 
+require "open3"
+require "rbconfig"
 require_relative "../../tasks/protos"
 
 RSpec.describe Protos do
   it "generates exactly the committed code from the contract" do
     expect(described_class.generated).to eq(described_class.committed), "run `rake protos`"
+  end
+
+  # The other gems' files need it with old versions of google-protobuf, so they are loaded before it is removed.
+  it "loads without `DescriptorPool#build`, which google-protobuf removed in 4.26" do
+    script = <<~RUBY
+      require "grpc"
+      %w[google/protobuf/descriptor_pb google/protobuf/well_known_types google/rpc/error_details_pb google/rpc/status_pb].each { |path| require path }
+      pool = Google::Protobuf::DescriptorPool
+      pool.undef_method(:build) if pool.method_defined?(:build)
+      require "leasehold/client"
+      print Leasehold::Client::Messages::V1::Bucket::Type.resolve(:USERNAMES)
+    RUBY
+    output, status = Open3.capture2e(RbConfig.ruby, "-W0", "-I", File.expand_path("../../lib", __dir__), "-e", script)
+
+    expect([output, status.success?]).to eq(["4", true])
   end
 end

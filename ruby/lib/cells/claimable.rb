@@ -15,6 +15,7 @@ module Cells
   # through {BulkClaimsWorker}.
   module Claimable
     extend ActiveSupport::Concern
+    include Leasehold::ActiveRecordCompat::RowWrites
 
     CLAIMS_BUCKET_TYPE = Gitlab::Cells::TopologyService::Claims::V1::Bucket::Type
     CLAIMS_SUBJECT_TYPE = Gitlab::Cells::TopologyService::Claims::V1::Subject::Type
@@ -154,7 +155,7 @@ module Cells
       def cells_claims_check_key
         return cells_claims_check_key_type if primary_key.is_a?(String)
 
-        columns = connection.primary_keys(table_name)
+        columns = Leasehold::ActiveRecordCompat.with_connection(connection_pool) { |connection| connection.primary_keys(table_name) }
         names = columns.map { |column| "`#{column}`" }.join(", ")
         has = columns.many? ? "a primary key of the columns #{names}" : "no primary key"
         raise Leasehold::Error::Misconfigured, "`#{name}` has #{has}: use a table whose primary key is one column"
@@ -253,7 +254,7 @@ module Cells
     #
     # @param outcome [Proc] called with the rejection if this call opened the outermost transaction
     def cells_claims_handle_rejection(outcome)
-      outermost = Leasehold::Transactions::Nesting.none_open?(self.class.connection)
+      outermost = Leasehold::Transactions::Nesting.none_open?(Leasehold::ActiveRecordCompat.held_connection(self.class))
       yield
     rescue Leasehold::ClaimsRejected => rejected
       raise unless outermost
@@ -271,57 +272,48 @@ module Cells
       end
     end
 
-    # The three methods below override the private methods with which ActiveRecord writes rows. They run
-    # after all `before_*` callbacks have assigned values, and before an `after_*` callback can save or
-    # reload the record again. Signatures and calls are the same from Rails 6.1 to 7.2 (activerecord
-    # 6.1.7.10, persistence.rb:872, 890 and 897).
+    # The three methods below run around the statements that write the row
+    # ({Leasehold::ActiveRecordCompat::RowWrites}).
 
-    # ActiveRecord calls the block immediately after the INSERT, or after {#_update_row} (activerecord
-    # 6.1.7.10, persistence.rb:938 and 919).
-    def create_or_update(**options, &block)
+    def cells_claims_around_save
       cells_claims_refuse_interrupted do |connection|
         Leasehold::Transactions::NestedDestroys.register(self, connection) if self.class.nested_attributes_options.any?
-        super(**options) do |record|
-          cells_claims_register_insert(connection) if previously_new_record?
-          block&.call(record)
-        end
+        yield connection
       end
     end
 
-    def _update_row(attribute_names, *)
-      # A copy, because optimistic locking appends its column to the list (activerecord 6.1.7.10,
-      # locking/optimistic.rb:96).
-      update = Leasehold::RowUpdate.read(self, attribute_names.dup, Leasehold::StoredRow::UPDATE_LOCK)
-      return super unless update
+    def cells_claims_around_update(columns, &write)
+      update = Leasehold::RowUpdate.read(self, columns, Leasehold::StoredRow::UPDATE_LOCK)
+      return yield unless update
 
-      rows = cells_claims_refuse_interrupted(claimed: true) { super }
+      rows = cells_claims_refuse_interrupted(claimed: true, &write)
       cells_claims_register(update.changes) if rows.positive?
       rows
     end
 
-    def destroy_row
+    def cells_claims_around_delete(&write)
       destroys = Leasehold::RowUpdate.deletion(self, Leasehold::StoredRow::DELETE_LOCK)
-      cells_claims_refuse_interrupted(claimed: destroys.any?) { super }.tap { cells_claims_register(destroys) }
+      cells_claims_refuse_interrupted(claimed: destroys.any?, &write).tap { cells_claims_register(destroys) }
     end
 
     # Runs the block. If it is interrupted, the transaction must not COMMIT: it would leave a row without
     # its claims.
     #
     # @param claimed [Boolean] true if the row may have claims
-    # @yieldparam connection passed on, because `self.class.connection` is slow
+    # @yieldparam connection passed on, because it is slow to look up
     def cells_claims_refuse_interrupted(claimed: self.class.cells_claims_attributes.any?)
-      connection = self.class.connection
+      connection = Leasehold::ActiveRecordCompat.held_connection(self.class)
       return yield connection unless claimed
 
       Leasehold::Transactions::InterruptedWrite.refuse_commit_on_interrupt(connection) { yield connection }
     end
 
-    def cells_claims_register_insert(connection)
+    def cells_claims_after_insert(connection)
       cells_claims_register(Leasehold::RowUpdate.insertion(self), connection)
     end
 
     # A change of the primary key destroys the claims of the old key and creates claims of the new one.
-    def cells_claims_register(changes, connection = self.class.connection)
+    def cells_claims_register(changes, connection = Leasehold::ActiveRecordCompat.held_connection(self.class))
       changes = changes.flat_map do |attribute, before, after|
         moved = before && after && before.source_id != after.source_id
         moved ? [[attribute, before, nil], [attribute, nil, after]] : [[attribute, before, after]]

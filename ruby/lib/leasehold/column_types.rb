@@ -39,13 +39,14 @@ module Leasehold
       def base_type(model, column)
         return if column.oid < FIRST_USER_OID
 
-        model.connection.select_value(<<~SQL, "Leasehold")
+        sql = <<~SQL
           WITH RECURSIVE types AS (
             SELECT #{Integer(column.oid)}::oid AS type, NULL::integer AS modifier
             UNION ALL SELECT typbasetype, typtypmod FROM types JOIN pg_type ON oid = type WHERE typtype = 'd'
           )
           SELECT format_type(type, modifier) FROM types JOIN pg_type ON oid = type WHERE typtype <> 'd'
         SQL
+        ActiveRecordCompat.with_connection(model.connection_pool) { |connection| connection.select_value(sql, "Leasehold") }
       end
     end
   end

@@ -39,6 +39,14 @@ module Leasehold
     # @return [true]
     def run
       check
+      ActiveRecordCompat.with_connection(@records.first.class.connection_pool) { |connection| run_over(connection) }
+      true
+    end
+
+    private
+
+    def run_over(connection)
+      @connection = connection
       saved.each { |record| raise ActiveRecord::RecordInvalid, record unless record.valid? }
       with_primary_keys do
         effect = Transactions::NetEffect.new((saved + destroyed).flat_map { |record| changes(record) })
@@ -46,10 +54,7 @@ module Leasehold
         update.begin_early
         connection.transaction { write(update) }
       end
-      true
     end
-
-    private
 
     def write(update)
       update.join
@@ -65,13 +70,9 @@ module Leasehold
       databases = @records.map { |record| record.class.connection_pool }.uniq
       raise ArgumentError, "the block names no record: call `save` or `destroy` in it" if databases.empty?
       raise ArgumentError, "the records are in several databases: use one `claiming` block per database" if databases.many?
-      return if Transactions::Nesting.none_open?(connection)
+      return if Transactions::Nesting.none_open?(ActiveRecordCompat.held_connection(@records.first.class))
 
       raise ActiveRecord::TransactionIsolationError, "a transaction is open: call `claiming` outside of it"
-    end
-
-    def connection
-      @records.first.class.connection
     end
 
     def saved
@@ -87,7 +88,7 @@ module Leasehold
       return [] unless record.class.respond_to?(:cells_claims_attributes)
 
       claims_before_and_after(record).filter_map do |attribute, before, after|
-        Transactions::Change.new(connection, record, attribute, before, after) unless before == after
+        Transactions::Change.new(@connection, record, attribute, before, after) unless before == after
       end
     end
 
@@ -117,8 +118,8 @@ module Leasehold
     def next_key(model)
       return SecureRandom.uuid if model.type_for_attribute(model.primary_key).type == :uuid
 
-      sql = "SELECT nextval(#{connection.quote(model.sequence_name)})"
-      connection.uncached { connection.select_value(sql, "Leasehold") }
+      sql = "SELECT nextval(#{@connection.quote(model.sequence_name)})"
+      @connection.uncached { @connection.select_value(sql, "Leasehold") }
     end
 
     # Assigns the foreign keys that a save would assign (activerecord 6.1.7.10,

@@ -8,12 +8,12 @@ module Leasehold
     #   claimable models are in
     def self.of_cell(configuration = Leasehold.configuration)
       classes = configuration.lease_databases || Models.names.map { |name| Models.fetch(name) }
-      new(classes.map(&:connection_pool).uniq.map { |pool| LeaseTable.new(pool.connection) })
+      new(classes.map(&:connection_pool).uniq)
     end
 
-    # @param tables [Array<LeaseTable>]
-    def initialize(tables)
-      @tables = tables
+    # @param pools [Array<ActiveRecord::ConnectionAdapters::ConnectionPool>] one for each database
+    def initialize(pools)
+      @pools = pools
     end
 
     # @return [Array(Array<Array(String, Time)>, Time)] the rows of these leases, and the current time
@@ -33,23 +33,30 @@ module Leasehold
 
     # Deletes the row of a settled lease from the table that has it.
     def delete(uuid)
-      @tables.each { |table| table.delete(uuid) }
+      @pools.each { |pool| with_table(pool) { |table| table.delete(uuid) } }
     end
 
     # Returns true if every database refuses the COMMIT before a lease reaches this age (R04).
     def guarded?(stale_after_seconds)
-      @tables.all? { |table| table.guarded?(stale_after_seconds) }
+      @pools.all? { |pool| with_table(pool) { |table| table.guarded?(stale_after_seconds) } }
     end
 
     private
 
     def collect
-      now = @tables.first.clock_micros
-      rows = @tables.each_with_index.flat_map do |table, position|
-        offset = position.zero? ? 0 : now - table.clock_micros
-        yield(table, offset).map { |uuid, created_at| [uuid, to_time(created_at + offset)] }
+      now = with_table(@pools.first, &:clock_micros)
+      rows = @pools.each_with_index.flat_map do |pool, position|
+        with_table(pool) do |table|
+          offset = position.zero? ? 0 : now - table.clock_micros
+          yield(table, offset).map { |uuid, created_at| [uuid, to_time(created_at + offset)] }
+        end
       end
       [rows, to_time(now)]
+    end
+
+    # Takes a connection for each access only: none is held while the server is called.
+    def with_table(pool)
+      ActiveRecordCompat.with_connection(pool) { |connection| yield LeaseTable.new(connection) }
     end
 
     def to_time(micros)

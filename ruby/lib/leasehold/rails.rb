@@ -7,6 +7,7 @@ require_relative "../leasehold"
 require_relative "autoloads"
 require_relative "proto/gitlab/cells/topology_service/claims/v1/record_pb"
 require_relative "events"
+require_relative "active_record_compat"
 require_relative "models"
 require_relative "enumeration"
 require_relative "claimed_attribute"
@@ -20,7 +21,6 @@ require_relative "lease_tables"
 require_relative "association_path"
 require_relative "claims_rejected"
 require_relative "transactions/nesting"
-require_relative "transactions/participant"
 require_relative "transactions/net_effect"
 require_relative "transactions/change"
 require_relative "transactions/settlement"
@@ -29,9 +29,11 @@ require_relative "transactions/covered_effect"
 require_relative "transactions/interrupted_write"
 require_relative "transactions/nested_destroys"
 require_relative "transactions/update"
-require_relative "transactions/commit_marker"
 require_relative "lease_first"
 require_relative "../cells/claimable"
 
 # Models without claims too: their callbacks may change the claims of others before COMMIT.
-ActiveSupport.on_load(:active_record) { include Leasehold::Transactions::CommitMarker }
+ActiveSupport.on_load(:active_record) do
+  include Leasehold::ActiveRecordCompat::CommitCallback
+  ActiveRecord::Relation.prepend(Leasehold::ActiveRecordCompat::CreateOrFind)
+end

@@ -40,7 +40,10 @@ module Leasehold
     #
     # @return [Arel::Nodes::SqlLiteral]
     def order_column
-      name = "#{@model.quoted_table_name}.#{@model.connection.quote_column_name(@model.primary_key)}"
+      column = ActiveRecordCompat.with_connection(@model.connection_pool) do |connection|
+        connection.quote_column_name(@model.primary_key)
+      end
+      name = "#{@model.quoted_table_name}.#{column}"
       Arel.sql(text? ? %(#{name} COLLATE "C") : name)
     end
 

@@ -42,9 +42,7 @@ module Leasehold
     # @return [Array<String>] the columns that a save of the record writes
     def self.columns_to_write(record)
       model = record.class
-      # Rails 7.0 replaced `partial_writes` by `partial_updates` and `partial_inserts`.
-      partial = model.respond_to?(:partial_updates) ? model.partial_updates : model.partial_writes
-      names = partial ? record.changed_attribute_names_to_save : record.attribute_names
+      names = ActiveRecordCompat.partial_updates?(model) ? record.changed_attribute_names_to_save : record.attribute_names
       names - model.readonly_attributes.to_a
     end
 

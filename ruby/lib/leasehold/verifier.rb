@@ -40,7 +40,6 @@ module Leasehold
       @report_progress = progress
       @rows = RowReader.new(model)
       @pages = PageReader.new(@rows) { |step| list(step) }
-      @corrections = Corrections.new(model, client)
     end
 
     # Verifies the model, to the end or until the time budget is used. Returns nil if another run
@@ -51,14 +50,15 @@ module Leasehold
     # @raise [ActiveRecord::TransactionIsolationError] if a transaction is open
     # @return [Hash{Symbol => Object}, nil] the report, with `finished`
     def run
-      Uncached.run { run_uncached }
+      Uncached.run { ActiveRecordCompat.with_connection(@model.connection_pool) { |connection| run_over(connection) } }
     end
 
     private
 
-    def run_uncached
+    def run_over(connection)
+      @corrections = Corrections.new(connection, @client)
       check
-      progress = Progress.new(@model, dry_run: @dry_run)
+      progress = Progress.new(@model, connection, dry_run: @dry_run)
       progress.exclusively do
         Events.measure(:verify, model: @model.name, dry_run: @dry_run) do |event|
           finished = session_from(@resume ? progress.checkpoint : nil) && follow(progress)

@@ -46,10 +46,11 @@ module Leasehold
     def claim(model, name, payload)
       creates = creates(model, name, payload.fetch("create_record_ids", []))
       destroys = payload.fetch("destroy_metadata", []).map { |metadata| claim_from(metadata) }
-      # ActiveJob keeps a job's id when it retries the job (activejob 6.1.7.10, exceptions.rb:122).
-      BulkUpdate.new(
-        connection: model.connection, key: job_id, creates: creates, destroys: destroys_to_send(model, destroys, creates)
-      ).run
+      claims = { creates: creates, destroys: destroys_to_send(model, destroys, creates) }
+      ActiveRecordCompat.with_connection(model.connection_pool) do |connection|
+        # ActiveJob keeps a job's id when it retries the job (activejob 6.1.7.10, exceptions.rb:122).
+        BulkUpdate.new(connection: connection, key: job_id, **claims).run
+      end
     end
 
     # Builds the claims of each row by the row's own class (STI).

@@ -5,7 +5,7 @@ module Leasehold
     # The claims of one attribute of one row, before and after a save or destroy. A change is a participant
     # of the transaction that wrote the row, so a rolled back savepoint drops its changes.
     class Change
-      include Participant
+      include ActiveRecordCompat::Participant
 
       attr_reader :record, :attribute, :before, :after
       # @return [Array] source type, source id and attribute name: equal for all changes of one row and
@@ -17,13 +17,13 @@ module Leasehold
       # @param record [ActiveRecord::Base]
       # @param changes [Array<Array(ClaimedAttribute, Claim, Claim)>] an attribute, the row's claim before
       #   and its claim after; nil for no claim
-      def self.register(record, changes, connection = record.class.connection)
+      def self.register(record, changes, connection = ActiveRecordCompat.held_connection(record.class))
         # A `before_commit` callback may save a row after the transaction's update was begun, or when no
         # update was needed so far. ActiveRecord does not notify participants that join this late, so an
         # update of their own is begun here.
         late = Update.begun?(connection.current_transaction) || Update.needed_by_late_changes?(connection)
         changes.each do |attribute, before, after|
-          connection.add_transaction_record(new(connection, record, attribute, before, after))
+          ActiveRecordCompat.add_participant(connection, new(connection, record, attribute, before, after))
         end
         Update.begin(connection) if late
       end
@@ -59,7 +59,7 @@ module Leasehold
       # committed nothing then, so the change moves on to the transaction around it.
       def committed!(**)
         return if enrolled?
-        return @connection.add_transaction_record(self) unless Nesting.none_open?(@connection)
+        return ActiveRecordCompat.add_participant(@connection, self) unless Nesting.none_open?(@connection)
 
         Events.publish(:unclaimed, record: record.class.name, attribute: attribute.name)
       end

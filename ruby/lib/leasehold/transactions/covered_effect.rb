@@ -5,7 +5,7 @@ module Leasehold
     # The part of a transaction's net effect that a lease begun before BEGIN already covers
     # ({Leasehold::LeaseFirst}). The update of the transaction leaves these claims out.
     class CoveredEffect
-      include Participant
+      include ActiveRecordCompat::Participant
 
       attr_reader :effect
 

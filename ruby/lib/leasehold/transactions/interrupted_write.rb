@@ -11,7 +11,7 @@ module Leasehold
     # connection_adapters/abstract/transaction.rb:340-351). The row may be written by then while its change
     # is not yet registered, so the COMMIT would leave the row without its claims.
     class InterruptedWrite
-      include Participant
+      include ActiveRecordCompat::Participant
 
       MESSAGE = "the save was interrupted: its transaction must be rolled back, run it again"
 
@@ -19,7 +19,7 @@ module Leasehold
         # Runs the block. If the block is interrupted, registers a participant that refuses the COMMIT of
         # the current transaction.
         def refuse_commit_on_interrupt(connection)
-          on_interrupt(-> { connection.add_transaction_record(new) }) { yield }
+          on_interrupt(-> { ActiveRecordCompat.add_participant(connection, new) }) { yield }
         end
 
         # Runs the block, and calls `handler` if the block neither returns nor raises: it is left by
@@ -36,33 +36,17 @@ module Leasehold
           handler.call unless finished
         end
 
-        # Rolls back the transaction that is about to COMMIT. ActiveRecord rolls back only if an error is
-        # raised (activerecord 6.1.7.10, connection_adapters/abstract/transaction.rb:352), and would leave
-        # the transaction open otherwise. A thread that is being killed cannot raise, so for it the
-        # transaction is rolled back here.
+        # Rolls back the transaction that is about to COMMIT. A thread that is being killed cannot raise an
+        # error, so for it the transaction is rolled back here.
         def roll_back(connection)
-          raise error_class, MESSAGE unless killed?
+          raise error_class, MESSAGE unless ActiveRecordCompat.thread_killed?
 
-          # `commit_transaction` still pops the last transaction off the stack (transaction.rb:300). A
-          # transaction passed to `rollback_transaction` stays on the stack (transaction.rb:310), so with
-          # another one around it the pop removes the right one.
-          current = connection.current_transaction if connection.open_transactions > 1
-          connection.rollback_transaction(current)
-        rescue ActiveRecord::ActiveRecordError
-          connection.throw_away!
+          ActiveRecordCompat.roll_back_committing(connection)
         end
 
         # Returns the class of error to raise or report for the interrupt.
         def error_class
-          killed? ? Interrupt : Timeout::Error
-        end
-
-        private
-
-        # ActiveRecord recognises a killed thread the same way (activerecord 6.1.7.10,
-        # connection_adapters/abstract/transaction.rb:337).
-        def killed?
-          Thread.current.status == "aborting"
+          ActiveRecordCompat.thread_killed? ? Interrupt : Timeout::Error
         end
       end
 

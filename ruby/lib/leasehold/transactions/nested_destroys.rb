@@ -4,12 +4,11 @@ module Leasehold
   module Transactions
     # Restores nested records that were marked for destruction (`_destroy`) after a rollback.
     #
-    # While saving, ActiveRecord removes them from their collection (activerecord 6.1.7.10,
-    # associations/collection_association.rb:397), or sets the owner's foreign key to nil
-    # (autosave_association.rb:503). A rollback does not undo either. The next save of the corrected record
-    # would silently keep the nested records.
+    # While saving, ActiveRecord removes them from their collection, or sets the owner's foreign key to nil
+    # (activerecord 6.1.7.10, autosave_association.rb:503). A rollback does not undo either. The next save of
+    # the corrected record would silently keep the nested records.
     class NestedDestroys
-      include Participant
+      include ActiveRecordCompat::Participant
 
       # Registers the record's associations that hold marked records with the current transaction. Registers
       # nothing if there are none.
@@ -18,7 +17,7 @@ module Leasehold
           association = record.association(name) if record.association_cached?(name)
           association if Array.wrap(association&.target).any?(&:marked_for_destruction?)
         end
-        connection.add_transaction_record(new(record, marked)) if marked.any?
+        ActiveRecordCompat.add_participant(connection, new(record, marked)) if marked.any?
       end
 
       # @param associations [Array] of the record, with targets that are marked for destruction
@@ -32,7 +31,7 @@ module Leasehold
 
       # Restores the collections and foreign keys.
       def rolledback!(**)
-        @targets.each { |association, target| association.target.replace(target) }
+        @targets.each { |association, target| ActiveRecordCompat.restore_target(association, target) }
         @foreign_keys.each { |name, value| @record[name] = value }
       end
     end

@@ -2,18 +2,17 @@
 
 module Leasehold
   module Transactions
-    # Tells the database's own transaction from savepoints, by the number of transactions on ActiveRecord's
-    # stack (activerecord 6.1.7.10, connection_adapters/abstract/transaction.rb:362).
+    # Tells the database's own transaction from savepoints, by the number of open transactions.
     module Nesting
       class << self
         # Returns true if the connection's current transaction is the database's own, not a savepoint.
         def outermost?(connection)
-          connection.open_transactions <= wrapping_transactions + 1
+          ActiveRecordCompat.open_transactions(connection) <= wrapping_transactions + 1
         end
 
-        # Returns true if the connection has no open transaction.
+        # Returns true if the connection has no open transaction, or if there is no connection.
         def none_open?(connection)
-          connection.open_transactions <= wrapping_transactions
+          ActiveRecordCompat.open_transactions(connection) <= wrapping_transactions
         end
 
         private

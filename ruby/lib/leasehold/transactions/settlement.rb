@@ -5,7 +5,7 @@ module Leasehold
     # Settles a lease when its transaction ends: commits it after COMMIT, rolls it back after ROLLBACK. If a
     # step fails, reconciliation settles the lease later.
     class Settlement
-      include Participant
+      include ActiveRecordCompat::Participant
 
       # Errors that leave the lease to reconciliation.
       EXPECTED_ERRORS = [Error, ActiveRecord::ActiveRecordError].freeze

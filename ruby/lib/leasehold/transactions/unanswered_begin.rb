@@ -7,7 +7,7 @@ module Leasehold
     # which returns the same lease (B09), and that lease is rolled back. Otherwise a retry of the save would
     # find its own claims busy until reconciliation rolls the lease back.
     class UnansweredBegin
-      include Participant
+      include ActiveRecordCompat::Participant
 
       # Returns true if the error leaves open whether the begin took effect. An open circuit sent no begin.
       def self.outcome_unknown?(error)

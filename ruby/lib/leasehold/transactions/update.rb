@@ -40,7 +40,7 @@ module Leasehold
           transaction = connection.current_transaction
           return false unless @committing.key?(transaction) && Nesting.outermost?(connection)
 
-          transaction.records.grep(Change).all?(&:enrolled?)
+          ActiveRecordCompat.participants(transaction, Change).all?(&:enrolled?)
         end
 
         # Returns true if the rejected claim is a destroy of a claim that the row no longer owns.
@@ -54,9 +54,9 @@ module Leasehold
 
         def begin_unenrolled(connection)
           transaction = connection.current_transaction
-          covered = @begun.key?(transaction) ? [] : transaction.records.grep(CoveredEffect)
+          covered = @begun.key?(transaction) ? [] : ActiveRecordCompat.participants(transaction, CoveredEffect)
           @begun[transaction] = true
-          changes = transaction.records.grep(Change).reject(&:enrolled?)
+          changes = ActiveRecordCompat.participants(transaction, Change).reject(&:enrolled?)
           changes.each(&:enroll)
           effect = covered.map(&:effect).inject(NetEffect.new(changes)) { |rest, part| rest.minus(part) }
           new(connection, effect).begin
@@ -90,7 +90,7 @@ module Leasehold
       def join
         return if @postponed
 
-        @connection.add_transaction_record(CoveredEffect.new(@connection, @effect))
+        ActiveRecordCompat.add_participant(@connection, CoveredEffect.new(@connection, @effect))
         join_lease
       end
 
@@ -109,7 +109,7 @@ module Leasehold
         return unless @lease
 
         # First, because a model's `after_commit` callback may change a claim that this lease still holds.
-        Participant.register_first(@connection, Settlement.new(@connection, @lease.uuid, @backend_pid))
+        ActiveRecordCompat.add_first_participant(@connection, Settlement.new(@connection, @lease.uuid, @backend_pid))
         LeaseTable.new(@connection).insert(@lease.uuid, @begun_at)
       end
 
@@ -157,7 +157,7 @@ module Leasehold
         begin_without_answer = UnansweredBegin.new(@client, @pending, key)
         return begin_without_answer.release if Nesting.none_open?(@connection)
 
-        Participant.register_first(@connection, begin_without_answer)
+        ActiveRecordCompat.add_first_participant(@connection, begin_without_answer)
       end
 
       def only_already_gone?(error)

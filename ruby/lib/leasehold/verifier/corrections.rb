@@ -14,9 +14,10 @@ module Leasehold
       # Seconds for which an interrupted run waits for its calls.
       GRACE_SECONDS = 1
 
-      def initialize(model, client)
-        @connection = model.connection
-        @table = LeaseTable.new(@connection)
+      # @param connection [ActiveRecord::ConnectionAdapters::AbstractAdapter] to the model's database
+      def initialize(connection, client)
+        @connection = connection
+        @table = LeaseTable.new(connection)
         @client = client
         @call_options = { deadline_seconds: Leasehold.configuration.verification_deadline_seconds }
       end

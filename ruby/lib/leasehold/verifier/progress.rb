@@ -8,10 +8,11 @@ module Leasehold
       # The table of checkpoints.
       NAME = "cells_claims_verifications"
 
+      # @param connection [ActiveRecord::ConnectionAdapters::AbstractAdapter] to the model's database
       # @param dry_run [Boolean] true to start at the beginning and store nothing
-      def initialize(model, dry_run: false)
+      def initialize(model, connection, dry_run: false)
         @model = model.name
-        @connection = model.connection
+        @connection = connection
         @dry_run = dry_run
       end
 

@@ -112,11 +112,15 @@ module Leasehold
       end
 
       def table_literal
-        @model.connection.quote(@model.quoted_table_name)
+        with_connection { |connection| connection.quote(@model.quoted_table_name) }
       end
 
       def value(sql)
-        @model.connection.uncached { @model.connection.select_value(sql, "Leasehold") }
+        with_connection { |connection| connection.uncached { connection.select_value(sql, "Leasehold") } }
+      end
+
+      def with_connection(&block)
+        ActiveRecordCompat.with_connection(@model.connection_pool, &block)
       end
 
       def misconfigured(message)
@@ -206,7 +210,7 @@ module Leasehold
 
       def read_columns(relation, *more)
         sql = relation.reselect(*column_names, *more).to_sql
-        rows = @model.connection.uncached { @model.connection.select_rows(sql, "Leasehold") }
+        rows = with_connection { |connection| connection.uncached { connection.select_rows(sql, "Leasehold") } }
         rows.each { |row| row[0] = @key.encode(row[0]) } if @key.text?
         rows
       end
@@ -230,7 +234,7 @@ module Leasehold
       end
 
       def clock
-        micros = LeaseTable.new(@model.connection).clock_micros
+        micros = with_connection { |connection| LeaseTable.new(connection).clock_micros }
         Time.at(0, micros, :microsecond).utc
       end
     end

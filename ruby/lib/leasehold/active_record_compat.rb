@@ -1,0 +1,209 @@
+# frozen_string_literal: true
+
+module Leasehold
+  # All uses of ActiveRecord's internals. Each names its place in activerecord 6.1.7.10 and, after the slash, in
+  # 7.2.2.2, below `lib/active_record`. They were also read in 7.0.10, 7.1.6, 8.0.5, 8.1.3.1 and 8.2.0.alpha
+  # (main of 2026-08-22); a comment says where one of these differs.
+  module ActiveRecordCompat
+    class << self
+      # Returns the connection that this thread holds, without taking one from the pool. A save must not take
+      # one: Rails 7.2 returns it to the pool only at the end of the request, and raises if
+      # `permanent_connection_checkout` is `:disallowed` (7.2.2.2, connection_handling.rb:270).
+      #
+      # `active_connection?` returns the connection itself (connection_adapters/abstract/connection_pool.rb:436
+      # / 379).
+      #
+      # @param model [Class]
+      # @return [ActiveRecord::ConnectionAdapters::AbstractAdapter, nil] nil if the thread holds none
+      def held_connection(model)
+        model.connection_pool.active_connection? || nil
+      end
+
+      # Runs the block with the connection that this thread holds, or with one that is returned to the pool
+      # after the block (connection_adapters/abstract/connection_pool.rb:457 / 408). Rails 8.0 removed
+      # `ConnectionPool#connection`.
+      #
+      # From Rails 7.2 on, a call of `Model.connection` in the block would keep the connection for the whole
+      # request without `prevent_permanent_checkout`.
+      #
+      # @yieldparam connection [ActiveRecord::ConnectionAdapters::AbstractAdapter]
+      def with_connection(pool, &block)
+        return pool.with_connection(&block) unless pool.respond_to?(:lease_connection)
+
+        pool.with_connection(prevent_permanent_checkout: true, &block)
+      end
+
+      # Returns true if this thread's query cache of the pool may be on. Rails enables it for each request and
+      # job, for the pools of all databases (query_cache.rb:28 / 37).
+      def query_cache?(pool)
+        pool.active_connection? || pool.query_cache_enabled ? true : false
+      end
+
+      # Runs the block without this thread's query cache of the pool. Until Rails 7.1 the connection has the
+      # cache (connection_adapters/abstract/query_cache.rb:77), from 7.2 on the pool
+      # (connection_adapters/abstract/query_cache.rb:139).
+      def without_query_cache(pool, &block)
+        return pool.disable_query_cache(&block) if pool.respond_to?(:disable_query_cache)
+
+        with_connection(pool) { |connection| connection.uncached(&block) }
+      end
+
+      # Registers a participant with the connection's current transaction
+      # (connection_adapters/abstract/database_statements.rb:349 / 407).
+      def add_participant(connection, participant)
+        connection.add_transaction_record(participant)
+      end
+
+      # Registers a participant before all others, so that ActiveRecord notifies it before models run their
+      # `after_commit` and `after_rollback` callbacks.
+      #
+      # The transaction must have a participant already: `records` is nil without one
+      # (connection_adapters/abstract/transaction.rb:110 / 219).
+      def add_first_participant(connection, participant)
+        connection.current_transaction.records.unshift(participant)
+      end
+
+      # @param transaction [ActiveRecord::ConnectionAdapters::Transaction]
+      # @param type [Module]
+      # @return [Array<Participant>] the participants of this type, in the order in which they joined
+      def participants(transaction, type)
+        transaction.records.to_a.grep(type)
+      end
+
+      # Returns the number of open transactions on the connection, each savepoint counted as one
+      # (connection_adapters/abstract/transaction.rb:362 / 647).
+      #
+      # @param connection [ActiveRecord::ConnectionAdapters::AbstractAdapter, nil]
+      def open_transactions(connection)
+        connection ? connection.open_transactions : 0
+      end
+
+      # Returns true if ActiveRecord rolls back instead of committing because this thread is being killed: it
+      # makes the same comparison (connection_adapters/abstract/transaction.rb:337 / 624).
+      def thread_killed?
+        Thread.current.status == "aborting"
+      end
+
+      # Rolls back the connection's current transaction from within one of its `before_committed!`. The thread
+      # is being killed there, so ActiveRecord would leave the transaction open: it rolls back only if an error
+      # is raised (connection_adapters/abstract/transaction.rb:352 / 632).
+      #
+      # `rollback_transaction` takes the transaction off the stack, in all versions. `commit_transaction` then
+      # takes off one more, unseen (connection_adapters/abstract/transaction.rb:300 / 590). If there is a
+      # transaction around, that must not be this one, so an empty one is begun. ActiveRecord begins
+      # transactions lazily: nothing is sent to the database.
+      def roll_back_committing(connection)
+        nested = connection.open_transactions > 1
+        connection.rollback_transaction
+        connection.begin_transaction if nested
+      rescue ActiveRecord::ActiveRecordError
+        connection.throw_away!
+      end
+
+      # Returns true if an UPDATE writes only changed columns. Rails 7.0 replaced `partial_writes` by
+      # `partial_updates` and `partial_inserts` (attribute_methods/dirty.rb:17 / 49).
+      def partial_updates?(model)
+        model.respond_to?(:partial_updates) ? model.partial_updates : model.partial_writes
+      end
+
+      # Restores the loaded records of a collection association. A rollback does not: saving removed those that
+      # are marked for destruction (associations/collection_association.rb:397 / 403).
+      def restore_target(association, target)
+        association.target.replace(target)
+      end
+    end
+
+    # The interface of an object that joins a transaction the way a saved model does: ActiveRecord keeps it
+    # in the transaction's `records` and notifies it of the transaction's end.
+    #
+    # ActiveRecord does the bookkeeping of savepoints (connection_adapters/abstract/transaction.rb):
+    #
+    # - a released savepoint hands its participants to the transaction around it (line 158 / 312)
+    # - a savepoint that is rolled back notifies its participants of the rollback and drops them
+    #   (line 126 / 254)
+    module Participant
+      # Returns true, so that ActiveRecord runs the callbacks below
+      # (connection_adapters/abstract/transaction.rb:152 / 350).
+      def trigger_transactional_callbacks?
+        true
+      end
+
+      # Runs immediately before COMMIT, or before a savepoint directly inside a `joinable: false`
+      # transaction is released (connection_adapters/abstract/transaction.rb:142 / 274).
+      def before_committed!; end
+
+      # Runs after COMMIT, or after the release of such a savepoint. ActiveRecord also calls this method after
+      # a model's `after_commit` callback failed (connection_adapters/abstract/transaction.rb:162 / 316).
+      def committed!(**); end
+
+      # Runs after ROLLBACK, also of a savepoint.
+      def rolledback!(**); end
+    end
+
+    # Included in every model, with claims or without: records that the transaction is committing before the
+    # model's own `before_committed!` runs. Any model may change a claim there. Example: ActiveRecord executes
+    # deferred touches then (touch_later.rb:6 / 6).
+    module CommitCallback
+      # Runs immediately before COMMIT (transactions.rb:309 / 373).
+      def before_committed!
+        connection = ActiveRecordCompat.held_connection(self.class)
+        Transactions::Update.mark_committing(connection) if connection
+        super
+      end
+    end
+
+    # Overrides the private methods with which ActiveRecord writes rows. They run after all `before_*`
+    # callbacks have assigned values, and before an `after_*` callback can save or reload the record again. The
+    # signatures and calls are the same in all versions that were read.
+    module RowWrites
+      private
+
+      # ActiveRecord calls the block immediately after the INSERT, or after {#_update_row}
+      # (persistence.rb:897, 919 and 938 / 893, 915 and 942).
+      def create_or_update(**options, &block)
+        cells_claims_around_save do |connection|
+          super(**options) do |record|
+            cells_claims_after_insert(connection) if previously_new_record?
+            block&.call(record)
+          end
+        end
+      end
+
+      # Returns the number of rows that the UPDATE changed (persistence.rb:890 / 886).
+      def _update_row(attribute_names, *)
+        # A copy, because optimistic locking appends its column to the list (locking/optimistic.rb:96 / 102).
+        cells_claims_around_update(attribute_names.dup) { super }
+      end
+
+      # Returns the number of rows that the DELETE removed (persistence.rb:872 / 868).
+      def destroy_row
+        cells_claims_around_delete { super }
+      end
+    end
+
+    # Overrides methods of relations.
+    module CreateOrFind
+      # Creates a record, or finds it if another transaction has inserted it (relation.rb:208 / 266). The
+      # method opens a transaction of its own, so a refusal of claims leaves it as an exception. Like `create`,
+      # a method without a bang must return the record with its errors instead. From Rails 7.1 on
+      # `find_or_create_by` calls this method (7.2.2.2, relation.rb:224).
+      def create_or_find_by(attributes, &block)
+        return super unless klass < Cells::Claimable
+
+        created = nil
+        outermost = Transactions::Nesting.none_open?(ActiveRecordCompat.held_connection(klass))
+        begin
+          super(attributes) do |record|
+            created = record
+            block&.call(record)
+          end
+        rescue ClaimsRejected => rejected
+          raise unless outermost && created
+
+          rejected.reported_on(created)
+          created
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,29 @@
+# frozen_string_literal: true
+
+module Support
+  # What models of the specs declare differently from one version of Rails to the next.
+  module RailsVersions
+    module_function
+
+    # Makes the model write all columns. Rails 7.0 replaced `partial_writes` by two settings.
+    def write_all_columns(model)
+      return model.partial_writes = false unless model.respond_to?(:partial_updates=)
+
+      model.partial_updates = model.partial_inserts = false
+    end
+
+    # Serializes the attribute as JSON. Rails 7.1 has only the option for it.
+    def serialize_as_json(model, attribute)
+      since?("7.1") ? model.serialize(attribute, coder: JSON) : model.serialize(attribute, JSON)
+    end
+
+    # Declares an enumeration. Rails 8.0 takes no keywords for the names, 6.1 only these.
+    def enumerate(model, attribute, values)
+      since?("7.0") ? model.enum(attribute, values) : model.enum(attribute => values)
+    end
+
+    def since?(version)
+      Gem::Version.new(ActiveJob::VERSION::STRING) >= Gem::Version.new(version)
+    end
+  end
+end

@@ -20,7 +20,7 @@ RSpec.describe "`after_commit` and `after_rollback` callbacks", :rails do
   end
 
   it "can claim a value whose lease was rolled back" do
-    refuse = Object.new.tap { |participant| participant.extend(Leasehold::Transactions::Participant) }
+    refuse = Object.new.tap { |participant| participant.extend(Leasehold::ActiveRecordCompat::Participant) }
     refuse.define_singleton_method(:before_committed!) { raise "refused" }
     insisting = Class.new(User) { after_rollback { User.create!(username: "alice") } }
     expect do

@@ -194,17 +194,42 @@ RSpec.describe "refused claims", :rails do
   end
 
   it "leave the record its marked owner" do
-    stub_const("Address", Class.new(Email) do
-      belongs_to :user, optional: true
-      accepts_nested_attributes_for :user, allow_destroy: true
+    ActiveRecord::Base.connection.execute("ALTER TABLE emails ALTER user_id DROP NOT NULL")
+    stub_const("Owner", Class.new(ApplicationRecord) { self.table_name = "users" })
+    stub_const("Address", Class.new(ApplicationRecord) do
+      self.table_name = "emails"
+      include Cells::Claimable
+      cells_claims_attribute :email, type: :EMAILS, feature_flag: :cells_claims_emails
+      cells_claims_metadata subject_type: :USER, subject_key: :id
+      belongs_to :owner, optional: true, foreign_key: :user_id
+      accepts_nested_attributes_for :owner, allow_destroy: true
     end)
     as_cell(2) { User.create!(username: "bob", emails: [Email.new(email: "taken@example.com")]) }
-    user = User.create!(username: "alice")
-    address = Address.create!(email: "a@example.com", user: user)
+    owner = Owner.create!(username: "alice")
+    address = Address.create!(email: "a@example.com", owner: owner)
+    made = calls do
+      expect(address.update(email: "taken@example.com", owner_attributes: { id: owner.id, _destroy: "1" })).to be(false)
+    end
 
-    expect(address.update(email: "taken@example.com", user_attributes: { id: user.id, _destroy: "1" })).to be(false)
-    expect(address.user).to be(user).and be_marked_for_destruction
-    expect(address.user_id).to eq(user.id)
+    expect(made).not_to be_empty
+    expect(address.owner).to be(owner).and be_marked_for_destruction
+    expect(address.user_id).to eq(owner.id)
+  ensure
+    ActiveRecord::Base.connection.execute("DELETE FROM emails; ALTER TABLE emails ALTER user_id SET NOT NULL")
+  end
+
+  it "are returned as errors by methods without a bang that find or create" do
+    hold("alice")
+    %i[find_or_create_by create_or_find_by].each do |method|
+      user = User.public_send(method, username: "alice") { |record| record.created_at = Time.utc(2001) }
+
+      expect(user).to be_new_record.and have_attributes(created_at: Time.utc(2001))
+      expect(user.errors).to be_of_kind(:username, :taken)
+      expect { User.public_send("#{method}!", username: "alice") }.to raise_error(Leasehold::ClaimsRejected)
+      expect { User.transaction { User.public_send(method, username: "alice") } }.to raise_error(Leasehold::ClaimsRejected)
+    end
+    expect(User.count).to eq(0)
+    expect_usable_connection
   end
 
   it "roll back the outermost transaction and leave it as an exception" do

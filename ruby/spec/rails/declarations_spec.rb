@@ -141,8 +141,10 @@ RSpec.describe "declarations of a model's claims", :rails do
 
   it "refuse a table whose primary key has several columns" do
     alter("DROP id, ADD PRIMARY KEY (owner_id, name)")
-    expect { expect_refusal("`Snippet` has a primary key of the columns `owner_id`, `name`: use a table whose primary key is one column") }
-      .to output(/composite primary key/).to_stderr_from_any_process
+    # Rails 6.1 warns of the composite primary key.
+    silence_warnings do
+      expect_refusal("`Snippet` has a primary key of the columns `owner_id`, `name`: use a table whose primary key is one column")
+    end
   end
 
   it "refuse a key that the database cannot order by its bytes" do

@@ -84,7 +84,8 @@ RSpec.describe "jobs", :rails do
       allow(Leasehold::Models).to receive(:names).and_return(%w[Email Pair User])
       published = []
       ActiveSupport::Notifications.subscribed(->(*, payload) { published << payload }, "unverifiable.leasehold") do
-        expect { Leasehold::ScheduleVerificationJob.perform_now }.to output(/composite primary key/).to_stderr_from_any_process
+        # Rails 6.1 warns of the composite primary key.
+        silence_warnings { Leasehold::ScheduleVerificationJob.perform_now }
       end
 
       expect(adapter.enqueued_jobs.map { |job| job["arguments"] }).to eq([["Email"], ["User"]])

@@ -51,8 +51,9 @@ RSpec.describe "reconciliation", :rails do
   it "continues with the other leases if one cannot be settled (R05)" do
     uuids = %w[alice bob carol].map { |name| abandon(name) }
     uuids.each { |uuid| commit_locally(uuid) }
-    allow(Leasehold.client).to receive(:commit_update).and_call_original
-    allow(Leasehold.client).to receive(:commit_update).with(uuids[1], anything).and_raise(Leasehold::Error::Unavailable)
+    allow(Leasehold.client).to receive(:commit_update).and_wrap_original do |commit, uuid, **options|
+      uuid == uuids[1] ? raise(Leasehold::Error::Unavailable) : commit.call(uuid, **options)
+    end
     reconcile_until_stale(failed: 1, committed: 0)
 
     expect(outstanding_leases).to eq([uuids[1]])

@@ -119,7 +119,7 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
   end
 
   it "are claimed if models write all columns" do
-    model = users { self.partial_writes = false }
+    model = users { Support::RailsVersions.write_all_columns(self) }
     person = model.create!(username: "alice")
     stale = model.find(person.id)
     person.update!(username: "bob")
@@ -132,7 +132,7 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
   it "follow `if:` if models write all columns and no claim changes" do
     stub_const("Signpost", Class.new(ApplicationRecord) do
       self.table_name = "routes"
-      self.partial_writes = false
+      Support::RailsVersions.write_all_columns(self)
       include Cells::Claimable
       cells_claims_attribute :path, type: :ROUTES, feature_flag: :cells_claims_routes, if: ->(route) { route.created_at.year < 2000 }
       cells_claims_metadata subject_type: :USER, subject_key: :user_id

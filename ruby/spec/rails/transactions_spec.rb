@@ -247,7 +247,7 @@ RSpec.describe "claims of a transaction", :rails do
 
   describe "with failures" do
     it "are rolled back if another callback raises after the begin" do
-      refuse = Object.new.tap { |participant| participant.extend(Leasehold::Transactions::Participant) }
+      refuse = Object.new.tap { |participant| participant.extend(Leasehold::ActiveRecordCompat::Participant) }
       refuse.define_singleton_method(:before_committed!) { raise "refused" }
       seen = calls do
         expect do
@@ -298,7 +298,7 @@ RSpec.describe "claims of a transaction", :rails do
   end
 
   it "are begun if a `before_commit` callback makes them" do
-    late = Object.new.tap { |participant| participant.extend(Leasehold::Transactions::Participant) }
+    late = Object.new.tap { |participant| participant.extend(Leasehold::ActiveRecordCompat::Participant) }
     late.define_singleton_method(:before_committed!) { User.create!(username: "bob") }
     User.transaction do
       User.create!(username: "alice")

@@ -201,8 +201,8 @@ RSpec.describe "verification", :rails do
         end
         attribute :name, reversed.new
       end],
-      "by a serializer" => [:name, "alice", ->(*) { serialize :name, JSON }],
-      "by an enumeration" => [:level, "high", ->(*) { enum level: { low: 0, high: 1 } }]
+      "by a serializer" => [:name, "alice", ->(*) { Support::RailsVersions.serialize_as_json(self, :name) }],
+      "by an enumeration" => [:level, "high", ->(*) { Support::RailsVersions.enumerate(self, :level, { low: 0, high: 1 }) }]
     }.each do |how, (attribute, value, cast)|
       it "claims the values that the models read: #{how}" do
         model = things(attribute, &cast)

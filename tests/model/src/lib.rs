@@ -1,9 +1,10 @@
-//! The independent model of the claims engine: written from the behaviours, sharing no code with the engine, and plain
-//! wherever that makes it easier to see that it is right.
+//! An independent model of the claims engine: written from the numbered behaviours, without code of the
+//! engine, and simple rather than fast.
 //!
-//! A claim is a record and the lease that it is under, if any. A lease keeps, for each of its buckets, the claim as it
-//! was and the claim as it is to be: commit puts the one in place, rollback the other. The model answers in its own
-//! types; what a comparison needs of the engine's types is made at the end of this file.
+//! A claim is a record and the lease that it is under, if any. A lease stores, for each of its buckets,
+//! the claim before the update and the claim after it. Commit puts the latter in place, rollback the
+//! former. The model has its own types. The end of this file converts them into the engine's types for
+//! comparison.
 
 #![allow(clippy::expect_used, reason = "a model that contradicts itself has to stop the test")]
 
@@ -25,30 +26,30 @@ use uuid::Uuid;
 
 /// The bucket type `USERNAMES`, whose values are the same in upper and lower case.
 pub const USERNAMES: i32 = 4;
-/// The bucket type `SSH_KEYS`, whose values are not.
+/// The bucket type `SSH_KEYS`, whose values differ if their case differs.
 pub const SSH_KEYS: i32 = 9;
 
-/// A type and a canonical value.
+/// A bucket's type and canonical value.
 pub type Bucket = (i32, String);
-/// A table and a row's key.
+/// A source's table and the key of the row.
 pub type Source = (i32, Vec<u8>);
 
-/// One claim of an update, as sent.
+/// One claim of an update, as a client sends it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Item {
     /// The bucket's type.
     pub bucket_type: i32,
     /// The bucket's value as spelled.
     pub value: String,
-    /// Kind and id.
+    /// The subject's type and id.
     pub subject: Option<(i32, i64)>,
-    /// Table and key.
+    /// The source.
     pub source: Option<Source>,
-    /// Type and value.
+    /// The attached data's type URL and value.
     pub user_data: Option<(String, Vec<u8>)>,
 }
 
-/// An update, as sent.
+/// An update, as a client sends it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Body {
     /// The claims to create.
@@ -60,18 +61,18 @@ pub struct Body {
 /// The way in which a lease ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Its update takes effect.
+    /// The update takes effect.
     Commit,
-    /// Its update leaves nothing behind.
+    /// The update leaves no trace.
     Rollback,
 }
 
-/// A begin, as sent.
+/// A begin, as a client sends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begin {
     /// The cell that calls.
     pub cell: i64,
-    /// The id that the lease is to get.
+    /// The id of the new lease.
     pub lease: u128,
     /// The idempotency key.
     pub key: Option<String>,
@@ -90,14 +91,14 @@ pub enum Command {
         cell: i64,
         /// The lease.
         lease: u128,
-        /// The way in which the lease is to end.
+        /// The requested end.
         end: End,
     },
     /// Forget a lease.
     Forget {
         /// The lease.
         lease: u128,
-        /// Only if it was settled before this time, in microseconds.
+        /// The time before which the lease must be settled to be forgotten, in microseconds.
         settled_before: u64,
     },
 }
@@ -111,70 +112,70 @@ pub enum List {
     Destroys,
 }
 
-/// A claim's place in an update.
+/// A claim's list and position in an update.
 pub type Place = (List, u32);
 
-/// The details of an offence, beside its reason.
+/// The detail of an offence, in addition to the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum More {
+pub enum OffenceDetail {
     /// No detail, or only a text for people.
-    Words,
-    /// The other place of the same bucket.
+    TextOnly,
+    /// The earlier place of the same bucket.
     AlsoAt(Place),
-    /// The difference from the first use of an idempotency key.
+    /// The first difference from the update that used the idempotency key first.
     Differs(String),
-    /// When to try again.
+    /// The time to wait before a retry.
     RetryAfterMicros(u64),
 }
 
-/// One thing wrong with a command.
+/// One fault of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offence {
-    /// The claim's place and bucket type, none for the command as a whole.
+    /// The claim's place and bucket type; `None` for the command as a whole.
     pub claim: Option<(Place, i32)>,
     /// The reason's code.
     pub reason: &'static str,
-    /// More about it.
-    pub more: More,
+    /// The detail.
+    pub detail: OffenceDetail,
 }
 
 /// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// To a begin.
+    /// Answer to a begin.
     Begun {
         /// The lease.
         lease: u128,
-        /// Its fence.
+        /// The lease's fence.
         fence: u64,
         /// True if an earlier begin made the lease.
         replayed: bool,
     },
-    /// To a settle: whether it changed anything.
+    /// Answer to a settle: true if it changed the state.
     Settled(bool),
-    /// To a forget: whether it changed anything.
+    /// Answer to a forget: true if it changed the state.
     Forgotten(bool),
-    /// To a command that is refused.
+    /// Answer to a command that is refused.
     Rejected {
-        /// The code of the reason that speaks for all.
+        /// The code of the first of the offences' reasons by precedence (B15).
         reason: &'static str,
-        /// When to try again, where that can help.
+        /// The time to wait before a retry, if each offence is temporary.
         retry_after_micros: Option<u64>,
-        /// Every offence, by place.
+        /// Every offence, in the order of places.
         offences: Vec<Offence>,
     },
 }
 
-/// The rows that a command wrote or removed.
+/// The keys of the rows that a command wrote or deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Claims.
+    /// Keys of claims.
     pub claims: BTreeSet<Bucket>,
-    /// Leases.
+    /// Keys of leases.
     pub leases: BTreeSet<u128>,
     /// Idempotency keys, each with its cell.
     pub keys: BTreeSet<(i64, String)>,
-    /// True if a fence was given out.
+    /// True if the command issued a fence.
     pub fence: bool,
 }
 
@@ -195,11 +196,11 @@ struct Claim {
     owner: i64,
     // The record that reads return.
     record: Record,
-    // The lease that it is under, unless it is at rest.
+    // The lease that the claim is under; `None` if the claim is at rest.
     lease: Option<u128>,
 }
 
-/// One bucket of an outstanding lease.
+/// The claim of one bucket before and after the update of an outstanding lease.
 #[derive(Clone, Debug)]
 struct Change {
     before: Option<Claim>,
@@ -207,7 +208,7 @@ struct Change {
 }
 
 #[derive(Clone, Debug)]
-enum Stand {
+enum Progress {
     Outstanding(BTreeMap<Bucket, Change>),
     Settled(End),
 }
@@ -219,27 +220,27 @@ struct Lease {
     created_at: u64,
     updated_at: u64,
     key: Option<String>,
-    stand: Stand,
+    progress: Progress,
 }
 
 /// The first use of an idempotency key.
 #[derive(Clone, Debug)]
-struct Use {
+struct KeyUse {
     lease: u128,
     body: Body,
 }
 
-/// All that the service knows.
+/// The state of the modelled service.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     cells: BTreeSet<i64>,
     claims: BTreeMap<Bucket, Claim>,
     leases: BTreeMap<u128, Lease>,
-    uses: BTreeMap<(i64, String), Use>,
+    key_uses: BTreeMap<(i64, String), KeyUse>,
     fence: u64,
 }
 
-/// The reasons, the one that speaks first in front (B15).
+/// All reasons by precedence (B15).
 const PRECEDENCE: [&str; 12] = [
     "INVALID_UPDATE",
     "LIMIT_EXCEEDED",
@@ -255,17 +256,18 @@ const PRECEDENCE: [&str; 12] = [
     "CLAIM_BUSY",
 ];
 
-type Done = (Reply, Written);
-type Refused = Vec<Offence>;
+type Execution = (Reply, Written);
+type Offences = Vec<Offence>;
 
 impl Model {
-    /// An empty service that knows these cells.
+    /// Returns an empty service with these cells.
     pub fn new(cells: impl IntoIterator<Item = i64>) -> Self {
         Self { cells: cells.into_iter().collect(), ..Self::default() }
     }
 
-    /// Runs a command at a time in microseconds: the answer, and the rows that were written.
-    pub fn apply(&mut self, command: &Command, now: u64) -> Done {
+    /// Executes a command at a time in microseconds, and returns the answer and the keys of the rows that
+    /// it wrote.
+    pub fn apply(&mut self, command: &Command, now: u64) -> Execution {
         let done = match command {
             Command::Begin(begin) => self.begin(begin, now),
             Command::Settle { cell, lease, end } => self.settle(*cell, *lease, *end, now),
@@ -274,32 +276,37 @@ impl Model {
         done.unwrap_or_else(|offences| (rejected(offences), Written::default()))
     }
 
-    /// The record that a read of a bucket shows (B08).
+    /// Returns the record that a read of a bucket returns (B08).
     pub fn read(&self, bucket: &Bucket) -> Option<&Record> {
         self.claims.get(bucket).map(|claim| &claim.record)
     }
 
-    fn begin(&mut self, begin: &Begin, now: u64) -> Result<Done, Refused> {
+    fn begin(&mut self, begin: &Begin, now: u64) -> Result<Execution, Offences> {
         self.check_cell(begin.cell)?;
         check_form(&begin.body)?;
         if let Some(replayed) = self.replayed(begin)? {
             return Ok((replayed, Written::default()));
         }
-        let changes = self.judge(begin, now)?;
-        Ok(self.take(begin, changes, now))
+        let changes = self.plan(begin, now)?;
+        Ok(self.begin_lease(begin, changes, now))
     }
 
-    /// B14: the cell is known.
-    fn check_cell(&self, cell: i64) -> Result<(), Refused> {
-        if self.cells.contains(&cell) { Ok(()) } else { Err(whole("INVALID_UPDATE", More::Words)) }
+    /// Refuses an unknown cell (B14).
+    fn check_cell(&self, cell: i64) -> Result<(), Offences> {
+        if self.cells.contains(&cell) {
+            Ok(())
+        } else {
+            Err(of_whole_command("INVALID_UPDATE", OffenceDetail::TextOnly))
+        }
     }
 
-    /// B09: the answer to a begin that was begun before with the same key.
-    fn replayed(&self, begin: &Begin) -> Result<Option<Reply>, Refused> {
+    /// Returns the first answer to a repeated begin with the same idempotency key (B09); `None` if the begin
+    /// is not a repetition.
+    fn replayed(&self, begin: &Begin) -> Result<Option<Reply>, Offences> {
         let Some(key) = &begin.key else { return Ok(None) };
-        let Some(earlier) = self.uses.get(&(begin.cell, key.clone())) else { return Ok(None) };
+        let Some(earlier) = self.key_uses.get(&(begin.cell, key.clone())) else { return Ok(None) };
         match difference(&earlier.body, &begin.body) {
-            Some(what) => Err(whole("IDEMPOTENCY_KEY_REUSED", More::Differs(what))),
+            Some(what) => Err(of_whole_command("IDEMPOTENCY_KEY_REUSED", OffenceDetail::Differs(what))),
             None => {
                 let fence = self.lease(earlier.lease).fence;
                 Ok(Some(Reply::Begun { lease: earlier.lease, fence, replayed: true }))
@@ -307,8 +314,8 @@ impl Model {
         }
     }
 
-    /// B01: what becomes of every bucket, or everything that is wrong.
-    fn judge(&self, begin: &Begin, now: u64) -> Result<BTreeMap<Bucket, Change>, Refused> {
+    /// Returns the change of each bucket, or every offence (B01).
+    fn plan(&self, begin: &Begin, now: u64) -> Result<BTreeMap<Bucket, Change>, Offences> {
         let mut buckets: BTreeMap<Bucket, (Option<u32>, Option<u32>)> = BTreeMap::new();
         for (position, item) in (0..).zip(&begin.body.creates) {
             buckets.entry(bucket(item)).or_default().0 = Some(position);
@@ -316,44 +323,44 @@ impl Model {
         for (position, item) in (0..).zip(&begin.body.destroys) {
             buckets.entry(bucket(item)).or_default().1 = Some(position);
         }
-        let (mut changes, mut refused) = (BTreeMap::new(), Refused::new());
+        let (mut changes, mut offences) = (BTreeMap::new(), Offences::new());
         for (bucket, (create, destroy)) in buckets {
             let place = match destroy {
                 Some(position) => (List::Destroys, position),
                 None => (List::Creates, create.unwrap_or_default()),
             };
-            match self.judge_one(begin, &bucket, create, destroy, now) {
+            match self.plan_bucket(begin, &bucket, create, destroy, now) {
                 Ok(change) => _ = changes.insert(bucket, change),
-                Err((reason, more)) => refused.push(Offence { claim: Some((place, bucket.0)), reason, more }),
+                Err((reason, detail)) => offences.push(Offence { claim: Some((place, bucket.0)), reason, detail }),
             }
         }
-        if refused.is_empty() { Ok(changes) } else { Err(refused) }
+        if offences.is_empty() { Ok(changes) } else { Err(offences) }
     }
 
-    fn judge_one(
+    fn plan_bucket(
         &self,
         begin: &Begin,
         bucket: &Bucket,
         create: Option<u32>,
         destroy: Option<u32>,
         now: u64,
-    ) -> Result<Change, (&'static str, More)> {
+    ) -> Result<Change, (&'static str, OffenceDetail)> {
         let claim = self.claims.get(bucket);
         if let Some(lease) = claim.and_then(|claim| claim.lease) {
             let age = now.saturating_sub(self.lease(lease).created_at);
-            return Err(("CLAIM_BUSY", More::RetryAfterMicros(age.clamp(100_000, 60_000_000))));
+            return Err(("CLAIM_BUSY", OffenceDetail::RetryAfterMicros(age.clamp(100_000, 60_000_000))));
         }
         if let Some(position) = destroy {
-            let item = begin.body.destroys.get(position as usize).expect("its place");
-            let claim = claim.ok_or(("CLAIM_NOT_FOUND", More::Words))?;
+            let item = begin.body.destroys.get(position as usize).expect("the position is in the list");
+            let claim = claim.ok_or(("CLAIM_NOT_FOUND", OffenceDetail::TextOnly))?;
             if claim.owner != begin.cell {
-                return Err(("NOT_OWNER", More::Words));
+                return Err(("NOT_OWNER", OffenceDetail::TextOnly));
             }
             if item.source.as_ref().is_some_and(|source| *source != claim.record.source) {
-                return Err(("CLAIM_CHANGED", More::Words));
+                return Err(("CLAIM_CHANGED", OffenceDetail::TextOnly));
             }
         } else if claim.is_some() {
-            return Err(("CLAIM_TAKEN", More::Words));
+            return Err(("CLAIM_TAKEN", OffenceDetail::TextOnly));
         }
         let after = create.map(|position| Claim {
             owner: begin.cell,
@@ -363,18 +370,19 @@ impl Model {
         Ok(Change { before: claim.cloned(), after })
     }
 
-    /// B08, B13: everything is under the lease, and shows what it is to be, or else what it was.
-    fn take(&mut self, begin: &Begin, changes: BTreeMap<Bucket, Change>, now: u64) -> Done {
+    /// Stores a new lease with a new fence, and puts its claims under it (B13). Reads return the claim after
+    /// the update if there is one, or else the claim before (B08).
+    fn begin_lease(&mut self, begin: &Begin, changes: BTreeMap<Bucket, Change>, now: u64) -> Execution {
         let mut written = Written { fence: true, ..Written::default() };
         self.fence += 1;
         for (bucket, change) in &changes {
-            let shown = change.after.clone().or(change.before.clone()).expect("a change of something");
-            self.claims.insert(bucket.clone(), Claim { lease: Some(begin.lease), ..shown });
+            let visible = change.after.clone().or(change.before.clone()).expect("a change has a claim before or after");
+            self.claims.insert(bucket.clone(), Claim { lease: Some(begin.lease), ..visible });
             written.claims.insert(bucket.clone());
         }
         if let Some(key) = &begin.key {
             let key = (begin.cell, key.clone());
-            self.uses.insert(key.clone(), Use { lease: begin.lease, body: begin.body.clone() });
+            self.key_uses.insert(key.clone(), KeyUse { lease: begin.lease, body: begin.body.clone() });
             written.keys.insert(key);
         }
         let lease = Lease {
@@ -383,76 +391,79 @@ impl Model {
             created_at: now,
             updated_at: now,
             key: begin.key.clone(),
-            stand: Stand::Outstanding(changes),
+            progress: Progress::Outstanding(changes),
         };
         self.leases.insert(begin.lease, lease);
         written.leases.insert(begin.lease);
         (Reply::Begun { lease: begin.lease, fence: self.fence, replayed: false }, written)
     }
 
-    fn settle(&mut self, cell: i64, id: u128, end: End, now: u64) -> Result<Done, Refused> {
+    fn settle(&mut self, cell: i64, id: u128, end: End, now: u64) -> Result<Execution, Offences> {
         self.check_cell(cell)?;
-        let lease = self.leases.get_mut(&id).ok_or_else(|| whole("LEASE_NOT_FOUND", More::Words))?;
+        let lease =
+            self.leases.get_mut(&id).ok_or_else(|| of_whole_command("LEASE_NOT_FOUND", OffenceDetail::TextOnly))?;
         if lease.cell != cell {
-            return Err(whole("NOT_OWNER", More::Words));
+            return Err(of_whole_command("NOT_OWNER", OffenceDetail::TextOnly));
         }
-        let changes = match &lease.stand {
-            Stand::Outstanding(changes) => changes.clone(),
-            Stand::Settled(earlier) if *earlier == end => return Ok((Reply::Settled(false), Written::default())),
-            Stand::Settled(End::Commit) => return Err(whole("LEASE_COMMITTED", More::Words)),
-            Stand::Settled(End::Rollback) => return Err(whole("LEASE_ROLLED_BACK", More::Words)),
+        let changes = match &lease.progress {
+            Progress::Outstanding(changes) => changes.clone(),
+            Progress::Settled(earlier) if *earlier == end => return Ok((Reply::Settled(false), Written::default())),
+            Progress::Settled(End::Commit) => return Err(of_whole_command("LEASE_COMMITTED", OffenceDetail::TextOnly)),
+            Progress::Settled(End::Rollback) => {
+                return Err(of_whole_command("LEASE_ROLLED_BACK", OffenceDetail::TextOnly));
+            }
         };
-        lease.stand = Stand::Settled(end);
+        lease.progress = Progress::Settled(end);
         lease.updated_at = now;
         let claims = changes.keys().cloned().collect();
         for (bucket, change) in changes {
-            self.rest(bucket, change, end, now);
+            self.settle_bucket(bucket, change, end, now);
         }
         Ok((Reply::Settled(true), Written { claims, leases: [id].into(), ..Written::default() }))
     }
 
-    /// B20, B21: what was to be, or what was.
-    fn rest(&mut self, bucket: Bucket, change: Change, end: End, now: u64) {
-        let rested = match end {
+    /// Puts in place the claim after the update on commit (B20), and the claim before on rollback (B21).
+    fn settle_bucket(&mut self, bucket: Bucket, change: Change, end: End, now: u64) {
+        let settled = match end {
             End::Commit => {
                 change.after.map(|claim| Claim { record: Record { updated_at: now, ..claim.record.clone() }, ..claim })
             }
             End::Rollback => change.before,
         };
-        match rested {
+        match settled {
             Some(claim) => _ = self.claims.insert(bucket, claim),
             None => _ = self.claims.remove(&bucket),
         }
     }
 
-    /// B22: a lease settled before a time goes, and its idempotency key with it.
-    fn forget(&mut self, id: u128, settled_before: u64) -> Done {
-        let old = |lease: &Lease| matches!(lease.stand, Stand::Settled(_)) && lease.updated_at < settled_before;
+    /// Deletes a lease that was settled before a time, together with its idempotency key (B22).
+    fn forget(&mut self, id: u128, settled_before: u64) -> Execution {
+        let old = |lease: &Lease| matches!(lease.progress, Progress::Settled(_)) && lease.updated_at < settled_before;
         if !self.leases.get(&id).is_some_and(old) {
             return (Reply::Forgotten(false), Written::default());
         }
         self.leases.remove(&id);
         let keys: BTreeSet<_> =
-            self.uses.iter().filter(|(_, used)| used.lease == id).map(|(key, _)| key.clone()).collect();
-        self.uses.retain(|key, _| !keys.contains(key));
+            self.key_uses.iter().filter(|(_, used)| used.lease == id).map(|(key, _)| key.clone()).collect();
+        self.key_uses.retain(|key, _| !keys.contains(key));
         (Reply::Forgotten(true), Written { leases: [id].into(), keys, ..Written::default() })
     }
 
     fn lease(&self, id: u128) -> &Lease {
-        self.leases.get(&id).expect("a lease is known as long as anything names it")
+        self.leases.get(&id).expect("a lease exists while a claim or a key refers to it")
     }
 }
 
-/// The canonical form; of the values that the tests use, which are ASCII.
+/// Returns the bucket of a claim. The value's canonical form is right for ASCII, which the tests use.
 pub fn bucket(item: &Item) -> Bucket {
     let folds = item.bucket_type == USERNAMES;
     let value = if folds { item.value.to_ascii_lowercase() } else { item.value.clone() };
     (item.bucket_type, value)
 }
 
-/// B06: a replace keeps the old record's uuid and time of creation.
+/// Returns the record of a create. A replace keeps the old record's UUID and time of creation (B06).
 fn new_record(begin: &Begin, position: u32, old: Option<&Record>, now: u64) -> Record {
-    let item = begin.body.creates.get(position as usize).expect("its place");
+    let item = begin.body.creates.get(position as usize).expect("the position is in the list");
     Record {
         uuid: old.map_or(record_uuid(begin.lease, position), |old| old.uuid),
         spelling: item.value.clone(),
@@ -464,63 +475,65 @@ fn new_record(begin: &Begin, position: u32, old: Option<&Record>, now: u64) -> R
     }
 }
 
-/// The lease's own id with the place, counted from 1, mixed into it, as a UUID of version 8.
+/// Returns the UUID of a new record: the lease's id, XORed with the position counted from 1, with the
+/// version set to 8.
 fn record_uuid(lease: u128, position: u32) -> u128 {
     let version_bits = 0xf << 76;
     (lease ^ (u128::from(position) + 1)) & !version_bits | (0x8 << 76)
 }
 
-fn whole(reason: &'static str, more: More) -> Refused {
-    vec![Offence { claim: None, reason, more }]
+fn of_whole_command(reason: &'static str, detail: OffenceDetail) -> Offences {
+    vec![Offence { claim: None, reason, detail }]
 }
 
-/// B10, B15: every offence by place, and the first reason speaks.
-fn rejected(mut offences: Refused) -> Reply {
+/// Returns the rejection with every offence in the order of places (B10) and the first reason by
+/// precedence (B15).
+fn rejected(mut offences: Offences) -> Reply {
     offences.sort_by_key(|offence| offence.claim);
-    let spoken = |code: &&&str| offences.iter().any(|offence| offence.reason == **code);
-    let reason = PRECEDENCE.iter().find(spoken).expect("every reason has its place");
+    let has_offence = |code: &&&str| offences.iter().any(|offence| offence.reason == **code);
+    let reason = PRECEDENCE.iter().find(has_offence).expect("every reason is in the list");
     let hints: Option<Vec<u64>> = offences
         .iter()
-        .map(|offence| match offence.more {
-            More::RetryAfterMicros(micros) => Some(micros),
+        .map(|offence| match offence.detail {
+            OffenceDetail::RetryAfterMicros(micros) => Some(micros),
             _ => None,
         })
         .collect();
     Reply::Rejected { reason, retry_after_micros: hints.and_then(|all| all.into_iter().max()), offences }
 }
 
-/// B07, B14: not empty, every claim whole, no bucket twice in one list.
-fn check_form(body: &Body) -> Result<(), Refused> {
+/// Refuses an empty update, an incomplete claim (B14), and a bucket that occurs twice in one list (B07).
+fn check_form(body: &Body) -> Result<(), Offences> {
     if body.creates.is_empty() && body.destroys.is_empty() {
-        return Err(whole("INVALID_UPDATE", More::Words));
+        return Err(of_whole_command("INVALID_UPDATE", OffenceDetail::TextOnly));
     }
-    let mut refused = check_list(List::Creates, &body.creates);
-    refused.extend(check_list(List::Destroys, &body.destroys));
-    if refused.is_empty() { Ok(()) } else { Err(refused) }
+    let mut offences = check_list(List::Creates, &body.creates);
+    offences.extend(check_list(List::Destroys, &body.destroys));
+    if offences.is_empty() { Ok(()) } else { Err(offences) }
 }
 
-fn check_list(list: List, items: &[Item]) -> Refused {
+fn check_list(list: List, items: &[Item]) -> Offences {
     let mut first: BTreeMap<Bucket, u32> = BTreeMap::new();
-    let mut refused = Refused::new();
+    let mut offences = Offences::new();
     for (position, item) in (0..).zip(items) {
-        let more = if !is_whole(list, item) {
-            Some(More::Words)
+        let detail = if !is_complete(list, item) {
+            Some(OffenceDetail::TextOnly)
         } else {
             let earlier = *first.entry(bucket(item)).or_insert(position);
-            (earlier != position).then_some(More::AlsoAt((list, earlier)))
+            (earlier != position).then_some(OffenceDetail::AlsoAt((list, earlier)))
         };
         let claim = Some(((list, position), item.bucket_type));
-        refused.extend(more.map(|more| Offence { claim, reason: "INVALID_UPDATE", more }));
+        offences.extend(detail.map(|detail| Offence { claim, reason: "INVALID_UPDATE", detail }));
     }
-    refused
+    offences
 }
 
-fn is_whole(list: List, item: &Item) -> bool {
+fn is_complete(list: List, item: &Item) -> bool {
     let typed = [USERNAMES, SSH_KEYS].contains(&item.bucket_type);
     typed && (list == List::Destroys || (item.subject.is_some() && item.source.is_some()))
 }
 
-/// B09: the first thing in which two updates differ.
+/// Returns the name of the first field in which two updates differ (B09).
 fn difference(first: &Body, other: &Body) -> Option<String> {
     let in_list = |name: &str, a: &[Item], b: &[Item]| {
         let field = a.iter().zip(b).enumerate().find_map(|(position, (a, b))| {
@@ -547,13 +560,13 @@ fn field_difference(a: &Item, b: &Item) -> Option<&'static str> {
     }
 }
 
-// From here on: the model's values in the engine's types, and the engine's answers in the model's.
+// Conversions: the model's values into the engine's types, and the engine's answers into the model's.
 
 impl Command {
-    /// The command for the engine, past its door.
+    /// Converts the command by the engine's rules for requests.
     ///
     /// # Errors
-    /// The door refuses it.
+    /// The rules refuse the request.
     pub fn for_engine(&self, rules: &Rules) -> Result<command::Command, Rejection> {
         match self {
             Self::Begin(begin) => {
@@ -573,7 +586,7 @@ impl Command {
 }
 
 impl Reply {
-    /// The engine's answer in the model's words.
+    /// Converts an answer of the engine.
     pub fn of_engine(answer: Result<command::Reply, Rejection>) -> Self {
         match answer {
             Ok(command::Reply::Begun(begun)) => {
@@ -591,19 +604,19 @@ impl Reply {
 }
 
 fn offence_of_engine(offence: &leasehold_core::rejection::Offence) -> Offence {
-    let more = match &offence.detail {
-        Detail::None | Detail::Form(_) | Detail::Limit { .. } => More::Words,
-        Detail::AlsoAt(place) => More::AlsoAt(place_of_engine(*place)),
-        Detail::Differs(what) => More::Differs(what.clone()),
-        Detail::RetryAfterMicros(micros) => More::RetryAfterMicros(*micros),
+    let detail = match &offence.detail {
+        Detail::None | Detail::Form(_) | Detail::Limit { .. } => OffenceDetail::TextOnly,
+        Detail::AlsoAt(place) => OffenceDetail::AlsoAt(place_of_engine(*place)),
+        Detail::Differs(what) => OffenceDetail::Differs(what.clone()),
+        Detail::RetryAfterMicros(micros) => OffenceDetail::RetryAfterMicros(*micros),
     };
-    // A place without a bucket type, or a type without a place, would be neither's.
+    // An offence concerns either a claim, with place and bucket type, or the command as a whole.
     let claim = match (offence.place, offence.bucket_type) {
         (Some(place), Some(bucket_type)) => Some((place_of_engine(place), bucket_type.0)),
         (None, None) => None,
-        half => unreachable!("half a place: {half:?}"),
+        half => unreachable!("a place without a bucket type, or the reverse: {half:?}"),
     };
-    Offence { claim, reason: offence.reason.code(), more }
+    Offence { claim, reason: offence.reason.code(), detail }
 }
 
 fn place_of_engine(place: CorePlace) -> Place {
@@ -615,22 +628,27 @@ fn place_of_engine(place: CorePlace) -> Place {
 }
 
 impl Model {
-    /// The whole state, as the engine's store has to hold it.
+    /// Returns the whole state, as the engine's store must contain it.
     pub fn state(&self) -> State {
         State {
             claims: self.claims.keys().filter_map(|key| Some((engine_key(key), self.engine_claim(key)?))).collect(),
             leases: self.leases.keys().filter_map(|id| Some((lease_id(*id), self.engine_lease(*id)?))).collect(),
-            replays: self.uses.keys().filter_map(|key| Some((use_key(key), self.engine_replay(key)?))).collect(),
+            replays: self
+                .key_uses
+                .keys()
+                .filter_map(|key| Some((engine_idempotency_key(key), self.engine_replay(key)?)))
+                .collect(),
             fence: Fence(self.fence),
         }
     }
 
-    /// The rows that a command wrote, as the engine's store has to hold them afterwards; each list in the order of keys.
+    /// Returns the rows that a command wrote, as the engine's store must contain them afterwards. Each list is
+    /// in the order of keys.
     pub fn changes(&self, written: &Written) -> Changes {
         Changes {
             claims: written.claims.iter().map(|key| (engine_key(key), self.engine_claim(key))).collect(),
             leases: written.leases.iter().map(|id| (lease_id(*id), self.engine_lease(*id))).collect(),
-            replays: written.keys.iter().map(|key| (use_key(key), self.engine_replay(key))).collect(),
+            replays: written.keys.iter().map(|key| (engine_idempotency_key(key), self.engine_replay(key))).collect(),
             fence: written.fence.then_some(Fence(self.fence)),
         }
     }
@@ -639,16 +657,18 @@ impl Model {
         let claim = self.claims.get(bucket)?;
         let state = match claim.lease {
             None => ClaimState::Active(engine_record(&claim.record)),
-            Some(id) => self.engine_held(bucket, id),
+            Some(id) => self.engine_state_under_lease(bucket, id),
         };
         Some(core_claim::Claim { owner: CellId(claim.owner), state })
     }
 
-    fn engine_held(&self, bucket: &Bucket, id: u128) -> ClaimState {
+    fn engine_state_under_lease(&self, bucket: &Bucket, id: u128) -> ClaimState {
         let lease = self.lease(id);
         let hold = Hold { lease: lease_id(id), since: Timestamp::from_micros(lease.created_at) };
-        let Stand::Outstanding(changes) = &lease.stand else { unreachable!("a settled lease holds `{bucket:?}`") };
-        let change = changes.get(bucket).expect("a lease knows its claims");
+        let Progress::Outstanding(changes) = &lease.progress else {
+            unreachable!("`{bucket:?}` is under a settled lease")
+        };
+        let change = changes.get(bucket).expect("a lease has a change for each of its claims");
         match (&change.before, &change.after) {
             (None, Some(new)) => ClaimState::Creating(hold, engine_record(&new.record)),
             (Some(old), None) => ClaimState::Destroying(hold, engine_record(&old.record)),
@@ -656,28 +676,28 @@ impl Model {
                 let both = Replacement { old: engine_record(&old.record), new: engine_record(&new.record) };
                 ClaimState::Replacing(hold, Box::new(both))
             }
-            (None, None) => unreachable!("a change of nothing"),
+            (None, None) => unreachable!("a change has a claim before or after"),
         }
     }
 
     fn engine_lease(&self, id: u128) -> Option<core_lease::Lease> {
         let lease = self.leases.get(&id)?;
-        let state = match &lease.stand {
-            Stand::Outstanding(changes) => LeaseState::Outstanding(changes.keys().map(engine_key).collect()),
-            Stand::Settled(end) => LeaseState::Settled(outcome(*end)),
+        let state = match &lease.progress {
+            Progress::Outstanding(changes) => LeaseState::Outstanding(changes.keys().map(engine_key).collect()),
+            Progress::Settled(end) => LeaseState::Settled(outcome(*end)),
         };
         Some(core_lease::Lease {
             cell: CellId(lease.cell),
             fence: Fence(lease.fence),
             created_at: Timestamp::from_micros(lease.created_at),
             updated_at: Timestamp::from_micros(lease.updated_at),
-            idempotency_key: lease.key.as_ref().map(|key| use_key(&(lease.cell, key.clone()))),
+            idempotency_key: lease.key.as_ref().map(|key| engine_idempotency_key(&(lease.cell, key.clone()))),
             state,
         })
     }
 
     fn engine_replay(&self, key: &(i64, String)) -> Option<Replay> {
-        let used = self.uses.get(key)?;
+        let used = self.key_uses.get(key)?;
         Some(Replay {
             lease: lease_id(used.lease),
             fence: Fence(self.lease(used.lease).fence),
@@ -686,12 +706,12 @@ impl Model {
     }
 }
 
-/// A bucket's key for the engine.
+/// Converts a bucket's key.
 pub fn engine_key((bucket_type, canonical): &Bucket) -> BucketKey {
     BucketKey { bucket_type: BucketType(*bucket_type), canonical: canonical.as_str().into() }
 }
 
-/// A record for the engine.
+/// Converts a record.
 pub fn engine_record(record: &Record) -> core_claim::Record {
     core_claim::Record {
         uuid: Uuid::from_u128(record.uuid),
@@ -704,12 +724,12 @@ pub fn engine_record(record: &Record) -> core_claim::Record {
     }
 }
 
-/// A lease's id for the engine.
+/// Converts a lease's id.
 pub fn lease_id(lease: u128) -> LeaseId {
     LeaseId(Uuid::from_u128(lease))
 }
 
-fn use_key((cell, key): &(i64, String)) -> IdempotencyKey {
+fn engine_idempotency_key((cell, key): &(i64, String)) -> IdempotencyKey {
     IdempotencyKey { cell: CellId(*cell), key: key.as_str().into() }
 }
 

@@ -1,5 +1,6 @@
-//! The engine against the independent model: over every short sequence of commands, over random long ones, and edge by
-//! edge against the transition tables. Compared after every command: the reply, the state, and the rows written.
+//! The engine against the independent model: for every short sequence of commands, for random long
+//! sequences, and for each edge of the transition tables. The tests compare the reply, the state and the
+//! rows written after every command.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
@@ -19,7 +20,8 @@ use leasehold_core::table::{self, ClaimEvent, ClaimStatus, LeaseEvent, LeaseStat
 use leasehold_core::time::Timestamp;
 use leasehold_core::transaction::{BrokenState, Transaction};
 use leasehold_model::{
-    Begin, Body, Command, End, Item, List, Model, More, Reply, SSH_KEYS, USERNAMES, engine_key, engine_record, lease_id,
+    Begin, Body, Command, End, Item, List, Model, OffenceDetail, Reply, SSH_KEYS, USERNAMES, engine_key, engine_record,
+    lease_id,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -31,7 +33,7 @@ mod properties;
 const SECOND: u64 = 1_000_000;
 const UNKNOWN_LEASE: u128 = 0xdead_0000_0000_7000_8000_0000_0000_0000;
 
-/// The id of the nth lease, in the form of a random one.
+/// Returns the id of the nth lease, in the form of a random id.
 fn nth_lease(n: u64) -> u128 {
     0x0193_0000_0000_7000_8000_0000_0000_0000 | u128::from(n) << 32
 }
@@ -40,7 +42,7 @@ fn row(id: i64) -> Vec<u8> {
     id.to_be_bytes().to_vec()
 }
 
-/// The memory store, with a record of every write that a command makes.
+/// A memory store that records every write of a command.
 struct Recorder<'a> {
     store: &'a mut MemoryStore,
     writes: Vec<Changes>,
@@ -74,7 +76,7 @@ fn sorted(mut changes: Changes) -> Changes {
     changes
 }
 
-/// Runs a group of commands as a host does, and returns the replies and the changes to write.
+/// Executes a group of commands in the way of a host, and returns the replies and the changes to write.
 fn run_group(store: &MemoryStore, group: &[(command::Command, Timestamp)]) -> (Vec<Reply>, NetChanges) {
     let mut workspace = store.workspace().unwrap();
     let mut rounds = 0;
@@ -84,7 +86,7 @@ fn run_group(store: &MemoryStore, group: &[(command::Command, Timestamp)]) -> (V
             break;
         }
         rounds += 1;
-        assert!(rounds <= 2, "still missing after two rounds: {missing:?}");
+        assert!(rounds <= 2, "rows are missing after two rounds of loading: {missing:?}");
         store.load(missing, &mut workspace).unwrap();
     }
     let answers = group.iter().map(|(command, now)| Reply::of_engine(command.apply(&mut workspace, *now).unwrap()));
@@ -92,7 +94,7 @@ fn run_group(store: &MemoryStore, group: &[(command::Command, Timestamp)]) -> (V
     (answers, workspace.into_changes())
 }
 
-/// The difference between two states as a group's net changes, in the order of keys.
+/// Returns the difference between two states as the net changes of a group, in the order of keys.
 fn difference(before: &State, after: &State) -> NetChanges {
     use std::collections::BTreeMap;
     fn rows<K: RowKind>(a: &BTreeMap<K::Key, K>, b: &BTreeMap<K::Key, K>) -> Vec<RowChange<K>> {
@@ -116,33 +118,34 @@ fn sorted_net(mut changes: NetChanges) -> NetChanges {
     changes
 }
 
-/// The engine on its memory store, and the model, in step.
+/// The engine on a memory store and the model, which execute the same commands.
 #[derive(Clone)]
-struct Pair {
+struct EngineAndModel {
     rules: Rc<Rules>,
     store: MemoryStore,
     model: Model,
 }
 
-impl Pair {
+impl EngineAndModel {
     fn new(cells: impl IntoIterator<Item = i64> + Clone) -> Self {
         let rules = Rules { cells: cells.clone().into_iter().map(CellId).collect(), ..Rules::default() };
         Self { rules: Rc::new(rules), store: MemoryStore::default(), model: Model::new(cells) }
     }
 
-    /// Runs a command on both and compares all that can be seen. Says what it answered and whether it changed anything.
+    /// Executes a command on both and compares the replies, the rows written, the states and the reads.
+    /// Returns the reply, and true if the state changed.
     fn step(&mut self, command: &Command, now: u64) -> (Reply, bool) {
         let before = self.store.state().unwrap();
         let (reply, written) = self.model.apply(command, now);
         let (engine_reply, changes) = self.run_engine(command, Timestamp::from_micros(now), &before);
-        assert_eq!(engine_reply, reply, "engine and model answer differently to {command:?}");
+        assert_eq!(engine_reply, reply, "engine and model give different answers to {command:?}");
         assert_eq!(changes, self.model.changes(&written), "engine and model write different rows for {command:?}");
         let after = self.store.state().unwrap();
-        assert_eq!(after, self.model.state(), "engine and model stand differently after {command:?}");
+        assert_eq!(after, self.model.state(), "engine and model have different states after {command:?}");
         invariant::check(&after).unwrap();
         self.compare_reads(&after);
         let changed = changes != Changes::default();
-        assert_eq!(changed, after != before, "{command:?} wrote what was there already");
+        assert_eq!(changed, after != before, "{command:?} wrote rows without changing them");
         (reply, changed)
     }
 
@@ -155,11 +158,11 @@ impl Pair {
         let mut recorder = Recorder { store: &mut self.store, writes: Vec::new() };
         let reply = Reply::of_engine(command.apply(&mut recorder, now).unwrap());
         let mut writes = recorder.writes;
-        assert!(writes.len() <= 1, "more than one write is not atomic: {writes:?}");
+        assert!(writes.len() <= 1, "a command must write once to be atomic: {writes:?}");
         assert_eq!(
             answers,
             std::slice::from_ref(&reply),
-            "the workspace and the store answer differently to {command:?}"
+            "the workspace and the store give different answers to {command:?}"
         );
         assert_eq!(sorted_net(net), difference(before, &self.store.state().unwrap()), "net changes of {command:?}");
         (reply, sorted(writes.pop().unwrap_or_default()))
@@ -167,18 +170,18 @@ impl Pair {
 
     fn compare_reads(&self, state: &State) {
         for key in state.claims.keys() {
-            let shown = Store::claim(&self.store, key).unwrap().map(|claim| claim.record().clone());
+            let engine_record_read = Store::claim(&self.store, key).unwrap().map(|claim| claim.record().clone());
             let bucket = (key.bucket_type.0, key.canonical.to_string());
-            assert_eq!(shown, self.model.read(&bucket).map(engine_record));
+            assert_eq!(engine_record_read, self.model.read(&bucket).map(engine_record));
         }
     }
 }
 
-// Every short sequence.
+// Short sequences, exhaustively.
 
 /// The action of a begin on one bucket.
 #[derive(Clone, Copy, Debug)]
-enum Act {
+enum Action {
     Nothing,
     Create,
     Destroy,
@@ -186,52 +189,52 @@ enum Act {
     DestroyOther,
 }
 
-const ACTS: [Act; 5] = [Act::Nothing, Act::Create, Act::Destroy, Act::Replace, Act::DestroyOther];
+const ACTIONS: [Action; 5] = [Action::Nothing, Action::Create, Action::Destroy, Action::Replace, Action::DestroyOther];
 
 fn name(value: &str) -> Item {
     Item { bucket_type: USERNAMES, value: value.into(), ..Item::default() }
 }
 
-fn act(body: &mut Body, act: Act, cell: i64, id: i64) {
+fn add_action(body: &mut Body, action: Action, cell: i64, id: i64) {
     let value = ["", "a", "b"][id as usize];
     let create =
         |value: String, table| Item { subject: Some((table, cell)), source: Some((table, row(id))), ..name(&value) };
     let destroy = |source| Item { source, ..name(value) };
-    match act {
-        Act::Nothing => {}
-        Act::Create => body.creates.push(create(value.into(), 1)),
-        Act::Destroy => body.destroys.push(destroy(Some((1, row(id))))),
-        Act::DestroyOther => body.destroys.push(destroy(Some((1, row(99))))),
-        Act::Replace => {
+    match action {
+        Action::Nothing => {}
+        Action::Create => body.creates.push(create(value.into(), 1)),
+        Action::Destroy => body.destroys.push(destroy(Some((1, row(id))))),
+        Action::DestroyOther => body.destroys.push(destroy(Some((1, row(99))))),
+        Action::Replace => {
             body.destroys.push(destroy(None));
             body.creates.push(create(value.to_uppercase(), 2));
         }
     }
 }
 
-/// A point in the tree of sequences. Time is a second for each command that changed anything, ids count begun leases:
-/// both depend on the state alone.
+/// A node in the tree of sequences. The time is a second for each command that changed the state, and the
+/// next lease's id is the number of begun leases. Both depend on the state alone.
 #[derive(Clone)]
 struct Node {
-    pair: Pair,
+    pair: EngineAndModel,
     begun: u64,
     changes: u64,
 }
 
 impl Node {
     fn root() -> Self {
-        Self { pair: Pair::new([1, 2]), begun: 0, changes: 0 }
+        Self { pair: EngineAndModel::new([1, 2]), begun: 0, changes: 0 }
     }
 
     fn commands(&self) -> Vec<Command> {
         let lease = nth_lease(self.begun + 1);
         let mut commands = Vec::new();
         for cell in [1, 2] {
-            for on_a in ACTS {
-                for on_b in ACTS {
+            for on_a in ACTIONS {
+                for on_b in ACTIONS {
                     let mut body = Body::default();
-                    act(&mut body, on_a, cell, 1);
-                    act(&mut body, on_b, cell, 2);
+                    add_action(&mut body, on_a, cell, 1);
+                    add_action(&mut body, on_b, cell, 2);
                     commands.push(Command::Begin(Begin { cell, lease, key: None, body }));
                 }
             }
@@ -251,60 +254,62 @@ impl Node {
     }
 }
 
-/// Runs every sequence of up to `depth` commands after `node`; how many there are of each length, from 1.
+/// Executes every sequence of up to `depth` commands after `node`, and returns the number of sequences of
+/// each length from 1.
 ///
-/// With `cut`, what follows a command that changed nothing is not run again but counted. That loses nothing: the store,
-/// the model, the time and the next lease's id are then what they were before the command, so that each sequence that
-/// goes on from there is, without that command, a shorter one that is run anyway.
-fn explore(node: &Node, depth: usize, cut: bool) -> Vec<u64> {
+/// With `prune`, the sequences after a command that changed nothing are counted but not executed. No case
+/// is lost: the store, the model, the time and the next lease's id are the same as before that command.
+/// The rest of such a sequence equals a shorter sequence without the command, which is executed.
+fn explore(node: &Node, depth: usize, prune: bool) -> Vec<u64> {
     let mut counts = vec![0; depth];
     if depth == 0 {
         return counts;
     }
-    let mut unchanging = 0;
+    let mut unchanged = 0;
     for command in node.commands() {
         counts[0] += 1;
         let (next, changed) = node.after(&command);
-        if cut && !changed {
-            unchanging += 1;
+        if prune && !changed {
+            unchanged += 1;
         } else {
-            let below = explore(&next, depth - 1, cut);
-            counts[1..].iter_mut().zip(below).for_each(|(count, below)| *count += below);
+            let counts_below = explore(&next, depth - 1, prune);
+            counts[1..].iter_mut().zip(counts_below).for_each(|(count, below)| *count += below);
         }
     }
-    (1..depth).for_each(|length| counts[length] += unchanging * counts[length - 1]);
+    (1..depth).for_each(|length| counts[length] += unchanged * counts[length - 1]);
     counts
 }
 
 #[test]
-fn b01_b02_b03_b04_b05_b06_b08_b10_b13_b14_b15_b20_b21_b22_b23_b24_b25_every_sequence_of_up_to_five_commands() {
+fn b01_b02_b03_b04_b05_b06_b08_b10_b13_b14_b15_b20_b21_b22_b23_b24_b25_engine_and_model_agree_on_every_sequence_of_up_to_five_commands()
+ {
     assert_eq!(explore(&Node::root(), 5, true), [54, 2_940, 161_336, 8_920_672, 496_807_072]);
 }
 
 #[test]
-fn b01_b02_b03_b04_b05_b06_every_sequence_of_up_to_three_commands_with_nothing_cut() {
+fn b01_b02_b03_b04_b05_b06_pruning_loses_no_sequence_of_up_to_three_commands() {
     assert_eq!(explore(&Node::root(), 3, false), explore(&Node::root(), 3, true));
 }
 
-// Random long sequences.
+// Long sequences, at random.
 
-/// A command before it is known which leases there are.
+/// A command whose lease is chosen when it is executed.
 #[derive(Clone, Debug)]
-enum Op {
+enum Operation {
     Begin {
         cell: i64,
         key: Option<u8>,
-        acts: Vec<Deed>,
+        actions: Vec<BucketAction>,
         flaw: Option<Flaw>,
     },
-    /// A begin of before under a new lease id, perhaps with a change.
-    Again {
+    /// Repeats an earlier begin under a new lease id, possibly with an altered update.
+    Repeat {
         which: Index,
         change: Option<Alteration>,
     },
     Settle {
         which: Index,
-        stranger: bool,
+        by_other_cell: bool,
         end: End,
     },
     Forget {
@@ -316,24 +321,24 @@ enum Op {
     },
 }
 
-/// The action of a begin on a named bucket.
+/// The part of a begin that concerns one bucket.
 #[derive(Clone, Debug)]
-struct Deed {
+struct BucketAction {
     bucket: usize,
     lists: (bool, bool),
-    capitals: bool,
-    moved: bool,
-    // The row that a destroy names: none, the first or the second of the bucket's rows.
-    names: u8,
+    is_upper_case: bool,
+    is_second_row: bool,
+    // The source that a destroy names: none (0), the second of the bucket's rows (2), or the first (other).
+    destroy_source: u8,
     subject: i64,
     data: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Flaw {
-    Doubled,
-    Untyped,
-    Subjectless,
+    Duplicate,
+    UnknownType,
+    MissingSubject,
     Empty,
 }
 
@@ -347,7 +352,7 @@ enum Alteration {
     Longer,
 }
 
-/// Four names whose case does not count, and two keys that differ in nothing else.
+/// Four usernames, which are compared without case, and two SSH keys that differ in case only.
 const BUCKETS: [(i32, &str); 6] = [
     (USERNAMES, "ann"),
     (USERNAMES, "ben"),
@@ -357,27 +362,22 @@ const BUCKETS: [(i32, &str); 6] = [
     (SSH_KEYS, "KEY"),
 ];
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn bucket_action() -> impl Strategy<Value = BucketAction> {
     let lists = prop_oneof![4 => Just((true, false)), 2 => Just((false, true)), 2 => Just((true, true))];
     let spelling = (0..BUCKETS.len(), lists, any::<bool>());
     let rest = (prop::bool::weighted(0.2), 0..4_u8, 1..3_i64, prop::bool::weighted(0.2));
-    (spelling, rest).prop_map(|((bucket, lists, capitals), (moved, names, subject, data))| Deed {
-        bucket,
-        lists,
-        capitals,
-        moved,
-        names,
-        subject,
-        data,
+    (spelling, rest).prop_map(|((bucket, lists, is_upper_case), (is_second_row, destroy_source, subject, data))| {
+        BucketAction { bucket, lists, is_upper_case, is_second_row, destroy_source, subject, data }
     })
 }
 
-fn op() -> impl Strategy<Value = Op> {
-    let flaw = prop_oneof![Just(Flaw::Doubled), Just(Flaw::Untyped), Just(Flaw::Subjectless), Just(Flaw::Empty)];
-    // Cell 4 is not known.
+fn operation() -> impl Strategy<Value = Operation> {
+    let flaw =
+        prop_oneof![Just(Flaw::Duplicate), Just(Flaw::UnknownType), Just(Flaw::MissingSubject), Just(Flaw::Empty)];
+    // Cell 4 is unknown to the service.
     let cell = prop_oneof![15 => 1..4_i64, 1 => Just(4_i64)];
     let key = prop::option::weighted(0.6, 0..4_u8);
-    let begin = (cell, key, prop::collection::vec(deed(), 1..4), prop::option::weighted(0.06, flaw));
+    let begin = (cell, key, prop::collection::vec(bucket_action(), 1..4), prop::option::weighted(0.06, flaw));
     let change = prop_oneof![
         Just(Alteration::Spelling),
         Just(Alteration::Subject),
@@ -386,46 +386,46 @@ fn op() -> impl Strategy<Value = Op> {
         Just(Alteration::Shorter),
         Just(Alteration::Longer),
     ];
-    let again = (any::<Index>(), prop::option::weighted(0.5, change));
+    let repeat = (any::<Index>(), prop::option::weighted(0.5, change));
     let end = prop_oneof![3 => Just(End::Commit), 2 => Just(End::Rollback)];
     prop_oneof![
-        10 => begin.prop_map(|(cell, key, acts, flaw)| Op::Begin { cell, key, acts, flaw }),
-        4 => again.prop_map(|(which, change)| Op::Again { which, change }),
+        10 => begin.prop_map(|(cell, key, actions, flaw)| Operation::Begin { cell, key, actions, flaw }),
+        4 => repeat.prop_map(|(which, change)| Operation::Repeat { which, change }),
         10 => (any::<Index>(), prop::bool::weighted(0.1), end)
-            .prop_map(|(which, stranger, end)| Op::Settle { which, stranger, end }),
-        2 => (any::<Index>(), -5..20_i64).prop_map(|(which, slack_seconds)| Op::Forget { which, slack_seconds }),
-        3 => (-120..120_i64).prop_map(|seconds| Op::Tick { seconds }),
+            .prop_map(|(which, by_other_cell, end)| Operation::Settle { which, by_other_cell, end }),
+        2 => (any::<Index>(), -5..20_i64).prop_map(|(which, slack_seconds)| Operation::Forget { which, slack_seconds }),
+        3 => (-120..120_i64).prop_map(|seconds| Operation::Tick { seconds }),
     ]
 }
 
-fn item_of(deed: &Deed, moved: bool) -> Item {
-    let (bucket_type, value) = BUCKETS[deed.bucket];
-    let value = if deed.capitals && bucket_type == USERNAMES { value.to_uppercase() } else { value.to_string() };
-    let user_data = deed.data.then(|| ("t/x".to_string(), vec![deed.names]));
-    let id = deed.bucket as i64 + if moved { 100 } else { 0 };
-    Item { bucket_type, value, subject: Some((1, deed.subject)), source: Some((1, row(id))), user_data }
+fn item_of(action: &BucketAction, is_second_row: bool) -> Item {
+    let (bucket_type, value) = BUCKETS[action.bucket];
+    let value = if action.is_upper_case && bucket_type == USERNAMES { value.to_uppercase() } else { value.to_string() };
+    let user_data = action.data.then(|| ("t/x".to_string(), vec![action.destroy_source]));
+    let id = action.bucket as i64 + if is_second_row { 100 } else { 0 };
+    Item { bucket_type, value, subject: Some((1, action.subject)), source: Some((1, row(id))), user_data }
 }
 
-fn body_of(deeds: &[Deed], flaw: Option<Flaw>) -> Body {
+fn body_of(actions: &[BucketAction], flaw: Option<Flaw>) -> Body {
     let mut body = Body::default();
     let mut seen = BTreeSet::new();
-    for deed in deeds.iter().filter(|deed| seen.insert(deed.bucket)) {
-        if deed.lists.0 {
-            body.creates.push(item_of(deed, deed.moved));
+    for action in actions.iter().filter(|action| seen.insert(action.bucket)) {
+        if action.lists.0 {
+            body.creates.push(item_of(action, action.is_second_row));
         }
-        if deed.lists.1 {
-            let source = item_of(deed, deed.names == 2).source.filter(|_| deed.names != 0);
-            body.destroys.push(Item { source, subject: None, ..item_of(deed, false) });
+        if action.lists.1 {
+            let source = item_of(action, action.destroy_source == 2).source.filter(|_| action.destroy_source != 0);
+            body.destroys.push(Item { source, subject: None, ..item_of(action, false) });
         }
     }
     let first = body.creates.first_mut();
     match (flaw, first) {
-        (Some(Flaw::Doubled), _) => {
+        (Some(Flaw::Duplicate), _) => {
             body.creates.extend(body.creates.first().cloned());
             body.destroys.extend(body.destroys.first().cloned());
         }
-        (Some(Flaw::Untyped), Some(first)) => first.bucket_type = 0,
-        (Some(Flaw::Subjectless), Some(first)) => first.subject = None,
+        (Some(Flaw::UnknownType), Some(first)) => first.bucket_type = 0,
+        (Some(Flaw::MissingSubject), Some(first)) => first.subject = None,
         (Some(Flaw::Empty), _) => body = Body::default(),
         (Some(_), None) | (None, _) => {}
     }
@@ -449,22 +449,22 @@ fn altered(mut body: Body, change: Alteration) -> Body {
     body
 }
 
-/// Turns what is to happen into commands, and plays them on the pair and, in groups, on a second store.
-struct Play {
-    pair: Pair,
+/// Executes random operations on the engine and the model, and in groups on a second store.
+struct SequenceRun {
+    pair: EngineAndModel,
     grouped: MemoryStore,
-    waiting: Vec<(Command, Reply, u64)>,
+    pending: Vec<(Command, Reply, u64)>,
     begins: Vec<Begin>,
     now: u64,
     next_lease: u64,
 }
 
-impl Play {
+impl SequenceRun {
     fn new() -> Self {
         Self {
-            pair: Pair::new([1, 2, 3]),
+            pair: EngineAndModel::new([1, 2, 3]),
             grouped: MemoryStore::default(),
-            waiting: Vec::new(),
+            pending: Vec::new(),
             begins: Vec::new(),
             now: 1000 * SECOND,
             next_lease: 0,
@@ -476,58 +476,59 @@ impl Play {
         nth_lease(self.next_lease)
     }
 
-    /// A begin of before, or one that never was.
-    fn begin_of_before(&self, which: Index) -> Begin {
+    /// Returns an earlier begin, or one that was never sent.
+    fn earlier_begin(&self, which: Index) -> Begin {
         let never = Begin { cell: 1, lease: UNKNOWN_LEASE, key: None, body: Body::default() };
         let all = self.begins.iter().chain([&never]);
-        // The later half: early leases are mostly settled.
+        // Leases of the earlier half are mostly settled, so the choice is from the later half.
         let recent: Vec<_> = all.skip(self.begins.len() / 2).collect();
         which.get(&recent).to_owned().clone()
     }
 
-    fn command(&mut self, op: Op) -> Option<Command> {
-        match op {
-            Op::Tick { seconds } => {
+    fn command(&mut self, operation: Operation) -> Option<Command> {
+        match operation {
+            Operation::Tick { seconds } => {
                 self.now = self.now.saturating_add_signed(seconds * SECOND as i64);
                 None
             }
-            Op::Begin { cell, key, acts, flaw } => {
+            Operation::Begin { cell, key, actions, flaw } => {
                 let (lease, key) = (self.fresh_lease(), key.map(|key| format!("key-{key}")));
-                Some(Command::Begin(Begin { cell, lease, key, body: body_of(&acts, flaw) }))
+                Some(Command::Begin(Begin { cell, lease, key, body: body_of(&actions, flaw) }))
             }
-            Op::Again { which, change } => {
-                let earlier = self.begin_of_before(which);
+            Operation::Repeat { which, change } => {
+                let earlier = self.earlier_begin(which);
                 let body = change.map_or(earlier.body.clone(), |change| altered(earlier.body.clone(), change));
                 Some(Command::Begin(Begin { lease: self.fresh_lease(), body, ..earlier }))
             }
-            Op::Settle { which, stranger, end } => {
-                let begin = self.begin_of_before(which);
-                let cell = if stranger { begin.cell % 4 + 1 } else { begin.cell };
+            Operation::Settle { which, by_other_cell, end } => {
+                let begin = self.earlier_begin(which);
+                let cell = if by_other_cell { begin.cell % 4 + 1 } else { begin.cell };
                 Some(Command::Settle { cell, lease: begin.lease, end })
             }
-            Op::Forget { which, slack_seconds } => {
+            Operation::Forget { which, slack_seconds } => {
                 let settled_before = self.now.saturating_add_signed(slack_seconds * SECOND as i64);
-                Some(Command::Forget { lease: self.begin_of_before(which).lease, settled_before })
+                Some(Command::Forget { lease: self.earlier_begin(which).lease, settled_before })
             }
         }
     }
 
-    fn play(&mut self, op: Op, seen: &RefCell<BTreeSet<String>>) {
-        let Some(command) = self.command(op) else { return };
+    fn step(&mut self, operation: Operation, seen: &RefCell<BTreeSet<String>>) {
+        let Some(command) = self.command(operation) else { return };
         let (reply, _) = self.pair.step(&command, self.now);
-        seen.borrow_mut().extend(kinds(&reply));
+        seen.borrow_mut().extend(reply_kinds(&reply));
         if let (Command::Begin(begin), Reply::Begun { replayed: false, .. }) = (&command, &reply) {
             self.begins.push(begin.clone());
         }
-        self.waiting.push((command, reply, self.now));
+        self.pending.push((command, reply, self.now));
     }
 
-    /// Plays what waits as one group: the same answers, and the model's state in one write.
+    /// Executes the pending commands as one group on the second store, and checks that the answers are the
+    /// same and that one write leads to the model's state.
     fn end_group(&mut self) {
         let before = self.grouped.state().unwrap();
         let (mut group, mut expected) = (Vec::new(), Vec::new());
-        for (command, reply, now) in self.waiting.drain(..) {
-            // A command that parsing refuses never gets into a group.
+        for (command, reply, now) in self.pending.drain(..) {
+            // A host refuses an invalid request before it forms a group.
             if let Ok(command) = command.for_engine(&self.pair.rules) {
                 group.push((command, Timestamp::from_micros(now)));
                 expected.push(reply);
@@ -537,37 +538,38 @@ impl Play {
         assert_eq!(answers, expected);
         self.grouped.save(&net).unwrap();
         let after = self.grouped.state().unwrap();
-        assert_eq!(after, self.pair.model.state(), "the grouped store and the model stand differently");
+        assert_eq!(after, self.pair.model.state(), "the grouped store and the model have different states");
         assert_eq!(sorted_net(net), difference(&before, &after));
     }
 }
 
-/// The kinds of a reply, by name: a test checks that it has seen all of them.
-fn kinds(reply: &Reply) -> Vec<String> {
+/// Returns the names of the kinds of a reply. A test checks that all kinds occur.
+fn reply_kinds(reply: &Reply) -> Vec<String> {
     match reply {
         Reply::Begun { replayed, .. } => vec![format!("begun, replayed: {replayed}")],
         Reply::Settled(changed) => vec![format!("settled: {changed}")],
         Reply::Forgotten(changed) => vec![format!("forgotten: {changed}")],
         Reply::Rejected { retry_after_micros, offences, .. } => {
             let reason = offences.iter().map(|offence| offence.reason.to_string());
-            let more = offences.iter().map(|offence| match &offence.more {
-                More::Words => "words".to_string(),
-                More::AlsoAt((List::Creates, _)) => "also among the creates".to_string(),
-                More::AlsoAt((List::Destroys, _)) => "also among the destroys".to_string(),
-                More::Differs(what) => what.split('.').next_back().unwrap().to_string(),
-                More::RetryAfterMicros(100_000) => "the shortest hint".to_string(),
-                More::RetryAfterMicros(60_000_000) => "the longest hint".to_string(),
-                More::RetryAfterMicros(_) => "a hint between".to_string(),
+            let details = offences.iter().map(|offence| match &offence.detail {
+                OffenceDetail::TextOnly => "text only".to_string(),
+                OffenceDetail::AlsoAt((List::Creates, _)) => "also among the creates".to_string(),
+                OffenceDetail::AlsoAt((List::Destroys, _)) => "also among the destroys".to_string(),
+                OffenceDetail::Differs(what) => what.split('.').next_back().unwrap().to_string(),
+                OffenceDetail::RetryAfterMicros(100_000) => "the shortest hint".to_string(),
+                OffenceDetail::RetryAfterMicros(60_000_000) => "the longest hint".to_string(),
+                OffenceDetail::RetryAfterMicros(_) => "a hint between".to_string(),
             });
             let temporary = retry_after_micros.map(|_| "temporary".to_string());
             let many = (offences.len() > 1).then(|| "several offences".to_string());
-            reason.chain(more).chain(temporary).chain(many).collect()
+            reason.chain(details).chain(temporary).chain(many).collect()
         }
     }
 }
 
-/// All that replies can show. Limits and values that are not allowed are the catalogue's and the batch's, and theirs to test.
-const KINDS: [&str; 30] = [
+/// All kinds of replies, except refusals of limits and values, which the tests of the catalogue and of the
+/// batch cover.
+const REPLY_KINDS: [&str; 30] = [
     "CLAIM_BUSY",
     "CLAIM_CHANGED",
     "CLAIM_NOT_FOUND",
@@ -595,15 +597,15 @@ const KINDS: [&str; 30] = [
     "the longest hint",
     "the number of create_records",
     "the number of destroy_records",
+    "text only",
     "the shortest hint",
     "user_data",
-    "words",
 ];
 
 /// The number of random long sequences in a run.
 const LONG_SEQUENCES: u32 = 2000;
 
-/// The configuration of the random long sequences: those of the seed in the environment variable `SEED`, if it is set.
+/// Returns the configuration of the random long sequences. The environment variable `SEED` sets the seed.
 fn long_sequences() -> Config {
     let config = Config { cases: LONG_SEQUENCES, failure_persistence: None, ..properties::config() };
     match std::env::var("SEED") {
@@ -613,24 +615,25 @@ fn long_sequences() -> Config {
 }
 
 #[test]
-fn b01_b02_b03_b04_b05_b06_b07_b09_b10_b13_b14_b15_b20_b21_b22_b23_b24_b25_random_long_sequences() {
+fn b01_b02_b03_b04_b05_b06_b07_b09_b10_b13_b14_b15_b20_b21_b22_b23_b24_b25_engine_and_model_agree_on_random_long_sequences()
+ {
     let (seen, commands) = (RefCell::new(BTreeSet::new()), Cell::new(0));
-    let sequences = prop::collection::vec((op(), prop::bool::weighted(0.25)), 1..=60);
-    let ran = TestRunner::new(long_sequences()).run(&sequences, |ops| {
-        commands.set(commands.get() + ops.len());
-        let mut play = Play::new();
-        for (op, ends_group) in ops {
-            play.play(op, &seen);
+    let sequences = prop::collection::vec((operation(), prop::bool::weighted(0.25)), 1..=60);
+    let ran = TestRunner::new(long_sequences()).run(&sequences, |operations| {
+        commands.set(commands.get() + operations.len());
+        let mut run = SequenceRun::new();
+        for (operation, ends_group) in operations {
+            run.step(operation, &seen);
             if ends_group {
-                play.end_group();
+                run.end_group();
             }
         }
-        play.end_group();
+        run.end_group();
         Ok(())
     });
     ran.unwrap();
     println!("counts: {{\"sequences\":{LONG_SEQUENCES},\"commands\":{}}}", commands.get());
-    assert_eq!(seen.into_inner(), KINDS.iter().map(|kind| kind.to_string()).collect());
+    assert_eq!(seen.into_inner(), REPLY_KINDS.iter().map(|kind| kind.to_string()).collect());
 }
 
 // The transition tables.
@@ -643,10 +646,10 @@ const CLAIM_EVENTS: [ClaimEvent; 5] = [
     ClaimEvent::Rollback,
 ];
 
-/// One bucket, `a` of cell 1, and the lease that had it last.
+/// A walk through the states of bucket `a` of cell 1; `lease` is the last lease of the bucket.
 #[derive(Clone)]
 struct ClaimWalk {
-    pair: Pair,
+    pair: EngineAndModel,
     lease: u128,
     steps: u64,
 }
@@ -657,7 +660,7 @@ impl ClaimWalk {
         ClaimStatus::of(Store::claim(&self.pair.store, &key).unwrap().as_ref())
     }
 
-    /// Lets an event happen by a cell; whether anything changed.
+    /// Sends the command of an event as a cell. Returns true if the state changed.
     fn fire(&mut self, event: ClaimEvent, cell: i64) -> bool {
         let mut body = Body::default();
         let end = match event {
@@ -665,10 +668,10 @@ impl ClaimWalk {
             ClaimEvent::Commit => Some(End::Commit),
             ClaimEvent::Rollback => Some(End::Rollback),
         };
-        let destroy = if event == ClaimEvent::BeginDestroy { Act::Destroy } else { Act::Nothing };
-        let create = if event == ClaimEvent::BeginDestroy { Act::Nothing } else { Act::Create };
-        act(&mut body, create, cell, 1);
-        act(&mut body, destroy, cell, 1);
+        let destroy = if event == ClaimEvent::BeginDestroy { Action::Destroy } else { Action::Nothing };
+        let create = if event == ClaimEvent::BeginDestroy { Action::Nothing } else { Action::Create };
+        add_action(&mut body, create, cell, 1);
+        add_action(&mut body, destroy, cell, 1);
         if event == ClaimEvent::BeginReplace {
             body.destroys.push(name("A"));
         }
@@ -690,9 +693,11 @@ impl ClaimWalk {
             let mut next = self.clone();
             let changed = next.fire(event, 1);
             match table::CLAIM.iter().find(|edge| (edge.from, edge.event) == (self.status(), event)) {
-                None => assert!(!changed, "{:?} in {:?} is not in the table", event, self.status()),
+                None => {
+                    assert!(!changed, "{:?} in {:?} changes the state but is not in the table", event, self.status())
+                }
                 Some(edge) => {
-                    assert!(changed, "{edge:?} does not happen");
+                    assert!(changed, "{edge:?} changes no state");
                     assert_eq!(next.status(), edge.to);
                     taken.insert(format!("{edge:?}"));
                     if depth > 0 {
@@ -700,26 +705,27 @@ impl ClaimWalk {
                     }
                 }
             }
-            // A bucket that is not absent is nobody else's business.
-            let others = self.status() != ClaimStatus::Absent && self.clone().fire(event, 2);
-            assert!(!others, "{event:?} by another cell changes what is {:?}", self.status());
+            // Another cell must not change a claimed bucket.
+            let has_changed = self.status() != ClaimStatus::Absent && self.clone().fire(event, 2);
+            assert!(!has_changed, "{event:?} by another cell changes a claim that is {:?}", self.status());
         }
     }
 }
 
 #[test]
-fn b01_b02_b03_b04_b06_b20_b21_the_claim_table_is_what_the_engine_does() {
+fn b01_b02_b03_b04_b06_b20_b21_the_engine_follows_the_claim_table() {
     let mut taken = BTreeSet::new();
-    ClaimWalk { pair: Pair::new([1, 2]), lease: UNKNOWN_LEASE, steps: 0 }.walk(5, &mut taken);
+    ClaimWalk { pair: EngineAndModel::new([1, 2]), lease: UNKNOWN_LEASE, steps: 0 }.walk(5, &mut taken);
     assert_eq!(taken, table::CLAIM.iter().map(|edge| format!("{edge:?}")).collect());
 }
 
 const LEASE_EVENTS: [LeaseEvent; 4] = [LeaseEvent::Begin, LeaseEvent::Commit, LeaseEvent::Rollback, LeaseEvent::Forget];
 
-/// One lease of cell 1, begun with an idempotency key; it may be begun again once it is forgotten.
+/// A walk through the states of one lease of cell 1, begun with an idempotency key. After it is forgotten
+/// it can be begun again.
 #[derive(Clone)]
 struct LeaseWalk {
-    pair: Pair,
+    pair: EngineAndModel,
     body: Body,
     steps: u64,
 }
@@ -737,12 +743,12 @@ impl LeaseWalk {
         let command = match event {
             LeaseEvent::Begin => {
                 if !known {
-                    // The bucket is one that no earlier turn has left behind.
+                    // A new bucket, because a committed begin has left a claim in the last one.
                     let item =
                         Item { subject: Some((1, 1)), source: Some((1, row(1))), ..name(&format!("n{}", self.steps)) };
                     self.body = Body { creates: vec![item], destroys: Vec::new() };
                 }
-                // A retry comes with a lease id of its own.
+                // A host makes a new lease id for each try.
                 let lease = if known { nth_lease(self.steps) } else { lease };
                 Command::Begin(Begin { cell, lease, key: Some("k".to_string()), body: self.body.clone() })
             }
@@ -758,9 +764,11 @@ impl LeaseWalk {
             let mut next = self.clone();
             let changed = next.fire(event, 1);
             match table::LEASE.iter().find(|edge| (edge.from, edge.event) == (self.status(), event)) {
-                None => assert!(!changed, "{:?} in {:?} is not in the table", event, self.status()),
+                None => {
+                    assert!(!changed, "{:?} in {:?} changes the state but is not in the table", event, self.status())
+                }
                 Some(edge) => {
-                    assert!(changed, "{edge:?} does not happen");
+                    assert!(changed, "{edge:?} changes no state");
                     assert_eq!(next.status(), edge.to);
                     taken.insert(format!("{edge:?}"));
                     if depth > 0 {
@@ -773,13 +781,13 @@ impl LeaseWalk {
             assert!(!self.clone().fire(event, 2), "{event:?} by another cell changes the lease");
         }
         let too_soon = Command::Forget { lease: nth_lease(0), settled_before: 0 };
-        assert!(!self.pair.clone().step(&too_soon, SECOND).1, "forgotten too soon");
+        assert!(!self.pair.clone().step(&too_soon, SECOND).1, "a lease is forgotten before the time");
     }
 }
 
 #[test]
-fn b09_b20_b21_b22_b23_b24_the_lease_table_is_what_the_engine_does() {
+fn b09_b20_b21_b22_b23_b24_the_engine_follows_the_lease_table() {
     let mut taken = BTreeSet::new();
-    LeaseWalk { pair: Pair::new([1, 2]), body: Body::default(), steps: 0 }.walk(7, &mut taken);
+    LeaseWalk { pair: EngineAndModel::new([1, 2]), body: Body::default(), steps: 0 }.walk(7, &mut taken);
     assert_eq!(taken, table::LEASE.iter().map(|edge| format!("{edge:?}")).collect());
 }

@@ -1,4 +1,4 @@
-//! The engine itself, over the reference store and a clock that ticks once a step.
+//! The engine as a host, on the reference store and a clock that advances by a second at each step.
 
 use std::collections::BTreeSet;
 
@@ -19,11 +19,11 @@ use leasehold_core::transaction::Transaction;
 use leasehold_core::update::{Forget, begin, forget, settle};
 use uuid::Uuid;
 
-use super::host::{Answer, BegunLease, BucketName, Held, Host, RecordsQuery, Refusal, Since};
+use super::host::{Answer, BegunLease, BucketName, Host, ObservedRecord, RecordsQuery, Refusal, Since};
 
 const TICK_MICROS: u64 = 1_000_000;
 
-/// The core as a host.
+/// The engine on a memory store.
 #[derive(Debug)]
 pub struct CoreHost {
     rules: Rules,
@@ -47,7 +47,7 @@ impl CoreHost {
 
     fn mint(&mut self) -> LeaseId {
         self.minted += 1;
-        // Scattered, as random ids are, so that order by id is not order by birth.
+        // The multiplication scatters the ids, so that their order is not the order of the begins.
         LeaseId(Uuid::from_u128(self.minted.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)))
     }
 
@@ -74,7 +74,7 @@ impl CoreHost {
         let created_after = match since {
             Some(Since::Future) => Some(Timestamp::from_micros(self.now_micros + 3600 * TICK_MICROS)),
             Some(Since::Lease(lease)) => {
-                let lease = self.store.lease(LeaseId(lease))?.context("the lease is not known")?;
+                let lease = self.store.lease(LeaseId(lease))?.context("the lease is unknown")?;
                 Some(lease.created_at)
             }
             None => None,
@@ -123,10 +123,10 @@ impl Host for CoreHost {
         self.checked(settled.map(|_| ()).map_err(|rejection| refusal(&rejection)))
     }
 
-    fn record(&mut self, bucket: &BucketName) -> Answer<Held> {
+    fn record(&mut self, bucket: &BucketName) -> Answer<ObservedRecord> {
         let claim = self.claim(bucket)?;
         let found = claim.map_err(|rejection| refusal(&rejection)).and_then(|claim| claim.ok_or_else(not_found));
-        Ok(found.map(|claim| held(bucket.bucket_type, &claim)))
+        Ok(found.map(|claim| observed_record(bucket.bucket_type, &claim)))
     }
 
     fn classify(&mut self, buckets: &[BucketName]) -> Answer<(i64, BucketName)> {
@@ -155,7 +155,7 @@ impl Host for CoreHost {
         Ok(Ok((page.leases.iter().map(|row| row.position.lease.0).collect(), page.next)))
     }
 
-    fn records(&mut self, query: &RecordsQuery) -> Answer<(Vec<Held>, bool)> {
+    fn records(&mut self, query: &RecordsQuery) -> Answer<(Vec<ObservedRecord>, bool)> {
         let query = match self.record_query(query) {
             Ok(query) => query,
             Err(rejection) => return Ok(Err(refusal(&rejection))),
@@ -165,7 +165,8 @@ impl Host for CoreHost {
             match query.step(self.store.records(&scan)?, &scan) {
                 RecordStep::Again(larger) => scan = larger,
                 RecordStep::Page(page) => {
-                    let records = page.records.iter().map(|row| held(row.key.bucket_type, &row.claim)).collect();
+                    let records =
+                        page.records.iter().map(|row| observed_record(row.key.bucket_type, &row.claim)).collect();
                     return Ok(Ok((records, page.truncated)));
                 }
             }
@@ -173,7 +174,7 @@ impl Host for CoreHost {
     }
 
     fn restart(&mut self) -> Result<()> {
-        // The reference store has no life beyond its maps: all of them are its data.
+        // The memory store has no process and no cache, so a restart changes nothing.
         Ok(())
     }
 
@@ -210,14 +211,14 @@ fn not_found() -> Refusal {
     refusal(&Rejection::whole(Reason::ClaimNotFound, leasehold_core::rejection::Detail::None))
 }
 
-fn held(bucket_type: BucketType, claim: &Claim) -> Held {
+fn observed_record(bucket_type: BucketType, claim: &Claim) -> ObservedRecord {
     let record = claim.record();
     let status = match claim.state {
         ClaimState::Active(_) => "ACTIVE",
         ClaimState::Creating(..) | ClaimState::Replacing(..) => "LEASE_CREATING",
         ClaimState::Destroying(..) => "LEASE_DESTROYING",
     };
-    Held {
+    ObservedRecord {
         bucket_type,
         spelling: record.spelling.clone(),
         cell: claim.owner.0,

@@ -1,4 +1,5 @@
-//! A file of vectors: text around steps, played and, in rewrite mode, written again.
+//! A file of vectors: parses its text, plays the steps, and writes the text again with the actual
+//! outputs.
 
 use std::fmt;
 
@@ -27,7 +28,7 @@ struct Scenario {
 
 #[derive(Clone, Debug)]
 enum Part {
-    /// Blank lines and lines for people, kept as they are.
+    /// A blank line or a comment, which is written back unchanged.
     Text(String),
     Step(Lines),
 }
@@ -39,7 +40,7 @@ struct Lines {
     expected: Vec<String>,
 }
 
-/// A step whose expectation is not met.
+/// A step with an actual output that differs from the expected one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     file: String,
@@ -61,19 +62,19 @@ impl fmt::Display for Mismatch {
 /// The result of playing a file.
 #[derive(Clone, Debug)]
 pub struct Played {
-    /// The steps that went otherwise.
+    /// The steps with another output than expected.
     pub mismatches: Vec<Mismatch>,
-    /// The file with what came of each step.
+    /// The text of the file with the actual outputs.
     pub text: String,
-    /// The number of scenarios that were played; those for other hosts do not count.
+    /// The number of scenarios that were played. Scenarios for other hosts are not played.
     pub scenarios: usize,
 }
 
 impl VectorFile {
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// A step has no `----`, or stands before the first heading.
+    /// A step has no `----`, or comes before the first heading.
     pub fn parse(name: impl Into<String>, text: &str) -> Result<Self> {
         let mut file = Self { name: name.into(), preamble: Vec::new(), scenarios: Vec::new() };
         let mut lines = text.lines().zip(1..).peekable();
@@ -91,7 +92,7 @@ impl VectorFile {
             match (file.scenarios.last_mut(), part) {
                 (Some(scenario), part) => scenario.parts.push(part),
                 (None, Part::Text(text)) => file.preamble.push(text),
-                (None, Part::Step(_)) => bail!("{}: a step stands before the first heading", file.place(line)),
+                (None, Part::Step(_)) => bail!("{}: a step comes before the first heading", file.place(line)),
             }
         }
         Ok(file)
@@ -101,15 +102,15 @@ impl VectorFile {
         format!("{}:{line}", self.name)
     }
 
-    /// The headings of its scenarios.
+    /// Returns the headings of the scenarios.
     pub fn headings(&self) -> impl Iterator<Item = &str> {
         self.scenarios.iter().map(|scenario| scenario.heading.as_str())
     }
 
-    /// Plays every scenario that is for this kind of host, each on a service of its own.
+    /// Plays every scenario for this kind of host, each on a new service.
     ///
     /// # Errors
-    /// A step makes no sense, or the host fails.
+    /// A step is invalid, or the host fails.
     pub fn play<H: Host>(&self, mut open: impl FnMut() -> Result<H>) -> Result<Played> {
         let mut played = Played { mismatches: Vec::new(), text: String::new(), scenarios: 0 };
         played.write(&self.preamble);
@@ -150,7 +151,7 @@ impl VectorFile {
 }
 
 impl Scenario {
-    /// Every host plays a scenario, unless its heading ends in `hosts: NAME`.
+    /// True if hosts of this name play the scenario. A heading that ends in `hosts: NAME` limits them to one.
     fn is_for(&self, host: &str) -> bool {
         self.heading.split_once(ONLY_ON).is_none_or(|(_, name)| name == host)
     }

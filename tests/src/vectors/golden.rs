@@ -9,7 +9,7 @@ macro_rules! embedded {
     ($($name:literal)*) => { &[$(($name, include_str!(concat!("../../vectors/", $name)))),*] };
 }
 
-/// The vectors at compile time, for WebAssembly, which has no files.
+/// The vectors at compile time, for WebAssembly, which cannot read files.
 const EMBEDDED: &[(&str, &str)] = embedded![
     "begin.txt"
     "busy_and_taken.txt"
@@ -28,10 +28,10 @@ const EMBEDDED: &[(&str, &str)] = embedded![
     "verify.txt"
 ];
 
-/// The name and the text of every file, in the order of names.
+/// Returns the name and the text of every file, in the order of names.
 ///
 /// # Errors
-/// One cannot be read.
+/// A file cannot be read.
 pub fn golden_files() -> Result<Vec<(String, String)>> {
     if cfg!(target_family = "wasm") {
         return Ok(EMBEDDED.iter().map(|(name, text)| (name.to_string(), text.to_string())).collect());

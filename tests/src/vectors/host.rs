@@ -1,4 +1,4 @@
-//! The interface of a host to the player, in terms that core and wire share.
+//! The interface between a host and the player, in types that fit the engine and the wire.
 
 use std::sync::Arc;
 
@@ -10,15 +10,16 @@ use leasehold_core::lease::Outcome;
 use leasehold_core::rejection::Place;
 use uuid::Uuid;
 
-/// A host's answer: the inner result is the service's decision, the outer one tells whether there was any.
+/// A host's answer. The inner result is the service's decision; the outer one is an error if the host
+/// failed and there is no decision.
 pub type Answer<T> = Result<Result<T, Refusal>>;
 
 /// A bucket as a step names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketName {
-    /// Its type.
+    /// The bucket's type.
     pub bucket_type: BucketType,
-    /// Its value as spelled.
+    /// The bucket's value as spelled.
     pub value: Arc<str>,
 }
 
@@ -27,9 +28,9 @@ pub struct BucketName {
 pub struct Refusal {
     /// The reason's code.
     pub reason: String,
-    /// True if it has a time to wait before a retry.
+    /// True if the rejection has a time to wait before a retry.
     pub retry: bool,
-    /// The claims that offend: where, the bucket type, and the reason's code.
+    /// The offending claims: the place, the bucket type and the reason's code of each.
     pub offences: Vec<(Place, BucketType, String)>,
     /// The message for people.
     pub message: String,
@@ -38,7 +39,7 @@ pub struct Refusal {
 /// A begun update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BegunLease {
-    /// Its lease.
+    /// The id of the lease.
     pub lease: Uuid,
     /// The lease's fence.
     pub fence: u64,
@@ -46,52 +47,52 @@ pub struct BegunLease {
 
 /// A record as readers see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct ObservedRecord {
     /// The bucket's type.
     pub bucket_type: BucketType,
     /// The value as spelled.
     pub spelling: Arc<str>,
-    /// The cell that owns it.
+    /// The cell that owns the claim.
     pub cell: i64,
-    /// The wire's name of its status.
+    /// The name of the status on the wire.
     pub status: &'static str,
-    /// The subject that holds it.
+    /// The subject of the claim.
     pub subject: Subject,
-    /// The row it comes from.
+    /// The row that the claim comes from.
     pub source: Source,
-    /// The data that its cell attached.
+    /// The data that the cell attached.
     pub user_data: Option<UserData>,
-    /// The lease that holds it.
+    /// The lease that the claim is under, if any.
     pub lease: Option<Uuid>,
 }
 
-/// From when on leases are listed.
+/// The earliest begin of the leases to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
-    /// From the begin of a lease that is outstanding.
+    /// The begin of this outstanding lease.
     Lease(Uuid),
-    /// From a time that has not come yet.
+    /// A time in the future.
     Future,
 }
 
-/// A list of records to ask for.
+/// A request for a list of records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordsQuery {
     /// The cell.
     pub cell: i64,
     /// The table's number.
     pub source_type: i32,
-    /// The bucket types' numbers; all where it is empty.
+    /// The numbers of the bucket types; empty for all types.
     pub bucket_types: Vec<i32>,
-    /// Beyond this source id.
+    /// The source id before the first record.
     pub source_id_gt: Vec<u8>,
-    /// Up to this source id.
+    /// The source id of the last record at most; empty for no limit.
     pub source_id_lte: Vec<u8>,
 }
 
-/// A service to play vectors on, with the cells 1, 2 and 3 and nothing in it.
+/// An empty service with the cells 1, 2 and 3, on which vectors are played.
 pub trait Host {
-    /// A place in a list of leases.
+    /// A position in a list of leases.
     type Cursor: Clone;
 
     /// The name of this kind of host in headings: `hosts: NAME`.
@@ -103,7 +104,7 @@ pub trait Host {
     /// The host failed, as in every other method here.
     fn begin(&mut self, cell: i64, update: UpdateRequest, key: Option<&str>) -> Answer<BegunLease>;
 
-    /// Commits or rolls back.
+    /// Commits a lease or rolls it back.
     ///
     /// # Errors
     /// See [`begin`](Self::begin).
@@ -113,15 +114,15 @@ pub trait Host {
     ///
     /// # Errors
     /// See [`begin`](Self::begin).
-    fn record(&mut self, bucket: &BucketName) -> Answer<Held>;
+    fn record(&mut self, bucket: &BucketName) -> Answer<ObservedRecord>;
 
-    /// The cell to route to, and the bucket that decided.
+    /// Returns the cell to route to, and the bucket that decided.
     ///
     /// # Errors
     /// See [`begin`](Self::begin).
     fn classify(&mut self, buckets: &[BucketName]) -> Answer<(i64, BucketName)>;
 
-    /// A page of leases, and where the next one begins.
+    /// Returns a page of leases, and the position of the next page.
     ///
     /// # Errors
     /// See [`begin`](Self::begin).
@@ -133,31 +134,31 @@ pub trait Host {
         after: Option<&Self::Cursor>,
     ) -> Answer<(Vec<Uuid>, Option<Self::Cursor>)>;
 
-    /// A page of records, and whether more remain.
+    /// Returns a page of records, and true if more records remain.
     ///
     /// # Errors
     /// See [`begin`](Self::begin).
-    fn records(&mut self, query: &RecordsQuery) -> Answer<(Vec<Held>, bool)>;
+    fn records(&mut self, query: &RecordsQuery) -> Answer<(Vec<ObservedRecord>, bool)>;
 
-    /// Ends without warning and starts again on the same data.
+    /// Kills the service and starts it again on the same data.
     ///
     /// # Errors
     /// See [`begin`](Self::begin).
     fn restart(&mut self) -> Result<()>;
 
-    /// Lets time go by.
+    /// Advances the host's clock.
     ///
     /// # Errors
-    /// The host's clock is not the player's to move.
+    /// The host has a real clock.
     fn pass(&mut self, _seconds: u64) -> Result<()> {
-        bail!("time cannot be moved on this host: mark the scenario with `hosts: core`")
+        bail!("the clock of this host cannot be moved: mark the scenario with `hosts: core`")
     }
 
-    /// Forgets every settled lease, and says how many there were.
+    /// Forgets every settled lease, and returns their number.
     ///
     /// # Errors
-    /// The host forgets in its own time only.
+    /// The host forgets leases only by its own schedule.
     fn forget(&mut self) -> Result<usize> {
-        bail!("this host forgets in its own time: mark the scenario with `hosts: core`")
+        bail!("this host forgets leases by its own schedule: mark the scenario with `hosts: core`")
     }
 }

@@ -1,4 +1,5 @@
-//! The cell's machines, driven over a host as a cell drives them: its rows stand in the step.
+//! Verification and reconciliation, driven over a host in the way of a cell. The step contains the cell's
+//! rows.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +16,11 @@ use uuid::Uuid;
 
 use super::host::{Host, RecordsQuery, Refusal};
 
-/// When hosts and databases are asked: late enough for anything to be old.
+/// The time at which the cell reads hosts and databases, late enough for stale leases before it.
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);
 const STALE_AFTER_MICROS: u64 = 1000;
 
-/// A row of the cell's table: its key, and the bucket type, value and subject of each claim that it calls for.
+/// A row of the cell's table: the key, and each claim that the row calls for.
 pub(super) type TableRow = (Vec<u8>, Vec<super::step::RowClaim>);
 
 /// A verification to run.
@@ -43,12 +44,12 @@ fn at(presence: Presence) -> Timestamp {
     NOW.minus_micros(if presence == Presence::Stale { STALE_AFTER_MICROS } else { 0 })
 }
 
-/// The types that the rows claim, and usernames, so that there is one.
+/// Returns the bucket types of the rows' claims, and always usernames: a verification needs a type.
 fn bucket_types(rows: &[TableRow]) -> impl Iterator<Item = BucketType> {
     rows.iter().flat_map(|(_, claims)| claims).map(|claim| claim.bucket_type).chain([BucketType(4)])
 }
 
-/// Runs a verification and writes what it counted and found.
+/// Runs a verification, and returns the output of the step: the counts of the report.
 pub(super) fn verify<H: Host>(host: &mut H, step: &VerifyStep) -> Result<Vec<String>> {
     let settings = verify::VerifySettings {
         source_type: leasehold_core::claim::SourceType(step.source_type),
@@ -90,19 +91,19 @@ fn verify_step<H: Host>(
         }
         verify::VerifyStep::ReadAgain { ids } => run.rows(rows(world, |id| ids.contains(&SourceId::from_bytes(id))))?,
         verify::VerifyStep::Begin(update) => match host.begin(world.cell, update, None)? {
-            Err(refusal) => run.updated(refused(&refusal)?)?,
+            Err(refusal) => run.updated(rejection_result(&refusal)?)?,
             Ok(begun) => {
                 *lease = Some(begun.lease);
                 run.updated(UpdateResult::Begun)?;
             }
         },
         verify::VerifyStep::Commit => {
-            let lease = lease.take().context("nothing is begun")?;
+            let lease = lease.take().context("no update is begun")?;
             let settled = host.settle(world.cell, &lease.to_string(), Outcome::Committed)?;
             ensure!(settled.is_ok(), "a lease just begun can't be committed");
             run.updated(UpdateResult::Settled)?;
         }
-        verify::VerifyStep::RollBack => bail!("nobody changes the rows"),
+        verify::VerifyStep::RollBack => bail!("the rows of a step never change, so no update is rolled back"),
         verify::VerifyStep::PageDone => run.proceed()?,
         verify::VerifyStep::Done => return Ok(false),
     }
@@ -123,9 +124,9 @@ fn list<H: Host>(
         source_id_gt: after.as_bytes().to_vec(),
         source_id_lte: upto.as_bytes().to_vec(),
     };
-    let (held, truncated) = allowed(host.records(&query)?)?;
+    let (listed, truncated) = accepted(host.records(&query)?)?;
     let mut records = Records::new(NOW);
-    for record in &held {
+    for record in &listed {
         records.record(RecordRef {
             source_id: record.source.id.as_bytes(),
             bucket_type: record.bucket_type.0,
@@ -150,11 +151,16 @@ fn rows(world: &VerifyStep, covers: impl Fn(&[u8]) -> bool) -> Rows {
     rows
 }
 
-fn allowed<T>(answer: Result<T, Refusal>) -> Result<T> {
+/// Returns the result of a list.
+///
+/// # Errors
+/// The service rejected the list.
+fn accepted<T>(answer: Result<T, Refusal>) -> Result<T> {
     answer.map_err(|refusal| anyhow::anyhow!("the host refuses to list: {}", refusal.reason))
 }
 
-fn refused(refusal: &Refusal) -> Result<UpdateResult> {
+/// Converts the rejection of an update into the machine's type.
+fn rejection_result(refusal: &Refusal) -> Result<UpdateResult> {
     let reason = |code: &str| {
         Reason::ALL.into_iter().find(|reason| reason.code() == code).with_context(|| format!("`{code}` is no reason"))
     };
@@ -162,7 +168,8 @@ fn refused(refusal: &Refusal) -> Result<UpdateResult> {
     Ok(UpdateResult::Refused(claims?))
 }
 
-/// Runs a reconciliation over local rows of leases and writes each settle and each delete; `names` writes a lease.
+/// Runs a reconciliation of local lease rows, and returns the output of the step: each settle, each delete,
+/// and the rows left. `name` returns the name of a lease.
 pub(super) fn reconcile<H: Host>(
     host: &mut H,
     step: &ReconcileStep,
@@ -175,7 +182,7 @@ pub(super) fn reconcile<H: Host>(
     loop {
         let event = match run.step() {
             reconcile::Step::ListLeases { .. } => {
-                let (leases, _) = allowed(host.leases(step.cell, None, None, None)?)?;
+                let (leases, _) = accepted(host.leases(step.cell, None, None, None)?)?;
                 let lease = |lease| RemoteLease { created_at: at(step.remote), lease: LeaseId(lease) };
                 Event::Leases { leases: leases.into_iter().map(lease).collect(), now: NOW, cursor: None }
             }
@@ -195,7 +202,7 @@ pub(super) fn reconcile<H: Host>(
         };
         run.feed(event)?;
     }
-    // Which of two leases comes first is the chance of their ids.
+    // The machine handles leases in the order of their ids, which are random on a real host.
     lines.sort_by_key(|(lease, _)| name(*lease));
     let mut lines: Vec<_> = lines.into_iter().map(|(_, line)| line).collect();
     let mut left: Vec<_> = local.into_keys().map(&name).collect();

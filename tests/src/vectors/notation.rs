@@ -9,7 +9,7 @@ use leasehold_proto::gitlab::cells::topology_service::claims::v1::{bucket, sourc
 
 const TABLE_PREFIX: &str = "RAILS_TABLE_";
 
-/// Splits at spaces outside quotes.
+/// Splits a text at spaces outside quotes.
 pub(super) fn tokens(text: &str) -> Vec<String> {
     let mut tokens = Vec::new();
     let mut token = String::new();
@@ -70,7 +70,8 @@ fn unicode(chars: &mut std::str::Chars<'_>) -> Result<char> {
     char::from_u32(u32::from_str_radix(&digits, 16)?).with_context(|| format!("`{digits}` is no character"))
 }
 
-/// Writes what [`read_text`] reads; a long run of one character with its length.
+/// Writes a text in the form of [`read_text`]. A text of more than 20 equal characters is written as one
+/// character and its count.
 pub(super) fn write_text(text: &str) -> String {
     let first = text.chars().next().unwrap_or_default();
     let count = text.chars().count();
@@ -97,7 +98,7 @@ pub(super) fn read_bucket_type(token: &str) -> Result<BucketType> {
     Ok(BucketType(number))
 }
 
-/// Writes what [`read_bucket_type`] reads.
+/// Writes a bucket type in the form of [`read_bucket_type`].
 pub(super) fn write_bucket_type(bucket_type: BucketType) -> String {
     match bucket::Type::try_from(bucket_type.0) {
         Ok(known) if bucket_type.0 != 0 => known.as_str_name().to_owned(),
@@ -118,7 +119,7 @@ fn source_type_named(name: &str) -> Option<i32> {
     source::Type::from_str_name(&format!("{TABLE_PREFIX}{name}")).map(|known| known as i32)
 }
 
-/// Every table that has a name.
+/// Returns the numbers of all tables with a name.
 pub(super) fn known_source_types() -> impl Iterator<Item = i32> {
     (1..).map_while(|number| source::Type::try_from(number).ok()).map(|known| known as i32)
 }
@@ -135,7 +136,7 @@ pub(super) fn read_source(token: &str) -> Result<Source> {
     Ok(Source { source_type: read_source_type(table)?, id: SourceId::from_bytes(&read_id(id)?) })
 }
 
-/// Writes what [`read_source`] reads.
+/// Writes a source in the form of [`read_source`].
 pub(super) fn write_source(source: &Source) -> String {
     let number = source.source_type.0;
     let id = write_id(source.id.as_bytes());
@@ -162,7 +163,8 @@ pub(super) fn read_id(token: &str) -> Result<Vec<u8>> {
     (0..digits.len()).step_by(2).map(byte).collect()
 }
 
-/// Writes what [`read_id`] reads. 8 bytes are a number where they begin with a 0, as all but astronomical ones do.
+/// Writes an id in the form of [`read_id`]. Eight bytes that begin with a zero byte are a number, because
+/// numbers in vectors are below 2^56 and texts have no zero bytes.
 fn write_id(bytes: &[u8]) -> String {
     if let (Ok(number), Some(0)) = (<[u8; 8]>::try_from(bytes), bytes.first()) {
         return u64::from_be_bytes(number).to_string();
@@ -170,7 +172,7 @@ fn write_id(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if text.bytes().all(|byte| byte.is_ascii_graphic()) => write_text(text),
         _ => bytes.iter().fold(String::from("x"), |mut out, byte| {
-            // Writing into a string cannot fail.
+            // `fmt::Write` for `String` never fails.
             let _ = write!(out, "{byte:02x}");
             out
         }),
@@ -187,7 +189,7 @@ pub(super) fn read_subject(token: &str) -> Result<Subject> {
     Ok(Subject { subject_type, id: id.parse()? })
 }
 
-/// Writes what [`read_subject`] reads.
+/// Writes a subject in the form of [`read_subject`].
 pub(super) fn write_subject(subject: Subject) -> String {
     match subject::Type::try_from(subject.subject_type) {
         Ok(known) if subject.subject_type != 0 => format!("{}:{}", known.as_str_name(), subject.id),

@@ -1,4 +1,4 @@
-//! Plays steps on a host and writes what comes of them in the words of the vectors.
+//! Plays steps on a host and writes their outputs in the notation of the vectors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,17 +7,17 @@ use leasehold_core::claim::UserData;
 use leasehold_core::reconcile::Presence;
 use uuid::Uuid;
 
-use super::host::{Answer, Held, Host, RecordsQuery, Refusal, Since};
+use super::host::{Answer, Host, ObservedRecord, RecordsQuery, Refusal, Since};
 use super::machines::{self, ReconcileStep};
 use super::notation::{known_source_types, read_text, write_bucket_type, write_source, write_subject, write_text};
 use super::step::{Step, parse};
 
 const CELLS: std::ops::RangeInclusive<i64> = 1..=3;
-/// More lines of one kind than this are summed up.
+/// Largest number of lines of one kind. More lines are summed up.
 const MANY: usize = 20;
-/// A lease that no host ever mints.
+/// The id of a lease that no host creates.
 const UNKNOWN_LEASE: &str = "00000000-0000-4000-8000-00000000dead";
-/// The reasons that are about the request's form: what is wrong with it, the message alone says.
+/// Reasons about the request's form. Only the message names the fault, so the output contains it.
 const FORM_REASONS: [&str; 4] = ["INVALID_UPDATE", "LIMIT_EXCEEDED", "VALUE_NOT_ALLOWED", "IDEMPOTENCY_KEY_REUSED"];
 
 /// Plays one scenario.
@@ -32,7 +32,7 @@ pub struct Player<H: Host> {
 }
 
 impl<H: Host> Player<H> {
-    /// A player on an empty service.
+    /// Returns a player on an empty service.
     ///
     /// # Errors
     /// The host fails, or its service is not empty.
@@ -42,15 +42,15 @@ impl<H: Host> Player<H> {
             Self { host, leases: Vec::new(), first_fence: None, cursor: None, source_types, state: Vec::new() };
         player.state = player.read_state()?;
         if player.state != ["nothing"] {
-            bail!("a scenario begins with an empty service, but there is:\n{}", player.state.join("\n"));
+            bail!("a scenario needs an empty service, but this one has:\n{}", player.state.join("\n"));
         }
         Ok(player)
     }
 
-    /// Plays a step, and says what is expected of it in the vectors: the reply, and the state where it has changed.
+    /// Plays a step, and returns its output: the reply, and the state if it has changed.
     ///
     /// # Errors
-    /// The step makes no sense, or the host fails.
+    /// The step is invalid, or the host fails.
     pub fn play(&mut self, text: &str) -> Result<Vec<String>> {
         let replies: Vec<Vec<String>> = parse(text)?.into_iter().map(|step| self.reply(step)).collect::<Result<_>>()?;
         let mut lines = match replies.as_slice() {
@@ -71,22 +71,22 @@ impl<H: Host> Player<H> {
                 let sources = update.creates.iter().filter_map(|claim| claim.source.as_ref());
                 self.source_types.extend(sources.map(|source| source.source_type.0).filter(|number| *number > 0));
                 let begun = self.host.begin(cell, update, key.as_deref());
-                written(begun, |begun| vec![self.write_begun(begun.lease, begun.fence)])?
+                output(begun, |begun| vec![self.write_begun(begun.lease, begun.fence)])?
             }
             Step::Settle { cell, lease, outcome } => {
                 let lease = self.read_lease(&lease)?;
-                written(self.host.settle(cell, &lease, outcome), |()| vec!["settled".to_owned()])?
+                output(self.host.settle(cell, &lease, outcome), |()| vec!["settled".to_owned()])?
             }
             Step::Get(bucket) => {
                 let record = self.host.record(&bucket);
-                written(record, |held| vec![format!("cell {}: {}", held.cell, self.write_record(&held))])?
+                output(record, |record| vec![format!("cell {}: {}", record.cell, self.write_record(&record))])?
             }
-            Step::Classify(buckets) => written(self.host.classify(&buckets), |(cell, bucket)| {
+            Step::Classify(buckets) => output(self.host.classify(&buckets), |(cell, bucket)| {
                 let bucket_type = write_bucket_type(bucket.bucket_type);
                 vec![format!("cell {cell} by {bucket_type} {}", write_text(&bucket.value))]
             })?,
             Step::Leases { cell, limit, since, next } => self.list_leases(cell, limit, since, next)?,
-            Step::Records(query) => written(self.host.records(&query), |page| self.write_records(&page))?,
+            Step::Records(query) => output(self.host.records(&query), |page| self.write_records(&page))?,
             Step::Verify(step) => machines::verify(&mut self.host, &step)?,
             Step::Reconcile(step) => self.reconcile(&step)?,
             Step::Restart => self.host.restart().map(|()| vec!["restarted".to_owned()])?,
@@ -108,7 +108,7 @@ impl<H: Host> Player<H> {
         if !self.leases.contains(&lease) {
             self.leases.push(lease);
         }
-        // A fence below the first would show as one far too high.
+        // A fence below the scenario's first one is written as 0 or as a very large number, not as a panic.
         format!("begun {} fence={}", self.write_lease(lease), fence.wrapping_sub(first).wrapping_add(1))
     }
 
@@ -116,7 +116,7 @@ impl<H: Host> Player<H> {
         self.leases.iter().position(|known| *known == lease).map_or(0, |at| at + 1)
     }
 
-    /// `L0` is a lease that was never begun.
+    /// Writes the name of a lease; `L0` for a lease that the scenario has not begun.
     fn write_lease(&self, lease: Uuid) -> String {
         format!("L{}", self.number_of(lease))
     }
@@ -142,10 +142,10 @@ impl<H: Host> Player<H> {
         };
         let cursor = self.cursor.take().filter(|_| next);
         if next && cursor.is_none() {
-            bail!("the list before has no next page");
+            bail!("the last list has no next page");
         }
         let page = self.host.leases(cell, limit, since, cursor.as_ref());
-        written(page, |(leases, next)| {
+        output(page, |(leases, next)| {
             let more = if next.is_some() { ", and more" } else { "" };
             self.cursor = next;
             vec![format!("leases {}{more}", self.write_leases(&leases))]
@@ -162,7 +162,7 @@ impl<H: Host> Player<H> {
         if text.is_empty() { "none".to_owned() } else { text }
     }
 
-    fn write_records(&self, (records, truncated): &(Vec<Held>, bool)) -> Vec<String> {
+    fn write_records(&self, (records, truncated): &(Vec<ObservedRecord>, bool)) -> Vec<String> {
         let mut lines: Vec<String> = match records.as_slice() {
             [] => vec!["records none".to_owned()],
             [first, .., last] if records.len() > MANY => {
@@ -175,7 +175,7 @@ impl<H: Host> Player<H> {
         lines
     }
 
-    fn write_record(&self, record: &Held) -> String {
+    fn write_record(&self, record: &ObservedRecord) -> String {
         let bucket_type = write_bucket_type(record.bucket_type);
         let spelling = write_text(&record.spelling);
         let subject = write_subject(record.subject);
@@ -211,11 +211,11 @@ impl<H: Host> Player<H> {
         Ok(lines)
     }
 
-    fn describe(&self, records: &[Held]) -> Vec<String> {
+    fn describe(&self, records: &[ObservedRecord]) -> Vec<String> {
         records.iter().map(|record| self.write_record(record)).collect()
     }
 
-    fn sum_up(&self, records: &[Held]) -> Vec<String> {
+    fn sum_up(&self, records: &[ObservedRecord]) -> Vec<String> {
         let mut counts: BTreeMap<_, usize> = BTreeMap::new();
         for record in records {
             let lease = record.lease.map(|_| " under leases").unwrap_or_default();
@@ -231,7 +231,7 @@ impl<H: Host> Player<H> {
         let mut all = Vec::new();
         let mut cursor: Option<H::Cursor> = None;
         loop {
-            let (leases, next) = granted(self.host.leases(cell, Some(1000), None, cursor.as_ref()))?;
+            let (leases, next) = accepted(self.host.leases(cell, Some(1000), None, cursor.as_ref()))?;
             all.extend(leases);
             match next {
                 Some(next) => cursor = Some(next),
@@ -240,11 +240,11 @@ impl<H: Host> Player<H> {
         }
     }
 
-    fn all_records(&mut self, cell: i64, source_type: i32) -> Result<Vec<Held>> {
-        let mut all: Vec<Held> = Vec::new();
+    fn all_records(&mut self, cell: i64, source_type: i32) -> Result<Vec<ObservedRecord>> {
+        let mut all: Vec<ObservedRecord> = Vec::new();
         let mut query = RecordsQuery { cell, source_type, ..RecordsQuery::default() };
         loop {
-            let (records, truncated) = granted(self.host.records(&query))?;
+            let (records, truncated) = accepted(self.host.records(&query))?;
             all.extend(records);
             match all.last() {
                 Some(last) if truncated => query.source_id_gt = last.source.id.as_bytes().to_vec(),
@@ -259,11 +259,16 @@ fn write_data(data: &UserData) -> String {
     format!(" data={}", write_text(&String::from_utf8_lossy(&data.value)))
 }
 
-fn granted<T>(answer: Answer<T>) -> Result<T> {
+/// Returns the result of an accepted call.
+///
+/// # Errors
+/// The service rejected the call, or the host failed.
+fn accepted<T>(answer: Answer<T>) -> Result<T> {
     answer?.map_err(|refusal| anyhow::anyhow!("rejected {}: {}", refusal.reason, refusal.message))
 }
 
-fn written<T>(answer: Answer<T>, write: impl FnOnce(T) -> Vec<String>) -> Result<Vec<String>> {
+/// Returns the output lines of an answer: those of `write`, or those of the rejection.
+fn output<T>(answer: Answer<T>, write: impl FnOnce(T) -> Vec<String>) -> Result<Vec<String>> {
     Ok(answer?.map_or_else(|refusal| write_refusal(&refusal), write))
 }
 

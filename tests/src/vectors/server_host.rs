@@ -1,4 +1,4 @@
-//! The running server, asked over gRPC as any client asks it.
+//! A running server as a host, called over gRPC in the way of a client.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 use uuid::Uuid;
 
-use super::host::{Answer, BegunLease, BucketName, Held, Host, RecordsQuery, Refusal, Since};
+use super::host::{Answer, BegunLease, BucketName, Host, ObservedRecord, RecordsQuery, Refusal, Since};
 use crate::server::{Builder, Server};
 
 const CELLS: &str = r#"
@@ -44,10 +44,10 @@ session_prefix = "cell-3-"
 sequence_range = { minval = 2000001, maxval = 3000000 }
 "#;
 
-/// A server of its own as a host.
+/// A server of one scenario.
 #[derive(Debug)]
 pub struct ServerHost {
-    // Dropped first, so that the connection ends before the server does.
+    // Fields are dropped in order: the connection must end before the server.
     stub: Stub<Channel>,
     cells: BTreeMap<String, i64>,
     runtime: Runtime,
@@ -63,7 +63,7 @@ impl ServerHost {
         Self::of(Server::builder())
     }
 
-    /// Starts one that keeps its claims in a database.
+    /// Starts a server with the cells 1, 2 and 3 that stores its claims in a database.
     ///
     /// # Errors
     /// The server does not start or cannot be reached.
@@ -80,7 +80,7 @@ impl ServerHost {
         Ok(Self { stub, cells, runtime, server })
     }
 
-    /// When an outstanding lease was begun.
+    /// Returns the time of an outstanding lease's begin.
     fn begun_at(&mut self, cell: i64, lease: Uuid) -> Result<Option<Timestamp>> {
         let request = wire::ListLeasesRequest { cell_id: cell, limit: Some(1000), ..Default::default() };
         let leases = self.runtime.block_on(self.stub.list_leases(request))?.into_inner().leases;
@@ -125,14 +125,14 @@ impl Host for ServerHost {
         answer.map_or_else(|status| refused(&status), |()| Ok(Ok(())))
     }
 
-    fn record(&mut self, bucket: &BucketName) -> Answer<Held> {
+    fn record(&mut self, bucket: &BucketName) -> Answer<ObservedRecord> {
         let bucket = Some(wire::Bucket { r#type: bucket.bucket_type.0, value: bucket.value.to_string() });
         let request = wire::GetRecordRequest { bucket, claim: None };
         let response = match self.runtime.block_on(self.stub.get_record(request)) {
             Ok(response) => response.into_inner(),
             Err(status) => return refused(&status),
         };
-        let record = held(response.record.context("the response has no record")?)?;
+        let record = observed_record(response.record.context("the response has no record")?)?;
         let cell = response.cell_info.context("the response has no cell")?.id;
         ensure!(cell == record.cell, "the record is of cell {}, but the response names cell {cell}", record.cell);
         Ok(Ok(record))
@@ -174,7 +174,7 @@ impl Host for ServerHost {
         Ok(Ok((leases, page.next)))
     }
 
-    fn records(&mut self, query: &RecordsQuery) -> Answer<(Vec<Held>, bool)> {
+    fn records(&mut self, query: &RecordsQuery) -> Answer<(Vec<ObservedRecord>, bool)> {
         let request = wire::ListRecordsRequest {
             cell_id: query.cell,
             source_type: query.source_type,
@@ -187,7 +187,7 @@ impl Host for ServerHost {
             Ok(response) => response.into_inner(),
             Err(status) => return refused(&status),
         };
-        Ok(Ok((page.records.into_iter().map(held).collect::<Result<_>>()?, page.truncated)))
+        Ok(Ok((page.records.into_iter().map(observed_record).collect::<Result<_>>()?, page.truncated)))
     }
 
     fn restart(&mut self) -> Result<()> {
@@ -216,7 +216,7 @@ fn metadata(claim: ClaimRequest) -> wire::Metadata {
     }
 }
 
-fn held(record: wire::Record) -> Result<Held> {
+fn observed_record(record: wire::Record) -> Result<ObservedRecord> {
     let status = record.status().as_str_name();
     ensure!(record.created_at.is_some() && record.updated_at.is_some(), "the record has no times");
     wire_uuid(record.uuid.as_ref())?;
@@ -224,7 +224,7 @@ fn held(record: wire::Record) -> Result<Held> {
     let bucket = metadata.bucket.context("the record has no bucket")?;
     let subject = metadata.subject.context("the record has no subject")?;
     let source = metadata.source.context("the record has no source")?;
-    Ok(Held {
+    Ok(ObservedRecord {
         bucket_type: BucketType(bucket.r#type),
         spelling: bucket.value.into(),
         cell: record.cell_id,
@@ -270,7 +270,7 @@ fn refused<T>(status: &Status) -> Answer<T> {
     }))
 }
 
-/// The table of behaviours.md, "Numbers on the wire".
+/// Returns the gRPC code of a reason, from the table "Numbers on the wire" of behaviours.md.
 fn code_of(reason: &str) -> Option<Code> {
     Some(match reason {
         "INVALID_UPDATE" | "LIMIT_EXCEEDED" | "VALUE_NOT_ALLOWED" | "IDEMPOTENCY_KEY_REUSED" => Code::InvalidArgument,

@@ -1,4 +1,4 @@
-//! One step of a scenario, read from its text.
+//! The steps of a scenario, parsed from their text.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::notation::{
     is_source, read_bucket_type, read_id, read_source, read_source_type, read_subject, read_text, tokens,
 };
 
-/// The type of the attached data of every claim.
+/// The type URL of all attached data.
 const DATA_TYPE: &str = "type.example/text";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) enum Step {
     Forget,
 }
 
-/// The steps that a text asks for: one, or as many as it says.
+/// Parses a step, and returns it; with `N times`, returns N steps.
 pub(super) fn parse(text: &str) -> Result<Vec<Step>> {
     let tokens = tokens(text);
     match tokens.split_at_checked(2) {
@@ -64,7 +64,7 @@ fn parse_one(tokens: &[String]) -> Result<Step> {
         ("restart", []) => Step::Restart,
         ("forget", []) => Step::Forget,
         ("pass", [seconds]) => Step::Pass(seconds.parse()?),
-        _ => bail!("no such step, or not with these words"),
+        _ => bail!("there is no such step, or it has other arguments"),
     })
 }
 
@@ -166,7 +166,8 @@ pub(super) struct RowClaim {
     pub(super) subject: Subject,
 }
 
-/// `page=N`, then rows: `row SOURCE` and the bucket type, value and subject of each claim.
+/// Parses an optional `page=N` and the rows: `row SOURCE`, then bucket type, value and subject of each
+/// claim.
 fn verify(cell: i64, source_type: &str, tokens: &[String]) -> Result<Step> {
     let source_type = read_source_type(source_type)?.0;
     let (rows_per_page, tokens) = match tokens.split_first() {
@@ -193,8 +194,11 @@ fn row_claim([bucket_type, value, subject]: &[String; 3]) -> Result<RowClaim> {
 
 /// Parses the age of the server's leases and the local rows: `L1=stale`.
 fn reconcile(cell: i64, remote: &str, local: &[String]) -> Result<Step> {
-    let remote =
-        presence(remote.strip_prefix("remote=").context("say how old the server's leases are: `remote=stale`")?)?;
+    let remote = presence(
+        remote
+            .strip_prefix("remote=")
+            .context("the age of the server's leases is missing: write `remote=stale` or `remote=fresh`")?,
+    )?;
     let row = |token: &String| {
         let (lease, age) = token.split_once('=').with_context(|| format!("`{token}` is no local row"))?;
         Ok((lease.to_owned(), presence(age)?))
@@ -220,13 +224,13 @@ mod tests {
         let steps = parse("2 times begin 1 create USERNAMES \"t%\" create x3 EMAILS \"a%@b\" key=k%").unwrap();
         let [_, Step::Begin { update, key, .. }] = steps.as_slice() else { unreachable!("two begins") };
         let values: Vec<_> = update.creates.iter().map(|claim| &*claim.value).collect();
-        // The number of the turn goes first, so copies are not numbered within turns.
+        // The number of the repetition replaces `%` first, so the copies of one repetition are equal.
         assert_eq!(values, ["t2", "a2@b", "a2@b", "a2@b"]);
         assert_eq!(key.as_deref(), Some("k2"));
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_steps_are_refused() {
         for text in
             ["", "sing", "begin x", "begin 1 creat USERNAMES \"a\"", "get USERNAMES", "leases 1 far", "x times restart"]
         {

@@ -136,8 +136,8 @@ const DEAD_ROWS: [&str; 2] = [
     "DELETE FROM claim_leases WHERE bucket_values = '{dead}'",
 ];
 
-/// B33, for settles. A session plans a prepared statement once, so a plan made for a small table must
-/// not scan the table after it has grown.
+/// B33, for settles. A session keeps the plan of a statement, so a plan made for a small table must not
+/// scan the table after it has grown.
 #[test]
 fn a_settle_reads_only_its_own_lease_however_many_are_outstanding() {
     const FEW: usize = 30;

@@ -68,8 +68,7 @@ fn acknowledged_updates_survive_a_crash_even_if_commits_are_asynchronous_by_defa
     cluster.crash().unwrap();
     cluster.restart().unwrap();
     check_begun(&open_store(&cluster.url(&database)).state().unwrap(), &begun, 3);
-    // A restarted server has no leases in its cache, so it commits this one by another statement,
-    // after reading the rows.
+    // A restarted server has no leases in its cache, so it reads the rows before it commits.
     server.terminate().unwrap();
     server.restart().unwrap();
     client = client_of(&runtime, &server);
@@ -344,7 +343,7 @@ async fn begin_together(
     calls.join_all().await
 }
 
-/// A power cut or a broken network closes no connection: both ends just hear nothing more.
+/// A power cut or a broken network closes no connection: each end only receives nothing more.
 #[test]
 fn a_silent_connection_delays_its_own_server_and_other_servers_only_briefly() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
@@ -369,7 +368,7 @@ fn a_silent_connection_delays_its_own_server_and_other_servers_only_briefly() {
     assert_eq!(leases, [first.lease, begun.lease]);
 }
 
-/// A stopping server waits for commands at work, but never against the will of the operator.
+/// After one signal a server completes its commands before it stops. After a second one it must not wait.
 #[test]
 fn a_second_signal_stops_a_server_at_once_while_its_database_hangs() {
     let cluster = Cluster::start(NO_SYNC).unwrap();

@@ -105,7 +105,7 @@ module Leasehold
       deadline = Verifier.now + @time_budget_seconds if @time_budget_seconds
       stopped = false
       until (step = @session.next).is_a?(Verification::Done)
-        next perform(step) unless step.is_a?(Verification::PageDone)
+        next perform(step, progress) unless step.is_a?(Verification::PageDone)
 
         store_progress(progress)
         stopped = deadline && Verifier.now > deadline
@@ -116,6 +116,7 @@ module Leasehold
     end
 
     def store_progress(progress)
+      progress.check_session
       progress.store(@session.checkpoint)
       @session.take_findings.each { |finding| publish(finding) }
       @report_progress&.call(report)
@@ -131,16 +132,21 @@ module Leasehold
       @dry_run ? @session.report.transform_keys { |name| PLANNED.fetch(name, name) } : @session.report
     end
 
-    def perform(step)
+    def perform(step, progress)
       case step
       when Verification::FindBound then @session.bound(@pages.fetch(step))
       when Verification::ListRecords then @session.records(@pages.fetch(step))
       when Verification::ReadRows then @rows.feed(@session, @pages.fetch(step))
       when Verification::ReadAgain then @rows.feed_again(@session, step.ids)
-      when Verification::Begin then @session.updated(@corrections.begin(step) { |call| @pages.read_ahead { call.alive? } })
+      when Verification::Begin then @session.updated(begin_correction(step, progress))
       when Verification::Commit then @session.updated(@corrections.commit)
       when Verification::RollBack then @session.updated(@corrections.roll_back)
       end
+    end
+
+    def begin_correction(step, progress)
+      progress.check_session
+      @corrections.begin(step) { |call| @pages.read_ahead { call.alive? } }
     end
 
     def list(step)

@@ -98,6 +98,38 @@ RSpec.describe "pages read ahead by verification", :rails do
       expect(others).to be_empty
     end
 
+    # Ends the session of the run's connection when the n-th call of this name begins.
+    def lose_session(name, number)
+      connection = ActiveRecord::Base.connection
+      pid = connection.select_value("SELECT pg_backend_pid()")
+      calls = 0
+      subscriber = Object.new
+      subscriber.define_singleton_method(:finish) { |*| }
+      subscriber.define_singleton_method(:start) do |*|
+        next unless (calls += 1) == number
+
+        Support::Cell[1].query("SELECT pg_terminate_backend(#{pid})")
+        Support::Waiting.wait_for("the end") { Support::Cell[1].query("SELECT FROM pg_stat_activity WHERE pid = #{pid}").empty? }
+      end
+      ActiveSupport::Notifications.subscribed(subscriber, "#{name}.leasehold") { yield }
+    ensure
+      connection.reconnect!
+    end
+
+    { "an update is begun" => [:begin_update, 2], "an update is committed" => [:commit_update, 1],
+      "a page is listed" => [:list_records, 2] }.each do |moment, call|
+      it "end the run if its database session, and with it the lock, is lost while #{moment} (V10)" do
+        pages = 0
+        lose_session(*call) do
+          verifier = Leasehold::Verifier.new(User) { pages += 1 }
+          expect { verifier.run }.to raise_error(ActiveRecord::ActiveRecordError)
+        end
+
+        expect(pages).to be < 3
+        expect(User.count).to be > 2 * 1000
+      end
+    end
+
     it "end with the update in progress if the run is interrupted" do
       lists = 0
       stop = ->(*) { Process.kill("STOP", server.pid) if (lists += 1) == 2 }

@@ -21,13 +21,26 @@ module Leasehold
       #
       # @return [Object, nil] the block's result; nil if another run holds the lock
       def exclusively
-        return unless value("SELECT pg_try_advisory_lock(#{lock_key})")
+        locked, @session = row("SELECT pg_try_advisory_lock(#{lock_key}), pg_backend_pid()")
+        return unless locked
 
         begin
           yield
         ensure
           unlock
         end
+      end
+
+      # Checks that the lock is still held. From Rails 7.1 on a lost connection is replaced by the next statement
+      # (activerecord 7.2.2.2, connection_adapters/abstract_adapter.rb:975), and the lock is gone with the old
+      # session.
+      #
+      # @raise [ActiveRecord::ConnectionNotEstablished] if this is another database session
+      def check_session
+        return if session == @session
+
+        raise ActiveRecord::ConnectionNotEstablished,
+              "the database session of the verification of `#{@model}` was lost, and its lock with it: run it again"
       end
 
       # @return [String, nil] the stored checkpoint; nil to start at the beginning
@@ -49,7 +62,7 @@ module Leasehold
       private
 
       def unlock
-        value("SELECT pg_advisory_unlock(#{lock_key})")
+        value("SELECT pg_advisory_unlock(#{lock_key})") if session == @session
       rescue ActiveRecord::ActiveRecordError, PG::Error
         # The connection is lost, and the lock with it. The error that lost it is being raised already.
         nil
@@ -59,8 +72,17 @@ module Leasehold
         "hashtextextended(#{quote("leasehold verification of #{@model}")}, 0)"
       end
 
+      # @return [Integer] the process id of the database session
+      def session
+        value("SELECT pg_backend_pid()")
+      end
+
       def value(sql)
-        @connection.uncached { @connection.select_value(sql, "Leasehold") }
+        row(sql)&.first
+      end
+
+      def row(sql)
+        @connection.uncached { @connection.select_rows(sql, "Leasehold").first }
       end
 
       def quote(value)

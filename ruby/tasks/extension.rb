@@ -8,6 +8,8 @@ require "rbconfig"
 # Builds the extension with cargo, and installs it into `lib`.
 module Extension
   RUBY = File.expand_path("..", __dir__)
+  # The version of Ruby for which an extension is built: it works with all releases of the series.
+  RUBY_SERIES = RUBY_VERSION[/\d+\.\d+/]
   TARGET = File.join(RUBY, "lib/leasehold/leasehold_ruby.#{RbConfig::CONFIG.fetch("DLEXT")}")
 
   module_function
@@ -20,10 +22,10 @@ module Extension
   # Copies a built extension to the path from which `require` loads it.
   def copy(library, into = TARGET)
     FileUtils.mkdir_p(File.dirname(into))
-    # Removes the old file instead of overwriting it: a running process may have it mapped into
-    # memory.
-    FileUtils.rm_f(into)
-    FileUtils.cp(library, into)
+    # A new file that replaces the old one at once: a running process may have the old one mapped into memory,
+    # and another may load the extension just now.
+    FileUtils.cp(library, "#{into}.#{Process.pid}")
+    File.rename("#{into}.#{Process.pid}", into)
   end
 
   # Builds the extension and returns the path of cargo's artefact.

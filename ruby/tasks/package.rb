@@ -21,21 +21,29 @@ module Package
     stage { |directory| build(specification(directory)) }
   end
 
-  # @return [String] the path of the precompiled gem for this platform and this version of Ruby
-  def native
+  # Builds the precompiled gem for this platform. It contains an extension for each version of Ruby.
+  #
+  # @param libraries [Hash{String => String}] the paths of built extensions by the version of Ruby, such as
+  #   "3.1"; by default one that is built for this Ruby
+  # @return [String] the path of the gem
+  def native(libraries = { Extension::RUBY_SERIES => Extension.build("--release") })
     stage do |directory|
-      version = RUBY_VERSION[/\d+\.\d+/]
-      extension = "lib/leasehold/#{version}/#{File.basename(Extension::TARGET)}"
-      Extension.install("--release", into: extension)
-      build(precompiled(specification(directory), extension, version))
+      extensions = libraries.map do |series, library|
+        File.join("lib/leasehold", series, File.basename(Extension::TARGET)).tap { |path| Extension.copy(library, path) }
+      end
+      build(precompiled(specification(directory), extensions, libraries.keys))
     end
   end
 
-  def precompiled(specification, extension, version)
+  # @param series [Array<String>] versions of Ruby. A version between them that has no extension is told to
+  #   install the source gem when it loads this one.
+  def precompiled(specification, extensions, series)
+    oldest, newest = series.minmax_by { |version| Gem::Version.new(version) }
     specification.platform = Gem::Platform.local
     specification.extensions = []
-    specification.files = specification.files.grep_v(%r{\Aext/}) + [extension]
-    specification.required_ruby_version = "~> #{version}.0"
+    specification.files = specification.files.grep_v(%r{\Aext/}) + extensions
+    # "3.1".bump is 4: RubyGems drops the last part.
+    specification.required_ruby_version = [">= #{oldest}", "< #{Gem::Version.new("#{newest}.0").bump}.dev"]
     specification
   end
 

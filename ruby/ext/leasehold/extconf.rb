@@ -7,6 +7,10 @@ abort "leasehold: cargo is missing: install Rust, then try again" unless system(
 
 require "rbconfig"
 
+# Cargo's own variable, for those who keep their builds. Otherwise nothing is kept.
+kept = ENV.fetch("CARGO_TARGET_DIR", nil)
+target = kept || "target"
+
 so = "leasehold_ruby.#{RbConfig::CONFIG.fetch("DLEXT")}"
 prefix = RbConfig::CONFIG.fetch("host_os").include?("darwin") ? ["dylib"] : ["so"]
 
@@ -16,12 +20,12 @@ File.write("Makefile", <<~MAKEFILE)
 
   all:
   \tRUBY="#{RbConfig.ruby}" CARGO_PROFILE_RELEASE_DEBUG=false CARGO_PROFILE_RELEASE_STRIP=debuginfo \\
-  \t  cargo build --release --locked --target-dir target
+  \t  cargo build --release --locked --target-dir "#{target}"
 
   install: all
   \tmkdir -p "$(DESTDIR)$(sitearchdir)/leasehold"
-  \tcp "target/release/libleasehold_ruby.#{prefix.first}" "$(DESTDIR)$(sitearchdir)/leasehold/#{so}"
-  \trm -rf target
+  \tcp "#{target}/release/libleasehold_ruby.#{prefix.first}" "$(DESTDIR)$(sitearchdir)/leasehold/#{so}"
+  \t#{kept ? ":" : "rm -rf target"}
 
   clean:
   \trm -rf target

@@ -4,17 +4,47 @@ require "leasehold"
 
 module Leasehold
   # The engine: all rules of the protocol, compiled from Rust.
-  module Native; end
-end
+  module Native
+    # Loads the extension: of a precompiled gem the one for this version of Ruby, else the one that was built.
+    module Loader
+      BUILT = "leasehold/leasehold_ruby"
 
-begin
-  # A precompiled gem contains one extension per version of Ruby.
-  require "leasehold/#{RUBY_VERSION[/\d+\.\d+/]}/leasehold_ruby"
-rescue LoadError
-  begin
-    require "leasehold/leasehold_ruby"
-  rescue LoadError => error
-    raise error, "#{error.message}: the extension is missing, build it with `rake compile` in the gem's directory",
-          error.backtrace
+      class << self
+        # @param directory [String] the directory of this file
+        # @raise [LoadError] if there is no extension for this Ruby, or if it cannot be loaded; the message names
+        #   the cause
+        def load(directory = __dir__)
+          series = RUBY_VERSION[/\d+\.\d+/]
+          return if required?("leasehold/#{series}/leasehold_ruby") || required?(BUILT)
+
+          others = Dir.glob("*/leasehold_ruby.*", base: directory).map { |path| File.dirname(path) }.sort
+          raise LoadError, others.empty? ? missing : unsupported(series, others)
+        end
+
+        private
+
+        # Returns false if there is no such file. A file that cannot be loaded raises the loader's own error: its
+        # `path` is the file's, not the one that was required.
+        def required?(feature)
+          require feature
+          true
+        rescue LoadError => error
+          raise unless error.path == feature
+
+          false
+        end
+
+        def missing
+          "the extension `#{BUILT}` is missing: build it with `rake compile` in the gem's directory"
+        end
+
+        def unsupported(series, others)
+          "the gem for this platform has extensions for Ruby #{others.join(', ')}, not for #{series}: install the source gem, " \
+            "with `gem install leasehold --platform ruby`"
+        end
+      end
+    end
+
+    Loader.load
   end
 end

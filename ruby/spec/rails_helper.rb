@@ -4,6 +4,10 @@ require "active_job"
 require "timeout"
 require "spec_helper"
 
+# The test command names the version, which the load path must lead to.
+wanted = ENV.fetch("LEASEHOLD_RAILS", "")
+raise "the load path leads to Rails #{ActiveJob::VERSION::STRING}, not to #{wanted}" unless ActiveJob::VERSION::STRING.start_with?(wanted)
+
 # Helpers of the Rails specs: the application in `rails_app` as cells 1 and 2. Each example has a
 # server of its own.
 module RailsSpecs

@@ -37,7 +37,9 @@ const TEST: &[Step] = &[
     Step::xtask("WebAssembly", Compile, &["web-test", "--no-run"]).after(&[WORKSPACE, NPM_PACKAGE]),
     Step::cargo("workspace", Run, &["nextest", "run", "--workspace", "--features", FEATURES, "--no-fail-fast"])
         .after(&[WORKSPACE]),
+    Step::xtask("gem on Rails 7.2", Compile, &["rails-test", "--no-run"]),
     Step::program("gem", Run, "ruby", "rake", &["spec"]).after(&[WORKSPACE]),
+    Step::xtask("gem on Rails 7.2", Run, &["rails-test"]).after(&[("gem on Rails 7.2", Compile), WORKSPACE]),
     Step::xtask("Python package", Run, &["python-test", "--no-build"]).after(&[("Python package", Compile), WORKSPACE]),
     Step::xtask("WebAssembly", Run, &["web-test"]).after(&[("WebAssembly", Compile)]),
     Step::cargo("doctests", Run, &["test", "--workspace", "--features", FEATURES, "--doc"]).after(&[WORKSPACE]),
@@ -62,13 +64,13 @@ const FIX: &[Step] = &[
 ];
 
 /// The variable that names the server's binary to the tests of every package.
-const SERVER_VARIABLE: &str = "LEASEHOLD_BINARY";
+pub(crate) const SERVER_VARIABLE: &str = "LEASEHOLD_BINARY";
 
 /// The variable that names the gem's extension, compiled with the workspace, to the gem's Rakefile.
 const EXTENSION_VARIABLE: &str = "LEASEHOLD_EXTENSION";
 
 /// The copy of the server that the tests start: a later step builds another one.
-fn server() -> PathBuf {
+pub(crate) fn server() -> PathBuf {
     target_directory().join("xtask/leasehold")
 }
 

@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 use xtask::process::{as_a_person, root, target_directory};
 
-use crate::check::FEATURES;
+use crate::check::{self, FEATURES, SERVER_VARIABLE};
+use crate::rails;
 
 /// The beginning of the line in which a test prints its counts, as a JSON object of numbers.
 const COUNTS: &str = "counts: ";
@@ -32,12 +33,14 @@ pub(crate) enum Part {
     Kills,
     /// Damaged files of the embedded store: some hundred a round
     Damage,
+    /// All of the gem's specs on Debian's next release, with its Ruby and its Rails: one round
+    Rails,
 }
 
 impl Part {
-    /// The test, and the environment variables that a round sets beside the seed.
-    const fn test(self) -> (&'static str, &'static [(&'static str, &'static str)]) {
-        match self {
+    /// The test, and the environment variables that a round sets beside the seed; `None` if a round is no test of cargo's.
+    const fn test(self) -> Option<(&'static str, &'static [(&'static str, &'static str)])> {
+        Some(match self {
             Self::Worlds => ("random_worlds_with_faults_are_sound_and_become_quiescent", &[]),
             Self::Sequences => ("random_long_sequences", &[]),
             Self::Linearizability => {
@@ -45,6 +48,15 @@ impl Part {
             }
             Self::Kills => ("acknowledged_updates_survive_sigkill", &[]),
             Self::Damage => ("damage_is_never_served", &[]),
+            Self::Rails => return None,
+        })
+    }
+
+    /// The command that repeats a round.
+    fn repetition(self, seed: u64) -> String {
+        match self.test() {
+            Some((test, _)) => format!("SEED={seed} cargo nextest run {test}"),
+            None => format!("cargo xtask test --deep {}", self.name()),
         }
     }
 
@@ -74,32 +86,61 @@ pub(crate) async fn run(part: Part, minutes: u64) -> Result<()> {
     let mut rounds = read(&part.name(), &commit)?;
     println!("{}", sums(part, &rounds));
     let end = Instant::now() + Duration::from_secs(60 * minutes);
-    while Instant::now() < end {
+    let mut played = false;
+    while Instant::now() < end && !(played && matches!(part, Part::Rails)) {
+        played = true;
         let seed = rounds.iter().map(|round| round.seed).max().unwrap_or(0) + 1;
         let round = play(part, &commit, seed).await?;
         append(&round)?;
         let passed = round.passed;
         rounds.push(round);
         println!("{}", sums(part, &rounds));
-        ensure!(passed, "seed {seed} failed: repeat it with `SEED={seed} cargo nextest run {}`", part.test().0);
+        ensure!(passed, "seed {seed} failed: repeat it with `{}`", part.repetition(seed));
     }
     Ok(())
 }
 
 async fn play(part: Part, commit: &str, seed: u64) -> Result<Round> {
-    let (test, variables) = part.test();
+    let start = Instant::now();
+    let (passed, counts) = match part.test() {
+        Some((test, variables)) => run_test(test, variables, seed).await?,
+        None => run_specs(seed).await?,
+    };
+    Ok(Round {
+        part: part.name(),
+        commit: commit.to_owned(),
+        seed,
+        seconds: start.elapsed().as_secs_f64(),
+        passed,
+        counts,
+    })
+}
+
+/// Runs a test; true if it passed, and its counts.
+async fn run_test(test: &str, variables: &[(&str, &str)], seed: u64) -> Result<(bool, BTreeMap<String, u64>)> {
     let mut cargo = as_a_person("cargo");
     cargo.args(["nextest", "run", "--workspace", "--features", FEATURES, "--no-capture", test]);
     cargo.env("SEED", seed.to_string()).envs(variables.iter().copied());
     cargo.current_dir(root()).stdin(Stdio::null()).stderr(Stdio::inherit());
-    let start = Instant::now();
     let output = cargo.kill_on_drop(true).output().await.context("cannot start `cargo`")?;
     let text = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
         println!("{text}");
     }
-    let (seconds, passed) = (start.elapsed().as_secs_f64(), output.status.success());
-    Ok(Round { part: part.name(), commit: commit.to_owned(), seed, seconds, passed, counts: counts(&text)? })
+    Ok((output.status.success(), counts(&text)?))
+}
+
+/// Runs the gem's specs on Debian's next release; true if all passed, and the number of examples.
+async fn run_specs(seed: u64) -> Result<(bool, BTreeMap<String, u64>)> {
+    let server = match std::env::var_os(SERVER_VARIABLE) {
+        Some(path) => PathBuf::from(path),
+        None => {
+            check::build_workspace().await?;
+            check::server()
+        }
+    };
+    let summary = rails::test_in_chroot(&server, seed).await?;
+    Ok((summary.passed(), BTreeMap::from([("examples".to_owned(), summary.example_count)])))
 }
 
 /// The counts that a test printed, none if it printed no line of them.
@@ -189,8 +230,9 @@ mod tests {
     #[test]
     fn a_part_names_one_test() {
         for part in Part::value_variants() {
+            let Some((test, _)) = part.test() else { continue };
             let found = std::process::Command::new("git")
-                .args(["grep", "-h", &format!("fn .*{}()", part.test().0)])
+                .args(["grep", "-h", &format!("fn .*{test}()")])
                 .current_dir(root())
                 .output()
                 .unwrap();

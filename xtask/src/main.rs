@@ -1,9 +1,11 @@
 //! The project's own commands, as `cargo xtask COMMAND`.
 
 mod check;
+mod debian;
 mod deep;
 mod docs;
 mod pipeline;
+mod rails;
 mod web;
 
 use std::ffi::OsString;
@@ -61,6 +63,12 @@ enum Command {
         /// Check and test what is installed
         #[arg(long)]
         no_build: bool,
+    },
+    /// Run the gem's specs on the Rails of Debian's next release, with this machine's Ruby
+    RailsTest {
+        /// Download it only
+        #[arg(long)]
+        no_run: bool,
     },
     /// Build the book; the first time installs mdBook
     Docs,
@@ -123,6 +131,11 @@ async fn run(command: Command) -> Result<()> {
                 python::build_for_tests(release).await?;
             }
             if no_run { Ok(()) } else { python::test(release).await }
+        }
+        Command::RailsTest { no_run } => {
+            needs::install(needs::FOR_GEM)?;
+            rails::prepare().await?;
+            if no_run { Ok(()) } else { rails::test().await }
         }
         Command::Docs => {
             needs::install(needs::FOR_NPM)?;

@@ -99,6 +99,10 @@ pub const FOR_GEM: &[Need] = &[
     Need::gem("sidekiq", "ruby-sidekiq"),
 ];
 
+/// The needs of a root directory with another release of Debian.
+pub const FOR_CHROOT: &[Need] =
+    &[Need::also_in("/usr/sbin", "debootstrap", "debootstrap"), Need::on_path("unshare", "util-linux")];
+
 /// The needs of a compilation of the Python extension; clippy compiles it too. pyo3 asks the interpreter, not headers.
 pub const FOR_PYTHON: &[Need] = &[Need::on_path("cc", "build-essential"), Need::on_path("python3", "python3")];
 
@@ -177,6 +181,11 @@ pub fn install_components() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The packages that contain what is needed.
+pub fn packages(needs: &[Need]) -> Vec<&'static str> {
+    needs.iter().map(|need| need.package).collect()
 }
 
 fn missing(needs: &[Need]) -> Vec<&'static str> {

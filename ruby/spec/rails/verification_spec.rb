@@ -229,7 +229,7 @@ RSpec.describe "verification", :rails do
     expect(all_claims.keys).to eq([1, 2, 3])
   end
 
-  it "corrects every difference in 100,000 rows, and touches nothing else (V01 to V06)" do
+  it "corrects every difference in 100,000 rows, and touches nothing else (V01 to V06)", :large do
     Leasehold.configuration.recent_within_seconds = 0.001
     insert_users(1..100_000)
     started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
@@ -279,7 +279,7 @@ RSpec.describe "verification", :rails do
     expect(outstanding_leases).to be_empty
   end
 
-  it "corrects 100,000 rows whose names were reversed, in one run (V05)" do
+  it "corrects 100,000 rows whose names were reversed, in one run (V05)", :large do
     insert_users(1..100_000)
     verify
     # First to unused names, because the index is unique.

@@ -447,7 +447,7 @@ class Verification:
         rows : iterable of Row
             The rows that exist, sorted by their encoded keys.
         now : datetime
-            The database's clock at the time of the query.
+            The database's time before the page's records were listed, or before rows were read again.
 
         Raises
         ------
@@ -466,7 +466,7 @@ class Verification:
         columns : TableColumns
             The columns to read.
         now : datetime
-            The database's clock at the time of the query.
+            The database's time before the page's records were listed, or before rows were read again.
 
         Raises
         ------

@@ -37,8 +37,9 @@ const ROWS_PER_PAGE: usize = 2;
 pub struct Run {
     /// The engine's machine.
     pub machine: Verification,
-    /// The database's time immediately before the last begin (R04).
-    begun_at: Timestamp,
+    /// The database's time immediately before the last call. A lease row carries the time before its begin (R04); the
+    /// age of a page's rows is judged by the time before their records were listed (V02).
+    called_at: Timestamp,
     /// The correction in progress, once its lease has begun.
     correction: Option<Correction>,
 }
@@ -77,11 +78,8 @@ impl Verifier {
     pub fn step(&mut self, context: &mut StepContext<'_>) {
         let run = self.run.get_or_insert_with(|| Box::new(start(context)));
         let now = context.database_now;
-        let reader = RowReader {
-            names: context.names,
-            now,
-            reports_age: context.settings.rules_off.is_on(Rule::SkipRecentRows),
-        };
+        let reports_age = context.settings.rules_off.is_on(Rule::SkipRecentRows);
+        let reader = RowReader { names: context.names, now, reports_age };
         let fed = match run.machine.step().clone() {
             VerifyStep::Done => {
                 self.last = self.run.take().map(|run| run.machine.report().clone());
@@ -93,10 +91,12 @@ impl Verifier {
                 run.machine.bound(bound.map(|row| source_id(row.id)))
             }
             VerifyStep::ListRecords { after, upto } => {
+                run.called_at = now;
                 return context.call(Process::Verifier, &mut self.calls, Request::ListRecords { after, upto });
             }
             VerifyStep::ReadRows { after, upto } => {
                 let table = context.database.read(now, context.settings);
+                let reader = RowReader { now: run.called_at, ..reader };
                 run.machine.rows(reader.rows(table, &|id| *id > after && (upto.is_empty() || *id <= upto)))
             }
             VerifyStep::ReadAgain { ids } if run.correction.is_some() => {
@@ -109,7 +109,7 @@ impl Verifier {
                 run.machine.rows(reader.rows(table, &|id| ids.contains(id)))
             }
             VerifyStep::Begin(update) => {
-                run.begun_at = now;
+                run.called_at = now;
                 let key = context.settings.rules_off.is_on(Rule::ReplayKeys);
                 let key = key.then(|| Arc::from(format!("verify-{}", self.calls.made)));
                 let request = Request::Begin { update: Arc::new(update), key, purpose: Purpose::Correction };
@@ -127,7 +127,7 @@ impl Verifier {
         let Some(correction) = &mut run.correction else { return };
         match correction.stage {
             CorrectionStage::Begun => {
-                let row = LocalRow { created_at: run.begun_at, lease: correction.lease };
+                let row = LocalRow { created_at: run.called_at, lease: correction.lease };
                 let written = context.database.write_lease_row(row, context.database_now, context.settings);
                 context.effects.commit_refusal = written.err();
                 if written.is_err() {
@@ -248,7 +248,7 @@ fn start(context: &StepContext<'_>) -> Run {
         hash_seed: 0,
     };
     let machine = Verification::new(settings, context.names.rules.catalogue.clone(), None);
-    Run { machine, begun_at: Timestamp::MIN, correction: None }
+    Run { machine, called_at: Timestamp::MIN, correction: None }
 }
 
 /// Converts rows for the machine. The machine has one threshold for rows and claims. If the rule

@@ -82,7 +82,9 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// A page without rows. `now` is the database's time when it answered.
+    /// A page without rows. `now` is the database's time before the page's records were listed, or
+    /// before the rows were read again. A row changed later counts as recent however long the listing
+    /// took, so a row that is renamed away and back in between is left alone (V02).
     pub fn new(now: Timestamp) -> Self {
         Self {
             now,

@@ -26,8 +26,11 @@ class RowReader(ABC):
         """Return the source id of the row that is `rows` rows after `after`; None if fewer rows follow."""
 
     @abstractmethod
-    def feed(self, run: Verification, step: ReadRows) -> None:
-        """Answer `ReadRows` of the run with the rows in the requested range."""
+    def feed(self, run: Verification, step: ReadRows, *, seconds_since_listing: float) -> None:
+        """Answer `ReadRows` of the run with the rows in the requested range.
+
+        The records of the range were requested `seconds_since_listing` ago.
+        """
 
     @abstractmethod
     def read_again(self, ids: Sequence[bytes]) -> pa.Table:

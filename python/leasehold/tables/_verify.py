@@ -253,6 +253,8 @@ class _Driver:
         self._source_type = source_type
         self._samples_per_outcome = samples_per_outcome
         self._findings: dict[Outcome, list[Finding]] = {}
+        # The monotonic time immediately before the last request for records.
+        self._listed_at = time.monotonic()
 
     def run(self, time_budget_seconds: float | None, on_progress: OnProgress | None) -> None:
         """Execute the run until its end or until the time budget is spent."""
@@ -288,10 +290,11 @@ class _Driver:
             case FindBound(after, count):
                 self._run.bound(self._rows.bound(after, count))
             case ListRecords(after, upto):
+                self._listed_at = time.monotonic()
                 page = self._client.list_records(self._source_type, self._bucket_types, after=after, upto=upto)
                 self._run.encoded_records(page.encoded, now=page.server_time)
             case ReadRows():
-                self._rows.feed(self._run, step)
+                self._rows.feed(self._run, step, seconds_since_listing=time.monotonic() - self._listed_at)
             case ReadAgain(ids):
                 self._rows.feed_again(self._run, ids, is_begun=False)
             case Begin():

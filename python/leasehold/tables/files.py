@@ -191,7 +191,8 @@ class _DumpReader(RowReader):
     def bound(self, after: bytes, rows: int) -> bytes | None:
         return self._rows.bound(after, rows)
 
-    def feed(self, run: Verification, step: ReadRows) -> None:  # noqa: ARG002 - `ArrowRows` reads the step from the run
+    # `ArrowRows` reads the step from the run, and a file does not change.
+    def feed(self, run: Verification, step: ReadRows, *, seconds_since_listing: float) -> None:  # noqa: ARG002
         run.arrow_rows(self._rows, now=self._now)
 
     def read_again(self, ids: Sequence[bytes]) -> pa.Table:

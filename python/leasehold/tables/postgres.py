@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -157,8 +157,9 @@ class _PostgresReader(RowReader):
             row = self._connection.execute(self._queries.nth_key(after, rows)).fetchone()
         return None if row is None else self._queries.encode_key(row[0])
 
-    def feed(self, run: Verification, step: ReadRows) -> None:
-        now = self._now()
+    def feed(self, run: Verification, step: ReadRows, *, seconds_since_listing: float) -> None:
+        # V02: a row changed after its records were listed counts as recent, however long the listing took.
+        now = self._now() - timedelta(seconds=seconds_since_listing)
         with self._queries.stream(self._connection, self._queries.range(step.after, step.upto)) as stream:
             run.arrow(stream, self._columns, now=now)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -84,6 +86,19 @@ def test_v02_a_row_in_an_open_transaction_is_left_to_a_later_run(
         locker.rollback()
     assert correct(client, postgres_table(url)).created == 1
     assert claimed(client) == {"ann", "bob", "carol"}
+
+
+def test_v02_a_row_changed_after_its_records_were_listed_is_recent(
+    client: Client, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # By this clock the listing of a page takes 100 seconds, and the row is written in that time.
+    clock = SimpleNamespace(monotonic=itertools.count(0, 100).__next__)
+    monkeypatch.setattr("leasehold.tables._verify.time", clock)
+    execute(url, "UPDATE users SET updated_at = clock_timestamp() - interval '50 seconds' WHERE id = 2")
+    report = verify_table(
+        client, postgres_table(url), source_type=SourceType.USERS, apply=True, recent_within_seconds=10
+    ).report
+    assert (report.rows_recent, report.created) == (1, 2)
 
 
 def test_v02_a_partition_row_in_an_open_transaction_is_left_to_a_later_run(client: Client, url: str) -> None:

@@ -94,7 +94,7 @@ module Leasehold
     #
     # @param rows [Array<Array(String, Time, Array)>] `[source_id, updated_at, claims]`; a claim is
     #   `[bucket_type, value, subject_type, subject_id]`
-    # @param now [Time] by the database's clock
+    # @param now [Time] the database's time before the page's records were listed, or before rows were read again
     def rows(rows, now:)
       @session.rows(rows, now)
     end
@@ -107,7 +107,7 @@ module Leasehold
     # @param key [Integer, String, Symbol] the column of the primary key
     # @param updated_at [Integer, String, Symbol, nil] the column of the row's last change
     # @param claims [Array<Array>] `[bucket_type, value_column, subject_type, subject_column]`
-    # @param now [Time] by the database's clock
+    # @param now [Time] the database's time before the page's records were listed, or before rows were read again
     def attributes(rows, key:, updated_at:, claims:, now:)
       @session.attributes(rows, key, updated_at, claims, now)
     end

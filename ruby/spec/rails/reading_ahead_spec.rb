@@ -52,6 +52,16 @@ RSpec.describe "pages read ahead by verification", :rails do
     expect { pages.read_ahead { true } }.not_to(change { listed.size })
   end
 
+  it "are judged by the time of the listing, so that rows changed after it count as recent (V02)" do
+    allow(Leasehold::Verifier).to receive(:now).and_return(0, 100, 3700)
+    pages.fetch(Leasehold::Verification::FindBound.new(nil, 10))
+    pages.fetch(Leasehold::Verification::ListRecords.new(nil, nil))
+    judged_at = pages.fetch(Leasehold::Verification::ReadRows.new(nil, nil)).now
+
+    clock = ActiveRecord::Base.connection.select_value("SELECT extract(epoch FROM clock_timestamp())").to_f
+    expect(clock - judged_at.to_f).to be_within(60).of(3600)
+  end
+
   it "are none once the call has ended" do
     page(nil, 2)
     pages.read_ahead { listed.size < 2 }

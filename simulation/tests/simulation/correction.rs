@@ -6,7 +6,7 @@ use leasehold_simulation::event::{Change, Drift, Event};
 use leasehold_simulation::process::Process;
 use leasehold_simulation::quiescence;
 use leasehold_simulation::script::Script;
-use leasehold_simulation::settings::{Mode, WorldSettings};
+use leasehold_simulation::settings::{Mode, Thresholds, WorldSettings};
 use leasehold_simulation::view::View;
 use leasehold_simulation::worker::Phase;
 use leasehold_simulation::world::World;
@@ -134,4 +134,21 @@ fn lease_first_begins_under_the_row_lock_if_the_old_name_had_no_claim() {
     assert_eq!(left(&script), (vec!["alice".to_owned()], 0, 0));
     script.run(1, Process::Worker(0));
     assert_eq!(left(&script), (vec![], 0, 0));
+}
+
+/// A row may be renamed and renamed back while its page takes longer than the time for which changed rows are left
+/// alone. The age of the row is judged by the time of the listing, so the claim of its first name is not extra.
+#[test]
+fn v02_a_row_changed_after_its_records_were_listed_is_left_alone() {
+    let thresholds = Thresholds { replica_lag_seconds: 60, ..Thresholds::default() };
+    let settings = WorldSettings { cells: 1, workers: 1, thresholds, ..WorldSettings::default() };
+    let mut script = Script::new(settings).unwrap();
+    script.save(1, 0, Change::Create(0)).wait(OLD_SECONDS).run_verifier_until(1, "read_rows");
+    script.save(1, 0, Change::Rename { row: 1, name: 1 }).wait(OLD_SECONDS);
+    let verifier = Event::Step { cell: 1, process: Process::Verifier };
+    script.event(verifier).save(1, 0, Change::Rename { row: 1, name: 0 }).run(1, Process::Verifier);
+
+    assert_eq!(script.world().violation(), None);
+    let report = last_report(script.world());
+    assert_eq!((report.updates, report.destroyed), (0, 0));
 }

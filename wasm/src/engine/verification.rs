@@ -75,7 +75,8 @@ impl Verification {
     }
 
     /// Answers `read_rows` and `read_again`. Pass the rows in the order of their encoded source
-    /// ids. `now` is the database's time when it answered, in microseconds since 1970.
+    /// ids. `now` is the database's time before the page's records were listed, or before rows were
+    /// read again, in microseconds since 1970.
     pub fn rows(&mut self, rows: RowColumns, now: u64) -> Result<(), Exception> {
         Ok(self.0.rows(columns::rows(&rows, now)?)?)
     }

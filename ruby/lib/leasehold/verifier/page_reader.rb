@@ -12,22 +12,26 @@ module Leasehold
       # Maximum number of pages prefetched, which bounds the memory of a run.
       PREFETCH_PAGES = 2
 
+      # The result of a step, and the monotonic time, in seconds, at which its reading began.
+      Reading = Struct.new(:result, :started_at)
+
       # @param rows [RowReader]
       # @yieldparam step [Verification::ListRecords]
       # @yieldreturn [RecordPage]
       def initialize(rows, &list)
         @rows = rows
         @list = list
-        # Results by step, in the order in which they were read.
+        # Readings by step, in the order in which they were made.
         @prefetched = {}
       end
 
       # @param step [Verification::FindBound, Verification::ListRecords, Verification::ReadRows]
       # @return [Object] the result to feed to the session
       def fetch(step)
-        result = take_prefetched(step) { read(step) }
-        plan_next(step, result)
-        result
+        reading = take_prefetched(step) { read(step, @listed_at) }
+        @listed_at = reading.started_at if step.is_a?(Verification::ListRecords)
+        plan_next(step, reading.result)
+        reading.result
       end
 
       # Prefetches the next pages while the block returns true.
@@ -36,7 +40,7 @@ module Leasehold
         PREFETCH_PAGES.times do
           break unless find && yield
 
-          find = following(find, prefetch(find).tap { |bound| prefetch_page(find.after, bound) })
+          find = following(find, prefetch(find).result.tap { |bound| prefetch_page(find.after, bound) })
         end
       rescue StandardError
         # A lasting error is raised again when the session requests the page.
@@ -70,20 +74,23 @@ module Leasehold
 
       # Records before rows, as the session requests them.
       def prefetch_page(after, upto)
-        prefetch(Verification::ListRecords.new(after, upto))
-        prefetch(Verification::ReadRows.new(after, upto))
+        listing = prefetch(Verification::ListRecords.new(after, upto))
+        prefetch(Verification::ReadRows.new(after, upto), listing.started_at)
       end
 
-      def prefetch(step)
-        @prefetched.fetch(step) { @prefetched[step] = read(step) }
+      def prefetch(step, listed_at = nil)
+        @prefetched.fetch(step) { @prefetched[step] = read(step, listed_at) }
       end
 
-      def read(step)
-        case step
-        when Verification::FindBound then @rows.bound(step.after, step.rows)
-        when Verification::ListRecords then @list.call(step)
-        when Verification::ReadRows then @rows.read(step.after, step.upto)
-        end
+      # @param listed_at [Float, nil] the start of the listing of the page's records, for {Verification::ReadRows}
+      def read(step, listed_at)
+        started_at = Verifier.now
+        result = case step
+                 when Verification::FindBound then @rows.bound(step.after, step.rows)
+                 when Verification::ListRecords then @list.call(step)
+                 when Verification::ReadRows then @rows.read(step.after, step.upto, seconds_since_listing: started_at - listed_at)
+                 end
+        Reading.new(result, started_at)
       end
     end
   end

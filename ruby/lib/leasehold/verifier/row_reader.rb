@@ -11,8 +11,8 @@ module Leasehold
         ActiveRecord::ConnectionAdapters::PostgreSQL::OID::Uuid
         ActiveRecord::ConnectionAdapters::PostgreSQL::OID::SpecializedString
       ].freeze
-      # Rows, the database's time when they were read, and the layout of claims in the columns. Without a
-      # layout the rows contain their claims.
+      # Rows, the database's time by which their age is judged, and the layout of claims in the columns.
+      # Without a layout the rows contain their claims.
       Batch = Struct.new(:rows, :now, :layout)
       # Subject id of a row that has none. No claim has this subject, and the report counts such rows.
       NO_SUBJECT = 0
@@ -58,11 +58,12 @@ module Leasehold
         key && @key.encode(key)
       end
 
+      # @param seconds_since_listing [Float] seconds since the server's records of the range were requested
       # @return [Batch] the rows of a range, for {#feed}
-      def read(after, upto)
+      def read(after, upto, seconds_since_listing:)
         relation = @key.range(@model.cells_claims_scope, after, upto)
-        # The clock is read before the rows. A row changed in between then counts as recent.
-        now = clock
+        # V02: a row changed after its records were listed counts as recent, however long the listing took.
+        now = clock - seconds_since_listing
         return Batch.new(read_columns(relation), now, claim_layout) if readable_by_column?
 
         # All columns of the table, even if the scope selects only some.

@@ -140,14 +140,24 @@ module Leasehold
       def rolledback!(**); end
     end
 
-    # Included in every model, with claims or without: records that the transaction is committing before the
-    # model's own `before_committed!` runs. Any model may change a claim there. Example: ActiveRecord executes
-    # deferred touches then (touch_later.rb:6 / 6).
-    module CommitCallback
-      # Runs immediately before COMMIT (transactions.rb:309 / 373).
-      def before_committed!
-        connection = ActiveRecordCompat.held_connection(self.class)
-        Transactions::Update.mark_committing(connection) if connection
+    # Prepended to `ConnectionAdapters::Transaction`. Every COMMIT passes here after all callbacks that may
+    # still write rows (connection_adapters/abstract/transaction.rb:142 / 274): `before_commit` of models, with
+    # claims or without, deferred touches (touch_later.rb:35 / 34), and `before_commit` of the transaction
+    # itself. Rows that these write in savepoints have joined the transaction by now.
+    module CommitPoint
+      # `commit_transaction` calls this method while the transaction is still on the stack
+      # (connection_adapters/abstract/transaction.rb:293 / 577).
+      def before_commit_records
+        super
+        Transactions::Update.begin(connection) if Transactions::Nesting.outermost?(connection)
+      end
+    end
+
+    # Prepended to `ConnectionAdapters::RealTransaction`: the last step before COMMIT is sent.
+    module CommitCheck
+      # An error raised here rolls the transaction back (connection_adapters/abstract/transaction.rb:354 / 629).
+      def commit
+        Transactions::Update.check_complete(self)
         super
       end
     end

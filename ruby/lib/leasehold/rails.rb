@@ -32,8 +32,8 @@ require_relative "transactions/update"
 require_relative "lease_first"
 require_relative "../cells/claimable"
 
-# Models without claims too: their callbacks may change the claims of others before COMMIT.
 ActiveSupport.on_load(:active_record) do
-  include Leasehold::ActiveRecordCompat::CommitCallback
+  ActiveRecord::ConnectionAdapters::RealTransaction.prepend(Leasehold::ActiveRecordCompat::CommitCheck)
+  ActiveRecord::ConnectionAdapters::RealTransaction.superclass.prepend(Leasehold::ActiveRecordCompat::CommitPoint)
   ActiveRecord::Relation.prepend(Leasehold::ActiveRecordCompat::CreateOrFind)
 end

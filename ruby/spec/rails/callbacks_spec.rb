@@ -20,13 +20,11 @@ RSpec.describe "`after_commit` and `after_rollback` callbacks", :rails do
   end
 
   it "can claim a value whose lease was rolled back" do
-    refuse = Object.new.tap { |participant| participant.extend(Leasehold::ActiveRecordCompat::Participant) }
-    refuse.define_singleton_method(:before_committed!) { raise "refused" }
     insisting = Class.new(User) { after_rollback { User.create!(username: "alice") } }
     expect do
       User.transaction do
         insisting.create!(username: "alice")
-        User.connection.add_transaction_record(refuse)
+        User.connection.current_transaction.define_singleton_method(:commit) { raise "refused" }
       end
     end.to raise_error("refused")
 

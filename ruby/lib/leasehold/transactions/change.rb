@@ -18,14 +18,9 @@ module Leasehold
       # @param changes [Array<Array(ClaimedAttribute, Claim, Claim)>] an attribute, the row's claim before
       #   and its claim after; nil for no claim
       def self.register(record, changes, connection = ActiveRecordCompat.held_connection(record.class))
-        # A `before_commit` callback may save a row after the transaction's update was begun, or when no
-        # update was needed so far. ActiveRecord does not notify participants that join this late, so an
-        # update of their own is begun here.
-        late = Update.begun?(connection.current_transaction) || Update.needed_by_late_changes?(connection)
         changes.each do |attribute, before, after|
           ActiveRecordCompat.add_participant(connection, new(connection, record, attribute, before, after))
         end
-        Update.begin(connection) if late
       end
 
       def initialize(connection, record, attribute, before, after)
@@ -49,19 +44,11 @@ module Leasehold
         @enrolled = true
       end
 
-      # The first change that ActiveRecord notifies begins the update for all changes of the transaction.
-      def before_committed!
-        Update.begin(@connection) if !enrolled? && Nesting.outermost?(@connection)
-      end
-
       # ActiveRecord also calls this method when a savepoint inside a `joinable: false` transaction is
       # released (activerecord 6.1.7.10, connection_adapters/abstract/transaction.rb:235). The database has
       # committed nothing then, so the change moves on to the transaction around it.
       def committed!(**)
-        return if enrolled?
-        return ActiveRecordCompat.add_participant(@connection, self) unless Nesting.none_open?(@connection)
-
-        Events.publish(:unclaimed, record: record.class.name, attribute: attribute.name)
+        ActiveRecordCompat.add_participant(@connection, self) unless enrolled?
       end
     end
   end

@@ -9,15 +9,9 @@ module Leasehold
 
       attr_reader :effect
 
-      def initialize(connection, effect)
-        @connection = connection
+      # @param effect [NetEffect]
+      def initialize(effect)
         @effect = effect
-      end
-
-      # Compares the transaction with its lease even if no claim changed. {NetEffect#minus} raises if the
-      # lease covers a change that did not happen.
-      def before_committed!
-        Update.begin(@connection) unless Update.begun?(@connection.current_transaction)
       end
     end
   end

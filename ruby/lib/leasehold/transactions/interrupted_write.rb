@@ -44,14 +44,15 @@ module Leasehold
           ActiveRecordCompat.roll_back_committing(connection)
         end
 
+        # @raise [Timeout::Error] if the write of one of the transaction's rows was interrupted
+        def check(transaction)
+          raise error_class, MESSAGE if ActiveRecordCompat.participants(transaction, self).any?
+        end
+
         # Returns the class of error to raise or report for the interrupt.
         def error_class
           ActiveRecordCompat.thread_killed? ? Interrupt : Timeout::Error
         end
-      end
-
-      def before_committed!
-        raise self.class.error_class, MESSAGE
       end
     end
   end

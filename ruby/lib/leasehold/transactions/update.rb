@@ -10,37 +10,27 @@ module Leasehold
       # cell.
       ALREADY_GONE = %w[CLAIM_NOT_FOUND CLAIM_CHANGED NOT_OWNER].freeze
 
-      # Keys are ActiveRecord's transactions. Weak references, so that ended transactions are collected.
-      @begun = ObjectSpace::WeakMap.new
-      @committing = ObjectSpace::WeakMap.new
-
       class << self
-        # Begins an update for the changes of the current transaction that are in no update yet.
+        # Begins the update of the connection's current transaction, which is about to COMMIT. All callbacks
+        # have run, so its changes are complete ({ActiveRecordCompat::CommitPoint}).
         #
         # @raise [ClaimsRejected] if a claim was refused or no answer came; roll the transaction back
+        # @raise [Timeout::Error] if the write of a row was interrupted
         def begin(connection)
-          InterruptedWrite.on_interrupt(-> { InterruptedWrite.roll_back(connection) }) { begin_unenrolled(connection) }
-        end
-
-        # Returns true if the transaction's update was begun.
-        def begun?(transaction)
-          @begun.key?(transaction)
-        end
-
-        # Records that the current transaction is committing. ActiveRecord copies the list of participants
-        # before it notifies them (activerecord 6.1.7.10, connection_adapters/abstract/transaction.rb:143),
-        # so a participant that joins from now on gets no `before_committed!`.
-        def mark_committing(connection)
-          @committing[connection.current_transaction] = true
-        end
-
-        # Returns true if no participant is left to begin an update for changes that join the current
-        # transaction now: the transaction is committing, and all of its changes are in an update.
-        def needed_by_late_changes?(connection)
           transaction = connection.current_transaction
-          return false unless @committing.key?(transaction) && Nesting.outermost?(connection)
+          InterruptedWrite.check(transaction)
+          InterruptedWrite.on_interrupt(-> { InterruptedWrite.roll_back(connection) }) { begin_changes(connection, transaction) }
+        end
 
-          ActiveRecordCompat.participants(transaction, Change).all?(&:enrolled?)
+        # @raise [Error::Internal] if a change of the transaction is in no update: its COMMIT would leave a
+        #   row without its claims
+        def check_complete(transaction)
+          change = ActiveRecordCompat.participants(transaction, Change).find { |one| !one.enrolled? } or return
+
+          raise Error::Internal.new(
+            "`#{change.record.class}##{change.attribute.name}` was written after the claims of its transaction were begun: " \
+            "write it in a `before_commit` callback at the latest", code: "UNCLAIMED_CHANGE"
+          )
         end
 
         # Returns true if the rejected claim is a destroy of a claim that the row no longer owns.
@@ -52,14 +42,14 @@ module Leasehold
 
         private
 
-        def begin_unenrolled(connection)
-          transaction = connection.current_transaction
-          covered = @begun.key?(transaction) ? [] : ActiveRecordCompat.participants(transaction, CoveredEffect)
-          @begun[transaction] = true
-          changes = ActiveRecordCompat.participants(transaction, Change).reject(&:enrolled?)
-          changes.each(&:enroll)
+        def begin_changes(connection, transaction)
+          changes = ActiveRecordCompat.participants(transaction, Change)
+          covered = ActiveRecordCompat.participants(transaction, CoveredEffect)
+          return if changes.empty? && covered.empty?
+
           effect = covered.map(&:effect).inject(NetEffect.new(changes)) { |rest, part| rest.minus(part) }
           new(connection, effect).begin
+          changes.each(&:enroll)
         end
       end
 
@@ -90,7 +80,7 @@ module Leasehold
       def join
         return if @postponed
 
-        ActiveRecordCompat.add_participant(@connection, CoveredEffect.new(@connection, @effect))
+        ActiveRecordCompat.add_participant(@connection, CoveredEffect.new(@effect))
         join_lease
       end
 

@@ -100,6 +100,24 @@ module Leasehold
         connection.throw_away!
       end
 
+      # Rolls back the database's transaction after ActiveRecord has reported its rollback without sending
+      # ROLLBACK. Until Rails 7.0 it does so for an `ActiveRecord::TransactionRollbackError`, and then closes the
+      # connection (connection_adapters/abstract/transaction.rb:311, 324 and 335 / not in 7.2); in 8.2 only if
+      # COMMIT raised that error.
+      def roll_back_open(connection)
+        connection.rollback_db_transaction
+      end
+
+      # Returns true if PostgreSQL has aborted the connection's transaction. It answers the COMMIT of such a
+      # transaction with ROLLBACK, without an error. The driver knows the status without a query.
+      #
+      # Rails 7.1 renamed the instance variable (connection_adapters/postgresql_adapter.rb:756 / 982).
+      # `raw_connection` would turn off lazy transactions there.
+      def aborted?(connection)
+        raw = connection.instance_variable_get(:@raw_connection) || connection.instance_variable_get(:@connection)
+        raw.is_a?(PG::Connection) && !raw.finished? && raw.transaction_status == PG::PQTRANS_INERROR
+      end
+
       # Returns true if an UPDATE writes only changed columns. Rails 7.0 replaced `partial_writes` by
       # `partial_updates` and `partial_inserts` (attribute_methods/dirty.rb:17 / 49).
       def partial_updates?(model)
@@ -158,6 +176,7 @@ module Leasehold
       # An error raised here rolls the transaction back (connection_adapters/abstract/transaction.rb:354 / 629).
       def commit
         Transactions::Update.check_complete(self)
+        Transactions::Settlement.check_alive(self)
         super
       end
     end

@@ -65,11 +65,23 @@ module Leasehold
               "ON CONFLICT (uuid) DO NOTHING")
     end
 
-    # @return [Array(Boolean, Integer)] true if the lease has a row, and the process id of the session that
-    #   answered
+    # What the connection's session knows of a lease's row. A row that was written and seen in the same open
+    # transaction is not committed yet.
+    RowStatus = Struct.new(:written, :backend_pid, :in_transaction) do
+      # Returns true if the row proves that its transaction is committed (R02).
+      def committed?
+        written && !in_transaction
+      end
+    end
+
+    # @return [RowStatus, nil] nil if the session's transaction is aborted, so that only ROLLBACK can end it
+    #   (SQLSTATE 25P02)
     def row_status(uuid)
       exists = "EXISTS (SELECT 1 FROM #{NAME} WHERE uuid = #{quote_text(uuid)})"
-      uncached { @connection.select_rows("SELECT #{exists}, pg_backend_pid()", "Leasehold").first }
+      sql = "SELECT #{exists}, pg_backend_pid(), txid_current_if_assigned() IS NOT NULL"
+      RowStatus.new(*uncached { @connection.select_rows(sql, "Leasehold").first })
+    rescue ActiveRecord::StatementInvalid => error
+      raise unless error.cause.is_a?(PG::InFailedSqlTransaction)
     end
 
     # Deletes the row of a settled lease.

@@ -11,11 +11,28 @@ module Leasehold
       EXPECTED_ERRORS = [Error, ActiveRecord::ActiveRecordError].freeze
       private_constant :EXPECTED_ERRORS
 
+      # The outcome of the transaction is unknown.
+      class UnknownOutcome < Error
+        def initialize
+          super("the database does not tell how the transaction ended: reconciliation settles its lease")
+        end
+      end
+
+      # @raise [ActiveRecord::StatementInvalid] if PostgreSQL would answer the transaction's COMMIT with
+      #   ROLLBACK: ActiveRecord would take that for a COMMIT, and its leases would be committed
+      def self.check_alive(transaction)
+        return unless ActiveRecordCompat.aborted?(transaction.connection)
+        return if ActiveRecordCompat.participants(transaction, self).empty?
+
+        raise ActiveRecord::StatementInvalid, "a statement of the transaction failed: let its error leave the transaction, run it again"
+      end
+
       # @param backend_pid [Integer] the database session in which the transaction runs
       def initialize(connection, uuid, backend_pid, client: Leasehold.client)
         @uuid = uuid
         @backend_pid = backend_pid
         @client = client
+        @connection = connection
         @table = LeaseTable.new(connection)
       end
 
@@ -26,19 +43,33 @@ module Leasehold
       end
 
       # The lease's row is the only proof of the transaction's outcome (R02). If the connection is lost
-      # during COMMIT, ActiveRecord reports a rollback although the transaction may be committed. A missing
-      # row proves the rollback only in the session that ran the transaction: in another session the COMMIT
-      # may still be in progress.
+      # during COMMIT, ActiveRecord reports a rollback although the transaction may be committed.
       def rolledback!(**)
-        settling(:rollback) do
-          written, backend_pid = @table.row_status(@uuid)
-          next commit if written
-
-          @client.rollback_update(@uuid) if backend_pid == @backend_pid
-        end
+        settling(:rollback) { settle_by(row_status) }
       end
 
       private
+
+      # If ActiveRecord reports a rollback that it has not sent, the transaction still sees its own row. It is
+      # rolled back here, unless it belongs to a transaction around it.
+      def row_status
+        status = @table.row_status(@uuid)
+        return status unless status&.written && status.in_transaction && @connection.open_transactions.zero?
+
+        ActiveRecordCompat.roll_back_open(@connection)
+        @table.row_status(@uuid)
+      end
+
+      # An aborted transaction can only be rolled back. A missing row proves the rollback only in the session
+      # that ran the transaction: in another session the COMMIT may still be in progress.
+      #
+      # @param status [LeaseTable::RowStatus, nil]
+      def settle_by(status)
+        return commit if status&.committed?
+        raise UnknownOutcome if status && (status.written || status.backend_pid != @backend_pid)
+
+        @client.rollback_update(@uuid)
+      end
 
       # The row is deleted last. If the process dies before, reconciliation finds a committed lease with a
       # row and deletes the row.

@@ -1,0 +1,74 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+
+# A lease is settled by the outcome of its transaction, not by what ActiveRecord reports of it.
+RSpec.describe "a lease begun before BEGIN", :rails do
+  let!(:user) { User.create!(username: "alice") }
+
+  # Renames the user, with a callback that runs after the UPDATE.
+  def rename(&after_update)
+    model = stub_const("FailingUser", Class.new(User) { after_update(&after_update) })
+    renamed = model.find(user.id)
+    renamed.username = "bob"
+    Leasehold.claiming! { |claims| claims.save(renamed) }
+  end
+
+  def expect_nothing_changed
+    expect(User.pluck(:username)).to eq(["alice"])
+    expect(claimed(User, :username)).to eq(["alice"])
+    expect(outstanding_leases + lease_rows).to be_empty
+  end
+
+  # Until Rails 7.0 ActiveRecord reports the rollback before the transaction is rolled back (activerecord
+  # 6.1.7.10, connection_adapters/abstract/transaction.rb:324, 311 and 335).
+  %w[Deadlocked SerializationFailure].each do |name|
+    it "is rolled back after #{name}, though its transaction still sees the lease's row" do
+      error = ActiveRecord.const_get(name)
+      seen = calls { expect { rename { raise error, "raised by a callback" } }.to raise_error(error) }
+
+      expect(seen.map { |call| call[:call] }).to eq(%i[begin_update rollback_update])
+      expect_nothing_changed
+    end
+  end
+
+  it "is rolled back at once after a deadlock" do
+    other = User.create!(username: "other")
+    seen = calls { expect { rename_until_deadlock(other) }.to raise_error(ActiveRecord::Deadlocked) }
+    other.destroy!
+
+    expect(seen.map { |call| call[:call] }).to eq(%i[begin_update rollback_update])
+    expect_nothing_changed
+  end
+
+  # PostgreSQL answers the COMMIT of an aborted transaction with ROLLBACK, and ActiveRecord takes that for a
+  # COMMIT.
+  it "is rolled back if a callback hides that the transaction is aborted" do
+    hidden_failure = lambda do
+      User.connection.execute("SELECT 1 / 0")
+    rescue ActiveRecord::StatementInvalid
+      nil
+    end
+    seen = calls do
+      expect { rename { hidden_failure.call } }.to raise_error(ActiveRecord::StatementInvalid, /a statement of the transaction failed/)
+    end
+
+    expect(seen.map { |call| call[:call] }).to eq(%i[begin_update rollback_update])
+    expect_nothing_changed
+  end
+
+  def rename_until_deadlock(other)
+    rival = PG.connect(Support::PostgresCluster.instance.url(Support::Cell[1].database))
+    # PostgreSQL aborts the session whose timeout passes first.
+    rival.exec("SET deadlock_timeout = '60s'; BEGIN; UPDATE users SET updated_at = now() WHERE id = #{other.id}")
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid = #{rival.backend_pid}"
+    cell = Support::Cell[1]
+    rename do
+      rival.send_query("UPDATE users SET updated_at = now() WHERE id = #{id}")
+      Support::Waiting.wait_for("the rival's lock") { cell.query(waiting).any? }
+      self.class.connection.execute("UPDATE users SET updated_at = now() WHERE id = #{other.id}")
+    end
+  ensure
+    rival&.close
+  end
+end

@@ -275,45 +275,44 @@ module Cells
     # The three methods below run around the statements that write the row
     # ({Leasehold::ActiveRecordCompat::RowWrites}).
 
+    # @yieldparam write [Leasehold::Transactions::InterruptedWrite] of the INSERT
     def cells_claims_around_save
-      cells_claims_refuse_interrupted do |connection|
-        Leasehold::Transactions::NestedDestroys.register(self, connection) if self.class.nested_attributes_options.any?
-        yield connection
-      end
+      connection = Leasehold::ActiveRecordCompat.held_connection(self.class)
+      Leasehold::Transactions::NestedDestroys.register(self, connection) if self.class.nested_attributes_options.any?
+      Leasehold::Transactions::InterruptedWrite.watch(connection) { |write| yield write }
     end
 
     def cells_claims_around_update(columns, &write)
       update = Leasehold::RowUpdate.read(self, columns, Leasehold::StoredRow::UPDATE_LOCK)
       return yield unless update
 
-      rows = cells_claims_refuse_interrupted(claimed: true, &write)
-      cells_claims_register(update.changes) if rows.positive?
-      rows
+      cells_claims_write_and_register(write) { |rows| rows.positive? ? update.changes : [] }
     end
 
     def cells_claims_around_delete(&write)
       destroys = Leasehold::RowUpdate.deletion(self, Leasehold::StoredRow::DELETE_LOCK)
-      cells_claims_refuse_interrupted(claimed: destroys.any?, &write).tap { cells_claims_register(destroys) }
+      destroys.any? ? cells_claims_write_and_register(write) { destroys } : yield
     end
 
-    # Runs the block. If it is interrupted, the transaction must not COMMIT: it would leave a row without
-    # its claims.
-    #
-    # @param claimed [Boolean] true if the row may have claims
-    # @yieldparam connection passed on, because it is slow to look up
-    def cells_claims_refuse_interrupted(claimed: self.class.cells_claims_attributes.any?)
+    # @param write [Proc] the statement; returns the number of rows that it wrote
+    # @yieldreturn [Array<Array(ClaimedAttribute, Claim, Claim)>] the changes to register after the statement
+    # @return [Integer] the number of rows
+    def cells_claims_write_and_register(write)
       connection = Leasehold::ActiveRecordCompat.held_connection(self.class)
-      return yield connection unless claimed
-
-      Leasehold::Transactions::InterruptedWrite.refuse_commit_on_interrupt(connection) { yield connection }
+      Leasehold::Transactions::InterruptedWrite.watch(connection) do |interrupted|
+        interrupted.start
+        rows = write.call
+        interrupted.register { cells_claims_register(yield(rows), connection) }
+        rows
+      end
     end
 
-    def cells_claims_after_insert(connection)
-      cells_claims_register(Leasehold::RowUpdate.insertion(self), connection)
+    def cells_claims_after_insert
+      cells_claims_register(Leasehold::RowUpdate.insertion(self), Leasehold::ActiveRecordCompat.held_connection(self.class))
     end
 
     # A change of the primary key destroys the claims of the old key and creates claims of the new one.
-    def cells_claims_register(changes, connection = Leasehold::ActiveRecordCompat.held_connection(self.class))
+    def cells_claims_register(changes, connection)
       changes = changes.flat_map do |attribute, before, after|
         moved = before && after && before.source_id != after.source_id
         moved ? [[attribute, before, nil], [attribute, nil, after]] : [[attribute, before, after]]

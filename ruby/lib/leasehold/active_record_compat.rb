@@ -190,12 +190,22 @@ module Leasehold
       # ActiveRecord calls the block immediately after the INSERT, or after {#_update_row}
       # (persistence.rb:897, 919 and 938 / 893, 915 and 942).
       def create_or_update(**options, &block)
-        cells_claims_around_save do |connection|
+        cells_claims_around_save do |write|
+          @cells_claims_insert = write if new_record?
           super(**options) do |record|
-            cells_claims_after_insert(connection) if previously_new_record?
+            write.register { cells_claims_after_insert } if previously_new_record?
             block&.call(record)
           end
         end
+      ensure
+        @cells_claims_insert = nil
+      end
+
+      # ActiveRecord calls this method immediately before it sends the INSERT, after all callbacks
+      # (persistence.rb:929 / 928).
+      def attributes_with_values(*)
+        @cells_claims_insert&.start
+        super
       end
 
       # Returns the number of rows that the UPDATE changed (persistence.rb:890 / 886).

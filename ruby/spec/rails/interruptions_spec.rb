@@ -215,9 +215,81 @@ RSpec.describe "a save that is interrupted while its row is written", :rails do
     expect_agreement
   end
 
+  # Writes a row in a transaction that goes on after the error that another thread raises during the statement.
+  def interrupted_by(error)
+    main = Thread.current
+    User.transaction do
+      User.create!(username: "carol")
+      Thread.new do
+        wait_for("the statement") { Support::Cell[1].query("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'").any? }
+        main.raise(error)
+      end
+      yield
+    rescue Exception => raised # rubocop:disable Lint/RescueException
+      expect([raised, raised.cause]).to include(error)
+    end
+  end
+
+  # A timeout raises its own error from the gem timeout 0.4 on. ActiveRecord wraps an IOError.
+  {
+    "a timeout" => Class.new(Exception), "a RuntimeError" => RuntimeError, "an IOError" => IOError # rubocop:disable Lint/InheritException
+  }.each do |what, error|
+    it "causes the COMMIT to be refused after #{what} that is rescued, for INSERT, UPDATE and DELETE" do
+      user = User.create!(username: "alice")
+      execute "CREATE TRIGGER take_time BEFORE INSERT OR UPDATE OR DELETE ON users FOR EACH ROW " \
+              "WHEN (COALESCE(current_setting('leasehold.slow', true), '') <> '') EXECUTE FUNCTION take_time()"
+      statements = [-> { User.create!(username: "slow") }, -> { User.find(user.id).update!(username: "slow") }, -> { User.find(user.id).destroy! }]
+      statements.each do |statement|
+        refused = -> { interrupted_by(error.new("over the thread")) { slow_locally(&statement) } }
+        expect(&refused).to raise_error(Timeout::Error, /must be rolled back/)
+      end
+
+      expect_agreement("alice")
+    end
+  end
+
+  def slow_locally
+    execute "SET LOCAL leasehold.slow = 'yes'"
+    yield
+  end
+
   def slowly_within
     Timeout.timeout(0.3) { User.create!(username: "slow") }
   rescue Timeout::Error
     # The row and its claims are unchanged.
+  end
+end
+
+# Errors that a transaction's block rescues, so that the transaction goes on.
+RSpec.describe "a save whose error is rescued", :rails do
+  it "causes the COMMIT to be refused if its row is written and its claims are not known" do
+    model = stub_const("FailingUser", Class.new(User) do
+      attr_accessor :failing
+
+      cells_claims_attribute :username, type: :USERNAMES, feature_flag: :users, if: ->(user) { user.failing ? raise(ArgumentError) : true }
+      skip_callback :validate, :before, :cells_claims_validate_values
+    end)
+    user = User.create!(username: "alice")
+    changed = model.find(user.id).tap { |instance| instance.assign_attributes(username: "bob", failing: true) }
+    [model.new(username: "bob", failing: true), changed].each do |record|
+      rescued = -> { User.transaction { expect { record.save!(validate: false) }.to raise_error(ArgumentError) } }
+      expect(&rescued).to raise_error(Timeout::Error, /must be rolled back/)
+    end
+
+    expect(User.pluck(:username)).to eq(["alice"])
+    expect(claimed(User, :username)).to eq(["alice"])
+  end
+
+  it "is no reason to refuse the COMMIT if no row was written" do
+    stopping = Class.new(User) { before_create { raise "stop" } }
+    User.transaction do
+      User.create!(username: "carol")
+      expect { stopping.create!(username: "bob") }.to raise_error("stop")
+      { 2**70 => ActiveModel::RangeError, 1 => ArgumentError }.each do |user_id, error|
+        expect { Email.new(email: "a\0", user_id: user_id).save!(validate: false) }.to raise_error(error)
+      end
+    end
+
+    expect(claimed(User, :username)).to eq(["carol"])
   end
 end

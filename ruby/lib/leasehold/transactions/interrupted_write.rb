@@ -4,22 +4,34 @@ require "timeout"
 
 module Leasehold
   module Transactions
-    # Refuses the COMMIT of a transaction in which the write of a row was interrupted.
+    # The write of one row. If it is interrupted, it refuses the COMMIT of its transaction: the row may be
+    # written by then while its change is not yet registered, so the COMMIT would leave the row without its
+    # claims.
     #
-    # `Timeout.timeout` without an error class interrupts with `throw` (Ruby 3.1, timeout.rb:44).
-    # ActiveRecord 6.1 commits a transaction whose block is left by `throw` (activerecord 6.1.7.10,
-    # connection_adapters/abstract/transaction.rb:340-351). The row may be written by then while its change
-    # is not yet registered, so the COMMIT would leave the row without its claims.
+    # `Timeout.timeout` without an error class interrupts with `throw` (Ruby 3.1, timeout.rb:44), and from the
+    # gem timeout 0.4 on with an error. ActiveRecord 6.1 commits a transaction whose block is left by `throw`
+    # (activerecord 6.1.7.10, connection_adapters/abstract/transaction.rb:340-351). In all versions a
+    # transaction goes on if its block rescues the error.
     class InterruptedWrite
       include ActiveRecordCompat::Participant
 
       MESSAGE = "the save was interrupted: its transaction must be rolled back, run it again"
 
       class << self
-        # Runs the block. If the block is interrupted, registers a participant that refuses the COMMIT of
-        # the current transaction.
-        def refuse_commit_on_interrupt(connection)
-          on_interrupt(-> { ActiveRecordCompat.add_participant(connection, new) }) { yield }
+        # Runs the block, which writes a row and registers its change.
+        #
+        # @yieldparam write [InterruptedWrite] to be told of the steps
+        def watch(connection)
+          write = new
+          finished = false
+          result = yield write
+          finished = true
+          result
+        rescue Exception => error
+          finished = !write.interrupted_by?(error)
+          raise
+        ensure
+          ActiveRecordCompat.add_participant(connection, write) if !finished && write.started?
         end
 
         # Runs the block, and calls `handler` if the block neither returns nor raises: it is left by
@@ -53,6 +65,42 @@ module Leasehold
         def error_class
           ActiveRecordCompat.thread_killed? ? Interrupt : Timeout::Error
         end
+      end
+
+      # Tells that the statement is about to be sent. Further calls have no effect.
+      def start
+        @step ||= :started
+      end
+
+      # Tells that the row is written, and runs the block, which registers its change.
+      def register
+        @step = :written
+        yield
+        @step = :registered
+      end
+
+      # Returns true if the row may be written while its change is not yet registered.
+      def started?
+        %i[started written].include?(@step)
+      end
+
+      # Returns true if the row may be written although the error was raised. ActiveRecord wraps most errors
+      # that reach a thread during a statement (activerecord 6.1.7.10,
+      # connection_adapters/abstract_adapter.rb:699).
+      def interrupted_by?(error)
+        return true if @step == :written
+
+        error = error.cause || error if error.is_a?(ActiveRecord::StatementInvalid)
+        statement_errors.none? { |expected| error.is_a?(expected) }
+      end
+
+      private
+
+      # Errors of a statement that wrote no row. ActiveRecord and the driver raise the last four for values
+      # that they cannot send (activemodel 6.1.7.10, type/integer.rb:49; pg 1.4.5, ext/pg_connection.c). The
+      # driver is loaded with the first connection only.
+      def statement_errors
+        [PG::Error, ActiveRecord::ActiveRecordError, ArgumentError, TypeError, RangeError, EncodingError]
       end
     end
   end

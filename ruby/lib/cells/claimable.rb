@@ -249,15 +249,16 @@ module Cells
       self.class.cells_claims_enabled
     end
 
-    # Claims are refused at the end of the outermost transaction. The exception must leave that transaction:
-    # if an inner `save` turned it into false, the transaction would COMMIT rows without their claims.
+    # Claims are refused at the end of the transaction that the save belongs to. The exception must leave that
+    # transaction: if an inner `save` turned it into false, the transaction would COMMIT rows without their
+    # claims.
     #
-    # @param outcome [Proc] called with the rejection if this call opened the outermost transaction
+    # @param outcome [Proc] called with the rejection if this call opened the transaction
     def cells_claims_handle_rejection(outcome)
-      outermost = Leasehold::Transactions::Nesting.none_open?(Leasehold::ActiveRecordCompat.held_connection(self.class))
+      joining = Leasehold::Transactions::Nesting.joining?(Leasehold::ActiveRecordCompat.held_connection(self.class))
       yield
     rescue Leasehold::ClaimsRejected => rejected
-      raise unless outermost
+      raise if joining
 
       outcome.call(rejected.reported_on(self))
     end

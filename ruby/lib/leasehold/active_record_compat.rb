@@ -55,12 +55,11 @@ module Leasehold
       end
 
       # Registers a participant before all others, so that ActiveRecord notifies it before models run their
-      # `after_commit` and `after_rollback` callbacks.
-      #
-      # The transaction must have a participant already: `records` is nil without one
+      # `after_commit` and `after_rollback` callbacks. Without a participant, `records` is nil
       # (connection_adapters/abstract/transaction.rb:110 / 219).
       def add_first_participant(connection, participant)
-        connection.current_transaction.records.unshift(participant)
+        records = connection.current_transaction.records
+        records ? records.unshift(participant) : add_participant(connection, participant)
       end
 
       # @param transaction [ActiveRecord::ConnectionAdapters::Transaction]
@@ -70,12 +69,13 @@ module Leasehold
         transaction.records.to_a.grep(type)
       end
 
-      # Returns the number of open transactions on the connection, each savepoint counted as one
-      # (connection_adapters/abstract/transaction.rb:362 / 647).
+      # Returns the open transactions of the connection, savepoints included, the database's own first
+      # (connection_adapters/abstract/transaction.rb:226 / 489).
       #
       # @param connection [ActiveRecord::ConnectionAdapters::AbstractAdapter, nil]
-      def open_transactions(connection)
-        connection ? connection.open_transactions : 0
+      # @return [Array<ActiveRecord::ConnectionAdapters::Transaction>]
+      def transactions(connection)
+        connection ? connection.transaction_manager.instance_variable_get(:@stack) : []
       end
 
       # Returns true if ActiveRecord rolls back instead of committing because this thread is being killed: it
@@ -160,23 +160,31 @@ module Leasehold
 
     # Prepended to `ConnectionAdapters::Transaction`. Every COMMIT passes here after all callbacks that may
     # still write rows (connection_adapters/abstract/transaction.rb:142 / 274): `before_commit` of models, with
-    # claims or without, deferred touches (touch_later.rb:35 / 34), and `before_commit` of the transaction
+    # claims or without, deferred touches (touch_later.rb:6 / 6), and `before_commit` of the transaction
     # itself. Rows that these write in savepoints have joined the transaction by now.
+    #
+    # `@run_commit_callbacks` is true for each transaction whose end runs `after_commit`: the database's own,
+    # and each savepoint directly inside of a transaction with `joinable: false`
+    # (connection_adapters/abstract/transaction.rb:235 / 498). Claims are begun at the end of the same ones, so
+    # that `after_commit` never runs before them.
     module CommitPoint
       # `commit_transaction` calls this method while the transaction is still on the stack
-      # (connection_adapters/abstract/transaction.rb:293 / 577).
+      # (connection_adapters/abstract/transaction.rb:298 / 588).
       def before_commit_records
         super
-        Transactions::Update.begin(connection) if Transactions::Nesting.outermost?(connection)
+        Transactions::Update.begin(connection) if @run_commit_callbacks
       end
     end
 
-    # Prepended to `ConnectionAdapters::RealTransaction`: the last step before COMMIT is sent.
+    # Prepended to `ConnectionAdapters::RealTransaction` and `SavepointTransaction`: the last step before COMMIT
+    # or RELEASE is sent.
     module CommitCheck
-      # An error raised here rolls the transaction back (connection_adapters/abstract/transaction.rb:354 / 629).
+      # An error raised here rolls the transaction back (connection_adapters/abstract/transaction.rb:353 / 633).
       def commit
-        Transactions::Update.check_complete(self)
-        Transactions::Settlement.check_alive(self)
+        if @run_commit_callbacks
+          Transactions::Update.check_complete(self)
+          Transactions::Settlement.check_alive(self)
+        end
         super
       end
     end
@@ -230,14 +238,14 @@ module Leasehold
         return super unless klass < Cells::Claimable
 
         created = nil
-        outermost = Transactions::Nesting.none_open?(ActiveRecordCompat.held_connection(klass))
+        joining = Transactions::Nesting.joining?(ActiveRecordCompat.held_connection(klass))
         begin
           super(attributes) do |record|
             created = record
             block&.call(record)
           end
         rescue ClaimsRejected => rejected
-          raise unless outermost && created
+          raise if joining || created.nil?
 
           rejected.reported_on(created)
           created

@@ -46,8 +46,8 @@ module Leasehold
     attr_accessor :lease_databases
     # @return [Symbol] the queue of the gem's jobs
     attr_accessor :queue
-    # @return [Boolean] true if each test runs in a transaction that is rolled back; a savepoint
-    #   inside then counts as the database's own transaction
+    # @return [Boolean] true if each test runs in transactions with `joinable: false` that are rolled
+    #   back; a savepoint inside then counts as the database's own transaction
     attr_accessor :transactional_tests
     # @return [Numeric] age up to which verification leaves a changed row or claim alone
     attr_accessor :recent_within_seconds

@@ -88,7 +88,7 @@ module Leasehold
       return [] unless record.class.respond_to?(:cells_claims_attributes)
 
       claims_before_and_after(record).filter_map do |attribute, before, after|
-        Transactions::Change.new(@connection, record, attribute, before, after) unless before == after
+        Transactions::Change.new(record, attribute, before, after) unless before == after
       end
     end
 

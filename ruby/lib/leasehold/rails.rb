@@ -33,7 +33,8 @@ require_relative "lease_first"
 require_relative "../cells/claimable"
 
 ActiveSupport.on_load(:active_record) do
-  ActiveRecord::ConnectionAdapters::RealTransaction.prepend(Leasehold::ActiveRecordCompat::CommitCheck)
-  ActiveRecord::ConnectionAdapters::RealTransaction.superclass.prepend(Leasehold::ActiveRecordCompat::CommitPoint)
+  own, savepoint = ActiveRecord::ConnectionAdapters::RealTransaction, ActiveRecord::ConnectionAdapters::SavepointTransaction
+  [own, savepoint].each { |transaction| transaction.prepend(Leasehold::ActiveRecordCompat::CommitCheck) }
+  own.superclass.prepend(Leasehold::ActiveRecordCompat::CommitPoint)
   ActiveRecord::Relation.prepend(Leasehold::ActiveRecordCompat::CreateOrFind)
 end

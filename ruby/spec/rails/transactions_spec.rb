@@ -208,21 +208,28 @@ RSpec.describe "claims of a transaction", :rails do
 
       expect(claimed(User, :username)).to eq(["carol"])
     end
+  end
 
-    it "within an unjoinable transaction wait for its end" do
-      seen = calls do
-        User.transaction(joinable: false) do
-          User.create!(username: "alice")
-          User.create!(username: "bob")
-          expect(claimed(User, :username)).to be_empty
-        end
+  # ActiveRecord runs `after_commit` at the end of each transaction inside of one with `joinable: false`.
+  describe "within an unjoinable transaction" do
+    it "are begun before `after_commit` runs, and committed with it" do
+      steps = []
+      model = stub_const("LoggingUser", Class.new(User) { after_commit { steps << :after_commit } })
+      begun = ActiveSupport::Notifications.subscribe("begin_update.leasehold") { steps << :begin_update }
+      User.transaction(joinable: false) do
+        model.create!(username: "alice")
+        User.create!(username: "bob")
+        expect(outstanding_leases.size).to eq(2)
       end
 
-      expect(begun(seen)).to contain_exactly(include(creates: 4))
+      expect(steps).to eq(%i[begin_update after_commit begin_update])
       expect(claimed(User, :username)).to eq(%w[alice bob])
+      expect(outstanding_leases + lease_rows).to be_empty
+    ensure
+      ActiveSupport::Notifications.unsubscribe(begun)
     end
 
-    it "within an unjoinable transaction are dropped with it" do
+    it "are rolled back with it" do
       seen = calls do
         User.transaction(joinable: false) do
           User.create!(username: "alice")
@@ -230,18 +237,77 @@ RSpec.describe "claims of a transaction", :rails do
         end
       end
 
-      expect(seen).to be_empty
+      expect(seen.map { |call| call[:call] }).to eq(%i[begin_update rollback_update])
+      expect(claimed(User, :username) + outstanding_leases).to be_empty
     end
 
-    it "are committed with the savepoint in transactional tests" do
-      Leasehold.configuration.transactional_tests = true
-      connection.begin_transaction(joinable: false, _lazy: false)
-      seen = calls { User.create!(username: "alice") }
-      connection.rollback_transaction
+    it "are refused one save at a time" do
+      as_cell(2) { User.create!(username: "bob") }
+      refused = User.new(username: "bob")
+      User.transaction(joinable: false) do
+        User.create!(username: "alice")
+        expect(refused.save).to be(false)
+        expect { User.transaction { User.create(username: "bob") } }.to raise_error(Leasehold::ClaimsRejected)
+      end
 
-      expect(seen.map { |call| call[:call] }).to eq(%i[begin_update commit_update])
-    ensure
-      Leasehold.configuration.transactional_tests = false
+      expect(refused.errors).to be_of_kind(:username, :taken)
+      expect(User.pluck(:username)).to eq(["alice"])
+      expect(claimed(User, :username)).to eq(["alice"])
+    end
+
+    it "are refused if one value changes twice, and the other changes stay" do
+      User.transaction(joinable: false) do
+        user = User.create!(username: "alice")
+        expect { user.update!(username: "bob") }.to raise_error(Leasehold::Error::Invalid, /one value twice/)
+      end
+
+      expect(User.pluck(:username)).to eq(["alice"])
+      expect(claimed(User, :username)).to eq(["alice"])
+      expect(outstanding_leases + lease_rows).to be_empty
+    end
+  end
+
+  describe "in transactional tests" do
+    before { Leasehold.configuration.transactional_tests = true }
+    after { Leasehold.configuration.transactional_tests = false }
+
+    def nested(depth, &test)
+      return test.call if depth.zero?
+
+      connection.begin_transaction(joinable: false, _lazy: false)
+      begin
+        nested(depth - 1, &test)
+      ensure
+        connection.rollback_transaction
+      end
+    end
+
+    # The test framework opens one transaction, and each `before_all` another. None is opened for the
+    # databases that a test does not use.
+    [0, 1, 2, 3].each do |depth|
+      it "are committed with the savepoint in #{depth} transactions" do
+        seen = calls do
+          nested(depth) do
+            User.transaction do
+              User.transaction(requires_new: true) { User.create!(username: "alice") }
+              User.create!(username: "bob")
+            end
+            Leasehold.claiming! { |claims| claims.save(User.new(username: "carol")) }
+          end
+        end
+
+        expect(seen.map { |call| call[:call] }).to eq(%i[begin_update commit_update] * 2)
+        expect(begun(seen).first).to include(creates: 4)
+      end
+
+      it "are refused to the transaction in #{depth} transactions" do
+        as_cell(2) { User.create!(username: "alice") }
+        Leasehold.configuration.transactional_tests = true
+        nested(depth) do
+          expect(User.create(username: "alice").errors).to be_of_kind(:username, :taken)
+          expect { User.transaction { User.create(username: "alice") } }.to raise_error(Leasehold::ClaimsRejected)
+        end
+      end
     end
   end
 

@@ -19,12 +19,11 @@ module Leasehold
       #   and its claim after; nil for no claim
       def self.register(record, changes, connection = ActiveRecordCompat.held_connection(record.class))
         changes.each do |attribute, before, after|
-          ActiveRecordCompat.add_participant(connection, new(connection, record, attribute, before, after))
+          ActiveRecordCompat.add_participant(connection, new(record, attribute, before, after))
         end
       end
 
-      def initialize(connection, record, attribute, before, after)
-        @connection = connection
+      def initialize(record, attribute, before, after)
         @record = record
         @attribute = attribute
         claim = after || before
@@ -42,13 +41,6 @@ module Leasehold
       # Marks the change as part of an update.
       def enroll
         @enrolled = true
-      end
-
-      # ActiveRecord also calls this method when a savepoint inside a `joinable: false` transaction is
-      # released (activerecord 6.1.7.10, connection_adapters/abstract/transaction.rb:235). The database has
-      # committed nothing then, so the change moves on to the transaction around it.
-      def committed!(**)
-        ActiveRecordCompat.add_participant(@connection, self) unless enrolled?
       end
     end
   end

@@ -2,25 +2,26 @@
 
 module Leasehold
   module Transactions
-    # Tells the database's own transaction from savepoints, by the number of open transactions.
+    # Tells which of the open transactions a save belongs to.
+    #
+    # A save joins the current transaction if that is joinable. Otherwise it opens one of its own, which is the
+    # database's, or a savepoint directly inside of a transaction with `joinable: false`. ActiveRecord runs
+    # `after_commit` at the end of both.
     module Nesting
       class << self
-        # Returns true if the connection's current transaction is the database's own, not a savepoint.
-        def outermost?(connection)
-          ActiveRecordCompat.open_transactions(connection) <= wrapping_transactions + 1
+        # Returns true if a save would join a transaction that is open already.
+        def joining?(connection)
+          ActiveRecordCompat.transactions(connection).last&.joinable? || false
         end
 
         # Returns true if the connection has no open transaction, or if there is no connection.
+        #
+        # In transactional tests, transactions with `joinable: false` at the bottom do not count: the test
+        # framework opens one for each example, and another for each `before_all` (test-prof 1.4,
+        # lib/test_prof/before_all/adapters/active_record.rb), and never commits them.
         def none_open?(connection)
-          ActiveRecordCompat.open_transactions(connection) <= wrapping_transactions
-        end
-
-        private
-
-        # Returns the number of transactions that a test framework opens around each example and never
-        # commits. The savepoint inside then stands for the database's own transaction.
-        def wrapping_transactions
-          Leasehold.configuration.transactional_tests ? 1 : 0
+          transactions = ActiveRecordCompat.transactions(connection)
+          Leasehold.configuration.transactional_tests ? transactions.none?(&:joinable?) : transactions.empty?
         end
       end
     end

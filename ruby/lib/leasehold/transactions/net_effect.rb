@@ -26,6 +26,11 @@ module Leasehold
         @destroys.map(&:claim)
       end
 
+      # @return [Array<Array(Integer, String)>] the buckets of all creates and destroys
+      def buckets
+        (creates + destroys).map(&:bucket)
+      end
+
       def empty?
         @creates.empty? && @destroys.empty?
       end

@@ -27,18 +27,25 @@ module Leasehold
         raise ActiveRecord::StatementInvalid, "a statement of the transaction failed: let its error leave the transaction, run it again"
       end
 
+      # @return [NetEffect] the creates and destroys of the lease
+      attr_reader :effect
+
+      # @param effect [NetEffect] the creates and destroys of the lease
       # @param backend_pid [Integer] the database session in which the transaction runs
-      def initialize(connection, uuid, backend_pid, client: Leasehold.client)
+      def initialize(connection, uuid, effect, backend_pid, client: Leasehold.client)
         @uuid = uuid
+        @effect = effect
         @backend_pid = backend_pid
         @client = client
         @connection = connection
         @table = LeaseTable.new(connection)
       end
 
-      # ActiveRecord also calls this method after a model's `after_commit` callback failed: the transaction
-      # is committed regardless (activerecord 6.1.7.10, connection_adapters/abstract/transaction.rb:162).
+      # ActiveRecord also calls this method when a savepoint inside a transaction with `joinable: false` is
+      # released. The database has committed nothing then, so the settlement moves on to that transaction.
       def committed!(**)
+        return ActiveRecordCompat.add_first_participant(@connection, self) unless Nesting.none_open?(@connection)
+
         settling(:commit) { commit }
       end
 

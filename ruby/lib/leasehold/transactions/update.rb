@@ -48,8 +48,24 @@ module Leasehold
           return if changes.empty? && covered.empty?
 
           effect = covered.map(&:effect).inject(NetEffect.new(changes)) { |rest, part| rest.minus(part) }
+          check_own_leases(connection, effect)
           new(connection, effect).begin
           changes.each(&:enroll)
+        end
+
+        # A transaction with `joinable: false` has a lease for each transaction in it that wrote claims. The
+        # server refuses a bucket of one of them as busy, and no retry would help.
+        def check_own_leases(connection, effect)
+          leases = ActiveRecordCompat.transactions(connection)[..-2].flat_map { |one| ActiveRecordCompat.participants(one, Settlement) }
+          return if leases.empty?
+
+          held = leases.flat_map { |lease| lease.effect.buckets }.to_set
+          return if effect.buckets.none? { |bucket| held.include?(bucket) }
+
+          raise Error::Invalid.new(
+            "a transaction with `joinable: false` changed the claim of one value twice: change it once, or leave out " \
+            "`joinable: false`", code: "INVALID_UPDATE"
+          )
         end
       end
 
@@ -99,7 +115,7 @@ module Leasehold
         return unless @lease
 
         # First, because a model's `after_commit` callback may change a claim that this lease still holds.
-        ActiveRecordCompat.add_first_participant(@connection, Settlement.new(@connection, @lease.uuid, @backend_pid))
+        ActiveRecordCompat.add_first_participant(@connection, Settlement.new(@connection, @lease.uuid, @pending, @backend_pid))
         LeaseTable.new(@connection).insert(@lease.uuid, @begun_at)
       end
 

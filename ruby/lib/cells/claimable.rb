@@ -284,7 +284,7 @@ module Cells
     end
 
     def cells_claims_around_update(columns, &write)
-      update = Leasehold::RowUpdate.read(self, columns, Leasehold::StoredRow::UPDATE_LOCK)
+      update = Leasehold::RowUpdate.read(self, columns, lock: true)
       return yield unless update
 
       cells_claims_write_and_register(write) { |rows| rows.positive? ? update.changes : [] }

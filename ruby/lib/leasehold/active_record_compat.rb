@@ -118,6 +118,15 @@ module Leasehold
         raw.is_a?(PG::Connection) && !raw.finished? && raw.transaction_status == PG::PQTRANS_INERROR
       end
 
+      # Returns the columns of the table's unique indexes to which a foreign key may refer: those without a
+      # condition and without an expression, whose `columns` is a String
+      # (connection_adapters/postgresql/schema_statements.rb:86 / 86). The schema cache reads indexes once
+      # per process (connection_adapters/schema_cache.rb:129 / 205).
+      def unique_columns(model)
+        indexes = held_connection(model).schema_cache.indexes(model.table_name)
+        indexes.select { |index| index.unique && index.where.nil? && index.columns.is_a?(Array) }.flat_map(&:columns)
+      end
+
       # Returns true if an UPDATE writes only changed columns. Rails 7.0 replaced `partial_writes` by
       # `partial_updates` and `partial_inserts` (attribute_methods/dirty.rb:17 / 49).
       def partial_updates?(model)

@@ -11,13 +11,13 @@ module Leasehold
       # Reads the row before its UPDATE.
       #
       # @param written [Array<String>] the columns that the UPDATE writes
-      # @param lock [String, false] one of the locks of {StoredRow}
+      # @param lock [Boolean] true to lock the row as the UPDATE does
       # @return [RowUpdate, nil] nil if no claim can change, or the row does not exist
-      def read(record, written, lock = false)
+      def read(record, written, lock: false)
         attributes = record.class.cells_claims_enabled.select { |attribute| attribute.affected_by?(record, written) }
         return if attributes.empty? && !other_class_affected?(record.class, written)
 
-        stored = StoredRow.read(record, lock)
+        stored = StoredRow.read(record, lock && StoredRow.update_lock(record, written))
         stored && new(record, stored, attributes, written)
       end
 

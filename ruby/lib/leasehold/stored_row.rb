@@ -5,13 +5,21 @@ module Leasehold
   # it. The instance may have other values: another instance changed the row since it was loaded, or a
   # savepoint in which it was saved was rolled back.
   class StoredRow
-    # The lock that an UPDATE takes on its row; reading the row under it first costs no further waiting
-    # (PostgreSQL 15 manual, 13.3.2 Row-Level Locks).
-    UPDATE_LOCK = "FOR NO KEY UPDATE"
     # The lock that a DELETE takes on its row.
     DELETE_LOCK = "FOR UPDATE"
 
-    # @param lock [String, false] {UPDATE_LOCK} or {DELETE_LOCK}; false to read without a lock
+    # Returns the lock that an UPDATE takes on its row (PostgreSQL 15 manual, 13.3.2 Row-Level Locks). Reading
+    # the row under it first costs no further waiting. A weaker lock could deadlock with a transaction that
+    # has inserted a reference to the row and then updates the row.
+    #
+    # @param columns [Array<String>] the columns that the UPDATE writes
+    def self.update_lock(record, columns)
+      changed = columns.select { |column| record.will_save_change_to_attribute?(column) }
+      key = [record.class.primary_key, *ActiveRecordCompat.unique_columns(record.class)]
+      (changed & key).any? ? "FOR UPDATE" : "FOR NO KEY UPDATE"
+    end
+
+    # @param lock [String, false] the lock of the statement that is about to write the row; false for none
     # @return [StoredRow, nil] nil if the row does not exist
     def self.read(record, lock = false)
       model = record.class

@@ -51,9 +51,15 @@ module Leasehold
       with_primary_keys do
         effect = Transactions::NetEffect.new((saved + destroyed).flat_map { |record| changes(record) })
         update = Transactions::Update.new(connection, effect)
-        update.begin_early
-        connection.transaction { write(update) }
+        run_under(update, connection)
       end
+    end
+
+    def run_under(update, connection)
+      update.begin_early
+      connection.transaction { write(update) }
+    ensure
+      update.abandon
     end
 
     def write(update)

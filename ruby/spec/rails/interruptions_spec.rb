@@ -260,6 +260,15 @@ RSpec.describe "a save that is interrupted while its row is written", :rails do
   end
 end
 
+RSpec.describe "a lease begun before BEGIN", :rails do
+  it "is rolled back if the save is interrupted before BEGIN" do
+    allow(User.connection).to receive(:transaction).and_raise(Interrupt)
+    expect { Leasehold.claiming! { |claims| claims.save(User.new(username: "alice")) } }.to raise_error(Interrupt)
+
+    expect(outstanding_leases + lease_rows).to be_empty
+  end
+end
+
 # Errors that a transaction's block rescues, so that the transaction goes on.
 RSpec.describe "a save whose error is rescued", :rails do
   it "causes the COMMIT to be refused if its row is written and its claims are not known" do

@@ -411,6 +411,47 @@ RSpec.describe "claims of a transaction", :rails do
     end
   end
 
+  describe "that are more than one update can hold (B11)" do
+    def create_many(last)
+      User.transaction { [*1..1000, last].each { |number| User.create!(username: "user#{number}") } }
+    end
+
+    it "become several updates" do
+      seen = calls { create_many(1001) }
+
+      expect(seen.map { |call| call.slice(:call, :creates, :code).values })
+        .to eq([[:begin_update, 2002, "LIMIT_EXCEEDED"], *[2000, 2].map { |creates| [:begin_update, creates, "OK"] }, *[[:commit_update, "OK"]] * 2])
+      expect(outstanding_leases + lease_rows).to be_empty
+      rename_all
+      expect(name_of("user1001")).to eq("USER1001")
+    end
+
+    # A create and a destroy of one value must be in one update.
+    def rename_all
+      User.transaction { User.find_each { |user| user.update!(username: user.username.upcase) } }
+    end
+
+    def name_of(name)
+      Leasehold.client.get_record(User.cells_claims_attributes.fetch(:username).type, name).claim.bucket_value
+    end
+
+    it "become several updates in the lease-first mode too" do
+      users = Array.new(1001) { |number| User.new(username: "user#{number}") }
+      Leasehold.claiming! { |claims| claims.save(*users) }
+
+      expect(name_of("user1000")).to eq("user1000")
+      expect(outstanding_leases + lease_rows).to be_empty
+    end
+
+    it "are refused together" do
+      as_cell(2) { User.create!(username: "user1001") }
+      expect { create_many(1001) }.to raise_error(Leasehold::ClaimsRejected)
+
+      expect(User.count).to eq(0)
+      expect(claimed(User, :username) + outstanding_leases).to be_empty
+    end
+  end
+
   it "are one update per database" do
     seen = calls do
       User.transaction do

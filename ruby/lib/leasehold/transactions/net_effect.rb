@@ -62,6 +62,20 @@ module Leasehold
         dup.tap { |effect| effect.drop_destroys(positions) }
       end
 
+      # Divides the effect into parts of at most this many claims. Claims of one bucket stay together: they are
+      # a replace (B06), or a duplicate that the server must see (B07).
+      #
+      # @param max [Integer]
+      # @return [Array<NetEffect>]
+      def parts(max)
+        chunks = [[]]
+        (@creates + @destroys).group_by { |entry| entry.claim.bucket }.each_value do |entries|
+          chunks << [] if chunks.last.size + entries.size > max && chunks.last.any?
+          chunks.last.concat(entries)
+        end
+        chunks.map { |entries| dup.tap { |part| part.keep(Set.new.compare_by_identity.merge(entries)) } }
+      end
+
       # Turns creates that were rejected as taken into replaces, if the row itself may own the claim. That
       # happens if a row was renamed without callbacks and now gets its old name back. The engine still
       # refuses the replace if another cell or another row owns the claim (B05, B06).
@@ -69,7 +83,7 @@ module Leasehold
       # @param error [Error] the refusal of this effect
       # @return [NetEffect, nil] nil if the refusal has another cause
       def replacing_own_claims(error)
-        gone, rest = error.rejected.partition { |rejected| Update.already_gone?(rejected) }
+        gone, rest = error.rejected.partition { |rejected| LeaseBegin.already_gone?(rejected) }
         return unless rest.any? && rest.all? { |rejected| replaceable?(rejected) }
 
         entries = rest.map { |rejected| @creates.fetch(rejected.position) }
@@ -93,6 +107,11 @@ module Leasehold
       end
 
       protected
+
+      def keep(entries)
+        @creates = @creates.select { |entry| entries.include?(entry) }
+        @destroys = @destroys.select { |entry| entries.include?(entry) }
+      end
 
       def drop(covered)
         @creates = @creates.reject { |entry| covered.creates.include?(entry.claim) }

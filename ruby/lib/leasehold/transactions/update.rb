@@ -6,10 +6,6 @@ module Leasehold
     # has written its rows, so a refused claim rolls everything back. The lease's row is written in the same
     # transaction and proves the COMMIT (R02).
     class Update
-      # Reasons why a destroy needs no work: the row was never claimed, or its claim moved to another row or
-      # cell.
-      ALREADY_GONE = %w[CLAIM_NOT_FOUND CLAIM_CHANGED NOT_OWNER].freeze
-
       class << self
         # Begins the update of the connection's current transaction, which is about to COMMIT. All callbacks
         # have run, so its changes are complete ({ActiveRecordCompat::CommitPoint}).
@@ -31,13 +27,6 @@ module Leasehold
             "`#{change.record.class}##{change.attribute.name}` was written after the claims of its transaction were begun: " \
             "write it in a `before_commit` callback at the latest", code: "UNCLAIMED_CHANGE"
           )
-        end
-
-        # Returns true if the rejected claim is a destroy of a claim that the row no longer owns.
-        #
-        # @param rejected [RejectedClaim]
-        def already_gone?(rejected)
-          rejected.list == :destroy && ALREADY_GONE.include?(rejected.code)
         end
 
         private
@@ -74,22 +63,32 @@ module Leasehold
         @connection = connection
         @effect = effect
         @client = client
+        @table = LeaseTable.new(connection)
       end
 
-      # Begins the lease within the current transaction.
+      # Begins the lease within the current transaction, or several if the server's limit requires it. Each has
+      # a row, so reconciliation settles each alike if the process dies after COMMIT.
       def begin
-        begin_effect
-        join_lease
+        return if @effect.empty?
+
+        read_clock
+        parts = [@effect]
+        parts.unshift(*begin_part(parts.shift)) until parts.empty?
       end
 
-      # Begins the lease before the transaction; {#join} adds it to the transaction.
+      # Begins the lease before the transaction; {#join} adds it to the transaction, or {#abandon} rolls it
+      # back.
       #
-      # If a claim to destroy does not exist, no lease is begun before the transaction has locked the row:
-      # verification could create that claim between an early lease and the row lock. The lease is then
-      # begun before COMMIT, as usual.
+      # The lease is begun before COMMIT instead, as usual, if one lease does not hold all claims, or if a claim
+      # to destroy does not exist: verification could create that claim between an early lease and the row
+      # lock.
       def begin_early
-        @early = true
-        begin_effect
+        return if @effect.empty?
+
+        read_clock
+        LeaseBegin.new(@connection, @effect, @client, early: true).run { |*begun| @begun = begun }
+      rescue LeaseBegin::Postponed
+        @postponed = true
       end
 
       # Adds the early lease to the current transaction. Does nothing if {#begin_early} postponed the lease.
@@ -97,77 +96,46 @@ module Leasehold
         return if @postponed
 
         ActiveRecordCompat.add_participant(@connection, CoveredEffect.new(@effect))
-        join_lease
+        return unless @begun
+
+        lease, = @begun
+        register_settlement(*@begun)
+        @begun = nil
+        @table.insert(lease.uuid, @begun_at)
+      end
+
+      # Rolls the early lease back if it did not join a transaction: nobody else knows it.
+      def abandon
+        lease, = @begun
+        @client.rollback_update(lease.uuid) if lease
+      rescue Error => error
+        Events.publish(:unsettled, lease: lease.uuid, wanted: :rollback, error: error.class.name, message: error.message)
       end
 
       private
 
-      def begin_effect
-        @pending = @effect
-        return if @pending.empty?
-
-        # Read before the call, so that the row is never younger than the lease (R04).
-        @begun_at, @backend_pid = LeaseTable.new(@connection).clock_and_session
-        @lease = begin_lease
+      # Read before the begin, so that the row is never younger than the lease (R04).
+      def read_clock
+        @begun_at, @backend_pid = @table.clock_and_session
       end
 
-      def join_lease
-        return unless @lease
-
-        # First, because a model's `after_commit` callback may change a claim that this lease still holds.
-        ActiveRecordCompat.add_first_participant(@connection, Settlement.new(@connection, @lease.uuid, @pending, @backend_pid))
-        LeaseTable.new(@connection).insert(@lease.uuid, @begun_at)
+      # @return [Array<NetEffect>] parts to begin instead, if one lease does not hold all claims
+      def begin_part(part)
+        uuid = nil
+        LeaseBegin.new(@connection, part, @client).run do |lease, effect|
+          uuid = lease.uuid
+          register_settlement(lease, effect)
+        end
+        @table.insert(uuid, @begun_at) if uuid
+        []
+      rescue Error::Invalid => error
+        LeaseBegin.split(part, error) || raise
       end
 
-      # @param first_refusal [Array(Error, NetEffect), nil] the refusal of a first try, and its effect
-      # @return [Lease, nil] nil if nothing is left to begin, or the lease is postponed
-      def begin_lease(first_refusal = nil)
-        key = SecureRandom.hex
-        answered = false
-        lease = @client.begin_update(creates: @pending.creates, destroys: @pending.destroys, idempotency_key: key)
-        answered = true
-        lease
-      rescue Error => error
-        answered = !UnansweredBegin.outcome_unknown?(error)
-        begin_reduced(error, first_refusal)
-      ensure
-        # Also runs if a timeout or `Thread#kill` interrupts the call.
-        release_after_rollback(key) unless answered
-      end
-
-      # Begins a smaller or changed effect if the refusal allows one; raises otherwise. At most one try
-      # replaces claims that the rows may own: if it fails too, the first refusal is reported.
-      def begin_reduced(error, first_refusal)
-        raise ClaimsRejected.from(*(error.temporary? ? [error, @pending] : first_refusal)) if first_refusal
-
-        return postpone if @early && only_already_gone?(error)
-
-        refusal = [error, @pending]
-        only_gone = only_already_gone?(error)
-        reduced = only_gone ? @pending.without_destroys(error.destroy_positions) : @pending.replacing_own_claims(error)
-        raise ClaimsRejected.from(*refusal) unless reduced
-
-        @pending = reduced
-        begin_lease(only_gone ? nil : refusal) unless reduced.empty?
-      end
-
-      # Leaves the whole effect to the update that is begun before COMMIT.
-      def postpone
-        @postponed = true
-        nil
-      end
-
-      # Releases the claims of an unanswered begin: at once without a transaction, else after its rollback,
-      # because the network calls must not extend the time for which the transaction holds row locks.
-      def release_after_rollback(key)
-        begin_without_answer = UnansweredBegin.new(@client, @pending, key)
-        return begin_without_answer.release if Nesting.none_open?(@connection)
-
-        ActiveRecordCompat.add_first_participant(@connection, begin_without_answer)
-      end
-
-      def only_already_gone?(error)
-        error.rejected.any? && error.rejected.all? { |rejected| Update.already_gone?(rejected) }
+      # First, because a model's `after_commit` callback may change a claim that this lease still holds.
+      def register_settlement(lease, effect)
+        settlement = Settlement.new(@connection, lease.uuid, effect, @backend_pid, client: @client)
+        ActiveRecordCompat.add_first_participant(@connection, settlement)
       end
     end
   end

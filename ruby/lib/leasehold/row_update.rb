@@ -17,7 +17,8 @@ module Leasehold
         attributes = record.class.cells_claims_enabled.select { |attribute| attribute.affected_by?(record, written) }
         return if attributes.empty? && !other_class_affected?(record.class, written)
 
-        stored = StoredRow.read(record, lock && StoredRow.update_lock(record, written))
+        whole = attributes.any?(&:conditional?)
+        stored = StoredRow.read(record, lock: lock && StoredRow.update_lock(record, written), whole: whole)
         stored && new(record, stored, attributes, written)
       end
 
@@ -26,7 +27,8 @@ module Leasehold
       # @return [Array<Array(ClaimedAttribute, Claim, nil)>]
       def deletion(record, lock = false)
         attributes = record.class.cells_claims_enabled
-        stored = StoredRow.read(record, lock) if attributes.any? || other_classes(record.class).any?
+        whole = attributes.any?(&:conditional?)
+        stored = StoredRow.read(record, lock: lock, whole: whole) if attributes.any? || other_classes(record.class).any?
         if stored&.other_class?
           return for_row_class(stored.original) { |attribute, row| [attribute.claim_before_delete(row, nil), nil] }
         end

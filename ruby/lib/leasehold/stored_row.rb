@@ -20,15 +20,39 @@ module Leasehold
     end
 
     # @param lock [String, false] the lock of the statement that is about to write the row; false for none
+    # @param whole [Boolean] true if instances of the row are needed; one statement then reads all columns
     # @return [StoredRow, nil] nil if the row does not exist
-    def self.read(record, lock = false)
+    def self.read(record, lock: false, whole: false)
       model = record.class
       columns = model.cells_claims_columns | ([model.inheritance_column] & model.column_names)
-      # From the base class, because the row may be of another class of the table (STI).
-      rows = model.base_class.unscoped.where(model.primary_key => record.id_in_database).lock(lock)
-      row = model.uncached { rows.pluck(*columns).first }
+      return read_whole(record, columns, lock) if whole
+
+      row = model.uncached { rows(record).lock(lock).pluck(*columns).first }
       row && new(record, columns.zip(Array.wrap(row)).to_h)
     end
+
+    # @param columns [Array<String>] those of {#to_proc}
+    # @return [StoredRow, nil]
+    def self.read_whole(record, columns, lock)
+      raw = read_raw(record, lock) or return
+      instance = record.class.base_class.instantiate(raw.dup)
+      new(record, columns.to_h { |column| [column, instance._read_attribute(column)] }, raw)
+    end
+
+    # @return [Hash{String => Object}, nil] all columns of the row, as the database returns them
+    def self.read_raw(record, lock = false)
+      connection = ActiveRecordCompat.held_connection(record.class)
+      connection.uncached { connection.select_one(rows(record).lock(lock).arel, "Leasehold") }
+    end
+
+    # Reads from the base class, because the row may be of another class of the table (STI).
+    #
+    # @return [ActiveRecord::Relation]
+    def self.rows(record)
+      record.class.base_class.unscoped.where(record.class.primary_key => record.id_in_database)
+    end
+
+    private_class_method :read_whole, :rows
 
     # Converts the record to the class that its inheritance column names (STI).
     #
@@ -56,12 +80,14 @@ module Leasehold
 
     # @param record [ActiveRecord::Base] an instance of the row, possibly with other values
     # @param values [Hash{String => Object}] the row's values by column
-    def initialize(record, values)
+    # @param raw [Hash{String => Object}, nil] all columns as the database returned them, if they are read
+    def initialize(record, values, raw = nil)
       @record = record
       @values = values
+      @raw = raw
     end
 
-    # Loads an instance with the row's values, once. The first call must come before the row is written.
+    # Returns an instance with the row's values. The first call must come before the row is written.
     def original
       @original ||= build_instance
     end
@@ -79,13 +105,14 @@ module Leasehold
       types.any? { |value| self.class.class_of(model, value) != model }
     end
 
-    # Loads an instance with the row's values, and the record's own values for the columns to be written.
+    # Builds an instance with the row's values, and the record's own values for the columns to be written.
     #
     # @param written [Array<String>] columns
     # @return [ActiveRecord::Base]
     def build_instance(written = [])
       model = @record.class.base_class
-      row = model.uncached { model.unscoped.find_by!(model.primary_key => @record.id_in_database) }
+      @raw ||= self.class.read_raw(@record)
+      row = model.instantiate(@raw.dup)
       written.each { |column| row[column] = @record[column] }
       written.include?(model.inheritance_column) ? self.class.cast(row, model) : row
     end

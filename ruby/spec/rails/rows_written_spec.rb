@@ -257,4 +257,27 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
       expect([claimed(GroupPiece, :name), claimed(GroupPiece, :extra)]).to eq([["one"], ["more"]])
     end
   end
+
+  # @return [Integer] the number of statements that read a table
+  def reads_of(table, &block)
+    count = 0
+    watch = ->(*, payload) { count += 1 if payload[:sql].match?(/\ASELECT .* FROM "#{table}"/) }
+    ActiveSupport::Notifications.subscribed(watch, "sql.active_record", &block)
+    count
+  end
+
+  it "are read once per statement if `if:` is given" do
+    stub_const("Signpost", Class.new(ApplicationRecord) do
+      self.table_name = "routes"
+      include Cells::Claimable
+      cells_claims_attribute :path, type: :ROUTES, feature_flag: :cells_claims_routes, if: ->(route) { route.user_id == 7 }
+      cells_claims_metadata subject_type: :USER, subject_key: :user_id
+    end)
+    post = Signpost.create!(path: "top", user_id: 7)
+    partial = Signpost.select(:id, :path).find(post.id)
+    reads = [-> { post.update!(user_id: 8) }, -> { post.update!(user_id: 7) }, -> { partial.tap { partial.path = "other" }.save!(validate: false) }, -> { post.destroy! }]
+            .map { |write| [reads_of("routes", &write), claimed(Signpost, :path)] }
+
+    expect(reads).to eq([[1, []], [1, ["top"]], [1, ["other"]], [1, []]])
+  end
 end

@@ -2,6 +2,8 @@
 //! out for WebAssembly.
 
 #[cfg(not(target_family = "wasm"))]
+pub mod book;
+#[cfg(not(target_family = "wasm"))]
 pub mod certificates;
 #[cfg(not(target_family = "wasm"))]
 pub mod client;

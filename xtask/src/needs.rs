@@ -65,6 +65,7 @@ pub const FOR_TESTS: &[Need] = &[
     Need::on_path("cc", "build-essential"),
     Need::on_path("git", "git"),
     Need::on_path("mount", "mount"),
+    Need::on_path("openssl", "openssl"),
     Need::also_in("/usr/sbin", "pgbouncer", "pgbouncer"),
     Need::also_in("/usr/lib/postgresql/*/bin", "postgres", "postgresql"),
     Need::on_path("setpriv", "util-linux"),

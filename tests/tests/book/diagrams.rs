@@ -1,12 +1,11 @@
 //! The book draws what the code contains.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use leasehold_core::table::{CLAIM, LEASE, RECONCILE, mermaid};
+use leasehold_tests::book::document;
 
 /// The text of a chapter of the book's concepts.
 fn concept(name: &str) -> String {
-    std::fs::read_to_string(format!("{}/../docs/src/concepts/{name}.md", env!("CARGO_MANIFEST_DIR"))).unwrap()
+    document(&format!("docs/src/concepts/{name}.md")).unwrap()
 }
 
 #[test]

@@ -1,0 +1,83 @@
+//! The commands of README, of the tutorial, and of the chapters on the embedded store, TLS and backup.
+
+use leasehold_tests::book::{Example, Shell, blocks, document, examples};
+
+const TUTORIAL: &str = "docs/src/tutorial.md";
+const EMBEDDED: &str = "docs/src/deploy/embedded.md";
+const TLS: &str = "docs/src/deploy/tls.md";
+const BACKUP: &str = "docs/src/operate/backup.md";
+
+/// The command with which README and the tutorial start a server from a clone.
+const CARGO_SERVE: &str = "cargo leasehold serve\n";
+
+/// Starts the server that a document starts, and runs its examples.
+fn follow(path: &str) {
+    let text = document(path).unwrap();
+    assert_eq!(blocks(&text, "sh")[0], CARGO_SERVE);
+    let mut shell = Shell::start().unwrap();
+    let banner = shell.serve("leasehold serve", 7171).unwrap();
+    shell.compare_output(CARGO_SERVE, &blocks(&text, "text")[0], &banner).unwrap();
+    // The documents leave the server out, since it listens on the default address.
+    let server = shell.as_actual("export LEASEHOLD_SERVER=http://127.0.0.1:7171");
+    shell.run(&server).unwrap();
+    let examples = examples(&text);
+    assert!(examples.len() >= 4, "{path} has {} examples", examples.len());
+    for example in &examples {
+        shell.compare(example).unwrap();
+    }
+}
+
+#[test]
+fn the_readme_can_be_followed() {
+    follow("README.md");
+}
+
+#[test]
+fn the_tutorial_can_be_followed() {
+    follow(TUTORIAL);
+}
+
+#[test]
+fn cargo_leasehold_runs_the_server() {
+    let config = document(".cargo/config.toml").unwrap();
+    assert!(config.contains("leasehold = \"run --release --package leasehold-server --bin leasehold --\""), "{config}");
+}
+
+/// Follows the chapter on the embedded store, after the certificates of the chapter on TLS were made.
+fn deploy() -> Shell {
+    let mut shell = Shell::start().unwrap();
+    for script in blocks(&document(TLS).unwrap(), "sh") {
+        shell.run(&script).unwrap();
+    }
+    let chapter = document(EMBEDDED).unwrap();
+    let config = blocks(&chapter, "toml")[0].replace("127.0.0.1:9090", "127.0.0.1:0");
+    std::fs::write(shell.directory().join("leasehold.toml"), config).unwrap();
+    let examples = examples(&chapter);
+    let (start, calls) = examples.split_first().unwrap();
+    let Example { command, output } = start;
+    assert_eq!(output, "");
+    shell.serve(command.strip_suffix(" &").unwrap(), 7443).unwrap();
+    assert!(calls.len() >= 4, "the chapter has {} calls", calls.len());
+    for example in calls {
+        shell.compare(example).unwrap();
+    }
+    shell
+}
+
+#[test]
+fn the_chapter_on_the_embedded_store_can_be_followed() {
+    deploy();
+}
+
+#[test]
+fn the_chapter_on_backup_can_be_followed() {
+    let mut shell = deploy();
+    shell.stop_servers().unwrap();
+    let chapter = document(BACKUP).unwrap();
+    for script in blocks(&chapter, "sh") {
+        for command in script.lines() {
+            shell.run(command).unwrap();
+        }
+    }
+    assert!(shell.directory().join("new-data").is_dir());
+}

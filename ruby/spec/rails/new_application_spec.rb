@@ -4,15 +4,16 @@ require "rails_helper"
 require "bundler"
 require "open3"
 
-# Creates a Rails application by following the README word for word. Only the gem's directory, the
+# Creates a Rails application by following the guide word for word. Only the gem's directory, the
 # server and the database are added.
 RSpec.describe "a new Rails application", :rails do
   root = File.expand_path("../..", __dir__)
 
   let(:directory) { Dir.mktmpdir("leasehold-application") }
   let(:application) { File.join(directory, "shop") }
-  let(:quick_start) { File.read(File.join(root, "README.md"))[/^## Quick start\n(.*?)^## /m, 1] }
-  let(:model) { File.read(File.join(root, "README.md"))[/^```ruby\n# app\/models\/user\.rb\n(.*?)^```/m, 1] }
+  let(:readme) { File.read(File.join(root, "README.md")) }
+  let(:quick_start) { File.read(File.join(root, "../docs/src/guides/rails.md"))[/^## Quick start\n(.*?)^## /m, 1] }
+  let(:model) { quick_start[/^```ruby\n(# app\/models\/user\.rb\n.*?)^```/m, 1] }
   let(:database) { Support::PostgresCluster.instance.create_database }
 
   after { FileUtils.rm_rf(directory) }
@@ -36,8 +37,7 @@ RSpec.describe "a new Rails application", :rails do
     bundlers.find { |bundler| bundler.full_gem_path.include?("/rubygems-integration/") }&.version&.to_s
   end
 
-  # @return [Array<String>] the README's blocks of a language in order, without comments that name a
-  #   file
+  # @return [Array<String>] the blocks of a language in a document, in order
   def blocks(text, language)
     text.scan(/^```#{language}\n(.*?)^```/m).flatten
   end
@@ -56,7 +56,7 @@ RSpec.describe "a new Rails application", :rails do
     run("bin/rails", "generate", "model", "User", "username:string", "--no-test-framework")
   end
 
-  it "claims after following the README" do
+  it "claims after following the guide" do
     make_application(root)
     install, try, verify = blocks(quick_start, "sh").map { |block| block.lines(chomp: true) }
     generate_user
@@ -76,5 +76,12 @@ RSpec.describe "a new Rails application", :rails do
     expect(dumped).to include("cells_outstanding_leases_refuse_late_commit")
     expect(run("bin/rails", "leasehold:reconcile")).to match(/leases seen +0/)
     expect(run("bin/rails", "db:rollback", "STEP=2")).to include("reverted")
+  end
+
+  it "finds the code of the README in the guide" do
+    %w[ruby sh].each do |language|
+      expect(blocks(readme, language)).to all(satisfy("be in the guide") { |block| blocks(quick_start, language).include?(block) })
+    end
+    expect(blocks(readme, "ruby").size).to eq(3)
   end
 end

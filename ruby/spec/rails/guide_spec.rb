@@ -1,0 +1,99 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+require "leasehold/rspec"
+
+# Runs the code that the guide shows. `new_application_spec.rb` runs the guide's quick start.
+RSpec.describe "the guide for Rails", :rails do
+  include ActiveJob::TestHelper
+
+  # @return [String] the guide's last block of Ruby that contains this text
+  def self.code(text)
+    guide = File.read(File.expand_path("../../../docs/src/guides/rails.md", __dir__))
+    blocks = guide.scan(/^```ruby\n(.*?)^```/m).flatten
+    blocks.reverse.find { |block| block.include?(text) } || raise("the guide has no code with `#{text}`")
+  end
+
+  # Runs the guide's code with these local variables.
+  def run(text, **variables)
+    scope = TOPLEVEL_BINDING.dup
+    variables.each { |name, value| scope.local_variable_set(name, value) }
+    scope.eval(self.class.code(text))
+  end
+
+  it "shows a condition that the application of these specs has" do
+    model = File.read(File.expand_path("../rails_app/app/models/route.rb", __dir__))
+
+    expect(model).to include(self.class.code("if:").gsub(/^(?=.)/, "  "))
+  end
+
+  it "asks Flipper for the flags" do
+    asked = []
+    stub_const("Flipper", Class.new { define_singleton_method(:enabled?) { |flag| asked << flag } })
+    run("Flipper")
+    User.create!(username: "alice")
+
+    expect(asked).to include(:cells_unique_claims, :cells_claims_users)
+  ensure
+    Leasehold.configuration.feature_enabled { true }
+  end
+
+  it "begins the lease before the transaction" do
+    owner = User.create!(username: "owner")
+    old_email = Email.create!(email: "old@example.com", user: owner)
+    user = User.new(username: "alice")
+    saved = run("Leasehold.claiming", user: user, email: Email.new(email: "new@example.com", user: user), old_email: old_email)
+
+    expect(saved).to be(true)
+    expect([claimed(User, :username), claimed(Email, :email)]).to eq([%w[alice owner], %w[new@example.com]])
+  end
+
+  it "gives up the claims of rows that are deleted past their callbacks" do
+    ActiveJob::Base.queue_adapter = :test
+    %w[alice bob].each { |name| User.create!(username: name) }
+    run("delete_all", users: User.where(username: "alice"))
+    perform_enqueued_jobs while enqueued_jobs.any?
+
+    expect(claimed(User, :username)).to eq(["bob"])
+  end
+
+  it "calls the client without ActiveRecord" do
+    code = self.class.code("encode_source_id")
+    run("encode_source_id")
+
+    expect(claimed(User, :username)).to eq(["alice"])
+    lease = Leasehold.client.begin_update(destroys: [{ bucket_type: 4, bucket_value: "alice" }])
+    shown = code[/# => (#<struct .*>)/, 1]
+    expect(lease.inspect.gsub(/"[^"]*"|\d+/, "…")).to eq(shown.gsub(/"[^"]*"|\d+/, "…"))
+  end
+
+  it "switches Sidekiq's retries off" do
+    options = nil
+    Leasehold::ReconcileJob.define_singleton_method(:sidekiq_options) { |**given| options = given }
+    run("sidekiq_options")
+
+    expect(options).to eq(retry: false)
+  ensure
+    Leasehold::ReconcileJob.singleton_class.remove_method(:sidekiq_options)
+  end
+
+  it "requires the file that these specs require" do
+    expect(self.class.code("rails_helper.rb").lines.last).to eq(%(require "leasehold/rspec"\n))
+  end
+
+  describe "tests of models" do
+    before do
+      Leasehold.configuration.transactional_tests = true
+      ActiveRecord::Base.connection.begin_transaction(joinable: false, _lazy: false)
+    end
+
+    after { ActiveRecord::Base.connection.rollback_transaction }
+
+    let(:described_class) { User }
+
+    # The models of these specs' application are loaded later than this file, and its users also
+    # claim their ids.
+    tests = code("RSpec.describe User").sub("RSpec.describe User", 'describe "a user"')
+    class_eval(tests.sub("[:username]", "%i[id username]"))
+  end
+end

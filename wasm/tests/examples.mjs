@@ -1,10 +1,13 @@
-// Writes each TypeScript example of the README into a test file of its own, so that `npm test`
-// compiles and runs it.
+// Writes each TypeScript example of the README and of the guide into a test file of its own, so that
+// `npm test` compiles and runs it.
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 
 const root = new URL("../", import.meta.url);
-const examples = [...readFileSync(new URL("README.md", root), "utf8").matchAll(/^```ts\n(.*?)^```/gms)];
-if (examples.length === 0) throw new Error("README.md has no example in a `ts` block: the pattern above no longer fits");
+const examples = ["README.md", "../docs/src/guides/javascript.md"].flatMap((document) => {
+    const found = [...readFileSync(new URL(document, root), "utf8").matchAll(/^```ts\n(.*?)^```/gms)];
+    if (found.length === 0) throw new Error(`${document} has no example in a \`ts\` block: the pattern above no longer fits`);
+    return found;
+});
 
 // The test runner runs every compiled file, so the output of examples and tests that no longer
 // exist must go.

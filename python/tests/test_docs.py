@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import command
 from support.claims_server import ClaimsServer
 
 import leasehold
 
-PYTHON = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = ("python/README.md", "docs/src/guides/python.md")
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -30,9 +32,13 @@ def modules() -> Iterator[str]:
 
 
 def examples() -> dict[str, str]:
-    """Return the examples of the README by the line of their start."""
-    text = (PYTHON / "README.md").read_text(encoding="utf-8")
-    return {f"line {text.count(chr(10), 0, match.start()) + 1}": match[1] for match in EXAMPLE.finditer(text)}
+    """Return the examples of the README and of the guide by the document and the line of their start."""
+    texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in DOCUMENTS}
+    return {
+        f"{name}:{text.count(chr(10), 0, match.start()) + 1}": match[1]
+        for name, text in texts.items()
+        for match in EXAMPLE.finditer(text)
+    }
 
 
 def needs_a_server(module: str) -> bool:
@@ -60,14 +66,28 @@ def test_entry_points_have_docstring_examples() -> None:
     } <= shown
 
 
-def test_the_readme_has_examples() -> None:
-    assert examples()
+def test_each_document_has_examples() -> None:
+    assert {place.partition(":")[0] for place in examples()} == set(DOCUMENTS)
 
 
 @pytest.mark.parametrize("example", examples())
-def test_readme_examples_run_as_written(example: str, tmp_path: Path, embedded: ClaimsServer) -> None:
+def test_examples_run_as_written(example: str, tmp_path: Path, embedded: ClaimsServer) -> None:
     (tmp_path / "example.py").write_text(examples()[example], encoding="utf-8")
     command = [sys.executable, "-W", "error", "example.py"]
     environment = {**os.environ, "LEASEHOLD_SERVER": embedded.url}
     ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300)
     assert ended.returncode == 0, ended.stderr
+
+
+def test_the_guide_names_commands_and_options_that_exist() -> None:
+    guide = (ROOT / DOCUMENTS[1]).read_text(encoding="utf-8")
+    section = guide.partition("\n## The command\n")[2].partition("\n## ")[0]
+    shown: dict[str, set[str]] = {}
+    for line in section.splitlines():
+        name = re.search(r"leasehold-py (\w+)", line)
+        # Lines without a command are about `verify`.
+        shown.setdefault(name[1] if name else "verify", set()).update(re.findall(r"--[a-z][a-z-]*", line))
+    assert set(shown) == {"leases", "verify", "simulate", "sweep", "load"}
+    for name, options in shown.items():
+        known = command.run(name, "--help", COLUMNS="200").stdout
+        assert not [option for option in options if option not in known], name

@@ -14,6 +14,7 @@ import pytest
 
 NAME = re.compile(r"[\w.-]+")
 BENCH = Path(__file__).parents[1] / "bench/verify.py"
+GUIDE = Path(__file__).parents[2] / "docs/src/guides/python.md"
 PROGRAM = """
 import leasehold
 assert leasehold.canonical_form(leasehold.BucketType.USERNAMES, "Alice") == "alice"
@@ -42,12 +43,12 @@ def test_the_wheel_contains_types_and_no_tests(wheel: Path) -> None:
     assert not [name for name in names if name.startswith(("tests", "bench")) or name.endswith((".rs", ".pyc"))]
 
 
-def test_extras_match_the_readme_and_repeat_no_dependency() -> None:
+def test_extras_match_the_guide_and_repeat_no_dependency() -> None:
     wanted = [line.partition(";") for line in requires("leasehold") or []]
     plain = {NAME.match(requirement)[0] for requirement, _, marker in wanted if "extra" not in marker}  # type: ignore[index]
     extra = {NAME.match(requirement)[0] for requirement, _, marker in wanted if "extra" in marker}  # type: ignore[index]
     assert (len(plain) > 1, extra, plain & extra) == (True, {"matplotlib"}, set())
-    named = set(re.findall(r"leasehold\[(\w+)\]", (BENCH.parents[1] / "README.md").read_text(encoding="utf-8")))
+    named = set(re.findall(r"leasehold\[(\w+)\]", GUIDE.read_text(encoding="utf-8")))
     assert named == set(metadata("leasehold").get_all("Provides-Extra") or [])
 
 

@@ -6,3 +6,5 @@
 mod commands;
 mod diagrams;
 mod postgresql;
+#[allow(unreachable_pub, reason = "the guide shows code of a library")]
+mod rust_guide;

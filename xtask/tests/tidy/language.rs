@@ -150,20 +150,15 @@ fn comments_name_their_subject() {
     assert!(found <= allowed, "{found} of {all} comments lack a subject ({allowed} allowed):\n{}", headless.join("\n"));
 }
 
-/// The documents of the root and of the book. The packages' READMEs follow when their guides move into the book.
-fn documents() -> Vec<File> {
-    files(&["md"]).into_iter().filter(|file| file.path.starts_with("docs/") || !file.path.contains('/')).collect()
-}
-
 #[test]
 fn markdown_is_wrapped() {
-    let complaints: Vec<_> = documents().iter().flat_map(wide_lines).collect();
+    let complaints: Vec<_> = files(&["md"]).iter().flat_map(wide_lines).collect();
     assert_none(&complaints);
 }
 
 #[test]
 fn sentences_are_short() {
-    let complaints: Vec<_> = documents().iter().flat_map(long_sentences).collect();
+    let complaints: Vec<_> = files(&["md"]).iter().flat_map(long_sentences).collect();
     assert_none(&complaints);
 }
 

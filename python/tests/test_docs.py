@@ -84,9 +84,9 @@ def test_the_guide_names_commands_and_options_that_exist() -> None:
     section = guide.partition("\n## The command\n")[2].partition("\n## ")[0]
     shown: dict[str, set[str]] = {}
     for line in section.splitlines():
-        name = re.search(r"leasehold-py (\w+)", line)
+        command_line = re.search(r"leasehold-py (\w+)", line)
         # Lines without a command are about `verify`.
-        shown.setdefault(name[1] if name else "verify", set()).update(re.findall(r"--[a-z][a-z-]*", line))
+        shown.setdefault(command_line[1] if command_line else "verify", set()).update(re.findall(r"--[a-z][a-z-]*", line))
     assert set(shown) == {"leases", "verify", "simulate", "sweep", "load"}
     for name, options in shown.items():
         known = command.run(name, "--help", COLUMNS="200").stdout

@@ -279,6 +279,7 @@ module Cells
     # @yieldparam write [Leasehold::Transactions::InterruptedWrite] of the INSERT
     def cells_claims_around_save
       connection = Leasehold::ActiveRecordCompat.held_connection(self.class)
+      cells_claims_refuse_without_transaction if Leasehold::ActiveRecordCompat.transactions(connection).empty?
       Leasehold::Transactions::NestedDestroys.register(self, connection) if self.class.nested_attributes_options.any?
       Leasehold::Transactions::InterruptedWrite.watch(connection) { |write| yield write }
     end
@@ -291,8 +292,19 @@ module Cells
     end
 
     def cells_claims_around_delete(&write)
+      connection = Leasehold::ActiveRecordCompat.held_connection(self.class)
+      cells_claims_refuse_without_transaction if Leasehold::ActiveRecordCompat.transactions(connection).empty?
       destroys = Leasehold::RowUpdate.deletion(self, Leasehold::StoredRow::DELETE_LOCK)
       destroys.any? ? cells_claims_write_and_register(write) { destroys } : yield
+    end
+
+    # From Rails 8.2 on a model may save without a transaction (`implicit_persistence_transaction`, 8.2.0.alpha,
+    # transactions.rb:594). Its claims could not be refused then.
+    def cells_claims_refuse_without_transaction
+      return if cells_claims_enabled.empty?
+
+      raise Leasehold::Error::Misconfigured,
+            "`#{self.class}` writes without a transaction, so its claims could not be refused: save it within `transaction`"
     end
 
     # @param write [Proc] the statement; returns the number of rows that it wrote

@@ -165,6 +165,12 @@ module Leasehold
 
       # Runs after ROLLBACK, also of a savepoint.
       def rolledback!(**); end
+
+      # Runs if the connection is lost during COMMIT, so that the transaction may be committed or not.
+      # ActiveRecord calls nothing then: until Rails 7.0 its ROLLBACK fails
+      # (connection_adapters/abstract/transaction.rb:353), and later ones send none (7.2.2.2,
+      # connection_adapters/abstract/transaction.rb:629).
+      def commit_lost; end
     end
 
     # Prepended to `ConnectionAdapters::Transaction`. Every COMMIT passes here after all callbacks that may
@@ -195,6 +201,10 @@ module Leasehold
           Transactions::Settlement.check_alive(self)
         end
         super
+      rescue ActiveRecord::StatementInvalid => error
+        lost = [PG::ConnectionBad, PG::UnableToSend].any? { |cause| error.cause.is_a?(cause) }
+        ActiveRecordCompat.participants(self, Participant).each(&:commit_lost) if lost
+        raise
       end
     end
 

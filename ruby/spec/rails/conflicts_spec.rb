@@ -218,6 +218,31 @@ RSpec.describe "refused claims", :rails do
     ActiveRecord::Base.connection.execute("DELETE FROM emails; ALTER TABLE emails ALTER user_id SET NOT NULL")
   end
 
+  it "leave the record its marked owner if the foreign key has several columns", if: Support::RailsVersions.since?("7.1") do
+    connection = ActiveRecord::Base.connection
+    connection.execute("CREATE TABLE owners (shop_id bigint, id bigint, PRIMARY KEY (shop_id, id)); INSERT INTO owners VALUES (1, 2);" \
+                       "CREATE TABLE parcels (id bigserial PRIMARY KEY, name text, shop_id bigint, owner_id bigint)")
+    stub_const("Owner", Class.new(ApplicationRecord) { self.table_name = "owners" })
+    stub_const("Parcel", Class.new(ApplicationRecord) do
+      self.table_name = "parcels"
+      include Cells::Claimable
+      cells_claims_attribute :name, type: :USERNAMES, feature_flag: :cells_claims_users
+      cells_claims_metadata subject_type: :USER, subject_key: :id, source_type: :RAILS_TABLE_USERS
+      # Rails 7.1 calls the option `query_constraints`.
+      belongs_to :owner, optional: true, (Support::RailsVersions.since?("7.2") ? :foreign_key : :query_constraints) => %i[shop_id owner_id]
+      accepts_nested_attributes_for :owner, allow_destroy: true
+    end)
+    hold("taken")
+    parcel = Parcel.create!(name: "parcel", owner: Owner.first)
+
+    expect(parcel.update(name: "taken", owner_attributes: { id: [1, 2], _destroy: "1" })).to be(false)
+    expect([parcel.shop_id, parcel.owner_id]).to eq([1, 2])
+    expect(parcel.owner).to be_marked_for_destruction
+    expect(Leasehold.claiming { |claims| claims.save(Parcel.new(name: "other", owner: Owner.first)) }).to be(true)
+  ensure
+    connection.execute("DROP TABLE owners, parcels")
+  end
+
   it "are returned as errors by methods without a bang that find or create" do
     hold("alice")
     %i[find_or_create_by create_or_find_by].each do |method|

@@ -196,6 +196,21 @@ RSpec.describe "failure points", :rails do
 
     after { @watches&.each { |watch| ActiveSupport::Notifications.unsubscribe(watch) } }
 
+    it "is published as unsettled, and leaves marked records in place" do
+      author = stub_const("Author", Class.new(User) { accepts_nested_attributes_for :emails, allow_destroy: true })
+      user = author.create!(username: "bob", emails: [Email.new(email: "a@example.com")])
+      marked = [{ id: user.emails.first.id, _destroy: "1" }]
+      published = []
+      ActiveSupport::Notifications.subscribed(->(*, payload) { published << payload }, "unsettled.leasehold") do
+        losing_the_answer_to_commit do
+          expect { user.update!(username: "alice", emails_attributes: marked) }.to raise_error(ActiveRecord::ActiveRecordError)
+        end
+      end
+
+      expect(published).to contain_exactly(include(lease: outstanding_leases.first, wanted: :rollback))
+      expect(user.emails.to_a.map(&:marked_for_destruction?)).to eq([true])
+    end
+
     it "is not taken for a rollback" do
       seen = calls do
         losing_the_answer_to_commit { expect { User.create!(username: "alice") }.to raise_error(ActiveRecord::ActiveRecordError) }

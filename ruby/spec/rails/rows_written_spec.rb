@@ -118,6 +118,19 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
     expect(claimed(model, :username)).to eq(["alice"])
   end
 
+  it "are refused if models write without a transaction" do
+    # A model of Rails 8.2 does so by overriding `implicit_persistence_transaction`.
+    model = users { define_method(:with_transaction_returning_status) { |&write| write.call } }
+    model.transaction { model.create!(username: "alice") }
+    expect(claimed(model, :username)).to eq(["alice"])
+
+    expect { model.create!(username: "bob") }.to raise_error(Leasehold::Error::Misconfigured, /without a transaction/)
+    user = model.find_by!(username: "alice")
+    expect { user.update!(username: "bob") }.to raise_error(Leasehold::Error::Misconfigured, /without a transaction/)
+    expect { user.destroy! }.to raise_error(Leasehold::Error::Misconfigured, /without a transaction/)
+    expect(model.pluck(:username)).to eq(["alice"])
+  end
+
   it "are claimed if models write all columns" do
     model = users { Support::RailsVersions.write_all_columns(self) }
     person = model.create!(username: "alice")

@@ -26,13 +26,19 @@ module Leasehold
         collections, singular = associations.partition { |association| association.reflection.collection? }
         @targets = collections.to_h { |association| [association, association.target.dup] }
         belongs_to = singular.map(&:reflection).select(&:belongs_to?)
-        @foreign_keys = belongs_to.to_h { |reflection| [reflection.foreign_key, record[reflection.foreign_key]] }
+        # From Rails 7.1 on a foreign key may be a list of columns.
+        columns = belongs_to.flat_map { |reflection| Array(reflection.foreign_key) }
+        @foreign_keys = columns.to_h { |column| [column, record[column]] }
       end
 
       # Restores the collections and foreign keys.
       def rolledback!(**)
         @targets.each { |association, target| ActiveRecordCompat.restore_target(association, target) }
         @foreign_keys.each { |name, value| @record[name] = value }
+      end
+
+      def commit_lost
+        rolledback!
       end
     end
   end

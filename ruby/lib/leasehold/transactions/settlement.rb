@@ -55,6 +55,11 @@ module Leasehold
         settling(:rollback) { settle_by(row_status) }
       end
 
+      # The database is not asked: the COMMIT may still be in progress.
+      def commit_lost
+        settling(:rollback) { raise UnknownOutcome }
+      end
+
       private
 
       # If ActiveRecord reports a rollback that it has not sent, the transaction still sees its own row. It is

@@ -91,7 +91,7 @@ module Leasehold
 
     # @return [Array<Transactions::Change>] the changes of claims that saving or destroying the record makes
     def changes(record)
-      return [] unless record.class.respond_to?(:cells_claims_attributes)
+      return [] if !record.class.respond_to?(:cells_claims_attributes) || key_unknown?(record)
 
       claims_before_and_after(record).filter_map do |attribute, before, after|
         Transactions::Change.new(record, attribute, before, after) unless before == after
@@ -121,11 +121,24 @@ module Leasehold
       assigned.each { |record, column| record[column] = nil }
     end
 
+    # Returns nil for a column that is GENERATED ALWAYS: PostgreSQL refuses an INSERT with a key
+    # (SQLSTATE 428C9). The claims of such a record are begun before COMMIT, as usual.
     def next_key(model)
       return SecureRandom.uuid if model.type_for_attribute(model.primary_key).type == :uuid
 
-      sql = "SELECT nextval(#{@connection.quote(model.sequence_name)})"
+      sql = <<~SQL
+        SELECT nextval(#{@connection.quote(model.sequence_name)}) FROM pg_attribute
+        WHERE attrelid = #{@connection.quote(model.quoted_table_name)}::regclass
+          AND attname = #{@connection.quote(model.primary_key)} AND attidentity <> 'a'
+      SQL
       @connection.uncached { @connection.select_value(sql, "Leasehold") }
+    end
+
+    # Returns true if the record's key, or the key of a record that it belongs to, is known after the INSERT
+    # only.
+    def key_unknown?(record)
+      belongs_to = record.class.reflect_on_all_associations(:belongs_to).map { |reflection| current_target(record.association(reflection.name)) }
+      [record, *belongs_to.compact].any? { |one| one.new_record? && one.id.nil? }
     end
 
     # Assigns the foreign keys that a save would assign (activerecord 6.1.7.10,

@@ -100,6 +100,27 @@ RSpec.describe "a lease begun before BEGIN", :rails do
     expect(Key.find(key.id).user_id).to be_nil
   end
 
+  it "covers only records whose keys are known before the INSERT" do
+    ActiveRecord::Base.connection.execute(<<~SQL)
+      CREATE TABLE snippets (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text, owner_id bigint)
+    SQL
+    snippet = stub_const("Snippet", Class.new(ApplicationRecord) do
+      include Cells::Claimable
+      belongs_to :owner, class_name: "Snippet", optional: true
+      cells_claims_attribute :name, type: :USERNAMES, feature_flag: :snippets
+      cells_claims_metadata subject_type: :USER, subject_key: :owner_id, source_type: :RAILS_TABLE_PROJECTS
+    end)
+    first = snippet.new(name: "first", owner_id: 7)
+    second = snippet.new(name: "second", owner: first)
+    Leasehold.claiming! { |claims| claims.save(User.new(username: "alice"), first, second) }
+
+    expect(records(snippet, :name).map { |record| record.claim.subject_id }).to eq([7, first.id])
+    expect(claimed(User, :username)).to eq(["alice"])
+    expect(outstanding_leases + lease_rows).to be_empty
+  ensure
+    ActiveRecord::Base.connection.execute("DROP TABLE snippets")
+  end
+
   it "calls no server for an invalid record" do
     seen = steps { expect(Leasehold.claiming { |claims| claims.save(User.new(username: "")) }).to be(false) }
 

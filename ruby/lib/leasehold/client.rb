@@ -111,8 +111,10 @@ module Leasehold
 
     # Lists the cell's records of one table, in the order of source ids.
     #
+    # @param bucket_types [Array<Integer>] at least one
     # @param after [String] a source id, exclusive; nil for no lower bound
     # @param upto [String] a source id, inclusive; nil for no upper bound
+    # @raise [Error::Invalid] if `bucket_types` is empty
     # @return [RecordPage]
     def list_records(source_type:, bucket_types:, after: nil, upto: nil, deadline_seconds: nil)
       request = @messages.list_records(source_type, bucket_types, after, upto)

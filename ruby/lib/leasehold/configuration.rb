@@ -37,6 +37,8 @@ module Leasehold
     attr_accessor :verification_page_rows
     # @return [Numeric] duration after which a verification job stops and schedules its continuation
     attr_accessor :verification_time_budget_seconds
+    # @return [Numeric] largest share of a table's claims that a verification may destroy, from 0 to 1
+    attr_accessor :verification_max_destroy_share
     # @return [Numeric] delay between the verifications of two models
     attr_accessor :verification_stagger_seconds
     # @return [Numeric] maximum random delay before the first scheduled verification
@@ -66,6 +68,7 @@ module Leasehold
       @commit_within_seconds = 300
       @verification_page_rows = 1000
       @verification_time_budget_seconds = 270
+      @verification_max_destroy_share = 0.1
       @verification_stagger_seconds = 600
       @verification_jitter_seconds = 600
       @queue = :default
@@ -101,6 +104,7 @@ module Leasehold
       %i[tries max_concurrent_begins circuit_failures].each do |name|
         check(name, "1 or more") { |value| value.is_a?(Integer) && value.positive? }
       end
+      check(:verification_max_destroy_share, "a share from 0 to 1") { |value| value.is_a?(Numeric) && value.between?(0, 1) }
       durations.each { |name| check(name, "more than 0") { |value| value.is_a?(Numeric) && value.positive? } }
       check(:commit_within_seconds, "less than `stale_after_seconds`, which is #{stale_after_seconds}") do |value|
         value < stale_after_seconds

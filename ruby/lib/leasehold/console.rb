@@ -62,19 +62,31 @@ module Leasehold
 
         raise Failed.new("`SAMPLES` is `#{value}`: set it to a number of findings, for example `100`", [Remedy::EXIT_USAGE])
       end
+
+      # Returns the largest share of a table's claims that verification may destroy; nil for the setting.
+      #
+      # @raise [Failed] if `MAX_DESTROY_SHARE` is not a number from 0 to 1
+      def max_destroy_share
+        value = ENV["MAX_DESTROY_SHARE"].presence or return
+        share = Float(value, exception: false)
+        return share if share&.between?(0, 1)
+
+        raise Failed.new("`MAX_DESTROY_SHARE` is `#{value}`: set it to a share from 0 to 1, for example `0.25`", [Remedy::EXIT_USAGE])
+      end
     end
 
     # @param dry_run [Boolean] true to change nothing
     # @param resume [Boolean] true to continue a verification where a job stopped; false to start at
     #   the beginning
     # @param allow_empty [Boolean] true to destroy the claims of a table without rows
+    # @param max_destroy_share [Numeric, nil] see {Verifier}
     # @param samples [Integer] number of findings shown of each outcome
     def initialize(output: $stdout, dry_run: Console.set?("DRY_RUN"), resume: Console.set?("RESUME"),
-                   allow_empty: Console.set?("ALLOW_EMPTY"), samples: Console.samples)
+                   allow_empty: Console.set?("ALLOW_EMPTY"), max_destroy_share: Console.max_destroy_share, samples: Console.samples)
       @output = output
       @dry_run = dry_run
       @resume = resume
-      @allow_empty = allow_empty
+      @permissions = { allow_empty: allow_empty, max_destroy_share: max_destroy_share }
       @samples = samples
     end
 
@@ -141,13 +153,23 @@ module Leasehold
     def verify_model(name)
       @output.puts "#{name}#{' (dry run)' if @dry_run}"
       model = Models.fetch(name)
-      options = { dry_run: @dry_run, resume: @resume, allow_empty: @allow_empty }
+      options = { dry_run: @dry_run, resume: @resume, **@permissions }
       report = printing_findings { Verifier.new(model, **options) { |counts| print_progress(counts) }.run }
       clear_line
       raise AlreadyRunning, "another run verifies `#{name}`" unless report
 
-      print_counts(report)
+      print_report(report)
       raise Incomplete, "calls failed for #{report[:failed]} corrections of `#{name}`" if report[:failed].positive?
+    end
+
+    def print_report(report)
+      return @output.puts "  nothing is verified: the feature flags of all its attributes are off" if report[:disabled]
+
+      print_counts(report)
+      return unless report[:over_destroy_limit]
+
+      @output.puts "  a run that corrects would stop: it would destroy #{report[:to_destroy]} of #{report[:records]} claims, " \
+                   "more than the share that `verification_max_destroy_share` or `MAX_DESTROY_SHARE` allows"
     end
 
     # Erases the progress line on a terminal.

@@ -10,7 +10,8 @@ module Leasehold
     LEVELS = {
       begin_update: :info, commit_update: :info, rollback_update: :info, reconcile: :info, verify: :info, finding: :info,
       list_leases: :debug, list_records: :debug, get_record: :debug,
-      unsettled: :warn, reconcile_failed: :warn, refused: :warn, lost: :error, unverifiable: :error
+      unsettled: :warn, reconcile_failed: :warn, refused: :warn, lost: :error, unverifiable: :error,
+      verification_disabled: :info
     }.freeze
 
     LEVELS.each do |name, level|

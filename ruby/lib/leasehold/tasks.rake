@@ -9,6 +9,7 @@ namespace :leasehold do
   desc "Compare claims with rows and correct them: leasehold:verify[User] or leasehold:verify[User,Email], " \
        "all models without a name; DRY_RUN=1 only shows differences, " \
        "RESUME=1 continues where a job stopped, ALLOW_EMPTY=1 destroys the claims of a table without rows, " \
+       "MAX_DESTROY_SHARE=0.25 destroys up to a quarter of a table's claims, " \
        "SAMPLES=100 shows up to 100 findings of each outcome"
   task :verify, [:model] => :environment do |_task, arguments|
     names = [arguments[:model], *arguments.extras].compact

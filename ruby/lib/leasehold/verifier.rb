@@ -7,6 +7,7 @@ require_relative "verifier/row_reader"
 require_relative "verifier/page_reader"
 require_relative "verifier/progress"
 require_relative "verifier/corrections"
+require_relative "verifier/destroy_limit"
 
 module Leasehold
   # Runs a {Verification} for one model: executes the steps that the session requests, and feeds
@@ -26,9 +27,12 @@ module Leasehold
     # @param time_budget_seconds [Numeric, nil] duration after which the run stops at the end of a
     #   page
     # @param allow_empty [Boolean] true to destroy all claims of a table without rows
+    # @param max_destroy_share [Numeric, nil] largest share of the table's claims that the run may destroy
+    #   (V11); nil for `verification_max_destroy_share`
     # @yieldparam report [Hash{Symbol => Integer}] after each page
     def initialize(
-      model, client: Leasehold.client, dry_run: false, resume: true, time_budget_seconds: nil, allow_empty: false, &progress
+      model, client: Leasehold.client, dry_run: false, resume: true, time_budget_seconds: nil, allow_empty: false,
+      max_destroy_share: nil, &progress
     )
       @model = model
       @client = client
@@ -37,6 +41,7 @@ module Leasehold
       @resume = resume
       @time_budget_seconds = time_budget_seconds
       @allow_empty = allow_empty
+      @max_destroy_share = max_destroy_share || @configuration.verification_max_destroy_share
       @report_progress = progress
       @rows = RowReader.new(model)
       @pages = PageReader.new(@rows) { |step| list(step) }
@@ -45,15 +50,26 @@ module Leasehold
     # Verifies the model, to the end or until the time budget is used. Returns nil if another run
     # for the model is in progress (V10).
     #
-    # @raise [Error::Misconfigured] if the model cannot be verified, or its table has claims but no
-    #   rows; nothing was corrected
+    # If the flags of all attributes are off, the run reads nothing and changes nothing (V11). The
+    # report then has `disabled: true` and no counts. The report of a dry run has
+    # `over_destroy_limit: true` if a run that corrects would stop for `max_destroy_share`.
+    #
+    # @raise [Error::Misconfigured] if the model cannot be verified, its table has claims but no
+    #   rows, or the run would destroy too many of the claims; no claim was destroyed
     # @raise [ActiveRecord::TransactionIsolationError] if a transaction is open
     # @return [Hash{Symbol => Object}, nil] the report, with `finished`
     def run
+      return report_disabled if @rows.bucket_types.empty?
+
       Uncached.run { ActiveRecordCompat.with_connection(@model.connection_pool) { |connection| run_over(connection) } }
     end
 
     private
+
+    def report_disabled
+      Events.publish(:verification_disabled, model: @model.name, dry_run: @dry_run)
+      { dry_run: @dry_run, disabled: true, failed: 0, finished: true }
+    end
 
     def run_over(connection)
       @corrections = Corrections.new(connection, @client)
@@ -77,13 +93,15 @@ module Leasehold
 
       @rows.check_lockable
       @corrections.check
-      check_emptied unless @allow_empty
+      check_emptied
     end
 
     # Refuses a table without rows: after a TRUNCATE, or in the wrong database, verification would
     # destroy all claims at once.
     def check_emptied
-      return if @rows.bucket_types.empty? || @rows.bound(nil, 1) || list(Verification::ListRecords.new).records.empty?
+      return if @rows.bound(nil, 1)
+      return @max_destroy_share = 1 if @allow_empty
+      return if list(Verification::ListRecords.new).records.empty?
 
       raise Error::Misconfigured,
             "`#{@model.name}` has claims but no rows, so all of its claims would be destroyed: check that its table is the " \
@@ -129,7 +147,16 @@ module Leasehold
     end
 
     def report
-      @dry_run ? @session.report.transform_keys { |name| PLANNED.fetch(name, name) } : @session.report
+      return @session.report unless @dry_run
+
+      planned = @session.report.transform_keys { |name| PLANNED.fetch(name, name) }
+      destroy_limit.over?(planned) ? planned.merge(over_destroy_limit: true) : planned
+    end
+
+    def destroy_limit
+      @destroy_limit ||= DestroyLimit.new(@model, @max_destroy_share) do
+        Verifier.new(@model, client: @client, dry_run: true, max_destroy_share: @max_destroy_share).run
+      end
     end
 
     def perform(step, progress)
@@ -146,6 +173,7 @@ module Leasehold
 
     def begin_correction(step, progress)
       progress.check_session
+      destroy_limit.check(@session.report, step)
       @corrections.begin(step) { |call| @pages.read_ahead { call.alive? } }
     end
 

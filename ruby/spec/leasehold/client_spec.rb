@@ -48,6 +48,13 @@ RSpec.describe Leasehold::Client do
     expect(rejection { client.get_record(claim.bucket_type, "alice") }).to be_a(Leasehold::Error::NotFound)
   end
 
+  it "never lists the records of no type, which would be those of all types (V11)" do
+    [[], nil].each do |none|
+      expect { client.list_records(source_type: Support::Claims::USERS_TABLE, bucket_types: none) }
+        .to raise_error(Leasehold::Error::Invalid, /`bucket_types` is empty/)
+    end
+  end
+
   it "rolls a lease back (B21)" do
     lease = client.begin_update(creates: [username("alice")])
     client.rollback_update(lease.uuid)

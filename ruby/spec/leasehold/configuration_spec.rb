@@ -16,7 +16,7 @@ RSpec.describe Leasehold::Configuration do
     {
       address: [nil, "", "host", "http://host:7171", 7171], cell_id: [nil, 0, -1, "1"], tls: [nil, true],
       tries: [0, 1.5], max_concurrent_begins: [0], request_deadline_seconds: [0, -1, "1", nil],
-      commit_within_seconds: [600, 601]
+      commit_within_seconds: [600, 601], verification_max_destroy_share: [-0.1, 1.1, "1", nil]
     }.each do |name, values|
       values.each do |value|
         wrong = configuration.dup.tap { |copy| copy.public_send("#{name}=", value) }

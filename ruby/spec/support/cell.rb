@@ -36,6 +36,8 @@ module Support
         config.address = server_address
         config.cell_id = @id
         config.tls = { insecure: true }
+        # Most examples have a handful of rows, of which each is a large share.
+        config.verification_max_destroy_share = 1
       end
     end
 

@@ -18,22 +18,24 @@ module Leasehold
 
     # @param model_name [String]
     # @param allow_empty [Boolean] see {Verifier}
+    # @param max_destroy_share [Numeric, nil] see {Verifier}
     # @param failed [Integer] number of failed corrections of the earlier parts of this run
-    def perform(model_name, allow_empty: false, failed: 0)
+    def perform(model_name, allow_empty: false, max_destroy_share: nil, failed: 0)
       model = Models.fetch(model_name)
       return unless Leasehold.configuration.feature_enabled?(self.class.flag(model))
 
       budget = Leasehold.configuration.verification_time_budget_seconds
-      report = Verifier.new(model, time_budget_seconds: budget, allow_empty: allow_empty).run
-      continue_or_retry(model_name, allow_empty, failed, report) if report
+      permissions = { allow_empty: allow_empty, max_destroy_share: max_destroy_share }
+      report = Verifier.new(model, time_budget_seconds: budget, **permissions).run
+      continue_or_retry(model_name, permissions, failed, report) if report
     end
 
     private
 
-    def continue_or_retry(model_name, allow_empty, failed, report)
+    def continue_or_retry(model_name, permissions, failed, report)
       failed += report[:failed]
       unless report[:finished]
-        options = { allow_empty: allow_empty, failed: failed }.select { |_, value| value && value != 0 }
+        options = { **permissions, failed: failed }.select { |_, value| value && value != 0 }
         return self.class.perform_later(model_name, **options)
       end
       retry_from_beginning(model_name, failed) if failed.positive?

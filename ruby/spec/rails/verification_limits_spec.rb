@@ -1,0 +1,153 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+
+RSpec.describe "limits of verification", :rails do
+  before do
+    Leasehold.configuration.recent_within_seconds = 0.001
+    Leasehold.configuration.verification_max_destroy_share = 0.1
+  end
+
+  after do
+    Leasehold.configuration.recent_within_seconds = 3600
+    Leasehold.configuration.verification_max_destroy_share = 1
+    Leasehold.configuration.verification_page_rows = 1000
+    Leasehold.configuration.feature_enabled { true }
+  end
+
+  # Inserts rows without callbacks, with an old change time.
+  def insert_users(ids)
+    ActiveRecord::Base.connection.execute(<<~SQL)
+      INSERT INTO users (id, username, created_at, updated_at)
+      SELECT id, 'user-' || id, now() - interval '1 day', now() - interval '1 day' FROM generate_series(#{ids.first}, #{ids.last}) AS id
+    SQL
+  end
+
+  # Waits until the claims are no longer recent.
+  def let_it_settle
+    changed = Leasehold.client.list_leases.server_time
+    Support::Waiting.wait_for("the server's clock") { Leasehold.client.list_leases.server_time > changed + 0.01 }
+  end
+
+  def verify(model = User, **options)
+    let_it_settle
+    Leasehold::Verifier.new(model, **options).run
+  end
+
+  def events(name)
+    seen = []
+    ActiveSupport::Notifications.subscribed(->(*, payload) { seen << payload }, "#{name}.leasehold") { yield }
+    seen
+  end
+
+  def console(**options)
+    output = StringIO.new
+    Leasehold::Console.new(output: output, **options).verify(["User"])
+    output.string
+  end
+
+  { "the global flag is off" => %i[cells_unique_claims],
+    "the flags of all attributes are off" => %i[cells_claims_users] }.each do |reason, flags|
+    describe "if #{reason}" do
+      before do
+        insert_users(1..3)
+        verify
+        let_it_settle
+        Leasehold.configuration.feature_enabled { |flag| flags.exclude?(flag) }
+      end
+
+      it "reads nothing, changes nothing, and says so (V11)" do
+        [false, true].each do |dry_run|
+          published = events("verification_disabled") do
+            reads = events("list_records") do
+              expect(calls { expect(verify(dry_run: dry_run)).to include(disabled: true, finished: true) }).to be_empty
+            end
+            expect(reads).to be_empty
+          end
+          expect(published).to eq([{ model: "User", dry_run: dry_run }])
+          expect(console(dry_run: dry_run)).to match(/\AUser.*\n  nothing is verified: the feature flags/)
+        end
+        expect(claimed(User, :username).size + claimed(User, :id).size).to eq(6)
+      end
+
+      it "leaves the claims of an emptied table alone, by jobs too (V11)" do
+        User.delete_all
+        Leasehold::VerifyJob.perform_now("User", allow_empty: true)
+
+        expect(claimed(User, :username).size + claimed(User, :id).size).to eq(6)
+      end
+    end
+  end
+
+  it "keeps the claims of a flag that is switched off during the run (V11)" do
+    user = User.create!(username: "alice")
+    %w[one two].each { |path| Route.create!(path: path, user: user) }
+    Route.update_all(updated_at: 1.day.ago)
+    let_it_settle
+    read = Leasehold::Verifier.new(Route)
+    Leasehold.configuration.feature_enabled { false }
+
+    expect(read.run).to include(destroyed: 0)
+    expect(claimed(Route, :path)).to eq(%w[one two])
+  end
+
+  describe "of the share of claims that a run destroys (V11)" do
+    before do
+      insert_users(1..20)
+      verify
+    end
+
+    it "stops the run before it destroys anything, and goes on only if told to" do
+      User.where(id: 1..3).delete_all
+      message = /destroy 6 of the 40 claims of `User`.*`max_destroy_share: 0\.15`.*`MAX_DESTROY_SHARE=0\.15`/
+
+      expect { verify }.to raise_error(Leasehold::Error::Misconfigured, message)
+      expect { verify(max_destroy_share: 0.14) }.to raise_error(Leasehold::Error::Misconfigured, message)
+      expect { Leasehold::VerifyJob.perform_now("User") }.to raise_error(Leasehold::Error::Misconfigured, message)
+      expect { console(dry_run: false) }.to raise_error(Leasehold::Console::Failed, message) { |error| expect(error.status).to eq(2) }
+      expect(claimed(User, :username).size + claimed(User, :id).size).to eq(40)
+
+      expect(verify(max_destroy_share: 0.15)).to include(destroyed: 6)
+    end
+
+    it "goes on below the share" do
+      User.where(id: 1..2).delete_all
+
+      expect(verify).to include(destroyed: 4)
+    end
+
+    it "says in a dry run that a run would stop" do
+      User.where(id: 1..3).delete_all
+
+      expect(verify(dry_run: true)).to include(to_destroy: 6, over_destroy_limit: true)
+      expect(console(dry_run: true)).to match(/a run that corrects would stop: it would destroy 6 of 40 claims/)
+      expect(verify(dry_run: true, max_destroy_share: 1)).not_to include(:over_destroy_limit)
+    end
+
+    it "counts no claim that is replaced" do
+      User.update_all("username = upper(username)")
+
+      expect(verify).to include(replaced: 20, destroyed: 0)
+    end
+
+    it "counts the whole table for a run that goes on from a checkpoint" do
+      Leasehold.configuration.verification_page_rows = 5
+      User.where(id: 1..2).delete_all
+      runs = 1
+      runs += 1 until verify(time_budget_seconds: 0)[:finished] || runs > 10
+
+      expect(claimed(User, :username).size).to eq(18)
+    end
+
+    it "passes the permission on to the continuation of a job" do
+      ActiveJob::Base.queue_adapter = ActiveJob::QueueAdapters::TestAdapter.new
+      Leasehold.configuration.verification_page_rows = 5
+      Leasehold.configuration.verification_time_budget_seconds = 1e-9
+      Leasehold::VerifyJob.perform_now("User", max_destroy_share: 0.5)
+
+      expect(ActiveJob::Base.queue_adapter.enqueued_jobs.map { |job| job["arguments"].last }).to match([include("max_destroy_share" => 0.5)])
+    ensure
+      Leasehold.configuration.verification_time_budget_seconds = 270
+    end
+  end
+end

@@ -217,9 +217,19 @@ module Cells
 
     # Destroys the record.
     #
-    # @return [self, false] false if the destroys of its claims were refused; `errors` list the reasons
+    # A temporary refusal raises: callers that destroy many records ignore the result, so they would report
+    # success while the rows stay. Rails' `destroy_all` does (activerecord 6.1.7.10, relation.rb:553), and so does
+    # `DestroyAssociationAsyncJob` (destroy_association_async_job.rb:27). `raise_on_unavailable_destroy` changes it.
+    #
+    # @raise [Leasehold::ClaimsUnavailable] if the same call can succeed later
+    # @return [self, false] false if the destroys of its claims were refused for good; `errors` list the reasons
     def destroy
-      cells_claims_handle_rejection(->(_rejected) { false }) { super }
+      refuse = lambda do |rejected|
+        raise rejected if rejected.temporary? && Leasehold.configuration.raise_on_unavailable_destroy
+
+        false
+      end
+      cells_claims_handle_rejection(refuse) { super }
     end
 
     # @return [Array<Leasehold::Claim>] the claims of the record with its current values

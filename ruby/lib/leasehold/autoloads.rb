@@ -4,6 +4,8 @@
 module Leasehold
   autoload :BulkClaimsJob, "leasehold/jobs/bulk_claims_job"
   autoload :BulkUpdate, "leasehold/bulk_update"
+  autoload :ClaimsRejected, "leasehold/claims_rejected"
+  autoload :ClaimsUnavailable, "leasehold/claims_rejected"
   autoload :Console, "leasehold/console"
   autoload :Models, "leasehold/models"
   autoload :ReconcileJob, "leasehold/jobs/reconcile_job"

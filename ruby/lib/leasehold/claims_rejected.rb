@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "active_record"
+
 module Leasehold
   # Raised if the claims of a transaction were refused, or no answer came in time. The transaction was
   # rolled back, and the `errors` of the records list the reasons.
@@ -21,7 +23,9 @@ module Leasehold
       def from(error, effect)
         records = error.rejected.filter_map { |rejected| add_error(rejected, effect) }
         records = [add_base_error(effect)] if records.empty? && error.temporary?
-        records.empty? ? with_model_names(error, effect) : new(records.uniq(&:__id__), error)
+        return with_model_names(error, effect) if records.empty?
+
+        (error.temporary? ? ClaimsUnavailable : ClaimsRejected).new(records.uniq(&:__id__), error)
       end
 
       private
@@ -98,6 +102,15 @@ module Leasehold
     # its attribute.
     def add_full_message(saved, error)
       saved.errors.add(:base, error.type, **error.options, message: error.full_message)
+    end
+  end
+
+  # Raised if the same save can succeed later without a change: no answer came in time, the server is away or
+  # overloaded, or a claim is under another lease. Rails answers a request that ends with it with status 503.
+  class ClaimsUnavailable < ClaimsRejected
+    # @return [Integer] seconds after which to try again, for a `Retry-After` header
+    def retry_after
+      [error.retry_after_seconds.to_f.ceil, 1].max
     end
   end
 end

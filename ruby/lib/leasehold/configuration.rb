@@ -43,6 +43,9 @@ module Leasehold
     attr_accessor :verification_stagger_seconds
     # @return [Numeric] maximum random delay before the first scheduled verification
     attr_accessor :verification_jitter_seconds
+    # @return [Boolean] true if `destroy` raises {ClaimsUnavailable} for a temporary refusal; false if it
+    #   returns false then
+    attr_accessor :raise_on_unavailable_destroy
     # @return [Array<Class>, nil] classes connected to the databases that have a lease table; nil
     #   for those of the claimable models, which is right except for sharded databases
     attr_accessor :lease_databases
@@ -71,6 +74,7 @@ module Leasehold
       @verification_max_destroy_share = 0.1
       @verification_stagger_seconds = 600
       @verification_jitter_seconds = 600
+      @raise_on_unavailable_destroy = true
       @queue = :default
       @transactional_tests = false
       @recent_within_seconds = 3600

@@ -281,9 +281,9 @@ RSpec.describe "refused claims", :rails do
     user = User.create!(username: "alice")
     Leasehold.client.begin_update(destroys: user.cells_claims_metadata)
 
-    expect(user.destroy).to be(false)
+    expect { user.destroy }.to raise_error(Leasehold::ClaimsUnavailable) { |error| expect(error.retry_after).to be >= 1 }
     expect(user.errors.details[:username]).to eq([{ error: :busy, value: "alice" }])
-    expect { user.destroy! }.to raise_error(ActiveRecord::RecordNotDestroyed)
+    expect { user.destroy! }.to raise_error(Leasehold::ClaimsUnavailable)
     expect(User.exists?(user.id)).to be(true)
     expect_usable_connection
   end

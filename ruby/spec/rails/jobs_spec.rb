@@ -6,7 +6,7 @@ require "stringio"
 
 RSpec.describe "jobs", :rails do
   describe "on Sidekiq" do
-    before { ActiveJob::Base.queue_adapter = :sidekiq }
+    before { Support::RailsVersions.silence_deprecations { ActiveJob::Base.queue_adapter = :sidekiq } }
 
     after do
       Sidekiq::Worker.clear_all

@@ -22,6 +22,12 @@ module Support
       since?("7.0") ? model.enum(attribute, values) : model.enum(attribute => values)
     end
 
+    # Runs the block without errors for deprecated calls. Rails 8.1 deprecates its adapter of Sidekiq, which newer versions
+    # of Sidekiq bring themselves.
+    def silence_deprecations(&block)
+      since?("7.1") ? ::Rails.application.deprecators.silence(&block) : yield
+    end
+
     def since?(version)
       Gem::Version.new(ActiveJob::VERSION::STRING) >= Gem::Version.new(version)
     end

@@ -42,10 +42,18 @@ module Leasehold
       # Runs the block without this thread's query cache of the pool. Until Rails 7.1 the connection has the
       # cache (connection_adapters/abstract/query_cache.rb:77), from 7.2 on the pool
       # (connection_adapters/abstract/query_cache.rb:139).
+      #
+      # Takes no connection from the pool: its database may be away. Until Rails 7.1, the pool's setting applies to
+      # connections that the block takes (connection_adapters/abstract/query_cache.rb:34).
       def without_query_cache(pool, &block)
         return pool.disable_query_cache(&block) if pool.respond_to?(:disable_query_cache)
 
-        with_connection(pool) { |connection| connection.uncached(&block) }
+        enabled = pool.query_cache_enabled
+        held = pool.active_connection?
+        pool.disable_query_cache! if enabled
+        held ? held.uncached(&block) : yield
+      ensure
+        pool.enable_query_cache! if enabled
       end
 
       # Registers a participant with the connection's current transaction

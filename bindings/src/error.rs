@@ -8,8 +8,8 @@ use serde::Serialize;
 /// An error of the engine. Language packages choose the exception class by the code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DetailedError {
-    /// The reason as on the wire, or `OUT_OF_TURN`, `INVALID_ROWS` or `INVALID_CHECKPOINT` for a
-    /// misused session.
+    /// The reason as on the wire, or `OUT_OF_TURN`, `INVALID_ARGUMENT`, `INVALID_ROWS` or
+    /// `INVALID_CHECKPOINT` for a misused session.
     pub code: &'static str,
     /// The text for people.
     pub message: String,

@@ -61,12 +61,16 @@ impl Verification {
     /// Starts a run, or resumes one from a checkpoint.
     ///
     /// # Errors
-    /// `INVALID_CHECKPOINT`: the text is not a checkpoint.
+    /// - `INVALID_ARGUMENT`: the settings have no bucket type (V11).
+    /// - `INVALID_CHECKPOINT`: the text is not a checkpoint.
     pub fn new(
         settings: VerifySettings,
         catalogue: Catalogue,
         checkpoint: Option<&str>,
     ) -> Result<Self, DetailedError> {
+        if settings.bucket_types.is_empty() {
+            return Err(Misuse::NoBucketTypes.into());
+        }
         let checkpoint = checkpoint.map(serde_json::from_str::<Checkpoint>).transpose();
         // V09: serde's message may quote values of claims.
         let checkpoint = checkpoint.map_err(|_| {
@@ -168,6 +172,7 @@ impl Verification {
 impl From<Misuse> for DetailedError {
     fn from(misuse: Misuse) -> Self {
         let code = match misuse {
+            Misuse::NoBucketTypes => "INVALID_ARGUMENT",
             Misuse::OutOfTurn => "OUT_OF_TURN",
             Misuse::OutOfOrder | Misuse::ForeignBucketType => "INVALID_ROWS",
         };
@@ -275,6 +280,13 @@ mod tests {
         assert_eq!(run_refused_with(&["CLAIM_TAKEN", "NOT_OWNER"]).report().other_cell, 1);
         assert_eq!(run_refused_with(&["VALUE_NOT_ALLOWED"]).report().invalid, 1);
         assert_eq!(run_refused_with(&["OF_TOMORROW"]).report().failed, 1);
+    }
+
+    #[test]
+    fn v11_a_run_without_bucket_types_is_refused() {
+        let settings = VerifySettings { bucket_types: BTreeSet::new(), ..settings() };
+        let refused = Verification::new(settings, Catalogue::default(), None).unwrap_err();
+        assert_eq!(refused.code, "INVALID_ARGUMENT");
     }
 
     #[test]

@@ -115,7 +115,7 @@ pub struct VerifySettings {
     /// The table.
     pub source_type: SourceType,
     /// The bucket types that the table's rows claim. The server's records of other types are not
-    /// compared.
+    /// compared. A run without types does nothing (V11).
     pub bucket_types: BTreeSet<BucketType>,
     /// Rows and records that were changed within this time are left alone (V02).
     pub recent_within_micros: u64,
@@ -193,6 +193,9 @@ pub enum UpdateResult {
 /// A mistake of the host. The machine has not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misuse {
+    /// The settings have no bucket type. A host must not start such a run (V11).
+    #[error("`bucket_types` is empty: name the types that the table's rows claim")]
+    NoBucketTypes,
     /// The call does not answer the present step.
     #[error("this is no answer to the step that was asked for")]
     OutOfTurn,
@@ -264,6 +267,11 @@ impl Verification {
             findings: Vec::new(),
         };
         run.report.dry_run = run.settings.dry_run;
+        if run.settings.bucket_types.is_empty() {
+            // V11: no type stands for all types on the wire, so each claim of the table would be
+            // listed, look extra and be destroyed.
+            return run;
+        }
         if run.phase == Phase::Scan {
             run.begin_span();
         } else {

@@ -285,6 +285,19 @@ fn v05_a_bucket_that_moved_between_tables_is_created_once_the_other_table_lets_g
 }
 
 #[test]
+fn v11_a_run_without_bucket_types_does_nothing() {
+    let mut world = World::new();
+    (1..=3).for_each(|row| world.claim(OWN, TABLE, row, &wish(4, &format!("name{row}"), 1)));
+    world.now = START;
+    let before = world.state();
+    let none = leasehold_core::verify::VerifySettings { bucket_types: Default::default(), ..world.settings() };
+    let run = Verification::new(none.clone(), world.catalogue().clone(), None);
+    assert_eq!(run.step(), &VerifyStep::Done);
+    assert_eq!(world.verify_with(&none, None).report.records, 0);
+    assert_eq!(world.state(), before);
+}
+
+#[test]
 fn v05_of_two_rows_that_call_for_one_bucket_the_first_keeps_it() {
     let mut world = small_pages();
     world.row(1, &[wish(4, "name", 1)]);

@@ -111,6 +111,7 @@ module Leasehold
 
     # Error classes by code.
     BY_CODE = {
+      "INVALID_ARGUMENT" => Invalid,
       "INVALID_UPDATE" => Invalid,
       "LIMIT_EXCEEDED" => Invalid,
       "VALUE_NOT_ALLOWED" => Invalid,

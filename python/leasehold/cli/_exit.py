@@ -26,6 +26,7 @@ _OPTIONS = {
     "`taken_at`": "`--taken-at`",
     "`recent_within_seconds`": "`--recent-within-seconds`",
     "`allow_empty`": "`--allow-empty`",
+    "`max_destroy_share`": "`--max-destroy-share`",
     "`assume_utc=True`": "`--assume-utc`",
     "`assume_utc`": "`--assume-utc`",
 }

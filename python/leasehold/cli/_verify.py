@@ -58,6 +58,10 @@ def verify(
     allow_empty: Annotated[
         bool, typer.Option("--allow-empty", help="If the table has no rows, destroy all of its claims.")
     ] = False,
+    max_destroy_share: Annotated[
+        float,
+        typer.Option(help="Stop before destroying more than this share of the table's claims.", min=0.0, max=1.0),
+    ] = 0.1,
     recent_within_seconds: Annotated[
         float, typer.Option(help="Skip rows and records that changed within this time.", min=0.0)
     ] = 3600.0,
@@ -89,7 +93,8 @@ def verify(
     The table is in PostgreSQL, or in a CSV or Parquet dump that is sorted by its keys. The exit code is 1 if differences
     remain, and 7 if --time-budget-seconds stopped the run before the end.
 
-    A truncated dump destroys the claims of its missing rows. First compare "rows" and "extra" of a dry run with the table.
+    A truncated dump destroys the claims of its missing rows, up to --max-destroy-share. First compare "rows" and "extra" of a
+    dry run with the table.
     """
     check_output_paths(checkpoint)
     source_type = _enum_number(SourceType, source)
@@ -104,6 +109,7 @@ def verify(
             source_type=source_type,
             apply=apply,
             allow_empty=allow_empty,
+            max_destroy_share=max_destroy_share,
             recent_within_seconds=recent_within_seconds,
             rows_per_page=rows_per_page,
             samples_per_outcome=samples,
@@ -195,11 +201,20 @@ def _show(result: VerificationResult, *, json: bool) -> None:
         for sample in result.samples
     ]
     if json:
-        show_json({"report": asdict(result.report), "samples": samples, "is_finished": result.is_finished})
+        show_json(
+            {
+                "report": asdict(result.report),
+                "samples": samples,
+                "is_finished": result.is_finished,
+                "over_destroy_limit": result.over_destroy_limit,
+            }
+        )
         return
     title = "dry run: planned corrections" if result.report.dry_run else "corrections"
     counts = [(name.replace("_", " "), f"{count:,}") for name, count in asdict(result.report).items() if name != "dry_run"]
     show_table(title, ("count", "claims or rows"), [row for row in counts if row[1] != "0"], right=["claims or rows"])
+    if result.over_destroy_limit:
+        show_line("`--apply` would stop: it would destroy more claims than --max-destroy-share allows")
     if result.samples:
         rows = [
             (

@@ -103,6 +103,9 @@ def list_leases(cell_id: int, created_after: datetime | None, cursor: str | None
 
 
 def list_records(cell_id: int, source_type: int, bucket_types: Sequence[int], after: bytes, upto: bytes) -> Call[ReceivedPage]:
+    if not bucket_types:
+        # V11: on the wire, no type stands for all types.
+        raise MisconfiguredError("`bucket_types` is empty, which the server takes for all types: name each")
     request = service.ListRecordsRequest(
         cell_id=cell_id,
         source_type=messages.enum(source_type),

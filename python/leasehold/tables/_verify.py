@@ -20,6 +20,7 @@ from leasehold.errors import (
     UnauthenticatedError,
 )
 from leasehold.tables._checkpoint import RunIdentity
+from leasehold.tables._destroy_limit import DestroyLimit
 from leasehold.tables._table import RowReader, Table
 from leasehold.verification import (
     Begin,
@@ -80,11 +81,14 @@ class VerificationResult:
     checkpoint : str or None
         The position for a later run; None if the run is complete. It contains values of claims: protect it like user
         data.
+    over_destroy_limit : bool
+        True for a dry run if a correcting run would stop for `max_destroy_share`.
     """
 
     report: Report
     samples: tuple[Sample, ...]
     checkpoint: str | None = field(repr=False)
+    over_destroy_limit: bool = False
 
     @property
     def is_finished(self) -> bool:
@@ -104,6 +108,7 @@ def verify_table(
     source_type: int,
     apply: bool = False,
     allow_empty: bool = False,
+    max_destroy_share: float = 0.1,
     recent_within_seconds: float = 3600.0,
     rows_per_page: int = 1000,
     samples_per_outcome: int = 10,
@@ -134,6 +139,9 @@ def verify_table(
         True to correct the claims, by updates of at most 2,000 claims, each with its own idempotency key.
     allow_empty : bool, optional
         True to accept a table without rows, and so destroy all of its claims.
+    max_destroy_share : float, optional
+        The largest share of the table's claims that the run may destroy, from 0 to 1. A run that would destroy more stops
+        before that (V11).
     recent_within_seconds : float, optional
         Rows and records that changed within this time are skipped. With `apply`, a dump must not be older.
     rows_per_page : int, optional
@@ -163,7 +171,8 @@ def verify_table(
         A column is missing, of an unsupported type, null, without a time zone, or not sorted. No claim was changed.
     MisconfiguredError
         With `apply`: the age of the dump is unknown, negative or over `recent_within_seconds`, or the table has no rows.
-        No claim was changed.
+        No claim was changed. Or the run would destroy more than `max_destroy_share` of the claims; none of those was
+        destroyed.
     InvalidError
         The checkpoint is invalid or belongs to a run with other settings. No claim was changed.
     DeniedError, UnauthenticatedError
@@ -196,13 +205,28 @@ def verify_table(
     )
     if apply:
         _check_dump_age(client, table, recent_within_seconds)
-        if table.check() == 0 and not allow_empty:
-            raise MisconfiguredError(
-                "the table has no rows, so all of its claims would be destroyed: check the table, and set `allow_empty` to "
-                "proceed"
-            )
+        if table.check() == 0:
+            if not allow_empty:
+                raise MisconfiguredError(
+                    "the table has no rows, so all of its claims would be destroyed: check the table, and set `allow_empty` "
+                    "to proceed"
+                )
+            max_destroy_share = 1.0
+
+    def survey() -> Report:
+        dry = verify_table(
+            client,
+            table,
+            source_type=source_type,
+            recent_within_seconds=recent_within_seconds,
+            rows_per_page=rows_per_page,
+            samples_per_outcome=0,
+        )
+        return dry.report
+
+    limit = DestroyLimit(max_destroy_share, survey)
     with table.reader() as rows:
-        driver = _Driver(client, table.columns, rows, run, source_type, samples_per_outcome)
+        driver = _Driver(client, table.columns, rows, run, source_type, samples_per_outcome, limit)
         try:
             driver.run(time_budget_seconds, on_progress)
         except BaseException:
@@ -212,7 +236,8 @@ def verify_table(
                 on_failure(VerificationResult(run.report(), samples, identity.pack(run.checkpoint())))
             raise
         samples = tuple(driver.samples_with_values() if show_values else (Sample(finding) for finding in driver.findings()))
-    return VerificationResult(run.report(), samples, identity.pack(run.checkpoint()))
+    is_over = not apply and limit.is_exceeded(run.report())
+    return VerificationResult(run.report(), samples, identity.pack(run.checkpoint()), is_over)
 
 
 def _check_dump_age(client: Client, table: Table, recent_within_seconds: float) -> None:
@@ -244,8 +269,10 @@ class _Driver:
         run: Verification,
         source_type: int,
         samples_per_outcome: int,
+        destroy_limit: DestroyLimit,
     ) -> None:
         self._client = client
+        self._destroy_limit = destroy_limit
         self._columns = columns
         self._bucket_types = sorted({claim.bucket_type for claim in columns.claims})
         self._rows = rows
@@ -301,6 +328,7 @@ class _Driver:
                 self._update(step)
 
     def _update(self, step: Begin) -> None:
+        self._destroy_limit.check(self._run.report(), len(step.destroys))
         update = self._client.update(creates=step.creates, destroys=step.destroys)
         try:
             with update:

@@ -63,12 +63,13 @@ def test_v01_a_dry_run_reports_differences_and_changes_nothing(
     (output,) = answer(*options(cli_server, place), code=1)
     report = output["report"]
     assert (report["dry_run"], report["missing"], report["different"], report["extra"]) == (True, 1, 1, 1)
-    assert (output["is_finished"], claimed(cli_client)) == (True, before)
+    assert (output["is_finished"], output["over_destroy_limit"], claimed(cli_client)) == (True, True, before)
 
 
 def test_v01_apply_corrects_every_difference(cli_server: ClaimsServer, cli_client: Client, place: str) -> None:
     claim(cli_client, CLAIMED)
-    (output,) = answer(*options(cli_server, place), "--apply")
+    answer(*options(cli_server, place), "--apply", code=2)
+    (output,) = answer(*options(cli_server, place), "--apply", "--max-destroy-share", "1")
     report = output["report"]
     assert (report["created"], report["replaced"], report["destroyed"]) == (1, 1, 1)
     assert claimed(cli_client) == {"ann", "ann@example.com", "bob", "Carol"}

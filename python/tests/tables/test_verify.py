@@ -55,8 +55,8 @@ def client(embedded: ClaimsServer) -> Iterator[Client]:
 
 
 def verify(client: Client, table: Table, **options: object) -> VerificationResult:
-    # The claims are seconds old, so a threshold of 0 is needed to correct them.
-    settings = {"source_type": SourceType.USERS, "recent_within_seconds": 0.0, **options}
+    # The claims are seconds old, so a threshold of 0 is needed to correct them. Of a handful of claims, each is a large share.
+    settings = {"source_type": SourceType.USERS, "recent_within_seconds": 0.0, "max_destroy_share": 1.0, **options}
     return verify_table(client, table, **settings)  # type: ignore[arg-type]
 
 
@@ -159,6 +159,35 @@ def test_an_empty_table_destroys_its_claims_only_with_allow_empty(client: Client
     assert verify(client, table).report.extra == len(before)
     assert verify(client, table, apply=True, allow_empty=True).report.destroyed == len(before)
     assert claimed(client) == set()
+
+
+def test_v11_a_run_stops_before_it_destroys_a_large_share(client: Client, make: Make) -> None:
+    users = [User(key, f"user{key}") for key in range(1, 21)]
+    claim(client, users)
+    before = claimed(client)
+    table = make(users[3:])
+    with pytest.raises(errors.MisconfiguredError, match=r"destroy 3 of the table's 20 claims.*`max_destroy_share` to 0\.15"):
+        verify(client, table, apply=True, max_destroy_share=0.1)
+    assert claimed(client) == before
+    assert list(client.leases()) == []
+    assert verify(client, table, max_destroy_share=0.1).over_destroy_limit
+    assert not verify(client, table, max_destroy_share=0.15).over_destroy_limit
+    assert verify(client, table, apply=True, max_destroy_share=0.15).report.destroyed == 3
+
+
+def test_v11_a_run_destroys_a_small_share(client: Client, make: Make) -> None:
+    users = [User(key, f"user{key}") for key in range(1, 21)]
+    claim(client, users)
+    assert verify(client, make(users[2:]), apply=True, max_destroy_share=0.1).report.destroyed == 2
+
+
+def test_v11_no_types_are_never_taken_for_all(client: Client) -> None:
+    claim(client, CLAIMED)
+    with pytest.raises(errors.MisconfiguredError, match="`bucket_types` is empty"):
+        client.list_records(SourceType.USERS, [])
+    table = arrow_table(pa.table({"id": [1]}), TableColumns("id", []))
+    with pytest.raises(errors.LeaseholdError, match="`bucket_types` is empty"):
+        verify(client, table)
 
 
 def test_v05_v08_a_backfill_spans_pages_and_updates(client: Client, make: Make) -> None:

@@ -91,6 +91,21 @@ RSpec.describe "limits of verification", :rails do
     expect(claimed(Route, :path)).to eq(%w[one two])
   end
 
+  it "keeps the checkpoint, which contains values, out of the text of statements and of logs (V09)" do
+    insert_users(1..3)
+    let_it_settle
+    log = StringIO.new
+    before = ActiveRecord::Base.logger
+    ActiveRecord::Base.logger = Logger.new(log)
+    Leasehold::Verifier::Progress.new(User, User.connection).store('{"takes":["alice"]}')
+
+    expect(log.string).to include("INSERT INTO cells_claims_verifications").and match(/\d+ bytes of binary data/)
+    expect(log.string).not_to include("alice")
+    expect(Leasehold::Verifier::Progress.new(User, User.connection).checkpoint).to eq('{"takes":["alice"]}')
+  ensure
+    ActiveRecord::Base.logger = before
+  end
+
   describe "of the share of claims that a run destroys (V11)" do
     before do
       insert_users(1..20)

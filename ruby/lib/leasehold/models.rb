@@ -16,11 +16,13 @@ module Leasehold
         @lock.synchronize { @names << model.name } if model.name
       end
 
-      # @return [Array<String>] the names of all models of the application that claim attributes,
-      #   sorted
+      # Returns the names of all models of the application that claim attributes, sorted. A class that was
+      # renamed or removed while the process runs is left out.
+      #
+      # @return [Array<String>]
       def names
         load_all
-        @lock.synchronize { @names.to_a.sort }
+        @lock.synchronize { @names.to_a }.select { |name| claims?(name.safe_constantize) }.sort
       end
 
       # @raise [Unknown] if the name belongs to no model with claims; the message suggests one

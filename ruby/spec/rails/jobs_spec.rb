@@ -39,6 +39,25 @@ RSpec.describe "jobs", :rails do
     expect(printed.lines(chomp: true)).to eq(["[:Email, :Key, :User]", "[]"])
   end
 
+  it "pass over a model that was renamed while the process runs" do
+    stub_const("Former", Class.new(ApplicationRecord) do
+      self.table_name = "emails"
+      include Cells::Claimable
+      cells_claims_attribute :email, type: :PAGES_UNIQUE_DOMAINS, feature_flag: :cells_claims_emails
+    end)
+    hide_const("Former")
+    published = []
+    ActiveSupport::Notifications.subscribed(->(*, payload) { published << payload }, "unverifiable.leasehold") do
+      Leasehold::ScheduleVerificationJob.perform_now
+    end
+
+    expect(published).to be_empty
+    expect { Leasehold::ReconcileJob.perform_now }.not_to raise_error
+    expect(Leasehold::Models.names).to eq(%w[Email Key Route User])
+  ensure
+    Leasehold::Models.instance_variable_get(:@names).delete("Former")
+  end
+
   it "are retried later each time while the server is stopped" do
     adapter = ActiveJob::Base.queue_adapter = ActiveJob::QueueAdapters::TestAdapter.new
     id = User.insert({ username: "alice", created_at: Time.now, updated_at: Time.now }).rows.dig(0, 0)

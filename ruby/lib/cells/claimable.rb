@@ -264,9 +264,9 @@ module Cells
     # claims.
     #
     # @param outcome [Proc] called with the rejection if this call opened the transaction
-    def cells_claims_handle_rejection(outcome)
+    def cells_claims_handle_rejection(outcome, &work)
       joining = Leasehold::Transactions::Nesting.joining?(Leasehold::ActiveRecordCompat.held_connection(self.class))
-      yield
+      Leasehold::ClaimedAttribute.asking_flags_once(&work)
     rescue Leasehold::ClaimsRejected => rejected
       raise if joining
 

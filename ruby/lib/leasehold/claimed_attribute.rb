@@ -30,16 +30,44 @@ module Leasehold
     # @param attributes [Hash{Symbol => ClaimedAttribute}]
     # @return [Array<ClaimedAttribute>]
     def self.enabled(attributes)
-      settings = Leasehold.configuration
-      return [] if attributes.empty? || !settings.feature_enabled?(GLOBAL_FLAG)
+      return [] if attributes.empty? || !flag?(GLOBAL_FLAG)
 
-      attributes.values.keep_if { |attribute| settings.feature_enabled?(attribute.feature_flag) }
+      attributes.values.keep_if { |attribute| flag?(attribute.feature_flag) }
+    end
+
+    # Runs the block, in which each flag is asked at most once by this thread. The validation of a save, its
+    # statements and its COMMIT then agree about the attributes that are claimed.
+    def self.asking_flags_once
+      outer = Thread.current[:leasehold_flags]
+      return yield if outer
+
+      begin
+        Thread.current[:leasehold_flags] = {}
+        yield
+      ensure
+        Thread.current[:leasehold_flags] = nil
+      end
+    end
+
+    # Returns true if the feature flag is on.
+    def self.flag?(flag)
+      answers = Thread.current[:leasehold_flags] or return Leasehold.configuration.feature_enabled?(flag)
+
+      answers.fetch(flag) { answers[flag] = Leasehold.configuration.feature_enabled?(flag) }
+    end
+
+    # Returns the text to claim for a value. Until Rails 7.0, `Date#to_s` follows `Date::DATE_FORMATS[:default]`
+    # (activesupport 6.1.7.10, core_ext/date/conversions.rb:47), which an application may change at any time: the
+    # claims of all rows would then differ.
+    #
+    # @return [String]
+    def self.text(value)
+      value.is_a?(Date) ? value.iso8601 : value.to_s
     end
 
     # Returns true if both the global flag and the attribute's own flag are on.
     def enabled?
-      settings = Leasehold.configuration
-      settings.feature_enabled?(GLOBAL_FLAG) && settings.feature_enabled?(feature_flag)
+      self.class.flag?(GLOBAL_FLAG) && self.class.flag?(feature_flag)
     end
 
     # Returns true if the condition allows a claim for the record.
@@ -54,7 +82,7 @@ module Leasehold
 
     # Returns true if the bucket type's rule allows the value.
     def allows?(value)
-      Native.canonical_form(type, value.to_s)
+      Native.canonical_form(type, self.class.text(value))
       true
     rescue Error::Invalid, EncodingError
       false
@@ -122,7 +150,7 @@ module Leasehold
 
       table = record.class.cells_claims_table
       Claim.new(
-        bucket_type: type, bucket_value: value.to_s,
+        bucket_type: type, bucket_value: self.class.text(value),
         subject_type: table.subject_type, subject_id: subject_id(record, state, table),
         source_type: table.source_type, source_id: table.source_key.encode(read(record, state, table.primary_key))
       )

@@ -239,6 +239,19 @@ RSpec.describe "declarations of a model's claims", :rails do
     expect(model.count).to eq(1)
   end
 
+  it "claim a date in one form, whatever form the application gives to dates" do
+    alter("ADD born date")
+    model = for_owner.tap(&:reset_column_information)
+    model.cells_claims_attribute :born, type: :PAGES_UNIQUE_DOMAINS, feature_flag: :cells_claims_things
+    before = Date::DATE_FORMATS[:default]
+    Date::DATE_FORMATS[:default] = "%d.%m.%Y"
+    model.create!(name: "alice", owner_id: 7, born: Date.new(2001, 2, 3))
+
+    expect(claimed(model, :born)).to include("2001-02-03")
+  ensure
+    before ? Date::DATE_FORMATS[:default] = before : Date::DATE_FORMATS.delete(:default)
+  end
+
   describe "of encrypted values" do
     # A type that decrypts on reading, as `encrypts` of Rails 7 does.
     let(:encrypted) do

@@ -31,6 +31,19 @@ RSpec.describe "conditions of claims", :rails do
     expect(user.cells_claims_enabled_for_attribute?(:created_at)).to be(false)
   end
 
+  it "asks each flag once a save, so that all of the save agrees" do
+    asked = []
+    Leasehold.configuration.feature_enabled { |flag| asked << flag }
+    user = User.create!(username: "alice")
+    expect(asked).to match_array(%i[cells_unique_claims cells_claims_users])
+
+    [-> { user.update!(username: "bob") }, -> { user.destroy! }].each do |write|
+      asked.clear
+      write.call
+      expect(asked.tally.values.uniq).to eq([1])
+    end
+  end
+
   describe "with `if:`" do
     let(:user) { User.create!(username: "alice") }
 

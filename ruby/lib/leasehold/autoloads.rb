@@ -10,6 +10,7 @@ module Leasehold
   autoload :Models, "leasehold/models"
   autoload :ReconcileJob, "leasehold/jobs/reconcile_job"
   autoload :Reconciler, "leasehold/reconciler"
+  autoload :Release, "leasehold/release"
   autoload :ScheduleVerificationJob, "leasehold/jobs/schedule_verification_job"
   autoload :Verifier, "leasehold/verifier"
   autoload :VerifyJob, "leasehold/jobs/verify_job"

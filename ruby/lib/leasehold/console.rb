@@ -45,9 +45,10 @@ module Leasehold
       # Runs the block for a shell command: prints a failure to standard error, and exits with its
       # code.
       #
+      # @param options [Hash{Symbol => Object}] for {#initialize}
       # @yieldparam console [Console]
-      def run
-        yield new
+      def run(**options)
+        yield new(**options)
       rescue Failed => error
         warn error.message
         exit error.status
@@ -114,6 +115,19 @@ module Leasehold
 
       models = failed.keys.map { |name| "`#{name}`" }.join(", ")
       raise Failed.new("not verified: #{models}; the reasons are above", failed.values)
+    end
+
+    # Gives up all claims of an attribute whose flag is off. A dry run only counts them.
+    #
+    # @raise [Failed] if some step failed
+    def release(model_name, attribute_name)
+      reporting("not released: ") do
+        release = Release.new(Models.fetch(model_name), attribute_name)
+        next @output.puts("claims to give up: #{release.count}; set `DRY_RUN=0` to give them up") if @dry_run
+
+        released = release.run or raise AlreadyRunning, "a run verifies `#{model_name}`"
+        @output.puts "claims given up: #{released}"
+      end
     end
 
     private

@@ -48,7 +48,7 @@ module Leasehold
 
       # Checks that the model or one of its subclasses (STI) claims the attribute.
       #
-      # @raise [ArgumentError] if none does; the message lists the claimed attributes
+      # @raise [Unknown] if none does; the message lists the claimed attributes
       # @return [Symbol] the attribute's name
       def attribute_name(model, name)
         return name.to_sym if model.cells_claims_attributes.key?(name.to_sym)
@@ -57,7 +57,7 @@ module Leasehold
         return name.to_sym if claimed.include?(name.to_sym)
 
         known = claimed.map { |attribute| "`#{attribute}`" }.join(", ")
-        raise ArgumentError, "`#{model.name}##{name}` is not claimed: use one of #{known}"
+        raise Unknown, "`#{model.name}##{name}` is not claimed: use one of #{known}"
       end
 
       # Refuses two models whose claims have the same bucket type and source type: the verification

@@ -15,4 +15,10 @@ namespace :leasehold do
     names = [arguments[:model], *arguments.extras].compact
     Leasehold::Console.run { |console| console.verify(names.presence || Leasehold::Models.names) }
   end
+
+  desc "Count the claims of an attribute whose flag is off: leasehold:release[User,username]; DRY_RUN=0 gives them up"
+  task :release, %i[model attribute] => :environment do |_task, arguments|
+    dry_run = ENV["DRY_RUN"].to_s.empty? || Leasehold::Console.set?("DRY_RUN")
+    Leasehold::Console.run(dry_run: dry_run) { |console| console.release(arguments[:model], arguments[:attribute]) }
+  end
 end

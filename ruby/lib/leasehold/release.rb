@@ -1,0 +1,88 @@
+# frozen_string_literal: true
+
+require "leasehold/rails"
+
+module Leasehold
+  # Gives up all claims of one attribute of a model, on purpose: for an attribute that is no longer claimed,
+  # or never was in this cell. Verification leaves claims of attributes alone whose flags are off (V11).
+  class Release
+    # @param name [Symbol, String] the attribute
+    # @raise [Models::Unknown] if the model does not claim the attribute
+    def initialize(model, name, client: Leasehold.client)
+      @model = model
+      @name = Models.attribute_name(model, name)
+      @client = client
+    end
+
+    # Returns the number of the attribute's claims that the server has.
+    #
+    # @return [Integer]
+    def count
+      total = 0
+      each_page { |claims| total += claims.size }
+      total
+    end
+
+    # Gives up the claims. Runs once at a time per model, and never beside its verification.
+    #
+    # @raise [Error::Misconfigured] if saves still claim the bucket type
+    # @raise [Error::Busy] if some claims are under another lease; all others are given up
+    # @return [Integer, nil] the number of claims that were given up; nil if a verification is in progress
+    def run
+      check
+      ActiveRecordCompat.with_connection(@model.connection_pool) do |connection|
+        Verifier::Progress.new(@model, connection).exclusively { release(connection) }
+      end
+    end
+
+    private
+
+    # A save would claim the values again, one row at a time.
+    def check
+      enabled = Models.of_table(@model).flat_map(&:cells_claims_enabled).select { |attribute| types.include?(attribute.type) }
+      return if enabled.empty?
+
+      flags = enabled.map { |attribute| "`#{attribute.feature_flag}`" }.uniq.join(", ")
+      raise Error::Misconfigured, "saves of `#{@model.name}` claim the bucket type of `#{@name}`: switch off #{flags} first"
+    end
+
+    def types
+      claiming = Models.of_table(@model).filter_map { |claimable| claimable.cells_claims_attributes[@name] }
+      claiming.map(&:type).uniq
+    end
+
+    # Pages are listed before their claims are given up, so the next page begins after the last source id.
+    def release(connection)
+      before = count
+      busy = nil
+      each_page do |claims|
+        BulkUpdate.new(connection: connection, key: SecureRandom.uuid, creates: [], destroys: claims, client: @client).run
+      rescue Error::Busy => error
+        busy = error
+      end
+      raise busy if busy
+
+      before - count
+    end
+
+    # @yieldparam claims [Array<Claim>]
+    def each_page
+      after = nil
+      loop do
+        page = list(after)
+        claims = page.records.map(&:claim)
+        yield claims if claims.any?
+        break unless page.truncated?
+
+        after = claims.last.source_id
+      end
+    end
+
+    def list(after)
+      @client.list_records(
+        source_type: @model.cells_claims_source_type, bucket_types: types, after: after,
+        deadline_seconds: Leasehold.configuration.verification_deadline_seconds
+      )
+    end
+  end
+end

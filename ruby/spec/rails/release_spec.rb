@@ -1,0 +1,64 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+
+RSpec.describe "the release of an attribute's claims", :rails do
+  before { %w[alice bob].each { |name| User.create!(username: name) } }
+
+  after { Leasehold.configuration.feature_enabled { true } }
+
+  def disable
+    Leasehold.configuration.feature_enabled { |flag| flag != :cells_claims_users }
+  end
+
+  def console(dry_run:)
+    output = StringIO.new
+    Leasehold::Console.new(output: output, dry_run: dry_run).release("User", "username")
+    output.string
+  end
+
+  it "counts the claims in a dry run, and gives up those of this attribute alone" do
+    disable
+    as_cell(2) do
+      Leasehold.configuration.feature_enabled { true }
+      User.create!(username: "theirs")
+      disable
+    end
+
+    expect(console(dry_run: true)).to eq("claims to give up: 2; set `DRY_RUN=0` to give them up\n")
+    expect(claimed(User, :username)).to eq(%w[alice bob])
+    expect(console(dry_run: false)).to eq("claims given up: 2\n")
+    expect([claimed(User, :username), claimed(User, :id).size]).to eq([[], 2])
+    expect(outstanding_leases + lease_rows).to be_empty
+    as_cell(2) { expect(claimed(User, :username)).to eq(["theirs"]) }
+  end
+
+  it "is refused while saves claim the attribute" do
+    expect { console(dry_run: false) }
+      .to raise_error(Leasehold::Console::Failed, /claim the bucket type of `username`: switch off `cells_claims_users` first/)
+    expect(claimed(User, :username)).to eq(%w[alice bob])
+  end
+
+  it "is refused for an attribute that is not claimed, and beside a verification" do
+    disable
+    expect { Leasehold::Release.new(User, :created_at) }.to raise_error(ArgumentError, /use one of `id`, `username`/)
+
+    other = PG.connect(Support::PostgresCluster.instance.url(Support::Cell[1].database))
+    other.exec("SELECT pg_advisory_lock(hashtextextended('leasehold verification of User', 0))")
+    expect { console(dry_run: false) }.to raise_error(Leasehold::Console::Failed, /a run verifies `User`/) { |error|
+      expect(error.status).to eq(4)
+    }
+  ensure
+    other&.close
+  end
+
+  it "goes on past claims under another lease, and reports them" do
+    lease = Leasehold.client.begin_update(destroys: User.find_by!(username: "alice").cells_claims_metadata)
+    disable
+
+    expect { console(dry_run: false) }.to raise_error(Leasehold::Console::Failed, /Busy/)
+    expect(claimed(User, :username)).to eq(["alice"])
+    Leasehold.client.rollback_update(lease.uuid)
+    expect(console(dry_run: false)).to eq("claims given up: 1\n")
+  end
+end

@@ -37,6 +37,16 @@ module Leasehold
       @lock.synchronize { @client ||= Client.new(settings) }
     end
 
+    # Loads all code of the gem. Rails calls this method at boot if `config.eager_load` is true.
+    #
+    # @return [void]
+    def eager_load!
+      require_relative "leasehold/rails"
+      constants.each { |name| const_get(name) }
+      Cells::BulkClaimsWorker
+      nil
+    end
+
     # Closes the client's connection. The next call reads the certificates again and connects anew.
     def reset_client
       @lock.synchronize { @client.tap { @client = nil } }&.close

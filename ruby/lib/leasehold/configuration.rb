@@ -59,7 +59,10 @@ module Leasehold
     # @return [Logger] the logger of the gem's events
     attr_accessor :logger
 
+    # Reads `address`, `cell_id` and `tls` from the environment: `LEASEHOLD_ADDRESS`, `LEASEHOLD_CELL_ID`, and the
+    # paths `LEASEHOLD_CA`, `LEASEHOLD_CERT` and `LEASEHOLD_KEY`.
     def initialize
+      read_environment
       @request_deadline_seconds = 0.3
       @reconciliation_deadline_seconds = 1
       @verification_deadline_seconds = 10
@@ -117,6 +120,14 @@ module Leasehold
     end
 
     private
+
+    def read_environment
+      address, id, ca, certificate, key = %w[ADDRESS CELL_ID CA CERT KEY].map { |name| ENV.fetch("LEASEHOLD_#{name}", nil) }
+      @address = address
+      # An invalid number stays a text, which `validate!` names.
+      @cell_id = id && (Integer(id, 10, exception: false) || id)
+      @tls = { ca: ca, certificate: certificate, key: key } if ca
+    end
 
     def durations
       instance_variables.map { |name| name.to_s.delete_prefix("@") }.grep(/_seconds\z/)

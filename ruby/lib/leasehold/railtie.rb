@@ -17,8 +17,25 @@ module Leasehold
       )
     end
 
-    initializer "leasehold.translations" do
-      I18n.load_path.unshift(*Dir[File.expand_path("../../config/locales/*.yml", __dir__)])
+    # `config.leasehold.address = …` in `config/application.rb` or in an environment's file. It is the object that
+    # `Leasehold.configure` yields, so a misspelt setting raises.
+    config.leasehold = Leasehold.configuration
+    # With `config.eager_load`, all code is loaded at boot and before a server forks, not in the first save.
+    config.eager_load_namespaces << Leasehold
+
+    # Adds the locales that the application has. All of ours would make `I18n.available_locales` longer, and with it
+    # the locales that the application offers.
+    initializer "leasehold.translations" do |app|
+      i18n = app.config.i18n
+      own = Dir[app.root.join("config/locales/**/*.{yml,rb}")].map { |path| File.basename(path, ".*").split(".").last }
+      locales = ["en", i18n.default_locale, *i18n.available_locales, *own].compact.map(&:to_s).uniq
+      files = locales.map { |locale| File.expand_path("../../config/locales/#{locale}.yml", __dir__) }
+      I18n.load_path.unshift(*files.select { |file| File.exist?(file) })
+    end
+
+    initializer "leasehold.tls", before: :load_config_initializers do
+      # A server on this machine needs no certificates.
+      Leasehold.configuration.tls ||= { insecure: true } if ::Rails.env.development? || ::Rails.env.test?
     end
 
     initializer "leasehold.logger", before: :load_config_initializers do

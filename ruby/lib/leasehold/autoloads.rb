@@ -7,6 +7,7 @@ module Leasehold
   autoload :ClaimsRejected, "leasehold/claims_rejected"
   autoload :ClaimsUnavailable, "leasehold/claims_rejected"
   autoload :Console, "leasehold/console"
+  autoload :Doctor, "leasehold/doctor"
   autoload :Models, "leasehold/models"
   autoload :ReconcileJob, "leasehold/jobs/reconcile_job"
   autoload :Reconciler, "leasehold/reconciler"

@@ -117,6 +117,18 @@ module Leasehold
       raise Failed.new("not verified: #{models}; the reasons are above", failed.values)
     end
 
+    # Checks that the application can claim, and prints each result.
+    #
+    # @raise [Failed] if a check failed
+    def doctor
+      results = Doctor.new.run
+      results.each { |result| print_result(result) }
+      failed = results.select(&:error)
+      return if failed.empty?
+
+      raise Failed.new("#{failed.size} of #{results.size} checks failed", failed.map { |result| status_of(result.error) })
+    end
+
     # Gives up all claims of an attribute whose flag is off. A dry run only counts them.
     #
     # @raise [Failed] if some step failed
@@ -140,6 +152,18 @@ module Leasehold
       warn UNGUARDED_WARNING unless reconciler.guarded?
       print_counts(reconciler.run)
       reconciler.failures
+    end
+
+    # @param result [Doctor::Result]
+    def print_result(result)
+      return @output.puts("ok     #{result.subject}: #{result.text}") unless result.error
+
+      @output.puts "fault  #{result.subject}: #{(Remedy.of(result.error) || result.error.message).to_s.gsub("\n", "\n       ")}"
+    end
+
+    # @return [Integer] the exit code
+    def status_of(error)
+      Remedy.of(error)&.status || Remedy::EXIT_OTHER
     end
 
     # Converts an expected error to {Failed}. An unexpected one passes with its backtrace.

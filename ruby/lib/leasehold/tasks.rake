@@ -16,6 +16,11 @@ namespace :leasehold do
     Leasehold::Console.run { |console| console.verify(names.presence || Leasehold::Models.names) }
   end
 
+  desc "Check settings, certificates, the server, the databases and the models; change nothing"
+  task doctor: :environment do
+    Leasehold::Console.run(&:doctor)
+  end
+
   desc "Count the claims of an attribute whose flag is off: leasehold:release[User,username]; DRY_RUN=0 gives them up"
   task :release, %i[model attribute] => :environment do |_task, arguments|
     dry_run = ENV["DRY_RUN"].to_s.empty? || Leasehold::Console.set?("DRY_RUN")

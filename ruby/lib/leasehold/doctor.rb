@@ -1,0 +1,126 @@
+# frozen_string_literal: true
+
+require "leasehold/rails"
+require "openssl"
+
+module Leasehold
+  # Checks that this application can claim: its settings and certificates, the server, the databases and the
+  # models. Changes nothing.
+  class Doctor
+    # Days before the end of a certificate from which it is reported.
+    CERTIFICATE_DAYS = 14
+    # Tolerated difference between two clocks, in seconds.
+    CLOCK_SECONDS = 5
+
+    # The result of one check.
+    #
+    # - `subject`: the checked object, for example "server"
+    # - `error`: the error; nil if the check passed
+    # - `text`: the facts if the check passed
+    Result = Struct.new(:subject, :error, :text)
+
+    # A check failed. The message has the remedy.
+    Fault = Class.new(StandardError)
+
+    def initialize(client: nil)
+      @client = client
+    end
+
+    # Runs all checks. A check that fails stops no other.
+    #
+    # @return [Array<Result>]
+    def run
+      settings = check("settings") { describe_settings }
+      # Without valid settings there is no client.
+      server = settings.error ? [] : [check("certificates") { check_certificates }, check("server") { check_server }]
+      [settings, *server, *databases, *models]
+    end
+
+    private
+
+    def check(subject)
+      Result.new(subject, nil, yield)
+    rescue Fault, Error, Models::Unknown, ActiveRecord::ActiveRecordError, PG::Error => error
+      Result.new(subject, error)
+    end
+
+    def settings
+      Leasehold.configuration
+    end
+
+    def describe_settings
+      settings.validate!
+      "cell #{settings.cell_id}, server #{settings.address}, Rails #{::Rails.version}, Ruby #{RUBY_VERSION}"
+    end
+
+    def check_certificates
+      return "none: the connection is neither encrypted nor identified" if settings.tls[:insecure]
+
+      ends = settings.tls.slice(:ca, :certificate).map { |name, path| certificate_end(name, path) }
+      "valid until #{ends.min.to_date.iso8601}"
+    end
+
+    def certificate_end(name, path)
+      ends = OpenSSL::X509::Certificate.new(File.read(path)).not_after
+      return ends if ends > Time.now + CERTIFICATE_DAYS * 86_400
+
+      raise Fault, "the certificate of `tls.#{name}` ends on #{ends.to_date.iso8601}: replace it"
+    rescue SystemCallError, OpenSSL::X509::CertificateError, TypeError => error
+      raise Fault, "`tls.#{name}` cannot be read (#{error.message}): set it to the path of a PEM file"
+    end
+
+    # The call fails if the server lacks the time in its answer, because it is older than this gem.
+    def check_server
+      client = @client || Leasehold.client
+      sent = Time.now
+      server_time = client.list_leases(limit: 1, deadline_seconds: settings.verification_deadline_seconds).server_time
+      difference = (server_time - sent - (Time.now - sent) / 2).abs
+      return "answers, clocks differ by #{difference.round(1)} s" if difference < CLOCK_SECONDS
+
+      raise Fault, "the clocks of the server and of this host differ by #{difference.round} s: synchronise them"
+    end
+
+    def databases
+      pools = (settings.lease_databases || Models.names.map { |name| Models.fetch(name) }).map(&:connection_pool).uniq
+      pools.map { |pool| check("database #{pool.db_config.name}") { check_database(pool) } }
+    end
+
+    def check_database(pool)
+      ActiveRecordCompat.with_connection(pool) do |connection|
+        [LeaseTable::NAME, Verifier::Progress::NAME].each { |name| check_table(connection, name) }
+        check_guard(LeaseTable.new(connection))
+        check_clock(LeaseTable.new(connection))
+      end
+      "has its tables and the trigger"
+    end
+
+    def check_table(connection, name)
+      return if connection.data_source_exists?(name)
+
+      raise Fault, "the table `#{name}` is missing: run `bin/rails generate leasehold:install`, and its migration in this database"
+    end
+
+    def check_guard(table)
+      return if table.guarded?(settings.stale_after_seconds)
+
+      raise Fault, "the trigger of `#{LeaseTable::NAME}` is missing, disabled, or has more seconds than `stale_after_seconds` " \
+                   "(#{settings.stale_after_seconds}), so two cells may own one name: run the migration of `leasehold:install` anew; " \
+                   "`db/schema.rb` has no triggers, `db/structure.sql` has them"
+    end
+
+    def check_clock(table)
+      difference = (table.clock_micros / 1_000_000.0 - Time.now.to_f).abs
+      raise Fault, "the clocks of the database and of this host differ by #{difference.round} s: synchronise them" if difference > CLOCK_SECONDS
+    end
+
+    def models
+      Models.names.map { |name| check("model #{name}") { check_model(Models.fetch(name)) } }
+    end
+
+    def check_model(model)
+      Models.check(model)
+      enabled = model.cells_claims_enabled.map { |attribute| "`#{attribute.name}`" }
+      enabled.empty? ? "claims nothing: the feature flags of all its attributes are off" : "claims #{enabled.join(', ')}"
+    end
+  end
+end

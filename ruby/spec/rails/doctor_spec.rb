@@ -1,0 +1,80 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+
+RSpec.describe "leasehold:doctor", :rails do
+  # @return [Array(Integer, String)] the exit code and the output
+  def doctor
+    output = StringIO.new
+    Leasehold::Console.new(output: output, dry_run: false).doctor
+    [0, output.string]
+  rescue Leasehold::Console::Failed => error
+    [error.status, output.string]
+  end
+
+  def configure(**settings)
+    Leasehold.configure { |config| settings.each { |name, value| config.public_send("#{name}=", value) } }
+  end
+
+  it "passes if the application can claim" do
+    code, output = doctor
+
+    expect(output.lines).to all(start_with("ok     "))
+    expect(output).to include("settings: cell 1, server #{server.address}", "server: answers", "model User: claims `id`, `username`")
+    expect(output.scan(/^ok     database .*: has its tables and the trigger$/).size).to eq(2)
+    expect(code).to eq(0)
+  end
+
+  it "reports an unreachable server and an invalid setting, with the exit code of each" do
+    server.stop
+    expect(doctor).to match([5, /^fault  server: Leasehold::Error::Unavailable: .*\n       .*check that the claims server runs/])
+
+    configure(address: "nowhere")
+    expect(doctor).to match([2, /^fault  settings: .*`address` is "nowhere"/])
+  end
+
+  it "reports a missing table and a disabled trigger" do
+    KeysRecord.connection.execute("ALTER TABLE cells_claims_verifications RENAME TO away")
+    expect(doctor).to match([1, /^fault  database .*: the table `cells_claims_verifications` is missing: run/])
+    KeysRecord.connection.execute("ALTER TABLE away RENAME TO cells_claims_verifications")
+
+    trigger = "TRIGGER cells_outstanding_leases_refuse_late_commit"
+    ActiveRecord::Base.connection.execute("ALTER TABLE cells_outstanding_leases DISABLE #{trigger}")
+    expect(doctor).to match([1, /^fault  database .*: the trigger of `cells_outstanding_leases` is missing, disabled/])
+  ensure
+    ActiveRecord::Base.connection.execute("ALTER TABLE cells_outstanding_leases ENABLE #{trigger}")
+  end
+
+  it "reports a certificate that ends soon or cannot be read" do
+    key = OpenSSL::PKey::EC.generate("prime256v1")
+    certificate = OpenSSL::X509::Certificate.new
+    certificate.public_key = key
+    certificate.not_before = Time.now - 60
+    certificate.not_after = Time.now + 86_400
+    certificate.sign(key, OpenSSL::Digest.new("SHA256"))
+    Tempfile.create("certificate") do |file|
+      file.write(certificate.to_pem)
+      file.close
+      configure(tls: { ca: file.path, certificate: file.path, key: file.path })
+      expect(doctor.last).to match(/^fault  certificates: the certificate of `tls.ca` ends on .*: replace it$/)
+    end
+
+    configure(tls: { ca: "/absent.pem", certificate: "/absent.pem", key: "/absent.pem" })
+    expect(doctor.last).to match(/^fault  certificates: `tls.ca` cannot be read .*: set it to the path of a PEM file$/)
+  end
+
+  it "reports models whose flags are off, and those that cannot be verified" do
+    Leasehold.configuration.feature_enabled { |flag| flag != :cells_claims_emails }
+    stub_const("Misnamed", Class.new(ApplicationRecord) do
+      self.table_name = "emails"
+      include Cells::Claimable
+      cells_claims_attribute :email, type: :USERNAMES, feature_flag: :cells_claims_users
+    end)
+    allow(Leasehold::Models).to receive(:names).and_return(%w[Email Misnamed])
+
+    expect(doctor).to match([2, /^ok     model Email: claims nothing: .*\nfault  model Misnamed: .*cells_claims_metadata/])
+  ensure
+    Leasehold.configuration.feature_enabled { true }
+    Leasehold::Models.instance_variable_get(:@names).delete("Misnamed")
+  end
+end

@@ -89,7 +89,7 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
   end
 
   it "keep the claims of columns that are readonly after creation" do
-    model = users { attr_readonly :username }
+    model = users { Support::RailsVersions.ignore_writes(self, :username) }
     person = model.create!(username: "alice")
     person.update!(username: "bob", created_at: later)
     person.username = "carol"

@@ -22,6 +22,17 @@ module Support
       since?("7.0") ? model.enum(attribute, values) : model.enum(attribute => values)
     end
 
+    # Makes the attribute readonly, and later assignments to it without effect. By the defaults of Rails 7.1 they raise.
+    def ignore_writes(model, attribute)
+      return model.attr_readonly(attribute) unless since?("7.1")
+
+      raises = ActiveRecord.raise_on_assign_to_attr_readonly
+      ActiveRecord.raise_on_assign_to_attr_readonly = false
+      model.attr_readonly(attribute)
+    ensure
+      ActiveRecord.raise_on_assign_to_attr_readonly = raises if since?("7.1")
+    end
+
     # Runs the block without errors for deprecated calls. Rails 8.1 deprecates its adapter of Sidekiq, which newer versions
     # of Sidekiq bring themselves.
     def silence_deprecations(&block)

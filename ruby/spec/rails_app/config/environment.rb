@@ -15,7 +15,7 @@ require "leasehold/railtie"
 module RailsApp
   class Application < Rails::Application
     config.root = File.expand_path("..", __dir__)
-    config.load_defaults 6.1
+    config.load_defaults Rails::VERSION::STRING.to_f
     config.eager_load = false
     config.logger = Logger.new(ENV.fetch("RAILS_APP_LOG", File::NULL))
     config.log_level = :info

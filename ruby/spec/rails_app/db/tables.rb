@@ -48,7 +48,9 @@ module RailsApp
     def lease_migration
       return CreateCellsOutstandingLeases if defined?(CreateCellsOutstandingLeases)
 
-      Object.class_eval(ERB.new(File.read(TEMPLATE)).result)
+      require "generators/leasehold/install/statements"
+      template = Object.new.extend(Leasehold::Generators::Statements).instance_eval { binding }
+      Object.class_eval(ERB.new(File.read(TEMPLATE)).result(template))
       CreateCellsOutstandingLeases
     end
   end

@@ -2,6 +2,7 @@
 
 require "rails/generators"
 require "rails/generators/active_record"
+require_relative "statements"
 
 module Leasehold
   module Generators
@@ -9,11 +10,14 @@ module Leasehold
     # lease table.
     class InstallGenerator < ::Rails::Generators::Base
       include ::ActiveRecord::Generators::Migration
+      include Statements
 
       source_root File.expand_path("templates", __dir__)
       desc "Adds an initializer and the migration that creates the lease table."
 
       class_option :database, type: :string, aliases: %w[--db], desc: "The database for the migration, of several"
+
+      class_option :skip_schema_format, type: :boolean, default: false, desc: "Keep `db/schema.rb`, which has no triggers"
 
       def create_initializer
         template "initializer.rb.tt", "config/initializers/leasehold.rb"
@@ -25,7 +29,24 @@ module Leasehold
 
       # `db/schema.rb` cannot express the table's trigger (R04), `db/structure.sql` can.
       def keep_schema_as_sql
+        return if schema_format == :sql
+        return say(KEPT_SCHEMA) if options[:skip_schema_format]
+
+        say("The schema is kept in `db/structure.sql` from now on, because `db/schema.rb` has no triggers. " \
+            "To keep `db/schema.rb`, run the generator with `--skip-schema-format`.")
         environment "config.active_record.schema_format = :sql"
+      end
+
+      KEPT_SCHEMA = "`db/schema.rb` has no triggers: a database that is loaded from it accepts late COMMITs, and two cells may " \
+                    "own one name. Load databases by `bin/rails db:migrate`, and check them by `bin/rails leasehold:doctor`."
+      private_constant :KEPT_SCHEMA
+
+      private
+
+      # Rails 7.0 moved the setting from `ActiveRecord::Base` to `ActiveRecord` (activerecord 7.2.2.2,
+      # active_record.rb:388).
+      def schema_format
+        ::ActiveRecord.respond_to?(:schema_format) ? ::ActiveRecord.schema_format : ::ActiveRecord::Base.schema_format
       end
     end
   end

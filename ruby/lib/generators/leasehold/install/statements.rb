@@ -1,0 +1,28 @@
+# frozen_string_literal: true
+
+require "leasehold/rails"
+
+module Leasehold
+  module Generators
+    # The SQL of the migration, written out: the migration then does the same in every version of the gem.
+    module Statements
+      # @return [String] the statement that creates the guard, indented for the migration
+      def guard_statement
+        statement("execute <<~SQL", "#{Leasehold::LeaseTable.guard_sql.indent(2)}SQL")
+      end
+
+      # @return [String] the statement that removes the guard's function
+      def unguard_statement
+        statement("execute \"#{Leasehold::LeaseTable.unguard_sql}\"")
+      end
+
+      private
+
+      # strong_migrations refuses each `execute` that is not declared safe.
+      def statement(*lines)
+        lines = ["safety_assured do", *lines.map { |line| line.indent(2) }, "end"] if defined?(::StrongMigrations)
+        lines.join("\n").indent(4)
+      end
+    end
+  end
+end

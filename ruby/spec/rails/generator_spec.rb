@@ -1,0 +1,58 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+require "rails/generators"
+require "generators/leasehold/install/install_generator"
+
+RSpec.describe "the install generator" do
+  around { |example| Dir.mktmpdir { |directory| @root = directory and example.run } }
+
+  before do
+    FileUtils.mkdir_p(File.join(@root, "config"))
+    File.write(File.join(@root, "config/application.rb"), "class Application < Rails::Application\nend\n")
+  end
+
+  # @return [String] what the generator prints
+  def generate(*options)
+    output = StringIO.new
+    $stdout = output
+    Leasehold::Generators::InstallGenerator.start(options, destination_root: @root)
+    output.string
+  ensure
+    $stdout = STDOUT
+  end
+
+  def migration
+    File.read(Dir[File.join(@root, "db/migrate/*_create_cells_outstanding_leases.rb")].first)
+  end
+
+  def application
+    File.read(File.join(@root, "config/application.rb"))
+  end
+
+  it "writes a migration that names nothing of the gem" do
+    generate
+    expect(migration).not_to match(/Leasehold/)
+    expect(migration).to include("CREATE CONSTRAINT TRIGGER cells_outstanding_leases_refuse_late_commit")
+      .and include("refuse_late_commit(#{Leasehold.configuration.commit_within_seconds})")
+      .and include('execute "DROP FUNCTION cells_outstanding_leases_refuse_late_commit()"')
+    expect { RubyVM::InstructionSequence.compile(migration) }.not_to raise_error
+  end
+
+  it "declares the statements safe if the application has strong_migrations" do
+    stub_const("StrongMigrations", Module.new)
+    generate
+    expect(migration).to match(/^    safety_assured do\n      execute <<~SQL$/)
+    expect { RubyVM::InstructionSequence.compile(migration) }.not_to raise_error
+  end
+
+  it "says that it changes the schema's format, and does not with `--skip-schema-format`" do
+    expect(generate).to match(/kept in `db.structure\.sql` from now on.*`--skip-schema-format`/m)
+    expect(application).to include("schema_format = :sql")
+
+    FileUtils.rm_rf(File.join(@root, "db"))
+    File.write(File.join(@root, "config/application.rb"), "class Application < Rails::Application\nend\n")
+    expect(generate("--skip-schema-format", "--force")).to match(/`db.schema\.rb` has no triggers.*leasehold:doctor/m)
+    expect(application).not_to include("schema_format")
+  end
+end

@@ -47,6 +47,9 @@ module Leasehold
       nil
     end
 
+    # Replaces the client of this process, for tests; {reset_client} ends that.
+    attr_writer :client
+
     # Closes the client's connection. The next call reads the certificates again and connects anew.
     def reset_client
       @lock.synchronize { @client.tap { @client = nil } }&.close

@@ -4,28 +4,12 @@ module Leasehold
   # Helpers for an application's own specs.
   module RSpec
     # Helpers of the shared examples. They observe the calls of the client, to a real server or to
-    # the one that `stub_claims_server` replaces.
+    # the one that {TestHelp#stub_claims_server} replaces.
     module ClaimsHelpers
       # Hint for a failed expectation.
       EXPECTED_HINT = "`claims_records` returns the expected claims: if associations are claimed too, override it with the " \
                       "sum of `claims_records_for(record)`"
       private_constant :EXPECTED_HINT
-
-      # Replaces the client: accepts every update and stores nothing.
-      class AcceptingClient
-        def begin_update(**)
-          Leasehold::Lease.new(uuid: SecureRandom.uuid, fence: 1)
-        end
-
-        def commit_update(_uuid, **); end
-
-        def rollback_update(_uuid, **); end
-      end
-
-      # Replaces the claims server by one that accepts every update.
-      def stub_claims_server
-        allow(Leasehold).to receive(:client).and_return(AcceptingClient.new)
-      end
 
       # Builds the claims that the record should have. `only:` restricts them to some attributes: a
       # list of names, or a Hash with names as keys.

@@ -96,7 +96,10 @@ pub(crate) async fn test_in_chroot(server: &Path, seed: u64) -> Result<Summary> 
     let start = Instant::now();
     chroot.prepare(&packages).await?;
     copy_project(&chroot.root().join("project")).await?;
-    std::fs::copy(server, chroot.root().join("usr/local/bin/leasehold")).context("cannot copy the server")?;
+    let copy = chroot.root().join("usr/local/bin/leasehold");
+    // A new file, since a server of an interrupted run may still have the old one open.
+    let _ = std::fs::remove_file(&copy);
+    std::fs::copy(server, copy).context("cannot copy the server")?;
     eprintln!("the root is prepared after {} s", start.elapsed().as_secs());
     let mut rake = chroot.command("env");
     rake.args(["CARGO_TARGET_DIR=/target", "LEASEHOLD_BINARY=/usr/local/bin/leasehold"]);

@@ -21,6 +21,7 @@ module RailsApp
     config.log_level = :info
     # A deprecated call fails in a later version. Rails 6.1 reports a deprecated `throw` of the specs, not of the gem.
     config.active_support.deprecation = Rails::VERSION::STRING.to_f < 7 ? :stderr : :raise
+    config.i18n.available_locales = %i[en de]
     config.active_job.queue_adapter = :test
     config.secret_key_base = "a secret of tests"
   end

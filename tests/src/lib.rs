@@ -12,6 +12,8 @@ pub mod postgres;
 #[cfg(not(target_family = "wasm"))]
 pub mod server;
 #[cfg(not(target_family = "wasm"))]
+pub mod suspend;
+#[cfg(not(target_family = "wasm"))]
 pub mod transfer;
 pub mod vectors;
 #[cfg(not(target_family = "wasm"))]

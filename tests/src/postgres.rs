@@ -14,6 +14,8 @@ use nix::unistd::{Pid, User, geteuid};
 use tempfile::TempDir;
 use tokio_postgres::NoTls;
 
+use crate::suspend::suspend;
+
 /// The longest time that a cluster or a pgbouncer may take to start.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// The pause between two attempts to connect to a starting process.
@@ -274,7 +276,7 @@ impl Cluster {
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
         let children = children.split_whitespace().map(|pid| Ok(Pid::from_raw(pid.parse()?)));
         let frozen = Frozen(children.collect::<Result<_>>()?);
-        frozen.0.iter().try_for_each(|pid| kill(*pid, Signal::SIGSTOP)).context("a process cannot be suspended")?;
+        suspend(&frozen.0)?;
         Ok(frozen)
     }
 

@@ -20,7 +20,10 @@ use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
 use xtask::process::package_variables;
 
-const START_DEADLINE: Duration = Duration::from_secs(10);
+use crate::suspend::suspend;
+
+/// Long, since a start waits for the disk behind everything else that the machine writes: only a hang takes longer.
+const START_DEADLINE: Duration = Duration::from_secs(60);
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
 const LISTENING: &str = "listening on ";
 
@@ -376,13 +379,25 @@ impl Server {
         self.wait()
     }
 
+    /// Suspends the server until it gets SIGCONT; it answers no call from now on.
+    ///
+    /// # Errors
+    /// The server cannot be signalled, or does not stop in time.
+    pub fn suspend(&self) -> Result<()> {
+        suspend(&[self.process_id()?])
+    }
+
     /// Sends the server a signal.
     ///
     /// # Errors
     /// The signal cannot be sent.
     pub fn signal(&self, signal: Signal) -> Result<()> {
+        kill(self.process_id()?, signal).context("the server cannot be signalled")
+    }
+
+    fn process_id(&self) -> Result<Pid> {
         let pid = i32::try_from(self.pid()).context("the process id is out of range")?;
-        kill(Pid::from_raw(pid), signal).context("the server cannot be signalled")
+        Ok(Pid::from_raw(pid))
     }
 
     /// Waits for the server's end.

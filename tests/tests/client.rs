@@ -146,7 +146,7 @@ async fn b09_a_begin_whose_answer_is_lost_is_retried_and_begins_once() {
     let client = client_of(&server);
     // The connection stands before the server stops answering.
     client.cells().await.unwrap();
-    server.signal(Signal::SIGSTOP).unwrap();
+    server.suspend().unwrap();
     let hasty = client.clone().with_retry(RetryPolicy {
         attempts: 1,
         attempt_timeout: Duration::from_millis(200),

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use leasehold_tests::client::{Client, Update, user};
 use leasehold_tests::server::Server;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -19,8 +18,7 @@ async fn those_who_wait_are_answered_though_others_of_their_connection_have_give
     let server = Server::start().unwrap();
     let mut client = Client::connect(&server, 1).await.unwrap();
     assert!(client.leases().await.unwrap().is_empty());
-    let pid = Pid::from_raw(server.pid().try_into().unwrap());
-    kill(pid, Signal::SIGSTOP).unwrap();
+    server.suspend().unwrap();
     let mut patient = client.clone();
     let update = Update { creates: vec![user("alice", 7, Vec::new())], ..Update::default() };
     let waiting = tokio::spawn(async move { patient.begin(update).await });
@@ -30,7 +28,7 @@ async fn those_who_wait_are_answered_though_others_of_their_connection_have_give
         hasty.spawn(async move { timeout(DEADLINE, client.get("bob")).await.is_err() });
     }
     assert!(hasty.join_all().await.iter().all(|gave_up| *gave_up));
-    kill(pid, Signal::SIGCONT).unwrap();
+    server.signal(Signal::SIGCONT).unwrap();
     assert!(waiting.await.unwrap().is_ok());
     assert_eq!(client.leases().await.unwrap().len(), 1);
 }

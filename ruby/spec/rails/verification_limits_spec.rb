@@ -46,14 +46,15 @@ RSpec.describe "limits of verification", :rails do
     output.string
   end
 
-  { "the global flag is off" => %i[cells_unique_claims],
-    "the flags of all attributes are off" => %i[cells_claims_users] }.each do |reason, flags|
+  # Subclasses with flags of their own may be left behind by other examples, so only the global flag is named.
+  { "the global flag is off" => ->(flag) { flag != :cells_unique_claims },
+    "the flags of all attributes are off" => ->(flag) { flag == :cells_unique_claims } }.each do |reason, enabled|
     describe "if #{reason}" do
       before do
         insert_users(1..3)
         verify
         let_it_settle
-        Leasehold.configuration.feature_enabled { |flag| flags.exclude?(flag) }
+        Leasehold.configuration.feature_enabled(&enabled)
       end
 
       it "reads nothing, changes nothing, and says so (V11)" do

@@ -126,7 +126,8 @@ RSpec.describe "a save that is interrupted while its lease is committed", :rails
     Support::TcpProxy.run(server.address) do |proxy|
       Support::Cell[1].configure(proxy.address)
       Leasehold.client.warm_up
-      hold = Object.new.tap { |subscriber| subscriber.define_singleton_method(:start) { |*| proxy.hold_answers } }
+      started = @commits_started = Queue.new
+      hold = Object.new.tap { |subscriber| subscriber.define_singleton_method(:start) { |*| started << proxy.hold_answers } }
       hold.define_singleton_method(:finish) { |*| proxy.release_answers }
       held = ActiveSupport::Notifications.subscribe("commit_update.leasehold", hold)
       ActiveSupport::Notifications.subscribed(->(*, payload) { unsettled << payload }, "unsettled.leasehold") { yield }
@@ -153,11 +154,12 @@ RSpec.describe "a save that is interrupted while its lease is committed", :rails
     expect(lease_rows.size).to eq(3)
   end
 
-  # Saves in a thread, and calls the block with the thread once the row is committed.
+  # Saves in a thread, and calls the block with the thread once the row is committed and the lease's commit has begun.
   def in_thread(name)
     thread = Thread.new { User.connection_pool.with_connection { User.create!(username: name) } }
     thread.report_on_exception = false
     wait_for("the row") { User.uncached { User.exists?(username: name) } }
+    wait_for("the commit of the lease") { !@commits_started.empty? }
     wait_for("the commit") { thread.status == "sleep" }
     yield thread
     thread

@@ -1,4 +1,4 @@
-//! Bad input never harms: each kind gets a code and a reason of its own, the server stays up, and nothing is written.
+//! Invalid input: each kind gets its own code and reason, the server stays up, and the store does not change.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
@@ -35,8 +35,8 @@ const INVALID: (Code, &str) = (Code::InvalidArgument, "INVALID_UPDATE");
 const LIMIT: (Code, &str) = (Code::InvalidArgument, "LIMIT_EXCEEDED");
 const NOT_ALLOWED: (Code, &str) = (Code::InvalidArgument, "VALUE_NOT_ALLOWED");
 
-/// A running server with claims at rest, claims under lease, and what it kept before anything bad arrived.
-struct World {
+/// A running server with active claims and claims under a lease, and its state before any invalid input.
+struct Fixture {
     server: Server,
     channel: Channel,
     claims: ClaimServiceClient<Channel>,
@@ -44,7 +44,7 @@ struct World {
     before: Kept,
 }
 
-impl World {
+impl Fixture {
     async fn new() -> Self {
         let server = Server::start().unwrap();
         let channel = server.connect(None).await.unwrap();
@@ -58,7 +58,7 @@ impl World {
         Self { server, channel, claims, lease_of_cell_1, before }
     }
 
-    /// The server is the same process, answers, and keeps what it kept.
+    /// Asserts that the server is the same process, answers, and has the same state.
     async fn expect_unharmed(mut self) {
         assert_eq!(kept(&self.channel, &CELLS).await.unwrap(), self.before);
         let mut fresh = self.server.claims(None).await.unwrap();
@@ -115,8 +115,8 @@ fn update(create_records: Vec<Metadata>) -> BeginUpdateRequest {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bytes_that_are_no_message_are_invalid_to_every_rpc() {
-    let world = World::new().await;
+async fn every_rpc_refuses_malformed_messages_as_invalid() {
+    let world = Fixture::new().await;
     let unknown_groups_200_deep = [[0x7b; 200], [0x7c; 200]].concat();
     let malformed: [(&str, Vec<u8>); 6] = [
         ("noise", vec![0xff; 11]),
@@ -139,10 +139,10 @@ async fn bytes_that_are_no_message_are_invalid_to_every_rpc() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_truncation_of_a_good_update_is_refused() {
-    let world = World::new().await;
+async fn every_truncation_of_a_valid_update_is_refused() {
+    let world = Fixture::new().await;
     let mut whole = creates(1, &["cut-short"]);
-    // The records come last, so that no cut leaves an update that is whole by itself.
+    // The records come last, so that no truncated message is a complete update.
     let head = BeginUpdateRequest { create_records: Vec::new(), ..whole.clone() }.encode_to_vec();
     whole.cell_id = 0;
     let bytes = [head, whole.encode_to_vec()].concat();
@@ -155,9 +155,9 @@ async fn every_truncation_of_a_good_update_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn strings_are_utf8() {
-    let world = World::new().await;
-    // The text is found by its bytes, and one of them spoiled.
+async fn strings_that_are_not_utf8_are_refused() {
+    let world = Fixture::new().await;
+    // One byte of the text is replaced by an invalid one.
     let spoiled = |message: Vec<u8>| {
         let at = message.windows(6).position(|window| window == b"spoil!").unwrap();
         let mut message = message;
@@ -180,7 +180,7 @@ async fn strings_are_utf8() {
     world.expect_unharmed().await;
 }
 
-/// A body whose frames are wrong, which no client library would send.
+/// A body with invalid gRPC frames, which no client library sends.
 async fn call_framed(channel: &Channel, path: &str, header: [u8; 5], message: &str) -> Refusal {
     let body = String::from_utf8(header.to_vec()).unwrap() + message;
     let request = http::Request::post(format!("http://test{path}"))
@@ -195,15 +195,15 @@ async fn call_framed(channel: &Channel, path: &str, header: [u8; 5], message: &s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn broken_frames_are_invalid() {
-    let world = World::new().await;
+async fn malformed_grpc_frames_are_refused_as_invalid() {
+    let world = Fixture::new().await;
     for (what, header, message) in [
         ("a frame cut short", [0, 0, 0, 0, 100], "cut"),
         ("half a header", [0, 0, 0, 0, 0], ""),
         ("a compressed frame without a compression", [1, 0, 0, 0, 3], "abc"),
         ("an unknown flag", [7, 0, 0, 0, 3], "abc"),
     ] {
-        // Half a header is a frame's, too: nothing of the message is there. For `GetCells` it would be an empty one.
+        // Half a frame header has nothing of the message. For `GetCells` that must not count as an empty message.
         let refusal = call_framed(&world.channel, BEGIN, header, message).await;
         assert_eq!(refusal.code_and_reason(), INVALID, "{what}: {}", refusal.message);
     }
@@ -211,9 +211,9 @@ async fn broken_frames_are_invalid() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b11_a_request_may_have_10_mib_and_no_byte_more() {
-    let world = World::new().await;
-    // An unknown field pads an empty message: a tag of 2 bytes, a length of 4, and the rest.
+async fn b11_the_limit_of_a_request_is_exactly_10_mib() {
+    let world = Fixture::new().await;
+    // An unknown field pads an empty message: a tag of 2 bytes, a length of 4 bytes, then the content.
     let padded = |bytes: usize| {
         let mut message = vec![0xfa, 0x01];
         prost::encoding::encode_varint((bytes - 6) as u64, &mut message);
@@ -240,7 +240,7 @@ fn frame(kind: u8, flags: u8, stream: u8, body: &[u8]) -> Vec<u8> {
     [&length[..], &[kind, flags, 0, 0, 0, stream], body].concat()
 }
 
-/// Reads one HTTP/2 frame: its type, flags, stream and content.
+/// Reads one HTTP/2 frame. Returns its type, flags, stream and content.
 async fn read_frame(stream: &mut TcpStream) -> (u8, u8, u8, Vec<u8>) {
     let mut head = [0; 9];
     stream.read_exact(&mut head).await.unwrap();
@@ -249,13 +249,13 @@ async fn read_frame(stream: &mut TcpStream) -> (u8, u8, u8, Vec<u8>) {
     (head[3], head[4], head[8], body)
 }
 
-/// A client that goes on sending what it announced has to get the answer first, and may then be told to stop.
+/// A client that keeps sending the announced bytes must get the answer first; then the server may reset the stream.
 #[tokio::test(flavor = "multi_thread")]
-async fn b11_an_oversize_request_is_answered_before_it_is_cut_off() {
+async fn b11_an_oversize_request_is_answered_before_its_stream_is_reset() {
     let (data, headers, reset, settings) = (0, 1, 3, 4);
     let (end_stream, end_headers) = (1, 4);
-    let world = World::new().await;
-    // Header fields by their number in the static table, literal values, no compression.
+    let world = Fixture::new().await;
+    // Header fields by their index in the static table, with literal values, without compression (RFC 7541).
     let literal = |name: &[u8], value: &str| [name, &[u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
     let fields = [
         vec![0x83, 0x86],
@@ -286,8 +286,8 @@ async fn b11_an_oversize_request_is_answered_before_it_is_cut_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b11_limits_are_stated_with_the_figures() {
-    let mut world = World::new().await;
+async fn b11_a_limit_refusal_states_the_limit_and_the_actual_figure() {
+    let mut world = Fixture::new().await;
     let names: Vec<_> = (0..2001).map(|n| format!("name-{n}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let half =
@@ -323,8 +323,8 @@ async fn b11_limits_are_stated_with_the_figures() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b14_claims_of_the_wrong_form_are_refused() {
-    let mut world = World::new().await;
+async fn b14_malformed_claims_are_refused() {
+    let mut world = Fixture::new().await;
     let disagree = |claim| metadata(|m| m.claim = claimed(claim));
     for (what, create, kind) in [
         ("no bucket", metadata(|m| m.bucket = None), INVALID),
@@ -361,7 +361,7 @@ async fn b14_claims_of_the_wrong_form_are_refused() {
         ("an id that is no number", with_bucket(6, "seven"), NOT_ALLOWED),
     ] {
         for (list, in_list) in [("create", update(vec![create.clone()])), ("destroy", destroys(create.clone()))] {
-            // A destroy may leave subject and source out (B05).
+            // A destroy needs no subject and no source (B05).
             if list == "destroy" && matches!(what, "no subject" | "no source") {
                 continue;
             }
@@ -380,8 +380,8 @@ fn destroys(record: Metadata) -> BeginUpdateRequest {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b14_updates_that_are_empty_or_of_no_known_cell_are_refused() {
-    let mut world = World::new().await;
+async fn b14_empty_updates_and_unknown_cells_are_refused() {
+    let mut world = Fixture::new().await;
     for (what, update) in [
         ("an empty update", update(vec![])),
         ("an unknown cell", creates(3, &["new"])),
@@ -406,8 +406,8 @@ async fn b14_updates_that_are_empty_or_of_no_known_cell_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b07_a_bucket_that_stands_twice_names_both_places() {
-    let mut world = World::new().await;
+async fn b07_a_bucket_listed_twice_is_refused_with_both_positions() {
+    let mut world = Fixture::new().await;
     let twice = refused("a bucket twice", world.claims.begin_update(creates(1, &["Twice", "once", "tWICE"])).await);
     assert_eq!(twice.code_and_reason(), INVALID, "{}", twice.message);
     assert_eq!(twice.figure("field"), Some("create_records[2]"));
@@ -416,8 +416,8 @@ async fn b07_a_bucket_that_stands_twice_names_both_places() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b10_every_offence_is_listed_by_reason_and_type() {
-    let mut world = World::new().await;
+async fn b10_b15_every_offending_claim_is_listed_and_the_first_reason_decides() {
+    let mut world = Fixture::new().await;
     let mut mixed = creates(1, &["at-rest", "new", "held"]);
     mixed.create_records.push(with_bucket(5, "new@example.com"));
     mixed.destroy_records = creates(1, &["absent", "held-by-two", "gone"]).create_records;
@@ -439,15 +439,15 @@ async fn b10_every_offence_is_listed_by_reason_and_type() {
     ];
     let expected = expected.map(|(reason, creates, destroys)| (reason.to_owned(), USERNAMES, creates, destroys));
     assert_eq!(listed, BTreeSet::from(expected), "{}", refusal.message);
-    // B15: taken speaks before not found and busy, and a permanent reason hides the hint.
+    // B15: taken has precedence over not found and busy, and a permanent reason comes without a retry hint.
     assert_eq!(refusal.code_and_reason(), (Code::AlreadyExists, "CLAIM_TAKEN"));
     assert_eq!(refusal.retry_after, None);
     world.expect_unharmed().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b10_a_claim_without_a_bucket_hides_no_other_offence() {
-    let mut world = World::new().await;
+async fn b10_a_claim_without_a_bucket_does_not_hide_other_offending_claims() {
+    let mut world = Fixture::new().await;
     let mut mixed = update(vec![metadata(|m| m.bucket = None), username("good"), with_bucket(USERNAMES, "a\u{1}")]);
     mixed.destroy_records = vec![username("good-too"), with_subject(4, -7)];
     let refusal = refused("a mixed update", world.claims.begin_update(mixed).await);
@@ -465,8 +465,8 @@ async fn b10_a_claim_without_a_bucket_hides_no_other_offence() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b10_two_thousand_offences_reach_the_client() {
-    let mut world = World::new().await;
+async fn b10_a_refusal_lists_two_thousand_offending_claims() {
+    let mut world = Fixture::new().await;
     let names: Vec<_> = (0..2000).map(|n| format!("control\u{1}{n}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let refusal = refused("2000 control characters", world.claims.begin_update(creates(1, &names)).await);
@@ -516,8 +516,8 @@ async fn b10_no_refusal_shows_another_cells_data() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn leases_that_are_foreign_or_malformed_are_refused() {
-    let mut world = World::new().await;
+async fn b24_foreign_unknown_and_malformed_leases_are_refused() {
+    let mut world = Fixture::new().await;
     let own = world.lease_of_cell_1.clone();
     let not_found = (Code::NotFound, "LEASE_NOT_FOUND");
     for (what, cell_id, uuid, kind) in [
@@ -544,8 +544,8 @@ async fn leases_that_are_foreign_or_malformed_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn idempotency_keys_are_short_printable_ascii() {
-    let mut world = World::new().await;
+async fn idempotency_keys_must_be_short_printable_ascii() {
+    let mut world = Fixture::new().await;
     let long = "k".repeat(129);
     let cases: [(&str, &[u8], _); 5] = [
         ("an empty key", b"", INVALID),
@@ -571,8 +571,8 @@ async fn idempotency_keys_are_short_printable_ascii() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b09_a_key_used_for_another_update_names_the_difference() {
-    let mut world = World::new().await;
+async fn b09_a_key_reused_for_another_update_is_refused_with_the_difference() {
+    let mut world = Fixture::new().await;
     let keyed = |update| {
         let mut request = Request::new(update);
         request.metadata_mut().insert("leasehold-idempotency-key", MetadataValue::from_static("once"));
@@ -593,8 +593,8 @@ async fn begin_keyed(claims: &mut ClaimServiceClient<Channel>, update: Request<B
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cursor_from_elsewhere_is_refused() {
-    let mut world = World::new().await;
+async fn a_foreign_or_malformed_cursor_is_refused() {
+    let mut world = Fixture::new().await;
     begin(&mut world.claims, creates(1, &["a-second-lease"])).await;
     world.before = kept(&world.channel, &CELLS).await.unwrap();
     let first = ListLeasesRequest { cell_id: 1, limit: Some(1), ..ListLeasesRequest::default() };
@@ -628,7 +628,7 @@ async fn a_cursor_from_elsewhere_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b31_the_limit_of_leases_is_100_unless_told_and_1000_at_most() {
+async fn b31_a_page_of_leases_has_100_by_default_and_1000_at_most() {
     let server = Server::start().unwrap();
     let claims = server.claims(None).await.unwrap();
     let mut begins = tokio::task::JoinSet::new();
@@ -658,8 +658,8 @@ async fn b31_the_limit_of_leases_is_100_unless_told_and_1000_at_most() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_and_reads_of_the_wrong_form_are_refused() {
-    let mut world = World::new().await;
+async fn malformed_lists_and_reads_are_refused() {
+    let mut world = Fixture::new().await;
     let records = |change: fn(&mut ListRecordsRequest)| {
         let mut request = ListRecordsRequest { cell_id: 1, source_type: 1, ..ListRecordsRequest::default() };
         change(&mut request);
@@ -694,8 +694,8 @@ async fn lists_and_reads_of_the_wrong_form_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn classify_of_the_wrong_form_is_refused() {
-    let world = World::new().await;
+async fn malformed_classify_requests_are_refused() {
+    let world = Fixture::new().await;
     let mut classify = ClassifyServiceClient::new(world.channel.clone());
     let named = |name: &str| Claim { claim: Some(claim::Claim::Username(name.to_owned())) };
     let by = |r#type, value: &str| ClassifyRequest { r#type, value: value.to_owned(), claims: vec![] };
@@ -726,7 +726,7 @@ async fn classify_of_the_wrong_form_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_alone_names_a_bucket() {
+async fn a_typed_claim_alone_names_a_bucket() {
     let server = Server::start().unwrap();
     let mut claims = server.claims(None).await.unwrap();
     let name = || claimed(claim::Claim::Username("Alone".to_owned()));
@@ -747,7 +747,7 @@ async fn a_claim_alone_names_a_bucket() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unknown_numbers_of_subjects_and_sources_are_kept() {
+async fn unknown_subject_and_source_types_are_stored_and_returned() {
     let mut server = Server::start().unwrap();
     let mut claims = server.claims(None).await.unwrap();
     let subject = Some(Subject { r#type: i32::MAX, id: i64::MAX });
@@ -763,15 +763,15 @@ async fn unknown_numbers_of_subjects_and_sources_are_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn huge_request_metadata_is_refused() {
-    let world = World::new().await;
+async fn oversize_request_metadata_is_refused() {
+    let world = Fixture::new().await;
     for (bytes, code) in [(64 << 10, Some(Code::ResourceExhausted)), (1 << 20, None)] {
         let mut request = Request::new(creates(1, &["new"]));
         let value = MetadataValue::try_from("x".repeat(bytes)).unwrap();
         request.metadata_mut().insert("x-huge", value);
         let mut claims = world.server.claims(None).await.unwrap();
         let status = claims.begin_update(request).await.unwrap_err();
-        // Far beyond the limit the server closes the connection, and the code may not arrive.
+        // Far beyond the limit, the server closes the connection, so the code may not arrive.
         assert!(code.is_none_or(|code| status.code() == code), "{bytes}: {status:?}");
     }
     world.expect_unharmed().await;
@@ -779,7 +779,7 @@ async fn huge_request_metadata_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_methods_and_services_are_unimplemented() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     for path in [
         "/gitlab.cells.topology_service.claims.v1.ClaimService/DropEverything",
         "/gitlab.cells.topology_service.claims.v1.ClaimService/beginupdate",
@@ -792,10 +792,10 @@ async fn unknown_methods_and_services_are_unimplemented() {
     world.expect_unharmed().await;
 }
 
-/// Sends bytes, and reads what comes back until the server closes, or half a second has brought nothing.
-async fn send_bytes(world: &World, bytes: &[u8]) -> Vec<u8> {
+/// Sends bytes. Returns the answer, read until the server closes or is silent for half a second.
+async fn send_bytes(world: &Fixture, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(world.server.address()).await.unwrap();
-    // The server may close before it has taken everything.
+    // The server may close before it has read all bytes.
     let _ = stream.write_all(bytes).await;
     let _ = stream.shutdown().await;
     let mut answer = Vec::new();
@@ -804,8 +804,8 @@ async fn send_bytes(world: &World, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn garbage_on_the_port_harms_nobody() {
-    let world = World::new().await;
+async fn garbage_on_the_port_does_no_harm() {
+    let world = Fixture::new().await;
     let noise: Vec<u8> = (0..100_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     let frame_of_16_mib = [preface.as_slice(), &[0xff, 0xff, 0xff, 0x00, 0x00, 0, 0, 0, 1]].concat();
@@ -841,8 +841,8 @@ async fn garbage_on_the_port_harms_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn http_of_the_wrong_form_is_refused() {
-    let world = World::new().await;
+async fn malformed_http_requests_are_refused() {
+    let world = Fixture::new().await;
     let address = world.server.address();
     assert_eq!(get(address, "/nowhere").await.unwrap().0, 404);
     assert_eq!(get(address, "/v1/classify").await.unwrap().0, 405);

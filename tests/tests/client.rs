@@ -21,14 +21,14 @@ fn client_of(server: &Server) -> Client {
     Client::builder(format!("http://{}", server.address())).build().unwrap()
 }
 
-/// A username that the user of this id claims.
+/// The claim of a username by the user with this id.
 fn username(name: &str, id: u64) -> Claim {
     Claim::new(BucketType::Usernames, name)
         .with_subject(SubjectType::User, id.cast_signed())
         .with_source(SourceType::RailsTableUsers, id)
 }
 
-/// The state of a username's record; `None` if no cell claims it.
+/// The status of a username's record; `None` if no cell claims the name.
 async fn status_of(client: &Client, name: &str) -> Option<RecordStatus> {
     match client.get(&Bucket::new(BucketType::Usernames, name)).await {
         Ok(found) => Some(found.record.status),
@@ -51,7 +51,7 @@ async fn b20_a_scope_that_succeeds_commits_its_lease() {
         assert_eq!(status_of(&seen, "alice").await, Some(RecordStatus::Creating));
         lease.local_commit(async { Ok::<_, Error>(lease.fence()) }).await
     });
-    // A scope may run in a task of its own.
+    // A scope may run in a separate task.
     let fence = tokio::spawn(saved).await.unwrap().unwrap();
     assert!(fence > 0);
     assert_eq!(status_of(&client, "alice").await, Some(RecordStatus::Active));
@@ -96,7 +96,7 @@ async fn a_scope_that_is_cancelled_rolls_its_lease_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_update_in_two_steps_is_settled_by_its_caller() {
+async fn b22_b23_a_caller_can_repeat_a_settle_but_not_reverse_it() {
     let server = Server::start().unwrap();
     let client = client_of(&server);
     let first = client.update(CELL).create(username("alice", 7)).begin().await.unwrap();
@@ -111,7 +111,7 @@ async fn an_update_in_two_steps_is_settled_by_its_caller() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b10_a_refusal_names_the_claims_that_it_refuses() {
+async fn b10_a_refusal_lists_the_offending_claims() {
     let server = Server::start().unwrap();
     let client = client_of(&server);
     let taken = client.update(CELL).create(username("alice", 7)).begin().await.unwrap();
@@ -144,7 +144,7 @@ async fn b09_a_begin_repeated_under_its_key_gets_the_same_lease() {
 async fn b09_a_begin_whose_answer_is_lost_is_retried_and_begins_once() {
     let server = Server::start().unwrap();
     let client = client_of(&server);
-    // The connection stands before the server stops answering.
+    // The client connects before the server is suspended.
     client.cells().await.unwrap();
     server.suspend().unwrap();
     let hasty = client.clone().with_retry(RetryPolicy {
@@ -177,7 +177,7 @@ async fn b09_a_call_to_an_absent_server_is_retried_until_the_server_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b31_lists_are_complete_over_their_pages() {
+async fn b31_b32_lists_are_complete_across_pages() {
     let server = Server::start().unwrap();
     let client = client_of(&server);
     for id in 1..=5 {
@@ -221,7 +221,7 @@ async fn b30_a_request_is_classified_by_claims_prefix_and_cell() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_names_the_caller_and_its_fault_is_found() {
+async fn a_certificate_identifies_the_caller_and_a_refused_one_is_explained() {
     let authority = Authority::new("clients").unwrap();
     let directory = TempDir::new().unwrap();
     let write = |name: &str, pem: &str| {

@@ -1,7 +1,7 @@
-//! Acknowledged changes are there after the server was killed at any moment.
+//! Acknowledged updates survive a kill of the server at any moment.
 //!
-//! Each client owns names of its own, so it knows at any time what has to be there: all of what was acknowledged, and all
-//! or none of the one call that the kill may have cut short.
+//! Each client has its own names, so it knows the state that must be stored: every acknowledged update, and the one
+//! interrupted call wholly or not at all.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test stops at what it does not expect")]
 
@@ -27,39 +27,39 @@ use tokio::task::JoinSet;
 
 const CLIENTS: u64 = 16;
 const KILLS: u64 = 60;
-/// Claims at rest beyond which a client gives up more than it takes.
+/// The number of active claims beyond which a client destroys more than it creates.
 const ENOUGH_CLAIMS: usize = 40;
 const PROGRESS_DEADLINE: Duration = Duration::from_secs(30);
 
-/// A claim as a read shows it: what was sent, its status, its lease.
+/// A claim as it is read: the request, its status and its lease.
 type Shown = (Metadata, Status, Option<String>);
 type View = BTreeMap<String, Shown>;
 
-/// The progress of a client's one update.
+/// The progress of a client's current update.
 #[derive(Clone, Debug)]
 enum Stage {
     Idle,
-    /// Asked for; the lease, where a check has found that the server had taken it.
+    /// The begin was sent. The lease is known if a check found that the server had begun it.
     Beginning(Update, Option<String>),
     Begun(Update, String),
     Settling(Update, String, Outcome),
 }
 
-/// The outcomes of calls that a kill cut short.
+/// The outcomes of calls that a kill interrupted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cut {
     kept: u32,
     lost: u32,
 }
 
-/// A client, and all that it knows to be so.
+/// A client with its knowledge of the stored state.
 struct Owner {
     number: u64,
     cell_id: i64,
     rng: SmallRng,
     next: u64,
     resting: BTreeMap<String, Metadata>,
-    /// Records at rest as they were once read; what no update touches stays as it is.
+    /// Active records as they were first read. A record that no update touches must not change.
     seen: BTreeMap<String, Record>,
     stage: Stage,
     settled: Vec<(String, Outcome)>,
@@ -86,7 +86,7 @@ impl Owner {
         }
     }
 
-    /// A claim of the next row, of a new name or of one that it has.
+    /// A claim for the next row, of a new name or of one that the client has.
     fn claim(&mut self, name: Option<String>) -> Metadata {
         self.next += 1;
         let bytes = if self.rng.random_ratio(1, 4) { self.rng.random_range(0..3000) } else { 20 };
@@ -113,7 +113,7 @@ impl Owner {
         Update { creates, destroys, key }
     }
 
-    /// Goes on until the connection breaks.
+    /// Makes calls until the connection breaks.
     async fn work(mut self, mut client: Client, load: Arc<Load>) -> Self {
         while self.step(&mut client, &load).await {}
         self
@@ -183,7 +183,7 @@ impl Owner {
         view
     }
 
-    /// Compares what is there with what has to be, and learns what became of the call that was cut short.
+    /// Compares the stored state with the expected one, and records the outcome of the interrupted call.
     fn compare(&mut self, records: &BTreeMap<String, Record>) {
         let view: View = records.iter().map(|(name, record)| (name.clone(), shown(record))).collect();
         match self.stage.clone() {
@@ -191,7 +191,7 @@ impl Owner {
             Stage::Begun(update, lease) => assert_eq!(view, self.under(&update, &lease)),
             Stage::Beginning(_, _) if view == self.at_rest() => {
                 self.cut.lost += 1;
-                // With a key it is tried again, without it a new one is.
+                // A begin with a key is repeated; a begin without one is replaced by a new begin.
                 self.stage = match self.stage.clone() {
                     Stage::Beginning(update, _) if update.key.is_some() => Stage::Beginning(update, None),
                     _ => Stage::Idle,
@@ -206,7 +206,7 @@ impl Owner {
             }
             Stage::Settling(update, lease, _) if view == self.under(&update, &lease) => {
                 self.cut.lost += 1;
-                // The other outcome is as good as long as none has taken effect.
+                // The client may choose the other outcome, because none has taken effect.
                 self.stage = Stage::Begun(update, lease);
             }
             Stage::Settling(update, lease, outcome) => {
@@ -225,7 +225,7 @@ impl Owner {
         }
     }
 
-    /// Repeats what was acknowledged, and tries the opposite.
+    /// Repeats an acknowledged settle, and tries the opposite one.
     async fn ask_again(mut self, mut client: Client) -> Self {
         let (earlier, new) = self.settled.split_at(self.asked);
         let sample = earlier.iter().sample(&mut self.rng, 5);
@@ -265,12 +265,12 @@ fn shown(record: &Record) -> Shown {
 
 /// The state that the clients share.
 struct Load {
-    /// The newest fence that anybody got.
+    /// The newest fence that any client received.
     fence: AtomicU64,
     acknowledged: UnboundedSender<()>,
 }
 
-/// Lets the clients work until some more of their calls have been acknowledged, then kills the server.
+/// Lets the clients work until `calls` more calls are acknowledged, then kills the server.
 async fn work_and_kill(
     server: &mut Server,
     owners: Vec<Owner>,
@@ -289,7 +289,7 @@ async fn work_and_kill(
             acknowledged.recv().await.unwrap();
         }
     };
-    // A client that stops before the kill has seen something wrong.
+    // A client that ends before the kill has seen a fault.
     tokio::select! {
         done = tokio::time::timeout(PROGRESS_DEADLINE, some) => done.expect("the server acknowledges calls"),
         Some(stopped) = working.join_next() => panic!("a client has stopped: {:?}", stopped.map(|owner| owner.stage)),

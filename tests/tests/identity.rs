@@ -1,5 +1,5 @@
-//! Identity and rights, with certificates made at run time: every rpc, every role, over TLS. The last tests change the
-//! certificates of a server before it starts and while it runs.
+//! Identity and rights over TLS, for every rpc and every role, with certificates made at run time. The last tests change
+//! the certificates of a server before its start and while it runs.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -30,7 +30,7 @@ enum Role {
     Nobody,
 }
 
-/// Every kind of certificate that the authority may have signed, and what it makes of its holder.
+/// Every kind of certificate that the authority may have signed, and the role of its holder.
 const CLIENTS: [(&[&str], Role); 14] = [
     (&["spiffe://leasehold/cell/1"], Role::Cell(1)),
     (&["spiffe://leasehold/cell/2"], Role::Cell(2)),
@@ -48,7 +48,7 @@ const CLIENTS: [(&[&str], Role); 14] = [
     (&["spiffe://leasehold/admin/"], Role::Nobody),
 ];
 
-/// The files that a server under TLS is told of, and who signed them.
+/// The TLS files of a server, and the authority that signed them.
 struct Files {
     directory: TempDir,
     authority: Authority,
@@ -85,7 +85,7 @@ impl Files {
     }
 }
 
-/// The verdict of the rules, computed apart from the server.
+/// The expected verdict of the rules, computed independently of the server.
 fn verdict(rules: &[Rule], role: Role, cell: Option<i64>) -> Option<(Code, &'static str)> {
     let lets_in = |rule: &Rule| match rule {
         Rule::RuleAllowAnyAuthenticated => true,
@@ -102,7 +102,7 @@ fn verdict(rules: &[Rule], role: Role, cell: Option<i64>) -> Option<(Code, &'sta
     }
 }
 
-/// The least request of an rpc that names a cell, where its message can.
+/// The smallest request of an rpc. It names a cell if the message has a field for one.
 fn request(rpc: &Rpc, cell: i64) -> (Vec<u8>, Option<i64>) {
     let mut message = DynamicMessage::new(rpc.input.clone());
     let field = rpc.input.get_field_by_name("cell_id");
@@ -126,7 +126,7 @@ async fn check_every_rpc(channel: &Channel, client: &str, role: Role) -> usize {
                 }
                 (Some(expected), Ok(())) => panic!("{what}: let in, not {expected:?}"),
                 (None, Ok(())) => {}
-                // The handler was reached, and misses what the least request leaves out.
+                // The handler was reached, and refuses the request because required fields are missing.
                 (None, Err(status)) => {
                     let refusal = Refusal::of(&status);
                     assert_eq!(
@@ -142,7 +142,7 @@ async fn check_every_rpc(channel: &Channel, client: &str, role: Role) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_rpc_lets_in_whom_its_rules_name() {
+async fn every_rpc_allows_exactly_the_roles_of_its_rules() {
     let files = Files::new();
     let server = files.start();
     let mut denied = 0;
@@ -153,13 +153,13 @@ async fn every_rpc_lets_in_whom_its_rules_name() {
     }
     let channel = server.connect(Some(files.authority.client_config(None))).await.unwrap();
     denied += check_every_rpc(&channel, "no certificate", Role::Nobody).await;
-    // 18 calls a client: nobody gets through with any, an admin with all.
+    // 18 calls a client: a client without a role gets through with none, an admin with all.
     let rules: usize = rpcs().unwrap().iter().map(|rpc| rpc.rules.len()).sum();
     assert!(denied > 10 * 18 && rules >= 9, "{denied} denied");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cell_may_not_speak_for_another() {
+async fn b26_a_cell_acts_for_itself_alone_and_an_administrator_for_any_cell() {
     let files = Files::new();
     let server = files.start();
     let pair = files.authority.client(&["spiffe://leasehold/cell/1"]).unwrap();
@@ -168,7 +168,7 @@ async fn a_cell_may_not_speak_for_another() {
     let begun = claims.begin_update(leasehold_tests::wire::creates(1, &["own"])).await.unwrap().into_inner();
     let other = claims.begin_update(leasehold_tests::wire::creates(2, &["other"])).await.unwrap_err();
     assert_eq!(Refusal::of(&other).code_and_reason(), (Code::PermissionDenied, "RULE_DENIED"));
-    // An unknown cell is no way to find out which cells there are.
+    // The answer for an unknown cell must not reveal the configured cells.
     let unknown = claims.begin_update(leasehold_tests::wire::creates(77, &["other"])).await.unwrap_err();
     assert_eq!(Refusal::of(&unknown).code_and_reason(), (Code::PermissionDenied, "RULE_DENIED"));
     let admin = files.authority.client(&["spiffe://leasehold/admin"]).unwrap();
@@ -200,7 +200,7 @@ async fn alert(mut stream: TlsStream<tokio::net::TcpStream>) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_that_the_authority_did_not_sign_or_that_is_over_fails_the_handshake() {
+async fn a_foreign_or_expired_client_certificate_fails_the_handshake() {
     let files = Files::new();
     let server = files.start();
     let foreign = Authority::new("foreign").unwrap().client(&["spiffe://leasehold/admin"]).unwrap();
@@ -227,7 +227,7 @@ async fn a_certificate_that_the_authority_did_not_sign_or_that_is_over_fails_the
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_speaks_plain_text_gets_nowhere() {
+async fn plaintext_clients_are_refused_under_tls() {
     let files = Files::new();
     let server = files.start();
     assert!(
@@ -242,7 +242,7 @@ async fn a_client_that_speaks_plain_text_gets_nowhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn classify_over_http_follows_the_rules_of_the_rpc() {
+async fn classify_over_http_has_the_access_rules_of_the_rpc() {
     let files = Files::new();
     let server = files.start();
     let classify = rpcs().unwrap().into_iter().find(|rpc| rpc.path == CLASSIFY).unwrap();
@@ -264,7 +264,7 @@ async fn classify_over_http_follows_the_rules_of_the_rpc() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_are_not_served_to_strangers_under_tls() {
+async fn under_tls_the_metrics_are_not_on_the_call_address() {
     let files = Files::new();
     let server = files.start();
     let stream = files.authority.connect(server.address(), None, "http/1.1").await.unwrap();
@@ -272,7 +272,7 @@ async fn metrics_are_not_served_to_strangers_under_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_trust_domain_can_be_set() {
+async fn the_trust_domain_is_configurable() {
     let files = Files::new();
     let server =
         Server::builder().config(format!("{}trust_domain = \"example.org\"\n", files.config())).start().unwrap();
@@ -290,7 +290,7 @@ async fn serve(config: &Path, data: &Path) -> Output {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_that_cannot_be_used_stop_the_start() {
+async fn unusable_certificate_files_stop_the_start() {
     let other = Authority::new("other").unwrap().server().unwrap();
     let data = TempDir::new().unwrap();
     for name in ["server.pem", "server.key", "clients.pem"] {
@@ -329,7 +329,7 @@ async fn refuses_to_start(files: &Files, data: &Path, what: &str, named: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn beyond_loopback_plain_text_has_to_be_asked_for() {
+async fn plaintext_beyond_loopback_requires_a_flag() {
     let data = TempDir::new().unwrap();
     let data = data.path().to_str().unwrap();
     for address in ["0.0.0.0:0", "[::]:0"] {
@@ -347,7 +347,7 @@ async fn beyond_loopback_plain_text_has_to_be_asked_for() {
     Server::builder().listen("0.0.0.0:0").config(files.config()).start().unwrap();
 }
 
-/// The certificate that a new connection is shown.
+/// The certificate that the server presents on a new connection.
 async fn shown(server: &Server, authority: &Authority) -> Option<Vec<u8>> {
     let stream = authority.connect(server.address(), None, "h2").await.ok()?;
     let (_, session) = stream.get_ref();
@@ -355,7 +355,7 @@ async fn shown(server: &Server, authority: &Authority) -> Option<Vec<u8>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rotated_certificates_are_taken_up_without_a_restart() {
+async fn replaced_certificates_are_loaded_without_a_restart() {
     let files = Files::new();
     let server = files.start();
     let admin = |authority: &Authority| authority.client(&["spiffe://leasehold/admin"]).unwrap();
@@ -373,7 +373,7 @@ async fn rotated_certificates_are_taken_up_without_a_restart() {
     .await
     .unwrap();
 
-    // The new authority's clients are known, those of the old one no more; open connections go on.
+    // The server accepts clients of the new authority and refuses those of the old one; open connections stay open.
     let channel = server.connect(Some(second.client_config(Some(&admin(&second))))).await.unwrap();
     call_raw(&channel, GET_CELLS, vec![]).await.unwrap();
     let stream = second.connect(server.address(), Some(&admin(&files.authority)), "h2").await.unwrap();
@@ -382,7 +382,7 @@ async fn rotated_certificates_are_taken_up_without_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_that_names_nobody_is_not_said_to_be_missing() {
+async fn a_missing_certificate_and_one_without_a_role_have_distinct_messages() {
     let files = Files::new();
     let server = files.start();
     let elsewhere = files.authority.client(&["spiffe://elsewhere/admin"]).unwrap();
@@ -397,14 +397,14 @@ async fn a_certificate_that_names_nobody_is_not_said_to_be_missing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_that_is_over_is_warned_of_at_the_start_and_after_a_rotation() {
+async fn an_expired_server_certificate_is_warned_of_at_start_and_after_a_rotation() {
     let files = Files::new();
     files.write(&files.authority.expired_server().unwrap(), &files.authority);
     let server = files.start();
     let warning = format!("the certificate `{}` expired on ", files.path("server.pem").display());
-    let greeted = async || Some(server.stdout()).filter(|text| text.contains("\ntry: "));
-    let greeting = eventually("the greeting", greeted).await.unwrap();
-    assert!(greeting.contains(&format!("  warning   {warning}")), "{greeting}");
+    let printed = async || Some(server.stdout()).filter(|text| text.contains("\ntry: "));
+    let banner = eventually("the banner", printed).await.unwrap();
+    assert!(banner.contains(&format!("  warning   {warning}")), "{banner}");
     let logged = async |times: usize| {
         let warned = async || (server.stderr().matches(&warning).count() == times).then_some(());
         eventually("the warning", warned).await.unwrap();
@@ -415,7 +415,7 @@ async fn a_certificate_that_is_over_is_warned_of_at_the_start_and_after_a_rotati
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_rotation_keeps_what_was_good() {
+async fn an_unusable_rotation_keeps_the_previous_certificates() {
     let files = Files::new();
     let server = files.start();
     let before = shown(&server, &files.authority).await.unwrap();

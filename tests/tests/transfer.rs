@@ -1,4 +1,4 @@
-//! `leasehold export` and `leasehold import`: everything goes over, and nothing that is not whole.
+//! `leasehold export` and `leasehold import`: an import restores every row, and refuses an incomplete or invalid export.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,15 +30,16 @@ fn names(names: &[&str], from: u64) -> Vec<Metadata> {
     names.iter().zip(from..).map(|(name, number)| user(*name, number, vec![7; 3])).collect()
 }
 
-/// Data of every kind: at rest, created, destroyed and replaced under a lease, settled either way, with keys and without.
-struct World {
+/// Rows of every kind: active claims, claims created, destroyed and replaced under a lease, and leases settled both
+/// ways, with keys and without.
+struct ExportedData {
     update: Update,
     outstanding: Begun,
     committed: Begun,
     rolled_back: Begun,
 }
 
-async fn fill(client: &mut Client) -> World {
+async fn fill(client: &mut Client) -> ExportedData {
     let first = Update {
         creates: names(&["Alice", "bob", "carol", "dora"], 1),
         key: Some("first".into()),
@@ -54,7 +55,7 @@ async fn fill(client: &mut Client) -> World {
         key: Some("outstanding".into()),
     };
     let outstanding = client.begin(update.clone()).await.unwrap();
-    World { update, outstanding, committed, rolled_back }
+    ExportedData { update, outstanding, committed, rolled_back }
 }
 
 async fn shown(client: &mut Client) -> Vec<(String, Status, bool)> {
@@ -84,8 +85,8 @@ fn failed(output: &Output, code: i32, message: &str) {
     assert!(stderr.lines().any(|line| line.starts_with("error: ") && line.contains(message)), "{stderr}");
 }
 
-/// The lines of a world's data, written to a file.
-async fn exported(dir: &Path) -> (World, String) {
+/// The lines of an export, written to a file.
+async fn exported(dir: &Path) -> (ExportedData, String) {
     let mut server = Server::start().unwrap();
     let world = fill(&mut Client::connect(&server, 1).await.unwrap()).await;
     assert!(server.terminate().unwrap().success());
@@ -95,7 +96,7 @@ async fn exported(dir: &Path) -> (World, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_import_is_what_was_exported() {
+async fn an_import_restores_all_data_of_an_export() {
     let dir = TempDir::new().unwrap();
     let (world, lines) = exported(dir.path()).await;
     invariant::check(&state(&lines).unwrap()).unwrap();
@@ -129,7 +130,7 @@ async fn an_import_is_what_was_exported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rollback_after_an_import_restores_what_was() {
+async fn b21_a_rollback_after_an_import_restores_the_old_records() {
     let dir = TempDir::new().unwrap();
     let (world, _) = exported(dir.path()).await;
     let data = dir.path().join("imported");
@@ -142,7 +143,7 @@ async fn a_rollback_after_an_import_restores_what_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_server_keeps_its_data_to_itself() {
+async fn the_data_of_a_running_server_cannot_be_exported_or_served() {
     let server = Server::start().unwrap();
     let mut client = Client::connect(&server, 1).await.unwrap();
     fill(&mut client).await;
@@ -154,7 +155,7 @@ async fn a_running_server_keeps_its_data_to_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_import_needs_a_new_directory_and_whole_lines() {
+async fn an_import_requires_a_new_directory_and_a_complete_export() {
     let dir = TempDir::new().unwrap();
     let (_, lines) = exported(dir.path()).await;
     let path = |name: &str| dir.path().join(name);
@@ -193,20 +194,20 @@ impl Rows {
         Self(lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
     }
 
-    /// The line of the first row of a kind that has this in it.
+    /// The index of the first row of a kind that contains this text.
     fn find(&self, kind: &str, text: &str) -> usize {
         let found = |row: &Value| row.get(kind).is_some_and(|row| row.to_string().contains(text));
         self.0.iter().position(found).unwrap_or_else(|| panic!("no {kind} has {text}"))
     }
 
-    /// Changes a value of that row; its line, from 1.
+    /// Changes a value of that row. Returns its line number, from 1.
     fn set(&mut self, kind: &str, text: &str, pointer: &str, value: Value) -> usize {
         let at = self.find(kind, text);
         *self.0[at].pointer_mut(pointer).unwrap() = value;
         at + 1
     }
 
-    /// Puts a copy of a row in front of the last; its line, from 1.
+    /// Inserts a copy of a row before the last one. Returns its line number, from 1.
     fn repeat(&mut self, kind: &str, text: &str) -> usize {
         let (row, end) = (self.0[self.find(kind, text)].clone(), self.0.len() - 1);
         self.0.insert(end, row);
@@ -221,10 +222,10 @@ impl Rows {
 const NIL: &str = "00000000-0000-0000-0000-000000000000";
 const AFTER_9999: u64 = 253_402_300_800_000_000;
 
-/// Spoils an export; the line at which that shows.
+/// Changes an export to an invalid one. Returns the number of the line that an import must name.
 type Spoil = fn(&mut Rows) -> usize;
 
-/// Rows that stand twice, or can't be by themselves.
+/// Changes that make a row invalid by itself, or a duplicate.
 fn bad_rows() -> Vec<(Spoil, &'static str)> {
     vec![
         (|rows| rows.repeat("claim", "carol"), "the claim is in the export twice"),
@@ -274,7 +275,7 @@ fn bad_rows() -> Vec<(Spoil, &'static str)> {
     ]
 }
 
-/// Rows that can't be beside each other.
+/// Changes that make two rows contradict each other.
 fn contradictions() -> Vec<(Spoil, &'static str)> {
     vec![
         (
@@ -324,7 +325,7 @@ fn contradictions() -> Vec<(Spoil, &'static str)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_import_takes_nothing_that_the_engine_could_not_have_made() {
+async fn an_import_refuses_rows_that_violate_an_invariant() {
     let dir = TempDir::new().unwrap();
     let (_, lines) = exported(dir.path()).await;
     let (data, bad) = (dir.path().join("new"), dir.path().join("bad"));
@@ -343,7 +344,7 @@ async fn an_import_takes_nothing_that_the_engine_could_not_have_made() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_import_takes_no_field_that_it_does_not_know() {
+async fn an_import_refuses_unknown_fields() {
     let dir = TempDir::new().unwrap();
     let (_, lines) = exported(dir.path()).await;
     let (data, bad) = (dir.path().join("new"), dir.path().join("bad"));
@@ -375,7 +376,7 @@ async fn an_import_takes_no_field_that_it_does_not_know() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_a_long_line_is_short() {
+async fn the_error_about_a_long_line_is_short() {
     let dir = TempDir::new().unwrap();
     let (_, lines) = exported(dir.path()).await;
     let (data, bad) = (dir.path().join("new"), dir.path().join("bad"));
@@ -393,7 +394,7 @@ async fn what_is_wrong_with_a_long_line_is_short() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_import_takes_rows_in_another_order() {
+async fn an_import_accepts_rows_in_any_order() {
     let dir = TempDir::new().unwrap();
     let (_, lines) = exported(dir.path()).await;
     let mut rows = Rows::of(&lines).0;
@@ -406,7 +407,7 @@ async fn an_import_takes_rows_in_another_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_import_knows_what_the_configuration_has() {
+async fn an_import_checks_claims_against_the_configuration() {
     let dir = TempDir::new().unwrap();
     let (_, lines) = exported(dir.path()).await;
     let path = |name: &str| dir.path().join(name);
@@ -419,7 +420,7 @@ async fn an_import_knows_what_the_configuration_has() {
     for (name, config, message) in [
         ("types", rule.to_owned(), None),
         ("types and the cell", format!("{}{rule}", cell(1)), None),
-        // It is served with a flag, so for an import it need not say all.
+        // Flags complete this configuration for `serve`, so an import accepts it without the missing settings.
         ("types and an address", format!("listen = \"0.0.0.0:7171\"\n{rule}"), None),
         ("no types", cell(1), Some((1, format!("line {line} can't be imported: bucket type 100 is neither")))),
         ("another cell", format!("{}{rule}", cell(2)), Some((1, "cell 1 is not among the `[[cells]]`".to_owned()))),
@@ -438,7 +439,7 @@ async fn an_import_knows_what_the_configuration_has() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_that_was_there_keeps_its_mode_and_a_new_one_is_private() {
+async fn an_import_keeps_the_mode_of_an_existing_directory_and_makes_a_new_one_private() {
     use std::os::unix::fs::PermissionsExt;
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let dir = TempDir::new().unwrap();
@@ -455,14 +456,14 @@ async fn a_directory_that_was_there_keeps_its_mode_and_a_new_one_is_private() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_import_that_was_killed_is_not_served() {
+async fn an_unfinished_import_is_not_served() {
     let dir = TempDir::new().unwrap();
     let (_, lines) = exported(dir.path()).await;
     let new = dir.path().join("new");
     let mut import = Command::new(binary().unwrap());
     import.arg("import").arg("--data").arg(&new).stdin(Stdio::piped()).stderr(Stdio::null());
     let mut import = import.spawn().unwrap();
-    // Without its last line the export is not over: the import waits for more.
+    // An export without its last line is incomplete, so the import waits for more.
     let last_row = lines.trim_end().rfind('\n').unwrap() + 1;
     import.stdin.as_mut().unwrap().write_all(&lines.as_bytes()[..last_row]).unwrap();
     eventually("the import begins", async || new.join("fjall").exists().then_some(())).await.unwrap();
@@ -477,7 +478,7 @@ async fn an_import_that_was_killed_is_not_served() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_export_replaces_files_only() {
+async fn an_export_replaces_files_and_writes_into_pipes() {
     let dir = TempDir::new().unwrap();
     let mut server = Server::start().unwrap();
     fill(&mut Client::connect(&server, 1).await.unwrap()).await;
@@ -497,7 +498,7 @@ async fn an_export_replaces_files_only() {
     std::os::unix::fs::symlink("pipe", path("link to a pipe")).unwrap();
     for name in ["pipe", "link to a pipe"] {
         let pipe = path(name);
-        // A pipe that is open for writing too ends for nobody but him who knows how much to read.
+        // The test holds the pipe open for writing too, so a reader meets no end of file and must know the length.
         let mut reader = std::fs::File::options().read(true).write(true).open(&pipe).unwrap();
         let length = lines.len();
         let reader = std::thread::spawn(move || {
@@ -520,7 +521,7 @@ async fn an_export_replaces_files_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_configuration_says_where_the_data_lie() {
+async fn export_and_import_find_the_data_directory_in_the_configuration() {
     let dir = TempDir::new().unwrap();
     let (_, lines) = exported(dir.path()).await;
     let path = |name: &str| dir.path().join(name);
@@ -545,7 +546,7 @@ async fn the_configuration_says_where_the_data_lie() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_done_is_one_json_object_for_machines() {
+async fn with_json_export_and_import_report_one_object() {
     let dir = TempDir::new().unwrap();
     let (_, lines) = exported(dir.path()).await;
     let rows = lines.lines().count() - 2;
@@ -564,7 +565,7 @@ async fn what_was_done_is_one_json_object_for_machines() {
 }
 
 #[test]
-fn claims_in_a_database_are_not_taken_for_those_in_a_directory() {
+fn export_and_import_refuse_claims_in_a_database() {
     let dir = TempDir::new().unwrap();
     let state = dir.path().join("state");
     let url = "postgres://me:secret@127.0.0.1:1/claims";
@@ -589,7 +590,7 @@ fn claims_in_a_database_are_not_taken_for_those_in_a_directory() {
             assert!(!state.exists());
         }
     }
-    // Set to nothing it is not set; and a directory that is named is the one that is meant.
+    // An empty variable counts as unset, and an explicit directory has precedence.
     refused(&run(&["export"], ("LEASEHOLD_STORE", "")), "there is no data directory `");
     let directory = dir.path().join("data").to_str().unwrap().to_owned();
     let output = run(&["export", "--data", &directory], ("LEASEHOLD_STORE", url));
@@ -597,7 +598,7 @@ fn claims_in_a_database_are_not_taken_for_those_in_a_directory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b12_an_import_remembers_the_rules_that_it_was_held_to() {
+async fn b12_an_import_records_the_rules_of_the_bucket_types() {
     let dir = TempDir::new().unwrap();
     exported(dir.path()).await;
     let path = |name: &str| dir.path().join(name);
@@ -619,7 +620,7 @@ async fn b12_an_import_remembers_the_rules_that_it_was_held_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_export_that_fails_keeps_the_copy_that_was_there() {
+async fn a_failed_export_keeps_the_previous_file() {
     let dir = TempDir::new().unwrap();
     let (_, lines) = exported(dir.path()).await;
     let copy = dir.path().join("copy");
@@ -633,7 +634,7 @@ async fn an_export_that_fails_keeps_the_copy_that_was_there() {
 }
 
 #[test]
-fn an_export_of_nothing_makes_nothing() {
+fn an_export_of_a_missing_directory_creates_none() {
     let dir = TempDir::new().unwrap();
     let missing = dir.path().join("missing");
     refused(&run("export", &missing, &[]).unwrap(), "there is no data directory");

@@ -15,7 +15,8 @@ const ROWS: [&str; 29] = [
     "B21", "B22", "B23", "B24", "B25", "B30", "B31", "B32", "R01", "V01", "V04", "V05", "V06",
 ];
 
-/// The name and the text of every file, rewritten first where that is asked for: once, before any test reads one.
+/// The name and text of every file. With `UPDATE_VECTORS=1` the files are rewritten first, once, before any test
+/// reads one.
 fn files() -> Vec<(String, String)> {
     static REWRITTEN: Once = Once::new();
     if std::env::var_os(UPDATE).is_some() {
@@ -34,16 +35,16 @@ fn play(name: &str, text: &str) -> Played {
 }
 
 #[test]
-fn core_plays_every_vector() {
+fn the_core_matches_every_golden_vector() {
     for (name, text) in files() {
         let texts: Vec<_> = play(&name, &text).mismatches.iter().map(ToString::to_string).collect();
         assert!(texts.is_empty(), "{} steps went otherwise:\n\n{}", texts.len(), texts.join("\n"));
     }
 }
 
-/// A playing writes a file back byte for byte, so that rewriting changes what differs and nothing else.
+/// Playing a file writes it back byte for byte, so that a rewrite changes only the steps that differ.
 #[test]
-fn playing_keeps_the_rest_of_a_file() {
+fn a_file_without_mismatches_is_written_back_unchanged() {
     for (name, text) in files() {
         let played = play(&name, &text);
         assert!(played.scenarios > 0, "{name} has no scenario");
@@ -54,7 +55,7 @@ fn playing_keeps_the_rest_of_a_file() {
 }
 
 #[test]
-fn every_row_has_a_vector() {
+fn every_behaviour_row_has_a_vector() {
     let files: Vec<_> = files().iter().map(|(name, text)| VectorFile::parse(name, text).unwrap()).collect();
     let headings: Vec<_> = files.iter().flat_map(VectorFile::headings).collect();
     let missing: Vec<_> = ROWS
@@ -68,7 +69,7 @@ fn every_row_has_a_vector() {
     }
 }
 
-/// Each expectation is looked at: a wrong reply, a wrong state and a state that is not told are all caught.
+/// Each expectation is checked: the player reports a wrong reply, a wrong state and a missing state.
 #[test]
 fn a_wrong_expectation_is_caught() {
     let begin = "## B08 a claim\n\nbegin 1 create USERNAMES \"Alice\" USER:7 USERS:7\n----\n";
@@ -88,7 +89,7 @@ fn a_wrong_expectation_is_caught() {
 }
 
 #[test]
-fn a_broken_file_is_refused() {
+fn a_malformed_vector_file_is_refused() {
     for text in ["## B01 x\n\nbegin 1\nbegun\n", "begin 1\n----\n"] {
         assert!(VectorFile::parse("inline.txt", text).is_err(), "{text}");
     }

@@ -5,7 +5,7 @@
 use leasehold_tests::postgres::{Bouncer, Cluster};
 use leasehold_tests::vectors::{Mismatch, ServerHost, VectorFile, golden_files};
 
-/// Plays the files side by side: a server spends most of its time waiting for the disk.
+/// Plays the files in parallel, because a server spends most of its time waiting for the disk.
 fn play_all(open: impl Fn() -> anyhow::Result<ServerHost> + Sync) {
     let play = &|(name, text): (String, String)| {
         let file = VectorFile::parse(&name, &text).unwrap();
@@ -21,21 +21,21 @@ fn play_all(open: impl Fn() -> anyhow::Result<ServerHost> + Sync) {
 }
 
 #[test]
-fn server_plays_every_vector() {
+fn the_server_matches_every_golden_vector() {
     play_all(ServerHost::start);
 }
 
-/// Enough for a server a file, and for those that are just going.
+/// Enough connections for one server a file, and for servers that are stopping.
 const CONNECTIONS: &[&str] = &["max_connections=400", "fsync=off"];
 
 #[test]
-fn server_on_postgres_plays_every_vector() {
+fn the_server_on_postgres_matches_every_golden_vector() {
     let cluster = Cluster::start(CONNECTIONS).unwrap();
     play_all(|| ServerHost::on(&cluster.url(&cluster.database()?)));
 }
 
 #[test]
-fn server_on_postgres_behind_pgbouncer_plays_every_vector() {
+fn the_server_behind_pgbouncer_matches_every_golden_vector() {
     let cluster = Cluster::start(CONNECTIONS).unwrap();
     let bouncer = Bouncer::start(&cluster, 3).unwrap();
     play_all(|| ServerHost::on(&bouncer.url(&cluster.database()?)));

@@ -9,7 +9,7 @@ fn concept(name: &str) -> String {
 }
 
 #[test]
-fn the_diagrams_are_drawn_from_the_tables() {
+fn the_book_shows_the_state_diagrams_of_the_tables() {
     for (name, diagram) in [("claims", mermaid(&CLAIM)), ("leases", mermaid(&LEASE))] {
         let drawn = concept(name).contains(&format!("```mermaid\n{diagram}```"));
         assert!(drawn, "docs/src/concepts/{name}.md lacks this diagram:\n{diagram}");
@@ -17,7 +17,7 @@ fn the_diagrams_are_drawn_from_the_tables() {
 }
 
 #[test]
-fn r01_the_table_of_reconciliation_is_the_engines() {
+fn r01_the_book_shows_the_reconciliation_table_of_the_engine() {
     let row = |ruling: &leasehold_core::table::Ruling| {
         format!("| {:?} | {:?} | {:?} |\n", ruling.local, ruling.remote, ruling.decision)
     };

@@ -1,9 +1,9 @@
-//! The command line against a running server: what each verb prints for people and for machines, its exit codes, its
-//! help, its completions, and how it shows who it is.
+//! The command line against a running server: the output of each subcommand for people and machines, exit codes, help,
+//! completions and identity.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
-mod answers;
+mod edge_cases;
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -24,63 +24,63 @@ const UNKNOWN_LEASE: &str = "00000000-0000-7000-8000-000000000000";
 
 /// The output and the exit code of a command.
 #[derive(Debug)]
-struct Said {
+struct CommandOutput {
     code: i32,
     stdout: String,
     stderr: String,
 }
 
-impl From<Output> for Said {
+impl From<Output> for CommandOutput {
     fn from(output: Output) -> Self {
         let text = |bytes| String::from_utf8(bytes).unwrap();
         Self { code: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 }
 
-impl Said {
-    /// It did what was asked, and complained of nothing.
+impl CommandOutput {
+    /// Asserts that the command succeeded without a word on stderr.
     #[track_caller]
-    fn done(self) -> String {
+    fn expect_success(self) -> String {
         assert_eq!((self.code, self.stderr.as_str()), (0, ""), "{self:?}");
         self.stdout
     }
 
-    /// It ended with this code, and said why on stderr only, with these words in it.
+    /// Asserts that the command failed with this code, and that stderr alone has the error, with these words.
     #[track_caller]
-    fn failed(&self, code: i32, words: &[&str]) {
+    fn expect_failure(&self, code: i32, words: &[&str]) {
         assert_eq!((self.code, self.stdout.as_str()), (code, ""), "{self:?}");
         for word in words {
             assert!(self.stderr.contains(word), "no `{word}` in: {}", self.stderr);
         }
     }
 
-    /// Every line of its output, as JSON.
+    /// The lines of the output, as JSON.
     #[track_caller]
-    fn json(self) -> Vec<Value> {
-        self.done().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    fn expect_json_lines(self) -> Vec<Value> {
+        self.expect_success().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The error object that it wrote to stderr.
+    /// The error object that the command wrote to stderr.
     #[track_caller]
-    fn json_error(&self, code: i32) -> Value {
-        self.failed(code, &[]);
+    fn expect_json_error(&self, code: i32) -> Value {
+        self.expect_failure(code, &[]);
         let object: Value = serde_json::from_str(&self.stderr).unwrap();
         assert_eq!(object["error"]["exitCode"], code, "{object}");
         object["error"].clone()
     }
 }
 
-async fn run<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Said {
+async fn run<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> CommandOutput {
     leasehold(arguments).await.unwrap().into()
 }
 
-/// A server, and a command line that asks it.
-struct World {
+/// A server, and the options with which the command line calls it.
+struct CliFixture {
     server: Server,
     url: String,
 }
 
-impl World {
+impl CliFixture {
     fn new() -> Self {
         Self::of(Server::start().unwrap())
     }
@@ -90,86 +90,86 @@ impl World {
         Self { server, url }
     }
 
-    /// Runs words that are parted by spaces.
-    async fn run(&self, line: &str) -> Said {
+    /// Runs a command of words that are separated by spaces.
+    async fn run(&self, line: &str) -> CommandOutput {
         run(line.split(' ').chain(["--server", &self.url])).await
     }
 
     async fn begin(&self, cell: i64, claims: &str) -> String {
         let line = format!("begin --json --cell {cell} {claims} --subject USER:7 --source USERS:7");
-        self.run(&line).await.json()[0]["leaseUuid"]["value"].as_str().unwrap().to_owned()
+        self.run(&line).await.expect_json_lines()[0]["leaseUuid"]["value"].as_str().unwrap().to_owned()
     }
 
     async fn commit(&self, lease: &str) {
-        self.run(&format!("commit --cell 1 {lease}")).await.done();
+        self.run(&format!("commit --cell 1 {lease}")).await.expect_success();
     }
 }
 
-/// A table as rows of columns, which are parted by two spaces or more.
+/// The rows of a table, as columns that are separated by two spaces or more.
 fn table(text: &str) -> Vec<Vec<&str>> {
     text.lines().map(|line| line.split("  ").map(str::trim).filter(|column| !column.is_empty()).collect()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cells_are_listed() {
-    let world = World::new();
-    let text = world.run("cells").await.done();
+async fn cells_lists_the_configured_cells() {
+    let world = CliFixture::new();
+    let text = world.run("cells").await.expect_success();
     let expected = [
         vec!["CELL", "NAME", "ADDRESS", "SESSION PREFIX", "IDS"],
         vec!["1", "cell-1", "http://127.0.0.1:3001", "cell-1-", "1-1000000000"],
         vec!["2", "cell-2", "http://127.0.0.1:3002", "cell-2-", "1000000001-2000000000"],
     ];
     assert_eq!(table(&text), expected);
-    let json = world.run("cells --json").await.json();
+    let json = world.run("cells --json").await.expect_json_lines();
     assert_eq!(json.len(), 2);
     assert_eq!((&json[1]["id"], &json[1]["name"]), (&json!("2"), &json!("cell-2")));
     assert_eq!(json[1]["sequenceRange"]["maxval"], "2000000000");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn begin_prints_the_commands_that_come_next() {
-    let world = World::new();
+async fn begin_prints_commands_that_commit_or_roll_back() {
+    let world = CliFixture::new();
     for (name, next, status) in [("alice", "next: leasehold ", "ACTIVE"), ("bob", "  or: leasehold ", "")] {
         let line = format!("begin --cell 1 --create USERNAMES:{name} --subject USER:7 --source USERS:7");
-        let text = world.run(&line).await.done();
+        let text = world.run(&line).await.expect_success();
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 3, "{text}");
         assert!(lines[0].starts_with("begun lease ") && lines[0].contains(" of cell 1, fence "), "{text}");
         let command = lines.iter().find_map(|line| line.strip_prefix(next)).unwrap();
-        let done = run(command.split(' ')).await.done();
+        let done = run(command.split(' ')).await.expect_success();
         let verb = if status.is_empty() { "rolled back lease " } else { "committed lease " };
         assert!(done.starts_with(verb), "{done}");
         let found = world.run(&format!("get USERNAMES:{name}")).await;
         if status.is_empty() {
-            found.failed(3, &["CLAIM_NOT_FOUND"]);
+            found.expect_failure(3, &["CLAIM_NOT_FOUND"]);
         } else {
-            assert!(found.done().contains(status));
+            assert!(found.expect_success().contains(status));
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn begin_answers_in_json_and_repeats_under_its_key() {
-    let world = World::new();
+async fn b09_begin_repeated_under_its_key_prints_the_same_json() {
+    let world = CliFixture::new();
     let line = "begin --json --cell 1 --create USERNAMES:alice --create EMAILS:a@example.com \
                 --subject USER:7 --source USERS:7 --idempotency-key once";
-    let first = world.run(line).await.json();
+    let first = world.run(line).await.expect_json_lines();
     assert_eq!((first.len(), &first[0]["cellId"]), (1, &json!("1")));
     assert!(first[0]["fence"].as_str().unwrap().parse::<u64>().unwrap() > 0, "{first:?}");
-    assert_eq!(world.run(line).await.json(), first);
-    let other = world.run(&line.replace("alice", "bob")).await.json_error(3);
+    assert_eq!(world.run(line).await.expect_json_lines(), first);
+    let other = world.run(&line.replace("alice", "bob")).await.expect_json_error(3);
     assert_eq!(other["reason"], "IDEMPOTENCY_KEY_REUSED");
     let lease = first[0]["leaseUuid"]["value"].as_str().unwrap();
-    assert_eq!(world.run(&format!("commit --json --cell 1 {lease}")).await.json(), [json!({})]);
-    assert_eq!(world.run(&format!("commit --json --cell 1 {lease}")).await.json(), [json!({})]);
+    assert_eq!(world.run(&format!("commit --json --cell 1 {lease}")).await.expect_json_lines(), [json!({})]);
+    assert_eq!(world.run(&format!("commit --json --cell 1 {lease}")).await.expect_json_lines(), [json!({})]);
     let replace = world.begin(1, "--create USERNAMES:Alice --destroy USERNAMES:alice --destroy EMAILS:a@example.com");
     let replace = replace.await;
-    assert_eq!(world.run(&format!("rollback --json --cell 1 {replace}")).await.json(), [json!({})]);
+    assert_eq!(world.run(&format!("rollback --json --cell 1 {replace}")).await.expect_json_lines(), [json!({})]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn begin_reads_an_update_from_a_file_or_stdin() {
-    let world = World::new();
+    let world = CliFixture::new();
     let update = |name: &str| {
         json!({
             "cellId": "2",
@@ -184,25 +184,25 @@ async fn begin_reads_an_update_from_a_file_or_stdin() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("update.json");
     std::fs::write(&path, update("from-file")).unwrap();
-    world.run(&format!("begin --file {}", path.display())).await.done();
-    world.run(&format!("begin --cell 1 --file {}", path.display())).await.failed(2, &["`cellId`", "--cell"]);
-    world.run("begin --file /nowhere.json").await.failed(2, &["`/nowhere.json`"]);
+    world.run(&format!("begin --file {}", path.display())).await.expect_success();
+    world.run(&format!("begin --cell 1 --file {}", path.display())).await.expect_failure(2, &["`cellId`", "--cell"]);
+    world.run("begin --file /nowhere.json").await.expect_failure(2, &["`/nowhere.json`"]);
     let mut child = command().unwrap();
     child.args(["begin", "--file", "-", "--server", &world.url]).stdin(Stdio::piped());
     let mut child = child.spawn().unwrap();
     child.stdin.take().unwrap().write_all(update("from-stdin").as_bytes()).await.unwrap();
-    Said::from(child.wait_with_output().await.unwrap()).done();
-    let records = world.run("records --cell 2 --source USERS").await.done();
+    CommandOutput::from(child.wait_with_output().await.unwrap()).expect_success();
+    let records = world.run("records --cell 2 --source USERS").await.expect_success();
     assert!(records.contains("USERNAMES:from-file") && records.contains("USERNAMES:from-stdin"), "{records}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn get_shows_a_record_and_its_cell() {
-    let world = World::new();
+    let world = CliFixture::new();
     let lease = world.begin(1, "--create USERNAMES:Alice").await;
     let shown =
         |text: &str, field: &str| table(text).into_iter().find(|row| row[0] == field).map(|row| row[1].to_owned());
-    let text = world.run("get username:ALICE").await.done();
+    let text = world.run("get username:ALICE").await.expect_success();
     for (field, value) in [
         ("claim", "USERNAMES:Alice"),
         ("cell", "1 (cell-1, http://127.0.0.1:3001)"),
@@ -214,49 +214,49 @@ async fn get_shows_a_record_and_its_cell() {
         assert_eq!(shown(&text, field).as_deref(), Some(value), "{text}");
     }
     world.commit(&lease).await;
-    let text = world.run("get USERNAMES:alice").await.done();
+    let text = world.run("get USERNAMES:alice").await.expect_success();
     assert_eq!((shown(&text, "status").as_deref(), shown(&text, "lease")), (Some("ACTIVE"), None));
-    let json = &world.run("get --json 4:alice").await.json()[0];
+    let json = &world.run("get --json 4:alice").await.expect_json_lines()[0];
     assert_eq!(json["record"]["metadata"]["bucket"]["value"], "Alice");
     assert_eq!((&json["record"]["status"], &json["cellInfo"]["id"]), (&json!("ACTIVE"), &json!("1")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn classify_finds_the_cell() {
-    let world = World::new();
+async fn classify_prints_the_address_of_the_cell() {
+    let world = CliFixture::new();
     world.begin(2, "--create USERNAMES:alice --create PROJECT_IDS:77").await;
     for line in
         ["classify USERNAMES:nobody username:ALICE", "classify PROJECT_IDS:77", "classify --type cell_id --value 2"]
     {
-        let text = world.run(line).await.done();
+        let text = world.run(line).await.expect_success();
         assert!(text.contains("PROXY") && text.contains("http://127.0.0.1:3002"), "{line}: {text}");
         assert_eq!(text.contains("matched"), !line.contains("--type"), "{line}: {text}");
     }
-    let json = world.run("classify --json --type SESSION_PREFIX --value cell-1-").await.json();
+    let json = world.run("classify --json --type SESSION_PREFIX --value cell-1-").await.expect_json_lines();
     assert_eq!(json, [json!({"action": "PROXY", "proxy": {"address": "http://127.0.0.1:3001"}})]);
-    world.run("classify USERNAMES:nobody").await.failed(3, &["error: ", "CLAIM_NOT_FOUND"]);
-    world.run("classify --type cell_id --value 9").await.failed(3, &["error: "]);
-    world.run("classify --type first_cell USERNAMES:nobody").await.done();
+    world.run("classify USERNAMES:nobody").await.expect_failure(3, &["error: ", "CLAIM_NOT_FOUND"]);
+    world.run("classify --type cell_id --value 9").await.expect_failure(3, &["error: "]);
+    world.run("classify --type first_cell USERNAMES:nobody").await.expect_success();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn leases_are_listed_oldest_first() {
-    let world = World::new();
+    let world = CliFixture::new();
     let none = world.run("leases --cell 1").await;
     assert_eq!((none.code, none.stdout.as_str()), (0, ""));
     assert!(none.stderr.contains("cell 1 has no outstanding leases"), "{}", none.stderr);
-    assert_eq!(world.run("leases --cell 1 --json").await.json(), Vec::<Value>::new());
+    assert_eq!(world.run("leases --cell 1 --json").await.expect_json_lines(), Vec::<Value>::new());
     let mut expected = Vec::new();
     for name in ["a", "b", "c"] {
         expected.push(world.begin(1, &format!("--create USERNAMES:{name}")).await);
     }
     world.begin(2, "--create USERNAMES:d").await;
-    let text = world.run("leases --cell 1").await.done();
+    let text = world.run("leases --cell 1").await.expect_success();
     let rows = table(&text);
     assert_eq!(rows[0], ["LEASE", "BEGUN"]);
     assert_eq!(rows[1..].iter().map(|row| row[0]).collect::<Vec<_>>(), expected);
     let since = format!("leases --cell 1 --json --created-after {}", rows[2][1]);
-    let json = world.run(&since).await.json();
+    let json = world.run(&since).await.expect_json_lines();
     assert_eq!(json.iter().map(|lease| &lease["uuid"]["value"]).collect::<Vec<_>>(), [&expected[1], &expected[2]]);
     let two = world.run("leases --cell 1 --limit 2").await;
     assert_eq!((two.code, table(&two.stdout).len()), (0, 3));
@@ -264,9 +264,9 @@ async fn leases_are_listed_oldest_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn records_are_listed_in_key_order_page_after_page() {
-    let world = World::new();
-    // More than a page of the server's has; each page ends on a source id.
+async fn b32_records_are_listed_in_key_order_across_pages() {
+    let world = CliFixture::new();
+    // More than one page of the server; each page ends with a source id.
     let claims: Vec<_> = (0..3000).map(|n| (n, format!("name-{n}"))).collect();
     let directory = TempDir::new().unwrap();
     for (part, claims) in claims.chunks(1500).enumerate() {
@@ -281,16 +281,17 @@ async fn records_are_listed_in_key_order_page_after_page() {
         let update = json!({"cellId": "1", "createRecords": claims.iter().map(record).collect::<Vec<_>>()});
         let path = directory.path().join(format!("{part}.json"));
         std::fs::write(&path, update.to_string()).unwrap();
-        world.run(&format!("begin --file {}", path.display())).await.done();
+        world.run(&format!("begin --file {}", path.display())).await.expect_success();
     }
-    let text = world.run("records --cell 1 --source USERS").await.done();
+    let text = world.run("records --cell 1 --source USERS").await.expect_success();
     let rows = table(&text);
     assert_eq!(rows[0], ["SOURCE", "CLAIM", "SUBJECT", "STATUS", "UPDATED", "LEASE"]);
     let listed: Vec<_> = rows[1..].iter().map(|row| row[0].parse::<u64>().unwrap()).collect();
     assert_eq!(listed, (0..3000).collect::<Vec<_>>());
     assert_eq!(rows[8][..4], ["7", "USERNAMES:name-7", "USER:7", "LEASE_CREATING"]);
     let some = world.run("records --cell 1 --source users --after 10 --up-to 12 --bucket-type USERNAMES --json").await;
-    let values: Vec<_> = some.json().iter().map(|record| record["metadata"]["bucket"]["value"].clone()).collect();
+    let values: Vec<_> =
+        some.expect_json_lines().iter().map(|record| record["metadata"]["bucket"]["value"].clone()).collect();
     assert_eq!(values, ["name-11", "name-12"]);
     for line in ["records --cell 2 --source USERS", "records --cell 1 --source USERS --bucket-type EMAILS"] {
         let none = world.run(line).await;
@@ -299,7 +300,7 @@ async fn records_are_listed_in_key_order_page_after_page() {
     }
 }
 
-/// Eight bytes in base 64, as proto3 JSON has them.
+/// Eight bytes in base 64, the proto3 JSON form of bytes.
 fn base64(bytes: &[u8; 8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let bits = u128::from(u64::from_be_bytes(*bytes)) << 2;
@@ -309,45 +310,48 @@ fn base64(bytes: &[u8; 8]) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bench_measures_saves() {
-    let world = World::new();
-    let text = world.run("bench --cell 1 --seconds 1 --clients 4 --connections 2").await.done();
+    let world = CliFixture::new();
+    let text = world.run("bench --cell 1 --seconds 1 --clients 4 --connections 2").await.expect_success();
     let rows = table(&text);
     assert!(rows[0][0].contains(" saves/s: ") && rows[0][0].ends_with(", 0 errors"), "{text}");
     assert_eq!(rows[2], ["CALL", "P50 MS", "P90 MS", "P99 MS"]);
     assert_eq!([rows[3][0], rows[4][0]], ["begin", "commit"]);
-    let json = world.run("bench --json --cell 2 --seconds 1 --clients 2 --connections 1 --claims 3").await.json();
+    let json =
+        world.run("bench --json --cell 2 --seconds 1 --clients 2 --connections 1 --claims 3").await.expect_json_lines();
     let saves = json[0]["saves"].as_u64().unwrap();
     assert!(saves > 0 && json[0]["savesPerSecond"].as_f64().unwrap() > 0.0, "{json:?}");
     assert_eq!((&json[0]["claimsPerSave"], &json[0]["errors"]), (&json!(3), &json!([])));
     assert!(json[0]["beginMilliseconds"]["p99"].as_f64().unwrap() > 0.0);
-    // The server has the records that the bench reports.
-    let records = world.run("records --json --cell 2 --source USERS").await.json();
+    // The server has as many records as the bench reports.
+    let records = world.run("records --json --cell 2 --source USERS").await.expect_json_lines();
     assert_eq!(records.len() as u64, saves * 3);
     let refused = world.run("bench --cell 9 --seconds 1 --clients 1 --connections 1").await;
-    refused.failed(3, &["INVALID_UPDATE"]);
+    refused.expect_failure(3, &["INVALID_UPDATE"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn exit_code_1_is_for_what_is_nobodys_fault_here() {
-    // The other address of a server speaks HTTP and no gRPC.
+async fn exit_code_1_is_any_other_failure() {
+    // The server's second address serves HTTP without gRPC.
     let server = Server::builder().arg("--metrics-listen").arg("127.0.0.1:0").start().unwrap();
-    let stdout = leasehold_tests::wire::eventually("the greeting", async || {
+    let stdout = leasehold_tests::wire::eventually("the banner", async || {
         Some(server.stdout()).filter(|text| text.contains("/metrics\n"))
     });
     let stdout = stdout.await.unwrap();
     let other = stdout.split("metrics   ").nth(1).unwrap().split("/metrics").next().unwrap();
-    run(["cells", "--server", other]).await.failed(1, &["error: ", "hint: check that --server is a Leasehold server"]);
-    let world = World::of(server);
+    run(["cells", "--server", other])
+        .await
+        .expect_failure(1, &["error: ", "hint: check that --server is a Leasehold server"]);
+    let world = CliFixture::of(server);
     let mut full = command().unwrap();
     full.args(["cells", "--server", &world.url]);
     full.stdout(OpenOptions::new().write(true).open("/dev/full").unwrap());
     let ended = full.spawn().unwrap().wait_with_output().await.unwrap();
-    Said::from(ended).failed(1, &["error: cannot write the output"]);
+    CommandOutput::from(ended).expect_failure(1, &["error: cannot write the output"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn exit_code_2_is_for_a_wrong_command_line() {
-    let world = World::new();
+async fn exit_code_2_is_a_usage_error() {
+    let world = CliFixture::new();
     for (line, words) in [
         ("", "Usage: "),
         ("fly", "'fly'"),
@@ -375,20 +379,20 @@ async fn exit_code_2_is_for_a_wrong_command_line() {
         ("cells --timeout-seconds 0", "--timeout-seconds"),
     ] {
         let said = if line.is_empty() { run([""; 0]).await } else { world.run(line).await };
-        said.failed(2, &[words]);
+        said.expect_failure(2, &[words]);
     }
     for (url, words) in [("http://", "http://HOST:PORT"), ("not a url", "http://HOST:PORT"), ("https://a:1", "--ca")] {
-        run(["cells", "--server", url]).await.failed(2, &["error: ", words]);
+        run(["cells", "--server", url]).await.expect_failure(2, &["error: ", words]);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn exit_code_3_is_for_what_is_refused_for_good() {
-    let world = World::new();
+async fn exit_code_3_is_a_permanent_refusal() {
+    let world = CliFixture::new();
     let lease = world.begin(1, "--create USERNAMES:alice").await;
     world.commit(&lease).await;
     let undone = world.begin(1, "--create USERNAMES:bob").await;
-    world.run(&format!("rollback --cell 1 {undone}")).await.done();
+    world.run(&format!("rollback --cell 1 {undone}")).await.expect_success();
     let rest = "--subject USER:7 --source USERS:7";
     for (line, reason, hint) in [
         (format!("begin --cell 2 --create USERNAMES:ALICE {rest}"), "CLAIM_TAKEN", "leasehold get USERNAMES:ALICE"),
@@ -414,8 +418,8 @@ async fn exit_code_3_is_for_what_is_refused_for_good() {
         ),
     ] {
         let said = world.run(&line).await;
-        said.failed(3, &["error: ", &format!("({reason})"), hint]);
-        let error = world.run(&format!("{line} --json")).await.json_error(3);
+        said.expect_failure(3, &["error: ", &format!("({reason})"), hint]);
+        let error = world.run(&format!("{line} --json")).await.expect_json_error(3);
         assert_eq!(error["reason"], reason, "{line}");
         if line.starts_with("begin") && !line.contains("--cell 9") {
             let claim = &error["claims"][0];
@@ -426,17 +430,17 @@ async fn exit_code_3_is_for_what_is_refused_for_good() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn exit_code_4_is_for_trying_again() {
-    let world = World::new();
+async fn exit_code_4_is_a_temporary_refusal() {
+    let world = CliFixture::new();
     world.begin(1, "--create USERNAMES:alice").await;
     let line = "begin --cell 2 --create USERNAMES:alice --subject USER:7 --source USERS:7";
-    world.run(line).await.failed(4, &["(CLAIM_BUSY)", "hint: another update is under way: try again in "]);
-    let error = world.run(&format!("{line} --json")).await.json_error(4);
+    world.run(line).await.expect_failure(4, &["(CLAIM_BUSY)", "hint: another update is under way: try again in "]);
+    let error = world.run(&format!("{line} --json")).await.expect_json_error(4);
     assert!(error["retryAfterSeconds"].as_f64().unwrap() > 0.0, "{error}");
 
-    let full = World::of(Server::builder().config("[limits]\nheld_claims = 1\n").start().unwrap());
+    let full = CliFixture::of(Server::builder().config("[limits]\nheld_claims = 1\n").start().unwrap());
     full.begin(1, "--create USERNAMES:bob").await;
-    full.run(line).await.failed(4, &["(OVERLOADED)", "hint: try again in "]);
+    full.run(line).await.expect_failure(4, &["(OVERLOADED)", "hint: try again in "]);
 
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
@@ -445,13 +449,13 @@ async fn exit_code_4_is_for_trying_again() {
         run(words.into_iter().chain(["--timeout-seconds".into(), "1".into(), "--server".into(), url.clone()]))
     };
     let (read, begun) = tokio::join!(late("get USERNAMES:alice"), late(line));
-    read.failed(4, &["no answer within 1 s (DEADLINE_EXCEEDED)", "--timeout-seconds"]);
-    begun.failed(4, &["(DEADLINE_EXCEEDED)", "repeat it with `--idempotency-key "]);
+    read.expect_failure(4, &["no answer within 1 s (DEADLINE_EXCEEDED)", "--timeout-seconds"]);
+    begun.expect_failure(4, &["(DEADLINE_EXCEEDED)", "repeat it with `--idempotency-key "]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn exit_code_5_is_for_a_server_or_store_that_is_down() {
-    // A port that was free a moment ago.
+async fn exit_code_5_is_an_unavailable_server_or_store() {
+    // A port that was free a moment ago, so nothing listens there.
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let url = format!("http://{address}");
     for line in [
@@ -466,13 +470,13 @@ async fn exit_code_5_is_for_a_server_or_store_that_is_down() {
         "bench --cell 1 --seconds 1",
     ] {
         let words = || line.split(' ').chain(["--server", &url]);
-        run(words()).await.failed(5, &["error: cannot reach ", &url, "hint: start one with `leasehold serve`"]);
-        let error = run(words().chain(["--json"])).await.json_error(5);
+        run(words()).await.expect_failure(5, &["error: cannot reach ", &url, "hint: start one with `leasehold serve`"]);
+        let error = run(words().chain(["--json"])).await.expect_json_error(5);
         assert!(error["message"].as_str().unwrap().contains(&url), "{error}");
     }
-    let full = World::of(Server::builder().config("min_free_disk_mib = 1_000_000_000_000\n").start().unwrap());
+    let full = CliFixture::of(Server::builder().config("min_free_disk_mib = 1_000_000_000_000\n").start().unwrap());
     let line = "begin --cell 1 --create USERNAMES:alice --subject USER:7 --source USERS:7";
-    full.run(line).await.failed(
+    full.run(line).await.expect_failure(
         5,
         &[
             "(STORE_UNAVAILABLE)",
@@ -483,20 +487,20 @@ async fn exit_code_5_is_for_a_server_or_store_that_is_down() {
 }
 
 /// A server under mutual TLS, and the files that its clients need.
-struct Secured {
-    world: World,
+struct TlsFixture {
+    world: CliFixture,
     directory: TempDir,
     authority: Authority,
 }
 
-impl Secured {
+impl TlsFixture {
     fn new() -> Self {
         let authority = Authority::new("clients").unwrap();
         let pair = authority.server().unwrap();
         Self::showing(&pair, authority)
     }
 
-    /// The server shows `pair`; its clients are `authority`'s.
+    /// Starts a server with the certificate `pair` that trusts the clients of `authority`.
     fn showing(pair: &Pair, authority: Authority) -> Self {
         let directory = TempDir::new().unwrap();
         let path = |name: &str| directory.path().join(name);
@@ -512,20 +516,20 @@ impl Secured {
         );
         let server = Server::builder().config(config).start().unwrap();
         let url = format!("https://{}", server.address());
-        Self { world: World { server, url }, directory, authority }
+        Self { world: CliFixture { server, url }, directory, authority }
     }
 
     fn ca(&self) -> PathBuf {
         self.directory.path().join("ca.pem")
     }
 
-    /// The options of a client that is `role`.
+    /// The options of a client with the certificate of `role`.
     fn identity(&self, role: &str) -> Vec<OsString> {
         let pair = self.authority.client(&[&format!("spiffe://leasehold/{role}")]).unwrap();
         self.shown(&role.replace('/', "-"), &pair)
     }
 
-    /// The options of a client that shows `pair`, out of files of this name.
+    /// The options of a client with the certificate `pair`, written to files of this name.
     fn shown(&self, name: &str, pair: &Pair) -> Vec<OsString> {
         let write = |suffix: &str, text: &str| {
             let path = self.directory.path().join(name.to_owned() + suffix);
@@ -536,7 +540,7 @@ impl Secured {
         vec!["--cert".into(), certificate, "--key".into(), key]
     }
 
-    async fn run(&self, line: &str, options: &[OsString]) -> Said {
+    async fn run(&self, line: &str, options: &[OsString]) -> CommandOutput {
         let words = line.split(' ').map(OsString::from).chain(options.iter().cloned());
         let server = ["--server".into(), OsString::from(&self.world.url), "--ca".into(), self.ca().into_os_string()];
         run(words.chain(server)).await
@@ -544,48 +548,48 @@ impl Secured {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn exit_code_6_is_for_who_may_not() {
-    let secured = Secured::new();
+async fn exit_code_6_is_a_denied_caller() {
+    let secured = TlsFixture::new();
     let line = "begin --cell 1 --create USERNAMES:alice --subject USER:7 --source USERS:7";
-    secured.run(line, &[]).await.failed(6, &["(NO_IDENTITY)", "hint: say who you are with --cert and --key"]);
+    secured.run(line, &[]).await.expect_failure(6, &["(NO_IDENTITY)", "hint: say who you are with --cert and --key"]);
     let cell_2 = secured.identity("cell/2");
-    secured.run(line, &cell_2).await.failed(6, &["(RULE_DENIED)", "hint: use the certificate of that cell"]);
-    let error = secured.run(&format!("{line} --json"), &cell_2).await.json_error(6);
+    secured.run(line, &cell_2).await.expect_failure(6, &["(RULE_DENIED)", "hint: use the certificate of that cell"]);
+    let error = secured.run(&format!("{line} --json"), &cell_2).await.expect_json_error(6);
     assert_eq!((&error["code"], &error["reason"]), (&json!("PERMISSION_DENIED"), &json!("RULE_DENIED")));
-    secured.run("leases --cell 1", &secured.identity("router")).await.failed(6, &["(RULE_DENIED)"]);
+    secured.run("leases --cell 1", &secured.identity("router")).await.expect_failure(6, &["(RULE_DENIED)"]);
     secured
         .run("get USERNAMES:alice", &cell_2)
         .await
-        .failed(6, &["(RULE_DENIED)", "hint: use the certificate of an admin"]);
+        .expect_failure(6, &["(RULE_DENIED)", "hint: use the certificate of an admin"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_say_who_one_is() {
-    let secured = Secured::new();
+async fn a_client_certificate_identifies_the_caller() {
+    let secured = TlsFixture::new();
     let (cell, admin, router) = (secured.identity("cell/1"), secured.identity("admin"), secured.identity("router"));
     let line = "begin --cell 1 --create USERNAMES:alice --subject USER:7 --source USERS:7";
-    let begun = secured.run(line, &cell).await.done();
+    let begun = secured.run(line, &cell).await.expect_success();
     let next = begun.lines().find_map(|line| line.strip_prefix("next: leasehold ")).unwrap();
     assert!(next.contains("--ca ") && next.contains("--cert ") && next.contains("--key "), "{next}");
-    run(next.split(' ')).await.done();
-    secured.run("get USERNAMES:alice", &admin).await.done();
-    assert!(secured.run("classify USERNAMES:alice", &router).await.done().contains("USERNAMES:alice"));
-    assert_eq!(table(&secured.run("cells", &router).await.done()).len(), 3);
+    run(next.split(' ')).await.expect_success();
+    secured.run("get USERNAMES:alice", &admin).await.expect_success();
+    assert!(secured.run("classify USERNAMES:alice", &router).await.expect_success().contains("USERNAMES:alice"));
+    assert_eq!(table(&secured.run("cells", &router).await.expect_success()).len(), 3);
 
-    // The environment says the same as the options.
+    // Environment variables have the same effect as the options.
     let mut by_environment = command().unwrap();
     by_environment.arg("cells").env("LEASEHOLD_SERVER", &secured.world.url).env("LEASEHOLD_CA", secured.ca());
     by_environment.env("LEASEHOLD_CERT", &cell[1]).env("LEASEHOLD_KEY", &cell[3]);
-    Said::from(by_environment.output().await.unwrap()).done();
+    CommandOutput::from(by_environment.output().await.unwrap()).expect_success();
 
-    // The client talks to no server whose certificate it does not trust.
+    // The client refuses a server whose certificate it does not trust.
     let foreign = Authority::new("foreign").unwrap();
     let path = secured.directory.path().join("foreign.pem");
     std::fs::write(&path, foreign.pem()).unwrap();
     let path = path.to_str().unwrap();
     run(["cells", "--server", &secured.world.url, "--ca", path])
         .await
-        .failed(5, &["error: cannot reach ", "ertificate"]);
+        .expect_failure(5, &["error: cannot reach ", "ertificate"]);
     let plain = format!("http://{}", secured.world.server.address());
     let said = run(["cells", "--server", &plain]).await;
     assert_eq!((said.code, said.stdout.as_str()), (5, ""), "{said:?}");
@@ -596,13 +600,13 @@ async fn certificates_say_who_one_is() {
         (vec!["--cert", "/nowhere.pem", "--key", key], "`/nowhere.pem`"),
     ] {
         let options: Vec<OsString> = options.into_iter().map(OsString::from).collect();
-        secured.run("cells", &options).await.failed(2, &["error: ", words]);
+        secured.run("cells", &options).await.expect_failure(2, &["error: ", words]);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_that_the_server_does_not_accept_is_no_absent_server() {
-    let secured = Secured::new();
+async fn a_rejected_client_certificate_is_not_reported_as_an_unreachable_server() {
+    let secured = TlsFixture::new();
     let admin = ["spiffe://leasehold/admin"];
     let foreign = Authority::new("foreign").unwrap().client(&admin).unwrap();
     let namesake = Authority::new("clients").unwrap().client(&admin).unwrap();
@@ -614,49 +618,52 @@ async fn a_certificate_that_the_server_does_not_accept_is_no_absent_server() {
         ("expired", expired, "it has expired", "new certificate in --cert"),
     ] {
         let options = secured.shown(name, &pair);
-        // The connection breaks sooner or later, as it happens; what is said of it is the same.
+        // The connection breaks at different points of the handshake; the error is the same.
         for line in [begin, "cells", "cells", "cells", "bench --cell 1 --seconds 1 --clients 1"] {
             let said = secured.run(line, &options).await;
-            said.failed(6, &["error: the server does not accept the certificate `", &format!("{name}.pem"), why, hint]);
+            said.expect_failure(
+                6,
+                &["error: the server does not accept the certificate `", &format!("{name}.pem"), why, hint],
+            );
             assert_eq!(said.stderr.lines().count(), 2, "{}", said.stderr);
         }
-        let error = secured.run("cells --json", &options).await.json_error(6);
+        let error = secured.run("cells --json", &options).await.expect_json_error(6);
         assert!(error["message"].as_str().unwrap().contains(why), "{error}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_not_believed_says_which_file_to_look_at() {
+async fn an_untrusted_server_certificate_is_reported_with_the_file_to_check() {
     let authority = || Authority::new("clients").unwrap();
     let (elsewhere, expired) = (authority(), authority());
-    let elsewhere = Secured::showing(&elsewhere.server_elsewhere().unwrap(), elsewhere);
-    let expired = Secured::showing(&expired.expired_server().unwrap(), expired);
-    let foreign = Secured::showing(&authority().server().unwrap(), Authority::new("foreign").unwrap());
-    let namesake = Secured::showing(&authority().server().unwrap(), authority());
+    let elsewhere = TlsFixture::showing(&elsewhere.server_elsewhere().unwrap(), elsewhere);
+    let expired = TlsFixture::showing(&expired.expired_server().unwrap(), expired);
+    let foreign = TlsFixture::showing(&authority().server().unwrap(), Authority::new("foreign").unwrap());
+    let namesake = TlsFixture::showing(&authority().server().unwrap(), authority());
     for (secured, cause, hint) in [
         (elsewhere, "elsewhere.example.com", "hint: use a name"),
         (expired, "is not valid now", "hint: give the server a new certificate"),
         (foreign, "ca.pem` did not sign", "hint: name the authority that signed the server's certificate in --ca"),
         (namesake, "ca.pem` did not sign", "hint: name the authority that signed the server's certificate in --ca"),
     ] {
-        secured.run("cells", &[]).await.failed(5, &["error: cannot reach https://", cause, hint]);
+        secured.run("cells", &[]).await.expect_failure(5, &["error: cannot reach https://", cause, hint]);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_wrong_scheme_is_told() {
-    let (secured, open) = (Secured::new(), World::new());
+async fn a_wrong_url_scheme_is_recognized() {
+    let (secured, open) = (TlsFixture::new(), CliFixture::new());
     let plain = format!("http://{}", secured.world.server.address());
     let begin = "begin --cell 1 --create USERNAMES:alice --subject USER:7 --source USERS:7";
     for line in [begin, "cells", "cells", "cells"] {
         let said = run(line.split(' ').chain(["--server", &plain])).await;
-        said.failed(5, &["error: cannot reach ", "the server speaks TLS", "hint: use https:// in --server"]);
+        said.expect_failure(5, &["error: cannot reach ", "the server speaks TLS", "hint: use https:// in --server"]);
     }
     let ca = secured.ca();
     let encrypted = format!("https://{}", open.server.address());
     let said = run(["cells", "--server", &encrypted, "--ca", ca.to_str().unwrap()]).await;
-    said.failed(5, &["does not answer in TLS", "use http:// in --server"]);
-    // One that hangs up on what it does not understand.
+    said.expect_failure(5, &["does not answer in TLS", "use http:// in --server"]);
+    // A listener that closes the connection after input that it does not understand.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let encrypted = format!("https://{}", listener.local_addr().unwrap());
     let hang_up = tokio::spawn(async move {
@@ -665,13 +672,13 @@ async fn the_wrong_scheme_is_told() {
         }
     });
     let said = run(["cells", "--server", &encrypted, "--ca", ca.to_str().unwrap()]).await;
-    said.failed(5, &["does not answer in TLS", "use http:// in --server"]);
+    said.expect_failure(5, &["does not answer in TLS", "use http:// in --server"]);
     hang_up.abort();
-    run(["cells", "--server", &encrypted]).await.failed(2, &["name the PEM file", "--ca"]);
+    run(["cells", "--server", &encrypted]).await.expect_failure(2, &["name the PEM file", "--ca"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_error_is_json_where_json_is_asked_for() {
+async fn every_error_is_json_with_the_json_option() {
     let directory = TempDir::new().unwrap();
     let nowhere = directory.path().join("nowhere");
     let nowhere = nowhere.to_str().unwrap();
@@ -681,7 +688,7 @@ async fn every_error_is_json_where_json_is_asked_for() {
         (format!("import --data {nowhere} --input {nowhere} --json"), 1),
         (format!("begin --file {nowhere} --json"), 2),
     ] {
-        let error = run(line.split(' ')).await.json_error(code);
+        let error = run(line.split(' ')).await.expect_json_error(code);
         assert!(error["message"].as_str().unwrap().contains(nowhere), "{line}: {error}");
     }
     for (line, words) in [
@@ -692,20 +699,20 @@ async fn every_error_is_json_where_json_is_asked_for() {
         ("commit --json", "--cell"),
         ("serve --json --listen here", "'here'"),
     ] {
-        let error = run(line.split(' ')).await.json_error(2);
+        let error = run(line.split(' ')).await.expect_json_error(2);
         let message = error["message"].as_str().unwrap();
         assert!(message.contains(words) && !message.starts_with("error"), "{line}: {error}");
         assert!(!message.contains("Usage") && error["hint"].as_str().unwrap().contains("--help"), "{line}: {error}");
     }
-    run(["get", "--", "--json"]).await.failed(2, &["error: ", "TYPE:VALUE"]);
+    run(["get", "--", "--json"]).await.expect_failure(2, &["error: ", "TYPE:VALUE"]);
     for line in ["--json --help", "cells --json --help", "--json --version"] {
-        assert!(run(line.split(' ')).await.done().contains("leasehold"), "{line}");
+        assert!(run(line.split(' ')).await.expect_success().contains("leasehold"), "{line}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bench_with_errors_does_not_end_well() {
-    let world = World::of(Server::builder().config("[limits]\nqueued_begins = 1\n").start().unwrap());
+async fn a_bench_with_errors_exits_with_their_code() {
+    let world = CliFixture::of(Server::builder().config("[limits]\nqueued_begins = 1\n").start().unwrap());
     for json in [false, true] {
         let line = "bench --cell 1 --seconds 1 --clients 64 --connections 8";
         let said = world.run(&if json { format!("{line} --json") } else { line.to_owned() }).await;
@@ -723,62 +730,62 @@ async fn a_bench_with_errors_does_not_end_well() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hints_say_what_is_too_long() {
-    let world = World::new();
+async fn hints_name_the_option_to_shorten() {
+    let world = CliFixture::new();
     let begin = "begin --cell 1 --create USERNAMES:alice --subject USER:7";
     for (line, hint) in [
         (format!("{begin} --source USERS:{}", "x".repeat(200)), "hint: shorten the source id"),
         (format!("{begin} --source USERS:7 --idempotency-key {}", "k".repeat(300)), "hint: shorten --idempotency-key"),
     ] {
-        world.run(&line).await.failed(3, &["(LIMIT_EXCEEDED)", hint]);
+        world.run(&line).await.expect_failure(3, &["(LIMIT_EXCEEDED)", hint]);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_empty_variable_is_not_set() {
+async fn an_empty_environment_variable_counts_as_unset() {
     let server = ["LEASEHOLD_CONFIG", "LEASEHOLD_DATA", "LEASEHOLD_LISTEN", "LEASEHOLD_LOG"];
     let builder = server.into_iter().fold(Server::builder(), |builder, name| builder.env(name, ""));
-    let world = World::of(builder.start().unwrap());
+    let world = CliFixture::of(builder.start().unwrap());
     let ask = |words: &[&str], variables: &[(&str, &str)]| {
         let mut command = command().unwrap();
         command.args(words).envs(variables.iter().copied());
-        async move { Said::from(command.output().await.unwrap()) }
+        async move { CommandOutput::from(command.output().await.unwrap()) }
     };
     let client = ["LEASEHOLD_CA", "LEASEHOLD_CERT", "LEASEHOLD_KEY"].map(|name| (name, ""));
-    ask(&["cells", "--server", &world.url], &client).await.done();
-    // Whatever is at the default address, it is asked.
+    ask(&["cells", "--server", &world.url], &client).await.expect_success();
+    // The command calls the default address, whether or not a server listens there.
     let said = ask(&["cells", "--timeout-seconds", "1"], &[("LEASEHOLD_SERVER", "")]).await;
     assert_ne!(said.code, 2, "{said:?}");
     let state = TempDir::new().unwrap();
     let state = state.path().to_str().unwrap();
     let said = ask(&["export"], &[("LEASEHOLD_DATA", ""), ("XDG_STATE_HOME", state)]).await;
-    said.failed(1, &["error: ", state]);
+    said.expect_failure(1, &["error: ", state]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn export_and_import_are_not_taken_for_the_databases() {
+async fn export_and_import_refuse_a_configured_database() {
     let dir = TempDir::new().unwrap();
     let config = dir.path().join("leasehold.toml");
     std::fs::write(&config, "[postgres]\nurl = \"postgres://me:secret@db/claims\"").unwrap();
     for verb in ["export", "import"] {
         let said = run([verb, "--config", config.to_str().unwrap()]).await;
-        said.failed(2, &["postgres://db:5432/claims", "pg_dump"]);
+        said.expect_failure(2, &["postgres://db:5432/claims", "pg_dump"]);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_verb_has_its_help() {
-    let help = run(["--help"]).await.done();
+async fn every_subcommand_has_help() {
+    let help = run(["--help"]).await.expect_success();
     for code in 0..=6 {
         assert!(help.lines().any(|line| line.starts_with(&format!("  {code}  "))), "exit code {code}: {help}");
     }
     for verb in VERBS.into_iter().chain(["serve", "export", "import", "completions"]) {
         assert!(help.lines().any(|line| line.trim_start().starts_with(&format!("{verb} "))), "{verb}: {help}");
-        let long = run([verb, "--help"]).await.done();
+        let long = run([verb, "--help"]).await.expect_success();
         let usage = format!(" {verb} ");
         assert!(long.lines().any(|line| line.starts_with("Usage: ") && line.contains(&usage)), "{verb}: {long}");
-        assert_eq!(run(["help", verb]).await.done(), long);
-        let short = run([verb, "-h"]).await.done();
+        assert_eq!(run(["help", verb]).await.expect_success(), long);
+        let short = run([verb, "-h"]).await.expect_success();
         if VERBS.contains(&verb) {
             for text in [&short, &long] {
                 assert!(text.contains("--server") && text.contains("--json"), "{verb}: {text}");
@@ -787,23 +794,23 @@ async fn every_verb_has_its_help() {
             for option in ["--server", "--cert", "--timeout-seconds"] {
                 assert!(!long.contains(option) && long.contains("--json"), "{verb}: {long}");
             }
-            run([verb, "--server", "http://127.0.0.1:7171"]).await.failed(2, &["'--server'"]);
+            run([verb, "--server", "http://127.0.0.1:7171"]).await.expect_failure(2, &["'--server'"]);
         }
     }
-    let version = run(["--version"]).await.done();
+    let version = run(["--version"]).await.expect_success();
     assert_eq!(version, format!("leasehold {}\n", env!("CARGO_PKG_VERSION")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shells_complete_verbs_and_options() {
+async fn shell_completions_cover_subcommands_and_options() {
     for shell in ["bash", "zsh", "fish"] {
-        let script = run(["completions", shell]).await.done();
+        let script = run(["completions", shell]).await.expect_success();
         for word in VERBS.into_iter().chain(["timeout-seconds", "idempotency-key"]) {
             assert!(script.contains(word), "{shell} does not complete {word}");
         }
     }
-    run(["completions", "abacus"]).await.failed(2, &["abacus"]);
-    let script = run(["completions", "bash"]).await.done();
+    run(["completions", "abacus"]).await.expect_failure(2, &["abacus"]);
+    let script = run(["completions", "bash"]).await.expect_success();
     let ask = "\nCOMP_WORDS=(leasehold c); COMP_CWORD=1; _leasehold leasehold c leasehold; echo ${COMPREPLY[@]}";
     let mut bash = Command::new("bash");
     bash.args(["--norc", "-c", &(script + ask)]).stderr(Stdio::null());
@@ -813,8 +820,8 @@ async fn shells_complete_verbs_and_options() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_has_seen_enough_is_no_error() {
-    let world = World::new();
+async fn a_closed_output_pipe_is_not_an_error() {
+    let world = CliFixture::new();
     for name in ["a", "b", "c"] {
         world.begin(1, &format!("--create USERNAMES:{name}")).await;
     }
@@ -822,5 +829,5 @@ async fn a_reader_that_has_seen_enough_is_no_error() {
     child.args(["leases", "--cell", "1", "--json", "--server", &world.url]);
     let mut child = child.spawn().unwrap();
     drop(child.stdout.take());
-    Said::from(child.wait_with_output().await.unwrap()).done();
+    CommandOutput::from(child.wait_with_output().await.unwrap()).expect_success();
 }

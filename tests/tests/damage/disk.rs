@@ -1,4 +1,4 @@
-//! A disk that runs full.
+//! A full disk under the embedded store.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use super::{creates, name};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A small disk of memory, seen only by the shell that has mounted it and through that shell's root.
+/// A small tmpfs. Only the shell that mounted it sees it; the test reaches it through that shell's `/proc/PID/root`.
 struct Disk {
     shell: Child,
     input: ChildStdin,
@@ -61,7 +61,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // The mount goes with its last process.
+        // The kernel removes the mount with the last process of its namespace.
         let _ = self.shell.kill();
         let _ = self.shell.wait();
     }
@@ -72,7 +72,7 @@ fn unavailable(status: &Status) -> &str {
     status.message()
 }
 
-/// Writes until the disk has no more than this much left.
+/// Fills the disk until at most this many bytes are free.
 fn fill(path: &Path, free_mib: u64) {
     let free = || {
         let disk = nix::sys::statvfs::statvfs(path).unwrap();
@@ -85,7 +85,7 @@ fn fill(path: &Path, free_mib: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disk_that_is_nearly_full_ends_begins_only() {
+async fn a_nearly_full_disk_stops_begins_but_not_settles() {
     let disk = Disk::new(300);
     let server = Server::builder().data(disk.path().join("data")).start().unwrap();
     let mut client = Client::connect(&server, 1).await.unwrap();
@@ -109,7 +109,7 @@ async fn a_disk_that_is_nearly_full_ends_begins_only() {
     begin_until(&mut client, 1_000_000, |begun| begun.is_ok()).await.unwrap();
 }
 
-/// Begins small updates until one is answered as expected; the server looks at the disk once a second.
+/// Begins small updates until one gets the expected answer: the server checks the free space once a second.
 async fn begin_until(
     client: &mut Client,
     from: u64,
@@ -126,18 +126,18 @@ async fn begin_until(
     unreachable!("numbers do not run out")
 }
 
-/// The acknowledged updates of a writer, by the first number of each.
+/// The acknowledged updates of a writer, by the number of the first claim.
 #[derive(Debug, Default)]
 struct Acknowledged {
     committed: Vec<u64>,
-    /// Begun, and the commit was refused or never asked for.
+    /// The lease has begun; its commit was refused or not requested.
     begun: Vec<(u64, String)>,
 }
 
 const CLAIMS_PER_UPDATE: u64 = 50;
 const CLAIM_BYTES: usize = 4000;
 
-/// Begins and commits until the server refuses.
+/// Begins and commits updates until the server refuses one.
 async fn write(mut client: Client, writer: u64) -> (Acknowledged, Status) {
     let mut acknowledged = Acknowledged::default();
     for first in (writer << 32..).step_by(usize::try_from(CLAIMS_PER_UPDATE).unwrap()) {
@@ -145,7 +145,7 @@ async fn write(mut client: Client, writer: u64) -> (Acknowledged, Status) {
             Ok(begun) => begun,
             Err(status) => return (acknowledged, status),
         };
-        // Every other lease stays outstanding.
+        // Every second lease stays outstanding.
         let settled = if acknowledged.committed.len() <= acknowledged.begun.len() {
             client.settle(&begun.lease, Committed).await.map(|()| true)
         } else {
@@ -204,15 +204,15 @@ async fn everything_is_there(client: &mut Client, all: &[Acknowledged]) {
         }
         for (first, lease) in &acknowledged.begun {
             let record = client.get(&name(*first)).await.expect("what was begun is there");
-            // A commit that was refused may have been kept all the same.
+            // A refused commit may be stored nevertheless.
             assert!(record.status() == RecordStatus::Active || lease_of(&record) == Some(lease), "{record:?}");
         }
     }
 }
 
-/// From a disk that holds hardly more than an empty journal to one on which tables are written before it is full.
+/// Disk sizes: from one that hardly holds an empty journal to one on which tables are written before it is full.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_ends_writes_and_loses_nothing() {
+async fn a_full_disk_stops_writes_and_loses_no_acknowledged_change() {
     for mib in [2, 9, 17, 35, 50] {
         println!("a disk of {mib} MiB");
         full_disk(mib).await;

@@ -1,4 +1,4 @@
-//! Faults below the server: a full disk, changed bytes, a directory of another program.
+//! Faults of the disk: a full disk, changed bytes, and a directory of another program.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,8 +8,8 @@
     reason = "a test stops at what it does not expect"
 )]
 
+mod corruption;
 mod disk;
-mod rot;
 
 use leasehold_tests::client::{Update, user};
 use leasehold_tests::server::Server;
@@ -48,7 +48,7 @@ fn data_of_a_newer_format_is_refused() {
 }
 
 #[test]
-fn a_directory_without_its_lock_is_refused_by_name() {
+fn a_data_directory_without_its_lock_file_is_refused() {
     let dir = TempDir::new().unwrap();
     let mut server = Server::builder().data(dir.path()).start().unwrap();
     assert!(server.terminate().unwrap().success());

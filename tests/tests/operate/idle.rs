@@ -1,4 +1,4 @@
-//! Connections that nobody uses: the silent are closed, at whatever they have stopped, and those that live are kept.
+//! Idle connections: the server closes a silent connection at whatever point it stopped, and keeps one that answers.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -8,23 +8,23 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{BEGIN, started};
+use super::{BEGIN, await_banner};
 
 const IDLE: Duration = Duration::from_secs(1);
-/// Far below what the server waits for where it is not told to wait for a second only.
+/// The longest wait of a test for a close: far below the server's default idle limit, which these tests set to a second.
 const DEADLINE: Duration = Duration::from_secs(15);
 
-async fn patient_for_a_second() -> (Server, SocketAddr) {
+async fn server_with_idle_limit() -> (Server, SocketAddr) {
     let config = "metrics_listen = \"127.0.0.1:0\"\n[limits]\nidle_seconds = 1\n";
     let server = Server::builder().config(config).start().unwrap();
-    let greeting = started(&server).await;
-    let metrics = greeting.split("http://").nth(1).unwrap().split("/metrics").next().unwrap().parse().unwrap();
+    let banner = await_banner(&server).await;
+    let metrics = banner.split("http://").nth(1).unwrap().split("/metrics").next().unwrap().parse().unwrap();
     (server, metrics)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_that_fall_silent_are_closed() {
-    let (server, metrics) = patient_for_a_second().await;
+async fn silent_connections_are_closed_after_the_idle_limit() {
+    let (server, metrics) = server_with_idle_limit().await;
     let half_a_body =
         format!("POST {BEGIN} HTTP/1.1\r\nhost: x\r\ncontent-type: application/grpc\r\ncontent-length: 50\r\n\r\nhalf");
     let mut silent = tokio::task::JoinSet::new();
@@ -49,14 +49,14 @@ async fn connections_that_fall_silent_are_closed() {
         }
     }
     for (sent, elapsed) in silent.join_all().await {
-        // The metrics' own address has no such method, and answers at once.
+        // The address of the metrics refuses an unknown method at once.
         assert!(elapsed >= IDLE / 3 || sent.starts_with("POST"), "closed {elapsed:?} after {sent:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_head_that_comes_byte_by_byte_has_its_time_too() {
-    let (server, metrics) = patient_for_a_second().await;
+async fn a_request_head_sent_byte_by_byte_is_cut_off_at_the_idle_limit() {
+    let (server, metrics) = server_with_idle_limit().await;
     for address in [server.address(), metrics] {
         let (mut reader, mut writer) = TcpStream::connect(address).await.unwrap().into_split();
         writer.write_all(b"GET /metrics HTTP/1.1\r\nx: ").await.unwrap();
@@ -77,10 +77,10 @@ async fn a_head_that_comes_byte_by_byte_has_its_time_too() {
     }
 }
 
-/// A client that waits, for a health watch or for its next call, is asked and answers.
+/// A client that waits for a health watch or for its next call answers the server's pings.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_answers_pings_is_kept() {
-    let (server, _) = patient_for_a_second().await;
+async fn a_connection_that_answers_pings_stays_open() {
+    let (server, _) = server_with_idle_limit().await;
     let mut stream = TcpStream::connect(server.address()).await.unwrap();
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
     let since = Instant::now();

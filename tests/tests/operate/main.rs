@@ -1,5 +1,5 @@
-//! What operators rely on: metrics that move as they should, logs without values, an audit line for every lease, load
-//! that is shed in the right order, a stop that finishes what it began, health, reflection, and clear words at start.
+//! The operator's view of a server: metrics, logs without values, an audit line for every lease, load shedding, a
+//! graceful stop, health, reflection, and the messages of a start.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
@@ -86,7 +86,7 @@ fn get_username(name: &str) -> GetRecordRequest {
 
 // ---- metrics ----
 
-/// Every sample of a scrape by name and labels.
+/// The value of every sample of a scrape, by name and labels.
 struct Scrape(BTreeMap<String, f64>);
 
 impl Scrape {
@@ -111,7 +111,7 @@ impl Scrape {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_count_requests_by_method_and_outcome() {
+async fn metrics_count_requests_by_method_and_code() {
     let server = Server::start().unwrap();
     let claims = server.claims(None).await.unwrap();
     assert_eq!(Scrape::of(server.address()).await.requests("BeginUpdate", "Ok"), 0.0);
@@ -148,7 +148,7 @@ async fn metrics_count_requests_by_method_and_outcome() {
     }
 }
 
-/// The buckets of a histogram count upwards to its count, and its sum is what a count above 0 comes with.
+/// Asserts that the buckets of a histogram rise to its count, and that a count above 0 has a sum above 0.
 fn check_histogram(scrape: &Scrape, name: &str, labels: &str) -> f64 {
     let suffixed = |suffix: &str| {
         let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
@@ -167,7 +167,7 @@ fn check_histogram(scrape: &Scrape, name: &str, labels: &str) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_tell_latency_batches_and_the_store() {
+async fn metrics_report_latency_group_sizes_and_the_store() {
     let server = Server::start().unwrap();
     let claims = server.claims(None).await.unwrap();
     for n in 0..3 {
@@ -198,7 +198,7 @@ async fn metrics_tell_latency_batches_and_the_store() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_tell_the_leases_and_their_age() {
+async fn metrics_report_outstanding_leases_and_the_age_of_the_oldest() {
     let server = Server::start().unwrap();
     let claims = server.claims(None).await.unwrap();
     let gauges = async || {
@@ -219,7 +219,7 @@ async fn metrics_tell_the_leases_and_their_age() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_come_as_openmetrics_and_at_an_address_of_their_own_beside_tls() {
+async fn metrics_are_openmetrics_and_have_a_plain_address_beside_tls() {
     let server = Server::start().unwrap();
     let mut stream = TcpStream::connect(server.address()).await.unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
@@ -238,21 +238,21 @@ async fn metrics_come_as_openmetrics_and_at_an_address_of_their_own_beside_tls()
     let tls = format!("[tls]\ncertificate = {certificate:?}\nkey = {key:?}\nclient_ca = {client_ca:?}\n");
     let config = format!("metrics_listen = \"127.0.0.1:0\"\n{tls}");
     let server = Server::builder().config(config).start().unwrap();
-    let stdout = started(&server).await;
+    let stdout = await_banner(&server).await;
     let address = stdout.split("http://").nth(1).unwrap().split("/metrics").next().unwrap().parse().unwrap();
     assert_ne!(address, server.address());
     assert_eq!(Scrape::of(address).await.get("leasehold_outstanding_leases"), 0.0);
 }
 
-/// What the server prints at start, to the last line.
-async fn started(server: &Server) -> String {
-    let greeted = async || Some(server.stdout()).filter(|text| text.contains("\ntry: ") && text.ends_with('\n'));
-    eventually("the greeting", greeted).await.unwrap()
+/// The whole banner that the server prints at its start.
+async fn await_banner(server: &Server) -> String {
+    let printed = async || Some(server.stdout()).filter(|text| text.contains("\ntry: ") && text.ends_with('\n'));
+    eventually("the banner", printed).await.unwrap()
 }
 
 // ---- logs ----
 
-/// What stands in every value that a claim can carry; nothing else in a log looks like it.
+/// A text in every value that a claim of these tests has. No other text in a log resembles it.
 const VALUE: &str = "unmistakable9value";
 const SUBJECT: i64 = 7_316_402_958_116;
 
@@ -271,7 +271,7 @@ fn update(create_records: Vec<Metadata>, destroy_records: Vec<Metadata>) -> Begi
     BeginUpdateRequest { create_records, destroy_records, cell_id: 1 }
 }
 
-/// Every kind of call, in ways that succeed and that fail.
+/// Makes every kind of call, successful and failing.
 async fn call_everything(server: &Server) {
     let channel = server.connect(None).await.unwrap();
     let claims = ClaimServiceClient::new(channel.clone());
@@ -305,7 +305,7 @@ async fn call_everything(server: &Server) {
     http(stream, CLASSIFY_HEAD, format!("{{\"{VALUE}\": 1}}").as_bytes()).await.unwrap();
 }
 
-/// The value as text, as a list of numbers, and in hexadecimal digits.
+/// The forms of a value: text, a list of byte values, and hexadecimal digits.
 fn spellings() -> Vec<String> {
     let bytes = VALUE.as_bytes();
     let joined =
@@ -334,7 +334,7 @@ async fn logs_carry_no_values_at_any_level() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn json_logs_are_one_object_a_line() {
+async fn each_json_log_line_is_one_object() {
     let mut server = Server::builder().config("[log]\nformat = \"json\"\nfilter = \"debug\"\n").start().unwrap();
     call_everything(&server).await;
     server.terminate().unwrap();
@@ -348,7 +348,7 @@ async fn json_logs_are_one_object_a_line() {
     }
 }
 
-/// The audit lines among JSON lines: message, lease, and the figure that belongs to the message.
+/// The audit lines of a JSON log: the message, the lease, and the number that the message reports.
 fn audit(text: &str) -> Vec<(String, String, String)> {
     let lines = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>();
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -367,7 +367,7 @@ fn audit(text: &str) -> Vec<(String, String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_lease_begun_and_settled_has_an_audit_line() {
+async fn every_begin_and_settle_writes_one_audit_line() {
     let mut server = Server::builder().arg("--log-format").arg("json").start().unwrap();
     let claims = server.claims(None).await.unwrap();
     let keyed = || {
@@ -396,10 +396,10 @@ async fn every_lease_begun_and_settled_has_an_audit_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_audit_file_has_the_trail_and_the_log_has_none() {
+async fn audit_lines_go_to_the_audit_file_instead_of_the_log() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("audit.jsonl");
-    // The filter is about the log alone.
+    // The log filter does not apply to the audit trail.
     let config = format!("[audit]\nfile = {file:?}\n[log]\nformat = \"json\"\nfilter = \"info,audit=off\"\n");
     let mut expected = Vec::new();
     for name in ["a", "b"] {
@@ -413,7 +413,7 @@ async fn an_audit_file_has_the_trail_and_the_log_has_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_filter_switches_the_audit_trail_off_in_the_log() {
+async fn the_log_filter_can_turn_off_audit_lines() {
     let mut server = Server::builder().arg("--log").arg("info,audit=off").start().unwrap();
     begin(&server.claims(None).await.unwrap(), creates(1, &["a"])).await.unwrap();
     server.terminate().unwrap();
@@ -422,8 +422,8 @@ async fn a_filter_switches_the_audit_trail_off_in_the_log() {
 
 // ---- overload ----
 
-/// Leases that were begun while there was room, and the server on their data that has none.
-async fn full_house(leases: usize, limits: &str) -> (TempDir, Server, Vec<String>) {
+/// A server whose limit of outstanding leases is reached, and the leases that were begun before.
+async fn server_at_limit(leases: usize, limits: &str) -> (TempDir, Server, Vec<String>) {
     let data = TempDir::new().unwrap();
     let mut roomy = Server::builder().data(data.path()).start().unwrap();
     let claims = roomy.claims(None).await.unwrap();
@@ -444,7 +444,7 @@ fn expect_shed(refusal: &Refusal) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_queue_sheds_begins_and_never_commits_or_rollbacks() {
-    let (_data, server, uuids) = full_house(40, "[limits]\nqueued_begins = 1\n").await;
+    let (_data, server, uuids) = server_at_limit(40, "[limits]\nqueued_begins = 1\n").await;
     let claims = server.claims(None).await.unwrap();
     let mut begins = JoinSet::new();
     let mut settles = JoinSet::new();
@@ -473,7 +473,7 @@ async fn a_full_queue_sheds_begins_and_never_commits_or_rollbacks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn under_a_flood_every_begin_is_answered_and_every_lease_can_be_settled() {
+async fn under_overload_every_begin_is_answered_and_every_lease_can_be_settled() {
     let server = Server::builder().config("[limits]\nqueued_begins = 2\n").start().unwrap();
     let claims = server.claims(None).await.unwrap();
     let mut flood = JoinSet::new();
@@ -486,7 +486,7 @@ async fn under_a_flood_every_begin_is_answered_and_every_lease_can_be_settled() 
             }
         });
     }
-    // A commit that fails ends the test here.
+    // A failed commit ends the test here.
     let answers: Vec<_> = flood.join_all().await.into_iter().map(Result::unwrap).collect();
     let shed: Vec<_> = answers.iter().flatten().collect();
     shed.iter().for_each(|refusal| expect_shed(refusal));
@@ -496,8 +496,8 @@ async fn under_a_flood_every_begin_is_answered_and_every_lease_can_be_settled() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn too_many_held_claims_shed_begins_until_some_are_settled() {
-    let (_data, server, uuids) = full_house(5, "[limits]\nheld_claims = 3\n").await;
+async fn begins_are_shed_while_too_many_claims_are_held() {
+    let (_data, server, uuids) = server_at_limit(5, "[limits]\nheld_claims = 3\n").await;
     let claims = server.claims(None).await.unwrap();
     let (last, others) = uuids.split_last().unwrap();
     for uuid in others {
@@ -508,7 +508,7 @@ async fn too_many_held_claims_shed_begins_until_some_are_settled() {
     let two = begin(&claims, creates(1, &["a", "b"])).await.unwrap();
     expect_shed(&refused(begin(&claims, creates(1, &["c"])).await));
     commit(&claims, last).await.unwrap();
-    // What the engine refuses takes no room, and what is destroyed does.
+    // A refused update takes no room; an update that destroys a claim does.
     assert_eq!(refused(begin(&claims, creates(1, &["early-4"])).await).reason, "CLAIM_TAKEN");
     let destroy = update(vec![], creates(1, &["early-4"]).create_records);
     let destroyed = begin(&claims, destroy).await.unwrap();
@@ -519,7 +519,7 @@ async fn too_many_held_claims_shed_begins_until_some_are_settled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn claims_are_held_up_to_the_limit_and_not_one_more() {
+async fn concurrent_begins_never_exceed_the_limit_of_held_claims() {
     let server = Server::builder().config("[limits]\nheld_claims = 10\n").start().unwrap();
     let claims = server.claims(None).await.unwrap();
     let names: Vec<_> = (0..11).map(|n| format!("large-{n}")).collect();
@@ -544,7 +544,7 @@ async fn claims_are_held_up_to_the_limit_and_not_one_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn too_many_lists_are_shed_while_begins_and_settles_go_on() {
+async fn excess_lists_are_shed_while_begins_and_settles_succeed() {
     let server = Server::builder().config("[limits]\nconcurrent_lists = 1\nqueued_lists = 1\n").start().unwrap();
     let claims = server.claims(None).await.unwrap();
     let names: Vec<_> = (0..2000).map(|n| format!("listed-{n}")).collect();
@@ -573,9 +573,10 @@ async fn too_many_lists_are_shed_while_begins_and_settles_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_begin_that_comes_too_late_is_deadline_exceeded() {
+async fn a_begin_past_its_deadline_is_answered_deadline_exceeded() {
     let server = Server::start().unwrap();
-    // The message is announced and never sent. No client library stands between, which would answer by itself.
+    // The frame announces a message that never follows. The test writes HTTP/2 itself, because a client library would
+    // answer on its own.
     let mut stream = TcpStream::connect(server.address()).await.unwrap();
     let head = format!(
         "POST {BEGIN} HTTP/1.1\r\nhost: x\r\ncontent-type: application/grpc\r\nte: trailers\r\n\
@@ -594,7 +595,7 @@ async fn a_begin_that_comes_too_late_is_deadline_exceeded() {
     assert_eq!(Scrape::of(server.address()).await.requests("BeginUpdate", "DeadlineExceeded"), 1.0);
 }
 
-/// Reads one HTTP/2 frame: its type and flags.
+/// Reads one HTTP/2 frame. Returns its type and flags.
 async fn read_frame(stream: &mut TcpStream) -> (u8, u8) {
     let mut head = [0; 9];
     stream.read_exact(&mut head).await.unwrap();
@@ -603,7 +604,7 @@ async fn read_frame(stream: &mut TcpStream) -> (u8, u8) {
     (head[3], head[4])
 }
 
-/// Clients ping every 30 s, and give a connection up that says GOAWAY.
+/// Clients ping every 30 s, and close a connection that sends GOAWAY.
 #[tokio::test(flavor = "multi_thread")]
 async fn pings_on_an_idle_connection_are_answered() {
     const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, b'l', b'e', b'a', b's', b'e', b'h', b'o', b'l'];
@@ -625,16 +626,16 @@ async fn pings_on_an_idle_connection_are_answered() {
 
 // ---- stopping ----
 
-/// A begin that the server has taken in hand, and whose message is yet to come.
+/// A begin whose headers the server has accepted, and whose message is not sent yet.
 async fn begin_slowly(channel: &Channel) -> SlowCall {
     let call = call_slowly(channel, BEGIN).await.unwrap();
-    // Calls on one connection arrive in order.
+    // The server reads the calls of one connection in order.
     call_raw(channel, GET_CELLS, vec![]).await.unwrap();
     call
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_finishes_what_is_under_way() {
+async fn a_stop_finishes_calls_in_progress() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut server = Server::start().unwrap();
         let channel = server.connect(None).await.unwrap();
@@ -665,7 +666,7 @@ async fn a_stop_finishes_what_is_under_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn idle_connections_do_not_hold_up_a_stop() {
+async fn idle_connections_do_not_delay_a_stop() {
     let mut server = Server::start().unwrap();
     let channel = server.connect(None).await.unwrap();
     call_raw(&channel, GET_CELLS, vec![]).await.unwrap();
@@ -680,7 +681,7 @@ async fn idle_connections_do_not_hold_up_a_stop() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_signal_stops_at_once() {
+async fn a_second_signal_stops_the_server_immediately() {
     let mut server = Server::start().unwrap();
     let channel = server.connect(None).await.unwrap();
     let SlowCall { message: _message, answer } = begin_slowly(&channel).await;
@@ -694,7 +695,7 @@ async fn a_second_signal_stops_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_whose_output_nobody_reads_serves_and_stops() {
+async fn a_server_with_closed_output_pipes_serves_and_stops() {
     let data = TempDir::new().unwrap();
     let mut child = command().unwrap();
     child.args(["serve", "--listen", "127.0.0.1:0", "--log", "debug", "--data"]).arg(data.path());
@@ -718,7 +719,7 @@ async fn a_server_whose_output_nobody_reads_serves_and_stops() {
 // ---- health, reflection, cells, classify ----
 
 #[tokio::test(flavor = "multi_thread")]
-async fn health_is_told_for_each_service() {
+async fn each_service_has_a_health_status() {
     let server = Server::start().unwrap();
     let mut health = HealthClient::new(server.connect(None).await.unwrap());
     let request = |service: &str| HealthCheckRequest { service: service.to_owned() };
@@ -789,7 +790,7 @@ sequence_range = { minval = 1, maxval = 9223372036854775807 }
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cells_are_those_of_the_configuration() {
+async fn get_cells_returns_the_configured_cells() {
     let server = Server::builder().config(TWO_CELLS).start().unwrap();
     let cell = |id, name: &str, address: &str, prefix: &str, sequence_range| CellInfo {
         id,
@@ -814,7 +815,7 @@ async fn cells_are_those_of_the_configuration() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn classify_says_the_same_over_http() {
+async fn classify_answers_alike_over_grpc_and_http() {
     let server = Server::builder().config(TWO_CELLS).start().unwrap();
     let claims = server.claims(None).await.unwrap();
     let create = update(vec![username("Ada")], vec![]);
@@ -870,7 +871,7 @@ fn micros_now() -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r03_lists_tell_the_time_of_the_server() {
+async fn r03_lists_carry_the_servers_time() {
     let server = Server::start().unwrap();
     let mut claims = Claims::new(server.connect(None).await.unwrap());
     let before = micros_now();

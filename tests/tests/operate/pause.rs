@@ -1,4 +1,4 @@
-//! A server that stands still for a while, as a machine under pressure does.
+//! A server that is suspended for a while, as on an overloaded machine.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use tokio::time::timeout;
 
 /// Calls of one connection, fewer than `limits.streams_per_connection`.
 const CALLS: usize = 100;
-/// What those who give up wait for: their calls have left by then.
+/// The deadline of the callers that give up. It leaves time to send the calls.
 const DEADLINE: Duration = Duration::from_millis(300);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_who_wait_are_answered_though_others_of_their_connection_have_given_up() {
+async fn a_waiting_call_is_answered_although_others_on_its_connection_were_cancelled() {
     let server = Server::start().unwrap();
     let mut client = Client::connect(&server, 1).await.unwrap();
     assert!(client.leases().await.unwrap().is_empty());

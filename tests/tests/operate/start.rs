@@ -1,4 +1,4 @@
-//! Starting: the greeting and what it says to try, clear words where the server can't start, and which setting wins.
+//! The start of a server: the banner and the command that it shows, clear errors, and the precedence of settings.
 
 use std::process::Output;
 
@@ -7,7 +7,7 @@ use leasehold_tests::server::Server;
 use leasehold_tests::wire::{command, creates, eventually, leasehold};
 use tempfile::TempDir;
 
-use super::{begin, commit, started};
+use super::{await_banner, begin, commit};
 
 async fn serve(arguments: &[&str]) -> (Output, String) {
     let output = leasehold(["serve", "--listen", "127.0.0.1:0"].iter().chain(arguments)).await.unwrap();
@@ -16,25 +16,25 @@ async fn serve(arguments: &[&str]) -> (Output, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_greeting_says_where_and_what_to_try() {
+async fn the_banner_shows_the_address_and_a_command_that_works() {
     let server = Server::start().unwrap();
-    let greeting = started(&server).await;
+    let banner = await_banner(&server).await;
     assert_ne!(server.address().port(), 0);
     let address = server.address().to_string();
     for said in [&address, &server.data().display().to_string(), "1 (cell-1), 2 (cell-2)", "/metrics"] {
-        assert!(greeting.contains(said), "{said}: {greeting}");
+        assert!(banner.contains(said), "{said}: {banner}");
     }
-    let tried = greeting.lines().find_map(|line| line.strip_prefix("try: leasehold ")).unwrap();
+    let tried = banner.lines().find_map(|line| line.strip_prefix("try: leasehold ")).unwrap();
     let output = leasehold(tried.split(' ')).await.unwrap();
     assert!(output.status.success(), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("begun lease "), "{output:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_to_try_works_at_all_addresses_and_under_tls() {
+async fn the_banners_command_works_on_wildcard_addresses_and_under_tls() {
     let everywhere = Server::builder().listen("0.0.0.0:0").arg("--insecure-plaintext").start().unwrap();
-    let greeting = started(&everywhere).await;
-    let tried = greeting.lines().find_map(|line| line.strip_prefix("try: leasehold ")).unwrap();
+    let banner = await_banner(&everywhere).await;
+    let tried = banner.lines().find_map(|line| line.strip_prefix("try: leasehold ")).unwrap();
     let output = leasehold(tried.split(' ')).await.unwrap();
     assert!(output.status.success(), "{tried}: {output:?}");
 
@@ -49,8 +49,8 @@ async fn what_to_try_works_at_all_addresses_and_under_tls() {
     let [certificate, key, client_ca] = ["S.pem", "S.key", "CA.pem"].map(path);
     let tls = format!("[tls]\ncertificate = {certificate:?}\nkey = {key:?}\nclient_ca = {client_ca:?}\n");
     let secured = Server::builder().config(tls).listen("[::]:0").start().unwrap();
-    let greeting = started(&secured).await;
-    let tried = greeting.lines().find_map(|line| line.strip_prefix("try: leasehold ")).unwrap();
+    let banner = await_banner(&secured).await;
+    let tried = banner.lines().find_map(|line| line.strip_prefix("try: leasehold ")).unwrap();
     let placeholders = ["CA.pem", "CELL.pem", "CELL.key"];
     let filled = tried.split(' ').map(|word| if placeholders.contains(&word) { path(word) } else { word.to_owned() });
     let output = leasehold(filled).await.unwrap();
@@ -58,14 +58,14 @@ async fn what_to_try_works_at_all_addresses_and_under_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cells_that_own_claims_and_are_not_configured_are_named() {
+async fn the_banner_warns_of_unconfigured_cells_that_own_claims() {
     let data = TempDir::new().unwrap();
     let mut server = Server::builder().data(data.path()).start().unwrap();
     let claims = server.claims(None).await.unwrap();
     let at_rest = begin(&claims, creates(1, &["a", "b"])).await.unwrap();
     commit(&claims, &at_rest).await.unwrap();
     begin(&claims, creates(2, &["held"])).await.unwrap();
-    assert!(!started(&server).await.contains("not configured"));
+    assert!(!await_banner(&server).await.contains("not configured"));
     drop(claims);
     assert!(server.terminate().unwrap().success());
     let only = |ids: &[i64]| {
@@ -78,14 +78,14 @@ async fn cells_that_own_claims_and_are_not_configured_are_named() {
         (only(&[3]), "cells 1, 2 own claims but are not configured"),
     ] {
         let mut server = Server::builder().data(data.path()).config(cells).start().unwrap();
-        let greeting = started(&server).await;
-        assert!(greeting.contains(&format!("  warning   {warning}")), "{greeting}");
+        let banner = await_banner(&server).await;
+        assert!(banner.contains(&format!("  warning   {warning}")), "{banner}");
         assert!(server.terminate().unwrap().success());
         assert!(server.stderr().contains(warning), "{}", server.stderr());
     }
 }
 
-/// A bucket type, number 100, with these fields in the place of good ones.
+/// The configuration of bucket type 100, with these fields in place of valid ones.
 fn teams(changed: &str) -> String {
     let good = ["number = 100", "name = \"TEAMS\"", "form = \"word\"", "fold_case = false"];
     let key = |line: &str| line.split(" = ").next().map(str::to_owned);
@@ -95,7 +95,7 @@ fn teams(changed: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b12_a_bucket_type_keeps_the_rule_that_claims_were_made_under() {
+async fn b12_a_changed_rule_of_a_bucket_type_stops_the_start() {
     let data = TempDir::new().unwrap();
     let server = |types: &str| Server::builder().data(data.path()).config(types).start();
     let team = |name: &str| {
@@ -122,11 +122,11 @@ async fn b12_a_bucket_type_keeps_the_rule_that_claims_were_made_under() {
     }
     let warning = "bucket type 100 has been served and is not configured: its claims can't be reached";
     let mut without = server("").unwrap();
-    let greeting = started(&without).await;
-    assert!(greeting.contains(&format!("  warning   {warning}")), "{greeting}");
+    let banner = await_banner(&without).await;
+    assert!(banner.contains(&format!("  warning   {warning}")), "{banner}");
     assert!(without.terminate().unwrap().success());
     assert!(without.stderr().contains(warning), "{}", without.stderr());
-    // What is not configured for a while is not forgotten.
+    // The store keeps the rule of a bucket type that is not configured for a while.
     assert!(server(&teams("fold_case = true")).unwrap_err().to_string().contains(served));
     let renamed = server(&teams("name = \"CREWS\"")).unwrap();
     let taken = begin(&renamed.claims(None).await.unwrap(), team("Alice")).await.unwrap_err();
@@ -134,7 +134,7 @@ async fn b12_a_bucket_type_keeps_the_rule_that_claims_were_made_under() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_home_that_is_empty_is_none() {
+async fn an_empty_home_variable_counts_as_unset() {
     let directory = TempDir::new().unwrap();
     let mut command = command().unwrap();
     command.args(["serve", "--listen", "127.0.0.1:0"]).env("HOME", "").env_remove("XDG_STATE_HOME");
@@ -150,7 +150,7 @@ async fn a_home_that_is_empty_is_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_data_directory_is_its_user_s_alone_unless_it_was_there() {
+async fn a_new_data_directory_is_private_and_an_existing_one_keeps_its_mode() {
     use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
     let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let dir = TempDir::new().unwrap();
@@ -164,7 +164,7 @@ async fn a_data_directory_is_its_user_s_alone_unless_it_was_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_server_on_the_same_data_is_refused() {
+async fn a_second_server_on_the_same_data_does_not_start() {
     let server = Server::start().unwrap();
     let data = server.data().to_str().unwrap();
     let (output, stderr) = serve(&["--data", data]).await;
@@ -178,7 +178,7 @@ async fn a_second_server_on_the_same_data_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_taken_port_is_refused() {
+async fn a_port_in_use_stops_the_start() {
     let server = Server::start().unwrap();
     let data = TempDir::new().unwrap();
     let address = server.address().to_string();
@@ -191,7 +191,7 @@ async fn a_taken_port_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
+async fn an_invalid_configuration_stops_the_start_and_names_the_setting() {
     let directory = TempDir::new().unwrap();
     let data = directory.path().join("data");
     let file = directory.path().join("leasehold.toml");
@@ -236,7 +236,7 @@ async fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn flags_win_over_the_environment_and_the_environment_over_the_file() {
+async fn flags_override_the_environment_and_the_environment_overrides_the_file() {
     let scratch = TempDir::new().unwrap();
     let path = |name: &str| scratch.path().join(name);
     let config = format!("data = {:?}\n[log]\nformat = \"json\"\n", path("file"));

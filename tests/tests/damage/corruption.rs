@@ -1,7 +1,7 @@
-//! Bytes on disk that have changed, while the server was stopped.
+//! Bytes of the store's files that change while the server is stopped.
 //!
-//! Whatever has changed: the server does not start and says why, or it serves what is whole as it was and answers
-//! `UNAVAILABLE` for the rest. It never says anything wrong, nor that there is nothing where something was acknowledged.
+//! After any such change, the server either refuses to start with a reason, or serves intact rows unchanged and answers
+//! `UNAVAILABLE` for the others. It never serves a wrong row, and never reports an acknowledged row as missing.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -26,17 +26,17 @@ use super::creates;
 
 const CLAIMS_PER_UPDATE: u64 = 10;
 const CLAIM_BYTES: usize = 8000;
-/// Enough for tables of claims and of leases.
+/// Enough updates for tables of claims and of leases.
 const UPDATES: u64 = 280;
-/// The last updates are left outstanding.
+/// The number of last updates whose leases stay outstanding.
 const OUTSTANDING: u64 = 3;
-/// One of this many records is read by its name.
+/// One of this many records is read by name.
 const READ_EACH: usize = 40;
 
 /// The keyspaces of the store.
 const KEYSPACES: [&str; 7] = ["claims", "sources", "outstanding", "settled", "settled_order", "replays", "meta"];
 
-/// A stopped server's files, and what it had acknowledged.
+/// The files of a stopped server, and the updates that it had acknowledged.
 struct Copy {
     files: BTreeMap<PathBuf, Content>,
     records: BTreeMap<String, Record>,
@@ -51,7 +51,7 @@ struct Content {
     len: u64,
 }
 
-/// A damage to a file.
+/// A change of a file.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
     Flip { at: u64, bit: u8 },
@@ -131,7 +131,7 @@ impl Copy {
         }
     }
 
-    /// Damages a file, starts the server, and returns the outcome.
+    /// Damages a file and starts the server. Returns the outcome.
     async fn damaged(&self, path: &Path, damage: Damage) -> &'static str {
         let dir = TempDir::new().unwrap();
         self.write(dir.path());
@@ -141,7 +141,7 @@ impl Copy {
             Ok(server) => server,
             Err(error) => {
                 refused_well(&format!("{error:#}"), dir.path());
-                // A service manager starts it again: the refusal must not have changed the files.
+                // A service manager restarts the server, so the refusal must not have changed the files.
                 let again = start().expect_err("it is refused again");
                 refused_well(&format!("{again:#}"), dir.path());
                 return "refused";
@@ -154,7 +154,7 @@ impl Copy {
         if whole { "whole" } else { "in part" }
     }
 
-    /// True if everything is served. A row that is not served must be reported as unavailable.
+    /// True if every row is served. A row that is not served must be reported as unavailable.
     async fn check(&self, mut client: Client) -> bool {
         let mut whole = true;
         match client.records().await {
@@ -176,7 +176,7 @@ impl Copy {
             whole &= reason(&refused) == expected || unavailable(&refused);
         }
         whole &= same(client.begin(self.keyed.0.clone()).await, &self.keyed.1);
-        // A name that is taken can't be had.
+        // A taken name must not be granted again.
         let number = CLAIMS_PER_UPDATE + 1;
         let taken = client.begin(creates(number..number + 1, 1)).await.expect_err("the name is taken");
         whole && (taken.code() == Code::AlreadyExists || unavailable(&taken))
@@ -197,7 +197,7 @@ fn same<T: PartialEq + std::fmt::Debug>(answer: Result<T, Status>, expected: &T)
     }
 }
 
-/// False, or else it is another refusal than that.
+/// Returns false for an UNAVAILABLE answer; any other refusal fails the test.
 fn unavailable(status: &Status) -> bool {
     assert_eq!((status.code(), reason(status).as_str()), (Code::Unavailable, "STORE_UNAVAILABLE"), "{status:?}");
     assert!(KEYSPACES.iter().any(|name| status.message().contains(&format!("`{name}`"))), "where? {status:?}");
@@ -211,7 +211,7 @@ fn refused_well(output: &str, dir: &Path) {
     assert!(!output.contains("panicked"), "{output}");
 }
 
-/// Damage at both ends of a file and within; of the many small files some of that.
+/// The places to damage: both ends of a file and its middle; for the many small files a sample of these.
 fn damages(content: &Content, rng: &mut SmallRng) -> Vec<Damage> {
     let written = content.bytes.len() as u64;
     let mut damages = vec![Damage::Remove];

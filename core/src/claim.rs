@@ -138,9 +138,9 @@ pub struct Source {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserData {
-    /// The URL that names the value's type.
+    /// The URL that names the type of the data.
     pub type_url: String,
-    /// The value. The engine never decodes it.
+    /// The data, as the cell encoded them. The engine stores these bytes and never decodes them.
     #[serde(with = "bytes_or_hex")]
     pub value: Vec<u8>,
 }

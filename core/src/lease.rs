@@ -97,7 +97,7 @@ pub enum LeaseState {
     Settled(Outcome),
 }
 
-/// One update's lease.
+/// The lease of an update: its cell, fence, times, idempotency key and state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lease {

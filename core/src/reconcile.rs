@@ -41,11 +41,11 @@ use crate::time::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Presence {
-    /// The lease is present and younger than the threshold.
+    /// This side has the lease, and the lease is younger than `stale_after_micros`.
     Fresh,
-    /// The lease is present, and as old as the threshold or older.
+    /// This side has the lease, and the lease is as old as `stale_after_micros` or older.
     Stale,
-    /// The lease is not present.
+    /// This side does not have the lease.
     Missing,
 }
 

@@ -322,7 +322,8 @@ impl Database {
         }
     }
 
-    /// Marks a row as covered by a claim, now that verification has claimed its name.
+    /// Marks a row as covered by a claim after verification has claimed `name` for it. A row with another name by now
+    /// stays unmarked.
     pub fn adopt(&mut self, id: u32, name: u8) {
         self.rows.iter_mut().filter(|row| row.id == id && row.name == name).for_each(|row| row.is_stray = false);
     }

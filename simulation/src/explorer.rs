@@ -25,9 +25,9 @@ use crate::world::World;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wish {
-    /// The number of the cell.
+    /// The number of the cell whose worker makes the save.
     pub cell: u8,
-    /// The worker. A worker performs its saves in the order of the plan.
+    /// The number of the worker. A worker performs its saves in the order of the plan.
     pub worker: u8,
     /// The change to save.
     pub change: Change,

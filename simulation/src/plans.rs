@@ -97,7 +97,7 @@ pub fn about(rule: Rule, mode: Mode) -> Result<Plan, InvalidSettings> {
     })
 }
 
-/// Returns a plan with a rule switched off.
+/// Returns `plan` with `rule` switched off, so that the explorer can look for a violation.
 #[must_use]
 pub fn without(rule: Rule, mut plan: Plan) -> Plan {
     plan.settings.rules_off = RulesOff::default().with(rule);

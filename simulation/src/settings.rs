@@ -8,7 +8,7 @@ use crate::integer_fields::{IntegerFields, from_integer_fields};
 /// The largest number of cells. A message id stores the cell in four bits.
 pub const MAX_CELLS: u8 = 8;
 /// The largest number of workers of a cell. A message id stores the process in four bits: eight
-/// workers, at most seven reconcilers and the verifier.
+/// workers, four reconcilers and the verifier fit.
 pub const MAX_WORKERS: u8 = 8;
 /// The largest number of reconcilers of a cell. See [`MAX_WORKERS`].
 pub const MAX_RECONCILERS: u8 = 4;

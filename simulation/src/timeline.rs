@@ -28,7 +28,7 @@ pub enum Lane {
     Service,
 }
 
-/// The end of a message.
+/// The fate of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Delivery {

@@ -342,8 +342,8 @@ impl Save {
             return Next::Phase(self.after_begin(mode));
         }
         if self.attempts == 0 {
-            // R04: the time is taken before the call, so that the lease row is never younger than
-            // the lease.
+            // R04: the time is taken before the first attempt, so that the lease row is never
+            // younger than the lease.
             self.begun_at = context.database_now;
         }
         self.call_begin(update, number, calls, context);

@@ -550,7 +550,7 @@ fn nth_cycled<T: Copy + Default>(list: &[T], at: usize) -> T {
 #[cfg(test)]
 use leasehold_core::lease::{LeaseId, Outcome};
 
-/// A change that no event can make. Tests break the world with it to prove that the checks find it.
+/// A change to the world that no event can make. Tests apply such changes to prove that the checks find a broken world.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Tampering {

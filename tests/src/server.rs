@@ -213,7 +213,7 @@ impl Output {
             while matches!(reader.read_until(b'\n', &mut bytes), Ok(1..)) {
                 let line = String::from_utf8_lossy(&bytes).into_owned();
                 collected.lock().unwrap_or_else(PoisonError::into_inner).push_str(&line);
-                // Sending fails if no test waits for lines. The text is complete without them.
+                // A send fails only after the test has dropped its `Output`: nobody reads the lines any more.
                 let _ = sender.send(line);
                 bytes.clear();
             }

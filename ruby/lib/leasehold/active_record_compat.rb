@@ -174,9 +174,9 @@ module Leasehold
       # Runs after ROLLBACK, also of a savepoint.
       def rolledback!(**); end
 
-      # Runs if the connection is lost during COMMIT, so that the transaction may be committed or not.
-      # ActiveRecord calls nothing then: until Rails 7.0 its ROLLBACK fails
-      # (connection_adapters/abstract/transaction.rb:353), and later ones send none (7.2.2.2,
+      # {CommitCheck} calls this method if the connection is lost during COMMIT: the transaction may be committed
+      # or not. ActiveRecord calls no method of a participant then. Until Rails 7.0 its ROLLBACK fails
+      # (connection_adapters/abstract/transaction.rb:353); later versions of Rails send no ROLLBACK (7.2.2.2,
       # connection_adapters/abstract/transaction.rb:629).
       def commit_lost; end
     end

@@ -85,7 +85,7 @@ module Leasehold
       @logger = Logger.new($stderr, level: Logger::WARN)
     end
 
-    # Sets the block that decides whether a feature flag is on. Without a block all flags are on.
+    # Sets the block that decides whether a feature flag is on. Until it is set, all flags are on.
     #
     # @yieldparam flag [Symbol]
     def feature_enabled(&block)

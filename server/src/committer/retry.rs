@@ -56,7 +56,7 @@ pub(super) struct Attempt {
     pub(super) away_for: Option<Duration>,
     /// The longest time that commands wait for a store that is away.
     pub(super) patience: Duration,
-    /// True if another writer reaches the store and goes on.
+    /// True if another writer reaches the store and takes commands from the queue.
     pub(super) has_other_writers: bool,
     /// True if the server is stopping.
     pub(super) is_stopping: bool,

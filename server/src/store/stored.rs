@@ -44,7 +44,7 @@ pub struct Key<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Subject {
-    /// The number of the kind.
+    /// The number that stands for the subject's kind.
     pub subject_type: i32,
     /// The id.
     pub id: i64,

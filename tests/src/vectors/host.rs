@@ -41,7 +41,7 @@ pub struct Refusal {
 pub struct BegunLease {
     /// The id of the lease.
     pub lease: Uuid,
-    /// The lease's fence.
+    /// The fence that the server gave the lease at its begin.
     pub fence: u64,
 }
 

@@ -54,7 +54,7 @@ impl CommandOutput {
         }
     }
 
-    /// The lines of the output, as JSON.
+    /// Asserts that the command succeeded. Returns each line of its output, parsed as JSON.
     #[track_caller]
     fn expect_json_lines(self) -> Vec<Value> {
         self.expect_success().lines().map(|line| serde_json::from_str(line).unwrap()).collect()

@@ -13,7 +13,7 @@ use crate::error::Exception;
 /// one type.
 pub(super) const BIGINT_SERIALIZER: Serializer = Serializer::new().serialize_large_number_types_as_bigints(true);
 
-/// Writes integers of 64 bits as `number`. It fails above 2^53, which the count of a run does not
+/// Writes integers of 64 bits as `number`. It fails above 2^53 - 1, which the count of a run does not
 /// reach.
 const NUMBER_SERIALIZER: Serializer = Serializer::new();
 
@@ -36,7 +36,7 @@ pub(super) fn to_js(value: &impl Serialize) -> Result<JsValue, Exception> {
 /// Converts an object of counts to JavaScript, with integers as `number`.
 ///
 /// # Errors
-/// A count exceeds 2^53.
+/// A count exceeds 2^53 - 1.
 pub(super) fn counts_to_js(value: &impl Serialize) -> Result<JsValue, Exception> {
     value.serialize(&NUMBER_SERIALIZER).map_err(Exception::invalid_argument)
 }

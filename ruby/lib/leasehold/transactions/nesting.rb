@@ -9,7 +9,7 @@ module Leasehold
     # `after_commit` at the end of both.
     module Nesting
       class << self
-        # Returns true if a save would join a transaction that is open already.
+        # Returns true if a save would join the connection's innermost open transaction: it is open and joinable.
         def joining?(connection)
           ActiveRecordCompat.transactions(connection).last&.joinable? || false
         end

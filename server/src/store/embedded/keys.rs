@@ -7,7 +7,7 @@ use leasehold_core::lease::LeaseId;
 use leasehold_core::time::Timestamp;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The number of bytes of a source id in one group, without the byte that counts them.
+/// A key stores a source id in groups of this many bytes. One more byte follows each group: see `push_source_id`.
 const GROUP_BYTES: usize = 8;
 
 /// The number of hash bytes in front of a claim's bucket.

@@ -41,7 +41,7 @@ impl From<fjall::Error> for StoreError {
 }
 
 impl StoreError {
-    /// The same error with the name of a file, directory or keyspace.
+    /// The error with the name of a file, directory or keyspace, if it is `Damaged` or `Failed`; other errors unchanged.
     pub(super) fn of(self, name: impl Display) -> Self {
         match self {
             Self::Damaged(error) => Self::Damaged(format!("`{name}`: {error}")),

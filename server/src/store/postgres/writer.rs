@@ -169,7 +169,8 @@ impl PostgresWriter {
         loaded
     }
 
-    /// The group's rows without a read, if speculation allows it.
+    /// Assumes the rows that a group of commands needs, instead of reading them. Leases and their claims come from the
+    /// cache, and all other rows are assumed to be absent. Returns `None` if the rows must be read.
     fn assume(&mut self, keys: &Keys) -> Option<LoadedRows> {
         let is_between_groups = matches!(self.session, Session::Idle(_) | Session::Down);
         if !is_between_groups || self.lock_timeout == LockTimeout::Short {

@@ -47,7 +47,7 @@ impl Part {
                 ("b09_b13_b30_answers_under_faults_are_linearizable", &[("LEASEHOLD_LINEARIZABILITY_SECONDS", "60")])
             }
             Self::Kills => ("acknowledged_updates_survive_sigkill", &[]),
-            Self::Damage => ("damage_is_never_served", &[]),
+            Self::Damage => ("corrupted_data_is_never_served", &[]),
             Self::Rails => return None,
         })
     }

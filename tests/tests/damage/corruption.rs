@@ -224,7 +224,7 @@ fn damages(content: &Content, rng: &mut SmallRng) -> Vec<Damage> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn damage_is_never_served() {
+async fn corrupted_data_is_never_served() {
     let seed = std::env::var("SEED").map_or_else(|_| rand::random(), |seed| seed.parse().unwrap());
     println!("SEED={seed}");
     let mut rng = SmallRng::seed_from_u64(seed);

@@ -46,7 +46,6 @@ RSpec.describe "limits of verification", :rails do
     output.string
   end
 
-  # Subclasses with flags of their own may be left behind by other examples, so only the global flag is named.
   { "the global flag is off" => ->(flag) { flag != :cells_unique_claims },
     "the flags of all attributes are off" => ->(flag) { flag == :cells_unique_claims } }.each do |reason, enabled|
     describe "if #{reason}" do

@@ -46,7 +46,9 @@ def url(cluster: PostgresCluster) -> str:
 
 
 def correct(client: Client, table: Table) -> Report:
-    return verify_table(client, table, source_type=SourceType.USERS, apply=True, recent_within_seconds=1e-6, max_destroy_share=1).report
+    return verify_table(
+        client, table, source_type=SourceType.USERS, apply=True, recent_within_seconds=1e-6, max_destroy_share=1
+    ).report
 
 
 def claimed(client: Client) -> set[str]:

@@ -12,6 +12,8 @@ raise "the load path leads to Rails #{ActiveJob::VERSION::STRING}, not to #{want
 # server of its own.
 module RailsSpecs
   CELLS = [1, 2].freeze
+  # The deadline of the specs' own reads. The short one of the cells is for the calls under test.
+  READ_DEADLINE_SECONDS = 10
 
   attr_reader :server
 
@@ -54,11 +56,13 @@ module RailsSpecs
 
   def records(model, attribute)
     type = model.cells_claims_attributes.fetch(attribute).type
-    Leasehold.client.list_records(source_type: model.cells_claims_source_type, bucket_types: [type]).records
+    Leasehold.client.list_records(
+      source_type: model.cells_claims_source_type, bucket_types: [type], deadline_seconds: READ_DEADLINE_SECONDS
+    ).records
   end
 
   def outstanding_leases
-    Leasehold.client.list_leases.leases.map(&:uuid)
+    Leasehold.client.list_leases(deadline_seconds: READ_DEADLINE_SECONDS).leases.map(&:uuid)
   end
 
   def lease_rows(base = ActiveRecord::Base)

@@ -69,6 +69,21 @@ module RailsSpecs
     base.connection.uncached { base.connection.select_values("SELECT uuid FROM cells_outstanding_leases") }
   end
 
+  # Inserts users without callbacks, with an old change time.
+  def insert_users(ids)
+    ActiveRecord::Base.connection.execute(<<~SQL)
+      INSERT INTO users (id, username, created_at, updated_at)
+      SELECT id, 'user-' || id, now() - interval '1 day', now() - interval '1 day' FROM generate_series(#{ids.first}, #{ids.last}) AS id
+    SQL
+  end
+
+  # Expects that alice is the only user and the only claimed username, and that no lease is left.
+  def expect_only_alice
+    expect(User.pluck(:username)).to eq(["alice"])
+    expect(claimed(User, :username)).to eq(["alice"])
+    expect(outstanding_leases + lease_rows).to be_empty
+  end
+
   # Reconciles until no lease is outstanding, with a threshold at which leases are stale at once.
   def reconcile
     before = Leasehold.configuration.stale_after_seconds

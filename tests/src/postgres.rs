@@ -107,7 +107,7 @@ fn template() -> Result<PathBuf> {
         let made = directory()?;
         let data = made.path().join("data");
         initialise(&programs, &data)?;
-        // Of several processes at once the first one succeeds. A rename makes the directory appear whole.
+        // A rename makes the directory appear whole. If several processes get here at once, the first one succeeds.
         if std::fs::rename(&data, &template).is_err() {
             ensure!(template.exists(), "`{}` cannot be made", template.display());
         }

@@ -141,7 +141,7 @@ impl Chroot {
         if finished.exists() {
             return Ok(());
         }
-        // What an interrupted run has left.
+        // An interrupted run may have left a part of the release.
         let _ = std::fs::remove_dir_all(&self.root);
         run(as_a_person("debootstrap").args(["--variant=minbase", NEXT]).arg(&self.root).arg(mirror()?)).await?;
         std::fs::copy("/etc/resolv.conf", self.root.join("etc/resolv.conf")).context("cannot copy the name servers")?;

@@ -65,8 +65,8 @@ module Leasehold
               "ON CONFLICT (uuid) DO NOTHING")
     end
 
-    # What the connection's session knows of a lease's row. A row that was written and seen in the same open
-    # transaction is not committed yet.
+    # The state of a lease's row, as the connection's session sees it. A row that was written and seen in the
+    # same open transaction is not committed yet.
     RowStatus = Struct.new(:written, :backend_pid, :in_transaction) do
       # Returns true if the row proves that its transaction is committed (R02).
       def committed?

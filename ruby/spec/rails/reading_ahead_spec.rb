@@ -9,13 +9,6 @@ RSpec.describe "pages read ahead by verification", :rails do
 
   before { insert_users(1..9) }
 
-  def insert_users(ids)
-    ActiveRecord::Base.connection.execute(<<~SQL)
-      INSERT INTO users (id, username, created_at, updated_at)
-      SELECT id, 'user-' || id, now() - interval '1 day', now() - interval '1 day' FROM generate_series(#{ids.first}, #{ids.last}) AS id
-    SQL
-  end
-
   def list(step)
     listed << step
     Leasehold.client.list_records(source_type: 1, bucket_types: [4, 10], after: step.after, upto: step.upto)

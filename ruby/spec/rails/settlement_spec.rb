@@ -14,12 +14,6 @@ RSpec.describe "a lease begun before BEGIN", :rails do
     Leasehold.claiming! { |claims| claims.save(renamed) }
   end
 
-  def expect_nothing_changed
-    expect(User.pluck(:username)).to eq(["alice"])
-    expect(claimed(User, :username)).to eq(["alice"])
-    expect(outstanding_leases + lease_rows).to be_empty
-  end
-
   # Until Rails 7.0 ActiveRecord reports the rollback before the transaction is rolled back (activerecord
   # 6.1.7.10, connection_adapters/abstract/transaction.rb:324, 311 and 335).
   %w[Deadlocked SerializationFailure].each do |name|
@@ -28,7 +22,7 @@ RSpec.describe "a lease begun before BEGIN", :rails do
       seen = calls { expect { rename { raise error, "raised by a callback" } }.to raise_error(error) }
 
       expect(seen.map { |call| call[:call] }).to eq(%i[begin_update rollback_update])
-      expect_nothing_changed
+      expect_only_alice
     end
   end
 
@@ -38,7 +32,7 @@ RSpec.describe "a lease begun before BEGIN", :rails do
     other.destroy!
 
     expect(seen.map { |call| call[:call] }).to eq(%i[begin_update rollback_update])
-    expect_nothing_changed
+    expect_only_alice
   end
 
   # PostgreSQL answers the COMMIT of an aborted transaction with ROLLBACK, and ActiveRecord takes that for a
@@ -54,7 +48,7 @@ RSpec.describe "a lease begun before BEGIN", :rails do
     end
 
     expect(seen.map { |call| call[:call] }).to eq(%i[begin_update rollback_update])
-    expect_nothing_changed
+    expect_only_alice
   end
 
   def rename_until_deadlock(other)

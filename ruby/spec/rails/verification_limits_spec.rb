@@ -15,14 +15,6 @@ RSpec.describe "limits of verification", :rails do
     Leasehold.configuration.feature_enabled { true }
   end
 
-  # Inserts rows without callbacks, with an old change time.
-  def insert_users(ids)
-    ActiveRecord::Base.connection.execute(<<~SQL)
-      INSERT INTO users (id, username, created_at, updated_at)
-      SELECT id, 'user-' || id, now() - interval '1 day', now() - interval '1 day' FROM generate_series(#{ids.first}, #{ids.last}) AS id
-    SQL
-  end
-
   # Waits until the claims are no longer recent.
   def let_it_settle
     changed = Leasehold.client.list_leases.server_time

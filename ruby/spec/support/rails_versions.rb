@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Support
-  # What models of the specs declare differently from one version of Rails to the next.
+  # Declarations of the specs' models that differ between versions of Rails.
   module RailsVersions
     module_function
 

@@ -1,7 +1,9 @@
-//! Runs the commands that a document shows, and compares their output with the document's.
+//! Runs the commands that a document of the book shows, and compares their output with the
+//! document.
 //!
-//! A document has fixed ports, lease ids and times. [`Shell`] replaces ports before it runs a command. It compares ids by
-//! their order, and times and durations by their form only.
+//! A document has fixed ports, lease ids and times; a test run has others. [`Shell`] replaces a
+//! document's ports in each command before it runs the command. Ids are compared by the order of
+//! their first appearance, times and durations only by their form.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -15,14 +17,16 @@ use uuid::Uuid;
 
 use crate::server::binary;
 
-/// The home directory of the documents' reader.
+/// The home directory that the documents show. A comparison puts it in place of the shell's
+/// directory.
 const HOME: &str = "/home/alex";
 
-/// Reads commands that end in NUL from its input, runs each without input, and writes a line with its exit code.
+/// A bash script: runs each NUL-terminated command of its standard input, without input for the
+/// command, and prints `exit CODE` after each.
 const LOOP: &str =
     r#"exec 2>&1; while IFS= read -r -d '' command; do eval "$command" </dev/null; printf '\nexit %s\n' $?; done"#;
 
-/// The text of a document, by its path from the repository's root.
+/// Returns the text of a document. `path` is relative to the repository's root.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -31,23 +35,23 @@ pub fn document(path: &str) -> Result<String> {
     fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// The contents of a document's fenced blocks of this language, in order.
+/// Returns the contents of the fenced code blocks of `language` in a Markdown text, in order.
 #[must_use]
 pub fn blocks(text: &str, language: &str) -> Vec<String> {
     let opening = format!("\n```{language}\n");
     text.split(&opening).skip(1).filter_map(|rest| Some(format!("{}\n", rest.split_once("\n```")?.0))).collect()
 }
 
-/// A command that a document shows, and the output that it shows below.
+/// One command of a document, and the output that the document shows below the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Example {
-    /// The command, without the prompt.
+    /// The shell command of the example, without the prompt `$ `.
     pub command: String,
-    /// The lines of the output.
+    /// The output that the document shows for the command, all lines in one text.
     pub output: String,
 }
 
-/// The commands of all `console` blocks of a document, in order.
+/// Returns the commands and outputs of all `console` blocks in a Markdown text, in order.
 #[must_use]
 pub fn examples(text: &str) -> Vec<Example> {
     let mut examples: Vec<Example> = Vec::new();
@@ -61,19 +65,21 @@ pub fn examples(text: &str) -> Vec<Example> {
     examples
 }
 
-/// The ids of a text in the order in which they first appear.
+/// The ids found in a text so far, in the order of their first appearance.
 #[derive(Clone, Debug, Default)]
 struct Ids(Vec<String>);
 
 impl Ids {
-    /// Replaces each id by its position, and each time and duration by a word. Spaces at the end of a line are dropped.
+    /// Returns the text with each id replaced by its number, and each time and count of
+    /// milliseconds by a placeholder. Spaces at the end of a line are dropped.
     fn normalize(&mut self, text: &str) -> String {
         text.trim_end().lines().fold(String::new(), |text, line| text + &self.normalize_line(line) + "\n")
     }
 
     fn normalize_line(&mut self, line: &str) -> String {
         let mut words: Vec<&str> = line.trim_end().split(' ').collect();
-        // The server suggests another delay each time, so that many clients do not come back at once.
+        // A delay that the server suggests is random, to spread the retries of many clients, so its
+        // number is not compared.
         let units: Vec<bool> = words.iter().skip(1).map(|word| *word == "ms").collect();
         for (word, is_before_unit) in words.iter_mut().zip(units) {
             if is_before_unit && word.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -99,21 +105,22 @@ impl Ids {
     }
 }
 
-/// True if a word looks like `2026-11-21T16:40:25.73221Z`.
+/// True if the word looks like a time in UTC, such as `2026-11-21T16:40:25.73221Z`.
 fn is_time(word: &str) -> bool {
     let digits = word.chars().filter(char::is_ascii_digit).count();
     word.ends_with('Z') && word.contains('T') && word.contains(':') && digits >= 14
 }
 
-/// A running server. Its output stays open, since the server would fail to write into a closed pipe.
+/// A running server process. Its output pipe stays open, because the server fails if it writes to a
+/// closed pipe.
 #[derive(Debug)]
 struct Process {
     process: Child,
     output: BufReader<ChildStdout>,
 }
 
-/// A shell in an empty directory, with the server's binary on its path. A document's commands run in it one after the
-/// other. It and its servers are killed when it is dropped.
+/// A shell in a temporary directory, with the `leasehold` binary on its `PATH`. The commands of a
+/// document run in the shell one after the other. Dropping the shell kills it and its servers.
 #[derive(Debug)]
 pub struct Shell {
     bash: Child,
@@ -127,10 +134,10 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// Starts a shell.
+    /// Starts the shell in a new, empty directory.
     ///
     /// # Errors
-    /// The binary does not build, or bash cannot be run.
+    /// The `leasehold` binary does not build, or bash cannot be run.
     pub fn start() -> Result<Self> {
         let directory = TempDir::new()?;
         fs::create_dir(directory.path().join("bin"))?;
@@ -145,33 +152,35 @@ impl Shell {
         Ok(Self { bash, input, output, servers, ports, shown: Ids::default(), actual: Ids::default(), directory })
     }
 
-    /// The directory in which the commands run.
+    /// Returns the directory in which the shell runs its commands.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Uses `actual` wherever a document has the port `shown`.
+    /// Replaces the port `shown` of a document by the port `actual` in all commands from now on.
     pub fn replace_port(&mut self, shown: u16, actual: u16) {
         self.ports.push((shown, actual));
     }
 
-    /// Runs a command that must succeed, and returns its output.
+    /// Runs a command in the shell. Returns the command's output.
     ///
     /// # Errors
-    /// The command fails; the error has its output.
+    /// The command fails; the error contains its output.
     pub fn run(&mut self, command: &str) -> Result<String> {
         let (code, output) = self.execute(command)?;
         ensure!(code == 0, "`{command}` ended with the exit code {code}:\n{output}");
         Ok(output)
     }
 
-    /// Starts the server of a command, on a free port that replaces `port`. Returns the lines that it has printed.
+    /// Starts the server of a document's command on a free port, which replaces the document's
+    /// `port`. Returns the lines that the server prints at its start.
     ///
     /// # Errors
-    /// The server ends before it listens; the error has its output.
+    /// The server ends before it listens; the error contains its output.
     pub fn serve(&mut self, command: &str, port: u16) -> Result<String> {
-        // `exec` makes the child the server, not a shell that would survive its end.
+        // With `exec` the server replaces bash as the child process, so killing the child ends the
+        // server.
         let exec = format!("exec {}", command.replace(&format!(":{port}"), ":0"));
         let mut server = Command::new("bash");
         server.args(["--noprofile", "--norc", "-c", &exec]).current_dir(self.directory());
@@ -187,10 +196,10 @@ impl Shell {
         Ok(self.as_shown(&banner))
     }
 
-    /// Stops the servers, and waits for their end.
+    /// Kills the servers of this shell, and waits until their processes have ended.
     ///
     /// # Errors
-    /// A server cannot be stopped.
+    /// A server cannot be killed.
     pub fn stop_servers(&mut self) -> Result<()> {
         for Process { mut process, .. } in self.servers.drain(..) {
             process.kill()?;
@@ -199,7 +208,7 @@ impl Shell {
         Ok(())
     }
 
-    /// Runs an example and compares its output.
+    /// Runs the command of an example, and compares its output with the document's.
     ///
     /// # Errors
     /// The output differs, or the shell has ended.
@@ -208,10 +217,10 @@ impl Shell {
         self.compare_output(&example.command, &example.output, &self.as_shown(&output))
     }
 
-    /// Compares the output of a command with the document's.
+    /// Compares the actual output of `command` with the output `shown` by the document.
     ///
     /// # Errors
-    /// The two differ.
+    /// The two outputs differ.
     pub fn compare_output(&mut self, command: &str, shown: &str, actual: &str) -> Result<()> {
         let shown = self.shown.normalize(shown);
         let normalized = self.actual.normalize(actual);
@@ -219,7 +228,7 @@ impl Shell {
         Ok(())
     }
 
-    /// Replaces a document's ports and ids by those of this run.
+    /// Returns a document's text with its ports and ids replaced by those of this test run.
     #[must_use]
     pub fn as_actual(&self, text: &str) -> String {
         let ports = self
@@ -229,7 +238,8 @@ impl Shell {
         self.shown.0.iter().zip(&self.actual.0).fold(ports, |text, (shown, actual)| text.replace(shown, actual))
     }
 
-    /// Replaces this run's ports and home directory by those of the document.
+    /// Returns an output of this run with its ports and home directory replaced by those of the
+    /// document.
     fn as_shown(&self, text: &str) -> String {
         let home = text.replace(&self.directory().display().to_string(), HOME);
         let ports = self.ports.iter().rev();
@@ -245,7 +255,8 @@ impl Shell {
             let mut line = String::new();
             ensure!(self.output.read_line(&mut line)? > 0, "the shell ended at `{command}`:\n{output}");
             if let Some(code) = line.strip_prefix("exit ") {
-                // The loop's own line break stands before its line.
+                // The script prints a line break before `exit CODE`; it does not belong to the
+                // command's output.
                 output.pop();
                 return Ok((code.trim().parse()?, output));
             }
@@ -256,7 +267,7 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        // Best effort: a process that has ended needs no more.
+        // Errors are ignored: killing fails only for a process that has ended already.
         let servers = self.servers.iter_mut().map(|server| &mut server.process);
         for process in servers.chain([&mut self.bash]) {
             let _ = process.kill();
@@ -265,7 +276,8 @@ impl Drop for Shell {
     }
 }
 
-/// Gives a command the home directory and the binary of a shell, and no setting of the person who runs the tests.
+/// Sets the `HOME` and `PATH` of a command in the shell, and removes the tester's `LEASEHOLD_*`
+/// variables.
 fn set_environment(command: &mut Command, directory: &Path) {
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LEASEHOLD_")) {
         command.env_remove(name);
@@ -275,7 +287,7 @@ fn set_environment(command: &mut Command, directory: &Path) {
     command.env("HOME", directory).env_remove("XDG_STATE_HOME");
 }
 
-/// Reads the banner of a server, up to its last line, which proposes a command.
+/// Returns what a starting server prints, up to the line `try: …` that ends its banner.
 fn read_banner(output: &mut impl BufRead) -> Result<String> {
     let mut banner = String::new();
     while !banner.lines().any(|line| line.starts_with("try: ")) {

@@ -1,4 +1,4 @@
-//! Certificates made at run time, and TLS connections that show the result of the handshake alone.
+//! Certificates that tests create at run time, and TLS connections for tests of the handshake.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
-/// A certificate authority.
+/// A certificate authority of a test, which signs certificates for servers and clients.
 #[derive(Debug)]
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
-/// A certificate and its private key, in PEM.
+/// A certificate and its private key, both as PEM text.
 #[derive(Clone, Debug)]
 pub struct Pair {
-    /// The certificate.
+    /// The certificate as PEM text.
     pub certificate: String,
-    /// The private key.
+    /// The certificate's private key as PEM text.
     pub key: String,
 }
 
 impl Authority {
-    /// Returns a new authority with a new key.
+    /// Creates an authority with a new key. `name` is the common name of its certificate.
     ///
     /// # Errors
-    /// No key can be made.
+    /// No key can be generated.
     pub fn new(name: &str) -> Result<Self> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -42,48 +42,51 @@ impl Authority {
         Ok(Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate()?)? })
     }
 
-    /// Returns the authority's own certificate, in PEM.
+    /// Returns the authority's own certificate as PEM text, for the `ca` setting of servers and
+    /// clients.
     #[must_use]
     pub fn pem(&self) -> String {
         self.issuer.pem()
     }
 
-    /// Returns a certificate for a server on the loopback address.
+    /// Returns a certificate for a server on the loopback address, signed by this authority.
     ///
     /// # Errors
-    /// No key can be made.
+    /// No key can be generated.
     pub fn server(&self) -> Result<Pair> {
         self.sign(server_params()?)
     }
 
-    /// Returns a certificate for a server on another host.
+    /// Returns a certificate for a server on another host than the loopback address, which clients
+    /// must refuse.
     ///
     /// # Errors
-    /// No key can be made.
+    /// No key can be generated.
     pub fn server_elsewhere(&self) -> Result<Pair> {
         self.sign(CertificateParams::new(["elsewhere.example.com".to_owned()])?)
     }
 
-    /// Returns a server's certificate that expired in 2001.
+    /// Returns a server certificate that expired in 2001, signed by this authority.
     ///
     /// # Errors
-    /// See [`Authority::server`].
+    /// No key can be generated.
     pub fn expired_server(&self) -> Result<Pair> {
         self.sign(expire(server_params()?))
     }
 
-    /// Returns a certificate for a client, with these URIs as its names.
+    /// Returns a client certificate with `uris` as its subject alternative names.
     ///
     /// # Errors
-    /// A URI is not ASCII, or no key can be made.
+    /// A URI is not ASCII, or no key can be generated.
     pub fn client(&self, uris: &[&str]) -> Result<Pair> {
         self.sign(client_params(uris)?)
     }
 
-    /// Returns a client's certificate that expired in 2001.
+    /// Returns a client certificate that expired in 2001, with `uris` as its subject alternative
+    /// names.
     ///
     /// # Errors
-    /// See [`Authority::client`].
+    /// A URI is not ASCII, or no key can be generated.
     pub fn expired(&self, uris: &[&str]) -> Result<Pair> {
         self.sign(expire(client_params(uris)?))
     }
@@ -94,8 +97,8 @@ impl Authority {
         Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
-    /// Returns the TLS settings of a tonic client that trusts this authority and presents a certificate,
-    /// if one is given.
+    /// Returns the TLS settings of a tonic client that trusts this authority. The client presents
+    /// the certificate `presented`, or none.
     #[must_use]
     pub fn client_config(&self, presented: Option<&Pair>) -> ClientTlsConfig {
         let config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(self.pem())).domain_name("localhost");
@@ -108,8 +111,9 @@ impl Authority {
     /// Opens a TLS connection that trusts this authority and offers `protocol` by ALPN.
     ///
     /// # Errors
-    /// The handshake fails on the client's side. In TLS 1.3 the server checks the client's certificate
-    /// later, so a refusal comes with the first read.
+    /// The handshake fails on the client's side. In TLS 1.3 the server checks the client's
+    /// certificate after the client's handshake has ended, so a refusal appears only at the first
+    /// read.
     pub async fn connect(
         &self,
         address: SocketAddr,
@@ -133,10 +137,10 @@ impl Authority {
 }
 
 impl Pair {
-    /// Returns the certificate in DER.
+    /// Returns the certificate in DER form.
     ///
     /// # Errors
-    /// The field `certificate` is not PEM.
+    /// The field `certificate` is not valid PEM.
     pub fn der(&self) -> Result<CertificateDer<'static>> {
         Ok(CertificateDer::from_pem_slice(self.certificate.as_bytes())?)
     }

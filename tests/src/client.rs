@@ -1,5 +1,5 @@
-//! A client for tests: one cell, usernames, one attempt of each call, and idempotency keys only if a test
-//! sets them.
+//! A gRPC client for tests. It calls for one cell, claims usernames, and makes each call once,
+//! without retries. A begin has an idempotency key only if the test sets one.
 
 use std::time::Duration;
 
@@ -14,35 +14,36 @@ use tonic::transport::Channel;
 
 use crate::server::Server;
 
-/// Bucket type of the claims that [`user`] returns.
+/// The bucket type of the claims that the function [`user`] returns.
 pub const BUCKET_TYPE: wire::bucket::Type = wire::bucket::Type::Usernames;
-/// Source table of the claims that [`user`] returns.
+/// The source table of the claims that the function [`user`] returns.
 pub const SOURCE_TYPE: wire::source::Type = wire::source::Type::RailsTableUsers;
 
-/// Deadline of each call. A call that takes longer shows a server that hangs.
+/// The deadline of each call. A call that takes longer shows that the server hangs.
 const CALL_DEADLINE: Duration = Duration::from_secs(15);
 
-/// An update to begin.
+/// The update that a test begins: its creates, its destroys and its idempotency key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Update {
-    /// The claims to create.
+    /// The claims that the update creates, in wire form.
     pub creates: Vec<wire::Metadata>,
-    /// The claims to destroy.
+    /// The claims that the update destroys, in wire form.
     pub destroys: Vec<wire::Metadata>,
-    /// The idempotency key, if the begin carries one.
+    /// The idempotency key of the begin; `None` sends the begin without a key.
     pub key: Option<String>,
 }
 
-/// A begun lease.
+/// The lease of an accepted begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begun {
-    /// Name of the lease.
+    /// The uuid of the begun lease, as text.
     pub lease: String,
-    /// Fence of the lease.
+    /// The fence of the begun lease.
     pub fence: u64,
 }
 
-/// Returns the claim of a username by the user of this number, out of the row of the same number.
+/// Returns a claim of the username `name` for the user `number`, whose row in the table of users
+/// has the same number. `data` is attached to the claim.
 #[must_use]
 pub fn user(name: impl Into<String>, number: u64, data: Vec<u8>) -> wire::Metadata {
     let user_data = Any { type_url: "example.com/padding".into(), value: data };
@@ -55,19 +56,20 @@ pub fn user(name: impl Into<String>, number: u64, data: Vec<u8>) -> wire::Metada
     }
 }
 
-/// Returns the value of a claim's bucket.
+/// Returns the value that a claim claims, such as the username; empty if the claim has no bucket.
 #[must_use]
 pub fn name_of(claim: &wire::Metadata) -> &str {
     claim.bucket.as_ref().map_or("", |bucket| &bucket.value)
 }
 
-/// Returns the reason code of a status; empty if the server gave none, as after a broken connection.
+/// Returns the reason code of a failed call; empty if the server gave no reason, as after a broken
+/// connection.
 #[must_use]
 pub fn reason(status: &Status) -> String {
     Refusal::of(status).reason
 }
 
-/// A connection that calls as one cell. Clones share it.
+/// A connection to a server, on which all calls are made for one cell. Clones share the connection.
 #[derive(Clone, Debug)]
 pub struct Client {
     stub: Stub<Channel>,
@@ -75,7 +77,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to a server as a cell.
+    /// Connects to a server. The client calls for the cell of this id.
     ///
     /// # Errors
     /// No connection can be made.
@@ -83,18 +85,19 @@ impl Client {
         Ok(Self::over(server.connect(None).await?, cell_id))
     }
 
-    /// Returns a client that calls over a connection as a cell.
+    /// Returns a client that makes its calls over an open channel, for the cell of this id.
     #[must_use]
     pub fn over(channel: Channel, cell_id: i64) -> Self {
-        // Tests store more data with a claim than a cell would, so a page has no bound.
+        // Tests attach more data to claims than cells do, so the client accepts answers of any
+        // size.
         let stub = Stub::new(channel).with_max_answer_bytes(usize::MAX).with_deadline(CALL_DEADLINE);
         Self { stub, cell_id }
     }
 
-    /// Begins an update.
+    /// Begins an update of the client's cell. Returns the lease.
     ///
     /// # Errors
-    /// The server's refusal, or a broken connection.
+    /// The status of the server's refusal or of a broken connection.
     pub async fn begin(&mut self, update: Update) -> Result<Begun, Status> {
         let message = wire::BeginUpdateRequest {
             create_records: update.creates,
@@ -106,10 +109,10 @@ impl Client {
         Ok(Begun { lease: text(response.into_inner().lease_uuid), fence })
     }
 
-    /// Commits a lease or rolls it back.
+    /// Commits the lease or rolls it back, as `outcome` says.
     ///
     /// # Errors
-    /// The server's refusal, or a broken connection.
+    /// The status of the server's refusal or of a broken connection.
     pub async fn settle(&mut self, lease: &str, outcome: Outcome) -> Result<(), Status> {
         let (cell_id, lease_uuid) = (self.cell_id, Some(Uuid { value: lease.into() }));
         match outcome {
@@ -123,20 +126,21 @@ impl Client {
         Ok(())
     }
 
-    /// Gets the record of a username.
+    /// Returns the record of a username.
     ///
     /// # Errors
-    /// The server's refusal, or a broken connection.
+    /// The status of the server's refusal or of a broken connection.
     pub async fn get(&mut self, name: &str) -> Result<wire::Record, Status> {
         let bucket = Some(wire::Bucket { r#type: BUCKET_TYPE.into(), value: name.into() });
         let response = self.stub.get_record(wire::GetRecordRequest { bucket, claim: None }).await?;
         response.into_inner().record.ok_or_else(|| Status::internal("the response has no record"))
     }
 
-    /// Lists one page of the cell's records, after a row's key.
+    /// Returns one page of the cell's records of the table of users, from the first row with a key
+    /// above `source_id_gt`.
     ///
     /// # Errors
-    /// The server's refusal, or a broken connection.
+    /// The status of the server's refusal or of a broken connection.
     pub async fn page(&mut self, source_id_gt: Vec<u8>) -> Result<wire::ListRecordsResponse, Status> {
         let message = wire::ListRecordsRequest {
             cell_id: self.cell_id,
@@ -147,7 +151,7 @@ impl Client {
         Ok(self.stub.list_records(message).await?.into_inner())
     }
 
-    /// Lists all of the cell's records.
+    /// Returns all records of the cell that come from the table of users, page by page.
     ///
     /// # Errors
     /// The server's refusal, or a broken connection.
@@ -163,17 +167,17 @@ impl Client {
         }
     }
 
-    /// Lists the first page of the cell's outstanding leases, by their names.
+    /// Returns the uuids of the cell's outstanding leases that are on the first page of the list.
     ///
     /// # Errors
-    /// The server's refusal, or a broken connection.
+    /// The status of the server's refusal or of a broken connection.
     pub async fn first_leases(&mut self) -> Result<Vec<String>, Status> {
         let message = wire::ListLeasesRequest { cell_id: self.cell_id, ..Default::default() };
         let page = self.stub.list_leases(message).await?.into_inner();
         Ok(page.leases.into_iter().map(|lease| text(lease.uuid)).collect())
     }
 
-    /// Lists all of the cell's outstanding leases, by their names.
+    /// Returns the uuids of all outstanding leases of the cell, page by page.
     ///
     /// # Errors
     /// The server's refusal, or a broken connection.
@@ -191,7 +195,7 @@ impl Client {
     }
 }
 
-/// Returns the name of the lease that a record is under.
+/// Returns the uuid of the lease that holds the record's claim; `None` if the claim is active.
 #[must_use]
 pub fn lease_of(record: &wire::Record) -> Option<&str> {
     record.lease_uuid.as_ref().map(|uuid| uuid.value.as_str())

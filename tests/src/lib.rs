@@ -1,5 +1,5 @@
-//! Helpers of the tests that cross packages. Modules that need processes, files or a network are left
-//! out for WebAssembly.
+//! Helpers for tests that involve several members of the workspace. A build for WebAssembly omits
+//! the modules that need processes, files or a network.
 
 #[cfg(not(target_family = "wasm"))]
 pub mod book;

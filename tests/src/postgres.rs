@@ -1,5 +1,5 @@
-//! PostgreSQL clusters and pgbouncers for single tests: real processes on free ports, with temporary
-//! data, which end when they are dropped.
+//! PostgreSQL clusters and pgbouncers for single tests: real processes on free ports, with data in
+//! a temporary directory. Dropping the value of a test ends its process.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -16,20 +16,22 @@ use tokio_postgres::NoTls;
 
 use crate::suspend::suspend;
 
-/// The longest time that a cluster or a pgbouncer may take to start.
+/// The longest time that the start of a cluster or pgbouncer may take before the test fails.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// The pause between two attempts to connect to a starting process.
+/// The pause between two attempts to connect to a cluster or pgbouncer that is starting.
 const POLL: Duration = Duration::from_millis(20);
-/// The directory in which Debian keeps the programs of each version.
+/// The directory in which Debian installs the programs of each PostgreSQL version.
 const VERSIONS: &str = "/usr/lib/postgresql";
-/// The user who runs the processes if root runs the test: PostgreSQL refuses root.
+/// The operating system user that runs the processes if root runs the test, because PostgreSQL
+/// refuses root.
 const USER: &str = "postgres";
 
-/// Runs a program until the standard input of this script is closed. The kernel closes the test's end of
-/// the pipe however the test ends, so no process is left behind.
+/// A shell script that runs a program until the script's standard input is closed. The kernel
+/// closes the test's end of that pipe however the test ends, so the program never outlives the
+/// test.
 const RUN_UNTIL_STDIN_CLOSES: &str = r#""$@" <&- & pid=$!; cat >/dev/null; kill -INT $pid; wait $pid"#;
 
-/// A child process that ends with the test; stopped when dropped.
+/// A child process that cannot outlive the test. Dropping it stops the process.
 #[derive(Debug)]
 struct Guarded(Child);
 
@@ -46,13 +48,13 @@ impl Guarded {
 impl Drop for Guarded {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        // A failed wait leaves nothing to do: the closed pipe has stopped the program.
+        // An error of `wait` is ignored: closing the pipe has stopped the program already.
         let _ = self.0.wait();
     }
 }
 
-/// Returns the beginning of a command line that runs the rest as [`USER`]; empty unless root runs the
-/// test.
+/// Returns the words to put before a command line so that it runs as the user [`USER`]; empty
+/// unless root runs the test.
 fn as_user() -> Vec<String> {
     if !geteuid().is_root() {
         return Vec::new();
@@ -61,7 +63,7 @@ fn as_user() -> Vec<String> {
     words.map(str::to_owned).to_vec()
 }
 
-/// Makes [`USER`] the owner of a path if root runs the test.
+/// Makes the user [`USER`] the owner of a file or directory if root runs the test.
 fn give_to_user(path: &Path) -> Result<()> {
     if geteuid().is_root() {
         let user = User::from_name(USER)?.with_context(|| format!("there is no user `{USER}`"))?;
@@ -70,7 +72,7 @@ fn give_to_user(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the directory of the programs of the newest installed version.
+/// Returns the directory `bin` of the newest installed PostgreSQL version.
 fn programs() -> Result<PathBuf> {
     let version = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
     let versions = std::fs::read_dir(VERSIONS).with_context(|| format!("PostgreSQL is not in `{VERSIONS}`"))?;
@@ -78,7 +80,8 @@ fn programs() -> Result<PathBuf> {
     Ok(newest.with_context(|| format!("PostgreSQL is not in `{VERSIONS}`"))?.join("bin"))
 }
 
-/// Returns the program pgbouncer. Debian installs it in `/usr/sbin`, which is in the `PATH` of root only.
+/// Returns the path of the program pgbouncer. Debian installs it in `/usr/sbin`, which may not be
+/// in `PATH`.
 fn bouncer() -> PathBuf {
     let debian = PathBuf::from("/usr/sbin/pgbouncer");
     if debian.exists() { debian } else { "pgbouncer".into() }
@@ -90,14 +93,15 @@ fn free_port() -> Result<u16> {
 
 fn directory() -> Result<TempDir> {
     let directory = TempDir::new().context("no temporary directory can be made")?;
-    // PostgreSQL runs as another user and must pass through. The data inside has its own modes.
+    // PostgreSQL may run as another user, who must be able to enter this directory. The data
+    // directory inside is private.
     std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755))?;
     Ok(directory)
 }
 
-/// Returns the path of the data directory that every cluster starts from as a copy: `initdb` takes two
-/// seconds of a processor, and a copy a tenth of that. The first test creates the directory, and later
-/// runs find it.
+/// Returns the path of a data directory that every cluster copies instead of running `initdb`. A
+/// copy takes a tenth of the time of `initdb`. The first test creates the directory; later tests
+/// and runs find it.
 fn template() -> Result<PathBuf> {
     let programs = programs()?;
     let version = programs.parent().and_then(Path::file_name).context("PostgreSQL's directory has no version")?;
@@ -107,7 +111,8 @@ fn template() -> Result<PathBuf> {
         let made = directory()?;
         let data = made.path().join("data");
         initialise(&programs, &data)?;
-        // A rename makes the directory appear whole. If several processes get here at once, the first one succeeds.
+        // The rename makes the complete directory appear at once. If several processes reach this
+        // line, the first rename succeeds.
         if std::fs::rename(&data, &template).is_err() {
             ensure!(template.exists(), "`{}` cannot be made", template.display());
         }
@@ -115,7 +120,8 @@ fn template() -> Result<PathBuf> {
     Ok(template)
 }
 
-/// Creates a data directory without databases of users.
+/// Creates an empty PostgreSQL data directory with `initdb`. Its superuser is `leasehold`, without
+/// a password.
 fn initialise(programs: &Path, data: &Path) -> Result<()> {
     std::fs::create_dir(data)?;
     give_to_user(data)?;
@@ -127,13 +133,13 @@ fn initialise(programs: &Path, data: &Path) -> Result<()> {
     run(&words)
 }
 
-/// Copies a data directory with its owner and modes.
+/// Copies a data directory. The copy keeps the owner and the modes of the files.
 fn copy(template: &Path, data: &Path) -> Result<()> {
     let paths = [template, data].map(|path| path.display().to_string());
     run(&[&["cp".to_owned(), "--archive".to_owned()], paths.as_slice()].concat())
 }
 
-/// Runs a command line to its end.
+/// Runs a command line and waits for its end. Returns an error if it fails.
 fn run(words: &[String]) -> Result<()> {
     let [program, arguments @ ..] = words else { bail!("the command line is empty") };
     let output = Command::new(program).args(arguments).current_dir("/").output();
@@ -142,10 +148,11 @@ fn run(words: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// A running cluster; stopped and removed when dropped.
+/// A running PostgreSQL cluster with its own data directory. Dropping it stops PostgreSQL and
+/// removes the data.
 #[derive(Debug)]
 pub struct Cluster {
-    // Fields are dropped in order, and the process must end before its directory is removed.
+    // Fields are dropped in this order: the process must end before its directory is removed.
     process: Option<Guarded>,
     port: u16,
     settings: Vec<String>,
@@ -154,18 +161,19 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Creates a cluster and starts it. `settings` are lines of its configuration.
+    /// Creates a cluster and starts it. `settings` are lines of `postgresql.conf`.
     ///
     /// # Errors
-    /// PostgreSQL is missing or does not start; the error shows its log.
+    /// PostgreSQL is not installed, or does not start; the error contains its log.
     pub fn start(settings: &[&str]) -> Result<Self> {
         Self::start_with(settings, &[])
     }
 
-    /// Creates a cluster with further files in its data directory, each a name and a text, and starts it.
+    /// Creates a cluster and starts it. `files` are further files of its data directory: name and
+    /// content of each.
     ///
     /// # Errors
-    /// The same as of [`start`](Self::start).
+    /// PostgreSQL is not installed, or does not start; the error contains its log.
     pub fn start_with(settings: &[&str], files: &[(&str, &str)]) -> Result<Self> {
         let directory = directory()?;
         let data = directory.path().join("data");
@@ -204,27 +212,27 @@ impl Cluster {
         Ok(())
     }
 
-    /// Returns the port of the cluster.
+    /// Returns the TCP port on which the cluster listens.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Returns the URL of a database.
+    /// Returns the connection URL of a database in this cluster.
     #[must_use]
     pub fn url(&self, database: &str) -> String {
         format!("postgres://leasehold@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// Returns the cluster's log since the last start.
+    /// Returns the log that PostgreSQL has written since its last start.
     ///
     /// # Errors
-    /// The log can't be read.
+    /// The log file cannot be read.
     pub fn log(&self) -> Result<String> {
         std::fs::read_to_string(self.directory.path().join("log")).context("the log cannot be read")
     }
 
-    /// Creates an empty database, and returns its name.
+    /// Creates an empty database in the cluster. Returns the database's name.
     ///
     /// # Errors
     /// PostgreSQL refuses the statement.
@@ -234,10 +242,10 @@ impl Cluster {
         Ok(name)
     }
 
-    /// Executes statements in a database, and returns the first column of all rows as text.
+    /// Executes SQL statements in a database. Returns the first column of all result rows as text.
     ///
     /// # Errors
-    /// PostgreSQL can't be reached or refuses a statement.
+    /// PostgreSQL cannot be reached, or refuses a statement.
     pub fn execute(&self, database: &str, sql: &str) -> Result<Vec<String>> {
         let url = self.url(database);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -255,8 +263,9 @@ impl Cluster {
         })
     }
 
-    /// Ends all processes of the cluster without a checkpoint (SIGQUIT, an immediate shutdown). Commits
-    /// that are not in the write-ahead log are lost, as in a crash.
+    /// Ends all processes of the cluster without a checkpoint, by SIGQUIT. PostgreSQL calls this an
+    /// immediate shutdown. As in a crash, commits that are not in the write-ahead log on disk are
+    /// lost.
     ///
     /// # Errors
     /// The cluster does not run.
@@ -266,8 +275,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// Suspends the present child processes of the cluster, and with them all open sessions, until the
-    /// guard is dropped. Connections stay open, and later connections get processes that run.
+    /// Suspends all child processes of PostgreSQL, the processes of open sessions among them, until
+    /// the returned guard is dropped. Connections stay open. A later connection gets a new process,
+    /// which runs.
     ///
     /// # Errors
     /// The cluster does not run.
@@ -285,30 +295,31 @@ impl Cluster {
         Ok(pid.lines().next().context("the file has no process id")?.parse()?)
     }
 
-    /// Starts the cluster again on its data, after [`crash`](Self::crash).
+    /// Starts a cluster that [`crash`](Self::crash) has ended, on the same data and port.
     ///
     /// # Errors
-    /// PostgreSQL does not start; the error shows its log.
+    /// PostgreSQL does not start; the error contains its log.
     pub fn restart(&mut self) -> Result<()> {
         self.process = None;
         self.run()
     }
 }
 
-/// The suspended processes of a cluster; resumed when dropped.
+/// The suspended processes of a cluster. Dropping the value resumes them.
 #[derive(Debug)]
 pub struct Frozen(Vec<Pid>);
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        // A process that has ended since needs no signal.
+        // Errors are ignored: the signal fails only for a process that has ended in the meantime.
         for pid in &self.0 {
             let _ = kill(*pid, Signal::SIGCONT);
         }
     }
 }
 
-/// A pgbouncer, by default in transaction mode; stopped when dropped.
+/// A running pgbouncer, which pools connections per transaction by default. Dropping it stops
+/// pgbouncer.
 #[derive(Debug)]
 pub struct Bouncer {
     _process: Guarded,
@@ -317,10 +328,10 @@ pub struct Bouncer {
 }
 
 impl Bouncer {
-    /// Starts a pgbouncer with a pool of `connections` for each database of a cluster.
+    /// Starts a pgbouncer with at most `connections` connections to each database of the cluster.
     ///
     /// # Errors
-    /// pgbouncer is missing or does not start.
+    /// pgbouncer is not installed, or does not start.
     pub fn start(cluster: &Cluster, connections: u16) -> Result<Self> {
         Self::start_with("\"leasehold\" \"\"\n", |port, users| {
             format!(
@@ -332,18 +343,18 @@ impl Bouncer {
         })
     }
 
-    /// Starts a pgbouncer with the text of a file of users, and a configuration that `config` makes from the
-    /// port and the path of that file.
+    /// Starts a pgbouncer. `users` is the text of its file of users. `config` returns the text of
+    /// its configuration, given its port and the path of the file of users.
     ///
     /// # Errors
-    /// pgbouncer is missing or does not start.
+    /// pgbouncer is not installed, or does not start.
     pub fn start_with(users: &str, config: impl FnOnce(u16, &str) -> String) -> Result<Self> {
         let directory = directory()?;
         let (port, path) = (free_port()?, directory.path().join("pgbouncer.ini"));
         let users_path = directory.path().join("users.txt");
         std::fs::write(&users_path, users)?;
-        // The line belongs to the last section, `[pgbouncer]`. Without it pgbouncer would create its socket
-        // in Debian's default directory, which only its own user may write.
+        // This line continues the last section, `[pgbouncer]`. Without the line pgbouncer would
+        // create a Unix socket in Debian's default directory, which the test's user may not write.
         let text = config(port, &users_path.display().to_string()) + "\nunix_socket_dir =\n";
         std::fs::write(&path, text)?;
         let log = directory.path().join("log");
@@ -357,13 +368,13 @@ impl Bouncer {
         Ok(Self { _process: process, port, _directory: directory })
     }
 
-    /// Returns the port of the pgbouncer.
+    /// Returns the TCP port on which this pgbouncer listens.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Returns the URL of a database through the pgbouncer.
+    /// Returns the URL of a database whose connections go through this pgbouncer.
     #[must_use]
     pub fn url(&self, database: &str) -> String {
         format!("postgres://leasehold@127.0.0.1:{}/{database}", self.port)

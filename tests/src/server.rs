@@ -1,5 +1,5 @@
-//! Runs the real server as a child process, for tests that call it over the network, kill it and restart
-//! it.
+//! Runs the real `leasehold` server as a child process, for tests that call it over the network,
+//! kill it or restart it.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
@@ -22,12 +22,14 @@ use xtask::process::package_variables;
 
 use crate::suspend::suspend;
 
-/// Long, since a start waits for the disk behind everything else that the machine writes: only a hang takes longer.
+/// The longest time that a server may take to start. It is long because a start waits for the disk,
+/// on which other tests write. Only a hanging server takes longer.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
 const LISTENING: &str = "listening on ";
 
-/// Configuration of the cells that a server has without a configuration file.
+/// The configuration of the development cells, equal to the cells of a server without a
+/// configuration file.
 pub const DEVELOPMENT_CELLS: &str = r#"
 [[cells]]
 id = 1
@@ -44,14 +46,15 @@ session_prefix = "cell-2-"
 sequence_range = { minval = 1000000001, maxval = 2000000000 }
 "#;
 
-/// Environment variable with the path of a built binary. Without it the tests run cargo.
+/// The environment variable with the path of a built `leasehold` binary. Without it, tests build
+/// the binary.
 const BINARY_VARIABLE: &str = "LEASEHOLD_BINARY";
 
-/// Returns the path of the server's binary: the value of `LEASEHOLD_BINARY`, or else a binary that cargo
-/// builds once in each process.
+/// Returns the path of the `leasehold` binary: the value of `LEASEHOLD_BINARY`, or else a binary
+/// that cargo builds once for each test process.
 ///
 /// # Errors
-/// The binary does not build; the error shows the compiler's output.
+/// The binary does not build; the error contains the compiler's output.
 pub fn binary() -> Result<&'static Path> {
     static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let given = || std::env::var_os(BINARY_VARIABLE).map(PathBuf::from);
@@ -62,11 +65,11 @@ pub fn binary() -> Result<&'static Path> {
     }
 }
 
-/// Builds the same as `cargo test --workspace`, into the target directory of the running test, so that
-/// no crate is compiled twice. The tests of the server's package require its binary, so cargo builds it.
+/// Builds the `leasehold` binary and returns its path. The command and the target directory are
+/// those of `cargo test --workspace`, so no crate is compiled twice.
 fn build() -> Result<PathBuf> {
     let test = std::env::current_exe().context("the path of the running test is unknown")?;
-    // TARGET/PROFILE/deps/TEST
+    // The path of a test has the form TARGET/PROFILE/deps/TEST.
     let directory = test.ancestors().nth(2).context("the test does not run from a target directory")?;
     let target = directory.parent().context("the test does not run from a target directory")?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from(env!("CARGO")));
@@ -90,13 +93,14 @@ fn build() -> Result<PathBuf> {
 fn executable(line: &[u8]) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_slice(line).ok()?;
     let is_leasehold = message.pointer("/target/name")?.as_str()? == "leasehold";
-    // The executable of the binary's unit tests has the same name.
+    // The executable with the unit tests of the binary has the same target name, so it must be
+    // excluded.
     let is_test = message.pointer("/profile/test")?.as_bool()?;
     let path = message.get("executable")?.as_str()?;
     (is_leasehold && !is_test).then(|| PathBuf::from(path))
 }
 
-/// The settings of a server to start, made by [`Server::builder`].
+/// The settings with which a test starts a server. [`Server::builder`] returns the default ones.
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     data: Option<PathBuf>,
@@ -107,14 +111,16 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Sets the data directory. Without one the server gets a directory that is removed with it.
+    /// Sets the server's data directory. Without this call the server gets a temporary directory
+    /// that is removed with it.
     #[must_use]
     pub fn data(mut self, path: impl Into<PathBuf>) -> Self {
         self.data = Some(path.into());
         self
     }
 
-    /// Sets the text of the configuration file. A text without cells gets [`DEVELOPMENT_CELLS`].
+    /// Sets the text of the server's configuration file. If the text has no cells,
+    /// [`DEVELOPMENT_CELLS`] are added.
     #[must_use]
     pub fn config(mut self, text: impl Into<String>) -> Self {
         let text = text.into();
@@ -123,37 +129,39 @@ impl Builder {
         self
     }
 
-    /// Sets the address to listen on. Without one the server gets a free port of the loopback address.
+    /// Sets the address on which the server listens. Without this call it is a free port of the
+    /// loopback address.
     #[must_use]
     pub fn listen(mut self, address: impl Into<String>) -> Self {
         self.listen = Some(address.into());
         self
     }
 
-    /// Adds an argument to `leasehold serve`.
+    /// Adds one argument to the command line `leasehold serve`.
     #[must_use]
     pub fn arg(mut self, argument: impl Into<OsString>) -> Self {
         self.arguments.push(argument.into());
         self
     }
 
-    /// Sets an environment variable.
+    /// Sets one environment variable of the server.
     #[must_use]
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.environment.push((name.into(), value.into()));
         self
     }
 
-    /// True if the configuration or the arguments name a database.
+    /// True if the configuration or the arguments name a PostgreSQL database as the server's store.
     fn names_a_database(&self) -> bool {
         let in_config = self.config.as_ref().is_some_and(|text| text.contains("[postgres]"));
         in_config || self.arguments.iter().any(|argument| argument == "--store")
     }
 
-    /// Starts the server and waits until it listens.
+    /// Starts the server, and waits until it listens.
     ///
     /// # Errors
-    /// The server does not build, ends early or does not listen in time; the error shows its output.
+    /// The server does not build, ends early, or does not listen in time; the error contains its
+    /// output.
     pub fn start(self) -> Result<Server> {
         let scratch = TempDir::new().context("no temporary directory can be made")?;
         let data = self.data.clone().unwrap_or_else(|| scratch.path().join("data"));
@@ -177,7 +185,7 @@ struct Settings {
 impl Settings {
     fn command(&self) -> Result<Command> {
         let mut command = Command::new(binary()?);
-        // The settings of the person who runs the tests must not reach the server under test.
+        // Remove the tester's own `LEASEHOLD_*` variables: they would change the server under test.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LEASEHOLD_")) {
             command.env_remove(name);
         }
@@ -195,7 +203,8 @@ impl Settings {
     }
 }
 
-/// The output of a stream so far. Each line is also sent to the channel, which closes with the stream.
+/// The lines that the server has written to one output stream. `lines` receives each line; the
+/// channel closes when the stream ends.
 #[derive(Debug)]
 struct Output {
     text: Arc<Mutex<String>>,
@@ -213,7 +222,8 @@ impl Output {
             while matches!(reader.read_until(b'\n', &mut bytes), Ok(1..)) {
                 let line = String::from_utf8_lossy(&bytes).into_owned();
                 collected.lock().unwrap_or_else(PoisonError::into_inner).push_str(&line);
-                // A send fails only after the test has dropped its `Output`: nobody reads the lines any more.
+                // A send fails only after the test has dropped this `Output`, so the error is
+                // ignored.
                 let _ = sender.send(line);
                 bytes.clear();
             }
@@ -225,8 +235,8 @@ impl Output {
         self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Passes lines to `found` until it returns a value, and returns that value; `None` if the stream ends
-    /// or the deadline passes before.
+    /// Calls `found` with each line of the stream until `found` returns a value. Returns that
+    /// value; `None` if the stream ends or the deadline passes first.
     fn wait_for<T>(&self, deadline: Instant, found: impl Fn(&str) -> Option<T>) -> Option<T> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -237,7 +247,8 @@ impl Output {
         }
     }
 
-    /// Waits for the end of the stream, and returns `false` if the deadline passes before.
+    /// Waits until the stream ends or the deadline passes. Returns true if the stream ended before
+    /// the deadline.
     fn ends_before(&self, deadline: Instant) -> bool {
         let never = |_: &str| None::<()>;
         self.wait_for(deadline, never);
@@ -271,7 +282,7 @@ impl Process {
     }
 
     fn start_failure(&mut self) -> anyhow::Error {
-        // The status of a server that ended by itself, or the status of the kill.
+        // The exit status of a server that ended by itself, or that of the kill.
         let end = self.kill().map_or_else(|error| error.to_string(), |status| status.to_string());
         self.stderr.ends_before(Instant::now() + START_DEADLINE);
         let (stdout, stderr) = (self.stdout.text(), self.stderr.text());
@@ -295,7 +306,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // A kill fails if the child has ended already, which is no error here.
+        // The error is ignored: a kill fails only if the child has ended already.
         let _ = self.kill();
     }
 }
@@ -306,7 +317,7 @@ fn listening_address(line: &str) -> Option<SocketAddr> {
     rest.get(..end)?.parse().ok()
 }
 
-/// A running server; killed when dropped.
+/// A running `leasehold serve` process. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Server {
     process: Process,
@@ -315,7 +326,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server with the cells for development and a new data directory.
+    /// Starts a server with the cells [`DEVELOPMENT_CELLS`] and a new data directory.
     ///
     /// # Errors
     /// See [`Builder::start`].
@@ -323,43 +334,44 @@ impl Server {
         Self::builder().start()
     }
 
-    /// Returns the settings of a server with the cells for development and a new data directory.
+    /// Returns the default settings of a test server: the cells [`DEVELOPMENT_CELLS`] and a new
+    /// data directory.
     #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// Returns the address on which the server listens.
+    /// Returns the TCP address on which the server listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.process.address
     }
 
-    /// Returns the server's process id.
+    /// Returns the process id of the server.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.child.id()
     }
 
-    /// Returns the data directory.
+    /// Returns the path of the server's data directory.
     #[must_use]
     pub fn data(&self) -> &Path {
         &self.settings.data
     }
 
-    /// Returns the server's standard output since the last start.
+    /// Returns the standard output that the server has written since its last start.
     #[must_use]
     pub fn stdout(&self) -> String {
         self.process.stdout.text()
     }
 
-    /// Returns the server's standard error since the last start.
+    /// Returns the standard error that the server has written since its last start.
     #[must_use]
     pub fn stderr(&self) -> String {
         self.process.stderr.text()
     }
 
-    /// Kills the server by SIGKILL, which it cannot handle.
+    /// Kills the server by SIGKILL, so that it cannot clean up. Returns the exit status.
     ///
     /// # Errors
     /// The signal cannot be sent.
@@ -367,7 +379,7 @@ impl Server {
         self.process.kill()
     }
 
-    /// Sends the server SIGTERM, and waits for its end.
+    /// Sends SIGTERM to the server, and waits for the end of the process. Returns the exit status.
     ///
     /// # Errors
     /// The server does not stop in time, and is killed.
@@ -379,15 +391,15 @@ impl Server {
         self.wait()
     }
 
-    /// Suspends the server until it gets SIGCONT; it answers no call from now on.
+    /// Suspends the server with SIGSTOP. It answers no call until it gets SIGCONT.
     ///
     /// # Errors
-    /// The server cannot be signalled, or does not stop in time.
+    /// The signal cannot be sent, or the process does not stop in time.
     pub fn suspend(&self) -> Result<()> {
         suspend(&[self.process_id()?])
     }
 
-    /// Sends the server a signal.
+    /// Sends a signal to the server's process.
     ///
     /// # Errors
     /// The signal cannot be sent.
@@ -400,13 +412,13 @@ impl Server {
         Ok(Pid::from_raw(pid))
     }
 
-    /// Waits for the server's end.
+    /// Waits until the server's process ends. Returns the exit status.
     ///
     /// # Errors
     /// The server does not stop in time, and is killed.
     pub fn wait(&mut self) -> Result<ExitStatus> {
-        // The end of the process closes its streams. A stream can be awaited with a deadline, which
-        // `Child::wait` has not.
+        // The end of the process closes its output streams. A test can wait for a stream with a
+        // deadline, but not in `Child::wait`.
         if !self.process.stdout.ends_before(Instant::now() + STOP_DEADLINE) {
             self.process.kill()?;
             bail!("the server does not stop within {STOP_DEADLINE:?}, stderr:\n{}", self.stderr());
@@ -416,7 +428,7 @@ impl Server {
         Ok(status)
     }
 
-    /// Kills the server if it runs, and starts it again on the same data. The port may change.
+    /// Kills the server if it runs, and starts it again on the same data. Its port may change.
     ///
     /// # Errors
     /// See [`Builder::start`].
@@ -426,7 +438,7 @@ impl Server {
         Ok(())
     }
 
-    /// Returns the server's endpoint, over TLS if a configuration is given.
+    /// Returns the server's address as a tonic endpoint. The endpoint uses TLS if `tls` is given.
     ///
     /// # Errors
     /// The TLS configuration is invalid.
@@ -439,7 +451,7 @@ impl Server {
         })
     }
 
-    /// Connects to the server, over TLS if a configuration is given.
+    /// Opens a gRPC channel to the server. The channel uses TLS if `tls` is given.
     ///
     /// # Errors
     /// No connection can be made.
@@ -447,7 +459,8 @@ impl Server {
         Ok(self.endpoint(tls)?.connect().await?)
     }
 
-    /// Connects a client of the claim service.
+    /// Opens a channel to the server, and returns a generated client of its claim service on the
+    /// channel.
     ///
     /// # Errors
     /// No connection can be made.
@@ -455,7 +468,8 @@ impl Server {
         Ok(ClaimServiceClient::new(self.connect(tls).await?))
     }
 
-    /// Connects a client of the classify service.
+    /// Opens a channel to the server, and returns a generated client of its classify service on the
+    /// channel.
     ///
     /// # Errors
     /// No connection can be made.

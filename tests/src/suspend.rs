@@ -1,4 +1,4 @@
-//! Suspends processes.
+//! Suspends processes with SIGSTOP, for tests of servers that hang.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,12 @@ use nix::unistd::Pid;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Suspends processes until they get SIGCONT. Returns when each of their threads has stopped: a thread on another
-/// processor runs on for a moment after the signal, and could still answer a call. A process that has ended needs
-/// no signal.
+/// Suspends the processes with these ids until they get SIGCONT. Returns when every thread has
+/// stopped: a thread could still answer a call for a moment after the signal. Ended processes are
+/// ignored.
 ///
 /// # Errors
-/// A process cannot be signalled, or does not stop in time.
+/// A signal cannot be sent, or a process does not stop in time.
 pub fn suspend(pids: &[Pid]) -> Result<()> {
     for pid in pids {
         match kill(*pid, Signal::SIGSTOP) {
@@ -30,8 +30,8 @@ pub fn suspend(pids: &[Pid]) -> Result<()> {
     Ok(())
 }
 
-/// Returns true if a thread of a process is neither stopped nor ended (proc(5), `/proc/pid/stat`: the state follows the
-/// name in parentheses).
+/// Returns true if a thread of the process is neither stopped nor ended. The thread's state follows
+/// the name in parentheses in `/proc/PID/task/TID/stat`, see proc(5).
 fn runs(pid: Pid) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());

@@ -1,4 +1,4 @@
-//! Runs of `leasehold export` and `leasehold import`, and the state in the lines of an export.
+//! Runs `leasehold export` and `leasehold import`, and parses the lines of an export.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::server::binary;
 
-/// Runs a subcommand of `leasehold` on a data directory to its end.
+/// Runs the subcommand `verb` of `leasehold` on a data directory, and waits for its end.
 ///
 /// # Errors
 /// The binary does not build, or cannot be run.
@@ -20,7 +20,7 @@ pub fn run(verb: &str, data: &Path, arguments: &[&str]) -> Result<Output> {
     command.output().context("leasehold cannot be run")
 }
 
-/// Exports the data directory of a stopped server, and returns the lines.
+/// Runs `leasehold export` on the data directory of a stopped server. Returns the exported lines.
 ///
 /// # Errors
 /// The export fails.
@@ -30,7 +30,7 @@ pub fn export(data: &Path) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Imports a file of lines into a new data directory.
+/// Runs `leasehold import` with the file `lines` into the new data directory `data`.
 ///
 /// # Errors
 /// The import fails.
@@ -41,10 +41,10 @@ pub fn import(data: &Path, lines: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the state that the lines of an export contain.
+/// Returns the claims, leases and keys that the lines of an export contain.
 ///
 /// # Errors
-/// A line is not one of an export.
+/// A line is not a valid line of an export.
 pub fn state(lines: &str) -> Result<State> {
     let mut state = State::default();
     for line in lines.lines() {

@@ -1,5 +1,5 @@
-//! Helpers of tests against a running server: updates and raw bytes to send, the content of a refusal,
-//! and the whole state of the server.
+//! Helpers for tests that call a running server: updates and raw bytes to send, the content of
+//! refusals, and the server's whole state.
 
 use std::io;
 use std::net::SocketAddr;
@@ -34,12 +34,12 @@ use crate::server::binary;
 pub use leasehold_client::Refusal;
 
 const DEADLINE: Duration = Duration::from_secs(30);
-/// The bucket type of usernames.
+/// The wire number of the bucket type for usernames.
 pub const USERNAMES: i32 = 4;
-/// The number of a table that has no name in the contract.
+/// The wire number of a source table that has no name in the contract.
 pub const UNNAMED_TABLE: i32 = 99;
 
-/// Returns a claim of a username, with row 7 of the users as its source.
+/// Returns a claim of the username `name`. Its source is row 7 of the table of users.
 #[must_use]
 pub fn username(name: &str) -> Metadata {
     Metadata {
@@ -50,28 +50,28 @@ pub fn username(name: &str) -> Metadata {
     }
 }
 
-/// Returns an update of `cell` that creates usernames.
+/// Returns a begin request of `cell` that creates these usernames.
 #[must_use]
 pub fn creates(cell: i64, names: &[&str]) -> BeginUpdateRequest {
     let create_records = names.iter().copied().map(username).collect();
     BeginUpdateRequest { create_records, destroy_records: Vec::new(), cell_id: cell }
 }
 
-/// An rpc of the server, from the descriptors of the services.
+/// One rpc of the server, as the service descriptors define it.
 #[derive(Clone, Debug)]
 pub struct Rpc {
-    /// The path: `/package.Service/Method`.
+    /// The path of the rpc in requests: `/package.Service/Method`.
     pub path: String,
-    /// The type of the request.
+    /// The type of the rpc's request message.
     pub input: MessageDescriptor,
-    /// The rules that allow a caller to call it.
+    /// The authorization rules of the rpc. A caller needs to satisfy one of them.
     pub rules: Vec<AuthorizationRule>,
 }
 
 /// Returns every rpc of the server's services.
 ///
 /// # Errors
-/// The embedded descriptors do not fit together, or an rpc has no rules.
+/// The embedded descriptors are inconsistent, or an rpc has no authorization rules.
 pub fn rpcs() -> Result<Vec<Rpc>> {
     let rules = AccessRules::from_descriptors()?;
     let services = descriptor_pool()?;
@@ -84,7 +84,8 @@ pub fn rpcs() -> Result<Vec<Rpc>> {
     methods.map(rpc).collect()
 }
 
-/// A codec that leaves bytes as they are, so that a test can send bytes that no message encodes to.
+/// A gRPC codec that sends bytes unchanged, so that a test can send bytes that are no valid
+/// message.
 #[derive(Clone, Copy, Debug)]
 struct RawCodec;
 
@@ -132,10 +133,10 @@ impl Decoder for RawCodec {
     }
 }
 
-/// Calls an rpc with raw bytes instead of an encoded message.
+/// Calls the rpc of this path with raw bytes instead of an encoded message.
 ///
 /// # Errors
-/// The status of the server's answer, or `UNKNOWN` if the server could not be reached.
+/// The status of the server's answer, or `UNKNOWN` if the server cannot be reached.
 pub async fn call_raw(channel: &Channel, path: &str, message: Vec<u8>) -> Result<Response<Vec<u8>>, Status> {
     let path = PathAndQuery::try_from(path).map_err(|error| Status::unknown(error.to_string()))?;
     let mut client = tonic::client::Grpc::new(channel.clone());
@@ -143,20 +144,20 @@ pub async fn call_raw(channel: &Channel, path: &str, message: Vec<u8>) -> Result
     client.unary(Request::new(message), path, RawCodec).await
 }
 
-/// A call that is open because its message has not been sent yet.
+/// A call whose headers the server has got, and whose message the test sends later.
 #[derive(Debug)]
 pub struct SlowCall {
-    /// Sends the one message. Dropping it afterwards ends the request.
+    /// Sends the one message of the call. Dropping the sender afterwards ends the request.
     pub message: mpsc::Sender<Vec<u8>>,
-    /// The server's later answer.
+    /// The task that returns the server's answer, once the server has got the message.
     pub answer: JoinHandle<Result<Response<Vec<u8>>, Status>>,
 }
 
-/// Opens a call without sending its message. Calls made afterwards on the same channel reach the server
-/// later.
+/// Sends the headers of a call to the rpc of this path, without a message. The server gets the
+/// headers before any call that is made afterwards on the same channel.
 ///
 /// # Errors
-/// The server could not be reached.
+/// The server cannot be reached.
 pub async fn call_slowly(channel: &Channel, path: &'static str) -> Result<SlowCall> {
     let (message, messages) = mpsc::channel(1);
     let (begun, is_begun) = oneshot::channel();
@@ -169,8 +170,8 @@ pub async fn call_slowly(channel: &Channel, path: &'static str) -> Result<SlowCa
     Ok(SlowCall { message, answer })
 }
 
-/// A stream of the messages of [`SlowCall`]. It signals its first poll, at which the head of the request
-/// has been sent.
+/// The stream of messages that the test gives to a [`SlowCall`]. Its first poll signals that tonic
+/// has sent the headers of the request.
 struct DelayedMessages {
     begun: Option<oneshot::Sender<()>>,
     messages: mpsc::Receiver<Vec<u8>>,
@@ -181,26 +182,27 @@ impl Stream for DelayedMessages {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Option<Vec<u8>>> {
         if let Some(begun) = self.begun.take() {
-            // Sending fails if the caller has given up, which is no error.
+            // The result is ignored: the send fails only if the caller has stopped waiting.
             let _ = begun.send(());
         }
         self.messages.poll_recv(cx)
     }
 }
 
-/// The state of a server: the outstanding leases and the records of its cells.
+/// The state of a server, as its lists show it: the outstanding leases and the records of some
+/// cells.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
-    /// The outstanding leases, with their cells.
+    /// The outstanding leases, each with the id of its cell.
     pub leases: Vec<(i64, LeaseRecord)>,
-    /// The records of every table.
+    /// The records of all cells and tables.
     pub records: Vec<Record>,
 }
 
-/// Reads the state of a server for these cells, each list in one page.
+/// Reads the outstanding leases and the records of these cells. Each list must fit on one page.
 ///
 /// # Errors
-/// A list is refused, or has more than one page.
+/// The server refuses a list, or a list has more than one page.
 pub async fn kept(channel: &Channel, cells: &[i64]) -> Result<Kept> {
     let mut stub = Stub::new(channel.clone());
     let mut kept = Kept { leases: Vec::new(), records: Vec::new() };
@@ -219,14 +221,14 @@ pub async fn kept(channel: &Channel, cells: &[i64]) -> Result<Kept> {
     Ok(kept)
 }
 
-/// Returns a lease's id in the form of a request's field.
+/// Returns a lease's id as the value of a request's field.
 #[must_use]
 pub fn lease(uuid: &str) -> Option<Uuid> {
     Some(Uuid { value: uuid.to_owned() })
 }
 
-/// Sends an HTTP/1.1 request, and returns the answer's code and body. `head` has no empty line at its
-/// end.
+/// Sends an HTTP/1.1 request with these header lines and this body. Returns the status code and
+/// body of the answer. `head` must not contain the empty line that ends the headers.
 ///
 /// # Errors
 /// The connection breaks, or no HTTP answer comes in time.
@@ -241,13 +243,13 @@ where
         writer.write_all(body).await?;
         writer.flush().await
     };
-    // A server may answer and close the connection before it has read the whole request, so a failed
-    // write is no error.
+    // The result of the write is ignored: a server may answer and close the connection before it
+    // has read the whole request.
     let (_, answer) = tokio::join!(write, read_http(reader));
     answer
 }
 
-/// Reads an HTTP/1.1 answer up to the end of the connection, and returns its code and body.
+/// Reads an HTTP/1.1 answer until the connection is closed. Returns its status code and body.
 ///
 /// # Errors
 /// The connection breaks, or no HTTP answer comes in time.
@@ -260,18 +262,19 @@ pub async fn read_http(mut stream: impl AsyncRead + Unpin) -> Result<(u16, Strin
     Ok((code, body.to_owned()))
 }
 
-/// Sends a GET request in plain HTTP, and returns the answer's code and body.
+/// Sends a GET request for `path` by HTTP without TLS. Returns the status code and body of the
+/// answer.
 ///
 /// # Errors
-/// The same as of [`http`].
+/// The connection breaks, or no HTTP answer comes in time.
 pub async fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
     http(TcpStream::connect(address).await?, &format!("GET {path} HTTP/1.1"), b"").await
 }
 
-/// Polls until `poll` returns a value, and returns that value.
+/// Calls `poll` again and again until it returns a value. Returns that value.
 ///
 /// # Errors
-/// There is no value within the deadline; the error contains `description`.
+/// `poll` returns no value within the deadline; the error contains `description`.
 pub async fn eventually<T>(description: &str, mut poll: impl AsyncFnMut() -> Option<T>) -> Result<T> {
     let deadline = Instant::now() + DEADLINE;
     let mut ticks = interval(Duration::from_millis(20));
@@ -284,10 +287,10 @@ pub async fn eventually<T>(description: &str, mut poll: impl AsyncFnMut() -> Opt
     anyhow::bail!("not within {DEADLINE:?}: {description}")
 }
 
-/// Runs the binary to its end.
+/// Runs the `leasehold` binary with these arguments, and waits for its end.
 ///
 /// # Errors
-/// The binary does not build, can't be run, or does not end in time.
+/// The binary does not build, cannot be run, or does not end in time.
 pub async fn leasehold<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Result<Output> {
     let mut command = command()?;
     command.args(arguments);
@@ -295,8 +298,8 @@ pub async fn leasehold<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<I
     output.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?.context("the binary cannot be run")
 }
 
-/// Returns a command that runs the binary without the environment variables `LEASEHOLD_*`. The process is
-/// killed when dropped.
+/// Returns a command that runs the `leasehold` binary without the tester's `LEASEHOLD_*` variables.
+/// Dropping the process kills it.
 ///
 /// # Errors
 /// The binary does not build.

@@ -1,10 +1,12 @@
-//! An independent model of the claims engine: written from the numbered behaviours, without code of the
-//! engine, and simple rather than fast.
+//! An independent model of the claims engine. It is written from the numbered promises of
+//! `docs/src/reference/promises.md`, shares no code with the engine, and is simple rather than
+//! fast.
 //!
-//! A claim is a record and the lease that it is under, if any. A lease stores, for each of its buckets,
-//! the claim before the update and the claim after it. Commit puts the latter in place, rollback the
-//! former. The model has its own types. The end of this file converts them into the engine's types for
-//! comparison.
+//! The model stores a record for each claimed bucket, and the lease that lists the claim, if one
+//! does. For each bucket of a lease, the model stores the claim before the update and the claim
+//! after the update. A commit stores the claim after the update; a rollback restores the claim
+//! before. The model has its own types. The last part of this file converts them into the engine's
+//! types, so that tests can compare both.
 
 #![allow(clippy::expect_used, reason = "a model that contradicts itself has to stop the test")]
 
@@ -24,162 +26,166 @@ use leasehold_core::time::Timestamp;
 use leasehold_core::update;
 use uuid::Uuid;
 
-/// The bucket type `USERNAMES`, whose values are the same in upper and lower case.
+/// The wire number of the bucket type `USERNAMES`. Usernames that differ only in case are equal.
 pub const USERNAMES: i32 = 4;
-/// The bucket type `SSH_KEYS`, whose values differ if their case differs.
+/// The wire number of the bucket type `SSH_KEYS`. SSH keys that differ only in case are different.
 pub const SSH_KEYS: i32 = 9;
 
-/// A bucket's type and canonical value.
+/// The key of a claim: the bucket's type, and its value in canonical form.
 pub type Bucket = (i32, String);
-/// A source's table and the key of the row.
+/// The source of a claim: the number of a table, and the primary key of one row.
 pub type Source = (i32, Vec<u8>);
 
-/// One claim of an update, as a client sends it.
+/// One create or destroy of an update, as a client sends it: a bucket, a subject and a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Item {
-    /// The bucket's type.
+    /// The wire number of the claimed bucket's type.
     pub bucket_type: i32,
-    /// The bucket's value as spelled.
+    /// The claimed value in the client's spelling, before it is brought into canonical form.
     pub value: String,
-    /// The subject's type and id.
+    /// The type and id of the claim's subject, such as a user; `None` if the client sent no
+    /// subject.
     pub subject: Option<(i32, i64)>,
-    /// The source.
+    /// The table and row that the claim comes from; `None` if the client sent no source.
     pub source: Option<Source>,
-    /// The attached data's type URL and value.
+    /// The type URL and bytes of the data that the cell attaches to the claim; `None` without data.
     pub user_data: Option<(String, Vec<u8>)>,
 }
 
-/// An update, as a client sends it.
+/// The lists of claims in a begin request: the update's creates and destroys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Body {
-    /// The claims to create.
+    /// The claims that the update creates, in the order of the request.
     pub creates: Vec<Item>,
-    /// The claims to destroy.
+    /// The claims that the update destroys, in the order of the request.
     pub destroys: Vec<Item>,
 }
 
-/// The way in which a lease ends.
+/// The outcome with which a settle ends a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The update takes effect.
+    /// Commit: the lease's creates and destroys take effect.
     Commit,
-    /// The update leaves no trace.
+    /// Rollback: every claim of the lease is again as it was before the begin.
     Rollback,
 }
 
-/// A begin, as a client sends it.
+/// A begin request, as a client sends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begin {
-    /// The cell that calls.
+    /// The id of the cell that sends the begin.
     pub cell: i64,
-    /// The id of the new lease.
+    /// The id that the new lease gets if the begin succeeds.
     pub lease: u128,
-    /// The idempotency key.
+    /// The idempotency key of the begin; `None` if the client sent no key.
     pub key: Option<String>,
-    /// The update.
+    /// The claims that the begin creates and destroys.
     pub body: Body,
 }
 
-/// A command for the engine.
+/// A command that the test sends both to the model and to the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Begin an update.
+    /// Begins an update under a new lease.
     Begin(Begin),
-    /// Settle a lease.
+    /// Commits a lease or rolls it back.
     Settle {
-        /// The cell that calls.
+        /// The id of the cell that sends the settle.
         cell: i64,
-        /// The lease.
+        /// The id of the lease to settle.
         lease: u128,
-        /// The requested end.
+        /// The requested outcome: commit or rollback.
         end: End,
     },
-    /// Forget a lease.
+    /// Deletes a settled lease that is old enough, together with its idempotency key.
     Forget {
-        /// The lease.
+        /// The id of the lease to forget.
         lease: u128,
-        /// The time before which the lease must be settled to be forgotten, in microseconds.
+        /// Only a lease settled before this time is forgotten; in microseconds.
         settled_before: u64,
     },
 }
 
-/// A list of an update.
+/// One of the two lists of claims in an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum List {
-    /// The creates.
+    /// The list of claims that the update creates.
     Creates,
-    /// The destroys.
+    /// The list of claims that the update destroys.
     Destroys,
 }
 
-/// A claim's list and position in an update.
+/// The place of a claim in an update: its list, and its position in that list, counted from 0.
 pub type Place = (List, u32);
 
-/// The detail of an offence, in addition to the reason.
+/// The data that an offence carries in addition to its reason code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OffenceDetail {
-    /// No detail, or only a text for people.
+    /// The offence has no data, or only a text for people, which tests do not compare.
     TextOnly,
-    /// The earlier place of the same bucket.
+    /// A bucket occurs twice in one list; this is the place where it occurs first.
     AlsoAt(Place),
-    /// The first difference from the update that used the idempotency key first.
+    /// The name of the first field that differs from the update that used the idempotency key
+    /// first.
     Differs(String),
-    /// The time to wait before a retry.
+    /// The time to wait before a retry of a busy claim, in microseconds.
     RetryAfterMicros(u64),
 }
 
-/// One fault of a command.
+/// One reason for which a command is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offence {
-    /// The claim's place and bucket type; `None` for the command as a whole.
+    /// The place and bucket type of the offending claim; `None` if the whole command is at fault.
     pub claim: Option<(Place, i32)>,
-    /// The reason's code.
+    /// The reason code of the offence, such as `CLAIM_TAKEN`.
     pub reason: &'static str,
-    /// The detail.
+    /// The data of the offence beside its reason, such as the time to wait before a retry.
     pub detail: OffenceDetail,
 }
 
 /// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Answer to a begin.
+    /// The begin is accepted; the lease exists.
     Begun {
-        /// The lease.
+        /// The id of the begun lease.
         lease: u128,
-        /// The lease's fence.
+        /// The fence of the begun lease.
         fence: u64,
-        /// True if an earlier begin made the lease.
+        /// True if an earlier begin with the same idempotency key created the lease.
         replayed: bool,
     },
-    /// Answer to a settle: true if it changed the state.
+    /// The settle is accepted. True if it ended the lease, false if the lease had this outcome
+    /// already.
     Settled(bool),
-    /// Answer to a forget: true if it changed the state.
+    /// The answer to a forget. True if the lease was deleted, false if it stays or does not exist.
     Forgotten(bool),
-    /// Answer to a command that is refused.
+    /// The command is refused and changed nothing.
     Rejected {
-        /// The code of the first of the offences' reasons by precedence (B15).
+        /// The reason code with the highest precedence among the reasons of all offences (B15).
         reason: &'static str,
-        /// The time to wait before a retry, if each offence is temporary.
+        /// Microseconds to wait before a retry; `None` if a retry cannot help because an offence is
+        /// permanent.
         retry_after_micros: Option<u64>,
-        /// Every offence, in the order of places.
+        /// Every offence of the command, sorted by the places of the claims.
         offences: Vec<Offence>,
     },
 }
 
-/// The keys of the rows that a command wrote or deleted.
+/// The keys of the rows that one command wrote or deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Keys of claims.
+    /// The buckets whose claims the command wrote or deleted.
     pub claims: BTreeSet<Bucket>,
-    /// Keys of leases.
+    /// The ids of the leases that the command wrote or deleted.
     pub leases: BTreeSet<u128>,
-    /// Idempotency keys, each with its cell.
+    /// The idempotency keys that the command wrote or deleted, each with the id of its cell.
     pub keys: BTreeSet<(i64, String)>,
-    /// True if the command issued a fence.
+    /// True if the command gave a new fence to a lease.
     pub fence: bool,
 }
 
-/// The state of a claimed bucket.
+/// The content of a claim: uuid, spelling, subject, source, attached data and times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     uuid: u128,
@@ -194,13 +200,13 @@ pub struct Record {
 #[derive(Clone, Debug)]
 struct Claim {
     owner: i64,
-    // The record that reads return.
+    // The record that reads of this claim return: the newer one while a lease replaces it.
     record: Record,
-    // The lease that the claim is under; `None` if the claim is at rest.
+    // The id of the outstanding lease that lists this claim; `None` if the claim is at rest.
     lease: Option<u128>,
 }
 
-/// The claim of one bucket before and after the update of an outstanding lease.
+/// One bucket of an outstanding lease: the claim before its update, and the claim after a commit.
 #[derive(Clone, Debug)]
 struct Change {
     before: Option<Claim>,
@@ -223,14 +229,14 @@ struct Lease {
     progress: Progress,
 }
 
-/// The first use of an idempotency key.
+/// The stored begin that used an idempotency key first: its lease and its update.
 #[derive(Clone, Debug)]
 struct KeyUse {
     lease: u128,
     body: Body,
 }
 
-/// The state of the modelled service.
+/// The whole state of the modelled claims service.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     cells: BTreeSet<i64>,
@@ -240,7 +246,8 @@ pub struct Model {
     fence: u64,
 }
 
-/// All reasons by precedence (B15).
+/// All reason codes, the highest precedence first. The first one among the offences is answered
+/// (B15).
 const PRECEDENCE: [&str; 12] = [
     "INVALID_UPDATE",
     "LIMIT_EXCEEDED",
@@ -260,13 +267,13 @@ type Execution = (Reply, Written);
 type Offences = Vec<Offence>;
 
 impl Model {
-    /// Returns an empty service with these cells.
+    /// Returns a service without claims and leases, with the cells of these ids.
     pub fn new(cells: impl IntoIterator<Item = i64>) -> Self {
         Self { cells: cells.into_iter().collect(), ..Self::default() }
     }
 
-    /// Executes a command at a time in microseconds, and returns the answer and the keys of the rows that
-    /// it wrote.
+    /// Executes a command at the time `now` in microseconds. Returns the answer, and the keys of
+    /// the rows that the command wrote.
     pub fn apply(&mut self, command: &Command, now: u64) -> Execution {
         let done = match command {
             Command::Begin(begin) => self.begin(begin, now),
@@ -276,7 +283,7 @@ impl Model {
         done.unwrap_or_else(|offences| (rejected(offences), Written::default()))
     }
 
-    /// Returns the record that a read of a bucket returns (B08).
+    /// Returns the record that a read of this bucket returns (B08); `None` if the bucket is free.
     pub fn read(&self, bucket: &Bucket) -> Option<&Record> {
         self.claims.get(bucket).map(|claim| &claim.record)
     }
@@ -291,7 +298,8 @@ impl Model {
         Ok(self.begin_lease(begin, changes, now))
     }
 
-    /// Refuses an unknown cell (B14).
+    /// Returns an error with the reason `INVALID_UPDATE` if the service has no cell of this id
+    /// (B14).
     fn check_cell(&self, cell: i64) -> Result<(), Offences> {
         if self.cells.contains(&cell) {
             Ok(())
@@ -300,8 +308,9 @@ impl Model {
         }
     }
 
-    /// Returns the first answer to a repeated begin with the same idempotency key (B09); `None` if the begin
-    /// is not a repetition.
+    /// Returns the first answer again if this begin repeats an earlier one under the same
+    /// idempotency key (B09); `None` if the key is new or missing. A different update under the key
+    /// is an error.
     fn replayed(&self, begin: &Begin) -> Result<Option<Reply>, Offences> {
         let Some(key) = &begin.key else { return Ok(None) };
         let Some(earlier) = self.key_uses.get(&(begin.cell, key.clone())) else { return Ok(None) };
@@ -314,7 +323,7 @@ impl Model {
         }
     }
 
-    /// Returns the change of each bucket, or every offence (B01).
+    /// Returns the change of each bucket in the update, or an error with every offence (B01).
     fn plan(&self, begin: &Begin, now: u64) -> Result<BTreeMap<Bucket, Change>, Offences> {
         let mut buckets: BTreeMap<Bucket, (Option<u32>, Option<u32>)> = BTreeMap::new();
         for (position, item) in (0..).zip(&begin.body.creates) {
@@ -370,8 +379,9 @@ impl Model {
         Ok(Change { before: claim.cloned(), after })
     }
 
-    /// Stores a new lease with a new fence, and puts its claims under it (B13). Reads return the claim after
-    /// the update if there is one, or else the claim before (B08).
+    /// Stores a new lease with the next fence, and lists the changed claims under the lease (B13).
+    /// Reads then return the claim after the update, or the claim before if the update destroys it
+    /// (B08).
     fn begin_lease(&mut self, begin: &Begin, changes: BTreeMap<Bucket, Change>, now: u64) -> Execution {
         let mut written = Written { fence: true, ..Written::default() };
         self.fence += 1;
@@ -422,7 +432,8 @@ impl Model {
         Ok((Reply::Settled(true), Written { claims, leases: [id].into(), ..Written::default() }))
     }
 
-    /// Puts in place the claim after the update on commit (B20), and the claim before on rollback (B21).
+    /// Ends one bucket's change: commit stores the claim after the update (B20), rollback the one
+    /// before (B21).
     fn settle_bucket(&mut self, bucket: Bucket, change: Change, end: End, now: u64) {
         let settled = match end {
             End::Commit => {
@@ -436,7 +447,7 @@ impl Model {
         }
     }
 
-    /// Deletes a lease that was settled before a time, together with its idempotency key (B22).
+    /// Deletes a lease that was settled before `settled_before`, and its idempotency key (B22).
     fn forget(&mut self, id: u128, settled_before: u64) -> Execution {
         let old = |lease: &Lease| matches!(lease.progress, Progress::Settled(_)) && lease.updated_at < settled_before;
         if !self.leases.get(&id).is_some_and(old) {
@@ -454,14 +465,16 @@ impl Model {
     }
 }
 
-/// Returns the bucket of a claim. The value's canonical form is right for ASCII, which the tests use.
+/// Returns the bucket of a claim. The canonical form computed here is correct for ASCII values
+/// only.
 pub fn bucket(item: &Item) -> Bucket {
     let folds = item.bucket_type == USERNAMES;
     let value = if folds { item.value.to_ascii_lowercase() } else { item.value.clone() };
     (item.bucket_type, value)
 }
 
-/// Returns the record of a create. A replace keeps the old record's UUID and time of creation (B06).
+/// Returns the record that a create stores. If the create replaces a claim, the record keeps the
+/// UUID and creation time of `old` (B06).
 fn new_record(begin: &Begin, position: u32, old: Option<&Record>, now: u64) -> Record {
     let item = begin.body.creates.get(position as usize).expect("the position is in the list");
     Record {
@@ -475,8 +488,8 @@ fn new_record(begin: &Begin, position: u32, old: Option<&Record>, now: u64) -> R
     }
 }
 
-/// Returns the UUID of a new record: the lease's id, XORed with the position counted from 1, with the
-/// version set to 8.
+/// Returns the UUID of a new record. It is the lease's id XORed with the create's position, counted
+/// from 1, and its version field is 8.
 fn record_uuid(lease: u128, position: u32) -> u128 {
     let version_bits = 0xf << 76;
     (lease ^ (u128::from(position) + 1)) & !version_bits | (0x8 << 76)
@@ -486,8 +499,8 @@ fn of_whole_command(reason: &'static str, detail: OffenceDetail) -> Offences {
     vec![Offence { claim: None, reason, detail }]
 }
 
-/// Returns the rejection with every offence in the order of places (B10) and the first reason by
-/// precedence (B15).
+/// Returns a rejection with every offence, sorted by places (B10). The rejection's reason is the
+/// one with the highest precedence (B15).
 fn rejected(mut offences: Offences) -> Reply {
     offences.sort_by_key(|offence| offence.claim);
     let has_offence = |code: &&&str| offences.iter().any(|offence| offence.reason == **code);
@@ -502,7 +515,8 @@ fn rejected(mut offences: Offences) -> Reply {
     Reply::Rejected { reason, retry_after_micros: hints.and_then(|all| all.into_iter().max()), offences }
 }
 
-/// Refuses an empty update, an incomplete claim (B14), and a bucket that occurs twice in one list (B07).
+/// Returns an error for an update that is empty, has an incomplete claim (B14), or has one bucket
+/// twice in one list (B07).
 fn check_form(body: &Body) -> Result<(), Offences> {
     if body.creates.is_empty() && body.destroys.is_empty() {
         return Err(of_whole_command("INVALID_UPDATE", OffenceDetail::TextOnly));
@@ -533,7 +547,7 @@ fn is_complete(list: List, item: &Item) -> bool {
     typed && (list == List::Destroys || (item.subject.is_some() && item.source.is_some()))
 }
 
-/// Returns the name of the first field in which two updates differ (B09).
+/// Returns the name of the first field in which two updates differ (B09); `None` if they are equal.
 fn difference(first: &Body, other: &Body) -> Option<String> {
     let in_list = |name: &str, a: &[Item], b: &[Item]| {
         let field = a.iter().zip(b).enumerate().find_map(|(position, (a, b))| {
@@ -560,13 +574,13 @@ fn field_difference(a: &Item, b: &Item) -> Option<&'static str> {
     }
 }
 
-// Conversions: the model's values into the engine's types, and the engine's answers into the model's.
+// Conversions of the model's values into the engine's types, and of the engine's answers back.
 
 impl Command {
-    /// Converts the command by the engine's rules for requests.
+    /// Returns this command in the engine's type, after the engine's checks of the request's form.
     ///
     /// # Errors
-    /// The rules refuse the request.
+    /// The engine's rules refuse the form of the request.
     pub fn for_engine(&self, rules: &Rules) -> Result<command::Command, Rejection> {
         match self {
             Self::Begin(begin) => {
@@ -586,7 +600,7 @@ impl Command {
 }
 
 impl Reply {
-    /// Converts an answer of the engine.
+    /// Returns the engine's answer to a command as the model's type.
     pub fn of_engine(answer: Result<command::Reply, Rejection>) -> Self {
         match answer {
             Ok(command::Reply::Begun(begun)) => {
@@ -610,7 +624,8 @@ fn offence_of_engine(offence: &leasehold_core::rejection::Offence) -> Offence {
         Detail::Differs(what) => OffenceDetail::Differs(what.clone()),
         Detail::RetryAfterMicros(micros) => OffenceDetail::RetryAfterMicros(*micros),
     };
-    // An offence concerns either a claim, with place and bucket type, or the command as a whole.
+    // An engine's offence has both a place and a bucket type, or neither if it concerns the whole
+    // command.
     let claim = match (offence.place, offence.bucket_type) {
         (Some(place), Some(bucket_type)) => Some((place_of_engine(place), bucket_type.0)),
         (None, None) => None,
@@ -628,7 +643,8 @@ fn place_of_engine(place: CorePlace) -> Place {
 }
 
 impl Model {
-    /// Returns the whole state, as the engine's store must contain it.
+    /// Returns the model's state as the engine's type. The engine's store must contain exactly this
+    /// state.
     pub fn state(&self) -> State {
         State {
             claims: self.claims.keys().filter_map(|key| Some((engine_key(key), self.engine_claim(key)?))).collect(),
@@ -642,8 +658,8 @@ impl Model {
         }
     }
 
-    /// Returns the rows that a command wrote, as the engine's store must contain them afterwards. Each list is
-    /// in the order of keys.
+    /// Returns the values after a command of the rows that the command wrote, as the engine's type.
+    /// Each list of rows is sorted by key. A deleted row has the value `None`.
     pub fn changes(&self, written: &Written) -> Changes {
         Changes {
             claims: written.claims.iter().map(|key| (engine_key(key), self.engine_claim(key))).collect(),
@@ -706,12 +722,12 @@ impl Model {
     }
 }
 
-/// Converts a bucket's key.
+/// Returns the model's bucket as the engine's key of a claim.
 pub fn engine_key((bucket_type, canonical): &Bucket) -> BucketKey {
     BucketKey { bucket_type: BucketType(*bucket_type), canonical: canonical.as_str().into() }
 }
 
-/// Converts a record.
+/// Returns the model's record as the engine's type.
 pub fn engine_record(record: &Record) -> core_claim::Record {
     core_claim::Record {
         uuid: Uuid::from_u128(record.uuid),
@@ -724,7 +740,7 @@ pub fn engine_record(record: &Record) -> core_claim::Record {
     }
 }
 
-/// Converts a lease's id.
+/// Returns the model's number of a lease as the engine's lease id.
 pub fn lease_id(lease: u128) -> LeaseId {
     LeaseId(Uuid::from_u128(lease))
 }

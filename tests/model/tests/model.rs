@@ -1,6 +1,6 @@
-//! The engine against the independent model: for every short sequence of commands, for random long
-//! sequences, and for each edge of the transition tables. The tests compare the reply, the state and the
-//! rows written after every command.
+//! Compares the engine with the independent model: on every short sequence of commands, on random
+//! long sequences, and on each edge of the engine's transition tables. After every command the
+//! tests compare the two answers, the two states, and the rows written.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
@@ -33,7 +33,8 @@ mod properties;
 const SECOND: u64 = 1_000_000;
 const UNKNOWN_LEASE: u128 = 0xdead_0000_0000_7000_8000_0000_0000_0000;
 
-/// Returns the id of the nth lease, in the form of a random id.
+/// Returns the id of the lease with number `n`. The id is a UUID of version 7, like those of real
+/// leases.
 fn nth_lease(n: u64) -> u128 {
     0x0193_0000_0000_7000_8000_0000_0000_0000 | u128::from(n) << 32
 }
@@ -42,7 +43,7 @@ fn row(id: i64) -> Vec<u8> {
     id.to_be_bytes().to_vec()
 }
 
-/// A memory store that records every write of a command.
+/// A transaction on a memory store that also records the changes which a command writes.
 struct Recorder<'a> {
     store: &'a mut MemoryStore,
     writes: Vec<Changes>,
@@ -76,7 +77,8 @@ fn sorted(mut changes: Changes) -> Changes {
     changes
 }
 
-/// Executes a group of commands in the way of a host, and returns the replies and the changes to write.
+/// Executes commands as one group, like a server: loads the rows, applies each command to them.
+/// Returns the answers, and the net changes that the host must save.
 fn run_group(store: &MemoryStore, group: &[(command::Command, Timestamp)]) -> (Vec<Reply>, NetChanges) {
     let mut workspace = store.workspace().unwrap();
     let mut rounds = 0;
@@ -94,7 +96,7 @@ fn run_group(store: &MemoryStore, group: &[(command::Command, Timestamp)]) -> (V
     (answers, workspace.into_changes())
 }
 
-/// Returns the difference between two states as the net changes of a group, in the order of keys.
+/// Returns the rows in which two states differ, as the net changes of a group, sorted by key.
 fn difference(before: &State, after: &State) -> NetChanges {
     use std::collections::BTreeMap;
     fn rows<K: RowKind>(a: &BTreeMap<K::Key, K>, b: &BTreeMap<K::Key, K>) -> Vec<RowChange<K>> {
@@ -118,7 +120,7 @@ fn sorted_net(mut changes: NetChanges) -> NetChanges {
     changes
 }
 
-/// The engine on a memory store and the model, which execute the same commands.
+/// The engine on a memory store, and the model. A test executes each command on both.
 #[derive(Clone)]
 struct EngineAndModel {
     rules: Rc<Rules>,
@@ -132,8 +134,9 @@ impl EngineAndModel {
         Self { rules: Rc::new(rules), store: MemoryStore::default(), model: Model::new(cells) }
     }
 
-    /// Executes a command on both and compares the replies, the rows written, the states and the reads.
-    /// Returns the reply, and true if the state changed.
+    /// Executes a command on the engine and on the model. Asserts that both give the same answer,
+    /// write the same rows and have the same state. Returns the answer, and true if the state
+    /// changed.
     fn step(&mut self, command: &Command, now: u64) -> (Reply, bool) {
         let before = self.store.state().unwrap();
         let (reply, written) = self.model.apply(command, now);
@@ -177,9 +180,9 @@ impl EngineAndModel {
     }
 }
 
-// Short sequences, exhaustively.
+// Every sequence of up to a few commands is executed.
 
-/// The action of a begin on one bucket.
+/// The action of a begin on one bucket. `DestroyOther` is a destroy that names a wrong source row.
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Nothing,
@@ -212,8 +215,8 @@ fn add_action(body: &mut Body, action: Action, cell: i64, id: i64) {
     }
 }
 
-/// A node in the tree of sequences. The time is a second for each command that changed the state, and the
-/// next lease's id is the number of begun leases. Both depend on the state alone.
+/// A state that a sequence of commands leads to, for the search through all sequences. The clock
+/// advances one second with each command that changed the state.
 #[derive(Clone)]
 struct Node {
     pair: EngineAndModel,
@@ -254,12 +257,12 @@ impl Node {
     }
 }
 
-/// Executes every sequence of up to `depth` commands after `node`, and returns the number of sequences of
-/// each length from 1.
+/// Executes every sequence of up to `depth` commands from the state `node`. Returns how many
+/// sequences there are of each length, from length 1.
 ///
-/// With `prune`, the sequences after a command that changed nothing are counted but not executed. No case
-/// is lost: the store, the model, the time and the next lease's id are the same as before that command.
-/// The rest of such a sequence equals a shorter sequence without the command, which is executed.
+/// With `prune`, no sequence is executed beyond a command that changed nothing; such sequences are
+/// only counted. The state, the clock and the next lease's id are then the same as before the
+/// command. A shorter sequence without the command therefore covers the same case.
 fn explore(node: &Node, depth: usize, prune: bool) -> Vec<u64> {
     let mut counts = vec![0; depth];
     if depth == 0 {
@@ -291,9 +294,10 @@ fn b01_b02_b03_b04_b05_b06_pruning_loses_no_sequence_of_up_to_three_commands() {
     assert_eq!(explore(&Node::root(), 3, false), explore(&Node::root(), 3, true));
 }
 
-// Long sequences, at random.
+// Long sequences of random commands are executed.
 
-/// A command whose lease is chosen when it is executed.
+/// A random command. `which` selects the lease among the earlier begins when the command is
+/// executed.
 #[derive(Clone, Debug)]
 enum Operation {
     Begin {
@@ -302,7 +306,8 @@ enum Operation {
         actions: Vec<BucketAction>,
         flaw: Option<Flaw>,
     },
-    /// Repeats an earlier begin under a new lease id, possibly with an altered update.
+    /// Sends an earlier begin again with a new lease id. `change` alters the update of the
+    /// repetition.
     Repeat {
         which: Index,
         change: Option<Alteration>,
@@ -321,14 +326,16 @@ enum Operation {
     },
 }
 
-/// The part of a begin that concerns one bucket.
+/// The part of a random begin that concerns one bucket: `lists` says if it is created and
+/// destroyed.
 #[derive(Clone, Debug)]
 struct BucketAction {
     bucket: usize,
     lists: (bool, bool),
     is_upper_case: bool,
     is_second_row: bool,
-    // The source that a destroy names: none (0), the second of the bucket's rows (2), or the first (other).
+    // The source that the destroy names: none if 0, the bucket's second row if 2, else its first
+    // row.
     destroy_source: u8,
     subject: i64,
     data: bool,
@@ -352,7 +359,8 @@ enum Alteration {
     Longer,
 }
 
-/// Four usernames, which are compared without case, and two SSH keys that differ in case only.
+/// The buckets of random commands: type and value. The usernames are folded to lower case; the SSH
+/// keys are not.
 const BUCKETS: [(i32, &str); 6] = [
     (USERNAMES, "ann"),
     (USERNAMES, "ben"),
@@ -374,7 +382,7 @@ fn bucket_action() -> impl Strategy<Value = BucketAction> {
 fn operation() -> impl Strategy<Value = Operation> {
     let flaw =
         prop_oneof![Just(Flaw::Duplicate), Just(Flaw::UnknownType), Just(Flaw::MissingSubject), Just(Flaw::Empty)];
-    // Cell 4 is unknown to the service.
+    // Cells 1 to 3 exist. Cell 4 is unknown to the service, so it gets refusals.
     let cell = prop_oneof![15 => 1..4_i64, 1 => Just(4_i64)];
     let key = prop::option::weighted(0.6, 0..4_u8);
     let begin = (cell, key, prop::collection::vec(bucket_action(), 1..4), prop::option::weighted(0.06, flaw));
@@ -449,7 +457,7 @@ fn altered(mut body: Body, change: Alteration) -> Body {
     body
 }
 
-/// Executes random operations on the engine and the model, and in groups on a second store.
+/// Executes random operations on engine and model one by one, and on a second store in groups.
 struct SequenceRun {
     pair: EngineAndModel,
     grouped: MemoryStore,
@@ -476,11 +484,13 @@ impl SequenceRun {
         nth_lease(self.next_lease)
     }
 
-    /// Returns an earlier begin, or one that was never sent.
+    /// Returns the begin that `which` selects among the earlier ones, or a begin that was never
+    /// sent.
     fn earlier_begin(&self, which: Index) -> Begin {
         let never = Begin { cell: 1, lease: UNKNOWN_LEASE, key: None, body: Body::default() };
         let all = self.begins.iter().chain([&never]);
-        // Leases of the earlier half are mostly settled, so the choice is from the later half.
+        // Most leases of the first half are settled. Select from the second half to meet
+        // outstanding ones.
         let recent: Vec<_> = all.skip(self.begins.len() / 2).collect();
         which.get(&recent).to_owned().clone()
     }
@@ -522,13 +532,13 @@ impl SequenceRun {
         self.pending.push((command, reply, self.now));
     }
 
-    /// Executes the pending commands as one group on the second store, and checks that the answers are the
-    /// same and that one write leads to the model's state.
+    /// Executes the pending commands as one group on the second store. Asserts that the answers are
+    /// those of the single commands, and that one save leads to the model's state.
     fn end_group(&mut self) {
         let before = self.grouped.state().unwrap();
         let (mut group, mut expected) = (Vec::new(), Vec::new());
         for (command, reply, now) in self.pending.drain(..) {
-            // A host refuses an invalid request before it forms a group.
+            // A server refuses a request of invalid form before the request reaches a group.
             if let Ok(command) = command.for_engine(&self.pair.rules) {
                 group.push((command, Timestamp::from_micros(now)));
                 expected.push(reply);
@@ -543,7 +553,8 @@ impl SequenceRun {
     }
 }
 
-/// Returns the names of the kinds of a reply. A test checks that all kinds occur.
+/// Returns the kinds of an answer, such as `settled: true`. The tests require that every kind
+/// occurs.
 fn reply_kinds(reply: &Reply) -> Vec<String> {
     match reply {
         Reply::Begun { replayed, .. } => vec![format!("begun, replayed: {replayed}")],
@@ -567,8 +578,8 @@ fn reply_kinds(reply: &Reply) -> Vec<String> {
     }
 }
 
-/// All kinds of replies, except refusals of limits and values, which the tests of the catalogue and of the
-/// batch cover.
+/// The kinds of answers that random sequences must produce. The tests of the catalogue and of
+/// batches cover refused limits and values.
 const REPLY_KINDS: [&str; 30] = [
     "CLAIM_BUSY",
     "CLAIM_CHANGED",
@@ -602,10 +613,11 @@ const REPLY_KINDS: [&str; 30] = [
     "user_data",
 ];
 
-/// The number of random long sequences in a run.
+/// The number of random long sequences that one test run executes.
 const LONG_SEQUENCES: u32 = 2000;
 
-/// Returns the configuration of the random long sequences. The environment variable `SEED` sets the seed.
+/// Returns proptest's configuration of the long sequences. The environment variable `SEED` sets its
+/// seed.
 fn long_sequences() -> Config {
     let config = Config { cases: LONG_SEQUENCES, failure_persistence: None, ..properties::config() };
     match std::env::var("SEED") {
@@ -636,7 +648,7 @@ fn b01_b02_b03_b04_b05_b06_b07_b09_b10_b13_b14_b15_b20_b21_b22_b23_b24_b25_engin
     assert_eq!(seen.into_inner(), REPLY_KINDS.iter().map(|kind| kind.to_string()).collect());
 }
 
-// The transition tables.
+// The engine is compared with its transition tables.
 
 const CLAIM_EVENTS: [ClaimEvent; 5] = [
     ClaimEvent::BeginCreate,
@@ -646,7 +658,8 @@ const CLAIM_EVENTS: [ClaimEvent; 5] = [
     ClaimEvent::Rollback,
 ];
 
-/// A walk through the states of bucket `a` of cell 1; `lease` is the last lease of the bucket.
+/// A walk through the states of the claim of bucket `a` by cell 1. `lease` is the newest lease of
+/// the bucket.
 #[derive(Clone)]
 struct ClaimWalk {
     pair: EngineAndModel,
@@ -660,7 +673,8 @@ impl ClaimWalk {
         ClaimStatus::of(Store::claim(&self.pair.store, &key).unwrap().as_ref())
     }
 
-    /// Sends the command of an event as a cell. Returns true if the state changed.
+    /// Sends the command that stands for `event`, in the name of `cell`. Returns true if the state
+    /// changed.
     fn fire(&mut self, event: ClaimEvent, cell: i64) -> bool {
         let mut body = Body::default();
         let end = match event {
@@ -705,7 +719,7 @@ impl ClaimWalk {
                     }
                 }
             }
-            // Another cell must not change a claimed bucket.
+            // Cell 2 must not be able to change a bucket that cell 1 has claimed.
             let has_changed = self.status() != ClaimStatus::Absent && self.clone().fire(event, 2);
             assert!(!has_changed, "{event:?} by another cell changes a claim that is {:?}", self.status());
         }
@@ -721,8 +735,8 @@ fn b01_b02_b03_b04_b06_b20_b21_the_engine_follows_the_claim_table() {
 
 const LEASE_EVENTS: [LeaseEvent; 4] = [LeaseEvent::Begin, LeaseEvent::Commit, LeaseEvent::Rollback, LeaseEvent::Forget];
 
-/// A walk through the states of one lease of cell 1, begun with an idempotency key. After it is forgotten
-/// it can be begun again.
+/// A walk through the states of one lease of cell 1 that is begun with an idempotency key. The walk
+/// can begin the lease again after a forget.
 #[derive(Clone)]
 struct LeaseWalk {
     pair: EngineAndModel,
@@ -743,12 +757,14 @@ impl LeaseWalk {
         let command = match event {
             LeaseEvent::Begin => {
                 if !known {
-                    // A new bucket, because a committed begin has left a claim in the last one.
+                    // Claim a new bucket each time: an earlier committed begin still owns the last
+                    // bucket.
                     let item =
                         Item { subject: Some((1, 1)), source: Some((1, row(1))), ..name(&format!("n{}", self.steps)) };
                     self.body = Body { creates: vec![item], destroys: Vec::new() };
                 }
-                // A host makes a new lease id for each try.
+                // A repeated begin has a new lease id, because hosts generate an id for each
+                // attempt.
                 let lease = if known { nth_lease(self.steps) } else { lease };
                 Command::Begin(Begin { cell, lease, key: Some("k".to_string()), body: self.body.clone() })
             }

@@ -1,4 +1,5 @@
-//! The engine as a host, on the reference store and a clock that advances by a second at each step.
+//! A host of golden vectors that runs the engine on a memory store. Each step advances its clock by
+//! a second.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +24,7 @@ use super::host::{Answer, BegunLease, BucketName, Host, ObservedRecord, RecordsQ
 
 const TICK_MICROS: u64 = 1_000_000;
 
-/// The engine on a memory store.
+/// The engine on a memory store, as a host that golden vectors are played on.
 #[derive(Debug)]
 pub struct CoreHost {
     rules: Rules,
@@ -47,7 +48,8 @@ impl CoreHost {
 
     fn mint(&mut self) -> LeaseId {
         self.minted += 1;
-        // The multiplication scatters the ids, so that their order is not the order of the begins.
+        // The multiplication scatters the lease ids. A real host's ids are not in the order of the
+        // begins either.
         LeaseId(Uuid::from_u128(self.minted.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)))
     }
 
@@ -174,7 +176,7 @@ impl Host for CoreHost {
     }
 
     fn restart(&mut self) -> Result<()> {
-        // The memory store has no process and no cache, so a restart changes nothing.
+        // A restart does nothing here, because the memory store has no process and no cache.
         Ok(())
     }
 

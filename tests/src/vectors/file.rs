@@ -1,4 +1,4 @@
-//! A file of vectors: parses its text, plays the steps, and writes the text again with the actual
+//! A file of golden vectors: parses the file, plays its steps, and formats it again with the actual
 //! outputs.
 
 use std::fmt;
@@ -12,7 +12,7 @@ const SEPARATOR: &str = "----";
 const HEADING: &str = "## ";
 const ONLY_ON: &str = "hosts: ";
 
-/// A file of vectors.
+/// A parsed file of golden vectors: a list of scenarios.
 #[derive(Clone, Debug)]
 pub struct VectorFile {
     name: String,
@@ -28,7 +28,7 @@ struct Scenario {
 
 #[derive(Clone, Debug)]
 enum Part {
-    /// A blank line or a comment, which is written back unchanged.
+    /// A blank line or a comment between steps. Formatting the file reproduces it unchanged.
     Text(String),
     Step(Lines),
 }
@@ -40,7 +40,7 @@ struct Lines {
     expected: Vec<String>,
 }
 
-/// A step with an actual output that differs from the expected one.
+/// A played step whose actual output differs from the output that its file expects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     file: String,
@@ -59,22 +59,23 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// The result of playing a file.
+/// The result of playing all scenarios of a file on one kind of host.
 #[derive(Clone, Debug)]
 pub struct Played {
-    /// The steps with another output than expected.
+    /// The steps whose actual output differs from the expected one.
     pub mismatches: Vec<Mismatch>,
-    /// The text of the file with the actual outputs.
+    /// The text of the file with the actual outputs in place of the expected ones.
     pub text: String,
-    /// The number of scenarios that were played. Scenarios for other hosts are not played.
+    /// The number of scenarios that this host has played. Scenarios for other kinds of hosts are
+    /// skipped.
     pub scenarios: usize,
 }
 
 impl VectorFile {
-    /// Parses the text of a file.
+    /// Parses `text`, the content of the file `name`.
     ///
     /// # Errors
-    /// A step has no `----`, or comes before the first heading.
+    /// A step lacks its `----`, or comes before the file's first heading.
     pub fn parse(name: impl Into<String>, text: &str) -> Result<Self> {
         let mut file = Self { name: name.into(), preamble: Vec::new(), scenarios: Vec::new() };
         let mut lines = text.lines().zip(1..).peekable();
@@ -102,12 +103,13 @@ impl VectorFile {
         format!("{}:{line}", self.name)
     }
 
-    /// Returns the headings of the scenarios.
+    /// Returns the heading of each scenario in the file.
     pub fn headings(&self) -> impl Iterator<Item = &str> {
         self.scenarios.iter().map(|scenario| scenario.heading.as_str())
     }
 
-    /// Plays every scenario for this kind of host, each on a new service.
+    /// Plays each scenario that is for hosts of type `H`. `open` returns a host with an empty
+    /// service for each scenario.
     ///
     /// # Errors
     /// A step is invalid, or the host fails.
@@ -151,7 +153,8 @@ impl VectorFile {
 }
 
 impl Scenario {
-    /// True if hosts of this name play the scenario. A heading that ends in `hosts: NAME` limits them to one.
+    /// True if the scenario is for the host of this name. A heading that ends in `hosts: NAME`
+    /// restricts the scenario to one kind of host.
     fn is_for(&self, host: &str) -> bool {
         self.heading.split_once(ONLY_ON).is_none_or(|(_, name)| name == host)
     }

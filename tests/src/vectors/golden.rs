@@ -1,15 +1,16 @@
-//! The files of golden vectors.
+//! Reads the files of golden vectors.
 
 use anyhow::{Context, Result};
 
-/// The directory of the vectors.
+/// The directory that contains the files of golden vectors.
 const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/vectors");
 
 macro_rules! embedded {
     ($($name:literal)*) => { &[$(($name, include_str!(concat!("../../vectors/", $name)))),*] };
 }
 
-/// The vectors at compile time, for WebAssembly, which cannot read files.
+/// The names and texts of the files at compile time, for WebAssembly, which cannot read files at
+/// run time.
 const EMBEDDED: &[(&str, &str)] = embedded![
     "begin.txt"
     "busy_and_taken.txt"
@@ -28,7 +29,7 @@ const EMBEDDED: &[(&str, &str)] = embedded![
     "verify.txt"
 ];
 
-/// Returns the name and the text of every file, in the order of names.
+/// Returns the name and the text of every file of golden vectors, sorted by name.
 ///
 /// # Errors
 /// A file cannot be read.

@@ -1,4 +1,5 @@
-//! The interface between a host and the player, in types that fit the engine and the wire.
+//! The interface between the player of golden vectors and a host, such as a running server or the
+//! engine alone.
 
 use std::sync::Arc;
 
@@ -10,119 +11,122 @@ use leasehold_core::lease::Outcome;
 use leasehold_core::rejection::Place;
 use uuid::Uuid;
 
-/// A host's answer. The inner result is the service's decision; the outer one is an error if the host
-/// failed and there is no decision.
+/// The answer of a host to a call. The inner result is the service's decision: a value or a
+/// refusal. The outer result is an error if the host failed and made no decision.
 pub type Answer<T> = Result<Result<T, Refusal>>;
 
-/// A bucket as a step names it.
+/// A bucket in the text of a step: its type and its value as spelled there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketName {
-    /// The bucket's type.
+    /// The type of the named bucket.
     pub bucket_type: BucketType,
-    /// The bucket's value as spelled.
+    /// The value of the named bucket, in the spelling of the step.
     pub value: Arc<str>,
 }
 
-/// A rejection as callers see it.
+/// A refusal of a call by the service, with the parts that callers can see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The reason's code.
+    /// The reason code of the refusal, such as `CLAIM_TAKEN`.
     pub reason: String,
-    /// True if the rejection has a time to wait before a retry.
+    /// True if the refusal suggests a time to wait before a retry.
     pub retry: bool,
-    /// The offending claims: the place, the bucket type and the reason's code of each.
+    /// The refused claims: the place in the update, the bucket type, and the reason code of each.
     pub offences: Vec<(Place, BucketType, String)>,
-    /// The message for people.
+    /// The text of the refusal for people.
     pub message: String,
 }
 
-/// A begun update.
+/// The lease that an accepted begin returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BegunLease {
-    /// The id of the lease.
+    /// The id of the begun lease.
     pub lease: Uuid,
-    /// The fence that the server gave the lease at its begin.
+    /// The fence that the service gave to the begun lease.
     pub fence: u64,
 }
 
-/// A record as readers see it.
+/// A record that a read returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedRecord {
-    /// The bucket's type.
+    /// The type of the record's bucket.
     pub bucket_type: BucketType,
-    /// The value as spelled.
+    /// The value of the record's bucket, as the cell spelled it.
     pub spelling: Arc<str>,
-    /// The cell that owns the claim.
+    /// The id of the cell that owns the claim.
     pub cell: i64,
-    /// The name of the status on the wire.
+    /// The record's status by its name in the wire contract, such as `ACTIVE`.
     pub status: &'static str,
-    /// The subject of the claim.
+    /// The subject of the claim, such as a user.
     pub subject: Subject,
-    /// The row that the claim comes from.
+    /// The table row that the claim comes from.
     pub source: Source,
-    /// The data that the cell attached.
+    /// The data that the cell attached to the claim; `None` without data.
     pub user_data: Option<UserData>,
-    /// The lease that the claim is under, if any.
+    /// The outstanding lease that holds the claim; `None` if the claim is active.
     pub lease: Option<Uuid>,
 }
 
-/// The earliest begin of the leases to list.
+/// The lower bound of a list of leases: leases begun before it are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
-    /// The begin of this outstanding lease.
+    /// The bound is the begin of this outstanding lease.
     Lease(Uuid),
-    /// A time in the future.
+    /// The bound is a time in the future, so that no lease is listed.
     Future,
 }
 
-/// A request for a list of records.
+/// A request for a page of a cell's records of one table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordsQuery {
-    /// The cell.
+    /// The id of the cell whose records are listed.
     pub cell: i64,
-    /// The table's number.
+    /// The wire number of the table whose records are listed.
     pub source_type: i32,
-    /// The numbers of the bucket types; empty for all types.
+    /// The wire numbers of the bucket types to list; empty for all types.
     pub bucket_types: Vec<i32>,
-    /// The source id before the first record.
+    /// Records are listed if their source id is greater than this one; empty for no bound.
     pub source_id_gt: Vec<u8>,
-    /// The source id of the last record at most; empty for no limit.
+    /// Records are listed if their source id is at most this one; empty for no bound.
     pub source_id_lte: Vec<u8>,
 }
 
-/// An empty service with the cells 1, 2 and 3, on which vectors are played.
+/// A claims service with the cells 1, 2 and 3 on which golden vectors are played. It is empty at
+/// first.
 pub trait Host {
-    /// A position in a list of leases.
+    /// The position in a list of leases at which the next page begins.
     type Cursor: Clone;
 
-    /// The name of this kind of host in headings: `hosts: NAME`.
+    /// The name of this kind of host in headings of scenarios, as in `hosts: NAME`.
     const NAME: &'static str;
 
-    /// Begins an update.
+    /// Begins an update of `cell`. `key` is the idempotency key, if the step has one.
     ///
     /// # Errors
-    /// The host failed, as in every other method here.
+    /// The host failed; the same holds for every other method of this trait.
     fn begin(&mut self, cell: i64, update: UpdateRequest, key: Option<&str>) -> Answer<BegunLease>;
 
-    /// Commits a lease or rolls it back.
+    /// Commits the lease or rolls it back, as `outcome` says. `lease` is the lease's id as text.
     ///
     /// # Errors
     /// See [`begin`](Self::begin).
     fn settle(&mut self, cell: i64, lease: &str, outcome: Outcome) -> Answer<()>;
 
-    /// Reads one record.
+    /// Returns the record of a bucket.
     ///
     /// # Errors
     /// See [`begin`](Self::begin).
     fn record(&mut self, bucket: &BucketName) -> Answer<ObservedRecord>;
 
-    /// Returns the cell to route to, and the bucket that decided.
+    /// Returns the cell to which a router must send a request for these buckets, and the bucket
+    /// that decided.
     ///
     /// # Errors
     /// See [`begin`](Self::begin).
     fn classify(&mut self, buckets: &[BucketName]) -> Answer<(i64, BucketName)>;
 
-    /// Returns a page of leases, and the position of the next page.
+    /// Returns one page of a cell's outstanding leases, and the position of the next page; `None`
+    /// after the last page.
     ///
     /// # Errors
     /// See [`begin`](Self::begin).
@@ -134,19 +138,19 @@ pub trait Host {
         after: Option<&Self::Cursor>,
     ) -> Answer<(Vec<Uuid>, Option<Self::Cursor>)>;
 
-    /// Returns a page of records, and true if more records remain.
+    /// Returns one page of records, and true if more records follow.
     ///
     /// # Errors
     /// See [`begin`](Self::begin).
     fn records(&mut self, query: &RecordsQuery) -> Answer<(Vec<ObservedRecord>, bool)>;
 
-    /// Kills the service and starts it again on the same data.
+    /// Kills the service, and starts it again on the same data.
     ///
     /// # Errors
     /// See [`begin`](Self::begin).
     fn restart(&mut self) -> Result<()>;
 
-    /// Advances the host's clock.
+    /// Advances the host's clock by a number of seconds.
     ///
     /// # Errors
     /// The host has a real clock.
@@ -154,7 +158,7 @@ pub trait Host {
         bail!("the clock of this host cannot be moved: mark the scenario with `hosts: core`")
     }
 
-    /// Forgets every settled lease, and returns their number.
+    /// Forgets every settled lease. Returns the number of forgotten leases.
     ///
     /// # Errors
     /// The host forgets leases only by its own schedule.

@@ -1,5 +1,5 @@
-//! Verification and reconciliation, driven over a host in the way of a cell. The step contains the cell's
-//! rows.
+//! Plays the steps `verify` and `reconcile`: drives the engine's state machines like a cell does.
+//! The step contains the rows of the cell's table.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ use uuid::Uuid;
 
 use super::host::{Host, RecordsQuery, Refusal};
 
-/// The time at which the cell reads hosts and databases, late enough for stale leases before it.
+/// The time of every read by the cell. It is late enough that stale leases and rows can be older.
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);
 const STALE_AFTER_MICROS: u64 = 1000;
 
-/// A row of the cell's table: the key, and each claim that the row calls for.
+/// A row of the cell's table: the encoded primary key, and the claims that the row requires.
 pub(super) type TableRow = (Vec<u8>, Vec<super::step::RowClaim>);
 
-/// A verification to run.
+/// The step `verify`: the table to verify, and the rows that the table has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct VerifyStep {
     pub(super) cell: i64,
@@ -32,7 +32,8 @@ pub(super) struct VerifyStep {
     pub(super) rows: Vec<TableRow>,
 }
 
-/// A reconciliation to run.
+/// The step `reconcile`: the age of all leases on the server, and the local lease rows with their
+/// ages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ReconcileStep {
     pub(super) cell: i64,
@@ -44,12 +45,14 @@ fn at(presence: Presence) -> Timestamp {
     NOW.minus_micros(if presence == Presence::Stale { STALE_AFTER_MICROS } else { 0 })
 }
 
-/// Returns the bucket types of the rows' claims, and always usernames: a verification needs a type.
+/// Returns the bucket types to verify: those of the rows' claims, and usernames, so that there is
+/// at least one.
 fn bucket_types(rows: &[TableRow]) -> impl Iterator<Item = BucketType> {
     rows.iter().flat_map(|(_, claims)| claims).map(|claim| claim.bucket_type).chain([BucketType(4)])
 }
 
-/// Runs a verification, and returns the output of the step: the counts of the report.
+/// Plays the step `verify`. Returns its output: one line with the counts of the verification's
+/// report.
 pub(super) fn verify<H: Host>(host: &mut H, step: &VerifyStep) -> Result<Vec<String>> {
     let settings = verify::VerifySettings {
         source_type: leasehold_core::claim::SourceType(step.source_type),
@@ -151,15 +154,15 @@ fn rows(world: &VerifyStep, covers: impl Fn(&[u8]) -> bool) -> Rows {
     rows
 }
 
-/// Returns the result of a list.
+/// Returns the page of an accepted list call.
 ///
 /// # Errors
-/// The service rejected the list.
+/// The service refused to list.
 fn accepted<T>(answer: Result<T, Refusal>) -> Result<T> {
     answer.map_err(|refusal| anyhow::anyhow!("the host refuses to list: {}", refusal.reason))
 }
 
-/// Converts the rejection of an update into the machine's type.
+/// Converts the refusal of an update into the engine's type, the input of a verification.
 fn rejection_result(refusal: &Refusal) -> Result<UpdateResult> {
     let reason = |code: &str| {
         Reason::ALL.into_iter().find(|reason| reason.code() == code).with_context(|| format!("`{code}` is no reason"))
@@ -168,8 +171,8 @@ fn rejection_result(refusal: &Refusal) -> Result<UpdateResult> {
     Ok(UpdateResult::Refused(claims?))
 }
 
-/// Runs a reconciliation of local lease rows, and returns the output of the step: each settle, each delete,
-/// and the rows left. `name` returns the name of a lease.
+/// Plays the step `reconcile`. Returns its output: each settle, each deleted local row, and the
+/// rows that remain. `name` returns the name of a lease in the output, such as `L1`.
 pub(super) fn reconcile<H: Host>(
     host: &mut H,
     step: &ReconcileStep,
@@ -202,7 +205,8 @@ pub(super) fn reconcile<H: Host>(
         };
         run.feed(event)?;
     }
-    // The machine handles leases in the order of their ids, which are random on a real host.
+    // The engine handles leases in the order of their ids, which are random on a server, so the
+    // lines are sorted by name.
     lines.sort_by_key(|(lease, _)| name(*lease));
     let mut lines: Vec<_> = lines.into_iter().map(|(_, line)| line).collect();
     let mut left: Vec<_> = local.into_keys().map(&name).collect();

@@ -1,4 +1,4 @@
-//! The notation of names, texts, ids and tokens in vectors.
+//! Parses and formats the notation of golden vectors: types, texts, ids, sources and subjects.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use leasehold_proto::gitlab::cells::topology_service::claims::v1::{bucket, sourc
 
 const TABLE_PREFIX: &str = "RAILS_TABLE_";
 
-/// Splits a text at spaces outside quotes.
+/// Splits a line into tokens at spaces; spaces within quotes do not split.
 pub(super) fn tokens(text: &str) -> Vec<String> {
     let mut tokens = Vec::new();
     let mut token = String::new();
@@ -30,7 +30,7 @@ pub(super) fn tokens(text: &str) -> Vec<String> {
     tokens
 }
 
-/// Reads `"text"` or `"text"*N`.
+/// Parses a text in the notation `"text"`, or `"text"*N` for a text repeated N times.
 pub(super) fn read_text(token: &str) -> Result<String> {
     let end = token.rfind('"').filter(|end| *end > 0 && token.starts_with('"'));
     let end = end.with_context(|| format!("`{token}` is not a quoted text"))?;
@@ -70,8 +70,8 @@ fn unicode(chars: &mut std::str::Chars<'_>) -> Result<char> {
     char::from_u32(u32::from_str_radix(&digits, 16)?).with_context(|| format!("`{digits}` is no character"))
 }
 
-/// Writes a text in the form of [`read_text`]. A text of more than 20 equal characters is written as one
-/// character and its count.
+/// Formats a text in the notation of [`read_text`]. A text of more than 20 equal characters is
+/// written as one character and the count.
 pub(super) fn write_text(text: &str) -> String {
     let first = text.chars().next().unwrap_or_default();
     let count = text.chars().count();
@@ -89,7 +89,7 @@ pub(super) fn write_text(text: &str) -> String {
     out
 }
 
-/// Reads the name of a bucket type, or `bucket#N`.
+/// Parses the name of a bucket type, or `bucket#N` for the type with the wire number N.
 pub(super) fn read_bucket_type(token: &str) -> Result<BucketType> {
     let number = match token.strip_prefix("bucket#") {
         Some(number) => number.parse()?,
@@ -98,7 +98,7 @@ pub(super) fn read_bucket_type(token: &str) -> Result<BucketType> {
     Ok(BucketType(number))
 }
 
-/// Writes a bucket type in the form of [`read_bucket_type`].
+/// Formats a bucket type in the notation of [`read_bucket_type`].
 pub(super) fn write_bucket_type(bucket_type: BucketType) -> String {
     match bucket::Type::try_from(bucket_type.0) {
         Ok(known) if bucket_type.0 != 0 => known.as_str_name().to_owned(),
@@ -106,7 +106,7 @@ pub(super) fn write_bucket_type(bucket_type: BucketType) -> String {
     }
 }
 
-/// Reads the name of a table, or `source#N`.
+/// Parses the name of a source table, or `source#N` for the table with the wire number N.
 pub(super) fn read_source_type(token: &str) -> Result<SourceType> {
     let number = match token.strip_prefix("source#") {
         Some(number) => number.parse()?,
@@ -119,24 +119,24 @@ fn source_type_named(name: &str) -> Option<i32> {
     source::Type::from_str_name(&format!("{TABLE_PREFIX}{name}")).map(|known| known as i32)
 }
 
-/// Returns the numbers of all tables with a name.
+/// Returns the wire numbers of all source tables that have a name.
 pub(super) fn known_source_types() -> impl Iterator<Item = i32> {
     (1..).map_while(|number| source::Type::try_from(number).ok()).map(|known| known as i32)
 }
 
-/// True if a token is a source, not a subject.
+/// True if the token is a source, such as `USERS:7`, rather than a subject, such as `USER:7`.
 pub(super) fn is_source(token: &str) -> bool {
     let name = token.split(':').next().unwrap_or_default();
     name.starts_with("source#") || source_type_named(name).is_some()
 }
 
-/// Reads `TABLE:ID`.
+/// Parses a source in the notation `TABLE:ID`.
 pub(super) fn read_source(token: &str) -> Result<Source> {
     let (table, id) = token.split_once(':').with_context(|| format!("`{token}` is no `TABLE:ID`"))?;
     Ok(Source { source_type: read_source_type(table)?, id: SourceId::from_bytes(&read_id(id)?) })
 }
 
-/// Writes a source in the form of [`read_source`].
+/// Formats a source in the notation of [`read_source`].
 pub(super) fn write_source(source: &Source) -> String {
     let number = source.source_type.0;
     let id = write_id(source.id.as_bytes());
@@ -149,7 +149,8 @@ pub(super) fn write_source(source: &Source) -> String {
     }
 }
 
-/// Reads the bytes of a number, of a quoted text, or of `x` and hexadecimal digits.
+/// Parses the id of a source into bytes. The id is a number, a quoted text, or `x` and hexadecimal
+/// digits.
 pub(super) fn read_id(token: &str) -> Result<Vec<u8>> {
     if token.starts_with('"') {
         return Ok(read_text(token)?.into_bytes());
@@ -163,8 +164,8 @@ pub(super) fn read_id(token: &str) -> Result<Vec<u8>> {
     (0..digits.len()).step_by(2).map(byte).collect()
 }
 
-/// Writes an id in the form of [`read_id`]. Eight bytes that begin with a zero byte are a number, because
-/// numbers in vectors are below 2^56 and texts have no zero bytes.
+/// Formats the id of a source in the notation of [`read_id`]. Eight bytes of which the first is
+/// zero are a number: numbers in vectors are below 2^56, and texts contain no zero byte.
 fn write_id(bytes: &[u8]) -> String {
     if let (Ok(number), Some(0)) = (<[u8; 8]>::try_from(bytes), bytes.first()) {
         return u64::from_be_bytes(number).to_string();
@@ -172,14 +173,14 @@ fn write_id(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if text.bytes().all(|byte| byte.is_ascii_graphic()) => write_text(text),
         _ => bytes.iter().fold(String::from("x"), |mut out, byte| {
-            // `fmt::Write` for `String` never fails.
+            // The result is ignored: `fmt::Write` for `String` never fails.
             let _ = write!(out, "{byte:02x}");
             out
         }),
     }
 }
 
-/// Reads `SUBJECT:ID`.
+/// Parses a subject in the notation `SUBJECT:ID`.
 pub(super) fn read_subject(token: &str) -> Result<Subject> {
     let (kind, id) = token.split_once(':').with_context(|| format!("`{token}` is no `SUBJECT:ID`"))?;
     let subject_type = match kind.strip_prefix("subject#") {
@@ -189,7 +190,7 @@ pub(super) fn read_subject(token: &str) -> Result<Subject> {
     Ok(Subject { subject_type, id: id.parse()? })
 }
 
-/// Writes a subject in the form of [`read_subject`].
+/// Formats a subject in the notation of [`read_subject`].
 pub(super) fn write_subject(subject: Subject) -> String {
     match subject::Type::try_from(subject.subject_type) {
         Ok(known) if subject.subject_type != 0 => format!("{}:{}", known.as_str_name(), subject.id),

@@ -1,4 +1,5 @@
-//! Plays steps on a host and writes their outputs in the notation of the vectors.
+//! Plays the steps of a scenario on a host, and formats their outputs in the notation of golden
+//! vectors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +14,15 @@ use super::notation::{known_source_types, read_text, write_bucket_type, write_so
 use super::step::{Step, parse};
 
 const CELLS: std::ops::RangeInclusive<i64> = 1..=3;
-/// Largest number of lines of one kind. More lines are summed up.
+/// The most lines of one kind in an output. If there are more, the output has a summary instead.
 const MANY: usize = 20;
-/// The id of a lease that no host creates.
+/// A lease id that no host creates, for steps that settle the lease `unknown`.
 const UNKNOWN_LEASE: &str = "00000000-0000-4000-8000-00000000dead";
-/// Reasons about the request's form. Only the message names the fault, so the output contains it.
+/// The reasons that concern the form of a request. Their outputs include the message, because only
+/// the message names the fault.
 const FORM_REASONS: [&str; 4] = ["INVALID_UPDATE", "LIMIT_EXCEEDED", "VALUE_NOT_ALLOWED", "IDEMPOTENCY_KEY_REUSED"];
 
-/// Plays one scenario.
+/// Plays the steps of one scenario on a host, and remembers the leases that they begin.
 #[derive(Debug)]
 pub struct Player<H: Host> {
     host: H,
@@ -32,7 +34,7 @@ pub struct Player<H: Host> {
 }
 
 impl<H: Host> Player<H> {
-    /// Returns a player on an empty service.
+    /// Returns a player for one scenario on `host`.
     ///
     /// # Errors
     /// The host fails, or its service is not empty.
@@ -47,7 +49,8 @@ impl<H: Host> Player<H> {
         Ok(player)
     }
 
-    /// Plays a step, and returns its output: the reply, and the state if it has changed.
+    /// Plays a step. Returns the lines of its output: the reply, then the whole state if the step
+    /// changed it.
     ///
     /// # Errors
     /// The step is invalid, or the host fails.
@@ -108,7 +111,8 @@ impl<H: Host> Player<H> {
         if !self.leases.contains(&lease) {
             self.leases.push(lease);
         }
-        // A fence below the scenario's first one is written as 0 or as a very large number, not as a panic.
+        // `wrapping_sub` writes a fence below the scenario's first one as a wrong number instead of
+        // a panic.
         format!("begun {} fence={}", self.write_lease(lease), fence.wrapping_sub(first).wrapping_add(1))
     }
 
@@ -116,7 +120,8 @@ impl<H: Host> Player<H> {
         self.leases.iter().position(|known| *known == lease).map_or(0, |at| at + 1)
     }
 
-    /// Writes the name of a lease; `L0` for a lease that the scenario has not begun.
+    /// Returns the name of a lease in outputs, such as `L1`; `L0` for a lease that this scenario
+    /// has not begun.
     fn write_lease(&self, lease: Uuid) -> String {
         format!("L{}", self.number_of(lease))
     }
@@ -259,15 +264,16 @@ fn write_data(data: &UserData) -> String {
     format!(" data={}", write_text(&String::from_utf8_lossy(&data.value)))
 }
 
-/// Returns the result of an accepted call.
+/// Returns the value of an accepted call.
 ///
 /// # Errors
-/// The service rejected the call, or the host failed.
+/// The service refused the call, or the host failed.
 fn accepted<T>(answer: Answer<T>) -> Result<T> {
     answer?.map_err(|refusal| anyhow::anyhow!("rejected {}: {}", refusal.reason, refusal.message))
 }
 
-/// Returns the output lines of an answer: those of `write`, or those of the rejection.
+/// Returns the output lines of an answer: the lines that `write` makes of an accepted value, or the
+/// lines of a refusal.
 fn output<T>(answer: Answer<T>, write: impl FnOnce(T) -> Vec<String>) -> Result<Vec<String>> {
     Ok(answer?.map_or_else(|refusal| write_refusal(&refusal), write))
 }

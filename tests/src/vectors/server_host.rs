@@ -1,4 +1,4 @@
-//! A running server as a host, called over gRPC in the way of a client.
+//! A host of golden vectors that runs a real server, and calls it over gRPC like a client.
 
 use std::collections::BTreeMap;
 
@@ -44,10 +44,10 @@ session_prefix = "cell-3-"
 sequence_range = { minval = 2000001, maxval = 3000000 }
 "#;
 
-/// A server of one scenario.
+/// A running server on which one scenario is played, and the client that calls it.
 #[derive(Debug)]
 pub struct ServerHost {
-    // Fields are dropped in order: the connection must end before the server.
+    // Fields are dropped in this order: the connection must end before the server.
     stub: Stub<Channel>,
     cells: BTreeMap<String, i64>,
     runtime: Runtime,
@@ -55,18 +55,19 @@ pub struct ServerHost {
 }
 
 impl ServerHost {
-    /// Starts a server with the cells 1, 2 and 3.
+    /// Starts a server with the cells 1, 2 and 3, which stores its rows in a data directory.
     ///
     /// # Errors
-    /// The server does not start or cannot be reached.
+    /// The server does not start, or cannot be reached.
     pub fn start() -> Result<Self> {
         Self::of(Server::builder())
     }
 
-    /// Starts a server with the cells 1, 2 and 3 that stores its claims in a database.
+    /// Starts a server with the cells 1, 2 and 3, which stores its rows in the PostgreSQL database
+    /// of this URL.
     ///
     /// # Errors
-    /// The server does not start or cannot be reached.
+    /// The server does not start, or cannot be reached.
     pub fn on(store_url: &str) -> Result<Self> {
         Self::of(Server::builder().arg("--store").arg(store_url))
     }
@@ -80,7 +81,8 @@ impl ServerHost {
         Ok(Self { stub, cells, runtime, server })
     }
 
-    /// Returns the time of an outstanding lease's begin.
+    /// Returns the time at which an outstanding lease was begun; `None` if the listed lease has no
+    /// time.
     fn begun_at(&mut self, cell: i64, lease: Uuid) -> Result<Option<Timestamp>> {
         let request = wire::ListLeasesRequest { cell_id: cell, limit: Some(1000), ..Default::default() };
         let leases = self.runtime.block_on(self.stub.list_leases(request))?.into_inner().leases;
@@ -255,7 +257,8 @@ fn typed_claim(bucket: &BucketName) -> Result<Claim> {
     Ok(Claim { claim: Some(kind) })
 }
 
-/// Returns the refusal of a status; a status without a reason is a failure of the server.
+/// Returns the refusal that a failed call reports. A status without a reason is a failure of the
+/// server.
 fn refused<T>(status: &Status) -> Answer<T> {
     let refusal = leasehold_client::Refusal::of(status);
     ensure!(!refusal.reason.is_empty(), "the server fails: {status}");
@@ -270,7 +273,8 @@ fn refused<T>(status: &Status) -> Answer<T> {
     }))
 }
 
-/// Returns the gRPC code of a reason, from the table "Numbers on the wire" of behaviours.md.
+/// Returns the gRPC code that a refusal must have with this reason, see
+/// `docs/src/reference/errors.md`; `None` for other reasons.
 fn code_of(reason: &str) -> Option<Code> {
     Some(match reason {
         "INVALID_UPDATE" | "LIMIT_EXCEEDED" | "VALUE_NOT_ALLOWED" | "IDEMPOTENCY_KEY_REUSED" => Code::InvalidArgument,
@@ -282,7 +286,7 @@ fn code_of(reason: &str) -> Option<Code> {
     })
 }
 
-/// Returns a refused claim by its place.
+/// Returns a refused claim as its place in the update, its bucket type and its reason code.
 fn offence(claim: leasehold_client::RejectedClaim) -> (Place, BucketType, String) {
     let place = match claim.list {
         List::Creates => Place::create(claim.position),

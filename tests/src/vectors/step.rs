@@ -1,4 +1,4 @@
-//! The steps of a scenario, parsed from their text.
+//! Parses the steps of golden vectors.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::notation::{
     is_source, read_bucket_type, read_id, read_source, read_source_type, read_subject, read_text, tokens,
 };
 
-/// The type URL of all attached data.
+/// The type URL of the data that steps attach to claims.
 const DATA_TYPE: &str = "type.example/text";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) enum Step {
     Forget,
 }
 
-/// Parses a step, and returns it; with `N times`, returns N steps.
+/// Parses the text of a step. Returns one step, or N steps if the text begins with `N times`.
 pub(super) fn parse(text: &str) -> Result<Vec<Step>> {
     let tokens = tokens(text);
     match tokens.split_at_checked(2) {
@@ -158,7 +158,7 @@ fn records(cell: i64, source_type: &str, options: &[String]) -> Result<Step> {
     Ok(Step::Records(query))
 }
 
-/// A claim that a row of the cell's table calls for.
+/// A claim that a row of the cell's table requires, in a step `verify`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RowClaim {
     pub(super) bucket_type: BucketType,
@@ -166,8 +166,8 @@ pub(super) struct RowClaim {
     pub(super) subject: Subject,
 }
 
-/// Parses an optional `page=N` and the rows: `row SOURCE`, then bucket type, value and subject of each
-/// claim.
+/// Parses the rest of a step `verify`: an optional `page=N`, and the rows. A row is `row SOURCE`,
+/// then bucket type, value and subject of each claim.
 fn verify(cell: i64, source_type: &str, tokens: &[String]) -> Result<Step> {
     let source_type = read_source_type(source_type)?.0;
     let (rows_per_page, tokens) = match tokens.split_first() {
@@ -192,7 +192,8 @@ fn row_claim([bucket_type, value, subject]: &[String; 3]) -> Result<RowClaim> {
     Ok(RowClaim { bucket_type, value, subject: read_subject(subject)? })
 }
 
-/// Parses the age of the server's leases and the local rows: `L1=stale`.
+/// Parses the rest of a step `reconcile`: the age of the server's leases, and local rows such as
+/// `L1=stale`.
 fn reconcile(cell: i64, remote: &str, local: &[String]) -> Result<Step> {
     let remote = presence(
         remote
@@ -224,7 +225,8 @@ mod tests {
         let steps = parse("2 times begin 1 create USERNAMES \"t%\" create x3 EMAILS \"a%@b\" key=k%").unwrap();
         let [_, Step::Begin { update, key, .. }] = steps.as_slice() else { unreachable!("two begins") };
         let values: Vec<_> = update.creates.iter().map(|claim| &*claim.value).collect();
-        // The number of the repetition replaces `%` first, so the copies of one repetition are equal.
+        // The number of the repetition replaces each `%` first, so the copies made by `x3` are
+        // equal.
         assert_eq!(values, ["t2", "a2@b", "a2@b", "a2@b"]);
         assert_eq!(key.as_deref(), Some("k2"));
     }

@@ -1,4 +1,5 @@
-//! Invalid input: each kind gets its own code and reason, the server stays up, and the store does not change.
+//! Tests of invalid requests: the server answers each with a fixed gRPC code and reason, keeps
+//! running, and stores nothing.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
@@ -35,7 +36,8 @@ const INVALID: (Code, &str) = (Code::InvalidArgument, "INVALID_UPDATE");
 const LIMIT: (Code, &str) = (Code::InvalidArgument, "LIMIT_EXCEEDED");
 const NOT_ALLOWED: (Code, &str) = (Code::InvalidArgument, "VALUE_NOT_ALLOWED");
 
-/// A running server with active claims and claims under a lease, and its state before any invalid input.
+/// A running server with active claims and with claims under a lease, and its state before any
+/// invalid request.
 struct Fixture {
     server: Server,
     channel: Channel,
@@ -58,7 +60,7 @@ impl Fixture {
         Self { server, channel, claims, lease_of_cell_1, before }
     }
 
-    /// Asserts that the server is the same process, answers, and has the same state.
+    /// Asserts that the server still answers, has the state of the beginning, and has not panicked.
     async fn expect_unharmed(mut self) {
         assert_eq!(kept(&self.channel, &CELLS).await.unwrap(), self.before);
         let mut fresh = self.server.claims(None).await.unwrap();
@@ -142,7 +144,8 @@ async fn every_rpc_refuses_malformed_messages_as_invalid() {
 async fn every_truncation_of_a_valid_update_is_refused() {
     let world = Fixture::new().await;
     let mut whole = creates(1, &["cut-short"]);
-    // The records come last, so that no truncated message is a complete update.
+    // Send the records last. Then no truncation of the message is a complete valid update by
+    // itself.
     let head = BeginUpdateRequest { create_records: Vec::new(), ..whole.clone() }.encode_to_vec();
     whole.cell_id = 0;
     let bytes = [head, whole.encode_to_vec()].concat();
@@ -157,7 +160,8 @@ async fn every_truncation_of_a_valid_update_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn strings_that_are_not_utf8_are_refused() {
     let world = Fixture::new().await;
-    // One byte of the text is replaced by an invalid one.
+    // Returns the message with one byte of the text `spoil!` replaced by 0xff, which is never valid
+    // UTF-8.
     let spoiled = |message: Vec<u8>| {
         let at = message.windows(6).position(|window| window == b"spoil!").unwrap();
         let mut message = message;
@@ -180,7 +184,8 @@ async fn strings_that_are_not_utf8_are_refused() {
     world.expect_unharmed().await;
 }
 
-/// A body with invalid gRPC frames, which no client library sends.
+/// Sends a request body with an invalid gRPC frame, which no client library sends. Returns the
+/// refusal.
 async fn call_framed(channel: &Channel, path: &str, header: [u8; 5], message: &str) -> Refusal {
     let body = String::from_utf8(header.to_vec()).unwrap() + message;
     let request = http::Request::post(format!("http://test{path}"))
@@ -203,7 +208,7 @@ async fn malformed_grpc_frames_are_refused_as_invalid() {
         ("a compressed frame without a compression", [1, 0, 0, 0, 3], "abc"),
         ("an unknown flag", [7, 0, 0, 0, 3], "abc"),
     ] {
-        // Half a frame header has nothing of the message. For `GetCells` that must not count as an empty message.
+        // The server must not take half a frame header for an empty message.
         let refusal = call_framed(&world.channel, BEGIN, header, message).await;
         assert_eq!(refusal.code_and_reason(), INVALID, "{what}: {}", refusal.message);
     }
@@ -213,7 +218,8 @@ async fn malformed_grpc_frames_are_refused_as_invalid() {
 #[tokio::test(flavor = "multi_thread")]
 async fn b11_the_limit_of_a_request_is_exactly_10_mib() {
     let world = Fixture::new().await;
-    // An unknown field pads an empty message: a tag of 2 bytes, a length of 4 bytes, then the content.
+    // Returns an empty message of `bytes` bytes: an unknown field pads it. The field has a tag of 2
+    // bytes, a length of 4 bytes, then zeros.
     let padded = |bytes: usize| {
         let mut message = vec![0xfa, 0x01];
         prost::encoding::encode_varint((bytes - 6) as u64, &mut message);
@@ -240,7 +246,7 @@ fn frame(kind: u8, flags: u8, stream: u8, body: &[u8]) -> Vec<u8> {
     [&length[..], &[kind, flags, 0, 0, 0, stream], body].concat()
 }
 
-/// Reads one HTTP/2 frame. Returns its type, flags, stream and content.
+/// Reads one HTTP/2 frame. Returns the frame's type, flags, stream id and content.
 async fn read_frame(stream: &mut TcpStream) -> (u8, u8, u8, Vec<u8>) {
     let mut head = [0; 9];
     stream.read_exact(&mut head).await.unwrap();
@@ -249,13 +255,15 @@ async fn read_frame(stream: &mut TcpStream) -> (u8, u8, u8, Vec<u8>) {
     (head[3], head[4], head[8], body)
 }
 
-/// A client that keeps sending the announced bytes must get the answer first; then the server may reset the stream.
+/// A client that is still sending its too large request must receive the refusal before the server
+/// resets the stream.
 #[tokio::test(flavor = "multi_thread")]
 async fn b11_an_oversize_request_is_answered_before_its_stream_is_reset() {
     let (data, headers, reset, settings) = (0, 1, 3, 4);
     let (end_stream, end_headers) = (1, 4);
     let world = Fixture::new().await;
-    // Header fields by their index in the static table, with literal values, without compression (RFC 7541).
+    // Encodes a header field for HTTP/2: an index of the static table, then an uncompressed value
+    // (RFC 7541, 6.2).
     let literal = |name: &[u8], value: &str| [name, &[u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
     let fields = [
         vec![0x83, 0x86],
@@ -361,7 +369,7 @@ async fn b14_malformed_claims_are_refused() {
         ("an id that is no number", with_bucket(6, "seven"), NOT_ALLOWED),
     ] {
         for (list, in_list) in [("create", update(vec![create.clone()])), ("destroy", destroys(create.clone()))] {
-            // A destroy needs no subject and no source (B05).
+            // Skip this case: a destroy may omit its subject and its source (B05).
             if list == "destroy" && matches!(what, "no subject" | "no source") {
                 continue;
             }
@@ -439,7 +447,8 @@ async fn b10_b15_every_offending_claim_is_listed_and_the_first_reason_decides() 
     ];
     let expected = expected.map(|(reason, creates, destroys)| (reason.to_owned(), USERNAMES, creates, destroys));
     assert_eq!(listed, BTreeSet::from(expected), "{}", refusal.message);
-    // B15: taken has precedence over not found and busy, and a permanent reason comes without a retry hint.
+    // `CLAIM_TAKEN` has precedence over not found and busy (B15). The refusal has no retry hint,
+    // because it is permanent.
     assert_eq!(refusal.code_and_reason(), (Code::AlreadyExists, "CLAIM_TAKEN"));
     assert_eq!(refusal.retry_after, None);
     world.expect_unharmed().await;
@@ -771,7 +780,8 @@ async fn oversize_request_metadata_is_refused() {
         request.metadata_mut().insert("x-huge", value);
         let mut claims = world.server.claims(None).await.unwrap();
         let status = claims.begin_update(request).await.unwrap_err();
-        // Far beyond the limit, the server closes the connection, so the code may not arrive.
+        // If the metadata is far above the limit, the server closes the connection, so the client
+        // may not receive a code.
         assert!(code.is_none_or(|code| status.code() == code), "{bytes}: {status:?}");
     }
     world.expect_unharmed().await;
@@ -792,10 +802,11 @@ async fn unknown_methods_and_services_are_unimplemented() {
     world.expect_unharmed().await;
 }
 
-/// Sends bytes. Returns the answer, read until the server closes or is silent for half a second.
+/// Sends bytes to the server. Returns everything that the server sends until it closes the
+/// connection.
 async fn send_bytes(world: &Fixture, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(world.server.address()).await.unwrap();
-    // The server may close before it has read all bytes.
+    // The result is ignored: the server may close the connection before it has read all bytes.
     let _ = stream.write_all(bytes).await;
     let _ = stream.shutdown().await;
     let mut answer = Vec::new();

@@ -1,4 +1,5 @@
-//! The Rust client against a real server: scoped updates, refusals as values, retries under one key, lists, TLS.
+//! Tests of the Rust client against a real server: updates that commit at the end of a scope,
+//! refusals as values, retries under one idempotency key, lists, and TLS.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
@@ -21,14 +22,14 @@ fn client_of(server: &Server) -> Client {
     Client::builder(format!("http://{}", server.address())).build().unwrap()
 }
 
-/// The claim of a username by the user with this id.
+/// Returns a claim of the username `name` by the user with this id.
 fn username(name: &str, id: u64) -> Claim {
     Claim::new(BucketType::Usernames, name)
         .with_subject(SubjectType::User, id.cast_signed())
         .with_source(SourceType::RailsTableUsers, id)
 }
 
-/// The status of a username's record; `None` if no cell claims the name.
+/// Returns the status of the record of a username; `None` if no cell claims the username.
 async fn status_of(client: &Client, name: &str) -> Option<RecordStatus> {
     match client.get(&Bucket::new(BucketType::Usernames, name)).await {
         Ok(found) => Some(found.record.status),
@@ -51,7 +52,7 @@ async fn b20_a_scope_that_succeeds_commits_its_lease() {
         assert_eq!(status_of(&seen, "alice").await, Some(RecordStatus::Creating));
         lease.local_commit(async { Ok::<_, Error>(lease.fence()) }).await
     });
-    // A scope may run in a separate task.
+    // The closure of an update can run in a spawned task, since its future is `Send`.
     let fence = tokio::spawn(saved).await.unwrap().unwrap();
     assert!(fence > 0);
     assert_eq!(status_of(&client, "alice").await, Some(RecordStatus::Active));
@@ -144,7 +145,7 @@ async fn b09_a_begin_repeated_under_its_key_gets_the_same_lease() {
 async fn b09_a_begin_whose_answer_is_lost_is_retried_and_begins_once() {
     let server = Server::start().unwrap();
     let client = client_of(&server);
-    // The client connects before the server is suspended.
+    // Open the connection before the server is suspended, so that only the later call waits.
     client.cells().await.unwrap();
     server.suspend().unwrap();
     let hasty = client.clone().with_retry(RetryPolicy {

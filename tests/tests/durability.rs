@@ -1,7 +1,8 @@
-//! Acknowledged updates survive a kill of the server at any moment.
+//! Acknowledged updates survive a SIGKILL of the server at any moment.
 //!
-//! Each client has its own names, so it knows the state that must be stored: every acknowledged update, and the one
-//! interrupted call wholly or not at all.
+//! Each client claims names that no other client uses, so it knows which rows the server must have:
+//! those of every acknowledged update. The one call that the kill interrupted must be stored
+//! completely or not at all.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test stops at what it does not expect")]
 
@@ -27,43 +28,46 @@ use tokio::task::JoinSet;
 
 const CLIENTS: u64 = 16;
 const KILLS: u64 = 60;
-/// The number of active claims beyond which a client destroys more than it creates.
+/// The number of active claims above which a client destroys more claims than it creates.
 const ENOUGH_CLAIMS: usize = 40;
 const PROGRESS_DEADLINE: Duration = Duration::from_secs(30);
 
-/// A claim as it is read: the request, its status and its lease.
+/// A claim as a read returns it: the claim, its status, and the lease that it is under.
 type Shown = (Metadata, Status, Option<String>);
 type View = BTreeMap<String, Shown>;
 
-/// The progress of a client's current update.
+/// The progress of a client's current update, as far as the client knows.
 #[derive(Clone, Debug)]
 enum Stage {
     Idle,
-    /// The begin was sent. The lease is known if a check found that the server had begun it.
+    /// The begin was sent and not answered. The lease is known if a check after a kill found it on
+    /// the server.
     Beginning(Update, Option<String>),
     Begun(Update, String),
     Settling(Update, String, Outcome),
 }
 
-/// The outcomes of calls that a kill interrupted.
+/// Counts of the calls that a kill interrupted: those that the server had stored, and those that it
+/// had not.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cut {
     kept: u32,
     lost: u32,
 }
 
-/// A client with its knowledge of the stored state.
+/// A client, and the rows that the server must have of it.
 struct Owner {
     number: u64,
     cell_id: i64,
     rng: SmallRng,
     next: u64,
     resting: BTreeMap<String, Metadata>,
-    /// Active records as they were first read. A record that no update touches must not change.
+    /// The client's active records as they were first read. A record must not change unless an
+    /// update names it.
     seen: BTreeMap<String, Record>,
     stage: Stage,
     settled: Vec<(String, Outcome)>,
-    /// The number of settled leases that were read after a restart.
+    /// The number of settled leases, the first ones, that were checked after a restart.
     asked: usize,
     keyed: Option<(Update, Begun)>,
     cut: Cut,
@@ -86,7 +90,7 @@ impl Owner {
         }
     }
 
-    /// A claim for the next row, of a new name or of one that the client has.
+    /// Returns a claim by the client's next source row: of the name given, or of a new name.
     fn claim(&mut self, name: Option<String>) -> Metadata {
         self.next += 1;
         let bytes = if self.rng.random_ratio(1, 4) { self.rng.random_range(0..3000) } else { 20 };
@@ -113,7 +117,8 @@ impl Owner {
         Update { creates, destroys, key }
     }
 
-    /// Makes calls until the connection breaks.
+    /// Begins and settles updates until the connection breaks. Returns the client with its
+    /// progress.
     async fn work(mut self, mut client: Client, load: Arc<Load>) -> Self {
         while self.step(&mut client, &load).await {}
         self
@@ -183,7 +188,8 @@ impl Owner {
         view
     }
 
-    /// Compares the stored state with the expected one, and records the outcome of the interrupted call.
+    /// Asserts that the server has the client's expected rows. Notes if the interrupted call was
+    /// stored or lost.
     fn compare(&mut self, records: &BTreeMap<String, Record>) {
         let view: View = records.iter().map(|(name, record)| (name.clone(), shown(record))).collect();
         match self.stage.clone() {
@@ -191,7 +197,8 @@ impl Owner {
             Stage::Begun(update, lease) => assert_eq!(view, self.under(&update, &lease)),
             Stage::Beginning(_, _) if view == self.at_rest() => {
                 self.cut.lost += 1;
-                // A begin with a key is repeated; a begin without one is replaced by a new begin.
+                // A lost begin with a key will be sent again. A lost begin without a key is
+                // dropped.
                 self.stage = match self.stage.clone() {
                     Stage::Beginning(update, _) if update.key.is_some() => Stage::Beginning(update, None),
                     _ => Stage::Idle,
@@ -206,7 +213,8 @@ impl Owner {
             }
             Stage::Settling(update, lease, _) if view == self.under(&update, &lease) => {
                 self.cut.lost += 1;
-                // The client may choose the other outcome, because none has taken effect.
+                // The interrupted settle took no effect, so the client may now choose the other
+                // outcome.
                 self.stage = Stage::Begun(update, lease);
             }
             Stage::Settling(update, lease, outcome) => {
@@ -225,7 +233,8 @@ impl Owner {
         }
     }
 
-    /// Repeats an acknowledged settle, and tries the opposite one.
+    /// Repeats acknowledged settles, which must succeed, and tries the opposite outcome, which must
+    /// be refused.
     async fn ask_again(mut self, mut client: Client) -> Self {
         let (earlier, new) = self.settled.split_at(self.asked);
         let sample = earlier.iter().sample(&mut self.rng, 5);
@@ -263,14 +272,15 @@ fn shown(record: &Record) -> Shown {
     (metadata, record.status(), lease_of(record).map(str::to_owned))
 }
 
-/// The state that the clients share.
+/// The state that all clients of a round share.
 struct Load {
-    /// The newest fence that any client received.
+    /// The largest fence that any client has received.
     fence: AtomicU64,
     acknowledged: UnboundedSender<()>,
 }
 
-/// Lets the clients work until `calls` more calls are acknowledged, then kills the server.
+/// Lets the clients work until the server has acknowledged `calls` further calls, then kills the
+/// server. Returns the clients.
 async fn work_and_kill(
     server: &mut Server,
     owners: Vec<Owner>,
@@ -289,7 +299,7 @@ async fn work_and_kill(
             acknowledged.recv().await.unwrap();
         }
     };
-    // A client that ends before the kill has seen a fault.
+    // A client ends before the kill only if it has found a fault, so its end fails the test.
     tokio::select! {
         done = tokio::time::timeout(PROGRESS_DEADLINE, some) => done.expect("the server acknowledges calls"),
         Some(stopped) = working.join_next() => panic!("a client has stopped: {:?}", stopped.map(|owner| owner.stage)),
@@ -334,7 +344,8 @@ async fn check(server: &Server, mut owners: Vec<Owner>) -> Vec<Owner> {
     asking.join_all().await
 }
 
-/// Starts a server on the data and kills it while it is still recovering, or soon after.
+/// Starts another server process on the data directory, and kills it `after` this time, often
+/// during its recovery.
 async fn kill_at_start(server: &Server, after: Duration) {
     let mut command = tokio::process::Command::new(binary().unwrap());
     command.args(["serve", "--listen", "127.0.0.1:0", "--log", "error", "--data"]).arg(server.data());

@@ -1,5 +1,5 @@
-//! Identity and rights over TLS, for every rpc and every role, with certificates made at run time. The last tests change
-//! the certificates of a server before its start and while it runs.
+//! Tests of client certificates and access rules: every rpc is called by every role over TLS. The
+//! last tests replace the server's certificates before its start and while it runs.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -21,7 +21,7 @@ use tonic::transport::Channel;
 const CLASSIFY: &str = "/gitlab.cells.topology_service.ClassifyService/Classify";
 const GET_CELLS: &str = "/gitlab.cells.topology_service.claims.v1.ClaimService/GetCells";
 
-/// The role of a client.
+/// The role that the server derives from a client's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Cell(i64),
@@ -30,7 +30,8 @@ enum Role {
     Nobody,
 }
 
-/// Every kind of certificate that the authority may have signed, and the role of its holder.
+/// The names in a client certificate (URIs), and the role that each list of names must give the
+/// client.
 const CLIENTS: [(&[&str], Role); 14] = [
     (&["spiffe://leasehold/cell/1"], Role::Cell(1)),
     (&["spiffe://leasehold/cell/2"], Role::Cell(2)),
@@ -48,7 +49,7 @@ const CLIENTS: [(&[&str], Role); 14] = [
     (&["spiffe://leasehold/admin/"], Role::Nobody),
 ];
 
-/// The TLS files of a server, and the authority that signed them.
+/// The files of a server's TLS configuration, and the authority that signed its certificate.
 struct Files {
     directory: TempDir,
     authority: Authority,
@@ -85,7 +86,8 @@ impl Files {
     }
 }
 
-/// The expected verdict of the rules, computed independently of the server.
+/// Returns the refusal that the rules of an rpc require for a caller; `None` if the call is
+/// allowed. Computed without the server's code.
 fn verdict(rules: &[Rule], role: Role, cell: Option<i64>) -> Option<(Code, &'static str)> {
     let lets_in = |rule: &Rule| match rule {
         Rule::RuleAllowAnyAuthenticated => true,
@@ -102,7 +104,8 @@ fn verdict(rules: &[Rule], role: Role, cell: Option<i64>) -> Option<(Code, &'sta
     }
 }
 
-/// The smallest request of an rpc. It names a cell if the message has a field for one.
+/// Returns an encoded request of the rpc, empty but for the cell id, and the cell id if the request
+/// has that field.
 fn request(rpc: &Rpc, cell: i64) -> (Vec<u8>, Option<i64>) {
     let mut message = DynamicMessage::new(rpc.input.clone());
     let field = rpc.input.get_field_by_name("cell_id");
@@ -126,7 +129,8 @@ async fn check_every_rpc(channel: &Channel, client: &str, role: Role) -> usize {
                 }
                 (Some(expected), Ok(())) => panic!("{what}: let in, not {expected:?}"),
                 (None, Ok(())) => {}
-                // The handler was reached, and refuses the request because required fields are missing.
+                // The access rules let the call in. The handler refuses it, because required fields
+                // are missing.
                 (None, Err(status)) => {
                     let refusal = Refusal::of(&status);
                     assert_eq!(
@@ -153,7 +157,8 @@ async fn every_rpc_allows_exactly_the_roles_of_its_rules() {
     }
     let channel = server.connect(Some(files.authority.client_config(None))).await.unwrap();
     denied += check_every_rpc(&channel, "no certificate", Role::Nobody).await;
-    // 18 calls a client: a client without a role gets through with none, an admin with all.
+    // Each client makes 18 calls. All of them are denied for a client without a role, and none for
+    // an admin.
     let rules: usize = rpcs().unwrap().iter().map(|rpc| rpc.rules.len()).sum();
     assert!(denied > 10 * 18 && rules >= 9, "{denied} denied");
 }
@@ -168,7 +173,8 @@ async fn b26_a_cell_acts_for_itself_alone_and_an_administrator_for_any_cell() {
     let begun = claims.begin_update(leasehold_tests::wire::creates(1, &["own"])).await.unwrap().into_inner();
     let other = claims.begin_update(leasehold_tests::wire::creates(2, &["other"])).await.unwrap_err();
     assert_eq!(Refusal::of(&other).code_and_reason(), (Code::PermissionDenied, "RULE_DENIED"));
-    // The answer for an unknown cell must not reveal the configured cells.
+    // The answer must be the same as for another cell, so that a cell cannot find out which cells
+    // exist.
     let unknown = claims.begin_update(leasehold_tests::wire::creates(77, &["other"])).await.unwrap_err();
     assert_eq!(Refusal::of(&unknown).code_and_reason(), (Code::PermissionDenied, "RULE_DENIED"));
     let admin = files.authority.client(&["spiffe://leasehold/admin"]).unwrap();
@@ -190,7 +196,8 @@ async fn b26_a_cell_acts_for_itself_alone_and_an_administrator_for_any_cell() {
     .unwrap();
 }
 
-/// Returns the alert with which the server ends a connection after the handshake, or an empty text.
+/// Returns the text of the TLS alert that ends the connection after the handshake; `no alert` if
+/// none ends it.
 async fn alert(mut stream: TlsStream<tokio::net::TcpStream>) -> String {
     let mut byte = [0];
     match stream.read(&mut byte).await {
@@ -347,7 +354,8 @@ async fn plaintext_beyond_loopback_requires_a_flag() {
     Server::builder().listen("0.0.0.0:0").config(files.config()).start().unwrap();
 }
 
-/// The certificate that the server presents on a new connection.
+/// Returns the certificate in DER form that the server presents on a new connection; `None` if the
+/// handshake fails.
 async fn shown(server: &Server, authority: &Authority) -> Option<Vec<u8>> {
     let stream = authority.connect(server.address(), None, "h2").await.ok()?;
     let (_, session) = stream.get_ref();
@@ -373,7 +381,8 @@ async fn replaced_certificates_are_loaded_without_a_restart() {
     .await
     .unwrap();
 
-    // The server accepts clients of the new authority and refuses those of the old one; open connections stay open.
+    // New connections of the new authority's clients are accepted, and those of the old one's
+    // refused. Open connections stay open.
     let channel = server.connect(Some(second.client_config(Some(&admin(&second))))).await.unwrap();
     call_raw(&channel, GET_CELLS, vec![]).await.unwrap();
     let stream = second.connect(server.address(), Some(&admin(&files.authority)), "h2").await.unwrap();

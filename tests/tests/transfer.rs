@@ -1,4 +1,5 @@
-//! `leasehold export` and `leasehold import`: an import restores every row, and refuses an incomplete or invalid export.
+//! Tests of `leasehold export` and `leasehold import`: an import restores every row, and refuses an
+//! incomplete or invalid export.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,8 +31,9 @@ fn names(names: &[&str], from: u64) -> Vec<Metadata> {
     names.iter().zip(from..).map(|(name, number)| user(*name, number, vec![7; 3])).collect()
 }
 
-/// Rows of every kind: active claims, claims created, destroyed and replaced under a lease, and leases settled both
-/// ways, with keys and without.
+/// The begins and leases from which the export in these tests is made. It contains active claims,
+/// claims that a lease creates, destroys or replaces, and leases with both outcomes, with keys and
+/// without.
 struct ExportedData {
     update: Update,
     outstanding: Begun,
@@ -85,7 +87,8 @@ fn failed(output: &Output, code: i32, message: &str) {
     assert!(stderr.lines().any(|line| line.starts_with("error: ") && line.contains(message)), "{stderr}");
 }
 
-/// The lines of an export, written to a file.
+/// Starts a server, fills it with rows, and exports them. Returns the begun leases and the exported
+/// lines.
 async fn exported(dir: &Path) -> (ExportedData, String) {
     let mut server = Server::start().unwrap();
     let world = fill(&mut Client::connect(&server, 1).await.unwrap()).await;
@@ -186,7 +189,7 @@ async fn an_import_requires_a_new_directory_and_a_complete_export() {
     }
 }
 
-/// The rows of an export.
+/// The rows of an export, each as parsed JSON.
 struct Rows(Vec<Value>);
 
 impl Rows {
@@ -194,20 +197,23 @@ impl Rows {
         Self(lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
     }
 
-    /// The index of the first row of a kind that contains this text.
+    /// Returns the index of the first row of this kind (such as `claim`) whose JSON contains
+    /// `text`.
     fn find(&self, kind: &str, text: &str) -> usize {
         let found = |row: &Value| row.get(kind).is_some_and(|row| row.to_string().contains(text));
         self.0.iter().position(found).unwrap_or_else(|| panic!("no {kind} has {text}"))
     }
 
-    /// Changes a value of that row. Returns its line number, from 1.
+    /// Changes one value of the row that [`find`](Self::find) returns. Returns the row's line
+    /// number, from 1.
     fn set(&mut self, kind: &str, text: &str, pointer: &str, value: Value) -> usize {
         let at = self.find(kind, text);
         *self.0[at].pointer_mut(pointer).unwrap() = value;
         at + 1
     }
 
-    /// Inserts a copy of a row before the last one. Returns its line number, from 1.
+    /// Inserts a copy of the row that [`find`](Self::find) returns before the last row. Returns the
+    /// copy's line number, from 1.
     fn repeat(&mut self, kind: &str, text: &str) -> usize {
         let (row, end) = (self.0[self.find(kind, text)].clone(), self.0.len() - 1);
         self.0.insert(end, row);
@@ -222,10 +228,12 @@ impl Rows {
 const NIL: &str = "00000000-0000-0000-0000-000000000000";
 const AFTER_9999: u64 = 253_402_300_800_000_000;
 
-/// Changes an export to an invalid one. Returns the number of the line that an import must name.
+/// A function that makes an export invalid. It returns the number of the line that the import's
+/// error must name.
 type Spoil = fn(&mut Rows) -> usize;
 
-/// Changes that make a row invalid by itself, or a duplicate.
+/// Returns changes that make one row invalid by itself or a duplicate, each with the expected error
+/// text.
 fn bad_rows() -> Vec<(Spoil, &'static str)> {
     vec![
         (|rows| rows.repeat("claim", "carol"), "the claim is in the export twice"),
@@ -275,7 +283,7 @@ fn bad_rows() -> Vec<(Spoil, &'static str)> {
     ]
 }
 
-/// Changes that make two rows contradict each other.
+/// Returns changes that make two rows contradict each other, each with the expected error text.
 fn contradictions() -> Vec<(Spoil, &'static str)> {
     vec![
         (
@@ -420,7 +428,8 @@ async fn an_import_checks_claims_against_the_configuration() {
     for (name, config, message) in [
         ("types", rule.to_owned(), None),
         ("types and the cell", format!("{}{rule}", cell(1)), None),
-        // Flags complete this configuration for `serve`, so an import accepts it without the missing settings.
+        // The address without TLS settings is invalid for `serve`, but options could complete it,
+        // so an import accepts it.
         ("types and an address", format!("listen = \"0.0.0.0:7171\"\n{rule}"), None),
         ("no types", cell(1), Some((1, format!("line {line} can't be imported: bucket type 100 is neither")))),
         ("another cell", format!("{}{rule}", cell(2)), Some((1, "cell 1 is not among the `[[cells]]`".to_owned()))),
@@ -463,7 +472,8 @@ async fn an_unfinished_import_is_not_served() {
     let mut import = Command::new(binary().unwrap());
     import.arg("import").arg("--data").arg(&new).stdin(Stdio::piped()).stderr(Stdio::null());
     let mut import = import.spawn().unwrap();
-    // An export without its last line is incomplete, so the import waits for more.
+    // The import waits for the rest of the lines, because an export without its last line is
+    // incomplete.
     let last_row = lines.trim_end().rfind('\n').unwrap() + 1;
     import.stdin.as_mut().unwrap().write_all(&lines.as_bytes()[..last_row]).unwrap();
     eventually("the import begins", async || new.join("fjall").exists().then_some(())).await.unwrap();
@@ -498,7 +508,8 @@ async fn an_export_replaces_files_and_writes_into_pipes() {
     std::os::unix::fs::symlink("pipe", path("link to a pipe")).unwrap();
     for name in ["pipe", "link to a pipe"] {
         let pipe = path(name);
-        // The test holds the pipe open for writing too, so a reader meets no end of file and must know the length.
+        // The test itself keeps the pipe open for writing, so reading never ends. The reader must
+        // stop at the known length.
         let mut reader = std::fs::File::options().read(true).write(true).open(&pipe).unwrap();
         let length = lines.len();
         let reader = std::thread::spawn(move || {
@@ -590,7 +601,7 @@ fn export_and_import_refuse_claims_in_a_database() {
             assert!(!state.exists());
         }
     }
-    // An empty variable counts as unset, and an explicit directory has precedence.
+    // An empty `LEASEHOLD_STORE` counts as not set, and `--data` has precedence over the variable.
     refused(&run(&["export"], ("LEASEHOLD_STORE", "")), "there is no data directory `");
     let directory = dir.path().join("data").to_str().unwrap().to_owned();
     let output = run(&["export", "--data", &directory], ("LEASEHOLD_STORE", url));

@@ -1,4 +1,4 @@
-//! The golden vectors, played on the core, and the checks that keep them honest.
+//! Plays the golden vectors on the engine alone, and tests the player of vectors itself.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -9,14 +9,15 @@ use leasehold_tests::vectors::{CoreHost, Played, VectorFile, golden_files};
 
 const UPDATE: &str = "UPDATE_VECTORS";
 
-/// The rows of behaviours.md that vectors prove; B26 and B33 are proved elsewhere.
+/// The promises that golden vectors must prove, by their numbers in
+/// `docs/src/reference/promises.md`. Other tests prove B26 and B33.
 const ROWS: [&str; 29] = [
     "B01", "B02", "B03", "B04", "B05", "B06", "B07", "B08", "B09", "B10", "B11", "B12", "B13", "B14", "B15", "B20",
     "B21", "B22", "B23", "B24", "B25", "B30", "B31", "B32", "R01", "V01", "V04", "V05", "V06",
 ];
 
-/// The name and text of every file. With `UPDATE_VECTORS=1` the files are rewritten first, once, before any test
-/// reads one.
+/// Returns the name and text of every file of golden vectors. With `UPDATE_VECTORS=1` the first
+/// call rewrites all files before any test reads one.
 fn files() -> Vec<(String, String)> {
     static REWRITTEN: Once = Once::new();
     if std::env::var_os(UPDATE).is_some() {
@@ -42,7 +43,8 @@ fn the_core_matches_every_golden_vector() {
     }
 }
 
-/// Playing a file writes it back byte for byte, so that a rewrite changes only the steps that differ.
+/// A file that is played without a mismatch must be reproduced byte for byte. `UPDATE_VECTORS=1`
+/// then changes only the steps with another output.
 #[test]
 fn a_file_without_mismatches_is_written_back_unchanged() {
     for (name, text) in files() {
@@ -69,7 +71,7 @@ fn every_behaviour_row_has_a_vector() {
     }
 }
 
-/// Each expectation is checked: the player reports a wrong reply, a wrong state and a missing state.
+/// The player must report a wrong reply, a wrong state and a missing state as mismatches.
 #[test]
 fn a_wrong_expectation_is_caught() {
     let begin = "## B08 a claim\n\nbegin 1 create USERNAMES \"Alice\" USER:7 USERS:7\n----\n";

@@ -1,11 +1,12 @@
-//! The golden vectors, played on running servers.
+//! Plays the golden vectors on running servers.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use leasehold_tests::postgres::{Bouncer, Cluster};
 use leasehold_tests::vectors::{Mismatch, ServerHost, VectorFile, golden_files};
 
-/// Plays the files in parallel, because a server spends most of its time waiting for the disk.
+/// Plays all files of golden vectors, each on servers that `open` starts. The files run in
+/// parallel, because a server mostly waits for the disk.
 fn play_all(open: impl Fn() -> anyhow::Result<ServerHost> + Sync) {
     let play = &|(name, text): (String, String)| {
         let file = VectorFile::parse(&name, &text).unwrap();
@@ -25,7 +26,8 @@ fn the_server_matches_every_golden_vector() {
     play_all(ServerHost::start);
 }
 
-/// Enough connections for one server a file, and for servers that are stopping.
+/// Cluster settings with enough connections for one server per file, and for servers that are still
+/// stopping.
 const CONNECTIONS: &[&str] = &["max_connections=400", "fsync=off"];
 
 #[test]

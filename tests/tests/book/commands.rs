@@ -1,4 +1,5 @@
-//! The commands of README, of the tutorial, and of the chapters on the embedded store, TLS and backup.
+//! Runs the commands of the README, the tutorial, and the chapters on the embedded store, TLS and
+//! backup.
 
 use leasehold_tests::book::{Example, Shell, blocks, document, examples};
 
@@ -7,17 +8,20 @@ const EMBEDDED: &str = "docs/src/deploy/embedded.md";
 const TLS: &str = "docs/src/deploy/tls.md";
 const BACKUP: &str = "docs/src/operate/backup.md";
 
-/// The command with which README and the tutorial start a server from a clone.
+/// The command with which the README and the tutorial start a server from a clone of the
+/// repository.
 const CARGO_SERVE: &str = "cargo leasehold serve\n";
 
-/// Starts the server that a document starts, and runs its examples.
+/// Starts a server as the document at `path` does, then runs each command of the document and
+/// compares its output.
 fn follow(path: &str) {
     let text = document(path).unwrap();
     assert_eq!(blocks(&text, "sh")[0], CARGO_SERVE);
     let mut shell = Shell::start().unwrap();
     let banner = shell.serve("leasehold serve", 7171).unwrap();
     shell.compare_output(CARGO_SERVE, &blocks(&text, "text")[0], &banner).unwrap();
-    // The documents leave the server out, since it listens on the default address.
+    // The documents give no server address: their server listens on the default port, but the
+    // test's server does not.
     let server = shell.as_actual("export LEASEHOLD_SERVER=http://127.0.0.1:7171");
     shell.run(&server).unwrap();
     let examples = examples(&text);
@@ -43,7 +47,8 @@ fn cargo_leasehold_runs_the_server() {
     assert!(config.contains("leasehold = \"run --release --package leasehold-server --bin leasehold --\""), "{config}");
 }
 
-/// Follows the chapter on the embedded store, after the certificates of the chapter on TLS were made.
+/// Runs the commands of the chapter on TLS, which create certificates, then those of the chapter on
+/// the embedded store.
 fn deploy() -> Shell {
     let mut shell = Shell::start().unwrap();
     for script in blocks(&document(TLS).unwrap(), "sh") {

@@ -1,9 +1,9 @@
-//! The book draws what the code contains.
+//! Compares the diagrams and tables of the book with the transition tables of the engine.
 
 use leasehold_core::table::{CLAIM, LEASE, RECONCILE, mermaid};
 use leasehold_tests::book::document;
 
-/// The text of a chapter of the book's concepts.
+/// Returns the text of the chapter `docs/src/concepts/NAME.md`.
 fn concept(name: &str) -> String {
     document(&format!("docs/src/concepts/{name}.md")).unwrap()
 }

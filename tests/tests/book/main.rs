@@ -1,5 +1,5 @@
-//! The documents say the truth: their commands print the output that they show, their code runs, and their diagrams are
-//! the engine's.
+//! Tests of the documents: their commands print the output that they show, their code runs, and
+//! their diagrams equal those of the engine.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 

@@ -1,4 +1,5 @@
-//! The commands of the chapter on PostgreSQL, with another role: `leasehold` is the superuser of test clusters.
+//! Runs the commands of the chapter on PostgreSQL with the role `app`: in test clusters the
+//! chapter's role `leasehold` is the superuser.
 
 use leasehold_tests::book::{Shell, blocks, document, examples};
 use leasehold_tests::postgres::Cluster;
@@ -8,19 +9,21 @@ const ROLE: &str = "CREATE ROLE app LOGIN PASSWORD 'secret'";
 const HBA: &str = "host all leasehold 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
 
 fn cluster() -> Cluster {
-    // A killed process leaves its pages to the operating system, so that they need no sync.
+    // `fsync` is not needed: pages that a killed process has written survive in the operating
+    // system's cache.
     let cluster = Cluster::start_with(&["fsync=off"], &[("pg_hba.conf", HBA)]).unwrap();
     cluster.execute("postgres", ROLE).unwrap();
     cluster.execute("postgres", "CREATE DATABASE claims OWNER app").unwrap();
     cluster
 }
 
-/// Replaces the role in the URLs of the chapter.
+/// Returns a text of the chapter in which URLs name the role `app` instead of `leasehold`.
 fn with_role(text: &str) -> String {
     text.replace("postgres://leasehold:", "postgres://app:")
 }
 
-/// The configuration of the chapter on the embedded store, with a database in the place of its data directory.
+/// Returns the configuration of the chapter on the embedded store, with the PostgreSQL database in
+/// place of the data directory.
 fn config(shell: &Shell, chapter: &str) -> String {
     let embedded = blocks(&document("docs/src/deploy/embedded.md").unwrap(), "toml").remove(0);
     let database = shell.as_actual(&with_role(&blocks(chapter, "toml")[0]));

@@ -1,4 +1,5 @@
-//! The guide for Rust shows code of this file, which runs here against a server.
+//! The code that the Rust guide of the book shows. A test compares the two texts, and others run
+//! the code against a server.
 
 use leasehold_client::{Bucket, BucketType, Client, Error, RecordStatus};
 use leasehold_tests::book::{blocks, document};
@@ -6,7 +7,7 @@ use leasehold_tests::certificates::Authority;
 use leasehold_tests::server::Server;
 use tempfile::TempDir;
 
-/// The first example: a save.
+/// The guide's first example: saves a user's row together with a claim of the username.
 mod saving {
     use leasehold_client::{BucketType, Claim, Client, SourceType, SubjectType, UpdateError};
     use uuid::Uuid;
@@ -44,7 +45,7 @@ mod saving {
     }
 }
 
-/// The settings of a client.
+/// The guide's example of a client's settings: TLS, timeout and retries.
 mod configuration {
     use std::path::Path;
     use std::time::Duration;
@@ -61,7 +62,7 @@ mod configuration {
     }
 }
 
-/// An update in two steps.
+/// The guide's example of an update that begins and commits in two separate calls.
 mod two_steps {
     use leasehold_client::{Claim, Client, Error};
 
@@ -72,7 +73,7 @@ mod two_steps {
     }
 }
 
-/// The errors of an update.
+/// The guide's example of handling the errors of an update.
 mod errors {
     use leasehold_client::{Error, RefusalKind, UpdateError};
 
@@ -91,7 +92,7 @@ mod errors {
     }
 }
 
-/// Lists and single records.
+/// The guide's example of reading lists and single records.
 mod reading {
     use leasehold_client::{Bucket, BucketType, Client, Error, LeaseQuery, RecordQuery, SourceType};
 
@@ -112,7 +113,7 @@ mod reading {
     }
 }
 
-/// A reconciler.
+/// The guide's example of a reconciler.
 mod reconciliation {
     use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -197,7 +198,8 @@ async fn status_of(client: &Client, name: &str) -> RecordStatus {
     client.get(&Bucket::new(BucketType::Usernames, name)).await.unwrap().record.status
 }
 
-/// A text with the indentation of its lines removed.
+/// Returns the text with leading and trailing spaces of each line removed, so that indentation does
+/// not matter.
 fn unindented(text: &str) -> String {
     text.lines().map(str::trim).collect::<Vec<_>>().join("\n") + "\n"
 }

@@ -1,5 +1,5 @@
-//! Edge cases of the command line: values without a JSON form, a truncated list, a silent server, a closed output, and
-//! hints that repeat the command's own options.
+//! Edge cases of the command line: values without a JSON form, truncated lists, a server that never
+//! answers, a closed output pipe, and hints that repeat the options of the failed command.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,8 @@ use super::*;
 const BEGIN: &str = "begin --cell 1 --create USERNAMES:alice --subject USER:7 --source USERS:7";
 
 impl CliFixture {
-    /// Begins an update that the command line has no syntax for.
+    /// Begins an update of cell 1 with these creates, for updates that the command line cannot
+    /// express.
     async fn begin_message(&self, records: Vec<Metadata>) -> BeginUpdateResponse {
         let update = BeginUpdateRequest { create_records: records, destroy_records: Vec::new(), cell_id: 1 };
         let mut claims = self.server.claims(None).await.unwrap();
@@ -24,7 +25,7 @@ impl CliFixture {
     }
 }
 
-/// A claim with user data.
+/// Returns a claim of the username `name` with attached data of this type and value.
 fn with_data(name: &str, type_url: &str, value: Vec<u8>) -> Metadata {
     Metadata { user_data: Some(Any { type_url: type_url.to_owned(), value }), ..username(name) }
 }
@@ -75,7 +76,7 @@ async fn a_truncated_json_list_ends_with_its_cursor() {
     assert_eq!(world.run("leases --cell 1 --json --limit 3").await.expect_json_lines(), all);
     let some = world.run("leases --cell 1 --json --limit 2").await.expect_json_lines();
     assert_eq!(some[..2], all[..2]);
-    // The cursor is the one that the wire contract defines.
+    // The cursor that the command prints must equal the field `next` of the server's own answer.
     let mut claims = world.server.claims(None).await.unwrap();
     let request = ListLeasesRequest { cell_id: 1, limit: Some(2), ..ListLeasesRequest::default() };
     let next = claims.list_leases(Request::new(request)).await.unwrap().into_inner().next.unwrap();
@@ -87,7 +88,7 @@ async fn a_truncated_json_list_ends_with_its_cursor() {
     assert!(run(["leases", "--help"]).await.expect_success().contains(r#"{"next": ...}"#));
 }
 
-/// Decodes base 64.
+/// Returns the bytes that a base 64 text encodes.
 fn base64_bytes(text: &str) -> Vec<u8> {
     let json = json!({"source": {"railsPrimaryKeyId": text}}).to_string();
     let pool = leasehold_proto::descriptor_pool().unwrap();
@@ -115,7 +116,8 @@ async fn a_tls_handshake_without_an_answer_times_out() {
     for line in ["cells", BEGIN, "bench --cell 1 --seconds 1"] {
         let start = Instant::now();
         let said = run(line.split(' ').chain(rest)).await;
-        // The request was not sent, so its outcome is known.
+        // The connection never opened, so no request was sent and the hint can say that a
+        // repetition is safe.
         said.expect_failure(
             4,
             &["no answer within 1 s (DEADLINE_EXCEEDED)", "hint: repeating it is safe; --timeout-seconds"],
@@ -148,7 +150,7 @@ async fn an_unavailable_store_does_not_claim_that_nothing_was_changed() {
     assert!(!said.stderr.contains("nothing was changed"), "{}", said.stderr);
 }
 
-/// Runs a command whose output goes into a file or into a closed pipe.
+/// Runs a command whose output goes to the file `stdout`, or to a closed pipe if no file is given.
 async fn run_into(words: &[&str], stdout: Option<&str>) -> CommandOutput {
     let mut command = command().unwrap();
     command.args(words);
@@ -156,7 +158,7 @@ async fn run_into(words: &[&str], stdout: Option<&str>) -> CommandOutput {
         command.stdout(OpenOptions::new().write(true).open(path).unwrap());
     }
     let mut child = command.spawn().unwrap();
-    // The reader closes the pipe.
+    // Close the reading end of the pipe, so that the command's writes fail.
     drop(child.stdout.take());
     CommandOutput::from(child.wait_with_output().await.unwrap())
 }
@@ -217,7 +219,7 @@ async fn an_unusable_url_or_pem_file_is_a_usage_error() {
     }
 }
 
-/// A PEM file that has a certificate's header and no certificate.
+/// Returns a PEM file with the header of a certificate, but without a valid certificate.
 fn pem_of_nothing() -> String {
     "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_owned()
 }

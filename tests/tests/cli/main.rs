@@ -1,5 +1,5 @@
-//! The command line against a running server: the output of each subcommand for people and machines, exit codes, help,
-//! completions and identity.
+//! Tests of the command line against a running server: the output of each subcommand as text and as
+//! JSON, exit codes, help, shell completions and client certificates.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
@@ -22,7 +22,7 @@ use tokio::process::Command;
 const VERBS: [&str; 9] = ["cells", "begin", "commit", "rollback", "get", "classify", "leases", "records", "bench"];
 const UNKNOWN_LEASE: &str = "00000000-0000-7000-8000-000000000000";
 
-/// The output and the exit code of a command.
+/// The exit code and the output of one finished `leasehold` command.
 #[derive(Debug)]
 struct CommandOutput {
     code: i32,
@@ -38,14 +38,15 @@ impl From<Output> for CommandOutput {
 }
 
 impl CommandOutput {
-    /// Asserts that the command succeeded without a word on stderr.
+    /// Asserts that the command succeeded and wrote nothing to stderr. Returns its standard output.
     #[track_caller]
     fn expect_success(self) -> String {
         assert_eq!((self.code, self.stderr.as_str()), (0, ""), "{self:?}");
         self.stdout
     }
 
-    /// Asserts that the command failed with this code, and that stderr alone has the error, with these words.
+    /// Asserts that the command failed with this exit code, that stderr contains all `words`, and
+    /// that stdout is empty.
     #[track_caller]
     fn expect_failure(&self, code: i32, words: &[&str]) {
         assert_eq!((self.code, self.stdout.as_str()), (code, ""), "{self:?}");
@@ -60,7 +61,8 @@ impl CommandOutput {
         self.expect_success().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The error object that the command wrote to stderr.
+    /// Asserts that the command failed with this exit code. Returns the JSON error object that it
+    /// wrote to stderr.
     #[track_caller]
     fn expect_json_error(&self, code: i32) -> Value {
         self.expect_failure(code, &[]);
@@ -74,7 +76,7 @@ async fn run<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) 
     leasehold(arguments).await.unwrap().into()
 }
 
-/// A server, and the options with which the command line calls it.
+/// A running server, and the URL at which the tests' commands call it.
 struct CliFixture {
     server: Server,
     url: String,
@@ -90,7 +92,8 @@ impl CliFixture {
         Self { server, url }
     }
 
-    /// Runs a command of words that are separated by spaces.
+    /// Runs `leasehold` with the words of `line`, separated by spaces, and with the option
+    /// `--server`.
     async fn run(&self, line: &str) -> CommandOutput {
         run(line.split(' ').chain(["--server", &self.url])).await
     }
@@ -105,7 +108,7 @@ impl CliFixture {
     }
 }
 
-/// The rows of a table, as columns that are separated by two spaces or more.
+/// Returns the cells of each line of a printed table, in which two or more spaces separate columns.
 fn table(text: &str) -> Vec<Vec<&str>> {
     text.lines().map(|line| line.split("  ").map(str::trim).filter(|column| !column.is_empty()).collect()).collect()
 }
@@ -266,7 +269,7 @@ async fn leases_are_listed_oldest_first() {
 #[tokio::test(flavor = "multi_thread")]
 async fn b32_records_are_listed_in_key_order_across_pages() {
     let world = CliFixture::new();
-    // More than one page of the server; each page ends with a source id.
+    // 3,000 records need more than one page of the server's list.
     let claims: Vec<_> = (0..3000).map(|n| (n, format!("name-{n}"))).collect();
     let directory = TempDir::new().unwrap();
     for (part, claims) in claims.chunks(1500).enumerate() {
@@ -300,7 +303,7 @@ async fn b32_records_are_listed_in_key_order_across_pages() {
     }
 }
 
-/// Eight bytes in base 64, the proto3 JSON form of bytes.
+/// Returns bytes in base 64, which is how the JSON form of proto3 writes bytes.
 fn base64(bytes: &[u8; 8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let bits = u128::from(u64::from_be_bytes(*bytes)) << 2;
@@ -322,7 +325,7 @@ async fn bench_measures_saves() {
     assert!(saves > 0 && json[0]["savesPerSecond"].as_f64().unwrap() > 0.0, "{json:?}");
     assert_eq!((&json[0]["claimsPerSave"], &json[0]["errors"]), (&json!(3), &json!([])));
     assert!(json[0]["beginMilliseconds"]["p99"].as_f64().unwrap() > 0.0);
-    // The server has as many records as the bench reports.
+    // The server must list exactly the records that the bench command reports as saved.
     let records = world.run("records --json --cell 2 --source USERS").await.expect_json_lines();
     assert_eq!(records.len() as u64, saves * 3);
     let refused = world.run("bench --cell 9 --seconds 1 --clients 1 --connections 1").await;
@@ -331,7 +334,7 @@ async fn bench_measures_saves() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exit_code_1_is_any_other_failure() {
-    // The server's second address serves HTTP without gRPC.
+    // `--metrics-listen` gives the server a second address, which serves HTTP but no gRPC.
     let server = Server::builder().arg("--metrics-listen").arg("127.0.0.1:0").start().unwrap();
     let stdout = leasehold_tests::wire::eventually("the banner", async || {
         Some(server.stdout()).filter(|text| text.contains("/metrics\n"))
@@ -455,7 +458,7 @@ async fn exit_code_4_is_a_temporary_refusal() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exit_code_5_is_an_unavailable_server_or_store() {
-    // A port that was free a moment ago, so nothing listens there.
+    // Returns the address of a port that was free a moment ago, so that no program listens on it.
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let url = format!("http://{address}");
     for line in [
@@ -486,7 +489,7 @@ async fn exit_code_5_is_an_unavailable_server_or_store() {
     );
 }
 
-/// A server under mutual TLS, and the files that its clients need.
+/// A server that requires client certificates, and a directory with the certificates' files.
 struct TlsFixture {
     world: CliFixture,
     directory: TempDir,
@@ -500,7 +503,8 @@ impl TlsFixture {
         Self::showing(&pair, authority)
     }
 
-    /// Starts a server with the certificate `pair` that trusts the clients of `authority`.
+    /// Starts a server that presents the certificate `pair`, and trusts client certificates of
+    /// `authority`.
     fn showing(pair: &Pair, authority: Authority) -> Self {
         let directory = TempDir::new().unwrap();
         let path = |name: &str| directory.path().join(name);
@@ -523,13 +527,15 @@ impl TlsFixture {
         self.directory.path().join("ca.pem")
     }
 
-    /// The options of a client with the certificate of `role`.
+    /// Returns the options `--cert` and `--key` for a client certificate of this role, such as
+    /// `admin`.
     fn identity(&self, role: &str) -> Vec<OsString> {
         let pair = self.authority.client(&[&format!("spiffe://leasehold/{role}")]).unwrap();
         self.shown(&role.replace('/', "-"), &pair)
     }
 
-    /// The options of a client with the certificate `pair`, written to files of this name.
+    /// Writes the certificate `pair` to `NAME.pem` and `NAME.key`. Returns the options `--cert` and
+    /// `--key`.
     fn shown(&self, name: &str, pair: &Pair) -> Vec<OsString> {
         let write = |suffix: &str, text: &str| {
             let path = self.directory.path().join(name.to_owned() + suffix);
@@ -576,13 +582,14 @@ async fn a_client_certificate_identifies_the_caller() {
     assert!(secured.run("classify USERNAMES:alice", &router).await.expect_success().contains("USERNAMES:alice"));
     assert_eq!(table(&secured.run("cells", &router).await.expect_success()).len(), 3);
 
-    // Environment variables have the same effect as the options.
+    // The `LEASEHOLD_*` environment variables have the same effect as the options.
     let mut by_environment = command().unwrap();
     by_environment.arg("cells").env("LEASEHOLD_SERVER", &secured.world.url).env("LEASEHOLD_CA", secured.ca());
     by_environment.env("LEASEHOLD_CERT", &cell[1]).env("LEASEHOLD_KEY", &cell[3]);
     CommandOutput::from(by_environment.output().await.unwrap()).expect_success();
 
-    // The client refuses a server whose certificate it does not trust.
+    // The client must refuse a server whose certificate comes from an authority that it does not
+    // trust.
     let foreign = Authority::new("foreign").unwrap();
     let path = secured.directory.path().join("foreign.pem");
     std::fs::write(&path, foreign.pem()).unwrap();
@@ -618,7 +625,8 @@ async fn a_rejected_client_certificate_is_not_reported_as_an_unreachable_server(
         ("expired", expired, "it has expired", "new certificate in --cert"),
     ] {
         let options = secured.shown(name, &pair);
-        // The connection breaks at different points of the handshake; the error is the same.
+        // The connection breaks at another point of the handshake in each run, but the error is
+        // always the same.
         for line in [begin, "cells", "cells", "cells", "bench --cell 1 --seconds 1 --clients 1"] {
             let said = secured.run(line, &options).await;
             said.expect_failure(
@@ -663,7 +671,8 @@ async fn a_wrong_url_scheme_is_recognized() {
     let encrypted = format!("https://{}", open.server.address());
     let said = run(["cells", "--server", &encrypted, "--ca", ca.to_str().unwrap()]).await;
     said.expect_failure(5, &["does not answer in TLS", "use http:// in --server"]);
-    // A listener that closes the connection after input that it does not understand.
+    // Start a listener that closes each connection once it receives bytes that are no TLS
+    // handshake.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let encrypted = format!("https://{}", listener.local_addr().unwrap());
     let hang_up = tokio::spawn(async move {
@@ -753,7 +762,7 @@ async fn an_empty_environment_variable_counts_as_unset() {
     };
     let client = ["LEASEHOLD_CA", "LEASEHOLD_CERT", "LEASEHOLD_KEY"].map(|name| (name, ""));
     ask(&["cells", "--server", &world.url], &client).await.expect_success();
-    // The command calls the default address, whether or not a server listens there.
+    // The command calls the default address. The test passes whether or not a server listens there.
     let said = ask(&["cells", "--timeout-seconds", "1"], &[("LEASEHOLD_SERVER", "")]).await;
     assert_ne!(said.code, 2, "{said:?}");
     let state = TempDir::new().unwrap();

@@ -1,7 +1,9 @@
-//! Bytes of the store's files that change while the server is stopped.
+//! Changes bytes in the files of the embedded store while its server is stopped, and starts the
+//! server.
 //!
-//! After any such change, the server either refuses to start with a reason, or serves intact rows unchanged and answers
-//! `UNAVAILABLE` for the others. It never serves a wrong row, and never reports an acknowledged row as missing.
+//! After each change the server either refuses to start and names the reason, or serves intact rows
+//! unchanged and answers `UNAVAILABLE` for damaged rows. The server never serves a wrong row, and
+//! never reports an acknowledged row as missing.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -26,17 +28,18 @@ use super::creates;
 
 const CLAIMS_PER_UPDATE: u64 = 10;
 const CLAIM_BYTES: usize = 8000;
-/// Enough updates for tables of claims and of leases.
+/// The number of updates. It is large enough that fjall writes tables of claims and of leases to
+/// disk.
 const UPDATES: u64 = 280;
-/// The number of last updates whose leases stay outstanding.
+/// The number of updates that are begun last and whose leases stay outstanding.
 const OUTSTANDING: u64 = 3;
-/// One of this many records is read by name.
+/// The check reads one of this many records by its name.
 const READ_EACH: usize = 40;
 
-/// The keyspaces of the store.
+/// The names of the store's fjall keyspaces. Errors about damaged rows name one of them.
 const KEYSPACES: [&str; 7] = ["claims", "sources", "outstanding", "settled", "settled_order", "replays", "meta"];
 
-/// The files of a stopped server, and the updates that it had acknowledged.
+/// The files of a stopped server's data directory, and the rows that the server had acknowledged.
 struct Copy {
     files: BTreeMap<PathBuf, Content>,
     records: BTreeMap<String, Record>,
@@ -45,13 +48,13 @@ struct Copy {
     keyed: (Update, Begun),
 }
 
-/// A file without the zeros at its end.
+/// The content of a file. `bytes` leaves out the zeros at the end; `len` is the length with them.
 struct Content {
     bytes: Vec<u8>,
     len: u64,
 }
 
-/// A change of a file.
+/// One change of one file: a flipped bit, a truncation, or a deletion.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
     Flip { at: u64, bit: u8 },
@@ -131,7 +134,8 @@ impl Copy {
         }
     }
 
-    /// Damages a file and starts the server. Returns the outcome.
+    /// Applies one damage to a copy of the files, and starts a server on them. Returns `refused`,
+    /// `whole` or `in part`.
     async fn damaged(&self, path: &Path, damage: Damage) -> &'static str {
         let dir = TempDir::new().unwrap();
         self.write(dir.path());
@@ -141,7 +145,8 @@ impl Copy {
             Ok(server) => server,
             Err(error) => {
                 refused_well(&format!("{error:#}"), dir.path());
-                // A service manager restarts the server, so the refusal must not have changed the files.
+                // A service manager would start the server again, so the first refusal must not
+                // have changed the files.
                 let again = start().expect_err("it is refused again");
                 refused_well(&format!("{again:#}"), dir.path());
                 return "refused";
@@ -154,7 +159,8 @@ impl Copy {
         if whole { "whole" } else { "in part" }
     }
 
-    /// True if every row is served. A row that is not served must be reported as unavailable.
+    /// True if the server serves every checked row. For each other row the server must answer
+    /// `UNAVAILABLE`.
     async fn check(&self, mut client: Client) -> bool {
         let mut whole = true;
         match client.records().await {
@@ -176,7 +182,7 @@ impl Copy {
             whole &= reason(&refused) == expected || unavailable(&refused);
         }
         whole &= same(client.begin(self.keyed.0.clone()).await, &self.keyed.1);
-        // A taken name must not be granted again.
+        // A name that is taken must not be granted again because its row is damaged.
         let number = CLAIMS_PER_UPDATE + 1;
         let taken = client.begin(creates(number..number + 1, 1)).await.expect_err("the name is taken");
         whole && (taken.code() == Code::AlreadyExists || unavailable(&taken))
@@ -197,7 +203,7 @@ fn same<T: PartialEq + std::fmt::Debug>(answer: Result<T, Status>, expected: &T)
     }
 }
 
-/// Returns false for an UNAVAILABLE answer; any other refusal fails the test.
+/// Returns false if the status is `UNAVAILABLE` and names a keyspace; panics for any other status.
 fn unavailable(status: &Status) -> bool {
     assert_eq!((status.code(), reason(status).as_str()), (Code::Unavailable, "STORE_UNAVAILABLE"), "{status:?}");
     assert!(KEYSPACES.iter().any(|name| status.message().contains(&format!("`{name}`"))), "where? {status:?}");
@@ -211,7 +217,8 @@ fn refused_well(output: &str, dir: &Path) {
     assert!(!output.contains("panicked"), "{output}");
 }
 
-/// The places to damage: both ends of a file and its middle; for the many small files a sample of these.
+/// Returns the damages to try on a file: a deletion, flipped bits and truncations at both ends and
+/// between. For a file of less than 1,024 bytes only two of them, chosen at random.
 fn damages(content: &Content, rng: &mut SmallRng) -> Vec<Damage> {
     let written = content.bytes.len() as u64;
     let mut damages = vec![Damage::Remove];

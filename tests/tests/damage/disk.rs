@@ -1,4 +1,4 @@
-//! A full disk under the embedded store.
+//! Tests of the embedded store on a disk that becomes full.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,8 @@ use super::{creates, name};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A small tmpfs. Only the shell that mounted it sees it; the test reaches it through that shell's `/proc/PID/root`.
+/// A small tmpfs, mounted by a shell in its own mount namespace. The test reaches the files through
+/// `/proc/PID/root` of that shell.
 struct Disk {
     shell: Child,
     input: ChildStdin,
@@ -61,7 +62,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // The kernel removes the mount with the last process of its namespace.
+        // The kernel unmounts the tmpfs when the last process of the mount namespace has ended.
         let _ = self.shell.kill();
         let _ = self.shell.wait();
     }
@@ -72,7 +73,7 @@ fn unavailable(status: &Status) -> &str {
     status.message()
 }
 
-/// Fills the disk until at most this many bytes are free.
+/// Writes a file until at most `free_mib` MiB of the disk are free.
 fn fill(path: &Path, free_mib: u64) {
     let free = || {
         let disk = nix::sys::statvfs::statvfs(path).unwrap();
@@ -109,7 +110,8 @@ async fn a_nearly_full_disk_stops_begins_but_not_settles() {
     begin_until(&mut client, 1_000_000, |begun| begun.is_ok()).await.unwrap();
 }
 
-/// Begins small updates until one gets the expected answer: the server checks the free space once a second.
+/// Begins small updates until one is answered as expected, and returns that answer. The server
+/// checks the free space only once a second.
 async fn begin_until(
     client: &mut Client,
     from: u64,
@@ -126,18 +128,19 @@ async fn begin_until(
     unreachable!("numbers do not run out")
 }
 
-/// The acknowledged updates of a writer, by the number of the first claim.
+/// The updates of one writer that the server acknowledged, each by the number of its first claim.
 #[derive(Debug, Default)]
 struct Acknowledged {
     committed: Vec<u64>,
-    /// The lease has begun; its commit was refused or not requested.
+    /// Updates that were begun and not committed: their commit was refused, or never requested.
     begun: Vec<(u64, String)>,
 }
 
 const CLAIMS_PER_UPDATE: u64 = 50;
 const CLAIM_BYTES: usize = 4000;
 
-/// Begins and commits updates until the server refuses one.
+/// Begins updates and commits every second one, until the server refuses a call. Returns the
+/// acknowledged updates and the refusal.
 async fn write(mut client: Client, writer: u64) -> (Acknowledged, Status) {
     let mut acknowledged = Acknowledged::default();
     for first in (writer << 32..).step_by(usize::try_from(CLAIMS_PER_UPDATE).unwrap()) {
@@ -145,7 +148,8 @@ async fn write(mut client: Client, writer: u64) -> (Acknowledged, Status) {
             Ok(begun) => begun,
             Err(status) => return (acknowledged, status),
         };
-        // Every second lease stays outstanding.
+        // Every second lease stays outstanding, so that the check covers active claims and claims
+        // under a lease.
         let settled = if acknowledged.committed.len() <= acknowledged.begun.len() {
             client.settle(&begun.lease, Committed).await.map(|()| true)
         } else {
@@ -204,13 +208,15 @@ async fn everything_is_there(client: &mut Client, all: &[Acknowledged]) {
         }
         for (first, lease) in &acknowledged.begun {
             let record = client.get(&name(*first)).await.expect("what was begun is there");
-            // A refused commit may be stored nevertheless.
+            // A commit that was refused may have been stored nevertheless, so both states are
+            // correct.
             assert!(record.status() == RecordStatus::Active || lease_of(&record) == Some(lease), "{record:?}");
         }
     }
 }
 
-/// Disk sizes: from one that hardly holds an empty journal to one on which tables are written before it is full.
+/// The disk sizes range from one that is full soon after the start to one that is full only after
+/// fjall has written tables.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_stops_writes_and_loses_no_acknowledged_change() {
     for mib in [2, 9, 17, 35, 50] {

@@ -1,4 +1,5 @@
-//! Faults of the disk: a full disk, changed bytes, and a directory of another program.
+//! Tests of damage to the data directory: a full disk, changed bytes, a newer format, and a missing
+//! lock file.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,7 +17,8 @@ use leasehold_tests::server::Server;
 use leasehold_tests::transfer::run;
 use tempfile::TempDir;
 
-/// An update that creates claims of these numbers.
+/// Returns an update that creates the claims with these numbers, each with `bytes` bytes of
+/// attached data.
 fn creates(numbers: std::ops::Range<u64>, bytes: usize) -> Update {
     let creates = numbers.map(|number| user(name(number), number, vec![number.to_le_bytes()[0]; bytes])).collect();
     Update { creates, ..Update::default() }

@@ -1,4 +1,5 @@
-//! Idle connections: the server closes a silent connection at whatever point it stopped, and keeps one that answers.
+//! Tests of idle connections: the server closes a silent connection in any state, and keeps a
+//! connection that answers pings.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -11,7 +12,8 @@ use tokio::time::timeout;
 use super::{BEGIN, await_banner};
 
 const IDLE: Duration = Duration::from_secs(1);
-/// The longest wait of a test for a close: far below the server's default idle limit, which these tests set to a second.
+/// The longest time that a test waits for the server to close a connection. It is far below the
+/// default idle limit, so that only the test's limit of one second can be the cause.
 const DEADLINE: Duration = Duration::from_secs(15);
 
 async fn server_with_idle_limit() -> (Server, SocketAddr) {
@@ -49,7 +51,7 @@ async fn silent_connections_are_closed_after_the_idle_limit() {
         }
     }
     for (sent, elapsed) in silent.join_all().await {
-        // The address of the metrics refuses an unknown method at once.
+        // The metrics address answers a POST with an error and closes the connection at once.
         assert!(elapsed >= IDLE / 3 || sent.starts_with("POST"), "closed {elapsed:?} after {sent:?}");
     }
 }
@@ -77,7 +79,8 @@ async fn a_request_head_sent_byte_by_byte_is_cut_off_at_the_idle_limit() {
     }
 }
 
-/// A client that waits for a health watch or for its next call answers the server's pings.
+/// The server pings an idle client. A client that answers is alive, and may wait for a call or a
+/// health watch.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_answers_pings_stays_open() {
     let (server, _) = server_with_idle_limit().await;

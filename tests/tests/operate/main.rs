@@ -1,5 +1,5 @@
-//! The operator's view of a server: metrics, logs without values, an audit line for every lease, load shedding, a
-//! graceful stop, health, reflection, and the messages of a start.
+//! Tests of what an operator sees: metrics, logs without claimed values, audit lines, load
+//! shedding, a graceful stop, health, reflection, and the messages of a start.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
@@ -86,7 +86,7 @@ fn get_username(name: &str) -> GetRecordRequest {
 
 // ---- metrics ----
 
-/// The value of every sample of a scrape, by name and labels.
+/// The samples of one scrape of `/metrics`: the value of each by its name and labels.
 struct Scrape(BTreeMap<String, f64>);
 
 impl Scrape {
@@ -148,7 +148,8 @@ async fn metrics_count_requests_by_method_and_code() {
     }
 }
 
-/// Asserts that the buckets of a histogram rise to its count, and that a count above 0 has a sum above 0.
+/// Asserts that the cumulative buckets of a histogram never fall and end at its count. Returns the
+/// count.
 fn check_histogram(scrape: &Scrape, name: &str, labels: &str) -> f64 {
     let suffixed = |suffix: &str| {
         let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
@@ -244,7 +245,7 @@ async fn metrics_are_openmetrics_and_have_a_plain_address_beside_tls() {
     assert_eq!(Scrape::of(address).await.get("leasehold_outstanding_leases"), 0.0);
 }
 
-/// The whole banner that the server prints at its start.
+/// Waits for the whole banner that the server prints at its start, and returns it.
 async fn await_banner(server: &Server) -> String {
     let printed = async || Some(server.stdout()).filter(|text| text.contains("\ntry: ") && text.ends_with('\n'));
     eventually("the banner", printed).await.unwrap()
@@ -252,7 +253,7 @@ async fn await_banner(server: &Server) -> String {
 
 // ---- logs ----
 
-/// A text in every value that a claim of these tests has. No other text in a log resembles it.
+/// A text that is part of every value, id and datum in these tests. No log line may contain it.
 const VALUE: &str = "unmistakable9value";
 const SUBJECT: i64 = 7_316_402_958_116;
 
@@ -271,7 +272,7 @@ fn update(create_records: Vec<Metadata>, destroy_records: Vec<Metadata>) -> Begi
     BeginUpdateRequest { create_records, destroy_records, cell_id: 1 }
 }
 
-/// Makes every kind of call, successful and failing.
+/// Makes calls of each kind, accepted and refused, whose requests contain the text [`VALUE`].
 async fn call_everything(server: &Server) {
     let channel = server.connect(None).await.unwrap();
     let claims = ClaimServiceClient::new(channel.clone());
@@ -305,7 +306,8 @@ async fn call_everything(server: &Server) {
     http(stream, CLASSIFY_HEAD, format!("{{\"{VALUE}\": 1}}").as_bytes()).await.unwrap();
 }
 
-/// The forms of a value: text, a list of byte values, and hexadecimal digits.
+/// Returns the forms in which a log might contain [`VALUE`]: text, lists of byte values, and
+/// hexadecimal digits.
 fn spellings() -> Vec<String> {
     let bytes = VALUE.as_bytes();
     let joined =
@@ -348,7 +350,8 @@ async fn each_json_log_line_is_one_object() {
     }
 }
 
-/// The audit lines of a JSON log: the message, the lease, and the number that the message reports.
+/// Returns the audit lines of a JSON log: the message, the lease, and the outcome or the number of
+/// claims.
 fn audit(text: &str) -> Vec<(String, String, String)> {
     let lines = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>();
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -399,7 +402,7 @@ async fn every_begin_and_settle_writes_one_audit_line() {
 async fn audit_lines_go_to_the_audit_file_instead_of_the_log() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("audit.jsonl");
-    // The log filter does not apply to the audit trail.
+    // The filter `audit=off` concerns the log. It must not suppress lines in the audit file.
     let config = format!("[audit]\nfile = {file:?}\n[log]\nformat = \"json\"\nfilter = \"info,audit=off\"\n");
     let mut expected = Vec::new();
     for name in ["a", "b"] {
@@ -422,7 +425,8 @@ async fn the_log_filter_can_turn_off_audit_lines() {
 
 // ---- overload ----
 
-/// A server whose limit of outstanding leases is reached, and the leases that were begun before.
+/// Returns a server with the configuration `limits`, started on data with this many outstanding
+/// leases, and the ids of the leases.
 async fn server_at_limit(leases: usize, limits: &str) -> (TempDir, Server, Vec<String>) {
     let data = TempDir::new().unwrap();
     let mut roomy = Server::builder().data(data.path()).start().unwrap();
@@ -486,7 +490,7 @@ async fn under_overload_every_begin_is_answered_and_every_lease_can_be_settled()
             }
         });
     }
-    // A failed commit ends the test here.
+    // Each begun lease must also be committed: `unwrap` fails the test if a commit was refused.
     let answers: Vec<_> = flood.join_all().await.into_iter().map(Result::unwrap).collect();
     let shed: Vec<_> = answers.iter().flatten().collect();
     shed.iter().for_each(|refusal| expect_shed(refusal));
@@ -508,7 +512,8 @@ async fn begins_are_shed_while_too_many_claims_are_held() {
     let two = begin(&claims, creates(1, &["a", "b"])).await.unwrap();
     expect_shed(&refused(begin(&claims, creates(1, &["c"])).await));
     commit(&claims, last).await.unwrap();
-    // A refused update takes no room; an update that destroys a claim does.
+    // A refused update holds no claims. An update that destroys a claim holds it, like one that
+    // creates a claim.
     assert_eq!(refused(begin(&claims, creates(1, &["early-4"])).await).reason, "CLAIM_TAKEN");
     let destroy = update(vec![], creates(1, &["early-4"]).create_records);
     let destroyed = begin(&claims, destroy).await.unwrap();
@@ -575,8 +580,8 @@ async fn excess_lists_are_shed_while_begins_and_settles_succeed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_begin_past_its_deadline_is_answered_deadline_exceeded() {
     let server = Server::start().unwrap();
-    // The frame announces a message that never follows. The test writes HTTP/2 itself, because a client library would
-    // answer on its own.
+    // The headers announce a message that never follows. The test writes to the socket, because a
+    // client library would end the call itself at the deadline.
     let mut stream = TcpStream::connect(server.address()).await.unwrap();
     let head = format!(
         "POST {BEGIN} HTTP/1.1\r\nhost: x\r\ncontent-type: application/grpc\r\nte: trailers\r\n\
@@ -595,7 +600,7 @@ async fn a_begin_past_its_deadline_is_answered_deadline_exceeded() {
     assert_eq!(Scrape::of(server.address()).await.requests("BeginUpdate", "DeadlineExceeded"), 1.0);
 }
 
-/// Reads one HTTP/2 frame. Returns its type and flags.
+/// Reads one HTTP/2 frame. Returns the frame's type and flags.
 async fn read_frame(stream: &mut TcpStream) -> (u8, u8) {
     let mut head = [0; 9];
     stream.read_exact(&mut head).await.unwrap();
@@ -604,7 +609,7 @@ async fn read_frame(stream: &mut TcpStream) -> (u8, u8) {
     (head[3], head[4])
 }
 
-/// Clients ping every 30 s, and close a connection that sends GOAWAY.
+/// gRPC clients ping a connection every 30 seconds, and must never receive a GOAWAY frame for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn pings_on_an_idle_connection_are_answered() {
     const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, b'l', b'e', b'a', b's', b'e', b'h', b'o', b'l'];
@@ -626,10 +631,12 @@ async fn pings_on_an_idle_connection_are_answered() {
 
 // ---- stopping ----
 
-/// A begin whose headers the server has accepted, and whose message is not sent yet.
+/// Sends the headers of a begin, and returns once the server has read them. The test sends the
+/// message later.
 async fn begin_slowly(channel: &Channel) -> SlowCall {
     let call = call_slowly(channel, BEGIN).await.unwrap();
-    // The server reads the calls of one connection in order.
+    // The server reads the calls of a connection in order, so the answer shows that it has the
+    // begin's headers.
     call_raw(channel, GET_CELLS, vec![]).await.unwrap();
     call
 }

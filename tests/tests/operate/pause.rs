@@ -1,4 +1,5 @@
-//! A server that is suspended for a while, as on an overloaded machine.
+//! A test of a server process that is suspended for a while, as may happen on an overloaded
+//! machine.
 
 use std::time::Duration;
 
@@ -8,9 +9,9 @@ use nix::sys::signal::Signal;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Calls of one connection, fewer than `limits.streams_per_connection`.
+/// The number of calls on one connection, which is less than the limit `streams_per_connection`.
 const CALLS: usize = 100;
-/// The deadline of the callers that give up. It leaves time to send the calls.
+/// The time after which the impatient callers give up. It is long enough to send all calls.
 const DEADLINE: Duration = Duration::from_millis(300);
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,5 @@
-//! The start of a server: the banner and the command that it shows, clear errors, and the precedence of settings.
+//! Tests of the server's start: the banner with its proposed command, errors, and the precedence of
+//! settings.
 
 use std::process::Output;
 
@@ -85,7 +86,8 @@ async fn the_banner_warns_of_unconfigured_cells_that_own_claims() {
     }
 }
 
-/// The configuration of bucket type 100, with these fields in place of valid ones.
+/// Returns the configuration of the bucket type `TEAMS`, with the lines `changed` in place of the
+/// valid ones.
 fn teams(changed: &str) -> String {
     let good = ["number = 100", "name = \"TEAMS\"", "form = \"word\"", "fold_case = false"];
     let key = |line: &str| line.split(" = ").next().map(str::to_owned);
@@ -126,7 +128,8 @@ async fn b12_a_changed_rule_of_a_bucket_type_stops_the_start() {
     assert!(banner.contains(&format!("  warning   {warning}")), "{banner}");
     assert!(without.terminate().unwrap().success());
     assert!(without.stderr().contains(warning), "{}", without.stderr());
-    // The store keeps the rule of a bucket type that is not configured for a while.
+    // The store remembers the rule of a bucket type while the configuration does not contain the
+    // type.
     assert!(server(&teams("fold_case = true")).unwrap_err().to_string().contains(served));
     let renamed = server(&teams("name = \"CREWS\"")).unwrap();
     let taken = begin(&renamed.claims(None).await.unwrap(), team("Alice")).await.unwrap_err();

@@ -1,5 +1,5 @@
-//! Settled leases cost nothing later: lists stay as cheap as before, and forgotten leases go together
-//! with their idempotency keys.
+//! Settled leases leave no lasting cost in PostgreSQL: lists read as few pages as before, and
+//! forgotten leases disappear together with their idempotency keys.
 
 use leasehold_core::batch::UpdateRequest;
 use leasehold_core::catalogue::Catalogue;
@@ -18,13 +18,13 @@ use uuid::Uuid;
 use crate::history::update_request;
 use crate::{await_condition, await_no_connections, cells, final_state, open_store};
 
-/// Settings under which only the server vacuums tables.
+/// Cluster settings that turn autovacuum off, so that only the server vacuums tables.
 const SETTINGS: &[&str] = &["fsync=off", "autovacuum=off"];
 const OUTSTANDING: usize = 10;
 const GROUP: usize = 500;
 const GROUPS: usize = 40;
 
-/// Explains the server's statement for a page of leases.
+/// Measures the server's statement that reads one page of outstanding leases.
 const LIST: &str = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)
     SELECT uuid, created_at FROM claim_leases
     WHERE creator_id = 1 AND (created_at, uuid_send(uuid)) >= ('1970-01-01', uuid_send('00000000-0000-0000-0000-000000000000'))
@@ -35,7 +35,7 @@ fn now() -> Timestamp {
     Timestamp::from_micros(u64::try_from(since.as_micros()).unwrap())
 }
 
-/// Runs commands as one group, as the server does.
+/// Decides and saves commands as one group, as a server does.
 fn run(store: &mut BlockingStore, commands: &[Command]) {
     let mut workspace = store.workspace().unwrap();
     loop {
@@ -51,7 +51,7 @@ fn run(store: &mut BlockingStore, commands: &[Command]) {
     store.save(&workspace.into_changes()).unwrap();
 }
 
-/// Begins `count` updates of one claim each, with idempotency keys, and returns their leases.
+/// Begins `count` updates of one claim each, with idempotency keys. Returns the ids of the leases.
 fn begin(store: &mut BlockingStore, rules: &Rules, prefix: &str, count: usize) -> Vec<LeaseId> {
     let leases: Vec<_> = (0..count).map(|_| LeaseId(Uuid::from_u128(rand::random()))).collect();
     let command = |(number, lease): (usize, &LeaseId)| {
@@ -69,7 +69,7 @@ fn settle(store: &mut BlockingStore, rules: &Rules, leases: &[LeaseId], outcome:
     run(store, &leases.iter().map(|lease| Command::Settle(settle(lease))).collect::<Vec<_>>());
 }
 
-/// Returns the number of the database's pages that a page of the list reads.
+/// Returns how many 8 KiB pages of the database the statement [`LIST`] reads.
 fn pages_read(cluster: &Cluster, database: &str) -> u64 {
     let plan: serde_json::Value = serde_json::from_str(&cluster.execute(database, LIST).unwrap()[0]).unwrap();
     let plan = &plan[0]["Plan"];
@@ -77,8 +77,9 @@ fn pages_read(cluster: &Cluster, database: &str) -> u64 {
     plan["Shared Hit Blocks"].as_u64().unwrap() + plan["Shared Read Blocks"].as_u64().unwrap()
 }
 
-/// Returns the number of index entries that lookups of leases by their key have read, and the number
-/// of scans of the table's other indexes. A session adds its counts when it ends.
+/// Returns how many entries of the primary key's index lookups of leases have read, and how often
+/// other indexes of that table were scanned. PostgreSQL adds a session's counts when the session
+/// ends.
 fn lookups(cluster: &Cluster, database: &str) -> (u64, u64) {
     await_no_connections(cluster, database);
     let count = |figure: &str, is_key: &str| -> u64 {
@@ -130,14 +131,16 @@ fn b33_settled_leases_are_forgotten_and_do_not_slow_the_list() {
     assert_eq!((state.leases.len(), state.replays.len(), state.claims.len()), (OUTSTANDING, OUTSTANDING, OUTSTANDING));
 }
 
-/// Statements that insert and delete leases, which leaves dead rows for the next vacuum.
+/// SQL statements that insert and delete leases, so that the table has dead rows for the next
+/// vacuum.
 const DEAD_ROWS: [&str; 2] = [
     "INSERT INTO claim_leases SELECT gen_random_uuid(), 1, n, now(), NULL, '{1}', '{dead}' FROM generate_series(1, 20000) n",
     "DELETE FROM claim_leases WHERE bucket_values = '{dead}'",
 ];
 
-/// B33, for settles. A session keeps the plan of a statement, so a plan made for a small table must not
-/// scan the table after it has grown.
+/// Like lists (B33), a settle must not become slower with the number of leases. PostgreSQL keeps a
+/// session's plan of a statement. A plan that was made for a small table must not scan the table
+/// after it has grown.
 #[test]
 fn a_settle_reads_only_its_own_lease_however_many_are_outstanding() {
     const FEW: usize = 30;

@@ -1,5 +1,5 @@
-//! The book's examples of a database over TLS and of pgbouncer work, with hosts, ports and paths
-//! replaced.
+//! Tests that the book's configurations for a database over TLS and for pgbouncer work, after
+//! hosts, ports and paths are replaced.
 
 use leasehold_tests::certificates::Authority;
 use leasehold_tests::postgres::{Bouncer, Cluster};
@@ -9,11 +9,13 @@ use tokio::runtime::Runtime;
 
 use crate::{NO_SYNC, SCHEMA_VERSION};
 
-/// Creates the role that stands for the book's `leasehold`, which is the superuser of test clusters.
+/// Creates the role `app`, which replaces the book's role `leasehold`: in test clusters that one is
+/// the superuser.
 const ROLE: &str = "CREATE ROLE app LOGIN PASSWORD 'secret'";
 const HBA: &str = "host all leasehold 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
 
-/// Returns the chapter's first code block in `language` that contains `words`.
+/// Returns the first code block of the chapter on PostgreSQL that is in `language` and contains
+/// `words`.
 fn example(language: &str, words: &str) -> String {
     let chapter =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/deploy/postgresql.md")).unwrap();
@@ -22,10 +24,10 @@ fn example(language: &str, words: &str) -> String {
     blocks.find(|block| block.contains(words)).unwrap_or_else(|| panic!("no `{words}` in {language}")).to_owned()
 }
 
-/// Applies replacements to a text.
+/// Applies replacements to a text: each is an old and a new word.
 ///
 /// # Panics
-/// The text lacks one of the replaced words.
+/// The text does not contain an old word.
 fn replace(text: String, changes: &[(&str, &str)]) -> String {
     changes.iter().fold(text, |text, (from, to)| {
         assert!(text.contains(from), "no `{from}` in: {text}");
@@ -33,7 +35,8 @@ fn replace(text: String, changes: &[(&str, &str)]) -> String {
     })
 }
 
-/// Runs `leasehold migrate` with this configuration in this directory, and returns its messages.
+/// Runs `leasehold migrate` in a directory, with this text as its configuration. Returns its
+/// stderr.
 fn migrate(directory: &TempDir, config: &str) -> String {
     std::fs::write(directory.path().join("leasehold.toml"), config).unwrap();
     let mut command = command().unwrap();
@@ -42,7 +45,8 @@ fn migrate(directory: &TempDir, config: &str) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// Returns a cluster with the book's database, owned by a role that needs its password.
+/// Returns a cluster with the book's database `claims`. The owner is the role `app`, which needs
+/// its password.
 fn cluster(settings: &[&str], files: &[(&str, &str)]) -> Cluster {
     let cluster = Cluster::start_with(settings, &[&[("pg_hba.conf", HBA)], files].concat()).unwrap();
     cluster.execute("postgres", ROLE).unwrap();

@@ -1,4 +1,4 @@
-//! PostgreSQL passes the suite of every store.
+//! Runs the conformance suite of stores on the PostgreSQL store.
 
 use leasehold_core::conformance::{Harness, run};
 use leasehold_server::config::PostgresConfig;
@@ -7,7 +7,7 @@ use leasehold_tests::postgres::{Bouncer, Cluster};
 
 use crate::NO_SYNC;
 
-/// Opens each store of the suite in a new database.
+/// Gives each test of the suite a store in a new, empty database.
 struct Databases<F> {
     cluster: Cluster,
     url: F,

@@ -1,5 +1,5 @@
-//! Contention: commands of one group, servers that share a database, and rows that a foreign session
-//! locks. Each conflict affects only the commands that need the contended rows.
+//! Tests of contention: commands of one group, servers that share a database, and rows that another
+//! session locks. A conflict must affect only the commands that need the contended rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -21,13 +21,13 @@ use crate::{
     final_state, metric, open_session, serve,
 };
 
-/// Returns an update that destroys one username.
+/// Returns an update that destroys the claim of one username.
 fn destroy(name: impl Into<String>) -> Update {
     Update { destroys: vec![user(name, 7, Vec::new())], ..Update::default() }
 }
 
-/// Begins updates simultaneously, each over its own client, and returns the answers in the order of
-/// the updates.
+/// Begins all updates at the same time, each with its own client. Returns the answers in the order
+/// of the updates.
 async fn begin_all(updates: Vec<(Client, Update)>) -> Vec<Result<Begun, Status>> {
     let mut calls = JoinSet::new();
     for (position, (mut client, update)) in updates.into_iter().enumerate() {
@@ -38,7 +38,8 @@ async fn begin_all(updates: Vec<(Client, Update)>) -> Vec<Result<Begun, Status>>
     answers.into_iter().map(|(_, answer)| answer).collect()
 }
 
-/// Two servers on one database, the second through pgbouncer, and one client of each.
+/// Two servers that share one database, the second one connected through pgbouncer, and a client
+/// for each.
 struct ServerPair {
     cluster: Cluster,
     bouncer: Bouncer,
@@ -59,7 +60,8 @@ impl ServerPair {
         Self { cluster, bouncer, database, servers, clients, runtime }
     }
 
-    /// Stops the servers, and returns the cluster and the name of the database.
+    /// Stops the two servers and pgbouncer. Returns the cluster, and the name of the servers'
+    /// database.
     fn stop(mut self) -> (Cluster, String) {
         for server in &mut self.servers {
             assert!(server.terminate().unwrap().success(), "{}", server.stderr());
@@ -79,7 +81,7 @@ fn b01_a_conflict_rejects_only_its_own_update() {
     let taken = runtime.block_on(client.begin(create_all((0..40).map(|number| format!("taken-{number}"))))).unwrap();
     runtime.block_on(client.settle(&taken.lease, Outcome::Committed)).unwrap();
     let busy = runtime.block_on(client.begin(create_all((0..40).map(|number| format!("busy-{number}"))))).unwrap();
-    // Updates with a taken or a busy name alternate with valid ones, so groups contain both.
+    // Refused updates alternate with valid ones, so that the server's groups contain both.
     let names = |number: usize| match number % 5 {
         0 => vec![format!("free-{number}"), format!("taken-{}", number / 5)],
         2 => vec![format!("busy-{}", number / 5)],
@@ -114,7 +116,8 @@ fn rows_locked_by_a_foreign_session_fail_only_the_updates_of_those_rows() {
     runtime.block_on(foreign.batch_execute("BEGIN; SELECT 1 FROM claims FOR UPDATE")).unwrap();
     let foreign_pid: i32 = runtime.block_on(foreign.query_one("SELECT pg_backend_pid()", &[])).unwrap().get(0);
 
-    // Four updates of locked rows are more than the server has writers.
+    // Four updates need locked rows. That is more than the server has writers, so they could block
+    // all of them.
     let destroys = || locked().map(destroy);
     let creates = (0..100).map(|number| create(format!("new-{number}")));
     let updates = destroys().chain(creates).map(|update| (client.clone(), update));
@@ -152,7 +155,8 @@ fn beside_an_active_server_a_server_writes_one_group_at_a_time() {
     pair.runtime.block_on(client.settle(&lease, Outcome::Committed)).unwrap();
     let concurrent_groups = || metric(&pair.runtime, &pair.servers[0], "leasehold_groups_at_once").unwrap();
     assert_eq!(concurrent_groups(), "2");
-    // The lock delays the other server's groups, so that one of them is always being written.
+    // The lock makes the second server's groups slow, so that the first server always finds one
+    // being written.
     let foreign = open_session(&pair.runtime, &pair.cluster.url(&pair.database));
     pair.runtime.block_on(foreign.batch_execute("BEGIN; SELECT 1 FROM claims FOR UPDATE")).unwrap();
     let destroys = pair.runtime.spawn(async move {
@@ -166,8 +170,8 @@ fn beside_an_active_server_a_server_writes_one_group_at_a_time() {
     pair.runtime.block_on(foreign.batch_execute("COMMIT")).unwrap();
 }
 
-/// Runs the statement that a server's log recommends for finding the blocking session, and returns the
-/// process ids that the statement finds.
+/// Runs the SQL statement that the server's log recommends to find the session which holds the
+/// locks. Returns the process ids that it finds.
 fn blockers(runtime: &Runtime, log: &str, url: &str) -> Vec<i32> {
     let line =
         log.lines().find(|line| line.contains("rows are locked by another session")).expect("the log has the lock");
@@ -181,7 +185,8 @@ fn b01_b03_of_two_simultaneous_begins_on_two_servers_exactly_one_succeeds() {
     let pair = ServerPair::start();
     let mut winners = BTreeMap::<usize, usize>::new();
     for round in 0..100 {
-        // Both updates create one common bucket. The loser's other bucket must stay free.
+        // Both updates create the bucket `both-…`, so only one begin can succeed. The bucket
+        // `own-…` of the other must stay free.
         let names = |server: usize| [format!("both-{round}"), format!("own-{round}-{server}")];
         let update = |server: usize| (pair.clients[server].clone(), create_all(names(server)));
         let answers = pair.runtime.block_on(begin_all(vec![update(0), update(1)]));
@@ -202,7 +207,7 @@ fn b01_b03_of_two_simultaneous_begins_on_two_servers_exactly_one_succeeds() {
     assert_eq!((state.leases.len(), state.claims.len()), (100, 200));
 }
 
-/// Begins and commits updates of unique names until `end`, and returns their number.
+/// Begins and commits updates of new usernames until the time `end`. Returns the number of commits.
 async fn save_until(mut client: Client, number: u64, end: Instant) -> usize {
     let mut saves = 0;
     while Instant::now() < end {
@@ -243,20 +248,21 @@ fn repeated_attempts_on_locked_rows_do_not_slow_other_updates() {
         savers.spawn_on(save_until(client.clone(), number, end), runtime.handle());
     }
     let saves: usize = runtime.block_on(savers.join_all()).into_iter().sum();
-    // Writers that all wait for locked rows leave fewer than 12 saves a second.
+    // If all writers wait for the locked rows, there are fewer than 12 saves a second.
     println!("{saves} saves in four seconds");
     assert!(saves > 200, "{saves} saves in four seconds");
     runtime.block_on(foreign.batch_execute("COMMIT")).unwrap();
     runtime.block_on(attempts.join_all());
 }
 
-/// Number of buckets that the contending updates share; the last is followed by the first.
+/// The number of buckets that all contending updates choose from, arranged in a ring.
 const RING: usize = 120;
-/// Number of buckets in each contending update.
+/// The number of buckets in each contending update. It is more than half of the ring, so any two
+/// updates overlap.
 const WINDOW: usize = 80;
 
-/// Returns claims of consecutive buckets of the ring that begin at `from`, in ascending or descending
-/// order.
+/// Returns claims of [`WINDOW`] consecutive buckets of the ring, starting at number `from`. They
+/// are in descending order if `is_descending`.
 fn window(from: usize, is_descending: bool) -> Vec<wire::Metadata> {
     let mut names: Vec<_> = (from..from + WINDOW).map(|index| format!("ring-{}", index % RING)).collect();
     if is_descending {
@@ -265,7 +271,8 @@ fn window(from: usize, is_descending: bool) -> Vec<wire::Metadata> {
     names.into_iter().map(|name| user(name, 7, Vec::new())).collect()
 }
 
-/// Begins updates of windows, rolls back each that succeeds, and returns the number of those.
+/// Begins updates of overlapping windows of the ring, and rolls back each that is begun. Returns
+/// the number of begun updates.
 async fn contend(mut client: Client, number: usize, rounds: usize, creates: bool) -> usize {
     let mut successes = 0;
     for round in 0..rounds {
@@ -298,14 +305,16 @@ fn contend_all(pair: &ServerPair, creates: bool) -> usize {
 #[test]
 fn updates_with_opposite_orders_of_buckets_do_not_deadlock() {
     let pair = ServerPair::start();
-    // The first round inserts rows, the second changes rows that exist.
+    // The first run inserts rows for absent claims. The second run changes rows of claims that
+    // exist.
     let created = contend_all(&pair, true);
     let mut client = pair.clients[0].clone();
     let all = create_all((0..RING).map(|index| format!("ring-{index}")));
     let lease = pair.runtime.block_on(client.begin(all)).unwrap().lease;
     pair.runtime.block_on(client.settle(&lease, Outcome::Committed)).unwrap();
     let destroyed = contend_all(&pair, false);
-    // PostgreSQL adds the counts of a session to its statistics at the latest when the session ends.
+    // PostgreSQL reports the counts of a session to its statistics at the latest when the session
+    // ends.
     let (cluster, database) = pair.stop();
     let count = |counter: &str| -> usize {
         let sql = format!("SELECT {counter} FROM pg_stat_database WHERE datname = '{database}'");
@@ -344,8 +353,8 @@ fn servers_that_start_together_on_an_empty_database_all_serve() {
     }
 }
 
-/// A later version of the tables keeps the functions of earlier versions, so that servers can be
-/// upgraded one after the other.
+/// A later version of the schema keeps the functions of earlier versions. Servers of the old
+/// version can then work until all are upgraded.
 #[test]
 fn a_start_on_newer_tables_is_refused_while_older_servers_keep_working() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
@@ -354,7 +363,7 @@ fn a_start_on_newer_tables_is_refused_while_older_servers_keep_working() {
     let older = serve(&url, "");
     let runtime = Runtime::new().unwrap();
     let mut client = client_of(&runtime, &older);
-    // A create and a destroy of one name insert, read, change and delete rows.
+    // A create and a destroy of one username insert, read, change and delete rows of the tables.
     let mut use_the_tables = || {
         for update in [create("used"), destroy("used")] {
             let lease = runtime.block_on(client.begin(update)).unwrap().lease;

@@ -1,4 +1,5 @@
-//! The log of the database itself: no names of users, and no errors for ordinary conflicts.
+//! Tests of PostgreSQL's own log: it contains no claimed names, and no errors for ordinary
+//! conflicts.
 
 use leasehold_core::lease::Outcome;
 use leasehold_tests::client::{Update, reason, user};
@@ -15,8 +16,8 @@ fn conflicts_leave_no_names_and_no_errors_in_the_database_log() {
     let (first_server, second_server) = (serve(&url, ""), serve(&url, ""));
     let runtime = Runtime::new().unwrap();
     let (mut first, mut second) = (client_of(&runtime, &first_server), client_of(&runtime, &second_server));
-    // The second server has not seen the first one's leases, so it assumes wrongly that the rows are
-    // absent. It suspends such assumptions after each failure, hence four rounds.
+    // The second server has not seen the leases of the first, so it assumes that their rows are
+    // absent. The server stops assuming for some groups after each failure, hence four rounds.
     for number in 0..4 {
         let name = format!("alice-{number}");
         let creates = vec![user(&name, 7, Vec::new())];
@@ -32,10 +33,11 @@ fn conflicts_leave_no_names_and_no_errors_in_the_database_log() {
     assert_ne!(mistaken.as_deref(), Some("0"), "no assumption was wrong");
     let log = cluster.log().unwrap();
     assert!(!log.contains("alice") && !log.contains("DETAIL"), "{log}");
-    // A lost race is ordinary. An error in the log would make operators look for a fault.
+    // Two servers that claim the same name are no fault. An error in the log would mislead
+    // operators.
     assert!(!log.contains("ERROR") && !log.contains("WARNING"), "{log}");
 
-    // The server's own log names the cause of a broken connection.
+    // The log of the Leasehold server must name the cause of a broken connection.
     let server = serve(&url, "");
     let mut client = client_of(&runtime, &server);
     assert!(runtime.block_on(client.get("alice-0")).is_err());

@@ -1,5 +1,5 @@
-//! Histories of calls and answers, in the engine's types: conversion from the wire, resolution of calls
-//! without an answer, and checks of leases and fences that need no order.
+//! Histories of calls and answers in the engine's types: converts them from the wire, decides which
+//! unanswered calls took effect, and checks the leases and fences.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ use uuid::Uuid;
 use crate::STORE_UNAVAILABLE;
 use crate::linearizability_checker::{Action, Answer, NEVER, ObservedClaim, ObservedRejection, Operation};
 
-/// Converts an update into the engine's type.
+/// Returns an update of the test client as the engine's type.
 pub(crate) fn update_request(update: &Update) -> UpdateRequest {
     let claims = |claims: &[wire::Metadata]| claims.iter().map(claim_request).collect();
     UpdateRequest { creates: claims(&update.creates), destroys: claims(&update.destroys) }
@@ -52,7 +52,7 @@ pub(crate) fn lease_id(text: &str) -> LeaseId {
     LeaseId(Uuid::parse_str(text).unwrap())
 }
 
-/// Converts a record that a read returned.
+/// Returns a record of a read as the claim that the checker compares.
 pub(crate) fn observed_claim(record: &wire::Record) -> ObservedClaim {
     let metadata = record.metadata.clone().unwrap();
     ObservedClaim {
@@ -66,11 +66,11 @@ pub(crate) fn observed_claim(record: &wire::Record) -> ObservedClaim {
     }
 }
 
-/// Converts the status of a failed call: a rejection by the engine, or `Unknown` if the call may have
-/// taken effect.
+/// Returns the answer that a failed call stands for: the engine's rejection, or `Unknown` if the
+/// call may have taken effect.
 ///
 /// # Panics
-/// The status is one that a server must not return.
+/// A correct server never returns this status.
 pub(crate) fn failed_answer(status: &Status) -> Answer {
     let refusal = Refusal::of(status);
     if Reason::ALL.iter().any(|reason| reason.code() == refusal.reason) {
@@ -86,7 +86,8 @@ pub(crate) fn failed_answer(status: &Status) -> Answer {
     }
     let is_outage = refusal.code_and_reason() == STORE_UNAVAILABLE
         && ["can't be reached", "stopping"].iter().any(|words| refusal.message.contains(words));
-    // The client makes a status without a reason if the connection breaks or the deadline passes.
+    // A status without a reason comes from the client: the connection broke, or the deadline
+    // passed.
     let has_no_answer = refusal.reason.is_empty();
     assert!(is_outage || has_no_answer, "a server must not answer {status:?}");
     Answer::Unknown
@@ -103,7 +104,7 @@ fn key_of(begin: &Begin) -> Option<&IdempotencyKey> {
     begin.idempotency.as_ref().map(|(key, _)| key)
 }
 
-/// Returns the fences of all leases whose begin was answered.
+/// Returns the lease and the fence of each begin that was answered.
 fn answered_leases(history: &[Operation]) -> BTreeMap<LeaseId, Fence> {
     let begun = |operation: &Operation| match operation.answer {
         Answer::Begun(lease, fence) => Some((lease, fence)),
@@ -112,12 +113,12 @@ fn answered_leases(history: &[Operation]) -> BTreeMap<LeaseId, Fence> {
     history.iter().filter_map(begun).collect()
 }
 
-/// Resolves the calls without an answer by the final state, and removes those that took no effect. A
-/// begin gets the lease that it began. No lease is forgotten during a history, so the final state has
-/// all of them.
+/// Decides by the final state which unanswered calls took effect, and removes the others from the
+/// history. A begin that took effect gets the id of its lease. Leases are not forgotten during a
+/// test, so the final state contains all of them.
 ///
 /// # Errors
-/// No begin of the history can have begun one of the final state's leases.
+/// The final state has a lease that no begin of the history can have begun.
 pub(crate) fn resolve(mut history: Vec<Operation>, final_state: &State) -> Result<Vec<Operation>> {
     let answered = answered_leases(&history);
     let unclaimed = |begin: &Begin| {
@@ -167,8 +168,8 @@ pub(crate) fn resolve(mut history: Vec<Operation>, final_state: &State) -> Resul
     Ok(history)
 }
 
-/// Times by which an answer has shown that a lease is begun, or settled. A call without an answer can't
-/// begin or settle the lease later.
+/// For each lease, the earliest answers which show that the lease is begun, and that it is settled.
+/// A call without an answer cannot begin or settle the lease after these times.
 #[derive(Default)]
 struct KnownTimes {
     begun: BTreeMap<LeaseId, u64>,
@@ -205,14 +206,15 @@ fn known_times(history: &[Operation]) -> KnownTimes {
     known
 }
 
-/// Checks that two begins got the same lease only under the same idempotency key (B09), that each lease
-/// has one fence, and that the fence is larger than those of all leases whose begin was answered before
-/// this lease's first begin was called (B13).
+/// Checks all leases of a history. Two begins get one lease only if they have the same idempotency
+/// key (B09). Each fence is larger than the fences of all leases whose begin was answered before
+/// this lease's begin was sent (B13).
 ///
 /// # Errors
 /// A check fails; the message names the lease or the fence.
 pub(crate) fn check_leases(history: &[Operation], final_state: &State) -> Result<()> {
-    // The fence, the time of the first call and the time of the first answer, for each lease.
+    // For each lease: its fence, the time of the first begin call, and the time of the first
+    // answer.
     let mut leases: BTreeMap<LeaseId, (Fence, u64, u64)> = BTreeMap::new();
     let mut begins: BTreeMap<LeaseId, &Begin> = BTreeMap::new();
     for operation in history {

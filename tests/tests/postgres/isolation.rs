@@ -1,5 +1,5 @@
-//! The default isolation level of the database changes nothing: an abandoned group has no effect when
-//! it arrives late.
+//! Tests of the database's default isolation level: under every level, an abandoned group that
+//! arrives late has no effect.
 
 use leasehold_core::lease::Outcome;
 use leasehold_tests::postgres::Cluster;
@@ -19,7 +19,8 @@ fn a_late_group_is_refused_at_every_isolation_level() {
             .execute(&database, &format!("ALTER ROLE leasehold SET default_transaction_isolation = '{isolation}'"))
             .unwrap();
         let (retry, late) = (open_session(&runtime, &url), open_session(&runtime, &url));
-        // The retry abandons the group of this number. The late original then waits for the retry's end.
+        // The session `retry` abandons the group of this number. The session `late` sends the group
+        // and must wait until `retry` commits.
         runtime.block_on(retry.batch_execute(&format!("BEGIN; SELECT abandon_group({number})"))).unwrap();
         let group = format!("SELECT * FROM try_write_rows({number}{})", ", '{}'".repeat(9));
         let arriving = runtime.spawn(async move { late.simple_query(&group).await });
@@ -29,8 +30,8 @@ fn a_late_group_is_refused_at_every_isolation_level() {
         });
         runtime.block_on(retry.batch_execute("COMMIT")).unwrap();
         let refused = runtime.block_on(arriving).unwrap().expect_err(isolation);
-        // 40001 is serialization_failure. 55P03 (lock_not_available) is possible at READ COMMITTED,
-        // if the group's lock timeout ends first.
+        // SQLSTATE 40001 is serialization_failure. At READ COMMITTED, 55P03 (lock_not_available) is
+        // possible if the group's lock timeout ends first.
         let code = refused.code().unwrap().code().to_owned();
         assert!(code == "40001" || number == 0 && code == "55P03", "{isolation}: {refused:?}");
     }

@@ -1,9 +1,9 @@
-//! Linearizability under faults: a hundred clients contend for fifty buckets on two servers, one of them
-//! behind pgbouncer, while servers are killed and the database crashes. All answers must agree with one
-//! order of the operations.
+//! A test of linearizability under faults. A hundred clients contend for fifty buckets on two
+//! servers, one of them behind pgbouncer. Meanwhile servers are killed and the database crashes.
+//! One order of all operations must explain every answer.
 //!
-//! Clients, cells and buckets are divided into groups. An update touches buckets of one group only, so the
-//! groups' histories are independent and are checked one by one.
+//! Clients, cells and buckets are divided into groups. An update names buckets of one group only,
+//! so the history of each group is independent and is checked separately.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,13 +39,13 @@ const GROUPS: i64 = 10;
 const CLIENTS_PER_GROUP: i64 = 10;
 const CELLS_PER_GROUP: i64 = 3;
 const BUCKETS_PER_GROUP: i64 = 5;
-/// Duration of the load, unless `LEASEHOLD_LINEARIZABILITY_SECONDS` is set.
+/// The duration of the load in seconds, unless `LEASEHOLD_LINEARIZABILITY_SECONDS` is set.
 const SECONDS: u64 = 20;
-/// Longest time from a fault until both servers answer again.
+/// The longest time from a fault until both servers answer calls again.
 const RECOVERY: Duration = Duration::from_secs(30);
 
-/// State that all clients share: the channels to the servers (`None` while a server is down), the numbers
-/// of answers, and the flag that ends the load.
+/// The state that all clients share: a channel to each server (`None` while the server is down),
+/// the number of answers of each server, and the flag that ends the load.
 #[derive(Default)]
 struct SharedLoad {
     channels: [RwLock<Option<Channel>>; 2],
@@ -58,47 +58,49 @@ impl SharedLoad {
         *self.channels[server].write().unwrap() = channel;
     }
 
-    /// Returns the preferred server if it is up, and the other one if not.
+    /// Returns the server to call and its channel: the preferred server, or the other one if that
+    /// is down.
     fn choose(&self, preferred: usize) -> (usize, Channel) {
         let up = |server: usize| Some((server, self.channels[server].read().unwrap().clone()?));
         up(preferred).or_else(|| up(1 - preferred)).expect("one server is always up")
     }
 }
 
-/// Owner and source of a claim, as a client has last seen them.
+/// The owner and the source row of a claim, as a client last read them.
 #[derive(Clone)]
 struct LastSeen {
     owner: i64,
     source: Option<wire::Source>,
 }
 
-/// A client that makes random calls and records them.
+/// A client that makes random calls and records each call with its answer.
 struct RandomClient {
     number: i64,
     group: i64,
     cell: i64,
-    // True while the client may begin without a key. One client of each cell may, until such a begin gets
-    // no answer: `resolve` can attribute one lease without a key to its begin, but not two of one cell.
+    // True while this client may send begins without a key. Only one client of each cell may, until
+    // such a begin gets no answer: for each cell, `resolve` can match only one unanswered begin
+    // without a key to a lease.
     may_omit_key: bool,
     rng: SmallRng,
     shared: Arc<SharedLoad>,
     rules: Arc<Rules>,
     epoch: Instant,
     next: u64,
-    // The last claim seen in each bucket; `None` if the bucket was free.
+    // The claim that this client last saw in each bucket; `None` if the bucket was free.
     seen: BTreeMap<String, Option<LastSeen>>,
-    // Updates that were sent with a key and may be sent again.
+    // The updates that this client has sent with a key, and may repeat later.
     keyed: Vec<Update>,
     history: Vec<Operation>,
     _end: EndSignal,
 }
 
-/// Signals the end of a client when dropped, also by a panic.
+/// Tells the test that a client has ended. The signal is sent on drop, so also after a panic.
 struct EndSignal(Sender<()>);
 
 impl Drop for EndSignal {
     fn drop(&mut self) {
-        // Sending fails if the test has ended the load already, which is no error.
+        // The result is ignored: sending fails only if the test has stopped listening.
         let _ = self.0.send(());
     }
 }
@@ -124,7 +126,8 @@ impl RandomClient {
         self.history
     }
 
-    /// Makes a call on one of the servers and records it.
+    /// Makes a call on one of the two servers, and records it. Returns the recorded answer, and the
+    /// value if the call succeeded.
     async fn call<T>(
         &mut self,
         action: Action,
@@ -156,7 +159,7 @@ impl RandomClient {
         let outcome = match self.rng.random_range(0..100) {
             0..65 => Outcome::Committed,
             65..90 => Outcome::RolledBack,
-            // Other clients of the cell find the lease and settle it.
+            // The lease stays outstanding. Other clients of the cell will find and settle it.
             _ => return,
         };
         if self.settle(&lease, outcome).await && outcome == Outcome::Committed {
@@ -164,7 +167,8 @@ impl RandomClient {
         }
     }
 
-    /// Makes an update that usually fits the claims last seen, and now and then contradicts them.
+    /// Returns a random update. Usually it fits the claims that this client last saw; sometimes it
+    /// contradicts them.
     fn compose(&mut self) -> Update {
         let mut names: Vec<_> = (0..BUCKETS_PER_GROUP).map(|bucket| format!("g{}-b{bucket}", self.group)).collect();
         names.shuffle(&mut self.rng);
@@ -199,14 +203,16 @@ impl RandomClient {
         update
     }
 
-    /// Makes a claim with a new subject and source, in upper or in lower case.
+    /// Returns a claim of the username with a new subject and source, spelled in upper or in lower
+    /// case.
     fn claim(&mut self, name: &str) -> wire::Metadata {
         self.next += 1;
         let spelling = if self.rng.random() { name.to_uppercase() } else { name.to_owned() };
         user(spelling, (self.number.cast_unsigned() << 32) + self.next, Vec::new())
     }
 
-    /// Begins an update, and usually repeats a begin without an answer. Returns the lease if there is one.
+    /// Begins an update, and usually repeats the begin if no answer comes. Returns the lease;
+    /// `None` if the begin was refused or stays unanswered.
     async fn begin(&mut self, update: Update) -> Option<String> {
         if update.key.is_some() {
             self.keyed.push(update.clone());
@@ -232,8 +238,8 @@ impl RandomClient {
         }
     }
 
-    /// Settles a lease, and usually repeats a settle without an answer. Returns `true` if the lease has this
-    /// outcome.
+    /// Settles a lease, and usually repeats the settle if no answer comes. Returns true if the
+    /// server answers that the lease has this outcome.
     async fn settle(&mut self, lease: &str, outcome: Outcome) -> bool {
         loop {
             let settle = self.rules.settle(CellId(self.cell), lease, outcome).unwrap();
@@ -246,7 +252,8 @@ impl RandomClient {
         }
     }
 
-    /// Decides whether to repeat a call without an answer.
+    /// Returns true if the client shall repeat a call that got no answer: in three of four cases,
+    /// unless the load has ended.
     fn repeats(&mut self) -> bool {
         !self.shared.is_stopped.load(Ordering::Relaxed) && self.rng.random_ratio(3, 4)
     }
@@ -296,13 +303,15 @@ impl RandomClient {
         }
     }
 
-    /// Settles a lease of the client's cell, while the client that began the lease may do the same.
+    /// Settles a lease of the client's cell with a random outcome. The client that began the lease
+    /// may settle it at the same time.
     async fn settle_at_random(&mut self, lease: &str) {
         let outcome = if self.rng.random() { Outcome::Committed } else { Outcome::RolledBack };
         self.settle(lease, outcome).await;
     }
 
-    /// Repeats a begin under a used key, now and then with another body.
+    /// Sends a begin again under the key of an earlier one, in one of five cases with a changed
+    /// update.
     async fn repeat_begin(&mut self) {
         let Some(mut update) = self.keyed.choose(&mut self.rng).cloned() else { return };
         if self.rng.random_ratio(1, 5) {
@@ -319,7 +328,7 @@ fn bucket_name(claim: &wire::Metadata) -> String {
     leasehold_tests::client::name_of(claim).to_lowercase()
 }
 
-/// Two servers on one database, and the clients at work on them.
+/// Two servers on one database, and all clients that call them.
 struct Deployment {
     cluster: Cluster,
     database: String,
@@ -374,16 +383,16 @@ impl Deployment {
         self.shared.set(server, Some(channel));
     }
 
-    /// Lets the clients work for a while.
+    /// Waits while the clients work.
     ///
     /// # Panics
-    /// A client ends, which it does early only if one of its checks fails.
+    /// A client has ended, which means that one of its checks failed.
     fn run_for(&self, time: Duration) {
         let ended = self.ended.recv_timeout(time);
         assert_eq!(ended, Err(RecvTimeoutError::Timeout), "a client has ended");
     }
 
-    /// Waits until both servers have answered further calls.
+    /// Waits until each server has answered more than a hundred further calls.
     fn await_answers(&self) {
         let answered = |server: usize| self.shared.answered[server].load(Ordering::Relaxed);
         let before = [answered(0), answered(1)];
@@ -406,8 +415,8 @@ impl Deployment {
         self.cluster.restart().unwrap();
     }
 
-    /// Stops the clients and the servers, and returns the clients' histories and the final state of the
-    /// database.
+    /// Stops the clients and the servers. Returns the history of each client, and the final rows of
+    /// the database.
     fn end(mut self) -> (Vec<Vec<Operation>>, State) {
         self.shared.is_stopped.store(true, Ordering::Relaxed);
         let clients = std::mem::take(&mut self.clients);
@@ -420,7 +429,7 @@ impl Deployment {
     }
 }
 
-/// Returns the rows of one group.
+/// Returns the claims, leases and keys of one group of cells and buckets.
 fn rows_of_group(state: &State, group: i64) -> State {
     let prefix = format!("g{group}-");
     let claims = state.claims.iter().filter(|(key, _)| key.canonical.starts_with(&prefix));
@@ -434,7 +443,8 @@ fn rows_of_group(state: &State, group: i64) -> State {
     }
 }
 
-/// Counts the operations by kind and answer. The test requires the counts that show contention and faults.
+/// Returns the number of operations by kind and answer, such as `begin CLAIM_BUSY`. The test
+/// requires some kinds, which show that there were conflicts and faults.
 fn tally(history: &[Operation]) -> BTreeMap<String, usize> {
     let mut tally = BTreeMap::new();
     for operation in history {
@@ -490,8 +500,8 @@ fn b09_b13_b30_answers_under_faults_are_linearizable() {
     check_groups(&histories, &state);
 }
 
-/// Writes a history into a file, one operation a line in the order of the calls, and returns a text with
-/// the file's path.
+/// Writes a history to a file that is kept: one operation on each line, in the order of the calls.
+/// Returns a message with the file's path.
 fn save_history(history: &[Operation]) -> String {
     let mut operations: Vec<_> = history.iter().collect();
     operations.sort_by_key(|operation| operation.called);
@@ -501,7 +511,7 @@ fn save_history(history: &[Operation]) -> String {
     format!("the whole history: `{}`", path.display())
 }
 
-/// Checks the history of each group, all groups in parallel.
+/// Checks that the history of each group is linearizable. The groups are checked in parallel.
 fn check_groups(histories: &[Vec<Operation>], state: &State) {
     let check = |(group, histories): (i64, &[Vec<Operation>])| {
         let rows = rows_of_group(state, group);

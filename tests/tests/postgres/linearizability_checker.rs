@@ -1,11 +1,14 @@
-//! A linearizability checker: the search of Wing and Gong, with Lowe's cache of visited configurations
-//! (G. Lowe, Testing for linearizability, 2017).
+//! A linearizability checker. It uses the search of Wing and Gong with Lowe's cache of visited
+//! configurations (G. Lowe, Testing for linearizability, 2017).
 //!
-//! A history is linearizable if each operation can take effect at one moment between its call and its
-//! answer so that the engine gives the same answers in that order. An operation without an answer may
-//! take effect at any moment after its call, or never. The search appends operations to the order one by
-//! one and backtracks if none fits. A configuration is the set of operations in the order so far, and
-//! the state that they lead to. The search enters each configuration once.
+//! A history is a list of calls with their answers. It is linearizable if there is one order of the
+//! calls with two properties. The engine, run in that order, gives the same answers; and each call
+//! takes effect between its start and its answer. A call without an answer may take effect at any
+//! time after its start, or never.
+//!
+//! The search builds the order call by call, and backtracks if no call fits. A configuration is the
+//! set of calls in the order so far, with the state that they lead to. The search enters each
+//! configuration only once.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeSet, HashSet};
@@ -25,14 +28,17 @@ use leasehold_core::transaction::{BrokenState, Transaction};
 use serde::Serialize;
 use uuid::Uuid;
 
-/// Largest number of tries without a longer order. Beyond it the check fails as undecided.
+/// The number of tries after which the check fails as undecided. A try counts if it does not lead
+/// to a longer order than all before.
 const MAX_TRIES: usize = 5_000_000;
-/// Time of the answer of an operation that may take effect at any time after its call.
+/// The answer time of a call that may take effect at any time after its start.
 pub(crate) const NEVER: u64 = u64::MAX;
-/// Fence of every lease in the search. [`crate::history::check_leases`] checks the fences.
+/// The fence of every lease in the search. The real fences are checked by
+/// [`crate::history::check_leases`].
 const FENCE: Fence = Fence(1);
 
-/// The request of a client's call.
+/// The request of one recorded call: a command, a read of a claim, or a list of a cell's
+/// outstanding leases.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     Command(Command),
@@ -40,15 +46,15 @@ pub(crate) enum Action {
     List(CellId),
 }
 
-/// A rejection as a client sees it: its reason and its offences. Each offence is `true` for the list of
-/// destroys, the position in the list, and the reason.
+/// A rejection as the client sees it: the reason, and the offences. An offence is `true` for the
+/// destroys (`false` for the creates), the position in that list, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ObservedRejection {
     pub(crate) reason: String,
     pub(crate) offences: BTreeSet<(bool, u32, String)>,
 }
 
-/// A claim as a client sees it in the answer to a read.
+/// The claim that a read returned to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ObservedClaim {
     pub(crate) uuid: Uuid,
@@ -60,7 +66,7 @@ pub(crate) struct ObservedClaim {
     pub(crate) lease: Option<LeaseId>,
 }
 
-/// The answer to a client's call.
+/// The recorded answer to a client's call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Begun(LeaseId, Fence),
@@ -68,12 +74,12 @@ pub(crate) enum Answer {
     Rejected(ObservedRejection),
     Record(Option<Box<ObservedClaim>>),
     Leases(BTreeSet<LeaseId>),
-    /// No answer came, so the call may or may not have taken effect.
+    /// The call got no answer, so it may or may not have taken effect.
     Unknown,
 }
 
-/// One call of a client, with the times of the call and of the answer. If the answer is `Unknown`,
-/// `answered` is the time from which the call can no longer take effect; [`NEVER`] if that is not known.
+/// One call of a client, with the times of its start and of its answer. If the answer is `Unknown`,
+/// the call has no effect after the time `answered`; [`NEVER`] means that no such time is known.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub(crate) called: u64,
@@ -108,7 +114,8 @@ impl fmt::Display for Operation {
     }
 }
 
-/// The history is not linearizable, or the search gave up; the text shows where.
+/// The error of a history that is not linearizable, or that the search could not decide. The text
+/// shows where the search failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NotLinearizable(pub(crate) String);
 
@@ -118,22 +125,23 @@ impl fmt::Display for NotLinearizable {
     }
 }
 
-/// Checks that an order of the operations leads from the empty state to `final_state` with the same
-/// answers.
+/// Checks that the history `operations` is linearizable: one order of the calls explains all
+/// answers, and leads from the empty state to `final_state`.
 pub(crate) fn check(operations: &[Operation], final_state: &State) -> Result<(), NotLinearizable> {
     let mut search = Search::new(operations, digest_of(final_state));
     search.run().map_err(NotLinearizable)
 }
 
-/// A row of the engine before a write, for undoing the write.
+/// The former value of a row that the engine has overwritten, with which the search undoes the
+/// write; `None` if there was no row.
 enum UndoEntry {
     Claim(BucketKey, Option<Claim>),
     Lease(LeaseId, Option<Lease>),
     Replay(IdempotencyKey, Option<Replay>),
 }
 
-/// The engine's rows, with a journal that undoes writes, and a digest of all rows. Two different states
-/// have different digests with overwhelming probability.
+/// The engine's rows during the search, with a journal that can undo writes, and a digest of all
+/// rows. The digests of two different states are different with overwhelming probability.
 #[derive(Default)]
 struct Rows {
     tables: Tables,
@@ -173,7 +181,7 @@ impl Rows {
         before
     }
 
-    /// Undoes all writes after the journal had this length.
+    /// Undoes the newest writes until the journal has this length again.
     fn undo_to(&mut self, length: usize) {
         for before in self.journal.split_off(length).into_iter().rev() {
             match before {
@@ -222,8 +230,8 @@ impl Transaction for Rows {
     }
 }
 
-/// Returns the digest that the search reaches for a state: with all times and fences replaced by the
-/// search's constants.
+/// Returns the digest of a state with all times and fences set to the search's constants, so that
+/// it can equal the digest of [`Rows`].
 fn digest_of(state: &State) -> u128 {
     let mut rows = Rows::default();
     for (key, claim) in &state.claims {
@@ -257,7 +265,7 @@ fn without_times(claim: &Claim) -> Claim {
     claim
 }
 
-/// Returns a claim as a client sees it in the answer to a read.
+/// Returns the engine's claim in the form in which a read returns it to a client.
 fn observed_claim(claim: &Claim) -> ObservedClaim {
     let record = claim.record();
     ObservedClaim {
@@ -283,7 +291,8 @@ fn observed_rejection(rejection: &Rejection) -> ObservedRejection {
     ObservedRejection { reason: rejection.reason().code().to_owned(), offences: offences.collect() }
 }
 
-/// A call or an answer, in the linked list of the events whose operations are not in the order yet.
+/// The start or the answer of a call. Events form a linked list, which contains only the calls that
+/// are not in the order yet.
 struct Event {
     operation: usize,
     is_call: bool,
@@ -291,31 +300,34 @@ struct Event {
     next: usize,
 }
 
-/// Positions of an operation's events in the list.
+/// The positions in the list of events of one call's start and answer.
 struct EventPositions {
     call: usize,
-    // `None` if the operation may take effect at any time.
+    // The position of the answer's event; `None` if the call may take effect at any time.
     answer: Option<usize>,
 }
 
 struct Search<'a> {
     operations: &'a [Operation],
     final_digest: u128,
-    // A doubly linked list in the order of time, between a head and a tail that are no events.
+    // All events by time, as a doubly linked list. Its first and last elements, head and tail, are
+    // no events.
     events: Vec<Event>,
     positions: Vec<EventPositions>,
     rows: Rows,
-    // Digest of the set of operations in the order.
+    // The XOR of the hashes of all calls in the order, which identifies the set of these calls.
     ordered: u128,
-    // Digests of all configurations that the search has entered.
+    // The digests of all configurations that the search has entered.
     visited: HashSet<u128>,
-    // The order: for each operation its call, and the journal's length before the operation.
+    // The order so far: for each call, the position of its start in `events`, and the length of the
+    // journal before the call.
     path: Vec<(usize, usize)>,
-    // Number of tries since the path became longer than ever before, and the length of that path.
+    // `tries` counts the tries since the order last reached a new greatest length; `longest` is
+    // that length.
     tries: usize,
     longest: usize,
-    // Length of the longest path that was a dead end, and the operation that could not be appended;
-    // `None` if the path has all operations.
+    // The longest order that could not be continued: its length, and the call that could not come
+    // next. The call is `None` if the order was complete but led to another state.
     dead_end: Option<(usize, Option<usize>)>,
 }
 
@@ -375,7 +387,8 @@ impl<'a> Search<'a> {
                 index = self.events[HEAD].next;
                 continue;
             }
-            // The event is the tail, or the answer of an operation that has not taken effect by then.
+            // `index` is the tail, or the answer of a call that the current order does not contain:
+            // a dead end.
             if index == tail && self.rows.digest == self.final_digest {
                 return Ok(());
             }
@@ -388,8 +401,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Appends the operation of a call to the order if the engine's answer agrees with the history's and the
-    /// configuration is new. Returns `true` if it did.
+    /// Appends the call that starts at event `call` to the order. This succeeds if the engine gives
+    /// the recorded answer and the configuration is new. Returns true on success.
     fn try_append(&mut self, call: usize) -> Result<bool, String> {
         self.tries += 1;
         if self.tries > MAX_TRIES {
@@ -412,8 +425,8 @@ impl<'a> Search<'a> {
         Ok(false)
     }
 
-    /// Leaves out an operation without an answer, which then takes no effect, if the configuration is new.
-    /// Returns `true` if it did.
+    /// Marks an unanswered call as one that never takes effect, if that configuration is new.
+    /// Returns true on success.
     fn try_skip(&mut self, number: usize) -> bool {
         let ordered = self.ordered ^ hash128(number);
         let can_skip = self.operations[number].answer == Answer::Unknown
@@ -426,7 +439,7 @@ impl<'a> Search<'a> {
         can_skip
     }
 
-    /// Executes an operation on the engine. Returns `true` if the engine's answer is the history's.
+    /// Executes a call on the engine. Returns true if the engine gives the recorded answer.
     fn agrees(&mut self, operation: &Operation) -> bool {
         let digest = self.rows.digest;
         match (&operation.action, &operation.answer) {
@@ -436,7 +449,8 @@ impl<'a> Search<'a> {
             (Action::List(cell), Answer::Leases(leases)) => self.rows.leases(*cell) == *leases,
             (Action::Command(command), answer) => {
                 match (command.apply(&mut self.rows, Timestamp::MIN).unwrap(), answer) {
-                    // An operation without an effect equals one that is left out, which `try_skip` covers.
+                    // An unanswered call without effect is refused here: `try_skip` covers the same
+                    // case.
                     (_, Answer::Unknown) => self.rows.digest != digest,
                     (Ok(Reply::Begun(begun)), Answer::Begun(lease, _)) => begun.lease == *lease,
                     (Ok(Reply::Settled(_)), Answer::Settled) => true,
@@ -448,7 +462,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Takes the events of an operation out of the list.
+    /// Removes the start and the answer of a call from the linked list of events.
     fn remove(&mut self, number: usize) {
         let EventPositions { call, answer } = self.positions[number];
         for index in std::iter::once(call).chain(answer) {
@@ -458,8 +472,9 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Undoes the last operation of the order. The events return to the list in the opposite order of their
-    /// removal, because each is linked to its neighbours at that time.
+    /// Removes the last call from the order, and undoes its writes. Its events return to the list
+    /// in the opposite order of their removal, because each event is linked to its neighbours of
+    /// that time.
     fn reinsert(&mut self, call: usize, journal: usize) {
         let number = self.events[call].operation;
         let answer = self.positions[number].answer;
@@ -472,8 +487,8 @@ impl<'a> Search<'a> {
         self.rows.undo_to(journal);
     }
 
-    /// Describes the dead end of the longest order: the operation that could not be appended, and all
-    /// operations that overlap with it.
+    /// Returns a text that describes the longest dead end: the call that could not come next, and
+    /// all calls that overlap with it in time.
     fn failure(&self) -> String {
         let (length, number) = self.dead_end.unwrap_or_default();
         let all = self.operations.len();
@@ -519,7 +534,7 @@ mod tests {
         BucketKey { bucket_type: BucketType(4), canonical: name.into() }
     }
 
-    /// Returns a begin that creates a username.
+    /// Returns a begin of lease `number` that creates the username `name`.
     fn begin(name: &str, number: u128) -> Action {
         let claim = ClaimRequest {
             bucket_type: BucketType(4),
@@ -556,7 +571,7 @@ mod tests {
         operations.iter().map(operation).collect()
     }
 
-    /// Returns the state after these commands.
+    /// Returns the state after the engine has executed these commands.
     fn state_after(actions: &[Action]) -> State {
         let mut rows = Rows::default();
         for action in actions {
@@ -566,7 +581,7 @@ mod tests {
         State { fence: FENCE, ..rows.tables.state() }
     }
 
-    /// Returns the answer to a read of `a` after these commands.
+    /// Returns the answer of a read of username `a` after these commands.
     fn read_after(actions: &[Action]) -> Answer {
         Answer::Record(state_after(actions).claims.get(&key("a")).map(|claim| Box::new(observed_claim(claim))))
     }
@@ -583,7 +598,7 @@ mod tests {
             (14, 19, Action::Get(key("a")), read_after(&[second.clone(), commit(2)])),
         ]);
         assert_eq!(check(&history, &state_after(&[second.clone(), commit(2)])), Ok(()));
-        // Operations that do not overlap keep their order.
+        // Two calls that do not overlap in time keep their order, so this history has no solution.
         let late = operations(&[(0, 1, first, busy()), (2, 3, second.clone(), begun(2))]);
         assert!(check(&late, &state_after(&[second])).is_err());
     }
@@ -628,7 +643,7 @@ mod tests {
         assert_eq!(check(&history, &state_after(from_ref(&first))), Ok(()));
         assert_eq!(check(&history, &state_after(&[first.clone(), second.clone()])), Ok(()));
         assert!(check(&history, &state_after(&[second])).is_err());
-        // It may not take effect after the time that ends its effect.
+        // An unanswered call must not take effect after its time `answered`.
         let until = |time| {
             let unanswered = (0, time, first.clone(), Answer::Unknown);
             let history = operations(&[unanswered, (20, 21, Action::Get(key("a")), Answer::Record(None))]);

@@ -1,5 +1,5 @@
-//! PostgreSQL as the store: conformance, startup, outages, contention between servers, monitoring,
-//! the stored format and linearizability.
+//! Tests of the server with PostgreSQL as its store: conformance, startup, outages, contention,
+//! monitoring, the stored format, and linearizability.
 
 #![allow(
     clippy::unwrap_used,
@@ -45,17 +45,18 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-/// Cluster settings for tests that kill processes but never cut the power: the operating system
-/// still holds the pages that a killed process wrote.
+/// Cluster settings for tests that kill processes but simulate no power cut: the operating system
+/// keeps the pages that a killed process has written, so PostgreSQL need not sync them.
 const NO_SYNC: &[&str] = &["fsync=off"];
 
-/// Version of the tables that this program creates.
+/// The version of the database schema that this version of the program creates.
 const SCHEMA_VERSION: i32 = 1;
 
-/// Code and reason of a refusal while the database can't be reached.
+/// The gRPC code and the reason with which the server refuses calls while it cannot reach the
+/// database.
 const STORE_UNAVAILABLE: (Code, &str) = (Code::Unavailable, "STORE_UNAVAILABLE");
 
-/// Returns a configuration of `count` cells, numbered from 1.
+/// Returns the configuration text of `count` cells with the ids from 1.
 fn cells(count: i64) -> String {
     (1..=count).fold(String::new(), |mut text, id| {
         writeln!(text, "[[cells]]\nid = {id}\nname = \"cell-{id}\"\naddress = \"http://127.0.0.1:{}\"", 3000 + id)
@@ -64,41 +65,41 @@ fn cells(count: i64) -> String {
     })
 }
 
-/// Starts a server with three cells on a database. `settings` are further lines of the
-/// configuration's table `postgres`.
+/// Starts a server with three cells on the database of this URL. `settings` are further lines of
+/// the configuration's section `[postgres]`.
 fn serve(url: &str, settings: &str) -> Server {
     let config = format!("[postgres]\nurl = \"{url}\"\n{settings}\n{}", cells(3));
     Server::builder().config(config).start().unwrap()
 }
 
-/// Returns a client of a server that calls as cell 1.
+/// Returns a client that calls this server for cell 1.
 fn client_of(runtime: &Runtime, server: &Server) -> Client {
     runtime.block_on(Client::connect(server, 1)).unwrap()
 }
 
-/// Returns an update that creates one username, without an idempotency key.
+/// Returns an update that creates one username. It has no idempotency key.
 fn create(name: impl Into<String>) -> Update {
     create_all([name.into()])
 }
 
-/// Returns an update that creates usernames, without an idempotency key.
+/// Returns an update that creates these usernames. It has no idempotency key.
 fn create_all(names: impl IntoIterator<Item = String>) -> Update {
     Update { creates: names.into_iter().map(|name| user(name, 7, Vec::new())).collect(), ..Update::default() }
 }
 
-/// Opens a session of the database that belongs to no server.
+/// Opens a database session that belongs to no Leasehold server.
 fn open_session(runtime: &Runtime, url: &str) -> tokio_postgres::Client {
     let (session, connection) = runtime.block_on(tokio_postgres::connect(url, tokio_postgres::NoTls)).unwrap();
     runtime.spawn(connection);
     session
 }
 
-/// Opens the store that a server opens on a database.
+/// Opens the PostgreSQL store on the database of this URL, as a server does at its start.
 fn open_store(url: &str) -> BlockingStore {
     BlockingStore::open(PostgresStore::open(&PostgresConfig::at(url))).unwrap()
 }
 
-/// Waits until the last connection to a database is closed, and returns all rows of the database.
+/// Waits until all connections to a database are closed. Returns all rows of the database.
 fn final_state(cluster: &Cluster, database: &str) -> State {
     await_no_connections(cluster, database);
     open_store(&cluster.url(database)).state().unwrap()
@@ -112,7 +113,7 @@ fn await_no_connections(cluster: &Cluster, database: &str) {
 /// Polls until a condition is true.
 ///
 /// # Panics
-/// The condition is still false after 30 seconds; the message contains `description`.
+/// The condition is false for 30 seconds; the message contains `description`.
 fn await_condition(description: &str, mut is_met: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !is_met() {
@@ -121,20 +122,23 @@ fn await_condition(description: &str, mut is_met: impl FnMut() -> bool) {
     }
 }
 
-/// Returns the value of a metric as the server writes it; `None` if the server has no such metric.
+/// Returns the value of a metric as text; `None` if the server's `/metrics` has no metric of this
+/// name.
 fn metric(runtime: &Runtime, server: &Server, name: &str) -> Option<String> {
     let (_, text) = runtime.block_on(get(server.address(), "/metrics")).unwrap();
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned))
 }
 
-/// State of the store, as a server's metric and health service report it.
+/// The state of the store that a server reports by its metric `leasehold_store_failed` and its
+/// health service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StoreStatus {
     Working,
     Failed,
 }
 
-/// True if both the metric `leasehold_store_failed` and the health service report this status.
+/// True if the server's metric `leasehold_store_failed` and its health service both report this
+/// status.
 fn reports(runtime: &Runtime, server: &Server, status: StoreStatus) -> bool {
     let (value, health) = match status {
         StoreStatus::Working => ("0", ServingStatus::Serving),

@@ -1,5 +1,5 @@
-//! Metrics, health and log of a server: a failing database is reported soon, and a working one is never
-//! reported as failed.
+//! Tests of a server's metrics, health and log: a failing database is reported within seconds, and
+//! a working database is never reported as failed.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -14,12 +14,12 @@ use crate::{
     NO_SYNC, StoreStatus, await_condition, await_report, cells, client_of, create, metric, open_session, reports, serve,
 };
 
-/// Longest time until a hanging database is reported: the two seconds after which the probe gives up,
-/// the interval between probes, and some slack.
+/// The longest time until a server must report a hanging database: two seconds after which its
+/// probe gives up, the interval between probes, and a margin.
 const REPORT_LIMIT: Duration = Duration::from_secs(4);
-/// State in `/proc/net/tcp` of a TCP connection that the other end has closed.
+/// The code in `/proc/net/tcp` of a TCP connection that the other end has closed.
 const CLOSE_WAIT: &str = "08";
-/// State in `/proc/net/tcp` of an open TCP connection.
+/// The code in `/proc/net/tcp` of an established TCP connection.
 const ESTABLISHED: &str = "01";
 
 #[test]
@@ -50,7 +50,7 @@ fn a_hanging_database_is_reported_soon_and_so_is_its_recovery() {
     });
 }
 
-/// Maintenance that waits for a lock is no sign of a failed database.
+/// A maintenance task that waits for a lock does not show that the database has failed.
 #[test]
 fn rows_locked_during_maintenance_are_not_reported_as_an_outage() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
@@ -76,7 +76,8 @@ fn rows_locked_during_maintenance_are_not_reported_as_an_outage() {
     await_condition("settled leases are forgotten", || remembered() == ["0"]);
 }
 
-/// Returns the local addresses of this machine's TCP connections to a port that are in one of `states`.
+/// Returns the local addresses of TCP connections from this machine to a port, if their state is in
+/// `states`.
 fn connections(port: u16, states: &[&str]) -> BTreeSet<String> {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let remote = format!(":{port:04X}");
@@ -91,7 +92,8 @@ fn connections(port: u16, states: &[&str]) -> BTreeSet<String> {
 fn a_terminated_connection_is_dropped_before_the_next_write() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();
-    // The only writer must drop its connection while it is idle, and then write over a new one.
+    // The server has one writer. It must notice the closed connection while it is idle, and open
+    // another before it writes.
     let server = serve(&cluster.url(&database), "write_connections = 1");
     let runtime = Runtime::new().unwrap();
     let mut client = client_of(&runtime, &server);

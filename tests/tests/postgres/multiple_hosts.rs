@@ -1,4 +1,5 @@
-//! Several hosts in one URL: reads and writes go only to the host that accepts writes.
+//! Tests of a database URL with several hosts: reads and writes go only to the host that accepts
+//! writes.
 
 use leasehold_tests::postgres::Cluster;
 use leasehold_tests::wire::{Refusal, leasehold};
@@ -6,7 +7,8 @@ use tokio::runtime::Runtime;
 
 use crate::{NO_SYNC, STORE_UNAVAILABLE, StoreStatus, await_report, client_of, create, serve};
 
-/// A read-only cluster without the primary's rows stands for a standby that lags behind.
+/// The read-only cluster `lagging` stands for a standby that has not yet received the primary's
+/// rows.
 #[test]
 fn b30_reads_never_go_to_a_host_that_lags_behind() {
     let mut primary = Cluster::start(NO_SYNC).unwrap();

@@ -1,5 +1,5 @@
-//! Outages of the database: acknowledged updates survive, retried calls get the true answer, and no
-//! call waits much longer than `postgres.patience_seconds`.
+//! Tests of database outages: acknowledged updates survive, a repeated call gets the true answer,
+//! and no call waits much longer than `postgres.patience_seconds`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,11 +31,12 @@ use crate::{
 };
 
 const CLIENTS: u64 = 16;
-/// Longest time that a refusal may take beyond the server's patience.
+/// The longest time that a refusal may take in addition to `patience_seconds`.
 const SLACK: Duration = Duration::from_secs(4);
 const SERVICE: &str = "gitlab.cells.topology_service.claims.v1.ClaimService";
 
-/// Returns an update that creates the username of a user, under an idempotency key equal to the name.
+/// Returns an update that creates the username `name` for a user. Its idempotency key equals the
+/// name.
 fn create_with_key(name: &str, user_id: u64) -> Update {
     Update { creates: vec![user(name, user_id, Vec::new())], key: Some(name.to_owned()), ..Update::default() }
 }
@@ -44,7 +45,8 @@ fn idempotency_key(name: &str) -> IdempotencyKey {
     IdempotencyKey { cell: CellId(1), key: name.into() }
 }
 
-/// Settings under which an asynchronous commit stays in memory for the longest possible time.
+/// Cluster settings under which commits are asynchronous by default, and stay in memory for up to
+/// ten seconds.
 const ASYNCHRONOUS_COMMIT: [&str; 3] = ["synchronous_commit=off", "wal_writer_delay=10s", "wal_writer_flush_after=1GB"];
 
 #[test]
@@ -68,7 +70,8 @@ fn acknowledged_updates_survive_a_crash_even_if_commits_are_asynchronous_by_defa
     cluster.crash().unwrap();
     cluster.restart().unwrap();
     check_begun(&open_store(&cluster.url(&database)).state().unwrap(), &begun, 3);
-    // A restarted server has no leases in its cache, so it reads the rows before it commits.
+    // After a restart the server's cache has no leases, so the server must read a lease's rows
+    // before it commits the lease.
     server.terminate().unwrap();
     server.restart().unwrap();
     client = client_of(&runtime, &server);
@@ -78,7 +81,7 @@ fn acknowledged_updates_survive_a_crash_even_if_commits_are_asynchronous_by_defa
     check_begun(&open_store(&cluster.url(&database)).state().unwrap(), &begun, 2);
 }
 
-/// Counters of a load of many clients, and the flag that ends the load.
+/// The counters of a load of many clients, and the flag that ends the load.
 #[derive(Default)]
 struct Load {
     answered: AtomicU64,
@@ -88,7 +91,8 @@ struct Load {
 }
 
 impl Load {
-    /// Repeats a call while the server refuses it as `STORE_UNAVAILABLE`, and returns the answer.
+    /// Repeats a call as long as the server refuses it as `STORE_UNAVAILABLE`. Returns the accepted
+    /// answer.
     async fn retry<T, F: Future<Output = Result<T, Status>>>(&self, call: impl Fn(Client) -> F, client: &Client) -> T {
         loop {
             let start = Instant::now();
@@ -106,8 +110,8 @@ impl Load {
         }
     }
 
-    /// Begins and commits updates of names that only this client uses, and leaves the last lease
-    /// outstanding. Returns the answers to the begins by idempotency key.
+    /// Begins and commits updates of names that only this client uses, until the load ends. The
+    /// last lease stays outstanding. Returns the answer to each begin, by its idempotency key.
     async fn work(self: Arc<Self>, client: Client, number: u64) -> BTreeMap<String, Begun> {
         let mut begun = BTreeMap::new();
         loop {
@@ -130,15 +134,15 @@ impl Load {
         }
     }
 
-    /// Waits for `count` answers from now on.
+    /// Waits until the clients have received `count` further answers.
     fn await_answers(&self, count: u64) {
         let enough = self.answered.load(Ordering::Relaxed) + count;
         await_condition("calls are answered", || self.answered.load(Ordering::Relaxed) >= enough);
     }
 }
 
-/// Checks that a state has exactly one lease for each begin, namely the acknowledged one, and that
-/// all of the leases are committed except for `outstanding` of them.
+/// Asserts that the state has exactly the leases of the acknowledged begins, and that all but
+/// `outstanding` of them are committed.
 fn check_begun(state: &State, begun: &BTreeMap<String, Begun>, outstanding: usize) {
     invariant::check(state).unwrap();
     assert_eq!((state.leases.len(), state.claims.len()), (begun.len(), begun.len()));
@@ -191,7 +195,8 @@ fn updates_acknowledged_before_during_and_after_a_crash_are_stored() {
     assert_eq!(state.replays.len(), begun.len());
 }
 
-/// Begins 80 updates, up to eight at a time, so that every writer of the server gets some.
+/// Begins 80 updates, eight at a time, so that each writer of the server writes some of them.
+/// Returns the answers.
 async fn begin_many(client: &Client, prefix: &str) -> Vec<Result<Begun, Status>> {
     let mut working = JoinSet::new();
     for number in 0..8 {
@@ -236,8 +241,8 @@ fn during_an_outage_begins_and_reads_are_refused_and_health_reports_it() {
 
     cluster.restart().unwrap();
     assert_eq!(next_health(), ServingStatus::Serving as i32);
-    // The writers still hold connections from before the crash. They must replace them without
-    // failing a command.
+    // The server's writers still hold connections that the crash has closed. They must replace them
+    // without refusing a command.
     for answer in runtime.block_on(begin_many(&client, "after")) {
         answer.unwrap();
     }
@@ -251,7 +256,7 @@ fn commands_wait_for_the_whole_patience_again_in_a_second_outage() {
     let server = serve(&cluster.url(&cluster.database().unwrap()), "patience_seconds = 1");
     let runtime = Runtime::new().unwrap();
     let mut client = client_of(&runtime, &server);
-    // No client writes between the outages, so no writer has met the database in between.
+    // No client writes between the two outages, so no writer has used the database in between.
     for outage in 0..2 {
         cluster.crash().unwrap();
         let start = Instant::now();
@@ -263,7 +268,7 @@ fn commands_wait_for_the_whole_patience_again_in_a_second_outage() {
     }
 }
 
-/// Alerts depend on the metric, also while no client writes.
+/// Operators' alerts depend on the metric, so it must change although no client writes.
 #[test]
 fn an_outage_is_reported_before_any_write() {
     let mut cluster = Cluster::start(NO_SYNC).unwrap();
@@ -291,7 +296,8 @@ fn a_commit_with_a_lost_answer_is_resolved_by_the_server() {
     for (round, cut) in [Cut::Before, Cut::During, Cut::After].into_iter().cycle().take(60).enumerate() {
         let cuts = proxy.cuts();
         proxy.cut_next(cut);
-        // A group of one and a group of several commands may take different paths.
+        // A group of one command and a group of several commands use different statements to
+        // commit.
         let with_key = round % 2 == 0;
         let count = if round % 4 < 2 { 3 } else { 1 };
         let answers = runtime.block_on(begin_together(&client, round, count, with_key));
@@ -299,7 +305,8 @@ fn a_commit_with_a_lost_answer_is_resolved_by_the_server() {
         for (name, answer) in answers {
             let answer = answer.unwrap_or_else(|status| panic!("{name}, cut {cut:?}: {status:?}"));
             proxy.cut_next(cut);
-            // The server commits a lease by one statement, and rolls it back by a transaction of several.
+            // The server commits a lease by a single statement, but rolls it back by a transaction
+            // of several statements.
             let outcome = if round % 5 == 4 { Outcome::RolledBack } else { Outcome::Committed };
             let settled = runtime.block_on(client.clone().settle(&answer.lease, outcome));
             settled.unwrap_or_else(|status| panic!("{outcome:?} of {name}, cut {cut:?}: {status:?}"));
@@ -318,7 +325,8 @@ fn a_commit_with_a_lost_answer_is_resolved_by_the_server() {
     assert_eq!(proxy.cuts(), 60 + settles);
     assert!(rolled_back.iter().all(|name| runtime.block_on(client.clone().get(name)).is_err()));
     assert!(server.terminate().unwrap().success());
-    // The server writes the audit event after the answer, so the log is complete only by now.
+    // The server writes the audit line after its answer, so the log is complete only after the
+    // server's end.
     let logged = server.stderr().lines().filter(|line| line.contains("lease settled")).count();
     assert!(u64::try_from(logged).unwrap() >= settles, "{logged} of {settles} settles are in the audit log");
     let mut state = final_state(&cluster, &database);
@@ -327,7 +335,7 @@ fn a_commit_with_a_lost_answer_is_resolved_by_the_server() {
     check_begun(&state, &begun, 0);
 }
 
-/// Begins updates simultaneously, each of one name, and returns the names with the answers.
+/// Begins updates of one name each at the same time. Returns each name with the answer.
 async fn begin_together(
     client: &Client,
     round: usize,
@@ -343,7 +351,8 @@ async fn begin_together(
     calls.join_all().await
 }
 
-/// A power cut or a broken network closes no connection: each end only receives nothing more.
+/// `Cut::Silence` simulates a power cut or a broken network: no end is closed, but no end receives
+/// anything.
 #[test]
 fn a_silent_connection_delays_its_own_server_and_other_servers_only_briefly() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
@@ -359,8 +368,8 @@ fn a_silent_connection_delays_its_own_server_and_other_servers_only_briefly() {
     let second = runtime.spawn(async move { cut_off_client.begin(create("dead")).await });
     await_condition("the second begin is cut off", || proxy.cuts() == 2);
     drop(cut_off);
-    // The transaction of the second begin is still open, because the database has seen no end of
-    // the connection.
+    // The transaction of the second begin is still open, because the database has not noticed that
+    // the connection is dead.
     let begun = runtime.block_on(other_client.begin(create("dead"))).unwrap();
     assert!(begun.fence > first.fence);
     assert!(runtime.block_on(second).unwrap().is_err());
@@ -368,7 +377,8 @@ fn a_silent_connection_delays_its_own_server_and_other_servers_only_briefly() {
     assert_eq!(leases, [first.lease, begun.lease]);
 }
 
-/// After one signal a server completes its commands before it stops. After a second one it must not wait.
+/// After the first signal a server completes its commands before it stops. After a second signal it
+/// must stop at once.
 #[test]
 fn a_second_signal_stops_a_server_at_once_while_its_database_hangs() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
@@ -376,8 +386,8 @@ fn a_second_signal_stops_a_server_at_once_while_its_database_hangs() {
     let runtime = Runtime::new().unwrap();
     let mut client = client_of(&runtime, &server);
     runtime.block_on(client.begin(create("before"))).unwrap();
-    // `Cluster::freeze` stops the processes of present connections only. The probe must be
-    // connected before, or it would get a running process and report a working database.
+    // `Cluster::freeze` suspends only the processes of existing connections. The server's probe
+    // must be connected before, or it would get a running process and report a working database.
     let probe = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%FROM claims, claim_leases WHERE false%'
         AND pid <> pg_backend_pid()";
     await_condition("the probe is connected", || cluster.execute("postgres", probe).unwrap() == ["1"]);
@@ -413,13 +423,13 @@ fn a_read_that_gets_no_connection_names_the_setting_of_the_pool() {
     assert!(first.message().contains(words), "{first:?}");
 }
 
-/// The database has room for one of the server's two writers.
+/// The database accepts only so many connections that one of the server's two writers gets none.
 #[test]
 fn a_writer_that_cannot_connect_leaves_all_commands_to_the_other() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();
     let execute = |sql: &str| cluster.execute(&database, sql).unwrap();
-    // One connection for reads, one for the probe, one for a writer.
+    // Three connections: one for reads, one for the server's probe, and one for a writer.
     execute("CREATE ROLE served LOGIN CONNECTION LIMIT 3");
     execute(&format!("ALTER DATABASE {database} OWNER TO served"));
     let url = cluster.url(&database).replace("leasehold@", "served@");
@@ -457,7 +467,8 @@ fn a_benchmark_settles_all_of_its_leases_despite_a_crash_of_the_database() {
         let settled = |cluster: &Cluster| cluster.execute(&database, "SELECT count(*) FROM settled_leases").unwrap();
         await_condition("the benchmark saves", || settled(&cluster)[0].parse::<u64>().unwrap() > 100);
         cluster.crash().unwrap();
-        // Calls wait for the same patience. When this one is refused, the benchmark's earlier calls are too.
+        // All calls wait equally long. When this later call is refused, the benchmark's earlier
+        // calls have been refused too.
         let refused = runtime.block_on(client.begin(create("alone"))).unwrap_err();
         assert_eq!(Refusal::of(&refused).code_and_reason(), STORE_UNAVAILABLE);
         cluster.restart().unwrap();

@@ -1,5 +1,5 @@
-//! A proxy between a server and its database that can cut a connection shortly before or after a
-//! commit.
+//! A TCP proxy between a server and its database. It can break a connection just before, during or
+//! just after a commit.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,40 +11,45 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
-/// The message `Query` with a COMMIT, which ends a transaction of several statements.
+/// The PostgreSQL protocol message `Query` with the text COMMIT. It ends a transaction of several
+/// statements.
 const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
-/// Beginning of the statement that is a whole transaction, in the message `Parse`.
+/// The beginning, within a message `Parse`, of the one statement that is a whole transaction.
 const SINGLE_STATEMENT: &[u8] = b"SELECT * FROM try_write_rows($10, ";
-/// Length of the type, the length and the empty statement name at the beginning of a message `Parse`.
+/// The number of bytes before the statement's text in a message `Parse`: type, length, and an empty
+/// statement name.
 const PARSE_HEAD_BYTES: usize = 6;
-/// The message `Sync`, the last one of a statement.
+/// The protocol message `Sync`, which ends the messages of one statement.
 const SYNC: &[u8] = b"S\0\0\0\x04";
-/// The message `ReadyForQuery` of a session without an open transaction.
+/// The protocol message `ReadyForQuery` with which the database reports that no transaction is
+/// open.
 const IDLE: &[u8] = b"Z\0\0\0\x05I";
 
-/// A way to cut a connection at a commit.
+/// The way in which the proxy cuts a connection at a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// The connection breaks before the database receives the commit.
+    /// The connection breaks before the proxy has passed the commit to the database.
     Before,
-    /// The connection breaks as soon as the commit is sent to the database.
+    /// The connection breaks as soon as the proxy has passed the commit to the database.
     During,
-    /// The connection breaks after the database has committed, before the answer passes.
+    /// The connection breaks after the database has committed, but before the answer reaches the
+    /// server.
     After,
-    /// Both ends stay open, but no further byte passes, and the database never receives the commit.
+    /// The connection stays open at both ends, but the proxy passes no further byte. The commit
+    /// never reaches the database.
     Silence,
 }
 
 #[derive(Default)]
 struct Plan {
-    // Cuts of the next commits, in order.
+    // The cuts to make at the next commits, in order.
     cuts: Mutex<VecDeque<Cut>>,
     cuts_done: AtomicU64,
-    // Ends of silent connections at the database, kept because a drop would close them.
+    // The database's ends of the silent connections. Dropping them would close the connections.
     silent: Mutex<Vec<(OwnedWriteHalf, OwnedReadHalf)>>,
 }
 
-/// A proxy for the connections to a database; closed when dropped.
+/// A proxy for connections to a database. Dropping it closes the connections.
 pub(crate) struct Proxy {
     address: SocketAddr,
     plan: Arc<Plan>,
@@ -72,19 +77,19 @@ impl Proxy {
         format!("postgres://leasehold@{}/{database}", self.address)
     }
 
-    /// Cuts the connection of the next commit that has no cut planned yet.
+    /// Plans a cut for the next commit that has none yet.
     pub(crate) fn cut_next(&self, cut: Cut) {
         self.plan.cuts.lock().unwrap().push_back(cut);
     }
 
-    /// Returns the number of connections that were cut.
+    /// Returns the number of connections that the proxy has cut so far.
     pub(crate) fn cuts(&self) -> u64 {
         self.plan.cuts_done.load(Ordering::SeqCst)
     }
 }
 
 async fn connection(client: TcpStream, database: TcpStream, plan: Arc<Plan>) {
-    // Both ends set the same option. Without it the proxy would delay small messages.
+    // `TCP_NODELAY`: without this option, the proxy would delay small messages.
     client.set_nodelay(true).unwrap();
     database.set_nodelay(true).unwrap();
     let ((mut from_client, mut to_client), (mut from_database, mut to_database)) =
@@ -104,7 +109,7 @@ async fn connection(client: TcpStream, database: TcpStream, plan: Arc<Plan>) {
     }
     plan.cuts_done.fetch_add(1, Ordering::SeqCst);
     if cut == Cut::Silence {
-        // Reads and drops everything until the client closes its end.
+        // Read and discard all further bytes of the client until it closes its end.
         let _ = tokio::io::copy(&mut from_client, &mut tokio::io::sink()).await;
     }
 }
@@ -113,7 +118,8 @@ fn find(pattern: &[u8], text: &[u8]) -> Option<usize> {
     text.windows(pattern.len()).position(|window| window == pattern)
 }
 
-/// Returns the position of the first commit in the bytes, and of its end unless the end is still to come.
+/// Returns the position in the bytes at which the first commit begins, and where it ends; the end
+/// is `None` if it has not arrived yet.
 fn find_commit(held: &[u8]) -> Option<(usize, Option<usize>)> {
     let commit = find(COMMIT, held).map(|at| (at, Some(at + COMMIT.len())));
     let single = find(SINGLE_STATEMENT, held).map(|at| {
@@ -123,8 +129,8 @@ fn find_commit(held: &[u8]) -> Option<(usize, Option<usize>)> {
     commit.into_iter().chain(single).min()
 }
 
-/// Passes the client's bytes on to the database until a commit with a planned cut, and returns the cut;
-/// `None` if a connection ends first.
+/// Passes the client's bytes to the database until a commit for which a cut is planned. Returns
+/// that cut; `None` if a connection ends first.
 async fn until_cut(client: &mut OwnedReadHalf, database: &mut OwnedWriteHalf, plan: &Plan) -> Option<Cut> {
     let mut held = Vec::new();
     loop {
@@ -142,7 +148,7 @@ async fn until_cut(client: &mut OwnedReadHalf, database: &mut OwnedWriteHalf, pl
             }
             found = find_commit(&held);
         }
-        // The beginning of a possible commit is kept until its rest arrives.
+        // The beginning of what may be a commit is not passed on before the rest has arrived.
         let kept = match found {
             Some((at, _)) => held.len() - at,
             None => {
@@ -155,14 +161,15 @@ async fn until_cut(client: &mut OwnedReadHalf, database: &mut OwnedWriteHalf, pl
     }
 }
 
-/// Returns how many bytes at the end of a text may be the beginning of a pattern, including the head of
-/// the pattern's message.
+/// Returns how many bytes at the end of `text` may belong to a commit message: a beginning of
+/// `pattern`, and the message head before the pattern.
 fn prefix_length(pattern: &[u8], text: &[u8]) -> usize {
     let length = (1..pattern.len()).rev().find(|length| text.ends_with(&pattern[..*length]));
     length.map_or(0, |length| (length + PARSE_HEAD_BYTES).min(text.len()))
 }
 
-/// Reads the database's answers until one reports the end of the transaction, or the connection ends.
+/// Reads the database's answers until one reports that the transaction has ended, or until the
+/// connection ends.
 async fn await_committed(database: &mut OwnedReadHalf) {
     let mut received = Vec::new();
     while find(IDLE, &received).is_none() {

@@ -1,4 +1,4 @@
-//! The comments of the schema, which `psql` shows to operators.
+//! Tests that every object of the database schema has a comment, which `psql` shows to operators.
 
 use leasehold_server::config::PostgresConfig;
 use leasehold_server::store::PostgresStore;
@@ -34,6 +34,7 @@ fn every_table_column_type_and_function_has_a_comment() {
     assert_eq!(query(UNCOMMENTED_COLUMNS), [""; 0]);
     assert_eq!(query(UNCOMMENTED_TYPES), [""; 0]);
     assert_eq!(query(UNCOMMENTED_FUNCTIONS), [""; 0]);
-    // The queries above look at a schema that has columns.
+    // Check that the migrated schema has columns at all; without any, the queries above would find
+    // nothing.
     assert!(query("SELECT 1 FROM pg_attribute WHERE attrelid = 'claims'::regclass AND attnum > 0").len() > 10);
 }

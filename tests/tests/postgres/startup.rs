@@ -1,5 +1,5 @@
-//! Startup on a database: each problem ends the program before it serves, with an exit code, a hint, and
-//! no password in the message.
+//! Tests of a start on a database: each problem ends the program before it serves, with a fixed
+//! exit code and a hint. No message contains a password.
 
 use leasehold_tests::client::{Client, Update, user};
 use leasehold_tests::postgres::{Bouncer, Cluster};
@@ -12,12 +12,12 @@ use tokio::runtime::Runtime;
 
 use crate::{NO_SYNC, SCHEMA_VERSION, await_condition, cells, client_of, create, metric, open_session};
 
-/// Number of the advisory lock that a migration holds.
+/// The number of the PostgreSQL advisory lock that a running migration holds.
 const MIGRATION_LOCK: i64 = 0x006c_6561_7365_686f;
-/// Client authentication by which the superuser needs no password and every other role does.
+/// Lines of `pg_hba.conf`: the superuser `leasehold` needs no password, but every other role does.
 const HBA: &str = "host all leasehold 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
 
-/// Exit code and messages of a run of the program.
+/// The exit code and the standard error of one run of `leasehold`.
 struct Exit {
     code: i32,
     stderr: String,
@@ -30,7 +30,7 @@ fn run(arguments: &[&str]) -> Exit {
 }
 
 impl Exit {
-    /// Returns the error that a run with `--json` has printed.
+    /// Returns the error object that a run with `--json` printed as the last line of stderr.
     fn error(&self) -> Value {
         let line = self.stderr.lines().last().unwrap();
         let object: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{}", self.stderr));
@@ -38,8 +38,8 @@ impl Exit {
     }
 }
 
-/// Checks that both `migrate` and `serve` fail on a database with this exit code and gRPC code, that the
-/// message contains all of `words`, and that `--json` reports the same.
+/// Asserts that both `migrate` and `serve` fail on the database of this URL with this exit code and
+/// gRPC code. The message must contain all `words`, and `--json` must report the same error.
 #[track_caller]
 fn expect_error(url: &str, code: i32, grpc_code: Option<&str>, words: &[&str]) {
     for verb in [&["migrate"][..], &["serve", "--listen", "127.0.0.1:0"]] {
@@ -107,7 +107,8 @@ fn each_problem_of_a_database_has_an_exit_code_and_a_hint() {
     expect_error(&no_room, 5, Some("UNAVAILABLE"), &words);
 }
 
-/// pgbouncer reports nearly every problem by the same SQLSTATE, so the server must go by the message.
+/// pgbouncer reports almost every problem with one SQLSTATE, so the server must read its message
+/// text.
 #[test]
 fn problems_have_the_same_exit_codes_through_pgbouncer() {
     let mut cluster = Cluster::start(NO_SYNC).unwrap();
@@ -152,7 +153,8 @@ fn conflicting_and_missing_tables_are_named() {
     expect_error(&cluster.url(&database), 1, None, &words);
 }
 
-/// Returns a cluster with an empty database that has a changed setting, and the database's name.
+/// Returns a cluster with an empty database for which `setting` is changed, and the name of the
+/// database.
 fn with_setting(setting: &str) -> (Cluster, String) {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();
@@ -169,7 +171,8 @@ fn a_search_path_to_a_missing_schema_is_reported() {
     assert_eq!(run(&["migrate", "--store", &cluster.url(&database)]).code, 0);
 }
 
-/// A second set of tables in the same database would let each name be claimed twice.
+/// A second set of tables in another schema of the database would allow every name to be claimed
+/// twice.
 #[test]
 fn a_search_path_that_misses_the_tables_is_reported() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
@@ -186,8 +189,8 @@ fn a_search_path_that_misses_the_tables_is_reported() {
     assert_eq!(cluster.execute(&database, tables).unwrap(), ["0"]);
 }
 
-/// The migration needs a lock on a table that `pg_dump` reads at the time. An event trigger takes the
-/// lock, as the statements of a later version of the tables will.
+/// The migration waits for a lock on a table that `pg_dump` is reading. An event trigger takes the
+/// lock in this test; statements of later schema versions will take such locks themselves.
 #[test]
 fn a_migration_that_waits_for_a_table_keeps_no_server_waiting() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
@@ -215,8 +218,8 @@ fn a_migration_that_waits_for_a_table_keeps_no_server_waiting() {
             let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'in_use'::regclass";
             cluster.execute(&database, waiting).unwrap() == ["1"]
         });
-        // The lock of a server does not conflict with the dump's, but PostgreSQL queues the lock behind
-        // the migration's.
+        // A server's lock on the table does not conflict with the dump's lock. But PostgreSQL puts
+        // it behind the migration's lock request in the queue.
         let start = std::time::Instant::now();
         cluster.execute(&database, "BEGIN; LOCK TABLE in_use IN ROW EXCLUSIVE MODE; COMMIT").unwrap();
         assert!(start.elapsed() < std::time::Duration::from_secs(1), "{:?}", start.elapsed());
@@ -248,7 +251,7 @@ fn invalid_urls_are_refused_with_the_correct_form() {
         ("postgres://me:secret@db:port/claims", "write `postgres://USER"),
     ] {
         expect_error(url, 2, None, &["can't be used: ", words]);
-        // The configuration file gets the same answer.
+        // A URL in the configuration file must be refused like one on the command line.
         let directory = TempDir::new().unwrap();
         let exit = run(&["migrate", "--config", &config(&directory, &format!("url = {url:?}"))]);
         assert_eq!(exit.code, 2, "{}", exit.stderr);
@@ -256,7 +259,7 @@ fn invalid_urls_are_refused_with_the_correct_form() {
     }
 }
 
-/// Exit code 2 stands for an invalid configuration, on the command line as in the file.
+/// Exit code 2 means an invalid configuration, in the file as on the command line.
 #[test]
 fn invalid_tls_settings_end_with_the_exit_code_of_an_invalid_configuration() {
     let directory = TempDir::new().unwrap();
@@ -311,7 +314,8 @@ fn the_json_output_of_a_migration_has_the_versions_before_and_after() {
     }
 }
 
-/// Writes a configuration file with these lines in the table `postgres`, and returns its path.
+/// Writes a configuration file with these lines in its section `[postgres]`. Returns the path of
+/// the file.
 fn config(directory: &TempDir, settings: &str) -> String {
     let path = directory.path().join("leasehold.toml");
     std::fs::write(&path, format!("{}\n[postgres]\n{settings}\n", cells(1))).unwrap();
@@ -366,7 +370,7 @@ fn a_migration_waits_for_another_one_up_to_its_time_limit() {
         assert_eq!(exit.code, 0, "{}", exit.stderr);
         assert!(exit.stderr.contains(&format!("from version 0 to {SCHEMA_VERSION}")), "{}", exit.stderr);
     });
-    // A database that is migrated already needs no lock.
+    // `migrate` needs no lock if the database has the current schema version already.
     execute(&format!("SELECT pg_advisory_lock({MIGRATION_LOCK})"));
     assert_eq!(run(&["migrate", "--config", &short_wait]).code, 0);
 }
@@ -383,7 +387,7 @@ fn a_role_without_rights_gets_the_missing_grants_as_a_hint() {
         assert_eq!(exit.code, 6, "{}", exit.stderr);
         exit.stderr
     };
-    // The tables do not exist, and the role may not create them.
+    // The tables do not exist yet, and the role `App` may not create them.
     let stderr = refused(&url);
     assert!(stderr.contains("permission denied for schema public") && stderr.contains("leasehold migrate"), "{stderr}");
     assert_eq!(run(&["migrate", "--store", &cluster.url(&database)]).code, 0);
@@ -412,14 +416,15 @@ fn a_role_without_rights_gets_the_missing_grants_as_a_hint() {
     expect_warning_until_the_role_may_vacuum(&cluster, &database, &server, &mut client);
 }
 
-/// Only the owner of a table may vacuum it. Checks that a server of another role warns once, and vacuums
-/// as soon as its role owns the table.
+/// Only the owner of a table may vacuum it. Asserts that a server with another role warns exactly
+/// once, and that it vacuums the table as soon as its role is the owner.
 fn expect_warning_until_the_role_may_vacuum(cluster: &Cluster, database: &str, server: &Server, client: &mut Client) {
     let runtime = Runtime::new().unwrap();
     let alter = "ALTER TABLE claim_leases OWNER TO \"App\"";
     let warnings = || server.stderr().lines().filter(|line| line.contains(alter)).count();
     await_condition("there is a warning", || warnings() == 1);
-    // The metric changes in the same round of maintenance that vacuums.
+    // The metric is updated by the same maintenance round that vacuums tables, so its change shows
+    // a further round.
     runtime.block_on(client.begin(create("counted"))).unwrap();
     await_condition("another round of maintenance is done", || {
         metric(&runtime, server, "leasehold_outstanding_leases").as_deref() == Some("1")
@@ -432,7 +437,8 @@ fn expect_warning_until_the_role_may_vacuum(cluster: &Cluster, database: &str, s
     await_condition("the table is vacuumed", || cluster.execute(database, vacuumed).unwrap() == ["t"]);
 }
 
-/// The writers that the server has started by then are stopped in order, without a panic.
+/// 64 writers need more file descriptors than the limit allows. The writers that have started must
+/// stop without a panic.
 #[test]
 fn too_few_file_descriptors_end_the_start_with_an_error() {
     let cluster = Cluster::start(NO_SYNC).unwrap();

@@ -1,5 +1,5 @@
-//! Stored rows of version 1: a data directory, its export and a dump of a database. Every later version
-//! of the program must read them.
+//! Tests of stored rows of version 1: a data directory, an export and a database dump. Every later
+//! version of the program must be able to read these files.
 
 use std::path::{Path, PathBuf};
 use std::process::Command as Program;
@@ -28,7 +28,7 @@ use uuid::Uuid;
 
 use crate::{NO_SYNC, open_store};
 
-/// Returns the path of a committed file of version 1.
+/// Returns the path of the file `name` in the repository's folder of stored rows of version 1.
 fn stored(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("stored/v1").join(name)
 }
@@ -43,8 +43,8 @@ fn claim(value: &str, row: u64) -> ClaimRequest {
     }
 }
 
-/// Returns commands that leave rows of every kind and claims in every state. [`run`] executes one each
-/// second.
+/// Returns commands that leave rows of every kind, and claims in every state. [`run`] executes one
+/// command each second.
 fn commands() -> Vec<Command> {
     let rules = Rules { cells: (1..=2).map(CellId).collect(), ..Rules::default() };
     let lease = |n: u128| LeaseId(Uuid::from_u128(u128::wrapping_mul(n, 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)));
@@ -69,7 +69,7 @@ fn commands() -> Vec<Command> {
     ]
 }
 
-/// Executes [`commands`] on a store, each at a fixed time.
+/// Executes the commands of [`commands`] on a store, each at a fixed time.
 fn run<S: Store>(store: &mut S) {
     for (second, command) in (1_700_000_000..).zip(commands()) {
         let commands = [command];
@@ -86,7 +86,7 @@ fn run<S: Store>(store: &mut S) {
     }
 }
 
-/// Returns the state that each of the files contains.
+/// Returns the claims, leases and keys that each of the stored files must contain.
 fn expected() -> State {
     let mut reference = MemoryStore::default();
     run(&mut reference);
@@ -95,12 +95,12 @@ fn expected() -> State {
     state
 }
 
-/// Returns the configured bucket types that the files remember.
+/// Returns the configured bucket types that the stored files must contain.
 fn bucket_types() -> Vec<BucketRule> {
     vec![BucketRule { number: BucketType(100), name: "TEAMS".into(), form: Form::Word, fold_case: true }]
 }
 
-/// Copies a directory with all of its files.
+/// Copies a directory with all files and directories in it.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
@@ -152,8 +152,8 @@ fn a_database_dump_of_version_1_opens() {
     assert_eq!(rules, bucket_types());
 }
 
-/// Writes the three files with the rows of [`commands`] into a folder: a data directory, its export and a
-/// dump of a database.
+/// Writes a data directory, its export and a database dump into a folder, each with the rows that
+/// [`commands`] leave.
 fn write_files(folder: &Path) {
     let directory = TempDir::new().unwrap();
     let data = directory.path().join("data");
@@ -172,14 +172,15 @@ fn write_files(folder: &Path) {
     Runtime::new().unwrap().block_on(remember).unwrap();
     let dump = Program::new("pg_dump").args(["--column-inserts", "--no-owner", &settings.url]).output().unwrap();
     assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
-    // Newer versions of `pg_dump` add commands of psql, which begin with a backslash and are no SQL.
+    // Newer versions of `pg_dump` write commands of psql, which begin with a backslash and are not
+    // SQL.
     let sql = String::from_utf8(dump.stdout).unwrap();
     let sql: Vec<_> = sql.lines().filter(|line| !line.starts_with('\\')).collect();
     std::fs::write(folder.join("postgres.dump"), sql.join("\n")).unwrap();
 }
 
-/// `UPDATE_STORED=1` writes the files into the folder of the present version. A new version of stored
-/// rows needs a new folder.
+/// With `UPDATE_STORED=1` the test writes the files into the repository's folder of the current
+/// version. A new version of stored rows needs a new folder.
 #[test]
 fn this_program_writes_rows_of_version_1() {
     let directory = TempDir::new().unwrap();

@@ -1,5 +1,5 @@
-//! Calls to the database that time out: they use a bounded number of connections and delay no other
-//! call.
+//! Tests of database calls that time out: they occupy a limited number of connections, and delay no
+//! other call.
 
 use std::time::{Duration, Instant};
 
@@ -12,15 +12,16 @@ use crate::{
     NO_SYNC, STORE_UNAVAILABLE, StoreStatus, await_condition, await_report, client_of, create, open_session, serve,
 };
 
-/// Largest number of connections that a server may hold open while commits hang: two writers with
-/// three each (one hangs, one waits for the end of that one, one is being closed), one for reads and
-/// one for the probe.
+/// The most connections that a server may hold open while commits hang. Each of two writers has
+/// three: one hangs, one waits for that one's end, and one is being closed. One more is for reads,
+/// and one for the probe.
 const MAX_CONNECTIONS: usize = 8;
 
-/// Settings under which a call is given up after a second, and all reads share one connection.
+/// Settings under which the server gives up a database call after one second, and all reads share
+/// one connection.
 const SETTINGS: &str = "statement_timeout_seconds = 1\npatience_seconds = 1\nread_connections = 1";
 
-/// Without its synchronous standby the database lets every COMMIT wait for ever.
+/// The database waits for a synchronous standby that does not exist, so every COMMIT hangs.
 #[test]
 fn commits_that_hang_use_a_bounded_number_of_connections() {
     let cluster = Cluster::start(&[]).unwrap();
@@ -75,7 +76,8 @@ fn a_read_that_times_out_delays_no_other_read() {
     let refused = runtime.block_on(client.get("alice")).unwrap_err();
     assert_eq!(Refusal::of(&refused).code_and_reason(), STORE_UNAVAILABLE, "{refused:?}");
     assert!(start.elapsed() < Duration::from_millis(1_900), "the read was repeated: {:?}", start.elapsed());
-    // The list reads another table, over the only connection for reads.
+    // The list reads a table that is not locked. It must get the only read connection although the
+    // first read timed out.
     assert_eq!(runtime.block_on(client.leases()).unwrap(), [lease]);
     let reading = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%FROM claims c WHERE%'
         AND pid <> pg_backend_pid()";

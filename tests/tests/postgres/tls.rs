@@ -1,5 +1,5 @@
-//! TLS between server and database: the server checks the database's certificate and never falls back to
-//! plain text.
+//! Tests of TLS between server and database: the server verifies the database's certificate, and
+//! never falls back to plain text.
 
 use leasehold_server::config::PostgresConfig;
 use leasehold_server::serve::ServeError;
@@ -12,7 +12,8 @@ use tonic::Code;
 
 use crate::NO_SYNC;
 
-/// A cluster with TLS, and the directory of the authority's certificate.
+/// A cluster that accepts TLS, and the directory into which the test writes the authority's
+/// certificate.
 struct TlsCluster {
     cluster: Cluster,
     files: TempDir,
@@ -38,7 +39,8 @@ impl TlsCluster {
         self.runtime.block_on(PostgresStore::open(&PostgresConfig { ca, ..PostgresConfig::at(url) }))
     }
 
-    /// Returns `true` if all connections of servers are encrypted, and the number of those connections.
+    /// Returns `true` or `false` for "all server connections are encrypted", followed by the number
+    /// of these connections.
     fn encryption(&self) -> String {
         let ssl = "SELECT coalesce(bool_and(ssl), false)::text || ' ' || count(*) FROM pg_stat_ssl
                    JOIN pg_stat_activity USING (pid) WHERE application_name = 'leasehold'";

@@ -1,4 +1,5 @@
-//! A validated update. Only a [`Batch`] can be begun, and only [`Batch::parse`] makes one.
+//! A validated update. An update can only be begun as a [`Batch`], and only [`Batch::parse`] makes
+//! a batch.
 //!
 //! ```
 //! use leasehold_core::batch::{Batch, ClaimRequest, Entry, UpdateRequest};
@@ -13,7 +14,8 @@
 //!     source: Some(Source { source_type: SourceType(1), id: SourceId::from(7) }),
 //!     user_data: None,
 //! };
-//! // Both spellings are one bucket, so the cell keeps the bucket and replaces its record (B06).
+//! // Both spellings stand for one bucket, so the cell keeps the bucket and replaces the record
+//! // (B06).
 //! let update = UpdateRequest { creates: vec![claim("Alice")], destroys: vec![claim("alice")] };
 //! let batch = Batch::parse(update, &Catalogue::default()).unwrap();
 //! assert!(matches!(batch.entries(), [Entry::Replace(_, _)]));
@@ -30,68 +32,69 @@ use crate::rejection::{Detail, List, Offence, Place, Reason, Rejection};
 
 /// The most claims in one update, creates and destroys together (B11).
 pub const MAX_CLAIMS: usize = 2000;
-/// The longest source id, in bytes (B11).
+/// The longest source id of a claim, in bytes (B11).
 pub const MAX_SOURCE_ID_BYTES: usize = 128;
 /// The largest request, in bytes (B11). Hosts enforce it before they decode a request.
 pub const MAX_REQUEST_BYTES: usize = 10 * 1024 * 1024;
 /// The longest idempotency key, in bytes.
 pub const MAX_IDEMPOTENCY_KEY_BYTES: usize = 128;
 
-/// One claim of an update as a caller sent it, unchecked.
+/// One claim of an update as the caller sent it, unchecked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClaimRequest {
-    /// The bucket's type.
+    /// The type of the claim's bucket.
     pub bucket_type: BucketType,
-    /// The bucket's value as spelled.
+    /// The value of the claim's bucket, as the caller spelled it.
     pub value: Arc<str>,
-    /// The holder. A destroy may leave it out.
+    /// The user, project or other object that uses the bucket. A destroy may leave the subject out.
     pub subject: Option<Subject>,
-    /// The row that the claim comes from. A destroy without it does not depend on the row (B05).
+    /// The table row that the claim comes from. A destroy without a source gives up the claim of
+    /// any row (B05).
     pub source: Option<Source>,
-    /// The data that the cell attaches.
+    /// The data that the cell attaches to the claim.
     pub user_data: Option<UserData>,
 }
 
-/// An update as a caller sent it, unchecked.
+/// An update as the caller sent it, unchecked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct UpdateRequest {
-    /// The claims to create.
+    /// The claims that the update creates.
     pub creates: Vec<ClaimRequest>,
-    /// The claims to destroy.
+    /// The claims that the update destroys.
     pub destroys: Vec<ClaimRequest>,
 }
 
 impl UpdateRequest {
-    /// The fingerprint of the update as it was sent (B09).
+    /// Returns the fingerprint of the update as the caller sent it (B09).
     pub fn fingerprint(&self) -> Fingerprint {
         let of_claims = |claims: &[ClaimRequest]| claims.iter().map(claim_fingerprint).collect();
         Fingerprint { creates: of_claims(&self.creates), destroys: of_claims(&self.destroys) }
     }
 }
 
-/// A checked create.
+/// A checked create: one claim that an update makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Create {
-    /// The position among the creates, counted from 0.
+    /// The position of the claim in the update's list of creates, counted from 0.
     pub position: u32,
-    /// The bucket to own.
+    /// The bucket that the cell takes.
     pub bucket: Bucket,
-    /// The holder.
+    /// The user, project or other object that uses the bucket.
     pub subject: Subject,
-    /// The row that the claim comes from.
+    /// The table row that the claim comes from.
     pub source: Source,
-    /// The data that the cell attaches.
+    /// The data that the cell attaches to the claim.
     pub user_data: Option<Arc<UserData>>,
 }
 
-/// A checked destroy.
+/// A checked destroy: one claim that an update gives up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destroy {
-    /// The position among the destroys, counted from 0.
+    /// The position of the claim in the update's list of destroys, counted from 0.
     pub position: u32,
-    /// The bucket to give up.
+    /// The key of the bucket that the cell gives up.
     pub key: BucketKey,
-    /// The row that the claim must still come from (B05).
+    /// The table row that the claim must still come from, `None` if the row does not matter (B05).
     pub source: Option<Source>,
 }
 
@@ -107,7 +110,7 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// The bucket's key.
+    /// Returns the key of the bucket that the entry changes.
     pub fn key(&self) -> &BucketKey {
         match self {
             Self::Create(create) | Self::Replace(create, _) => &create.bucket.key,
@@ -116,20 +119,21 @@ impl Entry {
     }
 }
 
-/// A validated update: one entry per bucket, at least one, in the order of keys. One order for all
-/// batches keeps stores that lock rows from waiting for each other in a circle.
+/// A validated update: one entry per bucket, at least one, in the order of keys. Stores lock rows
+/// in this order, so two batches never wait for each other's rows in a circle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     entries: Vec<Entry>,
 }
 
 impl Batch {
-    /// Parses an update: checks its size, each claim's form, and that no bucket is twice in one
-    /// list.
+    /// Parses an update: checks the number of claims, the form of each claim, and that no list has
+    /// a bucket twice.
     ///
     /// # Errors
-    /// Every offence: empty or unspecified fields (B14), exceeded limits (B11), values that are not
-    /// allowed (B12), and duplicates with both places (B07).
+    /// The rejection lists every offence: empty or unspecified fields (B14), exceeded limits (B11),
+    /// values that are not allowed (B12), and duplicates with both places (B07). An update with no
+    /// claim or too many is refused as a whole.
     pub fn parse(request: UpdateRequest, catalogue: &Catalogue) -> Result<Self, Rejection> {
         check_size(request.creates.len() + request.destroys.len())?;
         let mut offences = Vec::new();
@@ -157,21 +161,21 @@ impl Batch {
         }
     }
 
-    /// The entries, in the order of their keys.
+    /// Returns the entries of the batch, in the order of their buckets' keys.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// The buckets' keys, in order.
+    /// Returns the keys of the batch's buckets, in order.
     pub fn keys(&self) -> impl Iterator<Item = &BucketKey> {
         self.entries.iter().map(Entry::key)
     }
 }
 
-/// Checks the number of claims of an update.
+/// Checks the number of claims in an update.
 ///
 /// # Errors
-/// There are none (B14), or more than the limit (B11).
+/// The update has no claim (B14), or more than [`MAX_CLAIMS`] (B11).
 pub fn check_size(claims: usize) -> Result<(), Rejection> {
     if claims == 0 {
         let detail = Detail::Form("the update is empty: give at least one create or destroy");
@@ -184,10 +188,10 @@ pub fn check_size(claims: usize) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// The bucket key of the claim that has this record.
+/// Returns the bucket key of the claim that has this record.
 ///
 /// # Errors
-/// No create could have made the record: its value, its subject or its source is not allowed.
+/// No create could have made the record: the record's value, subject or source is not allowed.
 pub fn record_key(bucket_type: BucketType, record: &Record, catalogue: &Catalogue) -> Result<BucketKey, ValueError> {
     let refused = |(reason, detail)| ValueError { reason, detail };
     check_subject(record.subject).and_then(|()| check_source(&record.source)).map_err(refused)?;
@@ -254,8 +258,8 @@ fn check_source(source: &Source) -> Result<(), Refused> {
     Ok(())
 }
 
-/// The entries in the order of keys, with a replace in place of a create and a destroy of one
-/// bucket (B06). A bucket that is twice in one list is an offence (B07).
+/// Returns the entries in the order of keys. A create and a destroy of one bucket become a replace
+/// (B06). A bucket that is twice in one list adds an offence (B07).
 fn merge(entries: Vec<Entry>, offences: &mut Vec<Offence>) -> Vec<Entry> {
     let mut merged: Vec<Entry> = Vec::with_capacity(entries.len());
     for entry in in_order(entries) {
@@ -272,11 +276,11 @@ fn merge(entries: Vec<Entry>, offences: &mut Vec<Offence>) -> Vec<Entry> {
     merged
 }
 
-/// The entries by key. Entries of one bucket keep their order: creates before destroys, each by
-/// position.
+/// Returns the entries in the order of keys. Entries of one bucket keep their order: creates before
+/// destroys, each by position.
 ///
-/// Most updates have a few entries, which an insertion sort orders in place. [`sorted_by`]
-/// allocates.
+/// Most updates have few entries, and an insertion sort orders these in place. [`sorted_by`] would
+/// allocate.
 fn in_order(mut entries: Vec<Entry>) -> Vec<Entry> {
     if entries.len() > 16 {
         return sorted_by(entries, |a, b| a.key().cmp(b.key()));

@@ -5,36 +5,38 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// A bucket type's number on the wire: `4` is `USERNAMES`. The number may be one that the catalogue
-/// lacks.
+/// The number of a bucket type on the wire, for example 4 for `USERNAMES`. The catalogue may lack
+/// the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BucketType(pub i32);
 
-/// The key by which uniqueness is decided: the type and the canonical form of the value (B12).
+/// The key of a bucket: the type and the canonical form of the value. Two buckets are the same if
+/// their keys are equal (B12).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BucketKey {
-    /// The type. Keys are ordered by type first.
+    /// The bucket's type. Keys are ordered by type first.
     pub bucket_type: BucketType,
-    /// The value's canonical form, as [`Catalogue::bucket`](crate::catalogue::Catalogue::bucket)
-    /// computes it.
+    /// Canonical form of the bucket's value, as
+    /// [`Catalogue::bucket`](crate::catalogue::Catalogue::bucket) computes it.
     pub canonical: Arc<str>,
 }
 
 impl BucketKey {
-    /// The key before all others: where an ordered read begins.
+    /// Returns the smallest key, from which an ordered read begins.
     pub(crate) fn first() -> Self {
         Self { bucket_type: BucketType(i32::MIN), canonical: "".into() }
     }
 }
 
-/// A checked bucket: its key and the caller's spelling, which is kept and returned (B12).
+/// A checked bucket: its key and the caller's spelling of the value, which is kept and returned
+/// (B12).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// The key.
+    /// The bucket's key.
     pub key: BucketKey,
-    /// The value as the caller spelled it.
+    /// The bucket's value as the caller spelled it.
     pub spelling: Arc<str>,
 }
 

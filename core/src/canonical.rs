@@ -1,14 +1,15 @@
-//! The canonical form of a value: two spellings with the same canonical form are one name (B12).
+//! The canonical form of a bucket value: two spellings with the same canonical form are one name
+//! (B12).
 //!
-//! Values in ASCII need no tables. The tables of Unicode come with the feature `unicode`, since
-//! they would be most of a small WebAssembly file.
+//! Values in ASCII need no Unicode tables. The feature `unicode` adds the tables, which would be
+//! most of a small WebAssembly file.
 
 use std::borrow::Cow;
 
-/// The canonical form of a value: NFKC, and case-folded if `fold_case`.
+/// Returns the canonical form of a value: Unicode NFKC, and case-folded if `fold_case`.
 ///
 /// # Errors
-/// The value is not in ASCII, and this build has no tables of Unicode.
+/// The value is not in ASCII, and this build has no Unicode tables.
 #[inline]
 pub(crate) fn canonical(value: &str, fold_case: bool) -> Result<Cow<'_, str>, &'static str> {
     if !value.is_ascii() {
@@ -21,8 +22,9 @@ pub(crate) fn canonical(value: &str, fold_case: bool) -> Result<Cow<'_, str>, &'
     })
 }
 
-/// The canonical form by Unicode 3.13, D146 and D147. Folding comes between normalisations and
-/// twice: folding can undo a normalisation, and a normalisation can bring out capitals.
+/// Returns the canonical form of a value beyond ASCII by Unicode 3.13: NFKC, or the fold of D147 if
+/// `fold_case`. The fold runs twice, since folding can undo a normalisation and a normalisation can
+/// produce capitals.
 #[cfg(feature = "unicode")]
 #[expect(clippy::unnecessary_wraps, reason = "without the tables it fails")]
 fn beyond_ascii(value: &str, fold_case: bool) -> Result<Cow<'_, str>, &'static str> {
@@ -77,7 +79,8 @@ mod tests {
         #[test]
         fn b12_folded_values_that_differ_in_case_are_one_name(value in "\\PC{1,20}") {
             let folded = canonical(&value, true).unwrap().into_owned();
-            // Lower-casing is not folding: final sigma and the dotted capital I differ.
+            // `to_lowercase` differs from case folding for the final sigma and the dotted capital
+            // I.
             prop_assume!(!value.contains(['Σ', 'İ', 'ς']));
             let lower = value.to_lowercase();
             prop_assert_eq!(canonical(&lower, true).unwrap(), folded);

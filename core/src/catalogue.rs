@@ -1,5 +1,5 @@
 //! The catalogue of bucket types: the values that each type allows, and the canonical form that
-//! decides which of them are the same (B12).
+//! decides which of these values are the same (B12).
 //!
 //! ```
 //! use leasehold_core::bucket::BucketType;
@@ -24,22 +24,25 @@ use crate::bucket::{Bucket, BucketKey, BucketType};
 use crate::canonical::canonical;
 use crate::rejection::{Detail, Reason};
 
-/// The longest bucket value, in bytes of UTF-8 (B11).
+/// The longest value of a bucket, in bytes of UTF-8 (B11).
 pub const MAX_VALUE_BYTES: usize = 1024;
 
-/// The form of a bucket type's values. No value is empty or has control or invisible characters.
+/// The form of a bucket type's values. In every form, a value is not empty and has no control or
+/// invisible characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
-    /// A decimal id from 1 to 9,223,372,036,854,775,807, without leading zeros.
+    /// The value is a decimal id from 1 to 9,223,372,036,854,775,807, without leading zeros.
     Decimal,
-    /// One word: no white space.
+    /// The value is one word, without white space.
     Word,
-    /// A word with one `@` that is neither its first nor its last character.
+    /// The value is a word with one `@`, which is neither the first nor the last character.
     Email,
-    /// One line; no white space at its ends.
+    /// The value is one line without white space at either end. Inside, it may have spaces, but no
+    /// other white space.
     Line,
-    /// Lines of text: line ends and tabs are allowed inside.
+    /// The value is a text of one or more lines: line ends are allowed inside and at the end, tabs
+    /// inside.
     Block,
 }
 
@@ -55,17 +58,17 @@ impl fmt::Display for Form {
     }
 }
 
-/// One bucket type.
+/// The rule of one bucket type: number, name, form and case folding.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BucketRule {
-    /// The type's number on the wire: the number of its field in `Claim`.
+    /// The bucket type's number on the wire: the number of its field in the message `Claim`.
     pub number: BucketType,
-    /// The type's name on the wire.
+    /// The bucket type's name on the wire.
     pub name: Cow<'static, str>,
-    /// The form of the type's values.
+    /// The form that the bucket type's values must have.
     pub form: Form,
-    /// True if values that differ in case alone are the same.
+    /// True if values of the bucket type that differ only in case are the same.
     pub fold_case: bool,
 }
 
@@ -73,10 +76,10 @@ const fn rule(number: i32, name: &'static str, form: Form, fold_case: bool) -> B
     BucketRule { number: BucketType(number), name: Cow::Borrowed(name), form, fold_case }
 }
 
-/// The number that the wire contract reserves, because a removed type had it.
+/// The bucket type number that the wire contract reserves, because a removed type had it.
 pub const RESERVED: BucketType = BucketType(14);
 
-/// The bucket types of the wire contract.
+/// The rules of the bucket types that the wire contract names.
 const BUILT_IN: [BucketRule; 17] = [
     rule(1, "ROUTES", Form::Line, true),
     rule(2, "ORGANIZATION_PATH", Form::Word, true),
@@ -97,23 +100,25 @@ const BUILT_IN: [BucketRule; 17] = [
     rule(18, "PAGES_UNIQUE_DOMAINS", Form::Word, true),
 ];
 
-/// The difference between the rules under which claims were made and the catalogue.
+/// The difference between the catalogue and the rules under which a store's claims were made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// Types with another rule. One name could now be claimed twice, or a claim not be found again.
+    /// Bucket types whose form or case folding has changed. Under the changed rule, one name could
+    /// be claimed twice, or an existing claim not be found again.
     pub changed: Vec<RuleChange>,
-    /// Types that the catalogue lacks.
+    /// Bucket types that claims were made under and that the catalogue lacks.
     pub missing: Vec<BucketType>,
-    /// Types that are new and not built in.
+    /// Rules of bucket types that the catalogue has, that no claims were made under and that are
+    /// not built in.
     pub added: Vec<BucketRule>,
 }
 
-/// A bucket type under two rules.
+/// The two rules of a bucket type whose rule has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleChange {
-    /// The rule under which claims were made.
+    /// The rule under which the store's claims were made.
     pub served: BucketRule,
-    /// The catalogue's rule.
+    /// The rule in the present catalogue.
     pub configured: BucketRule,
 }
 
@@ -126,18 +131,18 @@ impl fmt::Display for RuleChange {
     }
 }
 
-/// The bucket types of a service.
+/// The rules of all bucket types of a service, by number.
 #[derive(Clone, Debug, Hash)]
 pub struct Catalogue {
     rules: BTreeMap<BucketType, BucketRule>,
 }
 
-/// A value that its bucket type does not allow.
+/// The error of a value that its bucket type does not allow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueError {
-    /// `InvalidUpdate`, `LimitExceeded` or `ValueNotAllowed`.
+    /// The reason of the error: `InvalidUpdate`, `LimitExceeded` or `ValueNotAllowed`.
     pub reason: Reason,
-    /// The fault of the value.
+    /// The fault of the value, for messages.
     pub detail: Detail,
 }
 
@@ -148,33 +153,34 @@ impl Default for Catalogue {
 }
 
 impl Catalogue {
-    /// A catalogue of these rules. If two have the same number, the later one counts.
+    /// Makes a catalogue of these rules. If two rules have the same number, the later one counts.
     pub fn new(rules: impl IntoIterator<Item = BucketRule>) -> Self {
-        // `collect` would compile a sort for this type, which is more code than the map (see
-        // `order.rs`).
+        // `collect` would compile a sort for this type, which takes more code than the map itself
+        // (see `order.rs`).
         let mut by_number = BTreeMap::new();
         by_number.extend(rules.into_iter().map(|rule| (rule.number, rule)));
         Self { rules: by_number }
     }
 
-    /// The built-in catalogue with these rules added. A rule replaces the built-in rule with the
-    /// same number.
+    /// Makes a catalogue of the built-in rules and these rules. A given rule replaces the built-in
+    /// rule with the same number.
     pub fn with(rules: impl IntoIterator<Item = BucketRule>) -> Self {
         Self::new(BUILT_IN.into_iter().chain(rules))
     }
 
-    /// The rule of a type.
+    /// Returns the rule of a bucket type, `None` if the catalogue lacks the type.
     pub fn rule(&self, bucket_type: BucketType) -> Option<&BucketRule> {
         self.rules.get(&bucket_type)
     }
 
-    /// Every rule, in the order of numbers.
+    /// Returns every rule, in the order of numbers.
     pub fn rules(&self) -> impl Iterator<Item = &BucketRule> {
         self.rules.values()
     }
 
-    /// The difference from the rules under which claims were made. The canonical forms of those
-    /// claims hold only as long as the rules do.
+    /// Returns the difference between this catalogue and `served`, the rules under which a store's
+    /// claims were made. A change of a type's rule would make the canonical forms of these claims
+    /// wrong.
     pub fn differs_from(&self, served: &[BucketRule]) -> Difference {
         let mut difference = Difference::default();
         for served in served {
@@ -191,7 +197,7 @@ impl Catalogue {
         difference
     }
 
-    /// The bucket of a type and a value as the caller spelled it (B12).
+    /// Returns the bucket that a type and a value, as the caller spelled it, stand for (B12).
     ///
     /// # Errors
     /// The type is unspecified or unknown (B14), the value is too long (B11), or the type's form
@@ -203,8 +209,8 @@ impl Catalogue {
         let canonical = match canonical(&spelling, rule.fold_case).map_err(not_allowed)? {
             Cow::Borrowed(_) => spelling.clone(),
             Cow::Owned(canonical) => {
-                // NFKC can turn a character into others that the form excludes, or into more of
-                // them.
+                // NFKC can turn one character into several, or into characters that the form
+                // excludes. So the canonical form is checked as well.
                 rule.form.check(&canonical).map_err(not_allowed)?;
                 check_length(&canonical)?;
                 canonical.into()
@@ -236,7 +242,7 @@ impl Form {
     /// Checks that a value has this form.
     ///
     /// # Errors
-    /// The value's fault, as text.
+    /// The fault of the value, as text.
     pub fn check(self, value: &str) -> Result<(), &'static str> {
         if value.is_empty() {
             return Err("the value is empty");
@@ -291,15 +297,16 @@ fn check_ends(value: &str) -> Result<(), &'static str> {
     if value.starts_with(char::is_whitespace) {
         return Err("the value begins with white space");
     }
-    // Keys are often pasted together with their last line end.
+    // Keys are often pasted with the line end that follows them, so line ends at the end are
+    // allowed.
     if value.trim_end_matches(['\n', '\r']).ends_with(char::is_whitespace) {
         return Err("the value ends with white space");
     }
     Ok(())
 }
 
-/// Returns true for a character that a reader does not see: Unicode's default ignorable code points
-/// (UAX #44, `Default_Ignorable_Code_Point`), the private use areas and non-characters.
+/// Returns true if readers do not see the character: Unicode's default ignorable code points (UAX
+/// #44, `Default_Ignorable_Code_Point`), the private use areas and non-characters.
 fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'

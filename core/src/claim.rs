@@ -1,4 +1,4 @@
-//! A claim: the tie between a bucket and the one cell that owns it.
+//! A claim: the row that says which cell owns a bucket.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,41 +11,42 @@ use crate::cell::CellId;
 use crate::lease::{LeaseId, Outcome};
 use crate::time::Timestamp;
 
-/// The holder of a bucket, a user for example: a kind (the wire's `Subject.Type`) and an id.
+/// The user, project or other object that uses a bucket: a kind (the wire's `Subject.Type`) and an
+/// id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Subject {
-    /// The kind's number on the wire: 1 or more.
+    /// The number of the subject's kind on the wire: 1 or more.
     pub subject_type: i32,
-    /// The id: 1 or more.
+    /// The id of the subject within its kind: 1 or more.
     pub id: i64,
 }
 
-/// The kind of table that a claim comes from: the wire's `Source.Type`.
+/// The number of a table that claims come from: the wire's `Source.Type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SourceType(pub i32);
 
-/// A row's primary key as bytes. Within one table, the order of the bytes is the order of the keys.
-/// No row has the empty key.
+/// The primary key of a source row as bytes. Within one table, the order of the bytes is the order
+/// of the keys. No row has the empty key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(SmallVec<[u8; 16]>);
 
 impl SourceId {
-    /// A source id of its bytes: 8 big-endian bytes for an integer, 16 for a UUID, the text's own
-    /// for a string.
+    /// Makes a source id from the bytes of a key: 8 big-endian bytes for an integer, 16 bytes for a
+    /// UUID, the UTF-8 bytes for a text.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         Self(SmallVec::from_slice(bytes))
     }
 
-    /// The source id of an integer key. `None` for a negative key: its bytes would not be in the
-    /// order of keys.
+    /// Returns the source id of an integer key, `None` for a negative key: the bytes of negative
+    /// keys would not be in the order of the keys.
     pub fn from_integer(key: i64) -> Option<Self> {
         u64::try_from(key).ok().map(Self::from)
     }
 
-    /// The source id of a text key: 16 bytes for a UUID of 36 characters, the text's own bytes for
-    /// any other.
+    /// Returns the source id of a text key: 16 bytes for a UUID of 36 characters, the UTF-8 bytes
+    /// for any other text.
     pub fn from_text(key: &str) -> Self {
         let hyphenated = key.len() == uuid::fmt::Hyphenated::LENGTH;
         match Uuid::try_parse(key) {
@@ -54,13 +55,13 @@ impl SourceId {
         }
     }
 
-    /// The key's bytes.
+    /// Returns the bytes of the source id.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Returns true if the key is empty. The empty key is no bound in a query and invalid in a
-    /// claim.
+    /// Returns true if the source id is empty. In a query, an empty source id sets no bound; in a
+    /// claim it is invalid.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -89,7 +90,8 @@ fn read_hex(text: &str) -> Option<Vec<u8>> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
 }
 
-/// Bytes as hexadecimal text in formats that people read, and as bytes in others.
+/// Serialization of bytes: as hexadecimal text in human-readable formats, as bytes in binary
+/// formats.
 mod bytes_or_hex {
     use super::{Deserialize, Deserializer, Serializer, read_hex, write_hex};
     use serde::de::Error;
@@ -124,13 +126,13 @@ impl<'de> Deserialize<'de> for SourceId {
     }
 }
 
-/// The table row that a claim comes from.
+/// The table row that a claim comes from: table and primary key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
-    /// The table.
+    /// The table of the source row.
     pub source_type: SourceType,
-    /// The row's primary key.
+    /// The primary key of the source row.
     pub id: SourceId,
 }
 
@@ -138,79 +140,82 @@ pub struct Source {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserData {
-    /// The URL that names the type of the data.
+    /// The URL that names the type of the attached data.
     pub type_url: String,
-    /// The data, as the cell encoded them. The engine stores these bytes and never decodes them.
+    /// The attached data, as the cell encoded them. The engine stores these bytes and never decodes
+    /// them.
     #[serde(with = "bytes_or_hex")]
     pub value: Vec<u8>,
 }
 
-/// The description of a claim: everything beside its owner and its state.
+/// The description of a claim: all its data except the owner and the state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// The claim's uuid. It stays the same for as long as the cell keeps the bucket.
+    /// The record's uuid. It stays the same for as long as the cell keeps the bucket.
     pub uuid: Uuid,
-    /// The value as the cell spelled it.
+    /// The bucket's value as the cell spelled it.
     pub spelling: Arc<str>,
-    /// The holder of the bucket.
+    /// The user, project or other object that uses the bucket.
     pub subject: Subject,
-    /// The row that the claim comes from.
+    /// The table row that the claim comes from.
     pub source: Source,
-    /// The data that the cell attached.
+    /// The data that the cell attached, `None` if it attached none.
     pub user_data: Option<Arc<UserData>>,
-    /// The time of the claim's begin.
+    /// The time of the begin that created the claim.
     pub created_at: Timestamp,
-    /// The time of the record's last change: its begin, then its commit.
+    /// The time of the record's last change: the begin of its update, later the commit of that
+    /// update.
     pub updated_at: Timestamp,
 }
 
-/// A lease's hold on a claim.
+/// The fact that a lease holds a claim: the lease and the time of its begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hold {
     /// The lease that holds the claim.
     pub lease: LeaseId,
-    /// The time of the lease's begin.
+    /// The time at which the lease was begun.
     pub since: Timestamp,
 }
 
-/// A claim's state. An absent claim has no row.
+/// The state of a claim. An absent claim has no row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClaimState {
-    /// The claim is at rest: no lease holds it.
+    /// No lease holds the claim: it is at rest.
     Active(Record),
-    /// The claim is readable from begin on, and a rollback removes it (B08).
+    /// A lease creates the claim. The claim is readable from the begin on, and a rollback removes
+    /// it (B08).
     Creating(Hold, Record),
-    /// The claim stays readable until a commit removes it (B08).
+    /// A lease destroys the claim. The claim stays readable until the commit removes it (B08).
     Destroying(Hold, Record),
-    /// The claim's record changes while the cell keeps the bucket without a gap (B06). Boxed, since
-    /// two records would double the size of every claim.
+    /// A lease changes the claim's record while the cell keeps the bucket without a gap (B06).
+    /// Boxed, since two records would double the size of every claim.
     Replacing(Hold, Box<Replacement>),
 }
 
-/// The two records of a replace.
+/// The two records of a claim whose record a lease changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replacement {
-    /// The record that a rollback restores, byte for byte.
+    /// The record before the replace. A rollback restores it, byte for byte.
     pub old: Record,
-    /// The record that a commit brings to rest. It is readable from begin on.
+    /// The record that a commit keeps. It is readable from the begin on.
     pub new: Record,
 }
 
-/// The one claim of a bucket.
+/// The one claim of a bucket: its owner and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
-    /// The cell that owns the bucket.
+    /// The cell that owns the claim's bucket.
     pub owner: CellId,
-    /// The claim's state.
+    /// The claim's state, with its record.
     pub state: ClaimState,
 }
 
 impl Claim {
-    /// The record that reads show. For a replace it is the new one (B08).
+    /// Returns the record that reads show: the new record while a lease replaces the record (B08).
     pub fn record(&self) -> &Record {
         match &self.state {
             ClaimState::Active(record) | ClaimState::Creating(_, record) | ClaimState::Destroying(_, record) => record,
@@ -218,7 +223,8 @@ impl Claim {
         }
     }
 
-    /// All records of the claim. A replace has the new one and the old one.
+    /// Returns all records of the claim: one record, or the new and the old one while a lease
+    /// replaces the record.
     pub fn records(&self) -> impl Iterator<Item = &Record> {
         let replaced = match &self.state {
             ClaimState::Replacing(_, both) => Some(&both.old),
@@ -227,7 +233,8 @@ impl Claim {
         std::iter::once(self.record()).chain(replaced)
     }
 
-    /// The lease's hold on the claim, `None` if the claim is at rest.
+    /// Returns the lease that holds the claim and the time of its begin, `None` if the claim is at
+    /// rest.
     pub fn hold(&self) -> Option<Hold> {
         match self.state {
             ClaimState::Active(_) => None,
@@ -237,7 +244,8 @@ impl Claim {
         }
     }
 
-    /// The claim after its lease is settled, `None` if the settle removes it (B20, B21).
+    /// Returns the claim as it is after its lease is settled, `None` if the settle removes the
+    /// claim (B20, B21).
     pub(crate) fn settled(&self, outcome: Outcome, now: Timestamp) -> Option<Self> {
         use ClaimState::{Active, Creating, Destroying, Replacing};
         use Outcome::{Committed, RolledBack};

@@ -1,4 +1,4 @@
-//! Any command and any reply, for hosts that queue commands and run them in groups.
+//! The types of all commands and all replies, for hosts that queue commands and run them in groups.
 
 use rustc_hash::FxHashMap;
 
@@ -8,35 +8,35 @@ use crate::time::Timestamp;
 use crate::transaction::Transaction;
 use crate::update::{Answer, Begin, Begun, Forget, Settle, begin, forget, settle};
 
-/// The fences that a store gave to new leases when it saved them.
+/// The fences that a store has assigned to new leases while it saved them, by lease.
 pub type Fences = FxHashMap<LeaseId, Fence>;
 
-/// Any command.
+/// One command of any type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Begins an update: see [`begin`].
+    /// Begins an update: run by [`begin`].
     Begin(Begin),
-    /// Commits or rolls back a lease: see [`settle`].
+    /// Commits or rolls back a lease: run by [`settle`].
     Settle(Settle),
-    /// Forgets a settled lease: see [`forget`].
+    /// Forgets a settled lease: run by [`forget`].
     Forget(Forget),
 }
 
-/// Any command's reply.
+/// The reply to one command of any type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The reply to a begin.
+    /// The reply to [`Command::Begin`].
     Begun(Begun),
-    /// The reply to a settle: true if the settle changed the lease, false if it was settled that
-    /// way before (B22).
+    /// The reply to [`Command::Settle`]: true if the settle changed the lease, false if the lease
+    /// had been settled in this way before (B22).
     Settled(bool),
-    /// The reply to a forget: true if the lease was forgotten.
+    /// The reply to [`Command::Forget`]: true if the lease was forgotten.
     Forgotten(bool),
 }
 
 impl Reply {
-    /// The reply with the fence that the store gave to its lease, if the store numbers leases
-    /// itself.
+    /// Returns the reply with the fence that the store has assigned to the begun lease. A reply
+    /// whose lease is not in `fences`, and any reply but a begin's, comes back unchanged.
     #[must_use]
     pub fn with_fences(self, fences: &Fences) -> Self {
         match self {
@@ -50,10 +50,11 @@ impl Reply {
 }
 
 impl Command {
-    /// Runs the command.
+    /// Runs the command over a transaction and returns the reply.
     ///
     /// # Errors
-    /// The store failed, and nothing was changed. The inner error is a refusal.
+    /// The outer error means that the store failed and nothing was changed. The inner error is a
+    /// refusal.
     pub fn apply<T: Transaction>(&self, tx: &mut T, now: Timestamp) -> Answer<Reply, T::Error> {
         Ok(match self {
             Self::Begin(command) => begin(tx, command, now)?.map(Reply::Begun),
@@ -62,9 +63,9 @@ impl Command {
         })
     }
 
-    /// Adds the keys of the rows that the command reads, as far as they are known. A settle reads
-    /// the claims that its lease lists and a forget its lease's replay, so both know all keys once
-    /// the lease is loaded.
+    /// Adds the keys of the rows that the command reads to `keys`, as far as they are known. A
+    /// settle also reads the claims that its lease lists, a forget the replay of its lease. So
+    /// these keys are known once the lease is loaded.
     fn add_keys(&self, workspace: &Workspace, keys: &mut Keys) {
         match self {
             Self::Begin(begin) => {
@@ -91,10 +92,10 @@ fn loaded_lease<'a>(workspace: &'a Workspace, id: &LeaseId) -> Option<&'a Lease>
 }
 
 impl Workspace {
-    /// The keys of the rows that `commands` read and that are not loaded yet.
+    /// Returns the keys of the rows that `commands` read and that are not loaded yet.
     ///
-    /// A host loads them and asks again until none is missing: two rounds at most, since a lease
-    /// that is loaded in the first round names the rows of the second.
+    /// A host loads these rows and calls this method again until no key is missing. Two rounds
+    /// suffice: the leases that the first round loads name the rows of the second.
     pub fn missing<'a>(&self, commands: impl IntoIterator<Item = &'a Command>) -> Keys {
         let mut keys = Keys::default();
         commands.into_iter().for_each(|command| command.add_keys(self, &mut keys));
@@ -102,7 +103,7 @@ impl Workspace {
         keys
     }
 
-    /// Returns true if a command before this one has written a row that this one reads.
+    /// Returns true if an earlier command of the group has written a row that `command` reads.
     pub fn has_changed(&self, command: &Command) -> bool {
         let mut keys = Keys::default();
         command.add_keys(self, &mut keys);

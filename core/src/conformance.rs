@@ -1,5 +1,5 @@
-//! The suite that every store passes. A host's test says how to open and reopen its store, and
-//! calls [`run`]:
+//! The suite of tests that every store passes. A host's test implements [`Harness`], which opens
+//! and reopens the store, and calls [`run`]:
 //!
 //! ```
 //! use leasehold_core::conformance::{self, Harness};
@@ -24,9 +24,8 @@
 //! # }
 //! ```
 //!
-//! Each check drives the store and the reference store with the same commands, and compares
-//! replies, rows, lists and the whole state. A store may work in any way as long as none of them
-//! differs.
+//! Each check runs the same commands on the store and on the reference store, and compares replies,
+//! rows, lists and the whole state. A store may work in any way as long as all of these are equal.
 
 #![allow(clippy::expect_used, reason = "a suite of assertions: a store that fails an expectation has failed the suite")]
 
@@ -51,23 +50,23 @@ use crate::time::Timestamp;
 use crate::transaction::Transaction;
 use crate::update::{Forget, Settle};
 
-/// The suite's access to a store.
+/// The suite's access to the store that it tests.
 pub trait Harness {
-    /// The store.
+    /// The type of the store.
     type Store: Store;
 
-    /// An empty store.
+    /// Returns an empty store.
     fn open(&mut self) -> Self::Store;
 
-    /// The same data after the store was closed and opened again. A store that keeps nothing
-    /// returns itself.
+    /// Closes the store, opens it again and returns it with the same data. A store that keeps
+    /// nothing on disk returns itself.
     fn reopen(&mut self, store: Self::Store) -> Self::Store;
 }
 
-/// Runs every check.
+/// Runs every check of the suite on stores that the harness opens.
 ///
 /// # Panics
-/// The store differs from the reference.
+/// The store differs from the reference store.
 pub fn run(harness: &mut impl Harness) {
     random_groups_agree_with_the_reference(harness);
     a_group_sees_its_own_effects(harness);
@@ -77,7 +76,8 @@ pub fn run(harness: &mut impl Harness) {
     large_rows_are_kept_whole(harness);
 }
 
-/// A small generator (SplitMix64), so that every store sees the same commands.
+/// A small random generator (SplitMix64) with a fixed seed, so that every store runs the same
+/// commands.
 struct Dice(u64);
 
 impl Dice {
@@ -94,7 +94,7 @@ impl Dice {
     }
 }
 
-/// A store and the reference, which get the same commands.
+/// A store under test and the reference store, which run the same commands.
 struct Pair<S> {
     store: S,
     reference: MemoryStore,
@@ -111,7 +111,8 @@ impl<S: Store> Pair<S> {
 
     fn mint(&mut self) -> LeaseId {
         self.minted += 1;
-        // Scattered like random ids, so that the order of ids is not the order of begins.
+        // The ids are scattered like random ones, so that the order of ids is not the order of
+        // begins.
         LeaseId(Uuid::from_u128(self.minted.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)))
     }
 
@@ -168,7 +169,8 @@ impl<S: Store> Pair<S> {
     }
 }
 
-/// Loads, runs and saves a group of commands, as a server does.
+/// Loads the rows of a group of commands, runs the commands and saves their changes, as a server
+/// does. Returns the replies.
 fn run_group<S: Store>(store: &mut S, commands: &[Command], now: Timestamp) -> Vec<Result<Reply, Rejection>> {
     let mut workspace = store.workspace().expect("the fence can be read");
     loop {
@@ -211,7 +213,7 @@ fn random_claim(dice: &mut Dice) -> ClaimRequest {
 
 fn random_command<S: Store>(pair: &mut Pair<S>, dice: &mut Dice, leases: &[LeaseId]) -> Option<Command> {
     let cell = 1 + i64::try_from(dice.roll(3)).unwrap_or(0);
-    // Young leases are the likeliest to be outstanding.
+    // The last leases are the likeliest to be outstanding.
     let age = usize::try_from(1 + dice.roll(8)).unwrap_or(1);
     match (dice.roll(5), leases.len().checked_sub(age).and_then(|at| leases.get(at))) {
         (0 | 1, Some(&lease)) => {
@@ -238,8 +240,8 @@ fn random_command<S: Store>(pair: &mut Pair<S>, dice: &mut Dice, leases: &[Lease
     }
 }
 
-/// B01 to B09, B13, B20 to B24, B30: many random groups of commands, with the store reopened on the
-/// way.
+/// B01 to B09, B13, B20 to B24, B30: the store agrees with the reference over many random groups of
+/// commands. The store is reopened in between.
 fn random_groups_agree_with_the_reference(harness: &mut impl Harness) {
     let mut pair = Pair::new(harness.open());
     let mut dice = Dice(7);
@@ -290,7 +292,7 @@ fn compare_random_lists<S: Store>(pair: &Pair<S>, dice: &mut Dice) {
     pair.compare_settled(pair.now, limit);
 }
 
-/// A begin and its settle in one group leave the same state as in two groups.
+/// A begin and its settle leave the same state in one group as in two groups.
 fn a_group_sees_its_own_effects(harness: &mut impl Harness) {
     let mut pair = Pair::new(harness.open());
     for outcome in [Outcome::Committed, Outcome::RolledBack] {
@@ -307,8 +309,8 @@ fn a_group_sees_its_own_effects(harness: &mut impl Harness) {
     }
 }
 
-/// B32: records come in byte order with a prefix before its continuations, both ends may be open,
-/// and types filter.
+/// B32: records come in byte order of their source ids, a prefix before the ids that continue it.
+/// Both ends of the range may be open, and bucket types filter.
 fn records_are_listed_in_byte_order(harness: &mut impl Harness) {
     let mut pair = Pair::new(harness.open());
     let ids: [&[u8]; 8] = [&[0], &[0, 0], &[0, 1], &[1], &[0x7f, 0xff], &[0x80], &[0xff], &[0xff, 0xff, 0xff]];
@@ -338,8 +340,8 @@ fn records_are_listed_in_byte_order(harness: &mut impl Harness) {
     }
 }
 
-/// B31, B33: leases come by the time of their begin, then by id. Settled leases are not in the
-/// list.
+/// B31, B33: leases are listed by the time of their begin, then by id. Settled leases are not in
+/// the list.
 fn leases_are_listed_by_the_time_of_their_begin(harness: &mut impl Harness) {
     let mut pair = Pair::new(harness.open());
     let mut leases = Vec::new();
@@ -363,8 +365,8 @@ fn leases_are_listed_by_the_time_of_their_begin(harness: &mut impl Harness) {
     pair.compare_leases(&LeaseScan { cell: CellId(1), from: Bound::Included(future), limit: 5 });
 }
 
-/// B22, B24: settled leases are found by age, and a forgotten lease is gone together with its
-/// idempotency key.
+/// B22, B24: settled leases are listed by the time of their settle. A forgotten lease is gone
+/// together with its idempotency key.
 fn settled_leases_are_found_and_forgotten(harness: &mut impl Harness) {
     let mut pair = Pair::new(harness.open());
     for n in 0..20 {
@@ -390,7 +392,8 @@ fn settled_leases_are_found_and_forgotten(harness: &mut impl Harness) {
     assert_eq!(pair.compare_settled(pair.now, 100).len(), 20 - old.len() - 1);
 }
 
-/// B11: the largest update, the longest value and source id, and attached data come back whole.
+/// B11: the largest update, the longest value, the longest source id and attached data are stored
+/// and returned whole.
 fn large_rows_are_kept_whole(harness: &mut impl Harness) {
     let mut pair = Pair::new(harness.open());
     let long = "é".repeat(512);

@@ -1,5 +1,5 @@
 //! The invariants of a state, each with a name. Tests and the simulation check them after every
-//! step, an import row by row.
+//! step, an import checks them row by row.
 //!
 //! ```
 //! use leasehold_core::invariant::{self, Violation};
@@ -20,43 +20,46 @@ use crate::lease::{Fence, IdempotencyKey, Lease, LeaseId, LeaseState, Replay};
 use crate::rows::State;
 use crate::time::Timestamp;
 
-/// The last microsecond of the year 9999. RFC 3339 has four digits for the year, so readers can't
-/// write a later time.
+/// The latest time that a row may have: the last microsecond of the year 9999. RFC 3339 has four
+/// digits for the year, so readers can't write a later time.
 const LATEST: Timestamp = Timestamp::from_micros(253_402_300_799_999_999);
-/// Every fence is below this, so there is always a next one. PostgreSQL's `bigint` ends here.
+/// The limit that every fence must stay below, so that a next fence exists. PostgreSQL's `bigint`
+/// ends here.
 const FENCE_LIMIT: u64 = i64::MAX as u64;
 
-/// A broken invariant. A bucket never has two claims: the state is a map by bucket.
+/// The first broken invariant that a check found. No variant stands for two claims of one bucket:
+/// [`State`] maps each bucket to at most one claim.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// A held claim's lease is not outstanding, belongs to another cell, or does not list the
-    /// claim.
+    /// The lease that a claim names as its holder is not outstanding, belongs to another cell, or
+    /// does not list the claim.
     #[error("claim `{0}` is held by lease {1}, which does not hold it")]
     HeldClaimWithoutItsLease(BucketKey, LeaseId),
-    /// An outstanding lease lists a claim that the lease does not hold.
+    /// An outstanding lease lists a claim that is absent, or that this lease does not hold.
     #[error("lease {1} lists claim `{0}`, which it does not hold")]
     LeaseListsForeignClaim(BucketKey, LeaseId),
-    /// An outstanding lease lists no claim, or one claim twice.
+    /// An outstanding lease lists no claim, or lists one claim twice.
     #[error("lease {0} lists no claim, or one twice")]
     LeaseListsBadly(LeaseId),
-    /// Two leases have the same fence, or a lease's fence is above the newest.
+    /// Two leases have the same fence, or a lease's fence is above the newest fence given out.
     #[error("the fence of lease {0} is doubled or above the newest")]
     FenceOutOfOrder(LeaseId),
-    /// A fence is 0, or there is no fence after it.
+    /// A lease's fence is 0, or the newest fence is so large that no fence can follow.
     #[error("fence {0} is out of range: fences begin at 1 and end below 9223372036854775807")]
     FenceOutOfRange(u64),
-    /// A record's uuid is nil.
+    /// The uuid of a claim's record is nil.
     #[error("the record of claim `{0}` has no uuid")]
     RecordWithoutUuid(BucketKey),
-    /// A time is beyond the year 9999.
+    /// A time in a row is after the year 9999.
     #[error("the time {0}, in microseconds since 1970, is beyond the year 9999")]
     TimeOutOfRange(u64),
-    /// A replay's lease is unknown, or was begun by another cell or with another idempotency key.
+    /// A replay's lease is unknown, or was begun by another cell, with another idempotency key or
+    /// with another fence.
     #[error("the idempotency key `{0}` names a lease that was not begun with it")]
     ReplayWithoutItsLease(IdempotencyKey),
 }
 
-/// Checks every invariant.
+/// Checks every invariant of a whole state.
 ///
 /// # Errors
 /// The first violation found.
@@ -76,10 +79,10 @@ pub fn check(state: &State) -> Result<(), Violation> {
     state.replays.iter().try_for_each(|(key, replay)| check_replay(key, replay, state.leases.get(&replay.lease)))
 }
 
-/// Checks a claim by itself.
+/// Checks a claim without other rows.
 ///
 /// # Errors
-/// A record has no uuid, or a time is out of range.
+/// A record of the claim has no uuid, or a time is out of range.
 pub fn check_claim(key: &BucketKey, claim: &Claim) -> Result<(), Violation> {
     if claim.records().any(|record| record.uuid.is_nil()) {
         return Err(Violation::RecordWithoutUuid(key.clone()));
@@ -88,10 +91,10 @@ pub fn check_claim(key: &BucketKey, claim: &Claim) -> Result<(), Violation> {
     check_times(times.chain(claim.hold().map(|hold| hold.since)))
 }
 
-/// Checks a lease by itself.
+/// Checks a lease without other rows.
 ///
 /// # Errors
-/// The fence or a time is out of range.
+/// The lease's fence is 0, or a time is out of range.
 pub fn check_lease(lease: &Lease) -> Result<(), Violation> {
     if lease.fence.0 == 0 {
         return Err(Violation::FenceOutOfRange(0));
@@ -104,7 +107,8 @@ fn check_times(times: impl IntoIterator<Item = Timestamp>) -> Result<(), Violati
     late.map_or(Ok(()), |time| Err(Violation::TimeOutOfRange(time.as_micros())))
 }
 
-/// Checks that a held claim is listed by its lease, which is given if it is known.
+/// Checks that the lease that holds a claim lists the claim. `lease` is this lease, `None` if it is
+/// unknown. A claim at rest passes.
 ///
 /// # Errors
 /// The lease is unknown, belongs to another cell, or does not list the claim.
@@ -114,10 +118,12 @@ pub fn check_hold(key: &BucketKey, claim: &Claim, lease: Option<&Lease>) -> Resu
     if holds { Ok(()) } else { Err(Violation::HeldClaimWithoutItsLease(key.clone(), hold.lease)) }
 }
 
-/// Checks that an outstanding lease holds every claim that it lists. `claim` looks a claim up.
+/// Checks that an outstanding lease holds every claim that it lists. A settled lease passes.
+/// `claim` returns the claim of a key.
 ///
 /// # Errors
-/// The list is empty or has a claim twice, or a listed claim is absent or not under the lease.
+/// The lease lists no claim, lists a claim twice, or lists a claim that is absent or not held by
+/// the lease.
 pub fn check_listed_claims<'a>(
     id: LeaseId,
     lease: &Lease,
@@ -134,7 +140,7 @@ pub fn check_listed_claims<'a>(
     }
 }
 
-/// A check of all leases' fences, which are added one by one.
+/// A check of the fences of all leases. The leases are added one by one.
 #[derive(Clone, Debug, Default)]
 pub struct FenceCheck {
     seen: FxHashSet<Fence>,
@@ -142,10 +148,10 @@ pub struct FenceCheck {
 }
 
 impl FenceCheck {
-    /// Adds a lease's fence.
+    /// Adds the fence of one lease to the check.
     ///
     /// # Errors
-    /// Another lease has the same fence.
+    /// An earlier lease has the same fence.
     pub fn add(&mut self, id: LeaseId, fence: Fence) -> Result<(), Violation> {
         if !self.seen.insert(fence) {
             return Err(Violation::FenceOutOfOrder(id));
@@ -154,10 +160,11 @@ impl FenceCheck {
         Ok(())
     }
 
-    /// Checks that no lease's fence is above the newest, and that another fence can follow.
+    /// Checks that no lease's fence is above the newest fence given out, and that another fence can
+    /// follow.
     ///
     /// # Errors
-    /// A lease's fence is above the newest, or the newest is the last.
+    /// A lease's fence is above the newest fence, or no fence can follow the newest.
     pub fn finish(&self, newest: Fence) -> Result<(), Violation> {
         if newest.0 >= FENCE_LIMIT {
             return Err(Violation::FenceOutOfRange(newest.0));
@@ -167,8 +174,8 @@ impl FenceCheck {
     }
 }
 
-/// Checks that a replay names the lease that was begun with its key. The lease is given if it is
-/// known.
+/// Checks that a replay names the lease that was begun with the replay's key. `lease` is this
+/// lease, `None` if it is unknown.
 ///
 /// # Errors
 /// The lease is unknown, or was begun by another cell, with another key or under another fence.

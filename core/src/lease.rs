@@ -1,4 +1,4 @@
-//! A lease: one update from begin to settle, remembered for a while after it has settled.
+//! A lease: the row of one update from begin to settle, kept for a while after the settle.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use crate::cell::CellId;
 use crate::fingerprint::Fingerprint;
 use crate::time::Timestamp;
 
-/// A lease's id. Hosts mint ids; the engine only compares them.
+/// The id of a lease. Hosts generate the ids; the engine only compares them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LeaseId(pub Uuid);
 
 impl LeaseId {
-    /// The uuid of the record that the lease's create at `position` makes.
+    /// Returns the uuid of the record that the create at `position` of this lease's update makes.
     ///
-    /// It is the lease's uuid mixed with the position, as version 8 (RFC 9562, section 5.8). So a
-    /// begin needs one random id, and a begin that is run again makes the same records on every
-    /// store.
+    /// The uuid is the lease's uuid mixed with the position, as version 8 (RFC 9562, section 5.8).
+    /// So a begin needs one random id, and a begin that is run again makes the same records on
+    /// every store.
     pub fn record_uuid(self, position: u32) -> Uuid {
         let mixed = self.0.as_u128() ^ u128::from(position.wrapping_add(1));
         uuid::Builder::from_u128(mixed).with_version(uuid::Version::Custom).into_uuid()
@@ -34,28 +34,28 @@ impl fmt::Display for LeaseId {
     }
 }
 
-/// A number that grows with every lease and never falls (B13).
+/// The number of a lease, larger than the number of every earlier lease (B13).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Fence(pub u64);
 
 impl Fence {
-    /// The fence after this one.
+    /// Returns the fence that comes after this one.
     pub fn next(self) -> Self {
-        // Saturates in theory only: an import refuses fences near the end
+        // The sum never saturates in practice: an import refuses fences near the end of the range
         // (`invariant::FenceCheck`).
         Self(self.0.saturating_add(1))
     }
 }
 
-/// A caller's name for one begin: a second begin with the same key is a retry (B09). Each cell has
-/// its own keys.
+/// A key that a caller gives to one begin: a second begin with the same key is a retry (B09). Each
+/// cell has its own keys.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IdempotencyKey {
-    /// The cell that uses the key.
+    /// The cell whose begin has the idempotency key.
     pub cell: CellId,
-    /// The key as the caller gave it.
+    /// The idempotency key as the caller gave it.
     pub key: Arc<str>,
 }
 
@@ -65,58 +65,61 @@ impl fmt::Display for IdempotencyKey {
     }
 }
 
-/// The answer to a begin with an idempotency key, kept as long as its lease so that a retry gets it
-/// again (B09).
+/// The stored answer to a begin with an idempotency key. The row is kept as long as its lease, so
+/// that a retry of the begin gets the same answer (B09).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replay {
-    /// The lease that the first begin got.
+    /// The lease of the first begin with the key.
     pub lease: LeaseId,
-    /// The lease's fence.
+    /// The fence of this lease.
     pub fence: Fence,
-    /// The update that was begun: a retry must have the same.
+    /// The fingerprint of the update of the first begin. A retry must have the same fingerprint.
     pub fingerprint: Fingerprint,
 }
 
-/// The way in which a lease was settled.
+/// The way in which a lease was settled: committed or rolled back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Outcome {
-    /// The update took effect (B20).
+    /// The lease was committed: its update took effect (B20).
     Committed,
-    /// The update left nothing behind (B21).
+    /// The lease was rolled back: its update left nothing behind (B21).
     RolledBack,
 }
 
-/// A lease's state. A lease that was never known, or is forgotten, has no row.
+/// The state of a lease. A lease that was never known, or is forgotten, has no row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeaseState {
-    /// The lease holds exactly these claims, so settling it reads these rows and searches for none.
+    /// The lease is not settled and holds exactly the claims with these keys. A settle reads these
+    /// rows, so it needs no search.
     Outstanding(Vec<BucketKey>),
-    /// The lease holds no claim. The row stays so that a repeated or late settle gets the true
-    /// answer (B22, B23).
+    /// The lease is settled and holds no claim. Its row is kept so that a repeated or late settle
+    /// gets the true answer (B22, B23).
     Settled(Outcome),
 }
 
-/// The lease of an update: its cell, fence, times, idempotency key and state.
+/// The row of a lease: its cell, fence, times, idempotency key and state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lease {
     /// The cell that began the lease.
     pub cell: CellId,
-    /// The lease's fence.
+    /// The lease's fence (B13).
     pub fence: Fence,
-    /// The time of the begin.
+    /// The time at which the lease was begun.
     pub created_at: Timestamp,
-    /// The time of the settle, or of the begin while the lease is outstanding.
+    /// The time at which the lease was settled. While the lease is outstanding, the time of its
+    /// begin.
     pub updated_at: Timestamp,
-    /// The idempotency key of the begin, forgotten together with the lease.
+    /// The idempotency key of the begin, forgotten together with the lease. `None` if the begin had
+    /// no key.
     pub idempotency_key: Option<IdempotencyKey>,
-    /// The lease's state.
+    /// The lease's state: outstanding or settled.
     pub state: LeaseState,
 }
 
 impl Lease {
-    /// The keys of the claims that the lease holds: none once it is settled.
+    /// Returns the keys of the claims that the lease holds, an empty slice once it is settled.
     pub fn claims(&self) -> &[BucketKey] {
         match &self.state {
             LeaseState::Outstanding(claims) => claims,
@@ -124,7 +127,7 @@ impl Lease {
         }
     }
 
-    /// The way in which the lease was settled, `None` while it is outstanding.
+    /// Returns the way in which the lease was settled, `None` while it is outstanding.
     pub fn outcome(&self) -> Option<Outcome> {
         match self.state {
             LeaseState::Outstanding(_) => None,

@@ -2,34 +2,38 @@
 //!
 //! **The words.** A *bucket* is a type and a value that must be unique across all cells
 //! ([`bucket`]). A *cell* is a deployment with a database of its own ([`cell`]). A *claim* ties a
-//! bucket to the one cell that owns it ([`claim`]). It records its *subject*, the holder, and its
-//! *source*, the table row that it comes from. An *update* is a batch of creates and destroys
-//! ([`batch`]) under one *lease* ([`lease`]): begun, then committed or rolled back.
+//! bucket to the one cell that owns it ([`claim`]). The claim's record names its *subject*, the
+//! user or project that uses the value, and its *source*, the table row that the value comes from.
+//! An *update* is a batch of creates and destroys ([`batch`]) under one *lease* ([`lease`]): begun,
+//! then committed or rolled back.
 //!
 //! **The kinds of function.**
-//! - *Parsing* turns a request from outside into a command, or refuses it before anything is read:
-//!   [`rules::Rules::begin`], [`rules::Rules::settle`], [`query::LeaseQuery::parse`],
+//! - *Parsing* turns a request from outside into a command, or refuses the request before any row
+//!   is read: [`rules::Rules::begin`], [`rules::Rules::settle`], [`query::LeaseQuery::parse`],
 //!   [`query::RecordQuery::parse`].
 //! - *Commands* take a [`transaction::Transaction`], the command and `now`: [`update::begin`],
-//!   [`update::settle`], [`update::forget`], or any of them as a [`command::Command`]. A refusal is
-//!   a value, a [`rejection::Rejection`]. An `Err` is a failing store.
+//!   [`update::settle`], [`update::forget`]. A host that queues commands wraps them in
+//!   [`command::Command`]. A refusal is a value, a [`rejection::Rejection`]. An `Err` is a failing
+//!   store.
 //! - *Queries* name the rows to scan and cut the scanned rows into pages: [`query`].
-//! - *Machines* name the host's next step and take its result: [`reconcile`] settles the leases
-//!   that a cell left outstanding, [`verify`] corrects the claims that differ from the cell's rows.
+//! - *Machines* name the host's next step and take the result of the step: [`reconcile`] settles
+//!   the leases that a cell left outstanding, [`verify`] corrects the claims that differ from the
+//!   cell's rows.
 //!
-//! **The order of calls.** A cell begins an update. It commits its own database transaction with
-//! the lease's id in it, and then commits the lease. If its transaction fails, it rolls the lease
-//! back. Commit and rollback may be repeated, and their answer stays true for as long as settled
-//! leases are remembered.
+//! **The order of calls.** A cell begins an update and gets a lease. The cell writes the lease's id
+//! to its own database, in the transaction that changes its models. After the COMMIT of this
+//! transaction the cell commits the lease. If the transaction fails, the cell rolls the lease back.
+//! Commit and rollback may be repeated: the answer stays true for as long as settled leases are
+//! remembered.
 //!
 //! **The host's part.** A host loads the rows that its commands read, runs the commands and writes
-//! the changes atomically. It lets the replies go once the changes are durable. [`transaction`] has
+//! the changes atomically. It sends the replies once the changes are durable. [`transaction`] has
 //! the loop and [`store`] the whole port. [`rows`] declares the kinds of row. [`memory`] is the
 //! reference store, and `conformance` (a feature) is the suite that every store passes.
 //!
 //! **Time, ids and keys always come in as arguments.** The engine reads no clock, draws no random
-//! number, starts no thread and touches no file. `now` may stand still or step back: fences keep
-//! the order, never the time.
+//! number, starts no thread and touches no file. `now` may repeat or go backwards: fences order
+//! leases, times do not.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -1,6 +1,5 @@
-//! The reference store: maps in memory. Other stores are compared with it
-//! ([`conformance`](crate::store)), and tests, simulations and packages for other languages run on
-//! it.
+//! The reference store: maps in memory. The conformance suite compares other stores with this one.
+//! Tests, simulations and packages for other languages also run on it.
 //!
 //! ```
 //! use leasehold_core::batch::{ClaimRequest, UpdateRequest};
@@ -17,7 +16,7 @@
 //! let rules = Rules { cells: [CellId(1)].into(), ..Rules::default() };
 //! let mut store = MemoryStore::default();
 //!
-//! // The cell begins: the name is its own from here on.
+//! // The cell begins the update. From here on the cell owns the name.
 //! let alice = ClaimRequest {
 //!     bucket_type: BucketType(4),
 //!     value: "Alice".into(),
@@ -30,7 +29,7 @@
 //! let command = rules.begin(CellId(1), update, None, lease).unwrap();
 //! begin(&mut store, &command, Timestamp::from_micros(1)).unwrap().unwrap();
 //!
-//! // The cell has committed its own transaction, and commits the lease.
+//! // The cell has committed its own transaction. It now commits the lease.
 //! let command = rules.settle(CellId(1), &lease.to_string(), Outcome::Committed).unwrap();
 //! settle(&mut store, &command, Timestamp::from_micros(2)).unwrap().unwrap();
 //!
@@ -117,7 +116,7 @@ impl Store for MemoryStore {
 
     fn records(&self, scan: &RecordScan) -> Result<Vec<RecordRow>, BrokenState> {
         let place = |source_type, id| (scan.cell, source_type, id, BucketKey::first());
-        // In byte order, nothing lies between an id and the id with a zero byte behind it.
+        // In byte order, no id lies between an id and the same id with a zero byte appended.
         let beyond = |id: &SourceId| place(scan.source_type, SourceId::from_bytes(&[id.as_bytes(), &[0]].concat()));
         let from = match scan.source_id_gt.is_empty() {
             true => place(scan.source_type, SourceId::default()),
@@ -126,7 +125,8 @@ impl Store for MemoryStore {
         let next_table = scan.source_type.0.checked_add(1).map(|next| place(SourceType(next), SourceId::default()));
         let to = if scan.source_id_lte.is_empty() { next_table } else { Some(beyond(&scan.source_id_lte)) };
         let to = to.map_or(Bound::Unbounded, Bound::Excluded);
-        // The bucket types are no range of the order, so the limit counts what is left after them.
+        // The rows of one bucket type are no contiguous part of the order. So the type filter runs
+        // over the whole range, and the limit applies to the filtered rows.
         let rows = self.tables.first::<Claim>(&OrderedRead { from: Bound::Included(from), to, limit: usize::MAX });
         let covered = rows.into_iter().filter(|(key, claim)| scan.covers_claim(key, claim));
         Ok(covered.take(scan.limit).map(|(key, claim)| RecordRow { key, claim }).collect())

@@ -1,9 +1,10 @@
-//! The settings of property tests, here and in the test crates.
+//! The settings of property tests, in this crate and in the test crates that include this file.
 
 use proptest::test_runner::{Config, RngSeed};
 
-/// The settings of a property test: new random cases in every run. WebAssembly has neither
-/// randomness nor files to keep a failure in, so it always runs the same cases.
+/// Returns the settings of a property test: new random cases in every run. A test that is built for
+/// WebAssembly always runs the same cases, since WebAssembly has neither randomness nor files to
+/// keep a failure in.
 pub(crate) fn config() -> Config {
     if cfg!(target_family = "wasm") {
         Config { rng_seed: RngSeed::Fixed(0), failure_persistence: None, ..Config::default() }

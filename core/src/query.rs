@@ -1,5 +1,5 @@
-//! Lists of leases and records, page by page. A host runs the scan that a query asks for and hands
-//! the rows back. The query applies limits and cuts the page.
+//! Lists of leases and of records, page by page. A query names the scan that a host must run. The
+//! query then cuts the scanned rows into a page, within the limits.
 //!
 //! ```
 //! use leasehold_core::cell::CellId;
@@ -13,7 +13,8 @@
 //!     let query = LeaseQuery::parse(CellId(1), Some(100), None, cursor).unwrap();
 //!     let page = query.page(store.leases(&query.scan()).unwrap());
 //!     assert!(page.leases.is_empty());
-//!     // Only a page without a cursor is the last: a page may be short while leases remain (B31).
+//!     // Only a page without a cursor ends the list: a page may be short while leases remain
+//!     // (B31).
 //!     cursor = page.next;
 //!     if cursor.is_none() {
 //!         break;
@@ -32,43 +33,45 @@ use crate::lease::LeaseId;
 use crate::rejection::{Detail, Reason, Rejection};
 use crate::time::Timestamp;
 
-/// The number of leases in a page, unless the request says otherwise.
+/// The number of leases in a page of `ListLeases`, unless the request sets a limit.
 pub const DEFAULT_LEASES_PER_PAGE: usize = 100;
-/// The most leases in a page. A larger limit counts as this one.
+/// The most leases in a page of `ListLeases`. A larger limit in the request counts as this one.
 pub const MAX_LEASES_PER_PAGE: usize = 1000;
-/// The most records in a page, unless one source id alone has more.
+/// The most records in a page of `ListRecords`, unless one source id alone has more.
 pub const RECORDS_PER_PAGE: usize = 1000;
-/// The most bytes of values and attached data in a page, unless one source id alone has more. gRPC
-/// clients refuse messages over 4 MiB by default, and names and framing come on top.
+/// The most bytes of values, source ids and attached data in a page of `ListRecords`, unless one
+/// source id alone has more. gRPC clients refuse messages over 4 MiB by default, and names and
+/// framing come on top.
 pub const RECORD_BYTES_PER_PAGE: usize = 2 * 1024 * 1024;
 
-/// An outstanding lease's place in the list: by the time of its begin, then by id. The id makes
-/// places distinct, so a cursor never skips a lease or repeats one (B31).
+/// The position of an outstanding lease in the list: by the time of its begin, then by id. The id
+/// makes positions distinct, so a cursor never skips a lease or repeats one (B31).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeasePosition {
-    /// The time of the begin.
+    /// The time at which the lease was begun.
     pub created_at: Timestamp,
-    /// The lease's id.
+    /// The id of the lease.
     pub lease: LeaseId,
 }
 
-/// One outstanding lease in a list.
+/// One outstanding lease in a page of leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseRow {
-    /// The lease's place in the list.
+    /// The lease's position in the list.
     pub position: LeasePosition,
     /// The time of the lease's last change.
     pub updated_at: Timestamp,
 }
 
-/// A scan of a cell's outstanding leases, in order.
+/// A scan that a store runs: outstanding leases of one cell, in the order of their positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseScan {
-    /// The cell.
+    /// The cell whose leases are scanned.
     pub cell: CellId,
-    /// The place to begin at. A store starts reading there, so a page costs what it returns (B33).
+    /// The position from which the store reads. Rows before it are not read, so a page costs what
+    /// it returns (B33).
     pub from: Bound<LeasePosition>,
-    /// The largest number of rows.
+    /// The largest number of leases that the scan returns.
     pub limit: usize,
 }
 
@@ -78,21 +81,21 @@ pub struct LeaseQuery {
     scan: LeaseScan,
 }
 
-/// A page of leases.
+/// A page of outstanding leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeasePage {
-    /// The leases, in order.
+    /// The leases of the page, in the order of their positions.
     pub leases: Vec<LeaseRow>,
-    /// The place after which the next page begins. Only the last page has none.
+    /// The position after which the next page begins, `None` for the last page only.
     pub next: Option<LeasePosition>,
 }
 
 impl LeaseQuery {
-    /// Parses a request for a cell's leases that were begun at `created_after` or later and come
-    /// after `cursor`.
+    /// Parses a request for the leases of a cell that were begun at `created_after` or later and
+    /// that come after `cursor`.
     ///
     /// # Errors
-    /// The limit is negative.
+    /// The request's `limit` is negative.
     pub fn parse(
         cell: CellId,
         limit: Option<i32>,
@@ -114,13 +117,13 @@ impl LeaseQuery {
         Ok(Self { scan: LeaseScan { cell, from, limit } })
     }
 
-    /// The scan to run. It asks for one row more than the page holds, which shows if the list goes
-    /// on.
+    /// Returns the scan that the host must run. The scan's limit is one above the page's, so that
+    /// an extra row shows if more leases follow.
     pub fn scan(&self) -> LeaseScan {
         LeaseScan { limit: self.scan.limit + 1, ..self.scan }
     }
 
-    /// The page that the rows of the scan make.
+    /// Makes a page from the rows that the scan returned.
     pub fn page(&self, mut rows: Vec<LeaseRow>) -> LeasePage {
         let more = rows.len() > self.scan.limit;
         rows.truncate(self.scan.limit);
@@ -129,10 +132,10 @@ impl LeaseQuery {
     }
 }
 
-/// A claim in a list.
+/// One claim in a page of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordRow {
-    /// The bucket's key.
+    /// The key of the claim's bucket.
     pub key: BucketKey,
     /// The claim.
     pub claim: Claim,
@@ -150,33 +153,34 @@ impl RecordRow {
     }
 }
 
-/// A scan of a cell's claims of one table, in the order of source id, bucket type and canonical
-/// value.
+/// A scan that a store runs: claims of one cell and one table, in the order of source id, bucket
+/// type and canonical value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordScan {
-    /// The cell.
+    /// The cell whose claims are scanned.
     pub cell: CellId,
-    /// The table.
+    /// The table that the claims come from.
     pub source_type: SourceType,
-    /// The bucket types to return. An empty set returns all.
+    /// The bucket types of the claims to return. An empty set returns claims of all types.
     pub bucket_types: BTreeSet<BucketType>,
-    /// The source id after which the scan begins. An empty one bounds nothing.
+    /// The source id after which the scan begins. An empty id means the beginning of the table.
     pub source_id_gt: SourceId,
-    /// The last source id of the scan. An empty one bounds nothing.
+    /// The last source id of the scan. An empty id means the end of the table.
     pub source_id_lte: SourceId,
-    /// The largest number of rows.
+    /// The largest number of claims that the scan returns.
     pub limit: usize,
 }
 
 impl RecordScan {
-    /// Returns true if the scan covers a claim.
+    /// Returns true if the claim is of the scan's cell and table, one of its bucket types and in
+    /// its range of source ids.
     pub fn covers_claim(&self, key: &BucketKey, claim: &Claim) -> bool {
         let source = &claim.record().source;
         claim.owner == self.cell && source.source_type == self.source_type && self.covers(key.bucket_type, &source.id)
     }
 
-    /// Returns true if the scan covers a claim of its cell and table that has this bucket type and
-    /// source id.
+    /// Returns true if a claim with this bucket type and source id is part of the scan. The claim
+    /// must be of the scan's cell and table.
     pub fn covers(&self, bucket_type: BucketType, source_id: &SourceId) -> bool {
         (self.bucket_types.is_empty() || self.bucket_types.contains(&bucket_type))
             && *source_id > self.source_id_gt
@@ -190,31 +194,31 @@ pub struct RecordQuery {
     scan: RecordScan,
 }
 
-/// A page of records. It never splits a source id, and a truncated page is never empty. So a caller
-/// can go on after the last source id (B32).
+/// A page of records. Records of one source id are never split between pages, and a truncated page
+/// is never empty. So a caller can continue after the last source id (B32).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordPage {
-    /// The records, in order.
+    /// The records of the page, in the order of the scan.
     pub records: Vec<RecordRow>,
-    /// True if more records remain past the last source id.
+    /// True if more records follow after the last source id of the page.
     pub truncated: bool,
 }
 
-/// The result of a scan.
+/// The result of cutting the rows of a scan into a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordStep {
-    /// The rows make a page.
+    /// The page that the rows make.
     Page(RecordPage),
-    /// One source id has more rows than the scan read: run this larger scan.
+    /// One source id has more rows than the scan could return: the host must run this larger scan.
     Again(RecordScan),
 }
 
 impl RecordQuery {
-    /// Parses a request for a cell's records of one table.
+    /// Parses a request for records of one cell and one table.
     ///
     /// # Errors
-    /// The table or a bucket type is unspecified (B14), or a bound is longer than a source id may
-    /// be (B11).
+    /// The table or a bucket type is unspecified (B14), or a bound of the range is longer than a
+    /// source id may be (B11).
     pub fn parse(
         cell: CellId,
         source_type: SourceType,
@@ -233,17 +237,19 @@ impl RecordQuery {
         Ok(Self { scan: RecordScan { cell, source_type, bucket_types, source_id_gt, source_id_lte, limit } })
     }
 
-    /// The scan to run first. It asks for one row more than a page holds, which shows if the list
-    /// goes on.
+    /// Returns the scan that the host must run first. The scan's limit is one above the page's, so
+    /// that an extra row shows if more records follow.
     pub fn scan(&self) -> RecordScan {
         self.scan.clone()
     }
 
-    /// The page that the rows of a scan make, or a larger scan to run.
+    /// Makes a page from the rows that `scan` returned, or returns a larger scan for the host to
+    /// run.
     pub fn step(&self, mut rows: Vec<RecordRow>, scan: &RecordScan) -> RecordStep {
         let mut truncated = rows.len() >= scan.limit;
         if truncated {
-            // The last source id may have rows that were not read, so it is left to the next page.
+            // The last source id may have rows beyond the scan's limit, so the next page takes this
+            // source id.
             let whole = start_of_last_source(&rows);
             if whole == 0 {
                 return RecordStep::Again(RecordScan { limit: scan.limit.saturating_mul(2), ..scan.clone() });
@@ -266,7 +272,7 @@ fn bytes(rows: &[RecordRow]) -> usize {
     rows.iter().map(RecordRow::bytes).sum()
 }
 
-/// The position of the first row that has the last row's source id.
+/// Returns the position of the first row that has the same source id as the last row.
 fn start_of_last_source(rows: &[RecordRow]) -> usize {
     let last = rows.last().map(RecordRow::source_id);
     rows.iter().rposition(|row| Some(row.source_id()) != last).map_or(0, |at| at + 1)

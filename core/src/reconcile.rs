@@ -1,7 +1,7 @@
-//! Reconciliation: a cell's settling of leases that were left outstanding (R01 to R05).
+//! Reconciliation: a cell settles the leases that it has left outstanding (R01 to R05).
 //!
-//! A [`Reconciliation`] never calls out. Its host asks for the [`Step`], takes it, and feeds back
-//! the resulting [`Event`] until the step is [`Step::Done`]:
+//! A [`Reconciliation`] does no I/O. Its host executes each [`Step`] and passes the result back as
+//! an [`Event`], until the step is [`Step::Done`]:
 //!
 //! ```
 //! use leasehold_core::reconcile::{Event, Reconciliation, Settings, Settled, Step};
@@ -11,7 +11,8 @@
 //! let now = Timestamp::from_micros(1);
 //! loop {
 //!     let event = match run.step() {
-//!         // A host asks the server and its own database here; in this example both have nothing.
+//!         // A host asks the server and its own database here. In this example, neither has a
+//!         // lease.
 //!         Step::ListLeases { .. } => Event::Leases { leases: vec![], now, cursor: None },
 //!         Step::FindRows { .. } | Step::ListRows { .. } => Event::Rows { rows: vec![], now },
 //!         Step::Settle { .. } => Event::Settled { answer: Settled::Done },
@@ -24,10 +25,10 @@
 //! # Ok::<(), leasehold_core::reconcile::OutOfTurn>(())
 //! ```
 //!
-//! **The server is read before the cell.** A row that is missing locally was then missing after the
-//! server had called its lease stale. A local COMMIT that late is refused by the database (R04), so
-//! the row stays missing, and the lease can be rolled back. Read in the other order, the row could
-//! appear between the two reads.
+//! **The server is read before the cell's database.** If a row is missing in the database, it was
+//! missing after the lease had become stale on the server. The database refuses a COMMIT that late
+//! (R04), so the row stays missing, and the lease can be rolled back. In the other order, the row
+//! could appear between the two reads.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -36,16 +37,16 @@ use serde::{Deserialize, Serialize};
 use crate::lease::{LeaseId, Outcome};
 use crate::time::Timestamp;
 
-/// The presence of a lease on one side: as an outstanding lease on the server, or as the cell's own
-/// row of it.
+/// The presence of a lease on one side: on the server as an outstanding lease, or in the cell's
+/// database as a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Presence {
-    /// This side has the lease, and the lease is younger than `stale_after_micros`.
+    /// The side has the lease, and the lease is younger than `stale_after_micros`.
     Fresh,
-    /// This side has the lease, and the lease is as old as `stale_after_micros` or older.
+    /// The side has the lease, and the lease is at least `stale_after_micros` old.
     Stale,
-    /// This side does not have the lease.
+    /// The side does not have the lease.
     Missing,
 }
 
@@ -53,19 +54,20 @@ pub enum Presence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// Leave the lease alone: its transaction may still be open.
+    /// Leave the lease as it is: its local transaction may still be open.
     Leave,
-    /// Commit the lease and then delete the local row: the local transaction was committed.
+    /// Commit the lease, then delete the row in the cell's database: the row proves that the local
+    /// transaction was committed.
     Commit,
-    /// Roll the lease back: the local transaction was not committed and can't be any more.
+    /// Roll the lease back: the local transaction was not committed and can no longer be.
     RollBack,
-    /// Look up the lease's outcome, report the lease if it was rolled back, and delete the local
-    /// row: the lease is settled.
+    /// Find out how the lease was settled, report the lease as lost if it was rolled back, then
+    /// delete the row in the cell's database. The server no longer lists the lease as outstanding.
     LookUp,
 }
 
-/// The decision about a lease by its presence on both sides. The same as a table:
-/// [`table::RECONCILE`](crate::table::RECONCILE).
+/// Returns the decision about a lease by its presence in the cell's database (`local`) and on the
+/// server (`remote`). [`table::RECONCILE`](crate::table::RECONCILE) has the same decisions as data.
 pub const fn decide(local: Presence, remote: Presence) -> Decision {
     use Presence::{Fresh, Missing, Stale};
     match (local, remote) {
@@ -76,73 +78,76 @@ pub const fn decide(local: Presence, remote: Presence) -> Decision {
     }
 }
 
-/// The settings of a run.
+/// The settings of a run of reconciliation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// The age from which on a lease or a local row is stale.
+    /// The age in microseconds from which on a lease, or a row in the cell's database, is stale.
     pub stale_after_micros: u64,
-    /// The number of local rows to list at a time.
+    /// The number of rows of the cell's database to list at a time.
     pub rows_per_page: usize,
 }
 
-/// A local row of a lease, and its place in the list: by age, then by lease.
+/// A row in the cell's database for one lease. Rows are ordered by age, then by lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LocalRow {
-    /// The time at which the row was written, by the database's clock.
+    /// The time at which the row was written, by the clock of the cell's database.
     pub created_at: Timestamp,
-    /// The lease. The row is the only proof that the local transaction committed (R02).
+    /// The lease that the row belongs to. The row is the only proof that the local transaction
+    /// committed (R02).
     pub lease: LeaseId,
 }
 
-/// An outstanding lease in the server's list.
+/// An outstanding lease, as the server lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteLease {
-    /// The time of the begin, by the server's clock.
+    /// The time at which the lease was begun, by the server's clock.
     pub created_at: Timestamp,
-    /// The lease.
+    /// The id of the lease.
     pub lease: LeaseId,
 }
 
-/// The host's next step.
+/// The step that the host must execute next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
 pub enum Step {
-    /// List a page of the cell's outstanding leases: answer [`Event::Leases`].
+    /// List a page of the cell's outstanding leases on the server: answer [`Event::Leases`].
     ListLeases {
-        /// The cursor that came with the page before, `None` for the first page.
+        /// The cursor that came with the previous page, `None` for the first page.
         cursor: Option<String>,
     },
-    /// Find the local rows of these leases: answer [`Event::Rows`] with the rows that are present.
+    /// Find the rows of these leases in the cell's database: answer [`Event::Rows`] with the rows
+    /// that are present.
     FindRows {
-        /// The leases.
+        /// The leases whose rows to find.
         leases: Vec<LeaseId>,
     },
-    /// List local rows of at least a minimal age by the database's clock, the oldest first: answer
-    /// [`Event::Rows`].
+    /// List rows of the cell's database that have a minimal age by the database's clock, the oldest
+    /// first: answer [`Event::Rows`].
     ListRows {
-        /// The row after which the list begins, by age and lease.
+        /// The row after which the list begins, by age and lease. `None` for the first page.
         after: Option<LocalRow>,
-        /// The minimal age.
+        /// The minimal age of the rows, in microseconds.
         min_age_micros: u64,
-        /// The most rows to list. Fewer rows end the list.
+        /// The most rows to list. An answer with fewer rows ends the list.
         limit: usize,
     },
-    /// Commit or roll back a lease: answer [`Event::Settled`].
+    /// Commit or roll back a lease on the server: answer [`Event::Settled`].
     Settle {
-        /// The lease.
+        /// The lease to settle.
         lease: LeaseId,
-        /// Commit or roll back.
+        /// Commit the lease or roll it back.
         outcome: Outcome,
     },
-    /// Delete a local row if it is still present: answer [`Event::Deleted`]. Report a lost lease
-    /// before, since the row is the last trace of it.
+    /// Delete the row of a lease in the cell's database if it is still present: answer
+    /// [`Event::Deleted`]. If the lease is lost, report it before the deletion, since the row is
+    /// the last trace of the lease.
     DeleteRow {
-        /// The row's lease.
+        /// The lease whose row to delete.
         lease: LeaseId,
-        /// The lease's fate.
+        /// The fate of the lease, for the report.
         fate: Fate,
     },
     /// The run is over: see [`Reconciliation::summary`].
@@ -153,87 +158,89 @@ pub enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// The lease is committed, as it should be.
+    /// The lease is committed, as its local transaction is.
     Committed,
-    /// The lease was rolled back, so committed rows have lost their claims until a verification
-    /// creates them again.
+    /// The lease was rolled back although its local transaction was committed. The changed rows
+    /// have no claims until a verification creates them again.
     Lost,
-    /// The lease was settled so long ago that its outcome is forgotten.
+    /// The lease was settled so long ago that the server has forgotten how.
     Forgotten,
 }
 
-/// The server's answer to a settle.
+/// The server's answer to a commit or rollback of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Settled {
-    /// The lease is settled as asked, now or before.
+    /// The lease is settled as requested, now or before.
     Done,
-    /// `LEASE_ROLLED_BACK`.
+    /// The server refused a commit with `LEASE_ROLLED_BACK`.
     RolledBack,
-    /// `LEASE_COMMITTED`.
+    /// The server refused a rollback with `LEASE_COMMITTED`.
     Committed,
-    /// `LEASE_NOT_FOUND`.
+    /// The server answered `LEASE_NOT_FOUND`: it has forgotten the lease, or never knew it.
     NotFound,
 }
 
-/// The result of a step.
+/// The result of a step, passed to [`Reconciliation::feed`].
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Event {
-    /// A page of outstanding leases.
+    /// The result of [`Step::ListLeases`]: a page of outstanding leases.
     Leases {
-        /// The leases.
+        /// The outstanding leases of the page.
         leases: Vec<RemoteLease>,
         /// The server's time when it answered (R03).
         now: Timestamp,
-        /// The cursor of the next page. Only the last page has none.
+        /// The cursor of the next page, `None` for the last page only.
         cursor: Option<String>,
     },
-    /// Local rows.
+    /// The result of [`Step::FindRows`] or [`Step::ListRows`]: rows of the cell's database.
     Rows {
-        /// The rows.
+        /// The rows that were found or listed.
         rows: Vec<LocalRow>,
-        /// The database's time when it answered (R03).
+        /// The time of the cell's database when it answered (R03).
         now: Timestamp,
     },
-    /// The server's answer to a settle.
+    /// The result of [`Step::Settle`].
     Settled {
-        /// The answer.
+        /// The server's answer to the settle.
         answer: Settled,
     },
-    /// The local row is deleted.
+    /// The result of [`Step::DeleteRow`]: the row of the lease is gone.
     Deleted,
-    /// The step failed, or its result is unknown. Its lease or page is left to the next run (R05).
+    /// The step failed, or its result is unknown. The run leaves the step's lease or page to the
+    /// next run (R05).
     Failed,
 }
 
-/// The event does not answer the present step.
+/// The error of an event that does not answer the present step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this is no answer to the step that was asked for")]
 pub struct OutOfTurn;
 
-/// The counts of a run.
+/// The counts of a run of reconciliation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Summary {
-    /// Outstanding leases that the server listed.
+    /// The number of outstanding leases that the server listed.
     pub leases_seen: u64,
-    /// Leases committed because their local row was present.
+    /// The number of leases committed because the cell's database had their row.
     pub committed: u64,
-    /// Leases rolled back because their local row was missing.
+    /// The number of leases rolled back because the cell's database lacked their row.
     pub rolled_back: u64,
-    /// Leases that another process settled before the run could roll them back.
+    /// The number of leases that another process settled before this run could roll them back.
     pub settled_meanwhile: u64,
-    /// Local rows whose lease was committed before, or is forgotten.
+    /// The number of rows whose lease was no longer outstanding and was not rolled back: the lease
+    /// was committed before, or is forgotten.
     pub looked_up: u64,
-    /// Local rows whose lease is forgotten.
+    /// The number of rows whose lease the server had forgotten.
     pub forgotten: u64,
-    /// Leases that were rolled back although their local transaction was committed.
+    /// The leases that were rolled back although their local transaction was committed.
     pub lost: Vec<LeaseId>,
-    /// Local rows deleted.
+    /// The number of rows deleted from the cell's database.
     pub rows_deleted: u64,
-    /// Steps about one lease that failed and are left to the next run.
+    /// The number of steps about one lease that failed and are left to the next run.
     pub failed: u64,
-    /// True if a page could not be read, so that the run may not have seen every lease.
+    /// True if a page could not be read, so that the run may have missed leases.
     pub incomplete: bool,
 }
 
@@ -244,7 +251,7 @@ enum Work {
     Delete(LeaseId, Fate),
 }
 
-/// The list to read once no work is left.
+/// The list that the run reads next, once no lease of the last page is left to handle.
 #[derive(Clone, Debug, Hash)]
 enum Reading {
     Leases(Option<String>),
@@ -252,7 +259,7 @@ enum Reading {
     Finished,
 }
 
-/// A run of reconciliation.
+/// A run of reconciliation. The host executes its steps.
 #[derive(Clone, Debug, Hash)]
 pub struct Reconciliation {
     settings: Settings,
@@ -263,7 +270,7 @@ pub struct Reconciliation {
 }
 
 impl Reconciliation {
-    /// A new run.
+    /// Makes a run that begins with the first page of the server's outstanding leases.
     pub fn new(settings: Settings) -> Self {
         Self {
             settings: Settings { rows_per_page: settings.rows_per_page.max(1), ..settings },
@@ -274,16 +281,17 @@ impl Reconciliation {
         }
     }
 
-    /// The next step. It stays the same until its event is fed.
+    /// Returns the step that the host must execute. The step stays the same until
+    /// [`feed`](Self::feed) takes its result.
     pub fn step(&self) -> Step {
         match (self.work.front(), &self.reading) {
             (Some(Work::Find(leases)), _) => Step::FindRows { leases: leases.keys().copied().collect() },
             (Some(Work::Settle(lease, Decision::RollBack)), _) => {
                 Step::Settle { lease: *lease, outcome: Outcome::RolledBack }
             }
-            // A commit also looks up the outcome: the answer tells it (B22, B23). If the lease is
-            // still outstanding after all, the commit is right, since the local row proves that the
-            // local transaction committed (R02).
+            // A commit also looks up how a lease was settled: the answer shows it (B22, B23). If
+            // the lease is still outstanding, the commit is right, since the local row proves that
+            // the local transaction committed (R02).
             (Some(Work::Settle(lease, _)), _) => Step::Settle { lease: *lease, outcome: Outcome::Committed },
             (Some(Work::Delete(lease, fate)), _) => Step::DeleteRow { lease: *lease, fate: *fate },
             (None, Reading::Leases(cursor)) => Step::ListLeases { cursor: cursor.clone() },
@@ -296,10 +304,10 @@ impl Reconciliation {
         }
     }
 
-    /// Takes the result of the step.
+    /// Takes the result of the present step.
     ///
     /// # Errors
-    /// The event does not answer the step. The run has not changed.
+    /// The event does not answer the present step. The run has not changed.
     pub fn feed(&mut self, event: Event) -> Result<(), OutOfTurn> {
         match (self.work.front().cloned(), event) {
             (None, event) => self.read(event),
@@ -316,7 +324,7 @@ impl Reconciliation {
         }
     }
 
-    /// The counts of the run so far.
+    /// Returns the counts of the run so far.
     pub fn summary(&self) -> &Summary {
         &self.summary
     }
@@ -388,8 +396,8 @@ impl Reconciliation {
 
     fn fail(&mut self, work: Work) {
         match work {
-            // Without the local rows no lease can be decided on, so the run gives up the server's
-            // list.
+            // If the local rows of a page of leases can't be read, the run can decide about none of
+            // them. It then skips the rest of the server's list.
             Work::Find(_) => self.give_up(Reading::Rows(None)),
             Work::Settle(lease, _) | Work::Delete(lease, _) => {
                 self.summary.failed += 1;
@@ -409,8 +417,8 @@ impl Reconciliation {
     }
 }
 
-/// The presences by lease. `collect` would compile a sort for this type, which is more code than
-/// the map.
+/// Returns the presences as a map by lease. `collect` would compile a sort for this type, which
+/// takes more code than the map itself.
 fn by_lease(presences: impl Iterator<Item = (LeaseId, Presence)>) -> BTreeMap<LeaseId, Presence> {
     let mut by_lease = BTreeMap::new();
     by_lease.extend(presences);

@@ -1,27 +1,26 @@
-//! Rejections: considered refusals of a command. A rejection is a value, and one fixed order
-//! decides which reason speaks for it (B15).
+//! Rejections: the engine's refusals of a command. A rejection is a value with all offences of the
+//! request. A fixed order decides which offence gives the rejection its reason (B15).
 
 use std::fmt;
 
 use crate::bucket::BucketType;
 use crate::order::sorted_by;
 
-/// The reasons in order of precedence: the first reason among a rejection's offences is the
-/// rejection's (B15).
+/// The reasons of offences, in order of precedence: the reason of a rejection is the first of this
+/// order among its offences (B15).
 ///
-/// Numbers are never reused. Each host maps the reasons exhaustively to its own codes, so a new one
-/// can't be forgotten.
+/// Numbers are never reused. Each host maps every reason to its own codes in a `match` without a
+/// default, so that the compiler finds a missing one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u16)]
 pub enum Reason {
-    /// The request's form is invalid: something is empty, unknown, unspecified or repeated (B07,
-    /// B14).
+    /// A part of the request is empty, unknown, unspecified or repeated (B07, B14).
     InvalidUpdate = 1,
-    /// A published limit is exceeded (B11).
+    /// The request exceeds a published limit (B11).
     LimitExceeded = 2,
     /// The bucket type does not allow the value (B12).
     ValueNotAllowed = 3,
-    /// The idempotency key was used for another update (B09).
+    /// The idempotency key of the request was used for another update (B09).
     IdempotencyKeyReused = 4,
     /// The lease was never known or is forgotten (B24).
     LeaseNotFound = 5,
@@ -58,7 +57,7 @@ impl Reason {
         Self::ClaimBusy,
     ];
 
-    /// The reason's code, the same in every language and on the wire.
+    /// Returns the code of the reason, which is the same in every language and on the wire.
     pub const fn code(self) -> &'static str {
         match self {
             Self::InvalidUpdate => "INVALID_UPDATE",
@@ -76,8 +75,8 @@ impl Reason {
         }
     }
 
-    /// Returns true if the same request can succeed later without anybody's decision. Only a busy
-    /// claim is such (B03).
+    /// Returns true if the same request can succeed later without a change by anybody. This is true
+    /// of a busy claim only (B03).
     pub const fn is_temporary(self) -> bool {
         match self {
             Self::ClaimBusy => true,
@@ -95,7 +94,7 @@ impl Reason {
         }
     }
 
-    /// The reason's text for messages.
+    /// Returns the text of the reason for messages.
     pub const fn summary(self) -> &'static str {
         match self {
             Self::InvalidUpdate => "the request is not valid",
@@ -114,31 +113,31 @@ impl Reason {
     }
 }
 
-/// One of the two lists of an update.
+/// One of the two lists of claims in an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum List {
-    /// The creates.
+    /// The list of claims to create.
     Creates,
-    /// The destroys.
+    /// The list of claims to destroy.
     Destroys,
 }
 
-/// A claim's place in an update: its list and its position in the list, counted from 0.
+/// The place of a claim in an update: its list and its position in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// The list.
+    /// The list that has the claim.
     pub list: List,
-    /// The position in the list, counted from 0.
+    /// The position of the claim in its list, counted from 0.
     pub position: u32,
 }
 
 impl Place {
-    /// The place of a create.
+    /// Returns the place of the create at `position`.
     pub const fn create(position: u32) -> Self {
         Self { list: List::Creates, position }
     }
 
-    /// The place of a destroy.
+    /// Returns the place of the destroy at `position`.
     pub const fn destroy(position: u32) -> Self {
         Self { list: List::Destroys, position }
     }
@@ -154,28 +153,28 @@ impl fmt::Display for Place {
     }
 }
 
-/// The details of an offence. They never show another cell's data (B10).
+/// The details of an offence. They never show data of another cell (B10).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// No details beside the reason.
+    /// The offence has no details except its reason.
     None,
-    /// The field whose form is invalid, and the fault.
+    /// The text that names the invalid field and its fault.
     Form(&'static str),
-    /// The earlier place of the same bucket (B07).
+    /// The place of the same bucket earlier in the update (B07).
     AlsoAt(Place),
-    /// An exceeded limit (B11).
+    /// The limit that the request exceeds (B11).
     Limit {
-        /// The limit's name, with its unit.
+        /// The name of the limit, with its unit.
         name: &'static str,
-        /// The largest value allowed.
+        /// The largest value that the limit allows.
         max: u64,
-        /// The request's value.
+        /// The value in the request.
         actual: u64,
     },
-    /// The part of the request that differs from the first request with the same idempotency key
+    /// The path of the field that differs from the first request with the same idempotency key
     /// (B09).
     Differs(String),
-    /// The number of microseconds after which to try again (B03).
+    /// The number of microseconds to wait before a retry (B03).
     RetryAfterMicros(u64),
 }
 
@@ -192,26 +191,26 @@ impl fmt::Display for Detail {
     }
 }
 
-/// One fault of a request.
+/// One fault of a request: its place, its reason and its details.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offence {
-    /// The claim's place, `None` if the request as a whole is at fault.
+    /// The place of the claim at fault, `None` if the request as a whole is at fault.
     pub place: Option<Place>,
-    /// The claim's bucket type, `None` if the request as a whole is at fault.
+    /// The bucket type of the claim at fault, `None` if the request as a whole is at fault.
     pub bucket_type: Option<BucketType>,
-    /// The reason.
+    /// The reason of the offence.
     pub reason: Reason,
-    /// The details.
+    /// The details of the offence.
     pub detail: Detail,
 }
 
 impl Offence {
-    /// An offence of the request as a whole.
+    /// Makes an offence of the request as a whole.
     pub fn whole(reason: Reason, detail: Detail) -> Self {
         Self { place: None, bucket_type: None, reason, detail }
     }
 
-    /// An offence of the claim at `place`.
+    /// Makes an offence of the claim at `place`.
     pub fn at(place: Place, bucket_type: BucketType, reason: Reason, detail: Detail) -> Self {
         Self { place: Some(place), bucket_type: Some(bucket_type), reason, detail }
     }
@@ -230,7 +229,8 @@ impl fmt::Display for Offence {
     }
 }
 
-/// A refusal of a command: every offence (B10), and the one reason that speaks for all (B15).
+/// A refusal of a command: every offence (B10), and the reason of highest precedence among them
+/// (B15).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     reason: Reason,
@@ -238,24 +238,24 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    /// The rejection of these offences, `None` if there are none.
+    /// Makes a rejection of these offences, `None` if there are none.
     pub fn of(offences: Vec<Offence>) -> Option<Self> {
         let offences = sorted_by(offences, |a, b| (a.place, a.reason).cmp(&(b.place, b.reason)));
         let reason = offences.iter().map(|offence| offence.reason).min()?;
         Some(Self { reason, offences })
     }
 
-    /// A rejection of the request as a whole.
+    /// Makes a rejection of the request as a whole, with one offence.
     pub fn whole(reason: Reason, detail: Detail) -> Self {
         Self { reason, offences: vec![Offence::whole(reason, detail)] }
     }
 
-    /// The reason of highest precedence (B15).
+    /// Returns the reason of highest precedence among the offences (B15).
     pub fn reason(&self) -> Reason {
         self.reason
     }
 
-    /// Every offence in the order of places (B10).
+    /// Returns every offence, in the order of places (B10).
     pub fn offences(&self) -> &[Offence] {
         &self.offences
     }
@@ -265,8 +265,8 @@ impl Rejection {
         self.offences.iter().all(|offence| offence.reason.is_temporary())
     }
 
-    /// The number of microseconds after which to try again, the longest of the hints. `None` if
-    /// trying again can't help (B03).
+    /// Returns the number of microseconds to wait before a retry, the longest of the offences'
+    /// hints. Returns `None` if a retry can't help (B03).
     pub fn retry_after_micros(&self) -> Option<u64> {
         let hint = |offence: &Offence| match offence.detail {
             Detail::RetryAfterMicros(micros) => Some(micros),
@@ -277,7 +277,7 @@ impl Rejection {
 }
 
 impl fmt::Display for Rejection {
-    /// Writes the first offence with the rejection's reason, and the number of other offences.
+    /// Writes the first offence that has the rejection's reason, and the number of other offences.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(first) = self.offences.iter().find(|offence| offence.reason == self.reason) {
             first.fmt(f)?;

@@ -1,5 +1,5 @@
-//! The kinds of row that a store keeps. Each kind is declared here, once, and everything that has
-//! to do with all kinds follows from the declaration:
+//! The kinds of row that a store keeps. Each kind is declared in this file, once. All types that
+//! handle every kind follow from this declaration:
 //!
 //! | type | contents, per kind |
 //! |---|---|
@@ -11,12 +11,13 @@
 //! | [`State`] | all rows in the order of keys, for invariants and dumps |
 //! | [`AnyRow`] | one row of any kind, for dumps |
 //!
-//! **A new kind** takes a type with its rules in a file of its own. Here it takes an `impl RowKind`
-//! and a line in `row_family!`, and in each store the rows' encoding. A command then reads it with
-//! [`Transaction::row`](crate::transaction::Transaction::row) or, in order, with
-//! [`Transaction::first`](crate::transaction::Transaction::first).
+//! **To add a kind of row**, define its type and the type's rules in a new file. Add an
+//! `impl RowKind` and a line in `row_family!` to this file. Encode the rows in each store. A
+//! command then reads a row by key with [`Transaction::row`](crate::transaction::Transaction::row)
+//! or several in order with [`Transaction::first`](crate::transaction::Transaction::first).
 //!
-//! All of it is generic, so a read costs one hash look-up: no row is boxed, and no call is dynamic.
+//! All these types are generic, so a read costs one hash look-up: no row is boxed, and no call is
+//! dynamic.
 
 mod family;
 mod kind;
@@ -37,18 +38,18 @@ pub use loaded::Loaded;
 pub use table::Table;
 
 crate::row_family! {
-    /// A bucket's claim.
+    /// Rows of the kind `Claim`: the claim of a bucket.
     claims: Claim,
-    /// A lease, outstanding or settled.
+    /// Rows of the kind `Lease`: a lease, outstanding or settled.
     leases: Lease,
-    /// The answer to a begin with an idempotency key.
+    /// Rows of the kind `Replay`: the answer to a begin with an idempotency key.
     replays: Replay,
 }
 
 impl RowKind for Claim {
     const NAME: &'static str = "claims";
     type Key = BucketKey;
-    /// Records are listed by table and row (B32).
+    /// The list of records has the order of cell, source type, source id and bucket (B32).
     type Position = (CellId, SourceType, SourceId, BucketKey);
 
     fn position(key: &BucketKey, claim: &Self) -> Option<Self::Position> {
@@ -57,12 +58,13 @@ impl RowKind for Claim {
     }
 }
 
-/// A lease's place in one of the two lists of leases.
+/// The position of a lease in one of the two lists of leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LeaseOrder {
-    /// An outstanding lease: its cell, then the time of its begin (B31).
+    /// The position of an outstanding lease: by its cell, then by the time of its begin (B31).
     Outstanding(CellId, Timestamp, LeaseId),
-    /// A settled lease: the time of its settle, so that the oldest are forgotten first.
+    /// The position of a settled lease: by the time of its settle, so that the oldest are forgotten
+    /// first.
     Settled(Timestamp, LeaseId),
 }
 
@@ -90,120 +92,123 @@ impl RowKind for Replay {
 }
 
 impl Keys {
-    /// Returns true if no row is to be loaded.
+    /// Returns true if these keys name no row to load.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
 impl NetChanges {
-    /// Returns true if there is nothing to write.
+    /// Returns true if the group has changed no row and given out no fence.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
 impl State {
-    /// Adds a row.
+    /// Adds a row to the state.
     pub fn insert(&mut self, row: AnyRow) {
         self.insert_row(row);
     }
 }
 
 impl Workspace {
-    /// An empty workspace above the newest fence given out.
+    /// Returns an empty workspace. `fence` is the newest fence that the store has given out.
     pub fn new(fence: Fence) -> Self {
         Self { fence, ..Self::default() }
     }
 
-    /// Takes in a row as the store has it, or its absence. A row that is here already stays: a
-    /// command may have changed it.
+    /// Adds a row as the store has it, or the fact that the store has no such row. A row that was
+    /// loaded before is kept: a command may have changed it.
     pub fn load<K: Kind>(&mut self, key: K::Key, row: Option<K>) {
         K::loaded_mut(self).load(key, row);
     }
 
-    /// Takes in a store's answer to an ordered read: at most `read.limit` rows, in order.
+    /// Adds a store's answer to an ordered read: at most `read.limit` rows, in order.
     pub fn load_first<K: Kind>(&mut self, read: &OrderedRead<K>, rows: Vec<(K::Key, K)>) {
         K::loaded_mut(self).load_first(read, rows);
     }
 
-    /// A row as the commands so far have left it.
+    /// Returns the row with this key as the commands so far have left it, `None` if there is no
+    /// such row.
     ///
     /// # Errors
-    /// The row was not loaded.
+    /// The host has not loaded the row.
     pub fn row<K: Kind>(&self, key: &K::Key) -> Result<Option<&K>, NotLoaded> {
         K::loaded(self).row(key)
     }
 
-    /// The keys of the first rows of a range as the commands so far have left them, in order.
+    /// Returns the keys of the first rows of a range, in order, as the commands so far have left
+    /// the rows.
     ///
     /// # Errors
-    /// The store may have rows of the range that were not loaded: see [`Loaded::first`].
+    /// The store may have rows of the range that the host has not loaded: see [`Loaded::first`].
     pub fn first<K: Kind>(&self, read: &OrderedRead<K>) -> Result<Vec<K::Key>, NotLoaded> {
         K::loaded(self).first(read)
     }
 
-    /// The newest fence given out.
+    /// Returns the newest fence given out, by a command of this group or before.
     pub fn fence(&self) -> Fence {
         self.new_fence.unwrap_or(self.fence)
     }
 
-    /// Keeps the keys of rows that are not loaded yet.
+    /// Removes the keys of loaded rows from `keys`, so that only rows that are still to be loaded
+    /// remain.
     pub fn retain_missing(&self, keys: &mut Keys) {
         self.drop_loaded(keys);
     }
 
-    /// Returns true if a command has written one of these rows.
+    /// Returns true if a command of this group has written one of the rows with these keys.
     pub fn has_written(&self, keys: &Keys) -> bool {
         self.is_any_written(keys)
     }
 
-    /// Writes a command's changes.
+    /// Applies the changes of one command to the loaded rows.
     pub fn write(&mut self, changes: Changes) {
         self.new_fence = changes.fence.or(self.new_fence);
         self.write_rows(changes);
     }
 
-    /// The net effect of all commands, to be written to the store.
+    /// Returns the net effect of all commands on the rows, for the store to write.
     pub fn into_changes(self) -> NetChanges {
         self.net()
     }
 }
 
 impl Tables {
-    /// The row with this key.
+    /// Returns the row with this key, `None` if the store has none.
     pub fn row<K: Kind>(&self, key: &K::Key) -> Option<&K> {
         K::table(self).row(key)
     }
 
-    /// The first rows of a range, in order.
+    /// Returns the first rows of a range with their keys, in order.
     pub fn first<K: Kind>(&self, read: &OrderedRead<K>) -> Vec<(K::Key, K)> {
         K::table(self).first(read)
     }
 
-    /// The newest fence given out.
+    /// Returns the newest fence given out.
     pub fn fence(&self) -> Fence {
         self.fence
     }
 
-    /// Loads rows, present or absent, into a workspace.
+    /// Loads the rows with these keys into a workspace, or the fact that a row is absent.
     pub fn load(&self, keys: Keys, into: &mut Workspace) {
         self.load_rows(keys, into);
     }
 
-    /// Writes a command's changes.
+    /// Writes the changes of one command.
     pub fn write(&mut self, changes: Changes) {
         self.fence = changes.fence.unwrap_or(self.fence);
         self.write_rows(changes);
     }
 
-    /// Writes a group's net effect.
+    /// Writes the net effect of a group of commands.
     pub fn save(&mut self, changes: &NetChanges) {
         self.fence = changes.fence.unwrap_or(self.fence);
         self.save_rows(changes);
     }
 
-    /// Every row.
+    /// Returns every row of the store, in the order of keys.
     pub fn state(&self) -> State {
         self.sorted()
     }

@@ -1,5 +1,5 @@
-//! The rules of a service: its bucket types and its cells. Every request from outside is parsed
-//! here first, so that a malformed one is refused before any row is read.
+//! The rules of a service: the bucket types and the cells that it knows. Each request from outside
+//! is parsed here first, so that a malformed request is refused before any row is read.
 //!
 //! ```
 //! use leasehold_core::batch::UpdateRequest;
@@ -29,14 +29,14 @@ use crate::update::{Begin, Settle};
 /// The bucket types and the cells of a service.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// The bucket types.
+    /// The bucket types of the service.
     pub catalogue: Catalogue,
-    /// The cells.
+    /// The cells that the service knows.
     pub cells: BTreeSet<CellId>,
 }
 
 impl Rules {
-    /// Parses a begin (B14). `lease` is a fresh id that the host has minted.
+    /// Parses a request to begin an update (B14). `lease` is a new id that the host has generated.
     ///
     /// # Errors
     /// The cell is unknown (B14), the idempotency key is malformed, or [`Batch::parse`] refuses the
@@ -57,7 +57,7 @@ impl Rules {
         Ok(Begin { cell, lease, batch, idempotency, resumed: false })
     }
 
-    /// Parses a commit or rollback. `lease` is a uuid of 36 characters.
+    /// Parses a request to commit a lease or to roll it back. `lease` is a uuid of 36 characters.
     ///
     /// # Errors
     /// The cell is unknown (B14), or the uuid is malformed.
@@ -67,10 +67,10 @@ impl Rules {
         Ok(Settle { cell, lease, outcome })
     }
 
-    /// Checks that a cell is known (B14).
+    /// Checks that the service knows a cell (B14).
     ///
     /// # Errors
-    /// The cell is not among the service's.
+    /// The service does not know the cell.
     pub fn check_cell(&self, cell: CellId) -> Result<(), Rejection> {
         if self.cells.contains(&cell) {
             return Ok(());
@@ -79,10 +79,10 @@ impl Rules {
     }
 }
 
-/// The lease id that a uuid of 36 characters stands for, `None` for any other text.
+/// Returns the lease id that a uuid of 36 characters stands for, `None` for any other text.
 pub fn parse_lease_id(text: &str) -> Option<LeaseId> {
-    // The uuid library reads other forms too (in braces, without hyphens); the wire contract has
-    // this one.
+    // `Uuid::try_parse` also reads uuids in braces and without hyphens. The wire contract only has
+    // the hyphenated form of 36 characters.
     let hyphenated = text.len() == uuid::fmt::Hyphenated::LENGTH;
     Uuid::try_parse(text).ok().filter(|_| hyphenated).map(LeaseId)
 }

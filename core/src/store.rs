@@ -1,5 +1,5 @@
-//! A store as a server and the conformance suite use it: rows in groups, and lists. The trait is
-//! synchronous. An asynchronous store passes the same suite behind an adapter.
+//! The port to a store, for a server and for the conformance suite: rows in groups, and lists. The
+//! trait is synchronous. An asynchronous store passes the suite through an adapter.
 
 use crate::bucket::BucketKey;
 use crate::claim::Claim;
@@ -9,70 +9,72 @@ use crate::query::{LeaseRow, LeaseScan, RecordRow, RecordScan};
 use crate::rows::{Keys, NetChanges, State, Workspace};
 use crate::time::Timestamp;
 
-/// A place that keeps rows. Every method's error means that the store failed; a refusal never comes
-/// from a store.
+/// A place that keeps rows. An error of any method means that the store failed: a store never
+/// refuses a command.
 pub trait Store {
-    /// The error of a failing store.
+    /// The error type of the store.
     type Error: std::fmt::Debug;
 
     /// Returns true if other servers write to the same data.
     ///
     /// A host then decides each command on rows as the store has them. A command that reads a row
-    /// which a command before it wrote ([`Workspace::has_changed`]) waits for the next group: if
-    /// the save of the first fails because another server was faster, the second would have been
-    /// decided on rows that never were.
+    /// which an earlier command of the group wrote ([`Workspace::has_changed`]) waits for the next
+    /// group. Otherwise, if saving the earlier command fails because another server was faster, the
+    /// later one was decided on rows that no store ever had.
     fn is_shared(&self) -> bool {
         false
     }
 
-    /// An empty workspace above the newest fence given out.
+    /// Returns an empty workspace that knows the newest fence given out.
     ///
     /// # Errors
     /// The fence could not be read.
     fn workspace(&self) -> Result<Workspace, Self::Error>;
 
-    /// Loads rows, present or absent, into a workspace.
+    /// Loads the rows with these keys into a workspace, or the fact that a row is absent.
     ///
     /// # Errors
     /// A row could not be read.
     fn load(&self, keys: Keys, into: &mut Workspace) -> Result<(), Self::Error>;
 
-    /// Writes a group's changes: all of them, durably, or none.
+    /// Writes the changes of a group of commands: all of them, durably, or none.
     ///
-    /// A store that several servers write to numbers new leases itself (B13) and returns their
-    /// fences. The host puts them into the replies: see
-    /// [`Reply::with_fences`](crate::command::Reply::with_fences).
+    /// A store that several servers write to assigns the fences of new leases itself (B13) and
+    /// returns them. The host puts the fences into the replies: see
+    /// [`Reply::with_fences`](crate::command::Reply::with_fences). Other stores return an empty
+    /// map.
     ///
     /// # Errors
-    /// No reply of the group may leave. The changes may be kept or not; only opening the store
-    /// again tells.
+    /// The host must send no reply of the group. The store may have kept the changes or not: only a
+    /// restart of the store shows which.
     fn save(&mut self, changes: &NetChanges) -> Result<Fences, Self::Error>;
 
-    /// A bucket's claim (B30).
+    /// Returns the claim of a bucket, `None` if the bucket has none (B30).
     ///
     /// # Errors
     /// The row could not be read.
     fn claim(&self, key: &BucketKey) -> Result<Option<Claim>, Self::Error>;
 
-    /// Outstanding leases of a cell (B31).
+    /// Returns outstanding leases of a cell, in the order of their begins (B31).
     ///
     /// # Errors
     /// A row could not be read.
     fn leases(&self, scan: &LeaseScan) -> Result<Vec<LeaseRow>, Self::Error>;
 
-    /// Claims of a cell by table and row (B32).
+    /// Returns claims of a cell from one table, in the order of source ids (B32).
     ///
     /// # Errors
     /// A row could not be read.
     fn records(&self, scan: &RecordScan) -> Result<Vec<RecordRow>, Self::Error>;
 
-    /// The ids of leases settled before a time: at most `limit`, the longest settled first.
+    /// Returns the ids of at most `limit` leases that were settled before a time, the oldest settle
+    /// first.
     ///
     /// # Errors
     /// A row could not be read.
     fn settled(&self, before: Timestamp, limit: usize) -> Result<Vec<LeaseId>, Self::Error>;
 
-    /// Every row, for dumps and for checking invariants.
+    /// Returns every row, for dumps and for checking invariants.
     ///
     /// # Errors
     /// A row could not be read.

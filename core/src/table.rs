@@ -1,5 +1,5 @@
-//! The machines' transition tables as data. The documentation's diagrams are drawn from them, and
-//! tests hold the engine to every edge and to no other.
+//! The transition tables of the state machines, as data. Tests compare these tables with the engine
+//! and with the diagrams in the book.
 
 use std::fmt::Write;
 
@@ -8,14 +8,14 @@ use crate::lease::{Lease, LeaseState, Outcome};
 use crate::reconcile::{Decision, Presence};
 use crate::verify::{Phase, PhaseEvent};
 
-/// One edge: from a state, by an event, to a state.
+/// One edge of a state machine: from a state, by an event, to a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge<S, E> {
-    /// The state before.
+    /// The state before the event.
     pub from: S,
-    /// The event.
+    /// The event that moves the machine along this edge.
     pub event: E,
-    /// The state after.
+    /// The state after the event.
     pub to: S,
 }
 
@@ -23,12 +23,12 @@ const fn edge<S, E>(from: S, event: E, to: S) -> Edge<S, E> {
     Edge { from, event, to }
 }
 
-/// The states of a claim.
+/// The states of a bucket's claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClaimStatus {
     /// The bucket has no claim.
     Absent,
-    /// The claim is at rest.
+    /// The claim is at rest: no lease holds it.
     Active,
     /// The claim is held by the lease that creates it.
     Creating,
@@ -38,22 +38,23 @@ pub enum ClaimStatus {
     Replacing,
 }
 
-/// The events of a claim.
+/// The events that move a bucket's claim to another state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClaimEvent {
-    /// An update with a create of the bucket is begun.
+    /// An update begins that creates the bucket's claim.
     BeginCreate,
-    /// An update with a destroy of the bucket is begun.
+    /// An update begins that destroys the bucket's claim.
     BeginDestroy,
-    /// An update with both is begun.
+    /// An update begins that both creates and destroys the bucket's claim, and so replaces its
+    /// record.
     BeginReplace,
-    /// The claim's lease is committed.
+    /// The lease that holds the claim is committed.
     Commit,
-    /// The claim's lease is rolled back.
+    /// The lease that holds the claim is rolled back.
     Rollback,
 }
 
-/// Every edge of the claim machine. Any other event is refused.
+/// Every edge of the state machine of a claim. The engine refuses any other event.
 pub const CLAIM: [Edge<ClaimStatus, ClaimEvent>; 9] = {
     use ClaimEvent::{BeginCreate, BeginDestroy, BeginReplace, Commit, Rollback};
     use ClaimStatus::{Absent, Active, Creating, Destroying, Replacing};
@@ -83,20 +84,21 @@ pub enum LeaseStatus {
     RolledBack,
 }
 
-/// The events of a lease.
+/// The events that move a lease to another state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LeaseEvent {
-    /// The lease's update is begun.
+    /// The update of the lease is begun.
     Begin,
     /// The lease is committed.
     Commit,
     /// The lease is rolled back.
     Rollback,
-    /// The lease is forgotten, long after it was settled.
+    /// The lease is forgotten, a while after it was settled.
     Forget,
 }
 
-/// Every edge of the lease machine. Any other event is refused or changes nothing.
+/// Every edge of the state machine of a lease. The engine refuses any other event, or leaves the
+/// lease as it is.
 pub const LEASE: [Edge<LeaseStatus, LeaseEvent>; 5] = {
     use LeaseEvent::{Begin, Commit, Forget, Rollback};
     use LeaseStatus::{Absent, Committed, Outstanding, RolledBack};
@@ -109,14 +111,15 @@ pub const LEASE: [Edge<LeaseStatus, LeaseEvent>; 5] = {
     ]
 };
 
-/// One row of the table of reconciliation: a lease on either side, and the decision about it.
+/// One row of the decision table of reconciliation: the presence of a lease on both sides, and the
+/// decision about the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ruling {
-    /// The presence of the cell's own row of the lease.
+    /// The presence of the lease as a row in the cell's own database.
     pub local: Presence,
-    /// The presence of the server's outstanding lease.
+    /// The presence of the lease as an outstanding lease on the server.
     pub remote: Presence,
-    /// The decision.
+    /// The decision about a lease with this presence on both sides.
     pub decision: Decision,
 }
 
@@ -124,7 +127,7 @@ const fn ruling(local: Presence, remote: Presence, decision: Decision) -> Ruling
     Ruling { local, remote, decision }
 }
 
-/// The decisions of reconciliation (R01). Every pair has its row.
+/// The decisions of reconciliation (R01): one row for each pair of presences.
 pub const RECONCILE: [Ruling; 9] = {
     use Decision::{Commit, Leave, LookUp, RollBack};
     use Presence::{Fresh, Missing, Stale};
@@ -141,7 +144,7 @@ pub const RECONCILE: [Ruling; 9] = {
     ]
 };
 
-/// Every edge of a run of verification. Any other event changes nothing.
+/// Every edge of the phases of a verification run. Any other event leaves the phase as it is.
 pub const VERIFICATION: [Edge<Phase, PhaseEvent>; 16] = {
     use Phase::{Done, Drain, Fill, LastTry, Refill, Rescan, Scan, Stop};
     use PhaseEvent::{CreatesLeft, LastPage, MostMissing, MostPresent, NothingLeft, SpanLeft, Stopped};
@@ -166,7 +169,7 @@ pub const VERIFICATION: [Edge<Phase, PhaseEvent>; 16] = {
 };
 
 impl ClaimStatus {
-    /// The status of a bucket's claim.
+    /// Returns the status of a bucket's claim, [`Absent`](Self::Absent) for `None`.
     pub fn of(claim: Option<&Claim>) -> Self {
         match claim.map(|claim| &claim.state) {
             None => Self::Absent,
@@ -179,7 +182,7 @@ impl ClaimStatus {
 }
 
 impl LeaseStatus {
-    /// The status of a lease.
+    /// Returns the status of a lease, [`Absent`](Self::Absent) for `None`.
     pub fn of(lease: Option<&Lease>) -> Self {
         match lease.map(|lease| &lease.state) {
             None => Self::Absent,
@@ -190,11 +193,11 @@ impl LeaseStatus {
     }
 }
 
-/// The text of a machine's state diagram, for Mermaid.
+/// Returns the state diagram of a machine in Mermaid's language.
 pub fn mermaid<S: std::fmt::Debug, E: std::fmt::Debug>(edges: &[Edge<S, E>]) -> String {
     let mut text = String::from("stateDiagram-v2\n");
     for edge in edges {
-        // Writing to a string cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(text, "    {:?} --> {:?}: {:?}", edge.from, edge.to, edge.event);
     }
     text

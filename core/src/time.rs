@@ -1,4 +1,4 @@
-//! Time as hosts hand it in. The engine reads no clock.
+//! Points in time, as hosts pass them to the engine. The engine reads no clock.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,27 +8,28 @@ use serde::{Deserialize, Serialize};
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The earliest time.
+    /// The earliest time that the type can hold: 1970-01-01 00:00 UTC.
     pub const MIN: Self = Self(0);
-    /// The latest time.
+    /// The latest time that the type can hold.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// The time this many microseconds after 1970-01-01 00:00 UTC.
+    /// Returns the time that is `micros` microseconds after 1970-01-01 00:00 UTC.
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
     }
 
-    /// The microseconds since 1970-01-01 00:00 UTC.
+    /// Returns this time as microseconds since 1970-01-01 00:00 UTC.
     pub const fn as_micros(self) -> u64 {
         self.0
     }
 
-    /// The time `micros` microseconds before this one, or the earliest time.
+    /// Returns the time `micros` microseconds before this time, at the earliest [`MIN`](Self::MIN).
     pub const fn minus_micros(self, micros: u64) -> Self {
         Self(self.0.saturating_sub(micros))
     }
 
-    /// The microseconds from `earlier` to this time, zero if `earlier` is later.
+    /// Returns the microseconds from `earlier` to this time, 0 if `earlier` is later than this
+    /// time.
     pub const fn micros_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

@@ -1,8 +1,8 @@
-//! The port to a store: rows by key, an ordered read, and one atomic write.
+//! The port that commands need of a store: rows by key, an ordered read, and one atomic write.
 //!
-//! Commands run over a [`Transaction`]. A host whose rows are far away loads them into a
-//! [`Workspace`] first. It then runs any number of commands over the workspace and writes the net
-//! effect at once. Each command sees the effect of those before it.
+//! Commands run over a [`Transaction`]. A host whose rows are far away first loads them into a
+//! [`Workspace`]. It then runs any number of commands over the workspace and writes their net
+//! effect at once. Each command sees the effect of the commands before it.
 //!
 //! ```
 //! use leasehold_core::cell::CellId;
@@ -44,14 +44,14 @@ use crate::claim::Claim;
 use crate::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
 use crate::rows::{Changes, Kind, NotLoaded, OrderedRead, Workspace};
 
-/// The state contradicts an invariant: the store lost or mixed up rows. No command may be decided
-/// on it.
+/// The error of a state that contradicts an invariant: the store lost or mixed up rows, or the host
+/// forgot to load one. No command may be decided on such a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BrokenState {
-    /// A lease lists a claim that is absent or not under the lease.
+    /// A lease lists a claim that is absent or that the lease does not hold.
     #[error("lease {0} lists a claim that it does not hold")]
     LeaseListsForeignClaim(LeaseId),
-    /// The host ran a command without loading a row that the command reads.
+    /// A command read a row that the host had not loaded. Holds the name of the row's kind.
     #[error("a row of `{0}` was read that had not been loaded")]
     NotLoaded(&'static str),
 }
@@ -62,56 +62,57 @@ impl From<NotLoaded> for BrokenState {
     }
 }
 
-/// Everything that a command needs of a store.
+/// The access to a store that a command needs.
 pub trait Transaction {
-    /// The error of a failing store. The command has then changed nothing, and its host answers
-    /// "unavailable".
+    /// The error type of a failing store. After an error the command has changed nothing, and its
+    /// host answers "unavailable".
     type Error: From<BrokenState>;
 
-    /// A row by its key, `None` if there is no such row.
+    /// Returns the row with this key, `None` if there is no such row.
     ///
     /// # Errors
-    /// The row could not be read: it may be there or not.
+    /// The row could not be read, so the store may have it or not.
     fn row<K: Kind>(&self, key: &K::Key) -> Result<Option<&K>, Self::Error>;
 
-    /// The keys of the first rows of a range, in order.
+    /// Returns the keys of the first rows of a range, in order.
     ///
     /// # Errors
-    /// A row could not be read.
+    /// A row of the range could not be read.
     fn first<K: Kind>(&self, read: &OrderedRead<K>) -> Result<Vec<K::Key>, Self::Error>;
 
-    /// The newest fence given out, zero before the first.
+    /// Returns the newest fence given out, 0 before the first.
     ///
     /// # Errors
     /// The fence could not be read.
     fn last_fence(&self) -> Result<Fence, Self::Error>;
 
-    /// Writes a command's changes: all of them, or none.
+    /// Writes the changes of one command: all of them, or none.
     ///
     /// # Errors
     /// None of the changes took effect.
     fn write(&mut self, changes: Changes) -> Result<(), Self::Error>;
 
-    /// A bucket's claim.
+    /// Returns the claim of a bucket, `None` if the bucket has none.
     ///
     /// # Errors
-    /// The row could not be read: it may be there or not.
+    /// The claim could not be read, so the store may have it or not.
     fn claim(&self, key: &BucketKey) -> Result<Option<&Claim>, Self::Error> {
         self.row(key)
     }
 
-    /// A lease by its id.
+    /// Returns the lease with this id, `None` if there is no such lease.
     ///
     /// # Errors
-    /// The row could not be read: it may be there or not.
+    /// The lease could not be read, so the store may have it or not.
     fn lease(&self, id: LeaseId) -> Result<Option<&Lease>, Self::Error> {
         self.row(&id)
     }
 
-    /// The answer that an idempotency key was used for.
+    /// Returns the stored answer of the begin that used this idempotency key, `None` if no begin
+    /// did.
     ///
     /// # Errors
-    /// The row could not be read: it may be there or not.
+    /// The answer could not be read, so the store may have it or not.
     fn replay(&self, key: &IdempotencyKey) -> Result<Option<&Replay>, Self::Error> {
         self.row(key)
     }

@@ -1,8 +1,10 @@
-//! The macro that turns a list of row kinds into a family. A second list makes a second family:
-//! `core/tests/rows.rs` does so to show how much a new kind takes.
+//! The macro that turns a list of row kinds into the types that handle all these kinds. A second
+//! list makes a second set of types: `core/tests/rows.rs` does so to show how much code a new kind
+//! takes.
 
-/// Declares a family of row kinds, one `plural: Type` a line, beneath the imports that
-/// [`rows`](crate::rows) has. The table in [`rows`](crate::rows) lists the types that it defines.
+/// Declares a family of row kinds, one `plural: Type` a line. The invoking module must import the
+/// types that [`rows`](crate::rows) imports. The table in [`rows`](crate::rows) lists the types
+/// that the macro defines.
 #[macro_export]
 macro_rules! row_family {
     ($($(#[$doc:meta])* $rows:ident: $Kind:ident,)+) => {
@@ -12,16 +14,16 @@ macro_rules! row_family {
         /// The rows that one command writes.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Changes { $($(#[$doc])* pub $rows: Vec<WrittenRow<$Kind>>,)+
-            /** The newest fence, if the command gave one out. */ pub fence: Option<Fence> }
-        /// The net effect of a group of commands: the rows that differ from before, in the order of
-        /// first write.
+            /** The newest fence, `None` if the command gave none out. */ pub fence: Option<Fence> }
+        /// The net effect of a group of commands: the rows that the group has changed, in the order
+        /// of first write.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct NetChanges { $($(#[$doc])* pub $rows: Vec<RowChange<$Kind>>,)+
-            /** The newest fence, if the group gave one out. */ pub fence: Option<Fence> }
-        /// Every row, in the order of keys.
+            /** The newest fence, `None` if the group gave none out. */ pub fence: Option<Fence> }
+        /// Every row of a store, in the order of keys.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct State { $($(#[$doc])* pub $rows: BTreeMap<Key<$Kind>, $Kind>,)+
-            /** The newest fence given out. */ pub fence: Fence }
+            /** The newest fence that the store has given out. */ pub fence: Fence }
         /// Every row of the reference store.
         #[derive(Clone, Debug, Default)]
         pub struct Tables { $($rows: Table<$Kind>,)+ fence: Fence }
@@ -31,7 +33,7 @@ macro_rules! row_family {
         /// One row of any kind, with its key.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum AnyRow { $($(#[$doc])* $Kind(Key<$Kind>, $Kind),)+ }
-        /// A kind of this family. Each method finds the kind's own rows among all of them.
+        /// A row kind of this list. Each method returns the rows of this kind alone.
         #[allow(missing_docs, reason = "the trait describes them")]
         pub trait Kind: RowKind {
             fn loaded(all: &Workspace) -> &Loaded<Self>;

@@ -1,5 +1,5 @@
-//! A kind of row, and the two ways to read rows: by key, and the first of a range in the kind's
-//! order.
+//! A kind of row, and the two ways to read rows of a kind: one row by its key, or the first rows of
+//! a range in the kind's order.
 
 use std::cmp::Ordering;
 use std::fmt::Debug;
@@ -8,53 +8,55 @@ use std::ops::Bound;
 
 /// A type whose values are rows of a store.
 pub trait RowKind: Clone + Debug + Eq + 'static {
-    /// The kind's name in the plural, for error texts.
+    /// The kind's name in the plural, for error texts: `claims`, for example.
     const NAME: &'static str;
-    /// The row's key. Each key has at most one row.
+    /// The key of a row of this kind. Each key has at most one row.
     type Key: Clone + Debug + Eq + Hash + Ord;
-    /// The row's place in the one order in which rows of this kind are listed. Two rows never have
-    /// the same position, so a position ends with the key. A kind with several lists has an enum
-    /// here, with one variant per list. A kind that is read by key alone has
+    /// The position of a row in the order in which rows of this kind are listed. Two rows never
+    /// have the same position, so a position ends with the key. A kind with several lists has an
+    /// enum here, with one variant per list. A kind that is only read by key has
     /// [`Infallible`](std::convert::Infallible).
     type Position: Clone + Debug + Ord;
 
-    /// The row's position, or `None` if the row is in no list.
+    /// Returns the position of a row in its list, `None` if the row is in no list.
     fn position(key: &Self::Key, row: &Self) -> Option<Self::Position>;
 }
 
-/// The type of a kind's keys.
+/// The key type of the row kind `K`.
 pub type Key<K> = <K as RowKind>::Key;
-/// A row that a command writes: the new value, or `None` to delete the row.
+/// A row that a command writes: its key and its new value, `None` to delete the row.
 pub type WrittenRow<K> = (Key<K>, Option<K>);
 
-/// A row of this kind was read that the host had not loaded.
+/// The error of a command that reads a row which the host has not loaded. Holds the name of the
+/// row's kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotLoaded(pub &'static str);
 
 /// One row before and after a group of commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowChange<K: RowKind> {
-    /// The row's key.
+    /// The key of the row.
     pub key: K::Key,
-    /// The row as the host loaded it.
+    /// The row as the host loaded it, `None` if the store had no such row.
     pub before: Option<K>,
-    /// The row to write, or `None` to delete it.
+    /// The row to write, `None` to delete the row.
     pub after: Option<K>,
 }
 
 /// An ordered read: the first rows between two positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderedRead<K: RowKind> {
-    /// The position to start at.
+    /// The position from which the read starts.
     pub from: Bound<K::Position>,
-    /// The position to end at.
+    /// The position at which the read ends.
     pub to: Bound<K::Position>,
-    /// The largest number of rows.
+    /// The largest number of rows that the read returns.
     pub limit: usize,
 }
 
 impl<K: RowKind> OrderedRead<K> {
-    /// Returns true if a position is not beyond the end.
+    /// Returns true if `position` lies before the end of the range or, for an included end, at the
+    /// end.
     pub(super) fn ends_after(&self, position: &K::Position) -> bool {
         match &self.to {
             Bound::Included(to) => position <= to,
@@ -64,8 +66,8 @@ impl<K: RowKind> OrderedRead<K> {
     }
 }
 
-/// Returns true if `outer` bounds no less than `inner`: as a start with [`Ordering::Less`], as an
-/// end with [`Ordering::Greater`].
+/// Returns true if the limit `outer` of a range lies at or beyond the limit `inner`. `side` is
+/// [`Ordering::Less`] for starts of ranges and [`Ordering::Greater`] for ends.
 pub(super) fn includes<P: Ord>(outer: &Bound<P>, inner: &Bound<P>, side: Ordering) -> bool {
     match (outer, inner) {
         (Bound::Unbounded, _) => true,

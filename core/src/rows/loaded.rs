@@ -11,7 +11,7 @@ use super::kind::{NotLoaded, OrderedRead, RowChange, RowKind, WrittenRow, includ
 #[derive(Debug)]
 struct LoadedRow<K> {
     current: Option<K>,
-    // The row as the store has it, kept from the first write on.
+    // The row as the store has it: `None` until a command writes the row for the first time.
     before: Option<Option<K>>,
 }
 
@@ -19,9 +19,10 @@ struct LoadedRow<K> {
 #[derive(Debug)]
 pub struct Loaded<K: RowKind> {
     rows: FxHashMap<K::Key, LoadedRow<K>>,
-    // The keys of written rows, in the order of first write.
+    // The keys of the rows that commands have written, in the order of first write.
     written: Vec<K::Key>,
-    // Kept from the first ordered read on: a kind that is read by key alone pays nothing for it.
+    // Rows by position: `None` until the first ordered read, so that a kind that is only read by
+    // key costs nothing more.
     order: Option<Order<K>>,
 }
 
@@ -32,27 +33,28 @@ impl<K: RowKind> Default for Loaded<K> {
 }
 
 impl<K: RowKind> Loaded<K> {
-    /// Returns true if the row is loaded, be it present or absent.
+    /// Returns true if the row with this key was loaded, or was found to be absent.
     pub fn contains(&self, key: &K::Key) -> bool {
         self.rows.contains_key(key)
     }
 
-    /// The row as the commands so far have left it.
+    /// Returns the row with this key as the commands so far have left it, `None` if there is no
+    /// such row.
     ///
     /// # Errors
-    /// The row was not loaded.
+    /// The host has not loaded the row.
     pub fn row(&self, key: &K::Key) -> Result<Option<&K>, NotLoaded> {
         let row = self.rows.get(key).ok_or(NotLoaded(K::NAME))?;
         Ok(row.current.as_ref())
     }
 
-    /// Returns true if a command has written one of these rows.
+    /// Returns true if a command has written one of the rows with these keys.
     pub fn is_any_written(&self, keys: &[K::Key]) -> bool {
         keys.iter().any(|key| self.rows.get(key).is_some_and(|row| row.before.is_some()))
     }
 
-    /// Takes in a row as the store has it. A row that is here already stays: a command may have
-    /// changed it.
+    /// Adds a row as the store has it, `None` for an absent row. A row that was loaded before is
+    /// kept: a command may have changed it.
     pub fn load(&mut self, key: K::Key, row: Option<K>) {
         if let hash_map::Entry::Vacant(vacant) = self.rows.entry(key) {
             if let Some(order) = &mut self.order {
@@ -62,26 +64,28 @@ impl<K: RowKind> Loaded<K> {
         }
     }
 
-    /// Takes in a store's answer to an ordered read: at most `read.limit` rows, in order.
+    /// Adds a store's answer to an ordered read: at most `read.limit` rows, in order.
     pub fn load_first(&mut self, read: &OrderedRead<K>, rows: Vec<(K::Key, K)>) {
         let last = rows.last().filter(|_| rows.len() >= read.limit);
         let last = last.and_then(|(key, row)| K::position(key, row));
-        // A full answer says nothing of the rows behind its last one.
+        // If the answer has as many rows as the limit allows, the range is loaded up to its last
+        // row only.
         let end = last.map_or_else(|| read.to.clone(), Bound::Included);
         rows.into_iter().for_each(|(key, row)| self.load(key, Some(row)));
         let order = self.order.get_or_insert_with(|| Order::new(&self.rows));
         order.spans.push((read.from.clone(), end));
     }
 
-    /// The keys of the first rows of a range as the commands so far have left them, in order.
+    /// Returns the keys of the first rows of a range, in order, as the commands so far have left
+    /// the rows.
     ///
     /// # Errors
-    /// The store may have rows of the range that were not loaded. Each row that a command takes out
-    /// of the range moves a later row to the front. So a host loads as many more rows as its group
-    /// can take out.
+    /// The store may have rows of the range that the host has not loaded. Each row that a command
+    /// removes from the range moves a later row to the front. So a host loads as many more rows as
+    /// its group of commands can remove.
     pub fn first(&self, read: &OrderedRead<K>) -> Result<Vec<K::Key>, NotLoaded> {
         let order = self.order.as_ref().ok_or(NotLoaded(K::NAME))?;
-        // `BTreeMap::range` panics if the bounds are in the wrong order, so the end is checked row
+        // `BTreeMap::range` panics if the start lies behind the end, so the loop checks the end row
         // by row.
         let range = order.keys.range((read.from.clone(), Bound::Unbounded));
         let found: Vec<_> = range.take_while(|(position, _)| read.ends_after(position)).take(read.limit).collect();
@@ -93,10 +97,10 @@ impl<K: RowKind> Loaded<K> {
         Ok(found.into_iter().map(|(_, key)| key.clone()).collect())
     }
 
-    /// Writes a row, or deletes it.
+    /// Writes a row, or deletes the row if `row` is `None`.
     pub fn write(&mut self, key: K::Key, row: Option<K>) {
-        // Commands read a row before they write it, all but a begin its fresh lease, which no store
-        // has.
+        // A command loads each row before it writes the row. The one exception is the new lease of
+        // a begin, which no store has yet.
         let loaded = self.rows.entry(key.clone()).or_insert(LoadedRow { current: None, before: None });
         if let Some(order) = &mut self.order {
             order.replace(&key, loaded.current.as_ref(), row.as_ref());
@@ -108,12 +112,12 @@ impl<K: RowKind> Loaded<K> {
         }
     }
 
-    /// Writes rows in order.
+    /// Writes or deletes rows, in the given order.
     pub fn write_all(&mut self, rows: Vec<WrittenRow<K>>) {
         rows.into_iter().for_each(|(key, row)| self.write(key, row));
     }
 
-    /// The rows that differ from what was loaded, in the order of first write.
+    /// Returns the rows that differ from what the host loaded, in the order of first write.
     pub fn net(mut self) -> Vec<RowChange<K>> {
         let changes = self.written.into_iter().filter_map(|key| {
             let row = self.rows.remove(&key)?;
@@ -124,10 +128,10 @@ impl<K: RowKind> Loaded<K> {
     }
 }
 
-/// A range of positions: where it starts and where it ends.
+/// A range of positions in a kind's order: the start and the end.
 type Span<K> = (Bound<<K as RowKind>::Position>, Bound<<K as RowKind>::Position>);
 
-/// Rows by position, and the spans of positions that are loaded whole.
+/// Rows by position, and the ranges of positions whose rows are all loaded.
 #[derive(Debug)]
 struct Order<K: RowKind> {
     keys: BTreeMap<K::Position, K::Key>,

@@ -1,5 +1,5 @@
-//! The rows of one kind in the reference store: a map. Lists scan it and sort, so there is little
-//! to get wrong.
+//! The rows of one kind in the reference store: a hash map. An ordered read scans and sorts the
+//! whole map, which is slow and simple, so the code is easy to trust.
 
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
@@ -10,7 +10,7 @@ use super::kind::{OrderedRead, RowChange, RowKind, WrittenRow};
 use super::loaded::Loaded;
 use crate::order::sorted_by;
 
-/// Rows of one kind by key.
+/// All rows of one kind, by key.
 #[derive(Clone, Debug)]
 pub struct Table<K: RowKind>(FxHashMap<K::Key, K>);
 
@@ -21,12 +21,13 @@ impl<K: RowKind> Default for Table<K> {
 }
 
 impl<K: RowKind> Table<K> {
-    /// The row with this key.
+    /// Returns the row with this key, `None` if there is no such row.
     pub fn row(&self, key: &K::Key) -> Option<&K> {
         self.0.get(key)
     }
 
-    /// Writes a row, or deletes it; returns the row that was there before.
+    /// Writes a row, or deletes the row if `row` is `None`. Returns the row that the key had
+    /// before.
     pub fn write(&mut self, key: K::Key, row: Option<K>) -> Option<K> {
         match row {
             Some(row) => self.0.insert(key, row),
@@ -34,7 +35,7 @@ impl<K: RowKind> Table<K> {
         }
     }
 
-    /// Writes the rows that one command writes.
+    /// Writes the rows that one command has changed.
     pub fn write_all(&mut self, rows: Vec<WrittenRow<K>>) {
         rows.into_iter().for_each(|(key, row)| _ = self.write(key, row));
     }
@@ -44,7 +45,7 @@ impl<K: RowKind> Table<K> {
         rows.iter().for_each(|row| _ = self.write(row.key.clone(), row.after.clone()));
     }
 
-    /// Loads rows, present or absent, into a workspace.
+    /// Loads the rows with these keys into a workspace, or the fact that a row is absent.
     pub fn load(&self, keys: Vec<K::Key>, into: &mut Loaded<K>) {
         for key in keys {
             let row = self.row(&key).cloned();
@@ -52,7 +53,7 @@ impl<K: RowKind> Table<K> {
         }
     }
 
-    /// The first rows of a range, in order.
+    /// Returns the first rows of a range with their keys, in order.
     pub fn first(&self, read: &OrderedRead<K>) -> Vec<(K::Key, K)> {
         let range = (read.from.as_ref(), read.to.as_ref());
         let place = |(key, row)| K::position(key, row).filter(|at| range.contains(at)).map(|at| (at, key, row));
@@ -61,7 +62,7 @@ impl<K: RowKind> Table<K> {
         rows.into_iter().map(|(_, key, row)| (key.clone(), row.clone())).collect()
     }
 
-    /// Every row, in the order of keys.
+    /// Returns all rows in the order of keys.
     pub fn sorted(&self) -> BTreeMap<K::Key, K> {
         self.0.iter().map(|(key, row)| (key.clone(), row.clone())).collect()
     }

@@ -1,15 +1,15 @@
-//! The point from which another run can go on (V07).
+//! The checkpoint of a run of verification: the point from which another run can go on (V07).
 
 use serde::{Deserialize, Serialize};
 
 use super::correction::{PendingCreate, PendingDestroy};
 use super::scan::{Scan, Span};
 
-/// The point from which another run can go on: the progress of the scan, the deferred corrections,
-/// and the spans to look at again. A checkpoint holds values of claims, so hosts keep it as they
-/// keep users' data.
+/// The point from which another run of verification can go on: the progress of the scan, the
+/// deferred corrections, and the spans to compare once more. A checkpoint holds values of claims,
+/// so hosts must protect it like users' data.
 ///
-/// The names of its serialized fields are those of version 1, whatever the code calls them.
+/// The serialized names of the fields are those of version 1, even where the code has other names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
@@ -18,21 +18,21 @@ pub struct Checkpoint {
     pub(super) creates: Vec<PendingCreate>,
     #[serde(rename = "frees")]
     pub(super) destroys: Vec<PendingDestroy>,
-    /// Left out if it is empty, which is how versions without a second look write and read a
-    /// checkpoint.
+    /// The spans to compare once more. The field is left out if it is empty: versions without a
+    /// second look wrote and read checkpoints without it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) again: Vec<Span>,
 }
 
 impl Default for Checkpoint {
-    /// The start of a table.
+    /// Returns the checkpoint from which a run scans the whole table.
     fn default() -> Self {
         Self { scan: Scan::After(Default::default()), creates: Vec::new(), destroys: Vec::new(), again: Vec::new() }
     }
 }
 
 impl Checkpoint {
-    /// Returns true if a run from here would have nothing to do.
+    /// Returns true if a run that goes on from this checkpoint has nothing to do.
     pub fn is_done(&self) -> bool {
         self.scan == Scan::Finished && self.creates.is_empty() && self.destroys.is_empty() && self.again.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Rows and records as columns. A page has thousands of them, so none is an object of its own.
+//! Rows and records stored as columns: a page has thousands of each, so none of them is an object.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use crate::bucket::BucketType;
 use crate::claim::{SourceId, Subject};
 use crate::time::Timestamp;
 
-/// Byte strings, stored one after the other.
+/// A list of byte strings in one buffer, one after the other, with the end of each.
 #[derive(Clone, Debug, Default, Hash)]
 struct Strings {
     bytes: Vec<u8>,
@@ -31,7 +31,7 @@ impl Strings {
     }
 }
 
-/// A claim as a row calls for it or as the server lists it.
+/// A claim that a row calls for, or that the server lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClaimRef<'a> {
     pub(super) bucket_type: BucketType,
@@ -59,7 +59,7 @@ impl Claims {
         self.fixed.push(Fixed { bucket_type: claim.bucket_type, subject: claim.subject, end });
     }
 
-    /// The claims in a range of positions.
+    /// Returns the claims at a range of positions.
     fn iter(&self, range: Range<usize>) -> impl Iterator<Item = ClaimRef<'_>> + Clone {
         let before = range.start.checked_sub(1).and_then(|before| self.fixed.get(before));
         let start = before.map_or(0, |before| before.end);
@@ -82,9 +82,9 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// A page without rows. `now` is the database's time before the page's records were listed, or
-    /// before the rows were read again. A row changed later counts as recent however long the listing
-    /// took, so a row that is renamed away and back in between is left alone (V02).
+    /// Makes a page without rows. `now` is the database's time before the page's records were
+    /// listed, or before the rows were read again. So a row that changes during the listing counts
+    /// as recent, even if it was renamed away and back (V02).
     pub fn new(now: Timestamp) -> Self {
         Self {
             now,
@@ -96,15 +96,15 @@ impl Rows {
         }
     }
 
-    /// Adds a row with the time of its last change, if that is known. Rows must come in the order
-    /// of encoded ids.
+    /// Adds a row with the time of its last change, `None` if the time is unknown. The rows must be
+    /// added in the order of encoded source ids.
     pub fn row(&mut self, id: &[u8], updated_at: Option<Timestamp>) {
         self.ids.push(id);
         self.updated_at.push(updated_at);
         self.claims_end.push(self.claims.fixed.len());
     }
 
-    /// Adds a claim to the row that was added last.
+    /// Adds a claim that the last added row calls for.
     pub fn claim(&mut self, bucket_type: i32, value: &str, subject_type: i32, subject_id: i64) {
         let subject = Subject { subject_type, id: subject_id };
         self.claims.push(ClaimRef { bucket_type: BucketType(bucket_type), value, subject });
@@ -114,12 +114,12 @@ impl Rows {
         }
     }
 
-    /// The number of rows.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Returns true if there is no row.
+    /// Returns true if the page has no row.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -132,7 +132,7 @@ impl Rows {
         self.ids.get(row)
     }
 
-    /// The position of the row with this id.
+    /// Returns the position of the row with this source id, `None` if there is no such row.
     pub(super) fn find(&self, id: &SourceId) -> Option<usize> {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -146,14 +146,14 @@ impl Rows {
         None
     }
 
-    /// Returns true if a row was changed within this time, by the database's clock. A row without a
-    /// time is not recent.
+    /// Returns true if the row was changed within the last `within_micros`, by the database's
+    /// clock. A row whose time of change is unknown is not recent.
     pub(super) fn is_recent(&self, row: usize, within_micros: u64) -> bool {
         let updated_at = self.updated_at.get(row).copied().flatten();
         updated_at.is_some_and(|at| self.now.micros_since(at) < within_micros)
     }
 
-    /// The claims that a row calls for.
+    /// Returns the claims that the row at this position calls for.
     pub(super) fn claims_of(&self, row: usize) -> impl Iterator<Item = ClaimRef<'_>> + Clone {
         let start = row.checked_sub(1).and_then(|before| self.claims_end.get(before)).copied().unwrap_or(0);
         self.claims.iter(start..self.claims_end.get(row).copied().unwrap_or(start))
@@ -163,29 +163,29 @@ impl Rows {
         self.claims.fixed.iter().all(|claim| allowed.contains(&claim.bucket_type))
     }
 
-    /// Returns true if the rows are in strict order and within a range, and every claim has its
-    /// row.
+    /// Returns true if the source ids ascend without repetition, all lie in the range after `after`
+    /// and up to `upto`, and each claim was added after a row.
     pub(super) fn are_valid(&self, after: &SourceId, upto: &SourceId) -> bool {
         !self.has_stray_claim && are_ordered(&self.ids, Ordering::is_lt) && are_within(&self.ids, after, upto)
     }
 }
 
-/// One of the server's records.
+/// One record of the server's list, as the host adds it to [`Records`].
 #[derive(Clone, Copy, Debug)]
 pub struct RecordRef<'a> {
-    /// The row that the claim comes from.
+    /// The source id of the row that the record's claim comes from.
     pub source_id: &'a [u8],
-    /// The bucket's type.
+    /// The number of the bucket's type on the wire.
     pub bucket_type: i32,
-    /// The value as the cell spelled it.
+    /// The bucket's value as the cell spelled it.
     pub value: &'a str,
-    /// The subject's type.
+    /// The number of the subject's kind on the wire.
     pub subject_type: i32,
-    /// The subject's id.
+    /// The id of the subject.
     pub subject_id: i64,
-    /// The time of the record's last change.
+    /// The time of the record's last change, by the server's clock.
     pub updated_at: Timestamp,
-    /// True if a lease holds the claim: its status is not `ACTIVE`.
+    /// True if a lease holds the record's claim: the claim's status is not `ACTIVE`.
     pub held: bool,
 }
 
@@ -199,12 +199,12 @@ pub struct Records {
 }
 
 impl Records {
-    /// A page without records. `now` is the server's time when it answered.
+    /// Makes a page without records. `now` is the server's time when it answered.
     pub fn new(now: Timestamp) -> Self {
         Self { now, ids: Strings::default(), states: Vec::new(), claims: Claims::default() }
     }
 
-    /// Adds a record. Records must come in the order of the server's list.
+    /// Adds a record. The records must be added in the order of the server's list.
     pub fn record(&mut self, record: RecordRef<'_>) {
         self.ids.push(record.source_id);
         self.states.push((record.updated_at, record.held));
@@ -215,12 +215,12 @@ impl Records {
         });
     }
 
-    /// The number of records.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Returns true if there is no record.
+    /// Returns true if the page has no record.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -233,7 +233,8 @@ impl Records {
         SourceId::from_bytes(self.id(self.len().saturating_sub(1)))
     }
 
-    /// The end of the run of records that have the source id of the record at `start`.
+    /// Returns the position after the last record that has the same source id as the record at
+    /// `start`.
     pub(super) fn end_of_source(&self, start: usize) -> usize {
         let id = self.id(start);
         (start + 1..self.len()).find(|at| self.id(*at) != id).unwrap_or(self.len())
@@ -247,12 +248,14 @@ impl Records {
         self.states.get(record).is_none_or(|(_, held)| *held)
     }
 
-    /// Returns true if a record was changed within this time, by the server's clock.
+    /// Returns true if the record was changed within the last `within_micros`, by the server's
+    /// clock. A position without a record counts as recent.
     pub(super) fn is_recent(&self, record: usize, within_micros: u64) -> bool {
         self.states.get(record).is_none_or(|(at, _)| self.now.micros_since(*at) < within_micros)
     }
 
-    /// Returns true if the records are in order and within a range.
+    /// Returns true if the source ids ascend, with repetitions, and all lie in the range after
+    /// `after` and up to `upto`.
     pub(super) fn are_valid(&self, after: &SourceId, upto: &SourceId) -> bool {
         are_ordered(&self.ids, Ordering::is_le) && are_within(&self.ids, after, upto)
     }
@@ -262,7 +265,8 @@ fn are_ordered(ids: &Strings, holds: fn(Ordering) -> bool) -> bool {
     (1..ids.len()).all(|at| holds(ids.get(at - 1).cmp(ids.get(at))))
 }
 
-/// Returns true if ids, which must be in order, are all within a range.
+/// Returns true if all ids, which must be in order, lie in the range after `after` and up to
+/// `upto`. An empty `upto` sets no bound.
 fn are_within(ids: &Strings, after: &SourceId, upto: &SourceId) -> bool {
     let last = ids.len().checked_sub(1).map(|last| ids.get(last));
     let first = last.map(|_| ids.get(0));

@@ -1,4 +1,4 @@
-//! One change to one bucket, and the next try after the server refuses it (V05).
+//! A correction: one change to one bucket, and the next try after the server has refused it (V05).
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use crate::bucket::BucketKey;
 use crate::claim::{SourceId, Subject};
 use crate::rejection::Reason;
 
-/// A claim that a row calls for and the server does not have in this form.
+/// A claim that a row calls for and that the server does not have with this spelling, subject and
+/// source.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PendingCreate {
@@ -19,7 +20,7 @@ pub(super) struct PendingCreate {
     pub(super) source_id: SourceId,
 }
 
-/// A claim that the server has and its row does not call for.
+/// A claim that the server has and that its source row does not call for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PendingDestroy {
@@ -27,19 +28,19 @@ pub(super) struct PendingDestroy {
     pub(super) source_id: SourceId,
 }
 
-/// One change to one bucket.
+/// One change of a run to one bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Correction {
-    /// Creates a missing claim.
+    /// Create a missing claim.
     Create(PendingCreate),
-    /// Finds out who holds a taken bucket, by a replace of a claim that the row does not have.
-    /// Cells are shown nothing of each other, but the refusal tells: not the owner, changed
-    /// (another row of this cell), not found or busy.
+    /// Learn the owner of a taken bucket: send a replace that names this row as the source of the
+    /// bucket's claim. The server shows no cell the claims of others, but its refusal tells the
+    /// owner: another cell (`NOT_OWNER`) or another row of this cell (`CLAIM_CHANGED`).
     Probe(PendingCreate),
-    /// Destroys an extra claim.
+    /// Destroy an extra claim.
     Destroy(PendingDestroy),
-    /// Moves a bucket from one row to another, or to another form in the same row. One update does
-    /// both, so no other cell can take the bucket in between (B06).
+    /// Move a bucket from one row to another, or change its spelling or subject in the same row.
+    /// One update does both parts, so no other cell can take the bucket in between (B06).
     Replace(PendingDestroy, PendingCreate),
 }
 
@@ -51,7 +52,7 @@ impl Correction {
         }
     }
 
-    /// The row that the correction is reported under.
+    /// Returns the source id of the row under which the correction is reported.
     pub(super) fn source_id(&self) -> &SourceId {
         match self {
             Self::Create(create) | Self::Probe(create) | Self::Replace(_, create) => &create.source_id,
@@ -59,7 +60,7 @@ impl Correction {
         }
     }
 
-    /// The outcome to report once the update is committed.
+    /// Returns the outcome to report after the update with the correction is committed.
     pub(super) fn outcome(&self) -> CorrectionOutcome {
         match self {
             Self::Create(_) => CorrectionOutcome::Created,
@@ -68,7 +69,8 @@ impl Correction {
         }
     }
 
-    /// The number of claims that the correction takes in an update.
+    /// Returns the number of claims that the correction adds to an update: 1, or 2 for a create
+    /// together with a destroy.
     pub(super) fn claims(&self) -> usize {
         match self {
             Self::Create(_) | Self::Destroy(_) => 1,
@@ -83,7 +85,8 @@ impl Correction {
         }
     }
 
-    /// The row from which the correction's destroy takes the bucket.
+    /// Returns the source id of the row whose claim the correction destroys, `None` for a plain
+    /// create.
     pub(super) fn destroyed_from(&self) -> Option<&SourceId> {
         match self {
             Self::Create(_) => None,
@@ -92,21 +95,22 @@ impl Correction {
         }
     }
 
-    /// The rows that must bear the correction out.
+    /// Returns the source ids of the rows that must still require the correction, with repetitions.
     pub(super) fn source_ids(&self) -> impl Iterator<Item = SourceId> {
         self.create().map(|create| &create.source_id).into_iter().chain(self.destroyed_from()).cloned()
     }
 }
 
-/// The next try of a correction that the server refused.
+/// The next try of a correction that the server has refused.
 pub(super) enum AfterRefusal {
-    /// Find out who holds the bucket.
+    /// Probe the bucket to learn its owner.
     Probe,
     /// Try to create the claim once more.
     Create,
-    /// Wait for the holder to let go of the bucket. The outcome is reported if the wait is in vain.
+    /// Defer the create until another row or lease gives the bucket up. The outcome is reported if
+    /// the create can't be deferred.
     Defer(CorrectionOutcome),
-    /// Report the outcome and give up.
+    /// Give up the correction and report the outcome.
     Drop(CorrectionOutcome),
 }
 
@@ -117,14 +121,14 @@ pub(super) fn after_refusal(correction: &Correction, reason: Reason) -> AfterRef
     match (correction, reason) {
         (_, Reason::InvalidUpdate | Reason::LimitExceeded | Reason::ValueNotAllowed) => Drop(Invalid),
         (Create(_), Reason::ClaimTaken) => AfterRefusal::Probe,
-        // The bucket was let go of since.
+        // The bucket has no claim any more, so a create without a destroy suffices.
         (Probe(_) | Replace(_, _), Reason::ClaimNotFound) => AfterRefusal::Create,
         (Probe(_) | Replace(_, _), Reason::ClaimChanged) => Defer(OtherRow),
         (Create(_) | Probe(_) | Replace(_, _), Reason::ClaimBusy) => Defer(Busy),
         (Destroy(_), Reason::ClaimNotFound) => Drop(Gone),
         (Destroy(_), Reason::ClaimChanged) => Drop(Changed),
         (Destroy(_), Reason::ClaimBusy) => Drop(Busy),
-        // Another cell's bucket is reported and never fought over (V06).
+        // The bucket of another cell is reported and never fought over (V06).
         (_, Reason::NotOwner) => Drop(OtherCell),
         _ => Drop(Failed),
     }

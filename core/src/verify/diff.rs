@@ -1,5 +1,5 @@
-//! The three-way comparison of one range (V01). Rows and records that were changed lately are left
-//! alone (V02).
+//! The three-way comparison of the rows and records of one range (V01). Rows and records that were
+//! changed lately are left alone (V02).
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -11,18 +11,18 @@ use crate::bucket::{Bucket, BucketKey};
 use crate::catalogue::Catalogue;
 use crate::claim::SourceId;
 
-/// The differences within a range.
+/// The differences between the rows and the records of a range.
 #[derive(Debug, Default)]
 pub(super) struct Differences {
     pub(super) missing: Vec<PendingCreate>,
     pub(super) different: Vec<PendingCreate>,
     pub(super) extra: Vec<PendingDestroy>,
-    /// Claims whose value their bucket type does not allow. The value itself stands for the
-    /// canonical form.
+    /// The claims whose value their bucket type does not allow. Since these values have no
+    /// canonical form, the key holds the value itself.
     pub(super) invalid: Vec<PendingDestroy>,
 }
 
-/// The settings of a comparison.
+/// The settings of a comparison of rows with records.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Comparison<'a> {
     pub(super) catalogue: &'a Catalogue,
@@ -30,8 +30,8 @@ pub(super) struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// Compares the rows of a range with its records. Both are in the order of source ids, so one
-    /// walk does it.
+    /// Compares the rows of a range with the records of the range. Both are in the order of source
+    /// ids, so one pass through both finds all differences.
     pub(super) fn diff(&self, rows: &Rows, records: &Records, report: &mut Report) -> Differences {
         let mut found = Differences::default();
         let (mut row, mut record) = (0, 0);
@@ -75,7 +75,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Compares a row's claims one by one with the records of that row.
+    /// Compares the claims that a row calls for, one by one, with the records that name the row.
     fn claims(
         &self,
         mut creates: Vec<PendingCreate>,
@@ -108,7 +108,7 @@ impl Comparison<'_> {
         found.missing.append(&mut creates);
     }
 
-    /// Compares the records of a source id that has no row.
+    /// Compares the records of a source id that has no row: each is extra, unless it is left alone.
     fn extra(&self, records: &Records, range: Range<usize>, report: &mut Report, found: &mut Differences) {
         let source_id = SourceId::from_bytes(records.id(range.start));
         self.claims(Vec::new(), &source_id, records, range, report, found);
@@ -122,7 +122,8 @@ impl Comparison<'_> {
     }
 }
 
-/// The claims that a row calls for, each bucket once, and the claims whose value is not allowed.
+/// Returns the claims that a row calls for, each bucket once, and the claims whose value is not
+/// allowed.
 pub(super) fn pending_creates<'a>(
     catalogue: &Catalogue,
     source_id: &SourceId,
@@ -144,10 +145,11 @@ pub(super) fn pending_creates<'a>(
 
 /// Returns true if both sides have the same claims in the same spelling, in any order.
 ///
-/// Equal spellings are one bucket, so no canonical form is computed. Most rows of a table at rest
-/// get no further.
+/// Equal spellings are one bucket, so this function computes no canonical form. It settles most
+/// rows of a table at rest.
 fn are_same<'a>(local: impl Iterator<Item = ClaimRef<'a>>, remote: impl Iterator<Item = ClaimRef<'a>> + Clone) -> bool {
-    // A bit for each of the first 64 remote claims. A row with more claims takes the long way.
+    // One bit for each of the first 64 remote claims. If a row has more claims, the function
+    // returns false and the caller compares canonical forms.
     let mut matched = 0_u64;
     for claim in local {
         let Some(at) = remote.clone().take(64).position(|other| other == claim) else { return false };

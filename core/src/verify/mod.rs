@@ -1,8 +1,8 @@
-//! Verification: compares the claims of one table with its rows and corrects them (V01 to V09). The
-//! first run on a table that has rows and no claims is the backfill.
+//! Verification: compares the claims of one table with the table's rows and corrects the claims
+//! (V01 to V09). The first run on a table that has rows and no claims is the backfill.
 //!
-//! A [`Verification`] never calls out. Its host takes the [`VerifyStep`] that it asks for and hands
-//! back the result:
+//! A [`Verification`] does no I/O. Its host executes each [`VerifyStep`] and passes the result
+//! back:
 //!
 //! ```text
 //! FindBound   → bound      the end of the next page of local rows
@@ -50,33 +50,35 @@
 //! # Ok::<(), leasehold_core::verify::Misuse>(())
 //! ```
 //!
-//! **The server is read before the rows.** A row that is deleted in between leaves a claim that
-//! looks extra. That does no harm, since rows are read again before a destroy. In the other order
-//! the claim would look missing, and it would be created for a row that is gone. A row that is
-//! inserted or changed in between was changed lately, so it is left alone on both sides (V02).
+//! **The server is read before the rows.** If a row is deleted in between, its claim looks extra.
+//! This does no harm, since the run reads rows again before a destroy. In the other order, the
+//! claim of a row deleted in between would look missing, and the run would create it. If a row is
+//! inserted or changed in between, it was changed lately, so the run leaves it alone on both sides
+//! (V02).
 //!
 //! **The rows are read again under the lease.** A row may be renamed or deleted between the reading
-//! of its page and the begin: seconds later, or minutes where few rows of a large table have names,
-//! since updates are filled first. A claim for the old name would keep that name from everybody. A
-//! change before the begin is seen when the row is read again. A later change finds its claim under
-//! the lease and is told to try again (B03).
+//! of its page and the begin. The begin follows seconds later, in a backfill of a table with few
+//! names minutes later. A claim for the old name would keep that name from every cell. The run
+//! finds a change before the begin when it reads the row again. A change after the begin meets the
+//! lease, so the host is refused and tries again (B03).
 //!
-//! **Buckets that move.** An extra claim is not destroyed at once. Its destroy is deferred, up to a
-//! bound, until a row is found that calls for the bucket. One update then replaces the record, and
-//! no other cell can step in between (B06). A create that is refused as taken is probed for the
-//! holder. `NOT_OWNER` is another cell: the claim is reported and left in peace (V06).
-//! `CLAIM_CHANGED` is another row of this cell: the create is deferred, up to a bound, until that
-//! row lets go of the bucket. Creates that are still deferred at the end of the scan have their
-//! last try there.
+//! **Buckets that move.** The run does not destroy an extra claim at once. It defers the destroy,
+//! up to a bound, until it finds a row that calls for the bucket. One update then replaces the
+//! record, and no other cell can take the bucket in between (B06). If the server refuses a create
+//! as taken, the run probes: it sends a replace, whose refusal shows the owner. `NOT_OWNER` means
+//! another cell: the run reports the claim and leaves it in peace (V06). `CLAIM_CHANGED` means
+//! another row of this cell: the run defers the create, up to a bound, until that row gives the
+//! bucket up. Creates that are still deferred at the end of the scan are tried once more then.
 //!
-//! **The second look.** If more creates are deferred than the bound allows, those of the last page
-//! are dropped and the page is noted. The noted pages are compared once more after the scan, when
-//! everything extra is destroyed. So a host must be able to go back once, and then from span to
-//! span onwards. The second look can't replace: between the destroy and the create another cell can
-//! take the bucket, which is then reported.
+//! **The second look.** If the run defers more creates than the bound allows, it drops those of the
+//! last page and notes the page's span of source ids. After the scan the run compares the noted
+//! spans once more. By then it has found every extra claim. So a host must be able to go back once,
+//! and then onwards from span to span. The second look can't always replace a record: if the
+//! destroy was sent before, another cell may take the bucket before the create. The run then
+//! reports the claim.
 //!
-//! **Memory.** A run keeps one page of rows and records, one update that fills up, the deferred
-//! corrections and the spans to look at again. Each has a bound, whatever the table's size.
+//! **Memory.** A run keeps one page of rows and records, one update that is being filled, the
+//! deferred corrections and the noted spans. Each of these has a bound, whatever the table's size.
 
 mod checkpoint;
 mod columns;
@@ -108,18 +110,19 @@ use plan::{NextAction, Plan, Released};
 pub use report::{CorrectionOutcome, Finding, Report};
 use scan::Progress;
 
-/// The settings of a run.
+/// The settings of a run of verification.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VerifySettings {
-    /// The table.
+    /// The table whose rows and claims the run compares.
     pub source_type: SourceType,
-    /// The bucket types that the table's rows claim. The server's records of other types are not
-    /// compared. A run without types does nothing (V11).
+    /// The bucket types that the table's rows claim. Claims of other types are not compared. A run
+    /// without types does nothing (V11).
     pub bucket_types: BTreeSet<BucketType>,
-    /// Rows and records that were changed within this time are left alone (V02).
+    /// The threshold in microseconds: the run leaves rows and records alone that were changed
+    /// within this time (V02).
     pub recent_within_micros: u64,
-    /// The number of local rows in a page.
+    /// The number of rows of the cell's table in a page.
     pub rows_per_page: usize,
     /// True if the run reports corrections and makes none.
     pub dry_run: bool,
@@ -127,70 +130,71 @@ pub struct VerifySettings {
     pub hash_seed: u64,
 }
 
-/// The most findings that are kept until the host takes them. Further ones are only counted.
+/// The most findings that a run keeps until the host takes them. Further findings are only counted.
 const MAX_FINDINGS: usize = 10_000;
 
-/// The host's next step. An empty source id bounds nothing, as on the wire.
+/// The step that the host must execute next. An empty source id sets no bound, as on the wire.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum VerifyStep {
-    /// Find the source id of the row that comes `rows` rows after a source id: hand it to
+    /// Find the source id of the row that comes `rows` rows after a source id: pass it to
     /// [`Verification::bound`].
     FindBound {
-        /// The source id after which to count.
+        /// The source id after which to count rows.
         after: SourceId,
         /// The number of rows to count.
         rows: usize,
     },
-    /// List a page of the server's records of a range: hand it to [`Verification::records`].
+    /// List a page of the server's records in a range of source ids: pass it to
+    /// [`Verification::records`].
     ListRecords {
-        /// The source id past which the range begins.
+        /// The source id after which the range begins.
         after: SourceId,
         /// The last source id of the range.
         upto: SourceId,
     },
-    /// Read the local rows of a range, in the order of encoded source ids: hand them to
-    /// [`Verification::rows`].
+    /// Read the rows of the cell's table in a range, in the order of encoded source ids: pass them
+    /// to [`Verification::rows`].
     ReadRows {
-        /// The source id past which the range begins.
+        /// The source id after which the range begins.
         after: SourceId,
         /// The last source id of the range.
         upto: SourceId,
     },
-    /// Read these rows once more and hand them to [`Verification::rows`].
+    /// Read these rows of the cell's table once more: pass them to [`Verification::rows`].
     ///
-    /// Read from the primary database, since a replica may lag behind. Hand in rows outside the
-    /// model's scope too, without claims. A row that an open transaction is writing counts as
-    /// changed just now.
+    /// The host must read from the primary database, since a replica may lag behind. It must pass
+    /// rows outside the model's scope too, without claims. If an open transaction is writing a row,
+    /// the host must pass the row as changed just now.
     ReadAgain {
-        /// The rows' source ids, in order.
+        /// The source ids of the rows to read, in order.
         ids: Vec<SourceId>,
     },
-    /// Begin an update: hand the result to [`Verification::updated`].
+    /// Begin an update: pass the result to [`Verification::updated`].
     Begin(UpdateRequest),
-    /// Commit the begun update: hand the result to [`Verification::updated`].
+    /// Commit the update that was begun last: pass the result to [`Verification::updated`].
     Commit,
-    /// Roll back the begun update: hand the result to [`Verification::updated`].
+    /// Roll back the update that was begun last: pass the result to [`Verification::updated`].
     RollBack,
     /// A page is compared: call [`Verification::proceed`] or [`Verification::stop`].
     PageDone,
-    /// The run is over, or has stopped.
+    /// The run is over or stopped.
     Done,
 }
 
-/// The result of a step of an update.
+/// The result of a step that begins or settles an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpdateResult {
-    /// The update is begun.
+    /// The update was begun.
     Begun,
-    /// The begin was refused because of these claims.
+    /// The server refused the begin because of the claims at these places.
     Refused(Vec<(Place, Reason)>),
-    /// The update is committed or rolled back, as the step asked.
+    /// The update was committed or rolled back, as the step asked.
     Settled,
-    /// The step failed otherwise, or its result is unknown.
+    /// The step failed without a refusal of claims, or its result is unknown.
     Failed,
 }
 
-/// A mistake of the host. The machine has not changed.
+/// The error of a host that calls the machine wrongly. The call has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misuse {
     /// The settings have no bucket type. A host must not start such a run (V11).
@@ -199,39 +203,39 @@ pub enum Misuse {
     /// The call does not answer the present step.
     #[error("this is no answer to the step that was asked for")]
     OutOfTurn,
-    /// Rows or records are not in the order of encoded source ids, or are outside the range of the
-    /// step.
+    /// The host passed rows or records outside the range of the step, or not in the order of
+    /// encoded source ids.
     #[error("rows are out of the range that was asked for, or not in the order of encoded source ids: sort by bytes")]
     OutOfOrder,
-    /// A row claims a bucket type that the settings lack. The server's records of the type would
-    /// not be seen, so the row's claims would look missing.
+    /// A row claims a bucket type that the settings lack. The server does not list records of this
+    /// type, so the row's claims would look missing.
     #[error("a row claims a bucket type that the run was not set up with: add it to `bucket_types`")]
     ForeignBucketType,
 }
 
-/// The range that is compared now.
+/// The range of source ids that the run compares now.
 #[derive(Clone, Debug, Default, Hash)]
 struct Range {
     after: SourceId,
-    /// The range's end: short of `bound` if the server cut its page.
+    /// The last source id of the range. It lies before `bound` if the server cut its page.
     upto: SourceId,
-    /// The end of the page of local rows. The last page is open-ended, since claims may lie beyond
-    /// the last row (V04).
+    /// The last source id of the page of rows. The last page has no end, since claims may lie
+    /// beyond the last row (V04).
     bound: SourceId,
-    /// True if the server cut its page of records.
+    /// True if the server cut its page of records before `bound`.
     is_cut: bool,
-    /// The end of the span that is scanned, empty for the whole table.
+    /// The last source id of the span that the run scans, empty for the whole table.
     end: SourceId,
 }
 
 impl Range {
-    /// Returns true if nothing of the span is left behind the range.
+    /// Returns true if the range is the last one of the span.
     fn is_last(&self) -> bool {
         !self.is_cut && self.bound == self.end
     }
 }
 
-/// A run of verification.
+/// A run of verification. The host executes its steps.
 #[derive(Clone, Debug, Hash)]
 pub struct Verification {
     settings: VerifySettings,
@@ -241,7 +245,7 @@ pub struct Verification {
     range: Range,
     records: Records,
     progress: Progress,
-    /// The number of the page's creates that joined those to be sent.
+    /// The number of creates of the present page that joined the creates to be sent.
     creates_of_page: usize,
     plan: Plan,
     report: Report,
@@ -249,7 +253,7 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// A new run, or one that goes on from a checkpoint.
+    /// Makes a new run, or one that goes on from a checkpoint.
     pub fn new(settings: VerifySettings, catalogue: Catalogue, checkpoint: Option<Checkpoint>) -> Self {
         let checkpoint = checkpoint.unwrap_or_default();
         let progress = Progress::new(checkpoint.scan.clone(), checkpoint.again.clone());
@@ -268,8 +272,8 @@ impl Verification {
         };
         run.report.dry_run = run.settings.dry_run;
         if run.settings.bucket_types.is_empty() {
-            // V11: no type stands for all types on the wire, so each claim of the table would be
-            // listed, look extra and be destroyed.
+            // V11: on the wire, an empty list of types means all types. Without this return, each
+            // claim of the table would be listed, look extra and be destroyed.
             return run;
         }
         if run.phase == Phase::Scan {
@@ -280,22 +284,23 @@ impl Verification {
         run
     }
 
-    /// The host's next step. It stays the same until it is answered.
+    /// Returns the step that the host must execute. The step stays the same until the host passes
+    /// its result.
     pub fn step(&self) -> &VerifyStep {
         &self.step
     }
 
-    /// The run's phase.
+    /// Returns the phase of the run.
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// Takes the end of a page of rows. `None` means that fewer rows are left: the range is then
-    /// open-ended (V04).
+    /// Takes the result of [`VerifyStep::FindBound`]. `None` means that fewer rows are left than a
+    /// page has, so the range gets no end (V04).
     ///
     /// # Errors
-    /// The present step does not ask for a bound, or the bound is not past the beginning of the
-    /// page.
+    /// The present step is not [`VerifyStep::FindBound`], or the bound does not lie after the
+    /// beginning of the page.
     pub fn bound(&mut self, bound: Option<SourceId>) -> Result<(), Misuse> {
         let VerifyStep::FindBound { after, .. } = &self.step else { return Err(Misuse::OutOfTurn) };
         let bound = bound.unwrap_or_default();
@@ -310,18 +315,19 @@ impl Verification {
         Ok(())
     }
 
-    /// Takes a page of the server's records. `truncated` is true if more records remain in the
-    /// range.
+    /// Takes the result of [`VerifyStep::ListRecords`]: a page of the server's records. `truncated`
+    /// is true if the server has more records in the range.
     ///
     /// # Errors
-    /// The present step does not ask for records, they are out of order or out of range, or there
-    /// are none although more remain.
+    /// The present step is not [`VerifyStep::ListRecords`], the records are out of order or out of
+    /// range, or there are none although `truncated` is true.
     pub fn records(&mut self, records: Records, truncated: bool) -> Result<(), Misuse> {
         let VerifyStep::ListRecords { after, upto } = &self.step else { return Err(Misuse::OutOfTurn) };
         if !records.are_valid(after, upto) || (truncated && records.is_empty()) {
             return Err(Misuse::OutOfOrder);
         }
-        // A truncated page is complete up to its last source id: the server never splits one (B32).
+        // A truncated page has all records up to its last source id: the server never splits a
+        // source id between pages (B32).
         let upto = if truncated { records.last_id() } else { upto.clone() };
         (self.range.after, self.range.upto, self.range.is_cut) = (after.clone(), upto, truncated);
         self.records = records;
@@ -329,11 +335,11 @@ impl Verification {
         Ok(())
     }
 
-    /// Takes the rows that the present step asks for.
+    /// Takes the rows that [`VerifyStep::ReadRows`] or [`VerifyStep::ReadAgain`] asks for.
     ///
     /// # Errors
-    /// The present step does not ask for rows, the rows are out of order or range, or a row claims
-    /// a bucket type that the settings lack.
+    /// The present step does not ask for rows, the rows are out of order or out of range, or a row
+    /// claims a bucket type that the settings lack.
     pub fn rows(&mut self, rows: Rows) -> Result<(), Misuse> {
         let (after, upto) = match &self.step {
             VerifyStep::ReadRows { after, upto } => (after.clone(), upto.clone()),
@@ -356,11 +362,11 @@ impl Verification {
         Ok(())
     }
 
-    /// Confirms the begun update without reading its rows again, for rows that nobody can have
-    /// changed: those of a dump. A change after the dump was made can't be seen.
+    /// Confirms the begun update without reading its rows again, if nobody can have changed them:
+    /// for example the rows of a dump. The run does not see changes made after the dump.
     ///
     /// # Errors
-    /// The present step does not ask for rows under a lease.
+    /// The present step does not ask for the rows of a begun update.
     pub fn unchanged(&mut self) -> Result<(), Misuse> {
         if !self.plan.is_begun() {
             return Err(Misuse::OutOfTurn);
@@ -370,7 +376,7 @@ impl Verification {
         Ok(())
     }
 
-    /// Takes the result of the update's begin, commit or rollback.
+    /// Takes the result of the step that begins, commits or rolls back an update.
     ///
     /// # Errors
     /// The result does not answer the present step.
@@ -389,7 +395,7 @@ impl Verification {
         Ok(())
     }
 
-    /// Goes on after a page.
+    /// Continues the run after [`VerifyStep::PageDone`].
     ///
     /// # Errors
     /// The present step is not [`VerifyStep::PageDone`].
@@ -409,9 +415,9 @@ impl Verification {
         Ok(())
     }
 
-    /// Ends the run after a page, because its time is over. Creates that wait to fill an update are
-    /// sent before the run is done, and another run can go on from the checkpoint (V07). A run that
-    /// is dropped instead repeats some pages.
+    /// Ends the run after a page, because its time is over. The run first sends the creates that
+    /// wait to fill an update. Another run can then go on from the checkpoint (V07). If the host
+    /// drops the run instead of stopping it, the next run repeats some pages.
     ///
     /// # Errors
     /// The present step is not [`VerifyStep::PageDone`].
@@ -424,21 +430,21 @@ impl Verification {
         Ok(())
     }
 
-    /// The point from which another run could go on if this one ended now. The step must be
-    /// [`VerifyStep::PageDone`] or [`VerifyStep::Done`].
+    /// Returns the point from which another run could go on if this run ended now. The present step
+    /// must be [`VerifyStep::PageDone`] or [`VerifyStep::Done`].
     pub fn checkpoint(&self) -> Checkpoint {
         let (creates, destroys) = self.plan.deferred();
         let (scan, again) = self.progress.parts();
         Checkpoint { scan, creates, destroys, again }
     }
 
-    /// The counts of the run so far.
+    /// Returns the counts of the run so far.
     pub fn report(&self) -> &Report {
         &self.report
     }
 
-    /// The outcomes of single corrections since the last call: at most 10,000, so take them after
-    /// each page. Plain creates are many and only counted, unless the run is dry.
+    /// Returns the findings since the last call, at most 10,000, so a host must call this after
+    /// each page. Created claims are many and only counted, except in a dry run.
     pub fn take_findings(&mut self) -> Vec<Finding> {
         std::mem::take(&mut self.findings)
     }
@@ -447,7 +453,8 @@ impl Verification {
         self.phase = self.phase.next(event).unwrap_or(self.phase);
     }
 
-    /// Begins the next span, the whole table first. Returns false if there is none.
+    /// Begins the scan of the next span: first the whole table, then the noted spans. Returns false
+    /// if no span is left.
     fn begin_span(&mut self) -> bool {
         let Some(span) = self.progress.span() else { return false };
         self.range.end = span.upto;
@@ -479,8 +486,8 @@ impl Verification {
         found.invalid.iter().for_each(|claim| {
             self.plan.report(CorrectionOutcome::Invalid, &claim.key, &claim.source_id);
         });
-        // The extra claims come first, so that the page's own creates find them among the deferred
-        // destroys.
+        // The extra claims are planned first, so that the creates of the same page find them among
+        // the deferred destroys.
         found.extra.into_iter().for_each(|destroy| self.plan.destroy(destroy));
         found.different.into_iter().for_each(|create| self.plan.replace(create));
         let unsent = self.plan.unsent_creates();
@@ -494,13 +501,14 @@ impl Verification {
             let claims = claims.iter().filter(move |(place, _)| place.list == list);
             claims.map(|(place, reason)| (place.position, *reason)).collect::<FxHashMap<_, _>>()
         };
-        // A refusal that names none of the batch's claims would be repeated for ever.
+        // If the refusal names no claim of the batch, the batch would be sent and refused again for
+        // ever.
         if !self.plan.refused(&of_list(List::Creates), &of_list(List::Destroys)) {
             self.plan.failed();
         }
     }
 
-    /// Sets the next step, and turns the outcomes so far into findings.
+    /// Sets the next step, and adds the outcomes since the last call to the findings.
     fn go_on(&mut self) {
         loop {
             let action = self.plan.next_action(self.phase.fills_updates());
@@ -527,8 +535,8 @@ impl Verification {
         }
     }
 
-    /// Goes on once nothing is left to be sent. Returns true if that has put deferred corrections
-    /// back into the plan.
+    /// Sets the next step after all planned corrections were sent. Returns true if deferred
+    /// corrections are back in the plan, so that no step is set yet.
     fn all_is_sent(&mut self) -> bool {
         if !self.phase.is_compared() {
             self.note_progress();
@@ -566,15 +574,15 @@ impl Verification {
             && let Some(dropped) = self.plan.drop_creates_past(sent)
         {
             self.progress.look_again(&self.range.upto);
-            // The second look finds and counts them once more.
+            // The second look finds and counts the dropped creates once more.
             self.report.missing = self.report.missing.saturating_sub(dropped);
         }
         match self.plan.unsent_creates() {
             0 => self.progress.sent_upto(&self.range.upto),
-            // The oldest creates are sent first, so those that are left are of this page.
+            // The oldest creates are sent first, so the unsent creates are all of this page.
             unsent if unsent <= self.creates_of_page => self.progress.sent_before(self.range.after.clone()),
-            // Creates of earlier pages are unsent, so a run that is resumed must begin at the last
-            // noted point.
+            // Creates of earlier pages are unsent, so a resumed run must begin at the point that
+            // was noted before.
             _ => {}
         }
     }

@@ -1,52 +1,55 @@
-//! The phases of a run. The edges between them are data:
-//! [`table::VERIFICATION`](crate::table::VERIFICATION).
+//! The phases of a run of verification. [`table::VERIFICATION`](crate::table::VERIFICATION) lists
+//! the edges between them as data.
 
 /// A phase of a run of verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Pages are compared for the first time, and each page's creates are sent with the page.
+    /// Pages are compared for the first time. The creates of each page are sent before the next
+    /// page.
     Scan,
-    /// Pages are compared as in [`Scan`](Self::Scan), but creates wait until they fill an update,
-    /// since most of the last page's claims are missing: the run is a backfill (V08). In other runs
-    /// a create would wait long, and its row would have been read long before it is sent.
+    /// Pages are compared as in [`Scan`](Self::Scan), but creates wait until they fill an update:
+    /// most claims of the last page are missing, so the run is a backfill (V08). In other runs, a
+    /// create would wait long, and the copy of its row would be old.
     Fill,
-    /// The table is compared. Everything planned is sent, then the deferred destroys.
+    /// The whole table is compared. All planned corrections are sent, and the deferred destroys if
+    /// no span is noted.
     Drain,
-    /// Spans are compared a second time, since more creates were deferred in them than are kept.
-    /// Creates that are refused now have nothing to wait for.
+    /// The noted spans are compared a second time: more creates were deferred in them than a run
+    /// keeps. A create that is refused in this phase is not deferred again.
     Rescan,
-    /// Spans are compared as in [`Rescan`](Self::Rescan), but creates wait until they fill an
-    /// update.
+    /// The noted spans are compared as in [`Rescan`](Self::Rescan), but creates wait until they
+    /// fill an update.
     Refill,
-    /// Deferred creates are tried for the last time.
+    /// The table or a noted span is compared to its end, and refused creates are no longer
+    /// deferred. At the end of the last span, the deferred creates are tried for the last time.
     LastTry,
-    /// The host stopped the run. Creates that wait to fill an update are sent.
+    /// The host has stopped the run. The creates that wait to fill an update are sent.
     Stop,
-    /// The run is over.
+    /// The run is over, or its stop is complete.
     Done,
 }
 
-/// An event that can move a run to another phase.
+/// An event that can move a run of verification to another phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PhaseEvent {
-    /// A page was compared, most of its claims are missing, and more pages follow.
+    /// A page was compared, more than half of its rows' claims are missing, and more pages follow.
     MostMissing,
-    /// Another page was compared.
+    /// A page was compared, and at most half of its rows' claims are missing or no page follows.
     MostPresent,
-    /// The last page of the table or of a span is done.
+    /// The last page of the table or of a noted span is done.
     LastPage,
-    /// A span is to be compared a second time.
+    /// A noted span is to be compared a second time.
     SpanLeft,
-    /// Deferred creates are to be tried for the last time.
+    /// Deferred creates are left, which are to be tried for the last time.
     CreatesLeft,
-    /// The host stops the run.
+    /// The host has stopped the run.
     Stopped,
-    /// Everything planned and deferred is sent.
+    /// Every planned and deferred correction is sent.
     NothingLeft,
 }
 
 impl Phase {
-    /// The phase after an event, `None` if the event changes nothing.
+    /// Returns the phase after an event, `None` if the event leaves the phase as it is.
     pub const fn next(self, event: PhaseEvent) -> Option<Self> {
         use PhaseEvent::{CreatesLeft, LastPage, MostMissing, MostPresent, NothingLeft, SpanLeft, Stopped};
         Some(match (self, event) {
@@ -54,7 +57,8 @@ impl Phase {
             (Self::Fill, MostPresent) => Self::Scan,
             (Self::Rescan, MostMissing) => Self::Refill,
             (Self::Refill, MostPresent) => Self::Rescan,
-            // The last page of a range never fills updates, so `Fill` and `Refill` don't get here.
+            // The last page of a span never fills updates, so a run in `Fill` or `Refill` is back
+            // in `Scan` or `Rescan` when the last page is done.
             (Self::Scan, LastPage) => Self::Drain,
             (Self::Rescan, LastPage) | (Self::Drain, CreatesLeft) => Self::LastTry,
             (Self::Drain | Self::LastTry, SpanLeft) => Self::Rescan,
@@ -64,12 +68,12 @@ impl Phase {
         })
     }
 
-    /// Returns true if creates wait until they fill an update.
+    /// Returns true if creates wait in this phase until they fill an update.
     pub(super) const fn fills_updates(self) -> bool {
         matches!(self, Self::Fill | Self::Refill)
     }
 
-    /// Returns true if the table or a span is compared to its end.
+    /// Returns true if every page of the table or of the noted span has been compared.
     pub(super) const fn is_compared(self) -> bool {
         matches!(self, Self::Drain | Self::LastTry | Self::Done)
     }

@@ -1,5 +1,5 @@
-//! The corrections of a run: the order in which they are tried, and the next try of each that is
-//! refused (V05).
+//! The planned corrections of a run of verification: the order in which they are sent, and the next
+//! try of each one that the server refuses (V05).
 
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
@@ -18,15 +18,16 @@ use crate::claim::{Source, SourceId, SourceType};
 use crate::order::sorted_by;
 use crate::rejection::Reason;
 
-/// The most destroys that are deferred, beside those of one page. A full update of destroys is sent
-/// then.
+/// The most deferred destroys, not counting those of the present page. At this number the run sends
+/// them, as a full update of destroys.
 const MAX_DEFERRED_DESTROYS: usize = MAX_CLAIMS;
-/// The most creates that are deferred, beside those of one page. Beyond it, the page is looked at
-/// again after the scan. A deferred create takes some 300 bytes in memory and 150 in a checkpoint.
-/// A bound of a million would keep neither small.
+/// The most deferred creates, not counting those of the present page. Beyond this number, the run
+/// drops the page's creates and compares the page once more after the scan. A deferred create takes
+/// about 300 bytes in memory and 150 bytes in a checkpoint, so a much larger bound would keep
+/// neither small.
 const MAX_DEFERRED_CREATES: usize = 10_000;
-/// The most tries of one correction. If it takes more, something else keeps changing the same
-/// claim.
+/// The most tries of one correction. A correction that needs more meets a claim that something else
+/// keeps changing.
 const MAX_TRIES: u8 = 6;
 
 #[derive(Clone, Debug, Hash)]
@@ -35,41 +36,43 @@ struct Planned {
     tries: u8,
 }
 
-/// The stage of the batch that is being sent.
+/// The stage of the present batch of corrections, which one update makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum Stage {
-    /// The batch is to be begun, perhaps after its rows were read again.
+    /// The batch is not begun yet. Its rows may have been read again.
     #[default]
     Planned,
-    /// The batch is begun, and its rows are to be read again under its lease.
+    /// The batch is begun. Its rows are to be read again under the lease.
     Begun,
-    /// The rows that were read under the lease bear the batch out: it is to be committed.
+    /// The rows read under the lease still require each correction of the batch. The batch is to be
+    /// committed.
     Confirmed,
-    /// Some rows don't bear the batch out: it is to be rolled back.
+    /// The rows read under the lease no longer require every correction of the batch as it is. The
+    /// batch is to be rolled back.
     Refuted,
 }
 
-/// Every correction that is planned and not yet made.
+/// The corrections of a run that are planned and not made yet, in queues.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Plan {
-    /// Corrections whose rows are to be read again before they are tried (V03).
+    /// The corrections whose rows are to be read again before they are sent (V03).
     unchecked: VecDeque<Planned>,
-    /// Creates that were not tried yet. Their rows were read with the page, moments ago.
+    /// The creates that were not sent yet. Their rows were read with the page, moments ago.
     creates: VecDeque<Planned>,
-    /// Refused creates whose bucket's holder is to be found out.
+    /// The refused creates whose buckets are to be probed for their owners.
     probes: VecDeque<Planned>,
-    /// Creates that wait for another row of this cell to let go of their bucket.
+    /// The creates that wait for another row of this cell to give their bucket up.
     deferred_creates: FxHashMap<BucketKey, PendingCreate>,
-    /// Destroys that wait for a row that calls for their bucket.
+    /// The destroys that wait for a row that calls for their bucket.
     deferred_destroys: FxHashMap<BucketKey, PendingDestroy>,
     /// True if creates are no longer deferred. A create that is refused now is left to the next
-    /// run, which scans anew: in the checkpoint it would keep that run from the rows that have come
-    /// since (V07).
+    /// run, which scans the whole table. In the checkpoint, the create would keep the next run from
+    /// rows that were added since (V07).
     is_last_pass: bool,
-    /// The batch that is being rechecked or sent.
+    /// The corrections of the update that is being checked or sent.
     batch: Vec<Planned>,
     stage: Stage,
-    /// Outcomes since the last call of [`take_outcomes`](Self::take_outcomes).
+    /// The outcomes since the last call of [`take_outcomes`](Self::take_outcomes).
     outcomes: Vec<(CorrectionOutcome, BucketKey, SourceId)>,
 }
 
@@ -87,12 +90,13 @@ impl Hash for Plan {
             outcomes,
         } = self;
         (unchecked, creates, probes, is_last_pass, batch, stage, outcomes).hash(to);
-        // Maps have no order of their own, and equal plans must have equal hashes.
+        // A hash map has no order, so its entries are hashed in the order of keys: equal plans must
+        // have equal hashes.
         (in_order(deferred_creates), in_order(deferred_destroys)).hash(to);
     }
 }
 
-/// The plan's next action.
+/// The action that a run must take next on its plan.
 pub(super) enum NextAction {
     ReadAgain(Vec<SourceId>),
     Begin,
@@ -101,7 +105,7 @@ pub(super) enum NextAction {
     Nothing,
 }
 
-/// The deferred corrections that were put back into the plan.
+/// The kind of deferred corrections that were put back into the plan.
 pub(super) enum Released {
     Destroys,
     Creates,
@@ -116,14 +120,15 @@ impl Plan {
         plan
     }
 
-    /// The deferred corrections, in the order of keys. Creates that were never sent are not among
-    /// them.
+    /// Returns the deferred corrections, in the order of keys. Creates that were never sent are not
+    /// among them.
     pub(super) fn deferred(&self) -> (Vec<PendingCreate>, Vec<PendingDestroy>) {
         (in_order(&self.deferred_creates), in_order(&self.deferred_destroys))
     }
 
-    /// If more than [`MAX_DEFERRED_CREATES`] are deferred, drops those of rows past `source_id` and
-    /// returns their number. They are the creates of the last page.
+    /// If more than [`MAX_DEFERRED_CREATES`] creates are deferred, drops those of rows past
+    /// `source_id` and returns their number. These are the creates of the last page. Otherwise
+    /// returns `None`.
     pub(super) fn drop_creates_past(&mut self, source_id: &SourceId) -> Option<u64> {
         let deferred = self.deferred_creates.len();
         if deferred <= MAX_DEFERRED_CREATES {
@@ -133,16 +138,17 @@ impl Plan {
         Some((deferred - self.deferred_creates.len()) as u64)
     }
 
-    /// Ends the deferring of creates. Everything extra is destroyed by now, so a refused create has
-    /// nothing to wait for.
+    /// Ends the deferring of creates. The scan has found every extra claim by now, so waiting can't
+    /// free the bucket of a refused create.
     pub(super) fn begin_last_pass(&mut self) {
         self.is_last_pass = true;
     }
 
-    /// Plans the create of a missing claim, as a replace if another row is to let go of the bucket.
+    /// Plans the create of a missing claim. If another row is about to give the bucket up, plans a
+    /// replace instead.
     pub(super) fn create(&mut self, create: PendingCreate) {
         if self.deferred_creates.get(&create.key).is_some_and(|other| other.source_id == create.source_id) {
-            // The same row's create was deferred when its page was compared before.
+            // The same row's create was deferred when its page was compared for the first time.
             self.deferred_creates.remove(&create.key);
         }
         match self.deferred_destroys.remove(&create.key) {
@@ -151,10 +157,12 @@ impl Plan {
         }
     }
 
-    /// Plans the destroy of an extra claim, as a replace if a create waits for the bucket.
+    /// Plans the destroy of an extra claim. If a deferred create waits for the bucket, plans a
+    /// replace instead.
     ///
-    /// The destroy is deferred: the bucket may have moved to a row that is still to come. A destroy
-    /// that is sent by itself opens a gap in which another cell can take the bucket (V05).
+    /// A plain destroy is deferred: the bucket may have moved to a row that is still to come.
+    /// Between a destroy that is sent alone and a later create, another cell could take the bucket
+    /// (V05).
     pub(super) fn destroy(&mut self, destroy: PendingDestroy) {
         if let Some(create) = self.deferred_creates.remove(&destroy.key) {
             return self.plan_unchecked(Correction::Replace(destroy, create));
@@ -162,8 +170,8 @@ impl Plan {
         self.deferred_destroys.insert(destroy.key.clone(), destroy);
     }
 
-    /// Sends the deferred destroys if they make a full update. Call it after a page, once each of
-    /// its creates has had its pick among them.
+    /// Puts the deferred destroys back into the plan if they fill an update. Must be called after a
+    /// page, when each create of the page has been matched with them.
     pub(super) fn limit_deferred_destroys(&mut self) {
         if self.deferred_destroys.len() >= MAX_DEFERRED_DESTROYS {
             self.release_destroys();
@@ -176,12 +184,12 @@ impl Plan {
         self.plan_unchecked(Correction::Replace(destroy, create));
     }
 
-    /// The number of creates that were never sent.
+    /// Returns the number of creates that were never sent.
     pub(super) fn unsent_creates(&self) -> usize {
         self.creates.len()
     }
 
-    /// The outcomes of corrections since the last call.
+    /// Returns the outcomes of corrections since the last call.
     pub(super) fn take_outcomes(&mut self) -> Vec<(CorrectionOutcome, BucketKey, SourceId)> {
         std::mem::take(&mut self.outcomes)
     }
@@ -190,8 +198,8 @@ impl Plan {
         self.outcomes.push((outcome, key.clone(), source_id.clone()));
     }
 
-    /// The next action. Destroys and replaces come before creates, which may need their buckets
-    /// (V05). Creates wait until they fill an update if `fills_updates` (V08).
+    /// Returns the next action. Destroys and replaces are sent before creates, which may need their
+    /// buckets (V05). If `fills_updates`, creates wait until they fill an update (V08).
     pub(super) fn next_action(&mut self, fills_updates: bool) -> NextAction {
         match self.stage {
             Stage::Begun => return NextAction::ReadAgain(self.batch_rows()),
@@ -214,7 +222,7 @@ impl Plan {
         NextAction::Begin
     }
 
-    /// The rows that the batch depends on, in order.
+    /// Returns the source ids of the rows that the batch depends on, in order.
     fn batch_rows(&self) -> Vec<SourceId> {
         let ids = self.batch.iter().flat_map(|planned| planned.correction.source_ids()).collect();
         let mut ids: Vec<SourceId> = sorted_by(ids, Ord::cmp);
@@ -222,8 +230,8 @@ impl Plan {
         ids
     }
 
-    /// Puts deferred corrections back into the plan at the end of the scan: the destroys first,
-    /// then the creates, which have their last try.
+    /// Puts deferred corrections back into the plan at the end of the scan: the destroys at the
+    /// first call, then the creates for their last try. Returns which of them were put back.
     pub(super) fn release_deferred(&mut self) -> Released {
         if !self.deferred_destroys.is_empty() {
             self.release_destroys();
@@ -238,7 +246,7 @@ impl Plan {
         Released::Creates
     }
 
-    /// The batch as a request.
+    /// Returns the batch as the request to begin an update.
     pub(super) fn request(&self, source_type: SourceType) -> UpdateRequest {
         let corrections = || self.batch.iter().map(|planned| &planned.correction);
         let create = |create: &PendingCreate| ClaimRequest {
@@ -248,7 +256,8 @@ impl Plan {
             source: Some(Source { source_type, id: create.source_id.clone() }),
             user_data: None,
         };
-        // Each destroy names its row: a claim that has moved on since is not destroyed (B05).
+        // Each destroy names its row, so the server does not destroy a claim that has moved to
+        // another row (B05).
         let destroy = |correction: &Correction| {
             Some(ClaimRequest {
                 bucket_type: correction.key().bucket_type,
@@ -264,28 +273,27 @@ impl Plan {
         }
     }
 
-    /// Notes that the batch is begun. Other updates of its claims are refused from here on (B03).
+    /// Marks the batch as begun. From now on other updates of its claims are refused (B03).
     pub(super) fn begun(&mut self) {
         self.stage = Stage::Begun;
     }
 
-    /// Returns true if the batch's rows are to be read again under its lease.
+    /// Returns true if the batch is begun and its rows are to be read again under the lease.
     pub(super) fn is_begun(&self) -> bool {
         self.stage == Stage::Begun
     }
 
-    /// Notes that the batch's rows are unchanged.
+    /// Marks the begun batch as confirmed: its rows are unchanged.
     pub(super) fn confirmed(&mut self) {
         self.stage = Stage::Confirmed;
     }
 
-    /// Notes that the batch is rolled back. The corrections that its rows still bear out are begun
-    /// anew.
+    /// Marks the batch as rolled back. The corrections that remain in the batch are begun again.
     pub(super) fn rolled_back(&mut self) {
         self.stage = Stage::Planned;
     }
 
-    /// Notes that the batch is committed.
+    /// Marks the batch as committed, and reports the outcome of each correction.
     pub(super) fn committed(&mut self) {
         self.stage = Stage::Planned;
         for planned in std::mem::take(&mut self.batch) {
@@ -294,7 +302,8 @@ impl Plan {
         }
     }
 
-    /// Notes that the batch failed. The next run finds what is left of it.
+    /// Marks the batch as failed, and reports its corrections as failed. The next run finds again
+    /// what they would have corrected.
     pub(super) fn failed(&mut self) {
         self.stage = Stage::Planned;
         for planned in std::mem::take(&mut self.batch) {
@@ -302,9 +311,9 @@ impl Plan {
         }
     }
 
-    /// Notes that the batch was refused because of the claims at these positions. The other
-    /// corrections stay in the batch. Returns true if any of the batch's claims was among the
-    /// refused.
+    /// Plans the next try of each correction whose claim the server refused: the maps hold the
+    /// refused positions. The other corrections stay in the batch. Returns true if the refusal
+    /// names any claim of the batch.
     pub(super) fn refused(&mut self, creates: &FxHashMap<u32, Reason>, destroys: &FxHashMap<u32, Reason>) -> bool {
         let (mut create, mut destroy) = (0, 0);
         let mut others = Vec::new();
@@ -349,17 +358,18 @@ impl Plan {
         }
     }
 
-    /// Defers a create until another row of this cell lets go of the bucket. Reports `outcome` if
-    /// that is no use.
+    /// Defers a create until another row of this cell gives the bucket up. If the create can't be
+    /// deferred, reports `outcome`.
     fn defer(&mut self, create: PendingCreate, outcome: CorrectionOutcome) {
         if let Some(destroy) = self.deferred_destroys.remove(&create.key) {
             return self.plan_unchecked(Correction::Replace(destroy, create));
         }
         match self.deferred_creates.get(&create.key) {
             None if !self.is_last_pass => _ = self.deferred_creates.insert(create.key.clone(), create),
-            // A resumed run has found the same create again.
+            // A resumed run has found the deferred create once more.
             Some(other) if !self.is_last_pass && other.source_id == create.source_id => {}
-            // If two rows want one bucket, the first one waits and the second is reported.
+            // If two rows call for one bucket, the create of the first row waits and that of the
+            // second is reported.
             _ => self.report(outcome, &create.key, &create.source_id),
         }
     }
@@ -373,9 +383,9 @@ impl Plan {
         destroys.into_iter().for_each(|destroy| self.plan_unchecked(Correction::Destroy(destroy)));
     }
 
-    /// Checks the batch against its rows as they are now (V03) and drops the corrections that they
-    /// no longer bear out. A batch that is begun must be rolled back then, since a lease takes
-    /// effect whole or not at all (B01).
+    /// Checks the corrections of the batch against their rows as they are now (V03), and drops or
+    /// adapts those that the rows no longer require as they are. A begun batch must then be rolled
+    /// back, since an update takes effect as a whole or not at all (B01).
     pub(super) fn recheck(&mut self, rows: &Rows, catalogue: &Catalogue, recent_within_micros: u64) {
         let recheck = Recheck { rows, catalogue, recent_within_micros };
         let mut is_confirmed = true;
@@ -403,7 +413,7 @@ impl Plan {
     }
 }
 
-/// Deferred corrections in the order of keys.
+/// Returns the deferred corrections in the order of keys.
 fn in_order<T: Clone>(deferred: &FxHashMap<BucketKey, T>) -> Vec<T> {
     let keys = sorted_by(deferred.keys().collect(), Ord::cmp);
     keys.into_iter().filter_map(|key| deferred.get(key).cloned()).collect()
@@ -413,8 +423,8 @@ fn planned(correction: Correction) -> Planned {
     Planned { correction, tries: 0 }
 }
 
-/// The front of a queue, as much as one update takes. A bucket that comes twice stays for the next
-/// batch, since an update with both would be invalid (B07).
+/// Takes the corrections from the front of a queue that fit into one update. A second correction of
+/// a bucket stays in the queue, since one update with both would be invalid (B07).
 fn next_batch(queue: &mut VecDeque<Planned>) -> Vec<Planned> {
     let (mut batch, mut again) = (Vec::new(), VecDeque::new());
     let mut keys = FxHashSet::default();

@@ -1,4 +1,4 @@
-//! Rows that were read again, and what they make of the corrections that depend on them (V02, V03).
+//! The check of planned corrections against rows that were read again (V02, V03).
 
 use super::columns::Rows;
 use super::correction::{Correction, PendingCreate, PendingDestroy};
@@ -8,17 +8,17 @@ use crate::bucket::BucketKey;
 use crate::catalogue::Catalogue;
 use crate::claim::SourceId;
 
-/// A row's stand on a bucket when the row is read again.
+/// The result of reading a row again: whether the row still claims a bucket.
 enum Stand {
-    /// The row calls for the bucket, in this form.
+    /// The row calls for the bucket, with this spelling and subject.
     CallsFor(PendingCreate),
-    /// The row does not call for the bucket, or is gone.
+    /// The row does not call for the bucket, or the row is gone.
     DoesNot,
-    /// The row was changed within the threshold.
+    /// The row was changed within the threshold, so it is left alone.
     Recent,
 }
 
-/// A check of corrections against rows that were read again.
+/// The rows that were read again, and the settings of the check.
 pub(super) struct Recheck<'a> {
     pub(super) rows: &'a Rows,
     pub(super) catalogue: &'a Catalogue,
@@ -35,8 +35,9 @@ impl Recheck<'_> {
         creates.into_iter().find(|create| create.key == *key).map_or(Stand::DoesNot, Stand::CallsFor)
     }
 
-    /// Returns true if the row's first claim of the create's type is unchanged. Most are, and the
-    /// comparison needs no canonical form, which is the slow part of [`stand`](Self::stand).
+    /// Returns true if the row's first claim of the create's type still has the create's value and
+    /// subject. This is true of most rows. The comparison needs no canonical form, which is the
+    /// slow part of [`stand`](Self::stand).
     fn is_unchanged(&self, create: &PendingCreate) -> bool {
         let Some(row) = self.rows.find(&create.source_id) else { return false };
         let first = self.rows.claims_of(row).find(|claim| claim.bucket_type == create.key.bucket_type);
@@ -44,11 +45,11 @@ impl Recheck<'_> {
         is_same && !self.rows.is_recent(row, self.recent_within_micros)
     }
 
-    /// Checks one correction: `None` if the rows still bear it out, or the correction that they
-    /// bear out instead.
+    /// Checks one correction against the rows. Returns `None` if the rows still require the
+    /// correction, and the correction that they require instead if they differ.
     ///
     /// # Errors
-    /// The outcome to report, since the rows bear out no correction.
+    /// The rows require no correction of this bucket. The error is the outcome to report.
     pub(super) fn check(&self, correction: &Correction) -> Result<Option<Correction>, CorrectionOutcome> {
         use Stand::{CallsFor, DoesNot, Recent};
         match correction {

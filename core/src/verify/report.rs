@@ -1,4 +1,4 @@
-//! The report of a run: counts and hashed values, never a value (V09).
+//! The report of a run of verification: counts, and hashes in place of values (V09).
 
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -6,44 +6,44 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::bucket::BucketKey;
 use crate::claim::SourceId;
 
-/// The outcome of one correction.
+/// The outcome of one correction of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CorrectionOutcome {
-    /// The claim was missing and is created.
+    /// The claim was missing, and the run created it.
     Created,
-    /// The claim differed, or came from another row, and is replaced.
+    /// The claim differed from its row or came from another row, and the run replaced its record.
     Replaced,
-    /// The claim was extra and is destroyed.
+    /// The claim was extra, and the run destroyed it.
     Destroyed,
-    /// The claim was extra, and was gone before it could be destroyed.
+    /// The claim was extra, and was gone before the run could destroy it.
     Gone,
-    /// The bucket type does not allow the row's value.
+    /// The bucket type does not allow the value of the row or of the record.
     Invalid,
-    /// Another cell holds the bucket (V06).
+    /// Another cell owns the bucket (V06).
     OtherCell,
-    /// Another row of this cell holds the bucket, in this table or in another one.
+    /// The bucket's claim comes from another row of this cell, in this table or in another one.
     OtherRow,
-    /// The claim is under another lease.
+    /// Another lease holds the claim.
     Busy,
-    /// The row or the claim has changed since it was compared (V03).
+    /// The row or the claim has changed since the run compared them (V03).
     Changed,
-    /// The row was changed within the threshold when it was read again (V02).
+    /// The row had been changed within the threshold when the run read it again (V02).
     Recent,
-    /// The update failed, or its result is unknown.
+    /// The update with the correction failed, or its result is unknown.
     Failed,
 }
 
-/// One claim that was corrected, refused or left alone.
+/// One claim that a run corrected, could not correct or left alone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Finding {
-    /// The outcome.
+    /// The outcome of the claim's correction.
     pub outcome: CorrectionOutcome,
-    /// The bucket's type.
+    /// The number of the bucket's type on the wire.
     pub bucket_type: i32,
-    /// The row's source id, serialized as hexadecimal text.
+    /// The source id of the claim's row, serialized as hexadecimal text.
     pub source_id: SourceId,
-    /// The canonical value's hash under the run's seed, as 16 hexadecimal digits.
+    /// The hash of the bucket's canonical value under the run's seed, as 16 hexadecimal digits.
     pub value_hash: String,
 }
 
@@ -55,58 +55,62 @@ impl Finding {
     }
 }
 
-/// The counts of a run. A dry run counts the corrections that it would make.
+/// The counts of a run of verification. A dry run counts the corrections that it would make.
 ///
-/// Pages, rows, claims and records that are looked at again after the scan are counted twice.
+/// Pages, rows, claims and records that the run compares once more after the scan are counted
+/// twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Report {
-    /// True if the run made no corrections.
+    /// True if the run was told to make no corrections.
     pub dry_run: bool,
-    /// Ranges that were compared.
+    /// The number of ranges of source ids that the run compared.
     pub pages: u64,
-    /// Rows that were read with their pages.
+    /// The number of rows of the cell's table that the run read page by page.
     pub rows: u64,
-    /// Claims that those rows call for.
+    /// The number of claims that these rows call for.
     pub claims: u64,
-    /// Records that the server listed.
+    /// The number of records that the server listed.
     pub records: u64,
-    /// Updates that were begun, or refused.
+    /// The number of updates that the run tried to begin.
     pub updates: u64,
-    /// Rows left alone because they were changed within the threshold (V02).
+    /// The number of rows left alone because they were changed within the threshold (V02).
     pub rows_recent: u64,
-    /// Records left alone because they were changed within the threshold (V02).
+    /// The number of records that differ and were left alone because they were changed within the
+    /// threshold (V02).
     pub records_recent: u64,
-    /// Records that a lease holds. A record that differs is left alone, and one that does not may
-    /// still go with the lease.
+    /// The number of records that a lease holds. If such a record differs from its row, the run
+    /// leaves it alone. If it does not differ, the end of the lease may still remove it.
     pub records_held: u64,
-    /// Claims found missing. For rows that are looked at again, the second look counts.
+    /// The number of claims that rows call for and the server lacks. If a page's creates are
+    /// dropped and the page is compared once more, only the second comparison counts them.
     pub missing: u64,
-    /// Claims found with another subject or spelling than their row's.
+    /// The number of records with another subject or spelling than their row.
     pub different: u64,
-    /// Claims found that no row calls for.
+    /// The number of records that no row calls for.
     pub extra: u64,
-    /// Claims created.
+    /// The number of claims that the run created.
     pub created: u64,
-    /// Claims replaced in place, moved from row to row among them.
+    /// The number of claims whose record the run replaced, including records that moved to another
+    /// row.
     pub replaced: u64,
-    /// Claims destroyed.
+    /// The number of claims that the run destroyed.
     pub destroyed: u64,
-    /// Extra claims that were gone before they could be destroyed.
+    /// The number of extra claims that were gone before the run could destroy them.
     pub gone: u64,
-    /// Claims whose value is not allowed, so that no correction can make them.
+    /// The number of claims whose value is not allowed, so that no correction can make them.
     pub invalid: u64,
-    /// Claims whose bucket another cell holds (V06).
+    /// The number of claims whose bucket another cell owns (V06).
     pub other_cell: u64,
-    /// Claims whose bucket another row of this cell holds.
+    /// The number of claims whose bucket another row of this cell has claimed.
     pub other_row: u64,
-    /// Claims that were under another lease at every try.
+    /// The number of claims not corrected because another lease held them.
     pub busy: u64,
-    /// Corrections dropped because the row or the claim had changed (V03).
+    /// The number of corrections dropped because the row or the claim had changed (V03).
     pub changed: u64,
-    /// Corrections dropped because the row had been changed within the threshold when it was read
-    /// again (V02, V03).
+    /// The number of corrections dropped because, when read again, the row had been changed within
+    /// the threshold (V02, V03).
     pub recent: u64,
-    /// Corrections that failed and are left for the next run.
+    /// The number of corrections that failed and are left to the next run.
     pub failed: u64,
 }
 

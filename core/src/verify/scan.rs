@@ -1,5 +1,5 @@
-//! The progress of a run: the scan of the whole table, then the spans of it that are to be looked
-//! at again (V05).
+//! The progress of a run of verification: the scan of the whole table, then the spans that the run
+//! compares once more (V05).
 
 use std::collections::VecDeque;
 
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::claim::SourceId;
 
-/// The most spans to look at again. Beyond it, the last span grows over the rows in between. A span
-/// takes two keys.
+/// The most spans that a run notes to compare once more. Beyond this number, the last span grows
+/// over the rows in between. A span takes the memory of two keys.
 const MAX_SPANS: usize = 1000;
 
-/// The progress of the scan of the whole table.
+/// The progress of the scan of the whole table: the last source id that is done, or the end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Scan {
@@ -19,7 +19,8 @@ pub(super) enum Scan {
     Finished,
 }
 
-/// The rows past one source id and up to another. An empty end is the end of the table.
+/// The rows after the source id `after` and up to `upto`. An empty `upto` means the end of the
+/// table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Span {
@@ -28,7 +29,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// Returns true if no row lies between the span's end and `after`.
+    /// Returns true if no row can lie between the end of the span and `after`.
     fn reaches(&self, after: &SourceId) -> bool {
         self.upto.is_empty() || self.upto >= *after
     }
@@ -40,11 +41,13 @@ impl Span {
     }
 }
 
-/// The rows up to which everything is compared and sent, and the spans to look at again.
+/// The progress of a run: the source id up to which every correction is sent, and the spans to
+/// compare once more.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Progress {
     scan: Scan,
-    /// In order and without overlaps, so that a host goes back once and then only onwards.
+    /// The spans to compare once more, in order and without overlaps. So a host goes back once and
+    /// then only onwards.
     again: VecDeque<Span>,
 }
 
@@ -53,12 +56,13 @@ impl Progress {
         Self { scan, again: again.into() }
     }
 
-    /// The progress as a checkpoint has it.
+    /// Returns the progress as a checkpoint stores it: the scan, and the spans to compare once
+    /// more.
     pub(super) fn parts(&self) -> (Scan, Vec<Span>) {
         (self.scan.clone(), self.again.iter().cloned().collect())
     }
 
-    /// The span to compare now, `None` if everything is compared.
+    /// Returns the span to compare now, `None` if every span is compared.
     pub(super) fn span(&self) -> Option<Span> {
         match &self.scan {
             Scan::After(after) => Some(Span { after: after.clone(), upto: SourceId::default() }),
@@ -66,7 +70,8 @@ impl Progress {
         }
     }
 
-    /// During the first look: the source id up to which everything is compared and sent.
+    /// Returns the source id up to which everything is compared and sent, `None` once the scan of
+    /// the whole table is over.
     pub(super) fn first_look(&self) -> Option<&SourceId> {
         match &self.scan {
             Scan::After(after) => Some(after),
@@ -74,7 +79,7 @@ impl Progress {
         }
     }
 
-    /// Notes that everything up to a source id is compared and sent.
+    /// Notes that everything up to the source id `rest` is compared and sent.
     pub(super) fn sent_before(&mut self, rest: SourceId) {
         match (&mut self.scan, self.again.front_mut()) {
             (Scan::After(after), _) => *after = rest,
@@ -83,7 +88,7 @@ impl Progress {
         }
     }
 
-    /// Notes that everything up to the end of a range is compared and sent.
+    /// Notes that everything up to the end of a range, `upto`, is compared and sent.
     pub(super) fn sent_upto(&mut self, upto: &SourceId) {
         if self.span().is_none_or(|span| span.upto != *upto) {
             self.sent_before(upto.clone());
@@ -94,8 +99,9 @@ impl Progress {
         }
     }
 
-    /// During the first look: notes that the rows past what was sent and up to `upto` are to be
-    /// looked at again. No row is looked at a third time.
+    /// During the scan of the whole table, notes the rows after the last sent source id and up to
+    /// `upto` to be compared once more. During the second look, does nothing: no row is compared a
+    /// third time.
     pub(super) fn look_again(&mut self, upto: &SourceId) {
         let Scan::After(after) = &self.scan else { return };
         let is_full = self.again.len() >= MAX_SPANS;
@@ -116,7 +122,7 @@ mod tests {
         (Scan::Finished, again.iter().map(|(after, upto)| span(*after, *upto)).collect())
     }
 
-    /// A source id; 0 stands for the empty one, which bounds nothing.
+    /// Returns a source id. 0 stands for the empty id, which sets no bound.
     fn id(id: u64) -> SourceId {
         if id == 0 { SourceId::default() } else { id.into() }
     }
@@ -125,8 +131,8 @@ mod tests {
         Span { after: id(after), upto: id(upto) }
     }
 
-    /// Scans pages that end at these ids, the last one open-ended. Marked pages are to be looked at
-    /// again.
+    /// Scans pages that end at these ids; 0 means the end of the table. Pages marked with `true`
+    /// are to be compared once more.
     fn scan(pages: &[(u64, bool)]) -> Progress {
         let mut progress = Progress::new(Scan::After(id(0)), Vec::new());
         for (upto, again) in pages {
@@ -152,7 +158,7 @@ mod tests {
         progress.sent_before(id(15));
         progress.look_again(&id(30));
         assert_eq!(progress.parts(), (Scan::After(id(15)), vec![span(10, 30)]));
-        // A resumed run has pages that end elsewhere.
+        // The pages of a resumed run may end at other ids than those of the run before.
         progress.look_again(&id(25));
         assert_eq!(progress.parts().1, [span(10, 30)]);
     }

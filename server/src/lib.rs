@@ -10,8 +10,8 @@
 //! | [`store`] | the ports of a store, and the two stores behind them |
 //! | [`config`], [`identity`], [`metrics`], [`audit`], [`logging`] | used by the layers above |
 //!
-//! [`transport`] carries the requests to `grpc`. [`transfer`] is `leasehold export` and `import`, beside the
-//! services.
+//! [`transport`] accepts connections, with TLS if configured, and hands their requests to `grpc`.
+//! [`transfer`] implements `leasehold export` and `leasehold import`.
 
 pub mod audit;
 pub mod committer;

@@ -1,5 +1,5 @@
-//! The operational log, on standard error: lines for people, or JSON objects for machines. Claims'
-//! values never appear in it.
+//! The operational log, on standard error: lines of text for people, or JSON objects for machines.
+//! Claims' values never appear in the log.
 
 use std::io::{self, IsTerminal};
 
@@ -9,7 +9,7 @@ use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 use crate::config::{LogConfig, LogFormat};
 
-/// The log can't be started.
+/// The operational log can't be started: its filter is not valid, or the process has a log already.
 #[derive(Debug, thiserror::Error)]
 #[error("the log filter `{filter}` can't be used: {reason}")]
 pub struct LogError {
@@ -30,24 +30,25 @@ enum Reason {
     Started(#[from] TryInitError),
 }
 
-/// The forms that a filter may have, for messages.
+/// The advice of error messages: the forms that `log.filter` may have.
 const ALLOWED: &str = "write a level (`off`, `error`, `warn`, `info`, `debug` or `trace`), `TARGET=LEVEL`, or several of these separated by commas";
 
-/// Starts the log of this process.
+/// Starts the operational log of this process, with the configured format and filter.
 ///
 /// # Errors
-/// The filter is not valid, or the log was started before.
+/// The log filter is not valid, or this process has started a log before.
 pub fn start(log: &LogConfig) -> Result<(), LogError> {
     try_start(log).map_err(|reason| LogError { filter: log.filter.clone(), reason })
 }
 
 fn try_start(log: &LogConfig) -> Result<(), Reason> {
     check(&log.filter)?;
-    // fjall and lsm-tree log every flush and compaction at level info. A filter that names them
-    // still wins, because the last directive of a target counts.
+    // The storage libraries fjall and lsm-tree log every flush and compaction at level `info`, so
+    // they are limited to `warn`. A filter that names them still wins, because the last directive
+    // for a target counts.
     let filter = EnvFilter::try_new(format!("fjall=warn,lsm_tree=warn,{}", log.filter))?;
-    // The library reports a failed write with `eprintln!` (fmt_layer.rs), which panics if standard
-    // error is gone.
+    // By default, tracing-subscriber reports a failed write of the log with `eprintln!`
+    // (fmt_layer.rs), which panics if standard error is closed.
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
@@ -60,10 +61,11 @@ fn try_start(log: &LogConfig) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Refuses a filter without directives, and a directive without `=` that is not a level.
+/// Checks a log filter. It is an error if the filter has no directive, or a directive without `=`
+/// that is not a level.
 ///
-/// `EnvFilter` accepts both. It reads the second as the name of a target, so that a misspelt level
-/// would switch every other target off, the audit trail included.
+/// `EnvFilter` accepts both of these. It takes a misspelt level for the name of a target, and would
+/// then log nothing else, not even the audit trail.
 fn check(filter: &str) -> Result<(), Reason> {
     // Braces and brackets enclose spans and their fields, whose syntax `EnvFilter` checks itself.
     let is_level = |directive: &&str| !directive.contains(['=', '[', ']', '{', '}']);

@@ -1,5 +1,5 @@
-//! One event of the audit trail, and its two forms: a JSON object for machines, and a line of text
-//! for people.
+//! One event of the audit trail, and the two forms in which it is written: a JSON object for
+//! machines, and a line of text for people.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 use super::TARGET;
 use crate::identity::Caller;
 
-/// A lease that a caller's command began or settled.
+/// An event of the audit trail: a caller's command began or settled a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuditEvent {
     at: Timestamp,
@@ -23,7 +23,7 @@ pub struct AuditEvent {
     action: Action,
 }
 
-/// The effect of the command on the lease.
+/// The effect of an audited command on its lease: it began the lease, or settled it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Begun { fence: u64, claims: usize, replayed: bool },
@@ -31,11 +31,11 @@ enum Action {
 }
 
 impl AuditEvent {
-    /// The event of an executed command; `None` if the command changed no lease.
+    /// Returns the audit event of an executed command; `None` if the command changed no lease.
     ///
-    /// `may_have_written` is true if an earlier try of the command may have been written. A settle
-    /// then counts as a change although this try found the lease settled: an event that stands
-    /// twice is better than a missing one.
+    /// `may_have_written` is true if an earlier try of the command may have been written. This try
+    /// may then find the lease settled already. The settle is recorded all the same: an event that
+    /// is recorded twice is better than a missing one.
     pub fn of_command(
         at: Timestamp,
         caller: Caller,
@@ -56,8 +56,8 @@ impl AuditEvent {
         Some(Self { at, caller, cell, lease, action })
     }
 
-    /// The time of the event, in UTC with microseconds; `None` beyond the years that the calendar
-    /// library knows.
+    /// The time of the event as text, in UTC with microseconds; `None` for a time beyond the years
+    /// that the library `jiff` can represent.
     fn time(&self) -> Option<String> {
         let at = i64::try_from(self.at.as_micros()).ok().and_then(|at| jiff::Timestamp::from_microsecond(at).ok());
         at.map(|at| format!("{at:.6}"))
@@ -71,7 +71,7 @@ impl AuditEvent {
     }
 }
 
-/// The name of the outcome, as its field has it.
+/// The text of an outcome in the field `outcome` of an audit event.
 fn outcome_name(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Committed => "committed",
@@ -79,8 +79,8 @@ fn outcome_name(outcome: Outcome) -> &'static str {
     }
 }
 
-/// The form of a JSON log line: both may stand in one stream, and the page reads either
-/// (`wasm/visualiser/src/model/audit.ts`).
+/// Writes the event in the form of a JSON line of the operational log. Events and log lines may be
+/// in one stream, and the page reads both (`wasm/visualiser/src/model/audit.ts`).
 impl Serialize for AuditEvent {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut line = to.serialize_map(None)?;
@@ -103,7 +103,7 @@ impl Serialize for AuditEvent {
     }
 }
 
-/// The form of a text log line.
+/// Writes the event in the form of a text line of the operational log.
 impl fmt::Display for AuditEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { caller, cell, lease, .. } = self;
@@ -118,7 +118,7 @@ impl fmt::Display for AuditEvent {
     }
 }
 
-/// An event of each kind, for the tests of this module and of the sink.
+/// Example events, one of each kind, for the tests of this module and of the sink.
 #[cfg(test)]
 pub(super) fn examples() -> Vec<AuditEvent> {
     use crate::identity::Role;
@@ -146,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    /// The output of a log that the test writes.
+    /// A buffer in memory that collects the output of a test's log.
     #[derive(Clone, Default)]
     struct Output(Arc<Mutex<Vec<u8>>>);
 
@@ -160,7 +160,7 @@ mod tests {
         }
     }
 
-    /// The events as the logging library would write them.
+    /// Logs the event through the logging library, whose form the event's own forms must equal.
     fn log(event: &AuditEvent) {
         let AuditEvent { caller, cell, lease, .. } = event;
         match event.action {
@@ -174,8 +174,8 @@ mod tests {
         }
     }
 
-    /// The lines without the time, which differs. It begins at byte `start` and is checked for its
-    /// form.
+    /// Returns the lines without their time, which differs between two runs. The time begins at
+    /// byte `start` of each line, and its form is checked.
     fn without_time(lines: &str, start: usize) -> Vec<String> {
         let line = |line: &str| {
             let (before, rest) = line.split_at(start);

@@ -1,9 +1,9 @@
-//! The audit trail: one event for every lease that a caller began or settled. Claims' values never
-//! appear in it.
+//! The audit trail: one event when a caller begins a lease, and one when a caller settles it.
+//! Claims' values never appear in it.
 //!
-//! The trail has a writer of its own, apart from the operational log ([`logging`](crate::logging)).
-//! An operator may send it to a file that is kept longer than logs are. A log filter can't thin
-//! that file out by accident.
+//! [`AuditSink`] writes the trail, apart from the operational log ([`logging`](crate::logging)). An
+//! operator may send the trail to a file that is kept longer than logs are. A log filter never
+//! removes events from that file.
 
 mod event;
 mod sink;
@@ -11,6 +11,6 @@ mod sink;
 pub use event::AuditEvent;
 pub use sink::{AuditError, AuditSink};
 
-/// The name under which the trail's lines stand among those of the operational log, and which
-/// `log.filter` knows.
+/// The log target of audit events. Lines on standard error carry it, and `log.filter` can switch it
+/// off.
 const TARGET: &str = "audit";

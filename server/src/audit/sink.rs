@@ -1,4 +1,4 @@
-//! The sink of the audit trail: a file, or standard error beside the operational log.
+//! The destination of the audit trail: a file, or standard error together with the operational log.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -10,8 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::{AuditEvent, TARGET};
 use crate::config::{Config, LogFormat};
 
-/// The most events kept in memory for the page: as many as a person can look through, in about a
-/// megabyte.
+/// The most audit events kept in memory for the page. 10,000 events take about a megabyte.
 const RECENT_EVENTS: usize = 10_000;
 
 /// The audit file can't be opened.
@@ -22,49 +21,50 @@ pub struct AuditError {
     error: io::Error,
 }
 
-/// Writes audit events, and in a server with the page keeps the last of them in memory.
+/// Writes audit events. A server that was built with the page also keeps the last `RECENT_EVENTS`
+/// in memory.
 pub struct AuditSink {
     output: Output,
     recent: Option<Mutex<VecDeque<AuditEvent>>>,
 }
 
-/// The destination of the trail.
+/// The destination of audit events.
 enum Output {
-    /// None: `log.filter` switches the target `audit` off.
+    /// Events are written nowhere, because `log.filter` switches the target `audit` off.
     Off,
-    /// Standard error, in the form of the operational log.
+    /// Events go to standard error, in the format of the operational log.
     Stderr(LogFormat),
-    /// The configured file, as JSON lines.
+    /// Events go to the file `audit.file`, as JSON lines.
     File(Mutex<AuditFile>),
 }
 
 impl AuditSink {
-    /// Opens the sink that the configuration asks for. The operational log must have been started:
-    /// its filter decides about a trail on standard error.
+    /// Opens the audit sink that the configuration asks for. The operational log must have been
+    /// started, because `log.filter` decides if events go to standard error.
     ///
     /// # Errors
-    /// The file can't be opened.
+    /// The file `audit.file` can't be opened.
     pub fn open(config: &Config) -> Result<Self, AuditError> {
         let output = match &config.audit.file {
             Some(path) => Output::File(Mutex::new(AuditFile::open(path)?)),
             None if tracing::enabled!(target: TARGET, tracing::Level::INFO) => Output::Stderr(config.log.format),
             None => Output::Off,
         };
-        // Only the page reads them: any other server saves the memory.
+        // Only the page shows recent events, so a server without the page does not keep them.
         let recent = cfg!(feature = "page").then(Mutex::default);
         Ok(Self { output, recent })
     }
 
-    /// A sink that drops every event, for tests.
+    /// Returns an audit sink that drops every event, for tests.
     #[cfg(test)]
     pub(crate) fn off() -> Self {
         Self { output: Output::Off, recent: None }
     }
 
-    /// Writes the events of one group, in their order.
+    /// Writes the audit events of one group of commands, in the group's order.
     ///
-    /// The whole group goes out with one call, because each write to standard error is a system
-    /// call. A failure is logged and refuses no command: the events' changes are durable and
+    /// All events of the group are written with one call, because each write to standard error is a
+    /// system call. A failed write is logged and refuses no command: the changes are durable and
     /// answered already.
     pub fn record(&self, events: Vec<AuditEvent>) {
         if events.is_empty() {
@@ -72,7 +72,7 @@ impl AuditSink {
         }
         match &self.output {
             Output::Off => {}
-            // If nobody reads standard error any more, there is no place left to report that.
+            // If standard error can't be written, there is no place left to report that.
             Output::Stderr(format) => drop(io::stderr().lock().write_all(lines(&events, *format).as_bytes())),
             Output::File(file) => lock(file).append(&events),
         }
@@ -84,7 +84,8 @@ impl AuditSink {
         }
     }
 
-    /// The last events as JSON lines, the oldest first. Only a server with the page keeps any.
+    /// Returns the last audit events as JSON lines, the oldest first. The text is empty in a server
+    /// without the page, which keeps none.
     pub fn recent_json_lines(&self) -> String {
         let recent: Vec<_> =
             self.recent.as_ref().map(|recent| lock(recent).iter().copied().collect()).unwrap_or_default();
@@ -92,8 +93,8 @@ impl AuditSink {
     }
 }
 
-/// Locks a value that is whole at every moment, so that a thread which panicked can't have left it
-/// half changed.
+/// Locks the mutex, also after a thread panicked while it held the lock. The values locked here are
+/// valid at every moment, so a panic can't have left one half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -107,20 +108,21 @@ fn lines(events: &[AuditEvent], format: LogFormat) -> String {
     events.iter().map(line).collect()
 }
 
-/// A file to which lines are appended.
+/// The audit file, to which events are appended as JSON lines.
 struct AuditFile {
     file: File,
     path: PathBuf,
-    // The last write failed. Only a change is logged: a full disk would fill the log as well.
+    // True if the last write to the file failed. Only the first failure and the recovery are
+    // logged: a line for each failure could fill the log's disk too.
     is_failing: bool,
 }
 
 impl AuditFile {
-    /// Opens the file to append, so that a rotation may truncate it (`copytruncate`) while the
-    /// server runs.
+    /// Opens the audit file in append mode, so that log rotation may truncate it (`copytruncate`)
+    /// while the server runs.
     fn open(path: &Path) -> Result<Self, AuditError> {
-        // Readable for its user alone, as data directories are: it tells which cell did what, and
-        // when.
+        // Only the server's user may read the audit file, as with data directories: the events tell
+        // which cell changed claims, and when.
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
         let file = file.map_err(|error| AuditError { path: path.to_owned(), error })?;
         Ok(Self { file, path: path.to_owned(), is_failing: false })

@@ -1,8 +1,10 @@
-//! Suspects: rows that a session which is no server was found to keep locked.
+//! Lock suspects: rows that were recently found locked by a database session that does not belong
+//! to a Leasehold server.
 //!
-//! A command that needs such a row is tried apart from the other commands of its group and with a short lock timeout. If
-//! several commands need the same row, one is tried for all. Without this, callers that retry again and again would
-//! delay every other command by the full lock timeout.
+//! A command that needs a suspect row is tried apart from the other commands of its group, with a
+//! short lock timeout. If several commands need the same suspect row, only one of them is tried.
+//! Otherwise callers that retry again and again would delay every other command by the full lock
+//! timeout.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,12 +15,13 @@ use leasehold_core::lease::{Fence, IdempotencyKey, LeaseId};
 use leasehold_core::rows::Workspace;
 use rustc_hash::FxHashMap;
 
-/// The time for which a row that was found locked stays a suspect.
+/// The time for which a row stays a suspect after it was found locked.
 const SUSPECT: Duration = Duration::from_secs(10);
-/// The most suspects. If there are more, all are forgotten at once and found again.
+/// The most suspect rows. If there are more, all are forgotten at once; rows that are still locked
+/// are found again.
 const MAX_ROWS: usize = 10_000;
 
-/// The key of a row.
+/// The key of a row that a command needs.
 #[derive(PartialEq, Eq, Hash)]
 enum RowKey {
     Claim(BucketKey),
@@ -26,7 +29,7 @@ enum RowKey {
     Replay(IdempotencyKey),
 }
 
-/// The suspects, each with the time when it was last found locked.
+/// The suspect rows, each with the time when it was last found locked.
 #[derive(Default)]
 pub(super) struct LockSuspects(Mutex<FxHashMap<RowKey, Instant>>);
 
@@ -36,7 +39,8 @@ impl LockSuspects {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When a row that the command needs was last found locked; `None` if none is a suspect.
+    /// Returns the last time at which a row that the command needs was found locked; `None` if no
+    /// such row is a suspect.
     pub(super) fn suspected_at(&self, command: &Command, now: Instant) -> Option<Instant> {
         let found = self.lock();
         if found.is_empty() {
@@ -46,7 +50,8 @@ impl LockSuspects {
         newest.filter(|at| now.saturating_duration_since(*at) < SUSPECT)
     }
 
-    /// Adds the rows that a command needs. One of them is locked, but the database does not say which.
+    /// Adds all rows that a command needs to the suspects. One of them is locked, but the database
+    /// does not say which.
     pub(super) fn note(&self, command: &Command, now: Instant) {
         let mut found = self.lock();
         found.extend(rows(command).map(|row| (row, now)));
@@ -58,7 +63,8 @@ impl LockSuspects {
         }
     }
 
-    /// Removes the rows of a command that were not found locked after `since`.
+    /// Removes the rows that a command needs from the suspects, except those found locked at
+    /// `since` or later.
     pub(super) fn forget(&self, command: &Command, since: Instant) {
         let mut found = self.lock();
         for row in rows(command) {
@@ -69,7 +75,7 @@ impl LockSuspects {
     }
 }
 
-/// The rows that a command needs, as far as they are known before a row is read.
+/// The keys of the rows that a command needs, as far as they are known before any row is read.
 fn rows(command: &Command) -> impl Iterator<Item = RowKey> {
     let keys = Workspace::new(Fence::default()).missing(std::iter::once(command));
     let claims = keys.claims.into_iter().map(RowKey::Claim);

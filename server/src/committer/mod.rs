@@ -1,12 +1,15 @@
-//! Group commit: takes the waiting commands, loads their rows once, decides each command in turn, commits once, and then
-//! answers all of them.
+//! Group commit: a writer takes the waiting commands, loads their rows once, decides each command
+//! in turn, commits once, and then answers all of them.
 //!
-//! Each command sees the effects of those before it, gets its own answer, and no answer leaves before its change is durable.
-//! A shared store has several writers. There a command that touches rows which its group has changed goes into the next
-//! group, because it must be decided on rows as they were loaded.
+//! Each command of a group sees the effects of the commands before it and gets its own answer. No
+//! answer is sent before its change is durable.
 //!
-//! If there are more commands than a group takes, commits and rollbacks go before begins, and they are never refused for
-//! load. A begin is admitted only if its claims fit beside the held claims and the claims of waiting begins.
+//! A shared store has several writers. There, a command that needs a row which its group has
+//! already changed moves to the next group, because it must be decided on rows as they were loaded.
+//!
+//! If more commands wait than a group may have, commits and rollbacks go before begins. Commits and
+//! rollbacks are never refused for load. A begin is admitted only if its claims, the claims of
+//! waiting begins and the claims under leases together stay within `limits.held_claims`.
 
 mod lock_suspects;
 mod queue;
@@ -32,30 +35,32 @@ use crate::store::GroupStore;
 
 pub use self::queue::Capacity;
 
-/// The delay after which an overloaded caller is told to retry.
+/// The delay that an `OVERLOADED` refusal tells the caller to wait before a retry.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
 /// A refusal by the committer: the engine did not decide the command, or the decision was not committed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Refusal {
-    /// Too many begins are waiting, or too many claims are held.
+    /// Too many begins are waiting, or too many claims are under leases. A later retry can succeed.
     #[error("the server is overloaded, try again")]
     Overloaded {
-        /// The delay before the retry.
+        /// The delay that the caller should wait before it sends the command again.
         retry_after: Duration,
     },
-    /// A single begin has more claims than leases may hold together.
+    /// One begin has more claims than `limits.held_claims` allows for all leases together.
     #[error("the update alone has {claims} claims, more than `limits.held_claims` = {max}: make it smaller")]
     TooLarge {
-        /// The number of its claims.
+        /// The number of claims in the refused begin.
         claims: usize,
-        /// The most claims that leases may hold.
+        /// The limit `limits.held_claims`.
         max: usize,
     },
-    /// A session that is no server keeps the rows locked.
+    /// A database session that does not belong to a Leasehold server locks the command's rows. The
+    /// text tells how to find the session.
     #[error("{0}")]
     Locked(Arc<str>),
-    /// The store has failed or is away, or its disk is nearly full.
+    /// The store has failed, can't be reached, or has a nearly full disk. The text gives the
+    /// reason.
     #[error("{0}")]
     StoreUnavailable(Arc<str>),
     /// The server is stopping.
@@ -63,41 +68,45 @@ pub enum Refusal {
     Stopping,
 }
 
-/// The answer to a command.
+/// The answer to a command: the engine's reply or rejection, or the committer's refusal.
 pub type Decision = Result<Result<Reply, Rejection>, Refusal>;
 
-/// Returns the reason why no update may begin now, or `None`. It is called about once a second.
+/// A function that returns the reason why no update may begin now, or `None` if updates may begin.
+/// The committer calls it at most once a second.
 pub type BeginGate = Box<dyn FnMut() -> Option<Refusal> + Send>;
 
 impl Refusal {
-    /// The refusal of calls that come too fast.
+    /// The refusal of a call while the server has too many calls already.
     pub fn overloaded() -> Self {
         Self::Overloaded { retry_after: RETRY_AFTER }
     }
 }
 
-/// The settings of the committer.
+/// The settings with which [`Committer::start`] starts a committer.
 pub struct CommitterSettings {
-    /// The limits of admission.
+    /// The limits beyond which begins are refused as overloaded.
     pub capacity: Capacity,
-    /// The number of claims that are held at the start.
+    /// The number of claims in the store that are under a lease when the server starts.
     pub held_claims: usize,
-    /// The longest time that commands wait for a store that is away.
+    /// The longest time that commands wait while the store can't be reached. After this time they
+    /// are refused.
     pub patience: Duration,
-    /// Keeps begins away.
+    /// Decides if updates may begin, for example by the free space on the disk.
     pub begin_gate: BeginGate,
-    /// Records each lease that is begun or settled.
+    /// The audit trail, which records each lease that a command begins or settles.
     pub audit: Arc<AuditSink>,
 }
 
-/// The committer: a queue and its writers. Dropping it decides the waiting commands and stops the writers.
+/// The committer: a queue of commands and the writer threads that take groups from it. Dropping the
+/// committer decides the waiting commands and stops the writers.
 pub struct Committer {
     shared: Arc<Shared>,
     writers: Vec<JoinHandle<()>>,
 }
 
 impl Committer {
-    /// Starts a writer on a thread of its own for each store. Several stores must be writers of one shared store.
+    /// Starts the committer, with one writer thread for each of `stores`. Several stores must be
+    /// connections to one shared store.
     ///
     /// # Errors
     /// A thread could not be started.
@@ -126,13 +135,14 @@ impl Committer {
         Ok(committer)
     }
 
-    /// Decides a command, and returns the answer when its effect is durable.
+    /// Queues a command, and returns its reply or rejection when its effect is durable.
     ///
     /// # Errors
-    /// The engine did not decide the command, or the decision could not be committed.
+    /// A [`Refusal`] if the command was not decided, or if its decision could not be committed.
     pub async fn submit(&self, caller: Caller, command: Command) -> Decision {
         let (answer, decision) = oneshot::channel();
-        // The answer is dropped if the server is stopping, or if a writer has panicked.
+        // A writer drops `answer` without an answer if the server is stopping, or if the writer has
+        // panicked.
         let gone = || self.shared.failure().unwrap_or(Refusal::Stopping);
         match self.shared.queue.push(Job { caller, command, tried: false, answer }) {
             Ok(()) => decision.await.unwrap_or_else(|_| Err(gone())),
@@ -146,28 +156,29 @@ impl Committer {
         self.shared.has_failed()
     }
 
-    /// True if the last attempt did not reach the store.
+    /// True if the store could not be reached by the last attempt to commit a group.
     pub fn is_away(&self) -> bool {
         self.shared.is_away()
     }
 
-    /// Sets the number of held claims. Other servers may hold some too.
+    /// Sets the number of claims under leases, as read from the store. Leases that other servers
+    /// began count too.
     pub fn set_held_claims(&self, held_claims: usize) {
         self.shared.queue.set_held_claims(held_claims);
     }
 
-    /// Shares the write slots with other servers at work on the same database. Together they write about as many groups at
-    /// once as one server would: more groups at once cost the database more for every command.
+    /// Divides the write slots by the number of servers that write to the same database: this
+    /// server and `others`. More groups at once would cost the database more for every command.
     pub fn set_other_servers(&self, others: usize) {
         self.shared.queue.set_write_slots(self.writers.len() / (others + 1));
     }
 
-    /// The number of groups that may be written at once.
+    /// The number of groups that this server may write at the same time.
     pub fn write_slots(&self) -> usize {
         self.shared.queue.write_slots()
     }
 
-    /// The number of waiting commands.
+    /// The number of commands that wait in the queue.
     pub fn waiting(&self) -> usize {
         self.shared.queue.len()
     }
@@ -177,7 +188,8 @@ impl Drop for Committer {
     fn drop(&mut self) {
         self.shared.queue.close();
         for writer in self.writers.drain(..) {
-            // The join fails if the writer has panicked. Its callers have been refused then, and nothing is left to do.
+            // The join fails if the writer has panicked. Then the callers of its commands have been
+            // refused already, so there is no more to do.
             let _ = writer.join();
         }
     }
@@ -202,7 +214,7 @@ mod tests {
     use super::*;
     use crate::store::GroupError;
 
-    /// A store that panics at the begin of a group.
+    /// A store that panics when a writer begins a group.
     struct Faulty;
 
     impl GroupStore for Faulty {

@@ -1,4 +1,5 @@
-//! The queue in front of the writers: admission, and the size of groups.
+//! The queue of commands in front of the writers: it admits or refuses commands, and decides how
+//! many commands form a group.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,56 +17,60 @@ use crate::identity::Caller;
 const MAX_GROUP_COMMANDS: usize = 512;
 /// The most claims that the begins of a group may name together. A single begin may name more.
 const MAX_GROUP_CLAIMS: usize = 8_000;
-/// The longest wait of a group for the callers of the last group to come back.
+/// The longest time that a writer waits for the callers of its last group to send their next
+/// commands.
 const MAX_BATCH_WAIT: Duration = Duration::from_millis(1);
 
-/// The fewest commands that a group of a shared store waits for. In a smaller group each command costs the database more.
+/// The fewest commands that a writer to a shared store waits for before its next group. In a
+/// smaller group each command costs the database more.
 const MIN_BATCH: usize = 8;
-/// The most commands that a group of a shared store waits for. Waiting for more leaves the database idle.
+/// The most commands that a writer to a shared store waits for before its next group. A longer wait
+/// would leave the database idle.
 const MAX_BATCH: usize = 16;
-/// The time that a database without load takes for one command of a group. A busy database takes longer, and the next group
-/// then waits for more commands, which spares the database work.
+/// The time that a database without load takes for one command of a group. If the last group took
+/// longer, the next group waits for more commands.
 const COMMAND_TIME: Duration = Duration::from_micros(150);
-/// The longest wait of a group while another one is being written. An idle writer without a slot takes over if the slot
-/// holders take nothing for this long.
+/// The longest time that a writer waits for commands while another writer writes a group. A writer
+/// without a write slot takes over if the writers with slots take no commands for this long.
 const MAX_WAIT_BESIDE: Duration = Duration::from_millis(10);
 
-/// A writer counts as idle after this time without a command.
+/// The longest time that a writer waits for a command or a write slot before it counts as idle.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// A command that waits for its answer.
 pub(super) struct Job {
     pub(super) caller: Caller,
     pub(super) command: Command,
-    // True if an earlier attempt may have been committed.
+    // True if an earlier attempt to commit this command may have succeeded.
     pub(super) tried: bool,
     pub(super) answer: oneshot::Sender<Decision>,
 }
 
-/// The limits of admission.
+/// The limits up to which the queue admits begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Capacity {
-    /// The most begins that may wait.
+    /// The most begins that may wait in the queue.
     pub queued_begins: usize,
-    /// The most claims that leases may hold, with the claims of begins under way.
+    /// The most claims that may be under leases, counting the claims of begins that are waiting or
+    /// being written.
     pub held_claims: usize,
 }
 
-/// The content of the queue, under its lock.
+/// The content of the queue, which its mutex protects.
 #[derive(Default)]
 struct Waiting {
     settles: VecDeque<Job>,
     begins: VecDeque<Job>,
     held_claims: usize,
-    // The claims that begins under way may come to hold.
+    // The number of claims in begins that are waiting or being written.
     reserved_claims: usize,
-    // The number of waiting commands at which the writer is woken.
+    // The number of waiting commands at which a waiting writer is woken.
     wanted: usize,
-    // The number of groups that are being written.
+    // The number of groups that writers are writing now.
     under_way: usize,
     // The number of groups taken so far.
     taken: u64,
-    // The number of writers that may write: those with the lowest numbers.
+    // The number of writers that have a write slot: those with the lowest numbers.
     write_slots: usize,
     closed: bool,
 }
@@ -76,26 +81,28 @@ impl Waiting {
     }
 }
 
-/// The number of jobs that a writer waits for before its next group, and the longest time of that wait.
+/// The number of jobs that a writer waits for before it takes its next group, and the longest time
+/// of that wait.
 ///
-/// Callers that were answered together come back together. A group of the first one alone would make the others wait for
-/// its sync, and then for a second one.
+/// Callers that were answered together send their next commands at about the same time. If the
+/// writer took only the first of these commands, the others would wait for two syncs.
 #[derive(Clone, Copy)]
 pub(super) struct BatchPolicy {
     jobs: usize,
     at_most: Duration,
-    // The same while another group is being written.
+    // The number of jobs and the longest wait while another writer is writing a group.
     jobs_beside: usize,
     at_most_beside: Duration,
 }
 
 impl BatchPolicy {
-    /// The policy before the first group: no wait.
+    /// The policy before a writer's first group: no wait.
     pub(super) const NO_WAIT: Self =
         Self { jobs: 1, at_most: Duration::ZERO, jobs_beside: 1, at_most_beside: Duration::ZERO };
 
-    /// The policy after a group of `jobs` that took `save` to commit. A writer that is alone waits for as many jobs as came
-    /// last time; one beside others waits for fewer.
+    /// The policy after a group of `jobs` jobs that took `save` to commit. A lone writer waits for
+    /// as many jobs as its last group had. One of several writers waits for at most the number that
+    /// [`batch_after`] returns.
     fn after(jobs: usize, save: Duration, is_alone: bool) -> Self {
         let jobs_beside = batch_after(save);
         let jobs = if is_alone { jobs } else { jobs.min(jobs_beside) };
@@ -103,19 +110,21 @@ impl BatchPolicy {
     }
 }
 
-/// The number of commands that a database without load would have saved in this time, within bounds.
+/// The number of commands that a database without load would have saved in the time `save`, from
+/// [`MIN_BATCH`] to [`MAX_BATCH`].
 fn batch_after(save: Duration) -> usize {
     let commands = save.as_micros() / COMMAND_TIME.as_micros();
     usize::try_from(commands).unwrap_or(MAX_BATCH).clamp(MIN_BATCH, MAX_BATCH)
 }
 
-/// The waiting commands. Any number of callers add to the queue; one writer at a time takes a group.
+/// The queue of waiting commands. Any number of callers add commands; one writer at a time takes a
+/// group.
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
     arrived: Condvar,
-    // Wakes writers that wait for a slot.
+    // Wakes writers that wait for a write slot.
     slot_freed: Condvar,
-    // Held by the one writer that waits for a group.
+    // Locked by the one writer that is waiting for a group.
     turn: Mutex<()>,
     capacity: Capacity,
 }
@@ -137,10 +146,10 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a command.
+    /// Adds a command to the queue.
     ///
     /// # Errors
-    /// The queue has no capacity for it, or the server is stopping.
+    /// The queue has no capacity for the command, or the server is stopping.
     pub(super) fn push(&self, job: Job) -> Result<(), Refusal> {
         let mut waiting = self.lock();
         if waiting.closed {
@@ -160,8 +169,9 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for a first command, then for as many as the policy says or until its time is up. Returns without a command if
-    /// none has come for a while, or if the queue is closed.
+    /// Waits for a first command, then for as many as the policy says or until the policy's time is
+    /// up. Returns the locked queue, which is empty if no command came within [`IDLE_AFTER`] or if
+    /// the queue is closed.
     fn wait(&self, policy: BatchPolicy) -> MutexGuard<'_, Waiting> {
         let mut waiting = self.lock();
         waiting.wanted = 1;
@@ -177,7 +187,8 @@ impl Queue {
         self.wait_for(policy.jobs, policy.at_most, waiting, |_| true)
     }
 
-    /// Waits until `jobs` jobs wait, the time is up, the queue is closed, or `is_worthwhile` turns false.
+    /// Waits until `jobs` jobs are in the queue, the time `at_most` is up, the queue is closed, or
+    /// `is_worthwhile` returns false. Returns the locked queue.
     fn wait_for<'a>(
         &self,
         jobs: usize,
@@ -191,18 +202,19 @@ impl Queue {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// The number of writers that may write.
+    /// The number of writers that have a write slot.
     pub(super) fn write_slots(&self) -> usize {
         self.lock().write_slots
     }
 
-    /// Sets the number of writers that may write. There is always at least one.
+    /// Sets the number of writers that have a write slot, to at least one.
     pub(super) fn set_write_slots(&self, slots: usize) {
         self.lock().write_slots = slots.max(1);
         self.slot_freed.notify_all();
     }
 
-    /// Called after a group that was taken has been committed or given up.
+    /// Counts a group as no longer being written. A writer calls this after its group was committed
+    /// or refused.
     pub(super) fn end_group(&self) {
         let mut waiting = self.lock();
         waiting.under_way = waiting.under_way.saturating_sub(1);
@@ -210,13 +222,14 @@ impl Queue {
         self.arrived.notify_one();
     }
 
-    /// The policy of a writer after a group of `jobs` that took `save` to commit.
+    /// The batch policy of a writer after a group of `jobs` jobs that took `save` to commit.
     pub(super) fn policy_after(&self, jobs: usize, save: Duration) -> BatchPolicy {
         BatchPolicy::after(jobs, save, self.write_slots() == 1)
     }
 
-    /// Waits until the writer has a slot, or until it must take over because the slot holders make no progress. A lock or a
-    /// lost connection may hold them up. Returns false if neither happens for a while.
+    /// Waits until the writer has a write slot, or until the writers with slots take no commands
+    /// because a lock or a lost connection holds them up. Returns false if neither happens within
+    /// [`IDLE_AFTER`].
     fn wait_for_slot(&self, writer: usize) -> bool {
         let mut waiting = self.lock();
         let until = Instant::now() + IDLE_AFTER;
@@ -233,8 +246,9 @@ impl Queue {
         true
     }
 
-    /// Waits for commands and takes a group of them, for the writer of this number. The group is empty if there was no work for
-    /// the writer for a while. `None` if the queue is closed and empty.
+    /// Waits for commands and takes a group of them, for the writer with the number `writer`.
+    /// Returns an empty group if there was no work for this writer within [`IDLE_AFTER`]; `None` if
+    /// the queue is closed and empty.
     pub(super) fn take(&self, writer: usize, policy: BatchPolicy) -> Option<Vec<Job>> {
         if !self.wait_for_slot(writer) {
             return Some(Vec::new());
@@ -262,8 +276,9 @@ impl Queue {
         Some(group)
     }
 
-    /// Updates the number of held claims after a group. Ends the reservations of its begins, adds the claims that they hold
-    /// now, and subtracts the claims that it settled.
+    /// Updates the number of claims under leases after a group. Ends the reservations of the
+    /// group's begins, adds the claims that are under a lease now, and subtracts those that no
+    /// longer are.
     pub(super) fn settle_account(&self, group: &[Job], changes: &[RowChange<Claim>]) {
         let held = |claim: &Option<Claim>| usize::from(claim.as_ref().is_some_and(|claim| claim.hold().is_some()));
         let begun: usize = changes.iter().map(|change| held(&change.after)).sum();
@@ -274,12 +289,13 @@ impl Queue {
         waiting.held_claims = (waiting.held_claims + begun).saturating_sub(ended);
     }
 
-    /// Sets the number of held claims. Other servers may hold some too.
+    /// Sets the number of claims under leases, as read from the store. Leases that other servers
+    /// began count too.
     pub(super) fn set_held_claims(&self, held_claims: usize) {
         self.lock().held_claims = held_claims;
     }
 
-    /// Puts commands back at the front, in their order.
+    /// Puts the jobs back at the front of the queue, in their order.
     pub(super) fn requeue(&self, jobs: Vec<Job>) {
         let mut waiting = self.lock();
         for job in jobs.into_iter().rev() {
@@ -292,17 +308,17 @@ impl Queue {
         self.arrived.notify_one();
     }
 
-    /// The number of waiting commands.
+    /// The number of commands in the queue.
     pub(super) fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// True if the server is stopping.
+    /// True if the queue is closed, because the server is stopping.
     pub(super) fn is_closed(&self) -> bool {
         self.lock().closed
     }
 
-    /// Closes the queue and drops all waiting commands. Their callers notice at once.
+    /// Closes the queue and drops all waiting commands, whose callers are refused at once.
     pub(super) fn abandon(&self) {
         let mut waiting = self.lock();
         waiting.closed = true;
@@ -313,7 +329,7 @@ impl Queue {
         self.slot_freed.notify_all();
     }
 
-    /// Closes the queue. Waiting commands are still decided.
+    /// Closes the queue to new commands. Waiting commands are still decided.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.arrived.notify_all();
@@ -322,10 +338,12 @@ impl Queue {
 }
 
 impl Capacity {
-    /// The number of claims that the command reserves.
+    /// Returns the number of claims that the command reserves: the claims of a begin, 0 for another
+    /// command.
     ///
     /// # Errors
-    /// The command exceeds the capacity, alone or with those before it.
+    /// [`Refusal::TooLarge`] if the command alone exceeds the capacity; overloaded if it does so
+    /// together with the commands before it.
     fn admit(self, waiting: &Waiting, command: &Command) -> Result<usize, Refusal> {
         let claims = claims_of(command);
         if claims > self.held_claims {

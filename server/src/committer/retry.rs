@@ -1,4 +1,5 @@
-//! The reaction to a group that was not committed, as a pure function. [`super::writer`] executes it.
+//! The writer's reaction to a failed attempt to commit a group, as a pure function.
+//! [`super::writer`] executes the returned step.
 //!
 //! | failure | a group of several commands | a single command |
 //! |---|---|---|
@@ -13,16 +14,19 @@ use std::time::Duration;
 
 use crate::store::Failure;
 
-/// The most lost races of a group before its commands are tried one at a time. In each race another group has won.
+/// The number of races that a group may lose against other groups before its commands are tried one
+/// at a time.
 pub(super) const MAX_CONFLICTS: u32 = 100;
-/// The longest random pause after the first lost race. It grows with each further one.
+/// The longest random pause after a group's first lost race. The bound grows by this time with each
+/// further race.
 const CONFLICT_PAUSE: Duration = Duration::from_micros(100);
-/// The pause before the third attempt to reach a store that is away. The second attempt comes at once.
+/// The pause before the third attempt to reach a store that is away; the second attempt comes at
+/// once. Each further pause is twice as long, up to [`MAX_OUTAGE_PAUSE`].
 const MIN_OUTAGE_PAUSE: Duration = Duration::from_millis(10);
 /// The longest pause between two attempts to reach a store that is away.
 const MAX_OUTAGE_PAUSE: Duration = Duration::from_millis(400);
 
-/// The next step of a writer.
+/// The step that a writer takes after a failed attempt to commit a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Decide the group again.
@@ -31,41 +35,41 @@ pub(super) enum Step {
     RetryAfter(Duration),
     /// Decide the commands of the group one at a time.
     Split,
-    /// Put the commands back into the queue, for another writer.
+    /// Put the commands of the group back into the queue, for another writer.
     Requeue,
-    /// Refuse the commands.
+    /// Refuse the commands of the group.
     Reject,
-    /// Refuse these and all further commands: nothing may be written until a restart.
+    /// Refuse the group's commands and all later ones: nothing may be written until a restart.
     Halt,
 }
 
-/// A failed attempt to commit a group.
+/// A failed attempt to commit a group of commands, and the circumstances that decide the next step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
     /// The number of commands in the group.
     pub(super) commands: usize,
-    /// The number of attempts so far, with this one.
+    /// The number of attempts to commit this group, this one included.
     pub(super) number: u32,
     /// The number of races that the group lost before this attempt.
     pub(super) conflicts: u32,
     /// The number of attempts before this one in which the store was away.
     pub(super) outages: u32,
-    /// True if the changes may have been committed all the same.
+    /// True if the group's changes may have been committed although the attempt failed.
     pub(super) may_be_committed: bool,
-    /// The time since when the store has been away; `None` if this attempt is no outage.
+    /// The time for which the store has been away; `None` if this attempt does not show an outage.
     pub(super) away_for: Option<Duration>,
-    /// The longest time that commands wait for a store that is away.
+    /// The longest time that commands wait for a store that is away, before they are refused.
     pub(super) patience: Duration,
     /// True if another writer reaches the store and takes commands from the queue.
     pub(super) has_other_writers: bool,
     /// True if the server is stopping.
     pub(super) is_stopping: bool,
-    /// A random number.
+    /// A random number, from which the random pause is computed.
     pub(super) random: u64,
 }
 
-/// True if the failure shows that the store is away. A timeout counts as an outage if its group can't be split further, or if
-/// the store is away already.
+/// True if the failure of a group shows that the store is away. A statement timeout counts as an
+/// outage if the group has one command, or if the store was away already.
 pub(super) fn is_outage(failure: Failure, commands: usize, is_away: bool) -> bool {
     match failure {
         Failure::Away => true,
@@ -74,7 +78,7 @@ pub(super) fn is_outage(failure: Failure, commands: usize, is_away: bool) -> boo
     }
 }
 
-/// The step after a failed attempt.
+/// Returns the step to take after a failed attempt to commit a group.
 pub(super) fn next(failure: Failure, attempt: &Attempt) -> Step {
     let alone_or_split = if attempt.commands > 1 { Step::Split } else { Step::Reject };
     if let Some(away_for) = attempt.away_for {
@@ -95,7 +99,8 @@ fn after_outage(attempt: &Attempt, away_for: Duration) -> Step {
     if !attempt.may_be_committed && attempt.has_other_writers {
         return Step::Requeue;
     }
-    // The first attempt may have used a connection that died long ago, so it says little about the store now.
+    // The first attempt may have used a connection that broke long before. Its failure says little
+    // about the store now, so it is always retried.
     let is_patient = attempt.number == 1 || away_for < attempt.patience;
     if !is_patient || attempt.is_stopping {
         return Step::Reject;
@@ -103,7 +108,8 @@ fn after_outage(attempt: &Attempt, away_for: Duration) -> Step {
     Step::RetryAfter(outage_pause(attempt.outages))
 }
 
-/// A random pause: groups that met once would otherwise meet again.
+/// A random pause after a lost race. Without it, two groups that changed the same rows would meet
+/// again.
 fn conflict_pause(attempt: &Attempt) -> Duration {
     let longest = CONFLICT_PAUSE * (attempt.conflicts + 1);
     let micros = u64::try_from(longest.as_micros()).unwrap_or(u64::MAX);

@@ -17,16 +17,18 @@ use crate::audit::{AuditEvent, AuditSink};
 use crate::metrics::{Metrics, Retry};
 use crate::store::{Failure, GroupError, GroupStore, LockTimeout};
 
-/// The time between two calls of the gate for begins.
+/// The time for which the answer of the begin gate is reused, before the gate is called again.
 const GATE_INTERVAL: Duration = Duration::from_secs(1);
-/// The pause between two attempts of a writer that alone can't reach the store.
+/// The pause between two attempts to reach the store, for a writer that can't reach it although
+/// other writers can.
 const LONE_PAUSE: Duration = Duration::from_secs(1);
 
-/// The refusal of a command whose rows another command of its group has just found locked.
+/// The text of the refusal of a command, if an earlier command of its group has just found the same
+/// rows locked.
 const FOUND_LOCKED: &str = "the rows are locked by another session of the database: end its transaction; another command met the lock just now";
 
-/// A statement for operators that finds the sessions which keep servers from their rows. Servers lock rows for
-/// milliseconds.
+/// An SQL statement for operators that finds the sessions which lock servers' rows for more than
+/// half a second. Servers lock rows for milliseconds.
 const BLOCKERS: &str = "SELECT pid, usename, application_name, client_addr, xact_start, query FROM pg_stat_activity \
     WHERE datname = current_database() AND xact_start < now() - interval '0.5 s' AND pid IN \
     (SELECT pid FROM pg_locks WHERE granted AND mode <> 'AccessShareLock' AND relation IN \
@@ -37,11 +39,11 @@ pub(super) struct Shared {
     pub(super) queue: Queue,
     pub(super) patience: Duration,
     pub(super) begin_gate: Mutex<CachedGate>,
-    // The refusal of all commands after a fatal failure.
+    // The refusal of all commands after a fatal failure of the store; `None` before.
     pub(super) failed: Mutex<Option<Refusal>>,
-    // Since when the store has been away.
+    // The time since when the store has been away; `None` while it can be reached.
     pub(super) away: Mutex<Option<Instant>>,
-    // The number of writers that reach the store, as far as they know.
+    // The number of writers whose last attempt reached the store.
     pub(super) connected_writers: AtomicUsize,
     pub(super) metrics: Arc<Metrics>,
     pub(super) audit: Arc<AuditSink>,
@@ -63,7 +65,7 @@ impl Shared {
         }
     }
 
-    /// Marks the store as away, and returns the time since when it is.
+    /// Marks the store as away, and returns the time since when it has been away.
     fn mark_away(&self, error: &GroupError) -> Instant {
         *lock(&self.away).get_or_insert_with(|| {
             tracing::warn!(%error, "the store is away: commands wait for it");
@@ -71,7 +73,7 @@ impl Shared {
         })
     }
 
-    /// Refuses every command from now on.
+    /// Logs a fatal failure of the store, and refuses every command from now on.
     fn fail(&self, error: &str) {
         tracing::error!(
             error,
@@ -80,23 +82,25 @@ impl Shared {
         *lock(&self.failed) = Some(Refusal::StoreUnavailable(error.into()));
     }
 
-    /// The refusal of all commands after a fatal failure; `None` before.
+    /// Returns the refusal of all commands after a fatal failure of the store; `None` before.
     pub(super) fn failure(&self) -> Option<Refusal> {
         lock(&self.failed).clone()
     }
 
-    /// True if another writer reaches the store and takes commands.
+    /// True if at least one writer reaches the store and the queue is open, so that commands are
+    /// taken.
     fn has_connected_writers(&self) -> bool {
         self.connected_writers.load(Ordering::Relaxed) > 0 && !self.queue.is_closed()
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // INVARIANT: the values behind these locks are whole at every moment.
+    // INVARIANT: the values behind these locks are valid at every moment, so a panic leaves none
+    // half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The gate for begins, with its last answer.
+/// The gate for begins, with its last answer and the time of that answer.
 pub(super) struct CachedGate {
     gate: BeginGate,
     last: Option<(Instant, Option<Refusal>)>,
@@ -120,13 +124,14 @@ impl CachedGate {
     }
 }
 
-/// A committed group. A command without a decision must wait for the next group.
+/// A committed group: a decision for each command, and the changed claims. A command whose decision
+/// is `None` must wait for the next group.
 struct CommittedGroup {
     decisions: Vec<Option<Decision>>,
     claims: Vec<RowChange<Claim>>,
 }
 
-/// The failed attempts of a group so far.
+/// The counts of a group's failed attempts so far.
 #[derive(Default)]
 struct History {
     attempts: u32,
@@ -137,10 +142,11 @@ struct History {
 pub(super) struct Writer {
     store: Box<dyn GroupStore>,
     shared: Arc<Shared>,
-    // The number of this writer among those of its queue.
+    // The number of this writer, from 0, among the writers of the queue.
     index: usize,
     policy: BatchPolicy,
-    // Since when this writer can't reach the store, whatever other writers can.
+    // The time since when this writer can't reach the store; `None` while it can. Other writers may
+    // reach it all the same.
     away: Option<Instant>,
 }
 
@@ -169,8 +175,8 @@ impl Writer {
         }
     }
 
-    /// While this writer finds the store away, it looks whether the store is back. A read that succeeds is no proof, because
-    /// the store may still refuse writes.
+    /// Does the work of an idle writer. While the store is away, this checks if writes are possible
+    /// again. A read that succeeds is no proof, because the store may still refuse writes.
     fn on_idle(&mut self) {
         if self.away.is_none() {
             self.store.on_idle();
@@ -179,8 +185,9 @@ impl Writer {
         }
     }
 
-    /// The next group; an empty one if no command came for a while. A writer that alone can't reach the store leaves the
-    /// commands to the other writers until it can.
+    /// Takes the next group of commands; an empty one if no command came for a while, `None` if the
+    /// queue is closed. If only this writer can't reach the store, it first waits until it can, and
+    /// leaves the commands to the other writers.
     fn take(&mut self) -> Option<Vec<Job>> {
         while self.away.is_some() && self.shared.has_connected_writers() {
             if self.store.is_reachable() {
@@ -199,7 +206,8 @@ impl Writer {
         }
     }
 
-    /// Marks the store as away, to this writer and to all. Returns the earlier time since when it is.
+    /// Marks the store as away, for this writer and for all writers. Returns the earlier of the two
+    /// times since when it has been away.
     fn mark_away(&mut self, error: &GroupError) -> Instant {
         let shared = &self.shared;
         let own = *self.away.get_or_insert_with(|| {
@@ -209,7 +217,8 @@ impl Writer {
         own.min(shared.mark_away(error))
     }
 
-    /// Rejects all commands after a fatal failure, and begins while the gate is closed. Returns the other commands.
+    /// Rejects the group's forbidden commands: all of them after a fatal failure, the begins while
+    /// the begin gate refuses. Returns the other commands.
     fn reject_forbidden(&mut self, mut group: Vec<Job>) -> Vec<Job> {
         let failed = self.shared.failure();
         let has_failed = failed.is_some();
@@ -220,7 +229,8 @@ impl Writer {
         group
     }
 
-    /// Splits a group into commands without a lock suspect and commands with one.
+    /// Splits a group into commands that need no suspect row and commands that need one, in this
+    /// order.
     fn split_suspects(&self, group: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
         let now = Instant::now();
         group.into_iter().partition(|job| self.shared.suspects.suspected_at(&job.command, now).is_none())
@@ -233,8 +243,8 @@ impl Writer {
 
     /// Commits a group, and executes the steps of [`retry::next`] after each failed attempt.
     fn commit(&mut self, mut group: Vec<Job>) {
-        // INVARIANT: the guard is dropped before the group. After a panic the callers find the store failed when their
-        // answers are dropped.
+        // INVARIANT: the guard is dropped before the group. If this function panics, the store is
+        // marked as failed first, and then the dropped answers tell the callers so.
         let _guard = PanicGuard(self.shared.clone());
         self.shared.metrics.group(group.len());
         let mut history = History::default();
@@ -272,7 +282,8 @@ impl Writer {
         }
     }
 
-    /// Describes a failed attempt for [`retry::next`], and marks the store as away if the attempt shows it.
+    /// Describes a failed attempt for [`retry::next`], and marks the store as away if the attempt
+    /// shows an outage.
     fn describe(&mut self, error: &GroupError, commands: usize, history: &mut History) -> Attempt {
         history.attempts += 1;
         let is_outage = retry::is_outage(error.failure, commands, self.away.is_some());
@@ -294,7 +305,8 @@ impl Writer {
         attempt
     }
 
-    /// Rejects a group whose rows can't be read or written.
+    /// Rejects a group whose rows are locked or can't be read or written. The rows of a locked
+    /// group become suspects.
     fn reject_failed(&self, group: Vec<Job>, error: &GroupError) {
         let text: Arc<str> = error.to_string().into();
         if error.failure != Failure::Locked {
@@ -306,8 +318,9 @@ impl Writer {
         self.reject(group, &Refusal::Locked(text));
     }
 
-    /// Retries the jobs one at a time: with a short lock timeout for suspects, not at all if an earlier job just met the same
-    /// lock. Once the store is away, the remaining jobs are requeued, so that they wait for it together.
+    /// Retries the jobs one at a time. A job with suspect rows gets a short lock timeout; it is
+    /// rejected if an earlier job of this group met the same lock. If the store goes away, the
+    /// remaining jobs are requeued.
     fn commit_one_by_one(&mut self, group: Vec<Job>) {
         let (mut jobs, since) = (group.into_iter(), Instant::now());
         for job in jobs.by_ref() {
@@ -344,8 +357,9 @@ impl Writer {
         Ok(CommittedGroup { decisions: decisions.collect(), claims: changes.claims })
     }
 
-    /// Decides each command in turn. In a shared store, a command that touches rows which the group has changed gets no
-    /// decision: it must be decided on rows as they were loaded.
+    /// Decides each command of the group in turn, and returns the decisions and the changes. In a
+    /// shared store, a command that needs rows which the group has changed gets no decision: it
+    /// must be decided on rows as they were loaded.
     fn decide(&mut self, group: &[Job]) -> Result<(Vec<Option<Decision>>, NetChanges), GroupError> {
         let commands = || group.iter().map(|job| &job.command);
         let mut workspace = self.store.begin()?;
@@ -370,7 +384,7 @@ impl Writer {
         Ok((decisions, workspace.into_changes()))
     }
 
-    /// Answers the decided commands, and requeues the others.
+    /// Answers the callers of the decided commands, and requeues the commands without a decision.
     fn finish(&self, group: Vec<Job>, committed: CommittedGroup) {
         let (mut decided, mut undecided) = (Vec::with_capacity(group.len()), Vec::new());
         let mut decisions = Vec::with_capacity(group.len());
@@ -391,7 +405,8 @@ impl Writer {
     }
 }
 
-/// Fails the store if its writer panics, so that callers are refused instead of waiting for ever.
+/// Marks the store as failed if its writer panics, so that callers are refused instead of waiting
+/// for ever.
 struct PanicGuard(Arc<Shared>);
 
 impl Drop for PanicGuard {
@@ -405,7 +420,7 @@ impl Drop for PanicGuard {
     }
 }
 
-/// The label of the metric of retries.
+/// The cause under which the metric `retries` counts a retry after this failure.
 fn cause(failure: Failure) -> Retry {
     match failure {
         Failure::Conflict => Retry::Changed,
@@ -419,7 +434,8 @@ fn unknown_outcome(error: &GroupError, after: &str) -> Refusal {
     Refusal::StoreUnavailable(text.into())
 }
 
-/// Makes the engine first look whether the begins have happened, because an earlier attempt may have been committed.
+/// Marks the commands as tried, because an earlier attempt may have been committed. The engine then
+/// first checks if a begin's lease exists already.
 fn resume(group: &mut [Job]) {
     for job in group {
         job.tried = true;
@@ -433,8 +449,8 @@ fn numbered(decision: Decision, fences: &Fences) -> Decision {
     decision.map(|reply| reply.map(|reply| reply.with_fences(fences)))
 }
 
-/// Answers the callers, now that the decisions are durable, then records the audit events, also those of callers that
-/// have gone away.
+/// Sends the decisions, which are durable now, to the callers of the group. Then records the audit
+/// events, also those of callers that have disconnected.
 fn answer(group: Vec<Job>, decisions: Vec<Decision>, audit: &AuditSink) {
     let (at, mut events) = (now(), Vec::with_capacity(group.len()));
     for (job, decision) in group.into_iter().zip(decisions) {
@@ -447,6 +463,7 @@ fn answer(group: Vec<Job>, decisions: Vec<Decision>, audit: &AuditSink) {
 }
 
 fn send(answer: oneshot::Sender<Decision>, decision: Decision) {
-    // The send fails if the caller has gone away. A caller finds the outcome by asking again.
+    // The send fails if the caller has disconnected. It can learn the outcome by sending the
+    // command again.
     let _ = answer.send(decision);
 }

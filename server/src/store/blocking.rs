@@ -1,5 +1,6 @@
-//! A backend behind the synchronous interface of the engine's conformance suite. Groups go through a writer and reads
-//! through the asynchronous reader, as in a server, so that the suite covers both.
+//! A backend with the synchronous interface that the engine's conformance suite tests. Groups go
+//! through one of the backend's writers and reads through its asynchronous reader, as in a server,
+//! so that the suite covers both.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -19,19 +20,20 @@ use super::port::{Backend, GroupStore, StoreReader};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// One writer and the reader of a backend.
+/// A backend's first writer and its reader, which block the calling thread.
 pub struct BlockingStore {
-    // The interface loads with a shared reference.
+    // [`Store::load`] has a shared reference to the store, but a writer loads with an exclusive
+    // one.
     writer: RefCell<Box<dyn GroupStore>>,
     reader: Arc<dyn StoreReader>,
     runtime: Runtime,
 }
 
 impl BlockingStore {
-    /// Opens a backend, and keeps the runtime that drives its connections.
+    /// Opens a backend with `open`, on a new runtime that then drives the backend's connections.
     ///
     /// # Errors
-    /// The backend can't be opened.
+    /// The backend can't be opened, or the runtime or a writer can't be started.
     pub fn open<B: Backend>(open: impl Future<Output = Result<B>>) -> Result<Self> {
         let failed = |error: std::io::Error| StoreError::Failed(error.to_string());
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();

@@ -1,4 +1,4 @@
-//! The failures of a store, one variant for each reaction that a caller may have.
+//! The failures of a store. Failures to which callers react differently are different variants.
 
 use std::path::PathBuf;
 
@@ -10,38 +10,40 @@ pub enum StoreError {
     /// Another process has the data directory open.
     #[error("the data directory `{}` is in use by another process: stop it, or choose another directory with `--data`", .0.display())]
     InUse(PathBuf),
-    /// The data directory was written in another format.
+    /// The data directory has a format that this version can't read.
     #[error("the data directory `{}` has format {found}, this version reads format {known}: use the version that wrote it to `export`, and `import` the result", .dir.display())]
     Format {
-        /// The directory.
+        /// The data directory.
         dir: PathBuf,
-        /// The format found.
+        /// The number of the format that the directory has.
         found: u64,
-        /// The format that this version reads.
+        /// The number of the format that this version reads.
         known: u64,
     },
-    /// The data read is not the data that was written.
+    /// The data that was read is not the data that was written.
     #[error("the data is damaged: {0}: restore the data directory from a copy")]
     Damaged(String),
-    /// The file whose lock keeps two servers from one directory is missing.
+    /// The lock file of the data directory is missing. Its lock keeps two servers from using the
+    /// directory.
     #[error("the lock file `{}` is missing, so another server may use the directory: make sure that none runs, then create an empty file there", .0.display())]
     LockFileMissing(PathBuf),
-    /// An import did not finish.
+    /// An import into the data directory did not finish.
     #[error("an import into `{}` did not finish: remove the directory and import again", .0.display())]
     ImportIncomplete(PathBuf),
     /// The disk, the library or the database failed in another way.
     #[error("the store failed: {0}")]
     Failed(String),
-    /// Another transaction changed the loaded rows; nothing was written.
+    /// Another transaction changed the rows that were loaded; the group's changes were not written.
     #[error("another transaction changed the same rows: {0}")]
     Conflict(String),
-    /// Rows are locked for longer than a server locks them; nothing was written.
+    /// Rows are locked for longer than a server locks them; the group's changes were not written.
     #[error("the rows are locked by another session of the database: end its transaction; {0}")]
     Locked(String),
-    /// A group was decided on assumed rows, and an assumption was wrong; nothing was written.
+    /// A group was decided on rows that were assumed and not read, and one was wrong; the group's
+    /// changes were not written.
     #[error("a row was not as it was assumed: {0}")]
     Misspeculated(String),
-    /// The database can't be reached. The last write may or may not be kept.
+    /// The database can't be reached. The write that was under way may have been committed or not.
     #[error("the database can't be reached: {0}")]
     Unreachable(String),
     /// The database canceled a statement that took too long.
@@ -50,23 +52,23 @@ pub enum StoreError {
     /// The database, or a pooler in front of it, accepts no further connection.
     #[error("the database can't be reached: {0}")]
     TooManyConnections(String),
-    /// The database can't be the store.
+    /// The database can't be used as the store, for example because the role lacks rights.
     #[error(transparent)]
     Preflight(Box<PreflightError>),
 }
 
 impl StoreError {
-    /// True if the store may be back later, without a change by a person.
+    /// True if the failure may end by itself, without a change by a person.
     pub fn is_away(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::StatementTimeout(_) | Self::TooManyConnections(_))
     }
 
-    /// True if the settings are wrong.
+    /// True if the failure is a wrong setting of the database.
     pub fn is_of_settings(&self) -> bool {
         matches!(self, Self::Preflight(error) if matches!(error.problem, Problem::Settings(_)))
     }
 
-    /// The next step for the operator, if the message does not name it.
+    /// The next step for the operator; `None` if the error's message names it, or if there is none.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Preflight(error) => error.hint(),

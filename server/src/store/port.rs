@@ -1,7 +1,8 @@
-//! The ports of a store: all that the committer, the gRPC services and the maintenance know of it.
+//! The ports of a store: the traits through which the committer, the gRPC services and the
+//! maintenance use it.
 //!
-//! A [`Backend`] is one open store. It brings the writers of the committer ([`GroupStore`]), the reader of the services
-//! ([`StoreReader`]) and its [`StoreMaintenance`].
+//! A [`Backend`] is one open store. It provides the writers of the committer ([`GroupStore`]), the
+//! reader of the services ([`StoreReader`]) and its [`StoreMaintenance`].
 //!
 //! ```text
 //! workspace = store.begin()?
@@ -28,74 +29,81 @@ use super::error::StoreError;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// The answer of a port that may wait for a database.
+/// The future result of an operation of a store, which may wait for a database.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T>>;
 
-/// The reaction of the committer to a group that was not committed.
+/// The kind of the failure of a group, which decides the committer's reaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Another transaction changed the loaded rows, and nothing was written: the group is decided again.
+    /// Another transaction changed the rows that were loaded. The group was not written, and is
+    /// decided again.
     Conflict,
-    /// A row was assumed wrongly, and nothing was written: the group is decided again.
+    /// The store assumed a row without reading it, and the assumption was wrong. The group was not
+    /// written, and is decided again.
     Misspeculated,
-    /// The store is away. It may come back.
+    /// The store can't be reached. It may come back.
     Away,
-    /// A session that is no server keeps rows locked. Other commands of the group may succeed.
+    /// A session that does not belong to a Leasehold server locks some of the group's rows. Other
+    /// commands of the group may succeed.
     Locked,
-    /// The store canceled a statement that took too long. Fewer commands at a time may be fast enough.
+    /// The database canceled a statement that took too long. With fewer commands, a group may be
+    /// fast enough.
     StatementTimeout,
-    /// A row can't be read or written. Other commands of the group may succeed.
+    /// A row of the group can't be read or written. Other commands of the group may succeed.
     Row,
     /// No write is allowed until the store has been opened again.
     Fatal,
 }
 
-/// A group that was not loaded or not committed.
+/// The failure to load or commit a group of commands.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct GroupError {
-    /// The kind of the failure.
+    /// The kind of the failure, which decides the committer's reaction.
     pub failure: Failure,
-    /// True if the changes may have been committed all the same, because the answer to the commit was lost.
+    /// True if the group's changes may have been committed although this is a failure, because the
+    /// answer to the commit was lost.
     pub may_be_committed: bool,
-    /// The cause.
+    /// The store's error, which is the cause.
     pub error: StoreError,
 }
 
 impl GroupError {
-    /// The failure of a group that was certainly not committed.
+    /// Returns the failure of a group that was certainly not committed.
     pub fn uncommitted(failure: Failure, error: StoreError) -> Self {
         Self { failure, may_be_committed: false, error }
     }
 }
 
-/// The time that a group waits for rows which other sessions have locked.
+/// The longest time that a group waits for rows which other database sessions have locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockTimeout {
-    /// Longer than any server keeps its rows locked.
+    /// The usual timeout, longer than any server locks rows.
     Usual,
-    /// Hardly at all: another session was just found to keep such rows locked.
+    /// A very short timeout, for rows that were just found locked by a session that does not belong
+    /// to a server.
     Short,
 }
 
 /// A store that commits groups of commands. Its methods block, so each store has a thread of its own.
 pub trait GroupStore: Send + 'static {
-    /// True if other writers change the same rows. The committer must then decide each command on rows as they were
-    /// loaded, not as earlier commands of the group have left them: see [`Workspace::has_changed`].
+    /// True if other writers may change the same rows. The committer must then decide each command
+    /// on rows as they were loaded, not as earlier commands of the group have left them: see
+    /// [`Workspace::has_changed`].
     fn is_shared(&self) -> bool {
         false
     }
 
-    /// Begins a group, and returns its empty workspace.
+    /// Begins a group of commands, and returns an empty workspace for it.
     ///
     /// # Errors
     /// The newest fence could not be read.
     fn begin(&mut self) -> std::result::Result<Workspace, GroupError>;
 
-    /// Loads rows of the group into its workspace.
+    /// Loads the rows with these keys into the workspace of the group.
     ///
     /// # Errors
-    /// A row could not be read. The group has ended.
+    /// A row could not be read. The group is then over, and must be begun again.
     fn load(&mut self, keys: Keys, into: &mut Workspace) -> std::result::Result<(), GroupError>;
 
     /// Commits the group's changes, all or none, and returns when they are durable. A shared store numbers new leases
@@ -106,16 +114,18 @@ pub trait GroupStore: Send + 'static {
     /// No reply may be sent. [`GroupError::may_be_committed`] says whether the outcome is known.
     fn commit(&mut self, changes: &NetChanges) -> std::result::Result<Fences, GroupError>;
 
-    /// Lets the store assume rows instead of reading them. A commit may then fail as [`Failure::Misspeculated`].
+    /// Allows the store to assume rows instead of reading them. A commit may then fail as
+    /// [`Failure::Misspeculated`].
     fn enable_speculation(&mut self) {}
 
-    /// Sets the lock timeout of the next groups.
+    /// Sets the lock timeout for all following groups.
     fn set_lock_timeout(&mut self, _timeout: LockTimeout) {}
 
-    /// Called if no command has waited for a while.
+    /// Does the store's own idle work, such as closing a connection. The committer calls this if no
+    /// command has come for a while.
     fn on_idle(&mut self) {}
 
-    /// True if the store answers and the outcome of the last group is known.
+    /// True if the store can be reached, and the outcome of its last group is known.
     fn is_reachable(&mut self) -> bool {
         true
     }
@@ -126,15 +136,15 @@ pub trait GroupStore: Send + 'static {
 pub struct Occupancy {
     /// The number of outstanding leases.
     pub leases: usize,
-    /// The number of claims that outstanding leases hold.
+    /// The number of claims under outstanding leases.
     pub held_claims: usize,
-    /// When the oldest outstanding lease was begun.
+    /// The time when the oldest outstanding lease was begun; `None` if no lease is outstanding.
     pub oldest_lease: Option<Timestamp>,
-    /// The size on disk in bytes.
+    /// The size of the store on disk, in bytes.
     pub disk_bytes: u64,
 }
 
-/// The state of a pool of connections for reads.
+/// The state of the pool of connections that read from a database.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PoolState {
     /// The number of open connections.
@@ -145,132 +155,146 @@ pub struct PoolState {
     pub waiting: usize,
 }
 
-/// An asynchronous reader. Its reads see every group that was committed before they were asked for (B30).
+/// The asynchronous reader of a store. Each read sees every group whose commit was answered before
+/// the read began (B30).
 pub trait StoreReader: Send + Sync {
-    /// The claim of a bucket (B30).
+    /// Reads the claim on a bucket (B30); `None` if no cell claims the bucket.
     ///
     /// # Errors
     /// The row could not be read.
     fn claim<'a>(&'a self, key: &'a BucketKey) -> Answer<'a, Option<Claim>>;
 
-    /// Outstanding leases in the order of their creation (B31).
+    /// Reads a page of a cell's outstanding leases, in the order of their creation (B31).
     ///
     /// # Errors
     /// A row could not be read.
     fn leases(&self, scan: LeaseScan) -> Answer<'_, Vec<LeaseRow>>;
 
-    /// Claims of one table in the order of source id, bucket type and canonical value (B32).
+    /// Reads a page of the claims whose source is in one table of a cell, in the order of source
+    /// id, bucket type and canonical value (B32).
     ///
     /// # Errors
     /// A row could not be read.
     fn records(&self, scan: RecordScan) -> Answer<'_, Vec<RecordRow>>;
 
-    /// At most `limit` leases that were settled before a time, the oldest first.
+    /// Reads the ids of at most `limit` leases that were settled before `before`, those settled
+    /// first at the front.
     ///
     /// # Errors
     /// A row could not be read.
     fn settled(&self, before: Timestamp, limit: usize) -> Answer<'_, Vec<LeaseId>>;
 
-    /// The whole state, to check its invariants.
+    /// Reads all rows of the store, so that tests can check the state's invariants.
     ///
     /// # Errors
     /// A row could not be read.
     fn state(&self) -> Answer<'_, State>;
 
-    /// The cells that own at least one claim.
+    /// Reads the cells that own at least one claim.
     ///
     /// # Errors
     /// A row could not be read.
     fn owners(&self) -> Answer<'_, BTreeSet<CellId>>;
 
-    /// The rules of configured bucket types under which claims were made.
+    /// Reads the stored rules of the configured bucket types that were served so far.
     ///
     /// # Errors
     /// The rules could not be read.
     fn bucket_types(&self) -> Answer<'_, Vec<BucketRule>>;
 
-    /// The occupancy; of a shared store, as it was when the maintenance last asked.
+    /// Returns the occupancy of the store; for a shared store, as it was when maintenance last read
+    /// it.
     fn occupancy(&self) -> Occupancy;
 
-    /// The state of the pool of connections; `None` if the store has no connections.
+    /// Returns the state of the pool of connections for reads; `None` if the store has no
+    /// connections.
     fn pool(&self) -> Option<PoolState> {
         None
     }
 
-    /// True if a read that failed with this error shows that the store will fail until a restart.
+    /// True if this error of a read shows that all reads and writes will fail until a restart.
     fn is_lost_by(&self, error: &StoreError) -> bool;
 }
 
 /// One open store.
 pub trait Backend: Send + Sync {
-    /// The writers for the committer. More than one may commit at the same time.
+    /// Returns new writers for the committer. Several writers may commit groups at the same time.
     ///
     /// # Errors
-    /// The machine can't start a further writer.
+    /// A writer can't be started.
     fn writers(&self) -> std::io::Result<Vec<Box<dyn GroupStore>>>;
 
-    /// The reader.
+    /// Returns the reader of this store.
     fn reader(&self) -> Arc<dyn StoreReader>;
 
-    /// The maintenance.
+    /// Returns the maintenance of this store.
     fn maintenance(&self) -> StoreMaintenance;
 
-    /// Stores the rules of configured bucket types. Rules that another server has stored meanwhile stay.
+    /// Stores the rules of configured bucket types. In a shared store, a rule that another server
+    /// has stored meanwhile stays.
     ///
     /// # Errors
     /// The rules could not be written.
     fn remember_bucket_types<'a>(&'a self, rules: &'a [BucketRule]) -> Answer<'a, ()>;
 }
 
-/// The periodic work on a store, which depends on who else writes to it.
+/// The periodic maintenance of a store, which depends on the number of servers that write to it.
 pub enum StoreMaintenance {
-    /// This process is the only writer. The committer forgets settled leases by commands, as it writes everything.
+    /// This process is the only one that writes to the store. Settled leases are forgotten by
+    /// commands of the committer.
     Exclusive(Arc<dyn StoreReader>),
-    /// Several servers share the store. Each forgets settled leases that no other server forgets at the same time.
+    /// Several servers share the store. Each server forgets those settled leases that no other
+    /// server is forgetting at the time.
     Shared(Arc<dyn SharedMaintenance>),
 }
 
 /// The maintenance of a store that several servers share.
 pub trait SharedMaintenance: Send + Sync {
-    /// A probe with a connection of its own.
+    /// Returns a new probe, which has a connection of its own.
     fn probe(&self) -> Box<dyn Probe>;
 
-    /// Reads the occupancy, which [`StoreReader::occupancy`] returns from then on.
+    /// Reads the occupancy of the store. [`StoreReader::occupancy`] returns this value from then
+    /// on.
     ///
     /// # Errors
     /// The store can't be read.
     fn refresh_occupancy(&self) -> Answer<'_, Occupancy>;
 
-    /// Deletes a batch of leases that were settled before a time (B22, B24), and returns true if there may be more.
+    /// Deletes a batch of leases that were settled before `settled_before` (B22, B24). Returns true
+    /// if there may be more.
     ///
     /// # Errors
     /// The store can't be written.
     fn forget(&self, settled_before: Timestamp) -> Answer<'_, bool>;
 
-    /// Deletes the numbers of abandoned groups whose statements can't arrive any more.
+    /// Deletes the records of abandoned groups whose statements can't arrive any more. A group is
+    /// abandoned if its commit got no answer and its commands were decided again.
     ///
     /// # Errors
     /// The store can't be written.
     fn forget_abandoned(&self) -> Answer<'_, ()>;
 
-    /// Frees the dead rows of the table that lists scan (B33). Does nothing if the role may not.
+    /// Removes the dead rows of the table that `ListLeases` scans (B33). If the database role may
+    /// not vacuum the table, this does nothing.
     ///
     /// # Errors
     /// The store can't be written.
     fn vacuum(&self) -> Answer<'_, ()>;
 
-    /// The role of this server if it may not vacuum; `None` if it may.
+    /// Returns this server's database role if it may not vacuum the table of leases; `None` if it
+    /// may.
     ///
     /// # Errors
     /// The store can't be read.
     fn role_without_vacuum(&self) -> Answer<'_, Option<String>>;
 }
 
-/// Looks whether a shared store is up, apart from all reads and writes.
+/// A probe that checks if a shared store answers, independently of all reads and writes.
 pub trait Probe: Send {
-    /// The number of other servers at work on the store.
+    /// Probes the store, and returns the number of other servers that write to it.
     ///
     /// # Errors
-    /// The store does not answer, or can't be written. The answer may take as long as a connection and a statement.
+    /// The store does not answer, or can't be written. It may take the time of a connection and of
+    /// a statement until this is known.
     fn look(&mut self) -> Answer<'_, usize>;
 }

@@ -1,6 +1,7 @@
-//! The problems that keep a server from starting on a database, each with the next step for the operator.
+//! The problems of a database that keep a server from starting, each with the next step for the
+//! operator.
 
-/// A database that a server can't start on, or that can't be migrated.
+/// A problem of a database, because of which a server can't start or the tables can't be migrated.
 #[derive(Debug, thiserror::Error)]
 #[error("the database `{database}` {problem}")]
 pub struct PreflightError {
@@ -13,7 +14,7 @@ pub struct PreflightError {
 /// The problem of a database. Each text continues the sentence "the database `…` …".
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
-    /// The settings contradict each other, or are not understood.
+    /// The settings of `[postgres]` contradict each other, or one is not valid.
     #[error("can't be used: {0}")]
     Settings(String),
     /// The database does not answer.
@@ -31,10 +32,10 @@ pub enum Problem {
     /// The database cancels statements before they are done.
     #[error("cancels statements before they are done: {0}")]
     StatementTimeout(String),
-    /// The database replicates another one.
+    /// The database is a standby: a replica that accepts only reads.
     #[error("is a standby, which can only be read")]
     Standby,
-    /// The database accepts no writes.
+    /// The database accepts no writes, because `default_transaction_read_only` is on.
     #[error("is read-only: `default_transaction_read_only` is on")]
     ReadOnly,
     /// The user or the password is wrong, or `pg_hba.conf` allows no connection from this address.
@@ -43,14 +44,14 @@ pub enum Problem {
     /// The role lacks the right to connect to the database.
     #[error("does not let the role `{role}` connect: {cause}")]
     NoConnect {
-        /// The role.
+        /// The database role of the server.
         role: String,
         /// The name of the database.
         name: String,
-        /// The error of the database.
+        /// The database's error message.
         cause: String,
     },
-    /// The PostgreSQL server has no database of that name.
+    /// The PostgreSQL server has no database with the name in the URL.
     #[error("does not exist: {0}")]
     Missing(String),
     /// The encoding of the database can't represent every name.
@@ -62,15 +63,15 @@ pub enum Problem {
     /// A newer program has migrated the tables.
     #[error("has tables of version {found}, newer than the {known} that this program knows")]
     Newer {
-        /// The version found.
+        /// The version of the tables.
         found: i32,
-        /// The newest one known.
+        /// The newest version of the tables that this program knows.
         known: i32,
     },
-    /// No schema of the role's search path exists, so tables can't be created.
+    /// No schema in the search path of the role exists, so tables can't be created.
     #[error("has no schema for the tables: {0}")]
     NoSchema(String),
-    /// The tables are in a schema outside of the role's search path.
+    /// The tables are in a schema that is not in the search path of the role.
     #[error(
         "has the tables in the schema {schema}, but the search path of the role {role} begins with {current}: a second set of tables would give the same names out twice"
     )]
@@ -79,42 +80,42 @@ pub enum Problem {
         schema: String,
         /// The schema in which new tables would be created.
         current: String,
-        /// The role.
+        /// The database role of the server.
         role: String,
     },
-    /// Other sessions use the tables, so the tables can't be changed.
+    /// Other sessions have locked the tables, so a migration can't change them.
     #[error("can't change the tables, because another session uses them: {0}")]
     TablesLocked(String),
-    /// Another object has the name of a table, type or function of the store.
+    /// The schema has another object with the name of a table, type or function of the store.
     #[error("has another object with a name that the tables need: {0}")]
     NameConflict(String),
     /// The tables were migrated, but some objects are missing.
     #[error("was migrated, but lacks {}", .0.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))]
     Incomplete(Vec<String>),
-    /// Another program holds the lock of migrations.
+    /// Another program has held the advisory lock of migrations for the whole wait.
     #[error("is still being migrated by another program after {seconds} s")]
     BeingMigrated {
-        /// The time that this program waited.
+        /// The time that this program waited, in seconds.
         seconds: u64,
     },
     /// The role lacks rights on the tables.
     #[error("does not give the role `{role}` the rights that a server needs")]
     Rights {
-        /// The role.
+        /// The database role of the server.
         role: String,
-        /// The statements that grant the missing rights.
+        /// The SQL statements that grant the missing rights.
         grants: Vec<String>,
     },
-    /// The database denies the role another action.
+    /// The database denies the role a statement for another reason than the rights above.
     #[error("refuses a statement: {0}")]
     PermissionDenied(String),
-    /// Any other failure.
+    /// Any other failure of the database.
     #[error("failed: {0}")]
     Failed(String),
 }
 
 impl PreflightError {
-    /// The next step for the operator; `None` if the message says it.
+    /// The next step for the operator; `None` if the message of the problem names it.
     pub fn hint(&self) -> Option<String> {
         let database = &self.database;
         Some(match &self.problem {
@@ -183,7 +184,7 @@ impl PreflightError {
     }
 }
 
-/// The name as a quoted identifier of SQL.
+/// Returns a name as a quoted SQL identifier.
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

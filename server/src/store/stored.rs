@@ -1,11 +1,12 @@
-//! Version 1 of rows as they are stored: the values of the embedded store, the payload columns of the shared store, and the
-//! lines of an export.
+//! Version 1 of the stored form of rows: the values of the embedded store, the payload columns of
+//! the shared store, and the lines of an export.
 //!
-//! These types are apart from the engine's, so that a change of the engine does not change bytes on disk. Golden bytes of
-//! version 1 stand in the tests below. A field or variant that is added needs a version 2 beside this one, and every later
-//! program must read both.
+//! These types are separate from the engine's types, so that a change of the engine does not change
+//! bytes on disk. The tests below have the exact bytes of version 1. A new field or variant needs a
+//! version 2 beside this one, and every later program must read both.
 //!
-//! The types borrow, so that a write copies no text and a read copies each text once, into the engine's type.
+//! The types borrow their text, so that a write copies no text, and a read copies each text once,
+//! into the engine's type.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -25,101 +26,101 @@ use uuid::Uuid;
 /// The version of the rows in this module.
 pub const VERSION: u64 = 1;
 
-/// Bytes: hexadecimal text in JSON, plain bytes in binary formats.
+/// A byte string: hexadecimal text in JSON, plain bytes in binary formats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bytes<'a>(pub Cow<'a, [u8]>);
 
-/// The bucket of a claim.
+/// The stored form of a claim's bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Key<'a> {
     /// The number of the bucket type.
     pub bucket_type: i32,
-    /// The canonical form of the value.
+    /// The value of the bucket in canonical form.
     #[serde(borrow)]
     pub canonical: Cow<'a, str>,
 }
 
-/// The subject of a claim.
+/// The stored form of a claim's subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Subject {
     /// The number that stands for the subject's kind.
     pub subject_type: i32,
-    /// The id.
+    /// The id of the subject.
     pub id: i64,
 }
 
-/// The source of a claim.
+/// The stored form of a claim's source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source<'a> {
-    /// The number of the table.
+    /// The number that stands for the table of the source row.
     pub source_type: i32,
-    /// The primary key of the row.
+    /// The primary key of the source row.
     #[serde(borrow)]
     pub id: Bytes<'a>,
 }
 
-/// Data that a cell attached to a claim.
+/// The stored form of data that a cell attached to a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserData<'a> {
-    /// The name of the value's type.
+    /// The type URL of the attached value.
     #[serde(borrow)]
     pub type_url: Cow<'a, str>,
-    /// The value.
+    /// The attached value.
     #[serde(borrow)]
     pub value: Bytes<'a>,
 }
 
-/// The record of a claim.
+/// The stored form of a claim's record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record<'a> {
     /// The id of the record.
     pub uuid: Uuid,
-    /// The value as the cell spelled it.
+    /// The claimed value as the cell spelled it.
     #[serde(borrow)]
     pub spelling: Cow<'a, str>,
-    /// The subject.
+    /// The subject of the claim.
     pub subject: Subject,
-    /// The source.
+    /// The source of the claim.
     #[serde(borrow)]
     pub source: Source<'a>,
-    /// The attached data.
+    /// The data that the cell attached to the claim.
     #[serde(borrow)]
     pub user_data: Option<UserData<'a>>,
-    /// Microseconds since 1970.
+    /// The time of the record's creation, in microseconds since 1970.
     pub created_at: u64,
-    /// Microseconds since 1970.
+    /// The time of the record's last change, in microseconds since 1970.
     pub updated_at: u64,
 }
 
-/// The hold of a lease on a claim.
+/// The stored form of the hold of a lease on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hold {
     /// The id of the lease.
     pub lease: Uuid,
-    /// Microseconds since 1970.
+    /// The time when the lease took the claim, in microseconds since 1970.
     pub since: u64,
 }
 
-/// The state of a claim.
+/// The stored form of a claim's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClaimState<'a> {
-    /// At rest.
+    /// The claim is at rest.
     Active(#[serde(borrow)] Record<'a>),
-    /// Being created.
+    /// The claim is under a lease that creates it.
     Creating(Hold, #[serde(borrow)] Record<'a>),
-    /// Being destroyed.
+    /// The claim is under a lease that destroys it.
     Destroying(Hold, #[serde(borrow)] Record<'a>),
-    /// Being replaced.
+    /// The claim is under a lease that replaces its record.
     Replacing(Hold, #[serde(borrow)] Box<Replacement<'a>>),
 }
 
-/// The records of a replace.
+/// The stored form of the two records of a claim under a replace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replacement<'a> {
@@ -131,13 +132,13 @@ pub struct Replacement<'a> {
     pub new: Record<'a>,
 }
 
-/// A claim.
+/// The stored form of a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim<'a> {
     /// The cell that owns the bucket.
     pub owner: i64,
-    /// The state.
+    /// The state of the claim.
     #[serde(borrow)]
     pub state: ClaimState<'a>,
 }
@@ -147,122 +148,123 @@ pub struct Claim<'a> {
 pub struct RestingClaim<'a> {
     /// The cell that owns the bucket.
     pub owner: i64,
-    /// The record.
+    /// The record of the claim.
     #[serde(borrow)]
     pub record: Record<'a>,
 }
 
-/// An idempotency key.
+/// The stored form of an idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IdempotencyKey<'a> {
     /// The cell that uses the key.
     pub cell: i64,
-    /// The key.
+    /// The text of the key.
     #[serde(borrow)]
     pub key: Cow<'a, str>,
 }
 
-/// The outcome of a lease.
+/// The stored form of a lease's outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// Committed.
+    /// The lease was committed.
     Committed,
-    /// Rolled back.
+    /// The lease was rolled back.
     RolledBack,
 }
 
-/// The state of a lease.
+/// The stored form of a lease's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeaseState<'a> {
-    /// Outstanding, with the claims that it holds.
+    /// The lease is outstanding; the keys are those of its claims.
     Outstanding(#[serde(borrow)] Vec<Key<'a>>),
-    /// Settled.
+    /// The lease is settled.
     Settled(Outcome),
 }
 
-/// A lease: a value of the keyspace `settled`.
+/// The stored form of a lease: a value of the keyspace `settled`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lease<'a> {
-    /// The cell that began it.
+    /// The cell that began the lease.
     pub cell: i64,
-    /// The fence.
+    /// The fence of the lease.
     pub fence: u64,
-    /// Microseconds since 1970.
+    /// The time when the lease was begun, in microseconds since 1970.
     pub created_at: u64,
-    /// Microseconds since 1970.
+    /// The time when the lease was last changed, in microseconds since 1970.
     pub updated_at: u64,
     /// The idempotency key of the begin.
     #[serde(borrow)]
     pub idempotency_key: Option<IdempotencyKey<'a>>,
-    /// The state.
+    /// The state of the lease.
     #[serde(borrow)]
     pub state: LeaseState<'a>,
 }
 
-/// An outstanding lease and the claims that it holds: a value of the keyspace `outstanding`.
+/// The stored form of an outstanding lease with its claims: a value of the keyspace `outstanding`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutstandingLease<'a> {
-    /// The lease.
+    /// The outstanding lease.
     #[serde(borrow)]
     pub lease: Lease<'a>,
-    /// The claims.
+    /// The claims under the lease, each with its key.
     #[serde(borrow)]
     pub claims: Vec<(Key<'a>, Claim<'a>)>,
 }
 
-/// Hashes of an update: the column `idempotency_keys.fingerprint`.
+/// The stored form of an update's fingerprint: the column `idempotency_keys.fingerprint`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fingerprint<'a> {
-    /// The hashes of each create.
+    /// Four hashes for each create of the update.
     pub creates: Cow<'a, [[u64; 4]]>,
-    /// The hashes of each destroy.
+    /// Four hashes for each destroy of the update.
     pub destroys: Cow<'a, [[u64; 4]]>,
 }
 
-/// The begin that used an idempotency key: a value of the keyspace `replays`.
+/// The stored form of a replay, the answer of a begin that used an idempotency key: a value of the
+/// keyspace `replays`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replay<'a> {
-    /// The id of the lease.
+    /// The id of the lease that the begin got.
     pub lease: Uuid,
-    /// The fence of the lease.
+    /// The fence of the lease that the begin got.
     pub fence: u64,
-    /// The hashes of the update.
+    /// The fingerprint of the begin's update.
     #[serde(borrow)]
     pub fingerprint: Fingerprint<'a>,
 }
 
-/// The allowed form of the values of a bucket type.
+/// The stored name of the form that a bucket type allows for its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
-    /// A decimal id.
+    /// A value is a decimal id.
     Decimal,
-    /// One word.
+    /// A value is one word.
     Word,
-    /// An email address.
+    /// A value is an email address.
     Email,
-    /// One line.
+    /// A value is one line.
     Line,
-    /// Lines of text.
+    /// A value may have several lines.
     Block,
 }
 
-/// The rule of a configured bucket type.
+/// The stored form of the rule of a configured bucket type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BucketRule<'a> {
-    /// The number.
+    /// The number of the bucket type.
     pub number: i32,
-    /// The name in the configuration.
+    /// The name of the bucket type in the configuration.
     #[serde(borrow)]
     pub name: Cow<'a, str>,
-    /// The allowed form of values.
+    /// The form that values of the bucket type must have.
     pub form: Form,
-    /// True if upper and lower case are the same.
+    /// True if two values that differ only in case are the same name.
     pub fold_case: bool,
 }
 
@@ -538,18 +540,19 @@ impl From<BucketRule<'_>> for catalogue::BucketRule {
     }
 }
 
-/// The rules as JSON: the key `bucket_types` of the keyspace `meta`, and the rows of the table `bucket_types`.
+/// Returns the rules as JSON: the value of `bucket_types` in the keyspace `meta`, and the rows of
+/// the table `bucket_types`.
 ///
 /// # Errors
-/// None that these types can have.
+/// The JSON library failed. These types give it no reason to.
 pub(super) fn bucket_rules_to_json(rules: &[catalogue::BucketRule]) -> serde_json::Result<String> {
     serde_json::to_string(&rules.iter().map(BucketRule::from).collect::<Vec<_>>())
 }
 
-/// Reads the rules of [`bucket_rules_to_json`].
+/// Reads rules in the JSON form that [`bucket_rules_to_json`] writes.
 ///
 /// # Errors
-/// The text is no list of rules.
+/// The text is not a list of rules in this form.
 pub(super) fn bucket_rules_from_json(json: &[u8]) -> serde_json::Result<Vec<catalogue::BucketRule>> {
     let rules: Vec<BucketRule<'_>> = serde_json::from_slice(json)?;
     Ok(rules.into_iter().map(Into::into).collect())
@@ -605,12 +608,12 @@ mod tests {
         Replay { lease: LEASE, fence: 300, fingerprint }
     }
 
-    /// A value in its binary form, in hexadecimal.
+    /// Returns a value in the stored binary form, as hexadecimal text.
     fn binary(value: &impl Serialize) -> String {
         postcard::to_stdvec(value).unwrap().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Holds that a value is written as these bytes, and read back from them.
+    /// Asserts that a value is written as these bytes, and is read back from them.
     #[track_caller]
     fn golden<'a, T>(value: &T, bytes: &str, buffer: &'a mut Vec<u8>)
     where

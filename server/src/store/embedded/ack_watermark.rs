@@ -1,7 +1,9 @@
-//! The watermark of acknowledged writes: the sequence number of the last durable batch, in a file beside the journal.
+//! The watermark of acknowledged writes: the sequence number of the last batch that is durable, in
+//! the file `acknowledged` beside the journal.
 //!
-//! A journal whose end is missing looks like a shorter journal. The watermark makes the loss visible. It is written after
-//! each batch is durable and is not synced, so after a power cut it may be behind the journal, but never ahead.
+//! A journal whose end is missing looks like a shorter journal. The watermark makes the loss
+//! visible. It is written after a batch is durable and is not synced itself. So after a power cut
+//! it may be lower than the journal's last number, but never higher.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -11,17 +13,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The file with the sequence number of the last acknowledged batch, and its checksum.
+/// The open file with the sequence number of the last acknowledged batch and a checksum of the
+/// number.
 pub(super) struct AckWatermark {
     file: File,
     sequence: AtomicU64,
 }
 
 impl AckWatermark {
-    /// Opens the file, which is created if it is missing.
+    /// Opens the watermark file of a data directory, and creates it if it is missing.
     ///
     /// # Errors
-    /// The disk failed.
+    /// The file can't be opened, read or written.
     pub(super) fn open(dir: &Path) -> std::io::Result<Self> {
         let path = dir.join("acknowledged");
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
@@ -29,7 +32,8 @@ impl AckWatermark {
         file.read_to_end(&mut bytes)?;
         let sequence = read(&bytes);
         if sequence.is_none() && !bytes.is_empty() {
-            // The watermark only serves to notice a loss of data, so a start goes on without it.
+            // The watermark only serves to notice a loss of data, so an invalid file does not stop
+            // the server.
             tracing::warn!(path = %path.display(), "the file is not valid and is written again");
         }
         let watermark = Self { file, sequence: AtomicU64::new(sequence.unwrap_or(0)) };
@@ -46,10 +50,10 @@ impl AckWatermark {
         self.sequence.load(Ordering::Relaxed)
     }
 
-    /// Sets the watermark to a batch that is durable.
+    /// Sets the watermark to the sequence number of a batch that is durable.
     ///
     /// # Errors
-    /// The disk failed.
+    /// The file can't be written.
     pub(super) fn raise(&self, sequence: u64) -> std::io::Result<()> {
         let number = sequence.to_be_bytes();
         self.file.write_all_at(&[number, xxh3_64(&number).to_be_bytes()].concat(), 0)?;

@@ -1,10 +1,12 @@
-//! A check of the journals before fjall opens them.
+//! A check of the journal files before fjall opens them.
 //!
-//! If fjall can't read a batch of a journal, it takes the rest of the file for a write that was cut short. It truncates the
-//! file there and reports no error (fjall 3.1, `src/journal/batch_reader.rs`, `truncate_to`). All later batches are lost.
+//! If fjall can't read a batch of a journal, it treats the rest of the file as a write that was cut
+//! short. It truncates the file at this place and reports no error (fjall 3.1,
+//! `src/journal/batch_reader.rs`, `truncate_to`). All later batches are lost.
 //!
-//! So this check reads the journals first. Each batch has a sequence number, and no number may be missing. The last number
-//! must not be below the watermark of acknowledged writes.
+//! This check therefore reads the journals before fjall does. Each batch has a sequence number, and
+//! no number may be missing. The last number must not be below the watermark of acknowledged
+//! writes.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -14,7 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::store::error::StoreError;
 
-/// The key of the sequence number, which each batch writes one higher than the batch before.
+/// The key of the sequence number in the keyspace `meta`. Each batch increases the number by one.
 pub(super) const SEQUENCE: &str = "sequence";
 
 const START: u8 = 1;
@@ -23,10 +25,11 @@ const END: u8 = 3;
 const CLEAR: u8 = 4;
 const MAGIC: [u8; 4] = *b"FJL\x03";
 
-/// Checks all journals in order, and truncates the newest after its last whole batch.
+/// Checks all journals of the folder `dir` in order, and truncates the newest one after its last
+/// complete batch. `acknowledged` is the watermark.
 ///
 /// # Errors
-/// A batch is missing, or the disk failed.
+/// A batch is missing, or a file can't be read or written.
 pub(super) fn recover(dir: &Path, acknowledged: u64) -> Result<(), StoreError> {
     let failed = |path: &Path, error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", path.display()));
     let mut last = Last::default();
@@ -44,7 +47,8 @@ pub(super) fn recover(dir: &Path, acknowledged: u64) -> Result<(), StoreError> {
     if last.sequence.is_some_and(|last| last < acknowledged) {
         return Err(lacks(&path, "the last acknowledged batch", end));
     }
-    // Any part of a write that was cut short may have reached the disk, and fjall does not accept every such tail.
+    // If a write was cut short, any part of it may have reached the disk. fjall does not accept
+    // every such remainder, so it is removed here.
     truncate(&path, end).map_err(|error| failed(&path, error))
 }
 
@@ -71,14 +75,14 @@ fn journals(dir: &Path) -> std::io::Result<BTreeMap<u64, PathBuf>> {
 }
 
 struct Batch {
-    /// fjall's own number. The checksum does not cover it, and a batch with too low a number would lose to the rows that
-    /// it replaces.
+    /// The number that fjall gave the batch. The batch's checksum does not cover it. If it were too
+    /// low, older rows would win over the rows of this batch.
     seqno: u64,
-    /// Our own number, if the batch has one.
+    /// The value of [`SEQUENCE`] in the batch; `None` if the batch has none.
     sequence: Option<u64>,
 }
 
-/// The numbers of the newest batch so far.
+/// The two numbers of the newest batch read so far.
 #[derive(Default)]
 struct Last {
     seqno: Option<u64>,
@@ -86,7 +90,8 @@ struct Last {
 }
 
 impl Last {
-    /// The numbers after a further batch; `None` if a batch between the two is missing.
+    /// Returns the numbers of the batch that follows this one; `None` if a batch between the two is
+    /// missing.
     fn then(&self, batch: &Batch) -> Option<Self> {
         let newer = self.seqno.is_none_or(|seqno| batch.seqno > seqno);
         let next = match (self.sequence, batch.sequence) {
@@ -97,7 +102,8 @@ impl Last {
     }
 }
 
-/// The whole batch at the front of the bytes, and the bytes after it; `None` if there is no whole batch.
+/// Reads the first batch of a journal's bytes. Returns the batch and the bytes after it; `None` if
+/// the bytes do not begin with a complete batch.
 fn batch(bytes: &[u8]) -> Option<(Batch, &[u8])> {
     let mut reader = Reader(bytes);
     reader.tag(START)?;
@@ -115,8 +121,8 @@ fn batch(bytes: &[u8]) -> Option<(Batch, &[u8])> {
     whole.then_some((Batch { seqno, sequence }, reader.0))
 }
 
-/// Skips an item of a batch. The inner value is the sequence number, if the item is that row; `None` if the item is not
-/// whole.
+/// Skips one item of a batch. The inner value is the sequence number if the item is the row
+/// [`SEQUENCE`]. The outer value is `None` if the item is incomplete.
 fn item(reader: &mut Reader<'_>) -> Option<Option<u64>> {
     let [tag] = reader.array()?;
     if tag == CLEAR {
@@ -162,7 +168,7 @@ mod tests {
 
     const BATCHES: u64 = 5;
 
-    /// A journal as fjall writes it, and the offset of each batch.
+    /// Returns a journal that fjall wrote, and the offset of each batch in it.
     fn journal() -> (Vec<u8>, Vec<usize>) {
         let dir = TempDir::new().unwrap();
         let database = Database::builder(dir.path()).open().unwrap();
@@ -185,7 +191,7 @@ mod tests {
         (bytes[..begins[5]].to_vec(), begins)
     }
 
-    /// The bytes of these journals after recovery.
+    /// Returns the concatenated bytes of these journals after [`recover`].
     fn recovered(journals: &[&[u8]], acknowledged: u64) -> Result<Vec<u8>, StoreError> {
         let dir = TempDir::new().unwrap();
         let path = |id| dir.path().join(format!("{id}.jnl"));
@@ -209,10 +215,11 @@ mod tests {
     #[test]
     fn a_changed_acknowledged_byte_is_damage() {
         let (bytes, begins) = journal();
-        // fjall's number of a batch must be between those of its neighbours. The last batch has one neighbour only, so a
-        // change of its number may go unnoticed.
+        // fjall's number of a batch must be between those of the batches before and after it. No
+        // batch follows the last one, so a change of its number may go unnoticed.
         let unchecked = |at: &usize| (begins[4] + 5..begins[4] + 13).contains(at);
-        // A journal without its first batch looks like a new one, which another check of the store finds.
+        // A journal without its first batch looks like a new journal. The store finds that with
+        // another check.
         for at in (begins[1]..bytes.len()).filter(|at| !unchecked(at)) {
             let mut flipped = bytes.clone();
             flipped[at] ^= 1 << (at % 8);

@@ -1,4 +1,5 @@
-//! Keys of the keyspaces. The order of a key's bytes is the order of its parts.
+//! The encoding of the keys of all keyspaces. The byte order of two keys is the order of their
+//! parts, except in `claims`, whose keys begin with a hash.
 
 use leasehold_core::bucket::{BucketKey, BucketType};
 use leasehold_core::cell::CellId;
@@ -7,18 +8,20 @@ use leasehold_core::lease::LeaseId;
 use leasehold_core::time::Timestamp;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A key stores a source id in groups of this many bytes. One more byte follows each group: see `push_source_id`.
+/// A key contains a source id in groups of this many bytes, each followed by one more byte: see
+/// `push_source_id`.
 const GROUP_BYTES: usize = 8;
 
-/// The number of hash bytes in front of a claim's bucket.
+/// The number of bytes of the bucket's hash at the front of a claim's key.
 const SPREAD_BYTES: usize = 4;
-/// The first number that does not fit in one byte.
+/// The smallest number that [`push_number`] does not encode as a single byte.
 const FIRST_LONG: u8 = 0xf0;
 
-/// The key of a claim: bytes of the bucket's hash, then the bucket.
+/// The key of a claim: [`SPREAD_BYTES`] bytes of the bucket's hash, then the bucket.
 ///
-/// To compare keys, fjall looks at their first four bytes in place (byteview 0.10, `ByteView::prefix`) and follows a pointer
-/// to the rest. The hash makes those four bytes differ, also for names that begin alike.
+/// To compare keys, fjall first compares their first four bytes, which are stored in place
+/// (byteview 0.10, `ByteView::prefix`), and follows a pointer to the rest only if these are equal.
+/// The hash makes these bytes differ even for names that begin alike.
 pub(super) fn claim(key: &BucketKey) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(SPREAD_BYTES + 8 + key.canonical.len());
     bytes.extend_from_slice(&[0; SPREAD_BYTES]);
@@ -29,7 +32,7 @@ pub(super) fn claim(key: &BucketKey) -> Vec<u8> {
     bytes
 }
 
-/// The bucket of a claim's key; `None` if the bytes are no such key.
+/// Reads the bucket from the key of a claim; `None` if the bytes are not such a key.
 pub(super) fn read_claim(bytes: &[u8]) -> Option<BucketKey> {
     read_bucket(bytes.get(SPREAD_BYTES..)?)
 }
@@ -45,8 +48,8 @@ fn read_bucket(bytes: &[u8]) -> Option<BucketKey> {
     Some(BucketKey { bucket_type: BucketType(i32::try_from(number).ok()?), canonical })
 }
 
-/// Appends a number: one byte if it is small, else the count of its bytes and the bytes. The order of encodings is the
-/// order of numbers, and no encoding is a prefix of another.
+/// Appends a number: one byte if it is below [`FIRST_LONG`], else the count of its bytes and the
+/// bytes. The order of encodings is the order of numbers, and no encoding is a prefix of another.
 fn push_number(bytes: &mut Vec<u8>, number: u64) {
     match u8::try_from(number) {
         Ok(small) if small < FIRST_LONG => bytes.push(small),
@@ -68,20 +71,21 @@ fn read_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((number.iter().fold(0, |number, byte| (number << 8) | u64::from(*byte)), rest))
 }
 
-/// The cell at the front of a key; `None` if the bytes are no such key.
+/// Reads the cell from a key of the keyspace `sources`, which begins with it; `None` if the bytes
+/// are not such a key.
 pub(super) fn read_cell(bytes: &[u8]) -> Option<CellId> {
     let (number, _) = read_number(bytes)?;
     i64::try_from(number).ok().map(CellId)
 }
 
-/// The first key after all keys of a cell.
+/// The first possible key after all keys of a cell in `sources`.
 pub(super) fn beyond_cell(cell: CellId) -> Vec<u8> {
     let mut bytes = Vec::new();
     push_number(&mut bytes, cell.0.unsigned_abs().saturating_add(1));
     bytes
 }
 
-/// The prefix of all keys of one table of a cell.
+/// The common prefix of all keys in `sources` for one source type, which is one table, of a cell.
 pub(super) fn table(cell: CellId, source_type: SourceType) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(64);
     push_number(&mut bytes, cell.0.unsigned_abs());
@@ -89,35 +93,36 @@ pub(super) fn table(cell: CellId, source_type: SourceType) -> Vec<u8> {
     bytes
 }
 
-/// The prefix of all keys of one row of a table.
+/// The common prefix of all keys in `sources` for one source, which is one row of a table.
 pub(super) fn source(cell: CellId, source_type: SourceType, id: &SourceId) -> Vec<u8> {
     let mut bytes = table(cell, source_type);
     push_source_id(&mut bytes, id.as_bytes());
     bytes
 }
 
-/// The key of one claim of a row.
+/// The key in `sources` of one claim: its cell, source and bucket.
 pub(super) fn source_claim(cell: CellId, source_type: SourceType, id: &SourceId, key: &BucketKey) -> Vec<u8> {
     let mut bytes = source(cell, source_type, id);
     push_bucket(&mut bytes, key);
     bytes
 }
 
-/// The first key after all rows of the table with the prefix `table`.
+/// The first possible key in `sources` after all rows of the table with the prefix `table`.
 pub(super) fn beyond_table(table: &[u8]) -> Vec<u8> {
-    // A source id follows the prefix: a group of eight bytes and a count of at most 9, which is below 0xff.
+    // In a key, a source id follows the prefix: groups of eight bytes, each with a count of at most
+    // 9. The count is below 0xff.
     [table, &[0xff; GROUP_BYTES + 2]].concat()
 }
 
-/// The first key after all claims of the row with the prefix `row`.
+/// The first possible key in `sources` after all claims of the row with the prefix `row`.
 pub(super) fn beyond_source(mut row: Vec<u8>) -> Vec<u8> {
-    // A bucket type follows the prefix, and its first byte is at most 0xf8.
+    // In a key, a bucket type follows the prefix, and its first byte is at most 0xf8.
     row.push(0xff);
     row
 }
 
-/// The source id and the bucket of a claim's key, from the bytes after the prefix of its table; `None` if the bytes are no
-/// such key.
+/// Reads the source id and the bucket from a key of `sources`, given the bytes after the prefix of
+/// the table; `None` if the bytes are not such a key.
 pub(super) fn read_source_claim(mut bytes: &[u8]) -> Option<(SourceId, BucketKey)> {
     let mut id = Vec::new();
     loop {
@@ -133,8 +138,9 @@ pub(super) fn read_source_claim(mut bytes: &[u8]) -> Option<(SourceId, BucketKey
     Some((SourceId::from_bytes(&id), read_bucket(bytes)?))
 }
 
-/// Appends bytes in groups that are padded with zeros. Each group is followed by the count of its bytes, or by one more than
-/// fit if another group follows. The order of encodings is the order of ids, a prefix comes first, and the end is known.
+/// Appends a source id in groups of [`GROUP_BYTES`] bytes, the last padded with zeros. After each
+/// group comes a byte: the number of bytes used in the group, or [`GROUP_BYTES`] + 1 if another
+/// group follows. So encodings sort as ids do, and their end can be found.
 fn push_source_id(bytes: &mut Vec<u8>, id: &[u8]) {
     let mut groups = id.chunks(GROUP_BYTES).peekable();
     while let Some(group) = groups.next() {
@@ -146,22 +152,23 @@ fn push_source_id(bytes: &mut Vec<u8>, id: &[u8]) {
     }
 }
 
-/// The key of a lease.
+/// The key of a lease in the keyspaces `outstanding` and `settled`: the bytes of its id.
 pub(super) fn lease(id: LeaseId) -> [u8; 16] {
     id.0.into_bytes()
 }
 
-/// The id of a lease's key; `None` if the bytes are no such key.
+/// Reads the id of a lease from its key; `None` if the bytes are not such a key.
 pub(super) fn read_lease(bytes: &[u8]) -> Option<LeaseId> {
     uuid::Uuid::from_slice(bytes).ok().map(LeaseId)
 }
 
-/// The key of a settled lease in the order of settles.
+/// The key of a settled lease in the keyspace `settled_order`: the time of the settle, then the
+/// lease's id.
 pub(super) fn settled(at: Timestamp, id: LeaseId) -> Vec<u8> {
     [&at.as_micros().to_be_bytes()[..], &lease(id)].concat()
 }
 
-/// The id of a settled lease's key; `None` if the bytes are no such key.
+/// Reads the id of a lease from a key of `settled_order`; `None` if the bytes are not such a key.
 pub(super) fn read_settled(bytes: &[u8]) -> Option<LeaseId> {
     read_lease(bytes.get(8..)?)
 }

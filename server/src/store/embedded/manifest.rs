@@ -1,8 +1,10 @@
-//! A check of the manifests before fjall opens them.
+//! A check of the keyspaces' manifests before fjall opens them.
 //!
-//! The file `current` of a keyspace names its newest manifest, `v` and a number. It also has the manifest's checksum. The
-//! library writes this checksum and does not compare it (lsm-tree 3.1, `src/version/recovery.rs`, `recover`). When it opens a keyspace, it deletes
-//! every table that the manifest does not list (`src/tree/mod.rs`, `orphaned_tables`). So a changed manifest would lose the rows of those tables in silence.
+//! The file `current` of a keyspace has the number `N` of the newest manifest, the file `vN`, and a
+//! checksum of this file. lsm-tree writes the checksum but does not compare it (lsm-tree 3.1,
+//! `src/version/recovery.rs`, `recover`). When lsm-tree opens a keyspace, it deletes every table
+//! that the manifest does not list (`src/tree/mod.rs`, `orphaned_tables`). A changed manifest would
+//! thus lose the rows of these tables without an error.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -11,14 +13,15 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::store::error::StoreError;
 
-/// The number of the checksum XXH3 with 128 bits, the only one that fjall writes.
+/// The number that stands for the checksum type XXH3 with 128 bits, the only type that fjall
+/// writes.
 const XXH3: u8 = 0;
 
-/// Checks the newest manifest of every keyspace. If a write was acknowledged before, every keyspace is `finished` and must
-/// have a manifest.
+/// Checks the newest manifest of every keyspace of the database folder. `finished` is true if a
+/// write was acknowledged before: then every keyspace is complete and must have a manifest.
 ///
 /// # Errors
-/// A manifest is missing or does not match its checksum, or the disk failed.
+/// A manifest is missing or does not match its checksum, or a file can't be read.
 pub(super) fn check(database: &Path, finished: bool) -> Result<(), StoreError> {
     let folder = database.join("keyspaces");
     let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", folder.display()));
@@ -38,7 +41,8 @@ pub(super) fn check(database: &Path, finished: bool) -> Result<(), StoreError> {
 fn check_keyspace(keyspace: &Path, finished: bool) -> Result<(), StoreError> {
     let path = keyspace.join("current");
     let Some(current) = read(&path)? else {
-        // fjall deletes a keyspace without this file: its creation was cut short.
+        // If `current` is missing, the creation of the keyspace was cut short. fjall then deletes
+        // the keyspace.
         return if finished { Err(damaged(&path)) } else { Ok(()) };
     };
     let (version, checksum) = parse(&current).ok_or_else(|| damaged(&path))?;
@@ -78,7 +82,8 @@ mod tests {
 
     const KEYSPACES: [&str; 2] = ["one", "two"];
 
-    /// A database whose keyspaces have tables, and the paths of its manifests.
+    /// Returns a database whose keyspaces have tables, and the paths of its files `current` and its
+    /// manifests.
     fn database() -> (TempDir, Vec<PathBuf>) {
         let dir = TempDir::new().unwrap();
         let database = Database::builder(dir.path()).open().unwrap();
@@ -108,7 +113,7 @@ mod tests {
     fn a_flipped_bit_of_a_manifest_is_damage() {
         let (dir, manifests) = database();
         check(dir.path(), true).unwrap();
-        // fjall adds a keyspace of its own.
+        // Besides [`KEYSPACES`], fjall adds a keyspace of its own.
         assert_eq!(manifests.len(), 2 * (KEYSPACES.len() + 1));
         for path in manifests {
             let whole = std::fs::read(&path).unwrap();

@@ -1,4 +1,5 @@
-//! The embedded store: fjall, a log-structured store in this process. A group costs one append to the journal and one sync.
+//! The embedded store: fjall, a log-structured store in this process. A group of commands costs one
+//! append to the journal and one sync.
 //!
 //! | keyspace | key | value |
 //! |---|---|---|
@@ -11,8 +12,9 @@
 //! | `meta` | `format`, `fence`, `sequence` | a number |
 //! | `meta` | `bucket_types` | the rules of configured bucket types, as JSON |
 //!
-//! A begin writes one row, however many claims it holds: a claim gets a row of its own when it comes to rest. Outstanding
-//! leases and their claims are also kept in memory, and are read from their rows when the store is opened.
+//! A begin writes one lease row, however many claims the lease has: a claim gets a row of its own
+//! when its lease is settled. Outstanding leases and their claims are also kept in memory, and are
+//! read from disk when the store is opened.
 //!
 //! `open` checks and opens a directory, `rows` encodes rows, `write` commits groups, `read` answers reads.
 
@@ -42,12 +44,13 @@ use super::stored;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// The key of the bucket types in the keyspace `meta`.
+/// The key of the stored rules of bucket types in the keyspace `meta`.
 const BUCKET_TYPES: &str = "bucket_types";
 /// The key of the newest fence in the keyspace `meta`.
 const FENCE: &str = "fence";
 
-/// The embedded store. Clones share it. Any number of threads read; one thread, the committer's, writes.
+/// The embedded store. Clones refer to the same store. Any number of threads read; one thread, the
+/// committer's, writes.
 #[derive(Clone)]
 pub struct EmbeddedStore {
     inner: Arc<Inner>,
@@ -63,13 +66,13 @@ struct Inner {
     replays: Keyspace,
     meta: Keyspace,
     watermark: AckWatermark,
-    // The rows of the keyspace `outstanding`, in memory.
+    // The rows of the keyspace `outstanding`, kept in memory.
     held: RwLock<Outstanding>,
 }
 
 impl Inner {
     fn held(&self) -> RwLockReadGuard<'_, Outstanding> {
-        // INVARIANT: no code panics halfway through a change while it holds the lock.
+        // INVARIANT: no code panics halfway through a change of the value while it has locked it.
         self.held.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -81,8 +84,8 @@ impl Inner {
         self.database.batch().durability(Some(PersistMode::SyncData))
     }
 
-    /// Commits a batch under the next sequence number, then raises the watermark to this number. The order matters: a
-    /// watermark above the journal's last number would be taken for a loss of data.
+    /// Commits a batch with the next sequence number, then raises the watermark to this number. The
+    /// order matters: a watermark above the journal's last number would look like a loss of data.
     fn commit(&self, mut batch: OwnedWriteBatch) -> Result<()> {
         let sequence = self.watermark.sequence() + 1;
         self.meta.insert(&mut batch, journal::SEQUENCE, sequence.to_be_bytes());
@@ -96,12 +99,13 @@ impl Inner {
 }
 
 impl EmbeddedStore {
-    /// The position of a claim in the order of [`for_each`](Self::for_each). Two claims never share a position.
+    /// Returns a key that sorts claims in the order in which [`for_each`](Self::for_each) visits
+    /// claims at rest. No two claims have the same key.
     pub fn position(key: &BucketKey) -> Vec<u8> {
         keys::claim(key)
     }
 
-    /// Stores the rules of configured bucket types, in place of the rules before.
+    /// Stores the rules of configured bucket types, and replaces the rules stored before.
     ///
     /// # Errors
     /// The rules could not be written.

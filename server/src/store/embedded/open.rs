@@ -1,4 +1,5 @@
-//! Opening a data directory. Our own checks come first, because fjall repairs some damage in silence.
+//! Opens a data directory. The checks of `journal` and `manifest` come first, because fjall repairs
+//! some damage without an error and loses rows.
 
 use std::fs::{DirBuilder, OpenOptions, TryLockError};
 use std::io::ErrorKind;
@@ -17,14 +18,14 @@ use crate::store::error::StoreError;
 use crate::store::stored;
 
 const MIB: u64 = 1024 * 1024;
-/// The file that marks a data directory while an import fills it.
+/// The name of the file that marks a data directory while an import fills it.
 const IMPORTING: &str = "importing";
-/// The key of the format in the keyspace `meta`.
+/// The key of the number of the storage format in the keyspace `meta`.
 const FORMAT: &str = "format";
 const KEYSPACES: [&str; 7] = ["claims", "sources", "outstanding", "settled", "settled_order", "replays", "meta"];
 
-/// The options of a keyspace. A memtable becomes a file when it has `memtable_bytes`. A Bloom filter answers most lookups
-/// of absent keys without a read.
+/// Returns the options of a keyspace. A memtable is flushed to a file when it has `memtable_bytes`.
+/// With `bloom`, a Bloom filter answers most lookups of absent keys without a read.
 fn options(memtable_bytes: u64, bloom: bool) -> KeyspaceCreateOptions {
     let filter = if bloom {
         FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0))
@@ -40,8 +41,8 @@ fn options(memtable_bytes: u64, bloom: bool) -> KeyspaceCreateOptions {
         .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(8 * MIB)))
 }
 
-/// Checks that the last acknowledged write is in the journal, and that no keyspace is missing. This comes before missing
-/// keyspaces are created.
+/// Checks that the last acknowledged write is in the database, and that no keyspace is missing;
+/// then raises the watermark to the last write. This must run before missing keyspaces are created.
 fn check_complete(meta: &Keyspace, watermark: &AckWatermark, missing_keyspace: Option<&&str>) -> Result<()> {
     let sequence = meta.number(journal::SEQUENCE)?.unwrap_or(0);
     if sequence < watermark.sequence() {
@@ -54,16 +55,17 @@ fn check_complete(meta: &Keyspace, watermark: &AckWatermark, missing_keyspace: O
     watermark.raise(sequence).map_err(|error| StoreError::Failed(error.to_string()))
 }
 
-/// Creates a directory that only this user may read. The mode of an existing directory stays.
+/// Creates a directory that only this user may read. An existing directory keeps its mode.
 fn create_private(dir: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
 impl EmbeddedStore {
-    /// Opens a data directory, which is created if it is missing.
+    /// Opens the store in a data directory, which is created if it is missing.
     ///
     /// # Errors
-    /// The directory is in use, in another format, damaged or half imported, or the disk failed.
+    /// The directory is in use, in another format, damaged or incompletely imported, or the disk
+    /// failed.
     pub fn open(dir: &Path) -> Result<Self> {
         if Self::is_incomplete(dir) {
             return Err(StoreError::ImportIncomplete(dir.to_owned()));
@@ -100,15 +102,16 @@ impl EmbeddedStore {
         create_private(&database)
             .map_err(|error| StoreError::from(fjall::Error::from(error)).of(database.display()))?;
         let open = std::panic::AssertUnwindSafe(|| Self::open_database(dir));
-        // fjall asserts some properties of the files that it reads. A damaged directory must be reported as such, not as a
-        // panic of this program.
+        // fjall panics on some damaged files. A damaged directory must be reported as an error, not
+        // end the program with a panic.
         std::panic::catch_unwind(open)
             .unwrap_or_else(|_| Err(StoreError::Damaged(format!("`{}` can't be opened", dir.display()))))
     }
 
     fn open_database(dir: &Path) -> Result<Self> {
         let watermark = Self::recover(dir)?;
-        // The journal is kept short, so that a restart after a crash is quick. The store syncs each batch itself.
+        // The journal is kept short, so that a restart after a crash is quick. Persistence is
+        // manual because the store syncs each batch itself.
         let builder = Database::builder(dir.join("fjall"))
             .cache_size(32 * MIB)
             .max_journaling_size(64 * MIB)
@@ -146,7 +149,8 @@ impl EmbeddedStore {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Checks the journals and manifests under the lock of fjall, before fjall opens them.
+    /// Checks the journals and manifests before fjall opens them, while it locks fjall's lock file.
+    /// Returns the watermark.
     fn recover(dir: &Path) -> Result<AckWatermark> {
         let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", dir.display()));
         let database = dir.join("fjall");
@@ -155,7 +159,7 @@ impl EmbeddedStore {
             Err(error) if error.kind() == ErrorKind::NotFound && database.join("version").exists() => {
                 return Err(StoreError::LockFileMissing(database.join("lock")));
             }
-            // fjall creates the lock file first, so the database does not exist yet.
+            // fjall creates the lock file first, so without it the database does not exist yet.
             Err(error) if error.kind() == ErrorKind::NotFound => return AckWatermark::open(dir).map_err(failed),
             Err(error) => return Err(failed(error)),
         };

@@ -1,5 +1,5 @@
-//! Outstanding leases and the claims that they hold, in memory. Lists and settles touch only these rows, and never step
-//! over deleted ones (B33). On disk each lease is one row.
+//! Outstanding leases and their claims, in memory. Lists and settles read only these rows, and
+//! never step over deleted ones (B33). On disk each lease is one row.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -14,14 +14,14 @@ use rustc_hash::FxHashMap;
 
 type SourceKey = (CellId, SourceType, SourceId, BucketKey);
 
-/// Outstanding leases and held claims, with the orders of lists.
+/// Outstanding leases and their claims, with the indexes that lists read.
 #[derive(Debug, Default)]
 pub(super) struct Outstanding {
     claims: FxHashMap<BucketKey, Claim>,
-    // The order of ListRecords.
+    // The keys of the claims under leases, in the order of `ListRecords`.
     sources: BTreeSet<SourceKey>,
     leases: FxHashMap<LeaseId, Lease>,
-    // The time of the last change, by the order of ListLeases.
+    // The time of each lease's last change, in the order of `ListLeases`.
     updates: BTreeMap<(CellId, LeasePosition), Timestamp>,
 }
 
@@ -42,23 +42,24 @@ impl Outstanding {
         self.leases.iter()
     }
 
-    /// The numbers of leases and of claims.
+    /// The number of outstanding leases, and the number of claims under them.
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.leases.len(), self.claims.len())
     }
 
-    /// When the oldest lease of all cells was begun.
+    /// The time when the oldest outstanding lease was begun; `None` if there is none.
     pub(super) fn oldest(&self) -> Option<Timestamp> {
         self.oldest_of_each().map(|(_, created_at)| created_at).min()
     }
 
-    /// The cells that have a lease.
+    /// The cells that have an outstanding lease.
     pub(super) fn cells(&self) -> impl Iterator<Item = CellId> {
         self.oldest_of_each().map(|(cell, _)| cell)
     }
 
-    /// Each cell with the time when its oldest lease was begun. The oldest lease is the first of its cell in the order, so
-    /// each cell costs one lookup.
+    /// Returns each cell that has an outstanding lease, with the time when its oldest one was
+    /// begun. In the order of the index this is the first lease of the cell, so each cell costs one
+    /// lookup.
     fn oldest_of_each(&self) -> impl Iterator<Item = (CellId, Timestamp)> {
         let last = LeasePosition { created_at: Timestamp::MAX, lease: LeaseId(uuid::Uuid::max()) };
         let first = move |from| self.updates.range((from, Bound::Unbounded)).next().map(|((cell, at), _)| (*cell, *at));
@@ -66,7 +67,8 @@ impl Outstanding {
         std::iter::successors(first(Bound::Unbounded), next).map(|(cell, at)| (cell, at.created_at))
     }
 
-    /// Replaces a claim: kept if a lease holds it, else removed.
+    /// Sets the claim on a bucket: the claim is stored if it is under a lease, else the bucket's
+    /// entry is removed.
     pub(super) fn put_claim(&mut self, key: &BucketKey, claim: Option<&Claim>) {
         if let Some(before) = self.claims.remove(key) {
             self.sources.remove(&source_key(key, &before));
@@ -77,7 +79,7 @@ impl Outstanding {
         }
     }
 
-    /// Replaces a lease: kept if it is outstanding, else removed.
+    /// Sets a lease: it is stored if it is outstanding, else its entry is removed.
     pub(super) fn put_lease(&mut self, id: LeaseId, lease: Option<&Lease>) {
         let position = |lease: &Lease| (lease.cell, LeasePosition { created_at: lease.created_at, lease: id });
         if let Some(before) = self.leases.remove(&id) {
@@ -89,7 +91,7 @@ impl Outstanding {
         }
     }
 
-    /// The leases of a scan in the order of lists (B31).
+    /// Returns at most `scan.limit` leases of a cell, in the order of `ListLeases` (B31).
     pub(super) fn page(&self, scan: &LeaseScan) -> Vec<LeaseRow> {
         let first = LeasePosition { created_at: Timestamp::MIN, lease: LeaseId(uuid::Uuid::nil()) };
         let from = match scan.from {
@@ -101,7 +103,8 @@ impl Outstanding {
         rows.take(scan.limit).map(|((_, position), &updated_at)| LeaseRow { position: *position, updated_at }).collect()
     }
 
-    /// At most `scan.limit` sources of held claims of one table, in order (B32).
+    /// Returns the source id and bucket of at most `scan.limit` claims under leases whose source is
+    /// in one table, in the order of `ListRecords` (B32).
     pub(super) fn records(&self, scan: &RecordScan) -> Vec<(SourceId, BucketKey)> {
         let first = BucketKey { bucket_type: leasehold_core::bucket::BucketType(i32::MIN), canonical: "".into() };
         let from = (scan.cell, scan.source_type, scan.source_id_gt.clone(), first);

@@ -1,4 +1,5 @@
-//! Reads: outstanding leases and held claims from memory, all other rows from fjall.
+//! Reads of the embedded store: outstanding leases and their claims come from memory, all other
+//! rows from fjall.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -101,7 +102,8 @@ impl Inner {
         Ok(())
     }
 
-    /// At most `scan.limit` sources of claims at rest, in order, without claims that are held.
+    /// Returns the source id and bucket of at most `scan.limit` claims at rest, in order. Claims
+    /// under a lease are left out.
     fn resting_records(
         &self,
         held: &Outstanding,
@@ -136,8 +138,8 @@ impl Inner {
     }
 
     fn records(&self, scan: &RecordScan) -> Result<Vec<RecordRow>> {
-        // INVARIANT: the lock is taken before the snapshot. The writer changes the held claims under the lock after the
-        // disk, so both show the same moment.
+        // INVARIANT: the lock is taken before the snapshot. The writer changes the claims in memory
+        // under this lock, after it has changed the disk. So both show the same moment.
         let held = self.held();
         let snapshot = self.database.snapshot();
         let mut sources = self.resting_records(&held, &snapshot, scan)?;
@@ -164,7 +166,8 @@ impl Inner {
         rows.map(|row| keys::read_settled(&row?.0).ok_or_else(|| order.damaged())).collect()
     }
 
-    /// The cells that own any claim. Each cell costs one lookup, however many claims it owns.
+    /// Returns the cells that own at least one claim. Each cell costs one lookup, however many
+    /// claims it owns.
     fn owners(&self) -> Result<BTreeSet<CellId>> {
         let mut owners: BTreeSet<_> = self.held().cells().collect();
         let snapshot = self.database.snapshot();
@@ -184,8 +187,8 @@ impl Inner {
 }
 
 impl EmbeddedStore {
-    /// Passes every row to `visit`, in the order of keys: claims, leases, replays. Returns the newest fence. The rows are
-    /// not collected in memory.
+    /// Passes every row to `visit`: claims, then leases, then replays. Returns the newest fence.
+    /// The rows at rest are not collected in memory.
     ///
     /// # Errors
     /// A row could not be read, or `visit` failed.
@@ -201,7 +204,7 @@ impl EmbeddedStore {
         Ok(inner.fence()?)
     }
 
-    /// The claim of a bucket.
+    /// Reads the claim on a bucket; `None` if no cell claims the bucket.
     ///
     /// # Errors
     /// The row could not be read.
@@ -221,13 +224,13 @@ impl EmbeddedStore {
         Ok(state)
     }
 
-    /// Runs a read that may take long on a thread for blocking work.
+    /// Runs `read`, which may take long, on a thread for blocking work.
     fn blocking<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Self) -> Result<T> + Send + 'static,
     ) -> Answer<'static, T> {
         let store = self.clone();
-        // The thread is asked for when the answer is first polled, which is inside a runtime.
+        // `spawn_blocking` needs a runtime, so it is called when the answer is first polled.
         Box::pin(async move {
             let done = tokio::task::spawn_blocking(move || read(&store)).await;
             // The join fails only if the runtime shuts down before the read has begun.
@@ -238,7 +241,7 @@ impl EmbeddedStore {
 
 impl StoreReader for EmbeddedStore {
     fn claim<'a>(&'a self, key: &'a BucketKey) -> Answer<'a, Option<Claim>> {
-        // Mostly answered from memory, so on the calling thread.
+        // This read is usually answered from memory, so it runs on the calling thread.
         std::future::ready(Self::claim(self, key)).boxed()
     }
 

@@ -1,4 +1,4 @@
-//! Keyspaces and the encoding of their rows. The types of the values are those of [`stored`].
+//! Keyspaces and the encoding of their values. The types of the values are in [`stored`].
 
 use std::fmt::Display;
 use std::ops::RangeBounds;
@@ -15,7 +15,7 @@ use super::Result;
 use crate::store::error::StoreError;
 use crate::store::stored;
 
-/// The capacity of a buffer in which most rows fit.
+/// The initial capacity of an encoding buffer, into which most rows fit.
 const ROW_BYTES: usize = 256;
 
 impl From<fjall::Error> for StoreError {
@@ -41,7 +41,8 @@ impl From<fjall::Error> for StoreError {
 }
 
 impl StoreError {
-    /// The error with the name of a file, directory or keyspace, if it is `Damaged` or `Failed`; other errors unchanged.
+    /// Returns the error with `name`, a file, directory or keyspace, in front of its text if it is
+    /// `Damaged` or `Failed`. Other errors are returned unchanged.
     pub(super) fn of(self, name: impl Display) -> Self {
         match self {
             Self::Damaged(error) => Self::Damaged(format!("`{name}`: {error}")),
@@ -51,7 +52,7 @@ impl StoreError {
     }
 }
 
-/// A keyspace whose errors have its name.
+/// A keyspace of fjall, and the name that its errors contain.
 pub(super) struct Keyspace {
     pub(super) name: &'static str,
     pub(super) rows: fjall::Keyspace,
@@ -66,7 +67,7 @@ impl Keyspace {
         snapshot.get(&self.rows, key).map_err(|error| StoreError::from(error).of(self.name))
     }
 
-    /// Keys and values in the order of keys.
+    /// Returns the keys and values of a range of the snapshot, in the order of keys.
     pub(super) fn range<K: AsRef<[u8]>>(
         &self,
         snapshot: &Snapshot,
@@ -88,7 +89,7 @@ impl Keyspace {
         postcard::from_bytes(bytes).map_err(|_| self.damaged())
     }
 
-    /// A number of the keyspace `meta`.
+    /// Reads the number with this name from the keyspace `meta`; `None` if it has not been written.
     pub(super) fn number(&self, name: &str) -> Result<Option<u64>> {
         let Some(bytes) = self.get(name)? else { return Ok(None) };
         let bytes = <[u8; 8]>::try_from(&bytes[..]).map_err(|_| self.damaged().of(name))?;
@@ -104,8 +105,8 @@ fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
     postcard::to_extend(value, Vec::with_capacity(ROW_BYTES)).map_err(|error| StoreError::Failed(error.to_string()))
 }
 
-/// The owner and record that the keyspace `claims` has for a claim: the record at rest, or the old record of a replace.
-/// `None` for a create, whose claim has no row there yet.
+/// Returns the owner and record that the keyspace `claims` has for a claim: the current record, or
+/// the old record of a replace. `None` for a create, whose claim has no row in `claims` yet.
 pub(super) fn resting(claim: &Claim) -> Option<(CellId, &Record)> {
     let record = match &claim.state {
         ClaimState::Active(record) | ClaimState::Destroying(_, record) => record,
@@ -123,10 +124,10 @@ pub(super) fn encode_settled(lease: &Lease) -> Result<Vec<u8>> {
     encode(&stored::Lease::from(lease))
 }
 
-/// Encodes an outstanding lease with the claims that it holds, which are among `claims`.
+/// Encodes an outstanding lease together with its claims, which must be among `claims`.
 ///
 /// # Errors
-/// A claim of the lease is missing.
+/// A claim of the lease is missing in `claims`.
 pub(super) fn encode_outstanding(lease: &Lease, claims: &FxHashMap<&BucketKey, &Claim>) -> Result<Vec<u8>> {
     let held = lease.claims().iter().map(|key| match claims.get(key) {
         Some(claim) => Ok((key.into(), (*claim).into())),

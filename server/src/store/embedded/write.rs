@@ -1,4 +1,5 @@
-//! Commits of groups: each group is one batch, and so one append to the journal.
+//! Commits groups of commands. The changes of a group are one batch, and therefore one append to
+//! the journal.
 
 use fjall::OwnedWriteBatch;
 use leasehold_core::bucket::BucketKey;
@@ -62,7 +63,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The batch of a group's changes.
+    /// Returns the batch that writes a group's changes.
     fn batch_of(&self, changes: &NetChanges) -> Result<OwnedWriteBatch> {
         let mut batch = self.batch();
         let after = changes.claims.iter().filter_map(|change| Some((&change.key, change.after.as_ref()?)));
@@ -84,7 +85,7 @@ impl Inner {
 }
 
 impl EmbeddedStore {
-    /// Loads rows into a workspace.
+    /// Loads the rows with these keys into the workspace.
     ///
     /// # Errors
     /// A row could not be read.
@@ -104,16 +105,18 @@ impl EmbeddedStore {
         Ok(())
     }
 
-    /// Commits changes, all or none, and returns when they are durable.
+    /// Commits the changes of a group, all or none, and returns when they are durable.
     ///
     /// # Errors
-    /// The disk failed. The content of the journal is then known only after the store has been opened again.
+    /// The disk failed. If the changes are in the journal is known only after the store has been
+    /// opened again.
     pub fn save(&self, changes: &NetChanges) -> Result<()> {
         if changes.is_empty() {
             return Ok(());
         }
         self.inner.commit(self.inner.batch_of(changes)?)?;
-        // Readers see a change only once it is durable. A read between the commit and this line sees the state before.
+        // The memory is changed only after the commit, so that readers see durable changes only. A
+        // read between the commit and this line sees the state before.
         let mut held = self.inner.held_mut();
         changes.leases.iter().for_each(|change| held.put_lease(change.key, change.after.as_ref()));
         changes.claims.iter().for_each(|change| held.put_claim(&change.key, change.after.as_ref()));

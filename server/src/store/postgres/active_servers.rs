@@ -1,33 +1,37 @@
-//! The other servers at work on the database. Each shows itself by the advisory locks that its groups hold: the upper half of
-//! a lock's number names the server. The probe counts these locks.
+//! Counts the other servers that write to the database. Each group of commands takes an advisory
+//! lock, and the upper half of the lock's number identifies the server. The probe counts these
+//! locks.
 
-/// The first half of the class of a group's lock. It tells the locks of groups from those of other programs.
+/// The upper 16 bits of the class number (`pg_locks.classid`) of a group's advisory lock. They
+/// distinguish groups' locks from those of other programs.
 const MARK: u32 = 0x1ea5;
 
-/// The weight of one look in the moving average. A server at work holds a lock in about two of three looks, so one look
-/// alone shows little.
+/// The weight of one probe in the moving average. A server that writes has a lock at about two of
+/// three probes, so one probe alone shows little.
 const WEIGHT: f64 = 0.2;
-/// The share of the looks in which a server must be seen to count.
+/// The share of probes that must find a lock of a server, so that the server counts as active.
 const MIN_SHARE: f64 = 1.0 / 3.0;
 
-/// The identity of this server among those on a database, drawn at its start.
+/// The identity of this server among the servers of a database, chosen at random when it starts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServerId {
     class: u32,
 }
 
 impl ServerId {
-    /// A random identity.
+    /// Returns a random identity.
     pub(super) fn random() -> Self {
         Self { class: MARK << 16 | u32::from(rand::random::<u16>()) }
     }
 
-    /// A random number for a new group, which is also the number of its advisory lock.
+    /// Returns a random number for a new group of this server. It is also the number of the group's
+    /// advisory lock.
     pub(super) fn group(self) -> i64 {
         (u64::from(self.class) << 32 | u64::from(rand::random::<u32>())).cast_signed()
     }
 
-    /// An SQL expression for the number of other servers that have a group under way.
+    /// Returns an SQL expression for the number of other servers that are writing a group at this
+    /// moment.
     pub(super) fn others(self) -> String {
         let (first, last) = (MARK << 16, MARK << 16 | 0xffff);
         format!(
@@ -39,19 +43,20 @@ impl ServerId {
     }
 }
 
-/// The number of other servers at work, as a moving average over looks.
+/// The number of other servers that write to the database, as a moving average over probes.
 #[derive(Debug, Default)]
 pub(super) struct ActiveServers {
     mean: f64,
 }
 
 impl ActiveServers {
-    /// Adds the number of a look to the average.
+    /// Adds the number of servers that one probe found to the average.
     pub(super) fn observe(&mut self, servers: u32) {
         self.mean += WEIGHT * (f64::from(servers) - self.mean);
     }
 
-    /// The number of other servers at work.
+    /// Returns the number of other active servers: the average, rounded up if its fraction is at
+    /// least [`MIN_SHARE`].
     pub(super) fn count(&self) -> usize {
         #[expect(
             clippy::cast_possible_truncation,

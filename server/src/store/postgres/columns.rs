@@ -1,4 +1,5 @@
-//! Columns of the tables as values of the engine, and keys as arrays.
+//! Conversions from the tables' columns to values of the engine, and from the engine's keys to
+//! array parameters.
 
 use std::error::Error;
 
@@ -19,15 +20,17 @@ use uuid::Uuid;
 use crate::store::error::StoreError;
 use crate::store::stored;
 
-/// Microseconds from 1970-01-01 to the epoch of the database, 2000-01-01.
+/// Microseconds from 1970-01-01 to 2000-01-01, the epoch of PostgreSQL's timestamps.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
 
-/// The columns of the table `c` in the order in which [`claim`] reads them.
+/// The columns of the table `claims`, under the alias `c`, in the order in which [`claim`] reads
+/// them.
 pub(super) const CLAIM: &str = "c.bucket_type, c.bucket_value, c.bucket_spelling, c.uuid, c.creator_id, \
     c.subject_type, c.subject_id, c.source_type, c.source_id, c.user_data, c.status, c.lease_uuid, c.leased_at, \
     c.created_at, c.updated_at, c.replaced::text";
 
-/// A time in the binary form of `timestamptz`. A time that the type can't represent becomes `infinity`.
+/// A time that is sent and received in the binary form of `timestamptz`. A time that this type
+/// can't represent is sent as `infinity`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Micros(pub(super) Timestamp);
 
@@ -54,7 +57,7 @@ fn damaged(table: &str) -> StoreError {
     StoreError::Damaged(format!("a row of `{table}` can't be read"))
 }
 
-/// Reads columns from left to right.
+/// A reader that takes the columns of one row from left to right.
 struct Columns<'a> {
     row: &'a Row,
     table: &'static str,
@@ -73,7 +76,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Reads the columns of [`CLAIM`].
+/// Reads a claim and its key from a row with the columns [`CLAIM`].
 pub(super) fn claim(row: &Row) -> Result<(BucketKey, Claim), StoreError> {
     let mut columns = Columns::new(row, "claims");
     let key = BucketKey { bucket_type: BucketType(columns.take()?), canonical: columns.take::<&str>()?.into() };
@@ -112,7 +115,8 @@ fn idempotency_key(cell: CellId, key: Option<&str>) -> Option<IdempotencyKey> {
     key.map(|key| IdempotencyKey { cell, key: key.into() })
 }
 
-/// Reads `uuid, creator_id, fence, created_at, idempotency_key, bucket_types, bucket_values` of `claim_leases`.
+/// Reads an outstanding lease and its id from a row with the columns
+/// [`OUTSTANDING`](super::reads::OUTSTANDING).
 pub(super) fn outstanding(row: &Row) -> Result<(LeaseId, Lease), StoreError> {
     let mut columns = Columns::new(row, "claim_leases");
     let id = LeaseId(columns.take()?);
@@ -127,7 +131,7 @@ pub(super) fn outstanding(row: &Row) -> Result<(LeaseId, Lease), StoreError> {
     Ok((id, Lease { cell, fence, created_at, updated_at: created_at, idempotency_key, state }))
 }
 
-/// Reads `uuid, creator_id, fence, created_at, idempotency_key, committed, settled_at` of `settled_leases`.
+/// Reads a settled lease and its id from a row with the columns [`SETTLED`](super::reads::SETTLED).
 pub(super) fn settled(row: &Row) -> Result<(LeaseId, Lease), StoreError> {
     let mut columns = Columns::new(row, "settled_leases");
     let id = LeaseId(columns.take()?);
@@ -140,7 +144,8 @@ pub(super) fn settled(row: &Row) -> Result<(LeaseId, Lease), StoreError> {
     Ok((id, Lease { cell, fence, created_at, updated_at, idempotency_key, state: LeaseState::Settled(outcome) }))
 }
 
-/// Reads the columns of [`REPLAY`](super::reads::REPLAY).
+/// Reads a replay and its idempotency key from a row with the columns
+/// [`REPLAY`](super::reads::REPLAY).
 pub(super) fn replay(row: &Row) -> Result<(IdempotencyKey, Replay), StoreError> {
     let mut columns = Columns::new(row, "idempotency_keys");
     let key = IdempotencyKey { cell: CellId(columns.take()?), key: columns.take::<&str>()?.into() };
@@ -151,7 +156,7 @@ pub(super) fn replay(row: &Row) -> Result<(IdempotencyKey, Replay), StoreError> 
     Ok((key, Replay { lease, fence, fingerprint: fingerprint.into() }))
 }
 
-/// Keys of claims as one array for each column.
+/// Keys of claims as parameters of a statement: one array of bucket types, one of values.
 #[derive(Default)]
 pub(super) struct KeyArrays<'a> {
     types: Vec<i32>,

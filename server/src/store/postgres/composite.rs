@@ -1,5 +1,6 @@
-//! Many rows as one parameter of a statement: an array of a composite type, in the binary form that PostgreSQL receives
-//! (`array_recv` in `src/backend/utils/adt/arrayfuncs.c`, `record_recv` in `src/backend/utils/adt/rowtypes.c`).
+//! Rows as one parameter of a statement: an array of a composite type, in the binary form that
+//! PostgreSQL receives (`array_recv` in `src/backend/utils/adt/arrayfuncs.c`, `record_recv` in
+//! `src/backend/utils/adt/rowtypes.c`).
 
 use std::error::Error;
 
@@ -17,11 +18,12 @@ use crate::store::stored;
 
 type Encoded<T = ()> = Result<T, Box<dyn Error + Sync + Send>>;
 
-/// The length that stands for the value NULL.
+/// The length that stands for the value NULL in the binary form.
 const NULL: i32 = -1;
 
-/// An array parameter that the statement casts to its type, as in `$1::new_claim[]`. The OID of a composite type differs from
-/// database to database, so the parameter is sent as `record` and takes its type from the cast (PostgreSQL 14 and later).
+/// The rows of an array parameter that the statement casts to a composite type, as in
+/// `$1::new_claim[]`. The OID of such a type differs from database to database, so the rows are
+/// sent as `record`, and the cast gives them their type (PostgreSQL 14 and later).
 #[derive(Debug, Default)]
 pub(super) struct CompositeRows {
     count: i32,
@@ -33,12 +35,13 @@ impl CompositeRows {
         self.count == 0
     }
 
-    /// The parameter. The type `unknown` makes the database take the type of the cast.
+    /// Returns the array as a parameter. Its type is `unknown`, so that PostgreSQL uses the type of
+    /// the cast.
     pub(super) fn parameter(&self) -> Parameters<'_> {
         vec![(self, Type::UNKNOWN)]
     }
 
-    /// Adds a row of `new_claim`.
+    /// Adds a row of the composite type `new_claim`.
     ///
     /// # Errors
     /// A value can't be written as its column's type.
@@ -71,7 +74,7 @@ impl CompositeRows {
         ])
     }
 
-    /// Adds a row of `new_lease`.
+    /// Adds a row of the composite type `new_lease`.
     ///
     /// # Errors
     /// A value can't be written as its column's type.
@@ -88,7 +91,7 @@ impl CompositeRows {
         ])
     }
 
-    /// Adds a row of `new_key`.
+    /// Adds a row of the composite type `new_key`.
     ///
     /// # Errors
     /// A value can't be written as its column's type.
@@ -117,14 +120,15 @@ impl CompositeRows {
     }
 }
 
-/// Writes a value after its length in bytes.
+/// Writes the length of a value in bytes, then the value that `write` writes; for NULL, the length
+/// [`NULL`] alone.
 fn with_length(out: &mut BytesMut, write: impl FnOnce(&mut BytesMut) -> Encoded<IsNull>) -> Encoded {
     let at = out.len();
     out.put_i32(NULL);
     let start = out.len();
     if let IsNull::No = write(out)? {
         let length = i32::try_from(out.len() - start)?;
-        // Overwrites the NULL from above.
+        // The value is not NULL, so its length overwrites the [`NULL`] written above.
         if let Some(mut place) = out.get_mut(at..start) {
             place.put_i32(length);
         }

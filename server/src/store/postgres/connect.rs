@@ -20,24 +20,26 @@ use crate::config::{PostgresConfig, foreign_scheme};
 use crate::store::error::StoreError;
 use crate::store::preflight::Problem;
 
-/// Makes connections to the database, with checked settings.
+/// Opens connections to the database, with settings that were checked.
 #[derive(Clone)]
 pub(super) struct Connector {
-    // Accepts only hosts that can be written, for reads too: a standby may show old rows (B30).
+    // The settings of all connections but the first. They accept only hosts that can be written,
+    // for reads too: a standby may show old rows (B30).
     pub(super) config: Config,
-    // For the first connection. If the URL names one host, this accepts also a standby, so that the preflight can report the
-    // exact problem of that host.
+    // The settings of the first connection. If the URL names one host, they also accept a standby,
+    // so that the preflight can report the exact problem of that host.
     first: Config,
     tls: MakeRustlsConnect,
-    // The time that all hosts together may take.
+    // The longest time to open a connection, for all hosts of the URL together.
     timeout: Duration,
 }
 
 impl Connector {
-    /// Checks the settings.
+    /// Checks the settings of the database, and returns a connector for them.
     ///
     /// # Errors
-    /// The URL or a certificate can't be used, or plain text would leave this machine without the operator's consent.
+    /// The URL or a certificate can't be used, or a connection to another machine would not be
+    /// encrypted although the URL does not allow that.
     pub(super) fn parse(settings: &PostgresConfig) -> Result<Self, Problem> {
         let mut config = parse(&settings.url).map_err(Problem::Settings)?;
         let mode = ssl_mode(config.get_ssl_mode(), settings.ca.is_some(), is_local(&config));
@@ -48,7 +50,8 @@ impl Connector {
             .tcp_user_timeout(Duration::from_secs(settings.statement_timeout_seconds))
             .application_name("leasehold");
         let tls = MakeRustlsConnect::new(client_config(settings).map_err(Problem::Settings)?);
-        // The client's own timeout covers the TCP connection only, not TLS and authentication.
+        // The timeout of tokio-postgres covers the TCP connection only, not TLS and authentication.
+        // So `timeout` limits the whole attempt.
         let hosts = u32::try_from(config.get_hosts().len().max(1)).unwrap_or(u32::MAX);
         let as_given = config.clone();
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
@@ -56,7 +59,7 @@ impl Connector {
         Ok(Self { config, first, tls, timeout: timeout.saturating_mul(hosts) })
     }
 
-    /// Makes a connection that the current runtime drives.
+    /// Opens a connection to a host that accepts writes. The current runtime drives it.
     ///
     /// # Errors
     /// The database can't be reached, or refuses the connection.
@@ -65,7 +68,7 @@ impl Connector {
         self.open(&self.config).await.map_or_else(|| Err(late()), |connection| connection.map_err(failed))
     }
 
-    /// Makes the first connection.
+    /// Opens the first connection, on which the preflight checks the database.
     ///
     /// # Errors
     /// The database can't be reached, or refuses the connection.
@@ -73,7 +76,7 @@ impl Connector {
         let late = || Problem::Unreachable(self.no_answer());
         let opened = self.open(&self.first).await.ok_or_else(late)?;
         opened.map_err(|error| match Problem::from(error) {
-            // The only right that connecting needs is CONNECT.
+            // A connection needs no other right than CONNECT.
             Problem::PermissionDenied(cause) => self.no_connect(cause),
             trouble => trouble,
         })
@@ -81,7 +84,7 @@ impl Connector {
 
     fn no_connect(&self, cause: String) -> Problem {
         let role = self.config.get_user().unwrap_or("ROLE").to_owned();
-        // The database's default is the name of the role.
+        // If a URL names no database, PostgreSQL uses the one with the name of the role.
         let name = self.config.get_dbname().unwrap_or(&role).to_owned();
         Problem::NoConnect { role, name, cause }
     }
@@ -90,23 +93,26 @@ impl Connector {
         format!("no answer within {} s", self.timeout.as_secs())
     }
 
-    /// Makes a connection; `None` if the database does not answer in time.
+    /// Opens a connection with these settings; `None` if the database does not answer in time.
     async fn open(&self, config: &Config) -> Option<Result<Connection, Error>> {
         let opened = tokio::time::timeout(self.timeout, driven(config, &self.tls)).await.ok()?;
         Some(opened.map(|(client, driver)| Connection { client, driver }))
     }
 
-    /// Asks the database to cancel a statement, in the background. The result is ignored: the caller has given up.
+    /// Asks the database to cancel a statement, in the background. The result is ignored, because
+    /// the statement's caller no longer waits.
     pub(super) fn cancel(&self, statement: CancelToken) {
         let (tls, timeout) = (self.tls.clone(), self.timeout);
-        // Without a runtime the process is about to exit, which closes its connections.
+        // If there is no runtime, the process is about to exit, which closes its connections
+        // anyway.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move { tokio::time::timeout(timeout, statement.cancel_query(tls)).await });
         }
     }
 }
 
-/// A connection that closes at once when it is dropped. The client alone would wait for outstanding answers.
+/// A connection that closes at once when it is dropped. A dropped tokio-postgres client alone would
+/// wait for outstanding answers first.
 pub(super) struct Connection {
     client: Client,
     driver: JoinHandle<()>,
@@ -132,7 +138,7 @@ impl Drop for Connection {
     }
 }
 
-/// Makes connections for the pool.
+/// Opens the connections of the pool `deadpool_postgres`.
 impl Connect for Connector {
     fn connect(&self, config: &Config) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), Error>> {
         let config = config.clone();
@@ -140,7 +146,8 @@ impl Connect for Connector {
     }
 }
 
-/// Makes a connection whose driver logs the cause if the connection breaks.
+/// Opens a connection and spawns the task that drives it. If the connection breaks, the task logs
+/// the cause.
 async fn driven(config: &Config, tls: &MakeRustlsConnect) -> Result<(Client, JoinHandle<()>), Error> {
     let (client, connection) = config.connect(tls.clone()).await?;
     let driver = tokio::spawn(async move {
@@ -153,12 +160,13 @@ async fn driven(config: &Config, tls: &MakeRustlsConnect) -> Result<(Client, Joi
 
 const EXAMPLE: &str = "postgres://USER:PASSWORD@HOST:PORT/DATABASE";
 
-/// Parses a URL, or the form `host=… dbname=…`.
+/// Parses a connection string: a URL, or the form `host=… dbname=…`.
 pub(super) fn parse(url: &str) -> Result<Config, String> {
     if let Some(scheme) = foreign_scheme(url) {
         return Err(format!("`{scheme}://` is not PostgreSQL: write `{EXAMPLE}`"));
     }
-    // The parser would take the first `@` for the end of the password, and the rest for a host.
+    // With several `@`, the parser would end the password at the first one, and take the rest of
+    // the password for the host.
     if url.split_once("://").is_some_and(|(_, rest)| before_options(rest).matches('@').count() > 1) {
         return Err("there is more than one `@`: write `@` in a password as `%40`".into());
     }
@@ -173,7 +181,8 @@ fn before_options(url: &str) -> &str {
     url.split_once('?').map_or(url, |(address, _)| address)
 }
 
-/// The error of the URL parser with the next step. The text names the option, which the error has nowhere else.
+/// Returns the text of an error of the URL parser with the next step. Only the text names the
+/// option that is wrong, so the text is searched.
 fn url_error(error: &str) -> String {
     if error.contains("`sslmode`") {
         "`sslmode` is `disable`, `prefer` or `require`; with `postgres.ca` every connection is encrypted, and \
@@ -186,8 +195,8 @@ fn url_error(error: &str) -> String {
     }
 }
 
-/// The TLS mode: encrypted if a certificate authority is configured. Otherwise plain, which must stay on this machine unless
-/// the URL says `sslmode=disable`.
+/// Chooses the TLS mode: encrypted if a certificate authority is configured. Otherwise the
+/// connection is plain text, which is allowed only on this machine or with `sslmode=disable`.
 fn ssl_mode(asked: SslMode, has_authority: bool, is_local: bool) -> Result<SslMode, String> {
     match asked {
         SslMode::Disable if has_authority => {

@@ -1,6 +1,7 @@
-//! Errors of the database and of its client as the store's failures. This is the only place that looks at SQLSTATEs
-//! (https://www.postgresql.org/docs/15/errcodes-appendix.html), at kinds of I/O errors, and at texts of libraries that
-//! have no better distinction. Everything else matches variants.
+//! Converts errors of the database and of its client library into the store's failures. Only this
+//! module looks at SQLSTATEs (https://www.postgresql.org/docs/15/errcodes-appendix.html), at kinds
+//! of I/O errors, and at texts of libraries that offer nothing better. All other code matches
+//! variants.
 
 use std::error::Error as _;
 use std::io;
@@ -11,12 +12,13 @@ use tokio_postgres::error::{DbError, SqlState};
 
 use crate::store::error::StoreError;
 
-/// Another transaction was first. The same commands, decided again on the rows as they are now, get true answers.
+/// The SQLSTATEs that mean that another transaction was first. The same commands, decided again on
+/// the changed rows, get correct answers.
 const LOST_RACES: [SqlState; 3] =
     [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED, SqlState::UNIQUE_VIOLATION];
 
-/// The database, or a pooler in front of it, can't answer now: it starts, stops or fails over. Nearly all errors of
-/// pgbouncer itself are protocol violations.
+/// The SQLSTATEs that mean that the database, or a pooler in front of it, can't answer now because
+/// it starts, stops or fails over. Nearly all errors of pgbouncer itself are protocol violations.
 const UNREACHABLE: [SqlState; 6] = [
     SqlState::ADMIN_SHUTDOWN,
     SqlState::CRASH_SHUTDOWN,
@@ -26,10 +28,10 @@ const UNREACHABLE: [SqlState; 6] = [
     SqlState::PROTOCOL_VIOLATION,
 ];
 
-/// The class of connection failures.
+/// The first two characters of all SQLSTATEs for connection failures.
 const CONNECTION_CLASS: &str = "08";
 
-/// The error as a failure of the store.
+/// Converts an error of tokio-postgres into a failure of the store.
 pub(super) fn failed(error: Error) -> StoreError {
     match error.as_db_error() {
         Some(database) => of_database(database),
@@ -50,7 +52,8 @@ fn of_database(error: &DbError) -> StoreError {
     }
 }
 
-/// The message without its DETAIL, which may show a row.
+/// Returns the message of a database error with its SQLSTATE. The DETAIL is left out, because it
+/// may show a row.
 fn message(error: &DbError) -> String {
     format!("{} ({})", error.message(), error.code().code())
 }
@@ -65,47 +68,51 @@ pub(super) fn is_of_the_network(error: &Error) -> bool {
     error.is_closed() || io_error(error).is_some()
 }
 
-/// The causes of an error, the nearest first.
+/// The causes of an error, the direct cause first.
 fn causes(error: &Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
     std::iter::successors(error.source(), |cause| (*cause).source())
 }
 
-/// The I/O error among the causes of an error.
+/// Returns the first I/O error among the causes of an error; `None` if there is none.
 fn io_error(error: &Error) -> Option<&io::Error> {
     causes(error).find_map(|cause| cause.downcast_ref())
 }
 
-/// An error of the client library, which has no SQLSTATE.
+/// The kind of an error of the client library tokio-postgres, which has no SQLSTATE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientFailure {
     /// The database rejected the certificate of this server.
     CertificateRejected,
     /// The TLS handshake failed in another way, or the database does not encrypt.
     Tls,
-    /// The host accepts no writes, and the client was told to look for one that does.
+    /// The host accepts no writes, and the connection asked for a host that does.
     ReadOnlyHost,
     /// The database asks for a password, and the URL has none.
     PasswordMissing,
-    /// The connection could not be made, or broke.
+    /// The connection could not be opened, or broke.
     Network,
-    /// Any other failure.
+    /// Any other failure of the client library.
     Other,
 }
 
-/// The text of tokio-postgres 0.7 for the private kind `Kind::Tls` (`src/error/mod.rs`).
+/// The text of an error of the kind `Kind::Tls`, which is private in tokio-postgres 0.7
+/// (`src/error/mod.rs`).
 const TLS_KIND: &str = "error performing TLS handshake";
-/// The cause of tokio-postgres 0.7 for a missing password (`src/connect_raw.rs`).
+/// The text of the cause that tokio-postgres 0.7 gives for a missing password
+/// (`src/connect_raw.rs`).
 const PASSWORD_MISSING: &str = "password missing";
 
 impl ClientFailure {
     pub(super) fn of(error: &Error) -> Self {
         let io = io_error(error);
-        // TLS 1.3 reports a rejected client certificate after the handshake, as an error of the first read.
+        // In TLS 1.3, a client learns that its certificate was rejected after the handshake, from
+        // an error of the first read.
         match io.and_then(io::Error::get_ref).and_then(|cause| cause.downcast_ref()) {
             Some(rustls::Error::AlertReceived(alert)) if is_about_a_certificate(*alert) => Self::CertificateRejected,
             Some(_) => Self::Tls,
             None if error.to_string() == TLS_KIND => Self::Tls,
-            // `target_session_attrs` fails with an error of tokio-postgres, not of the operating system (`src/connect.rs`).
+            // If no host fits `target_session_attrs`, tokio-postgres makes a `PermissionDenied`
+            // error itself, without a code of the operating system (`src/connect.rs`).
             None if io
                 .is_some_and(|io| io.kind() == io::ErrorKind::PermissionDenied && io.raw_os_error().is_none()) =>
             {
@@ -118,7 +125,7 @@ impl ClientFailure {
     }
 }
 
-/// True if the alert complains about a certificate (RFC 8446, section 6.2).
+/// True if the TLS alert reports a problem with the client's certificate (RFC 8446, section 6.2).
 fn is_about_a_certificate(alert: AlertDescription) -> bool {
     use AlertDescription as Alert;
     matches!(
@@ -139,17 +146,18 @@ fn is_about_a_certificate(alert: AlertDescription) -> bool {
     )
 }
 
-/// An error of pgbouncer. It has the SQLSTATE 08P01 for nearly everything (pgbouncer 1.18, `src/client.c`,
-/// `disconnect_client`), so its text is the only distinction.
+/// The kind of an error of pgbouncer. Nearly all of them have the SQLSTATE 08P01 (pgbouncer 1.18,
+/// `src/client.c`, `disconnect_client`), so the text is the only distinction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PoolerFailure {
-    /// No database of that name is configured.
+    /// pgbouncer has no database with the name in the URL.
     UnknownDatabase,
-    /// The limit of connections is reached.
+    /// pgbouncer's limit of connections is reached.
     TooManyConnections,
     /// The user or the password is wrong.
     AuthenticationFailed,
-    /// Any other failure, and failures that pgbouncer repeats from an earlier connection, which may be over.
+    /// Any other failure. This includes failures of an earlier connection that pgbouncer repeats
+    /// and that may be over.
     Unreachable,
 }
 
@@ -169,7 +177,7 @@ impl PoolerFailure {
     }
 }
 
-/// The error with its causes. The text never shows a value of a row.
+/// Returns the text of an error and of all its causes. The text never contains a value of a row.
 pub(super) fn text(error: &Error) -> String {
     if let Some(database) = error.as_db_error() {
         return message(database);
@@ -177,8 +185,8 @@ pub(super) fn text(error: &Error) -> String {
     causes(error).fold(error.to_string(), |text, cause| format!("{text}: {}", cause_text(cause)))
 }
 
-/// The text of a cause. rustls explains an end of the stream without `close_notify` to programmers, with a link to its
-/// documentation. Operators meet this error if the database is killed.
+/// Returns the text of a cause. If the database is killed, its TLS stream ends without
+/// `close_notify`; rustls' text for that is written for programmers, so operators get another text.
 fn cause_text(cause: &(dyn std::error::Error + 'static)) -> String {
     let io: Option<&io::Error> = cause.downcast_ref();
     match io {
@@ -197,7 +205,7 @@ mod tests {
 
     use super::*;
 
-    /// The two ends of an encrypted connection.
+    /// Returns the client's and the server's end of a TLS connection before its handshake.
     fn ends() -> (ClientConnection, ServerConnection) {
         let rcgen::CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed(["db".to_owned()]).unwrap();
         let mut roots = RootCertStore::empty();

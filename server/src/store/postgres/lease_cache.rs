@@ -1,5 +1,6 @@
-//! A cache of the leases that this server has begun, with their claims. A settle need not read the claims again. Only
-//! the settle of its lease changes a held claim, and it locks the row of the lease first.
+//! A cache of the outstanding leases that this server has begun, with their claims, so that a
+//! settle need not read the claims again. The cache stays correct: only the settle of a lease
+//! changes a claim under that lease, and it locks the row of the lease first.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,24 +12,24 @@ use leasehold_core::lease::{Lease, LeaseId};
 use leasehold_core::rows::NetChanges;
 use rustc_hash::FxHashMap;
 
-/// The most claims in the cache. The oldest leases are dropped first.
+/// The most claims in the cache. If there are more, the oldest leases are dropped.
 const MAX_CLAIMS: usize = 100_000;
 
-/// An outstanding lease and the claims that it holds.
+/// An outstanding lease and its claims.
 #[derive(Clone, Debug)]
 pub(super) struct CachedLease {
     pub(super) lease: Lease,
     pub(super) claims: Vec<(BucketKey, Claim)>,
 }
 
-/// The outstanding leases of this server. Its writers share the cache.
+/// The cache of outstanding leases that this server has begun. All writers of the server share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LeaseCache(Arc<Mutex<Leases>>);
 
 #[derive(Debug, Default)]
 struct Leases {
     cached: FxHashMap<LeaseId, CachedLease>,
-    // Oldest first. Some leases are no longer in the cache.
+    // The ids of cached leases, the oldest first. Some of them are no longer in `cached`.
     order: VecDeque<LeaseId>,
     claims: usize,
 }
@@ -39,13 +40,13 @@ impl LeaseCache {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A lease of the cache.
+    /// Returns a lease and its claims; `None` if the lease is not in the cache.
     pub(super) fn lease(&self, id: LeaseId) -> Option<CachedLease> {
         self.lock().cached.get(&id).cloned()
     }
 
-    /// Updates the cache with the changes of a group and the fences of its new leases. If the group was not committed
-    /// (`fences` is `None`), its leases are dropped from the cache and read again.
+    /// Updates the cache with the changes of a group and the fences of its new leases. `fences` is
+    /// `None` if the group was not committed: then its leases are removed from the cache.
     pub(super) fn update(&self, changes: &NetChanges, fences: Option<&Fences>) {
         let mut leases = self.lock();
         for change in &changes.leases {

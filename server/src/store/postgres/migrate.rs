@@ -1,4 +1,5 @@
-//! Migrations of the tables. If several servers start at once, one migrates and the others wait for it.
+//! Creates the tables of the shared store and migrates them to newer versions. If several servers
+//! start at once, one migrates and the others wait for it.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +9,9 @@ use tokio_postgres::{Client, IsolationLevel, Transaction};
 
 use crate::store::preflight::Problem;
 
-/// The statements of each version, from version 1 on. The statements of a released version never change. A later
-/// version leaves the functions of earlier versions in place, because servers of those versions may be at work.
+/// The SQL statements of each version of the tables, from version 1 on. The statements of a
+/// released version never change. A later version keeps the functions of earlier versions, because
+/// servers of those versions may still be running.
 const MIGRATIONS: &[&str] =
     &[concat!(include_str!("migrations/0001_schema.sql"), include_str!("migrations/0001_functions.sql"))];
 
@@ -19,14 +21,15 @@ pub(super) const VERSION: i32 = 1;
 const TABLE: &str = "
     CREATE TABLE leasehold_migrations (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())";
 
-/// The advisory lock of migrations: the bytes of `leaseho`.
+/// The number of the advisory lock that a migration takes: the bytes of the text `leaseho`.
 const LOCK: i64 = 0x006c_6561_7365_686f;
 
-/// The lock timeout of a migration, which is shorter than the one of a group. Every session that asks for a lock behind a
-/// waiting one waits as well (https://www.postgresql.org/docs/15/explicit-locking.html). Servers at work would queue up
-/// behind a migration that waits for a `pg_dump`.
+/// The lock timeout of a migration, which is shorter than the lock timeout of a group of commands.
+/// While a migration waits for a table lock, such as that of a `pg_dump`, every later request for
+/// the table waits behind it (https://www.postgresql.org/docs/15/explicit-locking.html).
 const TABLE_LOCK_TIMEOUT_MS: u32 = 300;
-/// The time between two attempts to lock the tables, in which servers at work get their locks.
+/// The time between two attempts of a migration to lock the tables. Running servers get their locks
+/// in this time.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Migrates the tables to [`VERSION`], and returns the version found before. Waits at most `wait_seconds` for another
@@ -36,7 +39,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// The database can't be reached or refuses a statement. Another session still migrates or uses the tables. The tables
 /// are newer than this program, or in another schema.
 pub(super) async fn migrate(client: &mut Client, wait_seconds: u64) -> Result<i32, Problem> {
-    // A start on migrated tables must not wait for the lock of migrations.
+    // If the tables have the current version, a start must not wait for the lock of migrations.
     if let Some(VERSION) = version(client).await? {
         return Ok(VERSION);
     }
@@ -56,8 +59,9 @@ pub(super) async fn migrate(client: &mut Client, wait_seconds: u64) -> Result<i3
 }
 
 async fn migrate_once(client: &mut Client, wait_seconds: u64) -> Result<i32, Problem> {
-    // READ COMMITTED, whatever the operator's default is: after the wait for the lock, the statements must see the
-    // tables that another migration has made meanwhile.
+    // The isolation level must be READ COMMITTED, whatever the database's default is. After the
+    // wait for the lock, the statements must see the tables that another migration has created
+    // meanwhile.
     let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
     lock(&transaction, wait_seconds).await?;
     let found = version(transaction.client()).await?;
@@ -76,7 +80,7 @@ async fn migrate_once(client: &mut Client, wait_seconds: u64) -> Result<i32, Pro
     Ok(found)
 }
 
-/// The version of the tables; `None` if there are no tables.
+/// Returns the version of the tables; `None` if there are no tables.
 async fn version(client: &Client) -> Result<Option<i32>, Problem> {
     // `CREATE TABLE IF NOT EXISTS` would need the right to create tables, which serving does not need. The query reads
     // the rows of the catalogue, because `to_regclass` answers from a cache of the transaction and misses a table that
@@ -92,8 +96,8 @@ async fn version(client: &Client) -> Result<Option<i32>, Problem> {
     if found > VERSION { Err(Problem::Newer { found, known: VERSION }) } else { Ok(Some(found)) }
 }
 
-/// Refuses to create tables if a schema outside of the role's search path has some. Two sets of tables would give the
-/// same name out twice.
+/// Returns an error if a schema outside of the role's search path has the tables of a store. A
+/// second set of tables could give the same name to two cells.
 async fn refuse_a_second_set(client: &Client) -> Result<(), Problem> {
     let sql = "SELECT quote_ident(nspname), quote_ident(current_schema()), quote_ident(current_user)
                FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -102,7 +106,8 @@ async fn refuse_a_second_set(client: &Client) -> Result<(), Problem> {
     Err(Problem::WrongSchema { schema: row.try_get(0)?, current: row.try_get(1)?, role: row.try_get(2)? })
 }
 
-/// Takes the advisory lock of migrations until the end of the transaction.
+/// Takes the advisory lock of migrations, which the transaction keeps to its end. Waits at most
+/// `wait_seconds`.
 async fn lock(transaction: &Transaction<'_>, wait_seconds: u64) -> Result<(), Problem> {
     let lock: &[(&(dyn ToSql + Sync), Type)] = &[(&LOCK, Type::INT8)];
     let is_free = transaction.query_typed_one("SELECT pg_try_advisory_xact_lock($1)", lock).await?;

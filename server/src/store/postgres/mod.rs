@@ -1,11 +1,13 @@
-//! The shared store: PostgreSQL, with any number of servers on one database.
+//! The shared store: a PostgreSQL database that any number of servers use together.
 //!
-//! The database keeps the servers apart: the primary keys of `claims` and `idempotency_keys`, the versions of rows (a group
-//! is one transaction, which fails if a row that it writes has changed since it was read or assumed), locks in one order,
-//! and one sequence of fences. [`writer`] has the argument why that is enough.
+//! PostgreSQL keeps the servers' changes consistent by the primary keys of `claims` and
+//! `idempotency_keys`, by locks in one order, by one sequence of fences, and by the versions of
+//! rows: a group is one transaction, which fails if a row that it writes has changed since it was
+//! read or assumed. The documentation of [`writer`] shows why this is enough.
 //!
-//! No statement relies on the state of its session: nothing is prepared, and nothing is set beyond a transaction. So
-//! pgbouncer may stand in front of the database in transaction mode (https://www.pgbouncer.org/features.html).
+//! No statement relies on the state of its database session: no statement is prepared, and no
+//! setting lasts beyond a transaction. So pgbouncer may stand in front of the database in
+//! transaction mode (https://www.pgbouncer.org/features.html).
 
 mod active_servers;
 mod columns;
@@ -54,19 +56,20 @@ use crate::config::PostgresConfig;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// The number of settled leases that one statement deletes.
+/// The most settled leases that one statement deletes.
 const FORGET_ROWS: i64 = 5_000;
 
-/// The timeout of a vacuum of the small table of outstanding leases.
+/// The longest time that a vacuum of the table of outstanding leases may take. The table is small.
 const VACUUM_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A row for each session that vacuums the table of outstanding leases, or is about to.
+/// A query that returns a row for each session that vacuums the table of outstanding leases, or is
+/// about to.
 const VACUUMING: &str = "
     SELECT FROM pg_locks WHERE locktype = 'relation' AND mode = 'ShareUpdateExclusiveLock'
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
         AND relation = 'claim_leases'::regclass";
 
-/// The shared store. Clones share one pool of connections for reads.
+/// The shared store in a PostgreSQL database. Clones share one pool of connections for reads.
 #[derive(Clone)]
 pub struct PostgresStore {
     inner: Arc<Inner>,
@@ -81,7 +84,8 @@ struct Inner {
 }
 
 impl PostgresStore {
-    /// Checks the settings and the database, and migrates its tables to the version of this program.
+    /// Opens the store: checks the settings and the database, and migrates the database's tables to
+    /// the version of this program.
     ///
     /// # Errors
     /// The settings or the database can't be used; [`StoreError::Preflight`] has the problem.
@@ -97,7 +101,7 @@ impl PostgresStore {
         Ok(store)
     }
 
-    /// Migrates the tables of a database, and returns the version found and the version now.
+    /// Migrates the tables of a database. Returns their version before and after the migration.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), except for rights that only a server needs.
@@ -112,16 +116,17 @@ impl PostgresStore {
         Ok((found, migrate::VERSION))
     }
 
-    /// Checks that a URL names a database, whatever the other settings are.
+    /// Checks that a connection string names a PostgreSQL database. The other settings are not
+    /// checked.
     ///
     /// # Errors
-    /// The URL can't be parsed.
+    /// The connection string can't be parsed.
     pub fn check_url(url: &str) -> Result<()> {
         let refused = |error| refused(&PostgresConfig::at(url), Problem::Settings(error));
         connect::parse(url).map(drop).map_err(refused)
     }
 
-    /// A store with checked settings and no connection yet.
+    /// Returns a store whose settings were checked, and which has no connection yet.
     fn new(settings: &PostgresConfig) -> Result<Self> {
         let refused = |problem| refused(settings, problem);
         let connector = Connector::parse(settings).map_err(refused)?;
@@ -131,7 +136,8 @@ impl PostgresStore {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Reads the occupancy at a start. An outage is reported as a problem of the preflight, with its next step.
+    /// Reads the occupancy when a server starts. An outage is reported as a problem of the
+    /// preflight, with the operator's next step.
     ///
     /// # Errors
     /// The database can't be read.
@@ -216,7 +222,7 @@ impl StoreReader for PostgresStore {
     }
 
     fn is_lost_by(&self, _: &StoreError) -> bool {
-        // Another connection may succeed.
+        // A read on another connection may succeed, so no error of a read is final.
         false
     }
 }
@@ -263,7 +269,8 @@ impl SharedMaintenance for PostgresStore {
 }
 
 async fn vacuum(client: &Client) -> Result<()> {
-    // If another server vacuums the table now, this vacuum is needless, and the database would log that it was skipped.
+    // If another server vacuums the table now, this vacuum is not needed, and PostgreSQL would log
+    // that it was skipped.
     let others = client.query_typed(VACUUMING, &[]).await.map_err(failed)?;
     if !others.is_empty() {
         return Ok(());

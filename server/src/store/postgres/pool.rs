@@ -16,7 +16,7 @@ use crate::store::port::PoolState;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// The pool.
+/// The pool of connections for reads and periodic tasks.
 pub(super) struct Pool {
     connections: deadpool_postgres::Pool,
     connector: Connector,
@@ -26,12 +26,13 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// A pool without connections. It connects when it is first used.
+    /// Returns a pool without connections. It opens them when they are needed.
     ///
     /// # Errors
-    /// The settings can't be used.
+    /// The pool library `deadpool` does not accept the settings.
     pub(super) fn new(settings: &PostgresConfig, connector: &Connector) -> std::result::Result<Self, String> {
-        // `Fast` does not query a connection before it is lent. `run` replaces one that has died.
+        // With `Fast`, the pool does not test a connection with a query before use. Instead, `run`
+        // tries again if a connection has died.
         let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_connect(connector.config.clone(), connector.clone(), manager);
         let connect_timeout = Duration::from_secs(settings.connect_timeout_seconds);
@@ -56,9 +57,9 @@ impl Pool {
         PoolState { open: status.size, idle: status.available, waiting: status.waiting }
     }
 
-    /// Runs a statement on a connection of the pool. The statement is tried again once if the connection has died, and if
-    /// another server has overtaken the statement's snapshot. The latter happens if the operator's default isolation level
-    /// keeps one snapshot for a whole transaction.
+    /// Runs a statement on a connection of the pool. It is run once more if the connection has
+    /// died, or if another transaction was first. The latter can happen if the database's default
+    /// isolation level keeps one snapshot for a whole transaction.
     pub(super) async fn run<T, F: Future<Output = Result<T>>>(
         &self,
         statement: impl Fn(Arc<PooledConnection>) -> F,
@@ -105,11 +106,11 @@ fn is_worth_a_retry(error: &StoreError) -> bool {
     error.is_away() || matches!(error, StoreError::Conflict(_))
 }
 
-/// A connection of the pool that one statement uses.
+/// A connection of the pool while one statement uses it.
 ///
-/// If the statement took too long, or its caller has gone away, the connection is still busy when it is dropped. It then
-/// leaves the pool, because the next statement on it would wait for this one, and the database is asked to cancel the
-/// statement.
+/// If the statement takes too long, or its caller no longer waits, the connection is still busy
+/// when it is dropped. It is then removed from the pool, because the next statement on it would
+/// have to wait, and the database is asked to cancel the statement.
 pub(super) struct PooledConnection {
     connection: Option<Object>,
     connector: Connector,

@@ -1,4 +1,5 @@
-//! Checks of a database before a server starts on it, and the meaning of errors at that time.
+//! Checks of a database before a server starts, and the conversion of errors at that time into a
+//! [`Problem`].
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
@@ -7,7 +8,7 @@ use super::failure::{ClientFailure, PoolerFailure, is_unreachable, text};
 use crate::store::error::StoreError;
 use crate::store::preflight::Problem;
 
-/// The oldest supported version, in the form of `server_version_num`.
+/// The oldest supported PostgreSQL version, in the form of `server_version_num`.
 const OLDEST: i32 = 150_000;
 const READ_COMMITTED: [&str; 2] = ["read committed", "read uncommitted"];
 
@@ -16,8 +17,8 @@ const CONDITIONS: &str = "
            current_setting('server_version_num')::integer, pg_is_in_recovery(),
            current_setting('transaction_read_only')::boolean, current_setting('transaction_isolation')";
 
-/// The missing rights of the role, as statements that grant them. An object that does not exist yet is no problem: the role
-/// will create and own it.
+/// A query for the rights that the role lacks, as GRANT statements. An object that does not exist
+/// yet is left out: the role will create and own it.
 const MISSING_GRANTS: &str = "
     WITH needs (object, privileges) AS (VALUES
         ('leasehold_migrations', 'SELECT'), ('claims', 'SELECT INSERT UPDATE DELETE'),
@@ -39,7 +40,8 @@ const MISSING_GRANTS: &str = "
     SELECT current_user::text, format('GRANT %s ON %s TO %I', privileges, object, current_user) FROM missing
     ORDER BY object";
 
-/// Checks the properties that no migration changes: version, encoding, and that the database can be written.
+/// Checks the properties of a database that no migration changes: the PostgreSQL version, the
+/// encoding, and that it accepts writes.
 ///
 /// # Errors
 /// A server can't run on the database.
@@ -69,17 +71,19 @@ pub(super) async fn check(client: &Client) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The settings that protect the database from a power cut and are off.
+/// A query for the settings that protect the database from a power cut, if they are off.
 const UNSAFE_SETTINGS: &str =
     "SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off'";
 
-/// True if the database logs statements with their parameters, which are names of people.
+/// A query that returns true if the database logs statements with their parameters, which are names
+/// of people.
 const LOGS_PARAMETERS: &str = "
     SELECT current_setting('log_parameter_max_length') <> '0' AND (
         current_setting('log_statement') IN ('mod', 'all') OR current_setting('log_min_duration_statement') <> '-1'
         OR current_setting('log_min_duration_sample') <> '-1')";
 
-/// Warns of settings under which a power cut loses acknowledged writes, or names get into the database's log.
+/// Logs a warning for each setting with which a power cut loses acknowledged writes, or names
+/// appear in the database's log.
 ///
 /// # Errors
 /// The database can't be read.
@@ -112,7 +116,8 @@ pub(super) async fn check_rights(client: &Client) -> Result<(), Problem> {
     Err(Problem::Rights { role, grants })
 }
 
-/// The names of missing tables, sequences and functions, among those that migrations create.
+/// A query for the names of tables, sequences and functions that migrations create and that are
+/// missing.
 const MISSING_OBJECTS: &str = "
     SELECT name FROM unnest(ARRAY[
         'claims', 'claim_leases', 'settled_leases', 'idempotency_keys', 'abandoned_groups', 'bucket_types',
@@ -130,17 +135,19 @@ pub(super) async fn check_objects(client: &Client) -> Result<(), Problem> {
     if missing.is_empty() { Ok(()) } else { Err(Problem::Incomplete(missing)) }
 }
 
-/// True if the role owns the table or the database, and so may vacuum
-/// (https://www.postgresql.org/docs/15/sql-vacuum.html); and the role's name and the version.
+/// A query that returns true if the role owns the table or the database, and so may vacuum the
+/// table (https://www.postgresql.org/docs/15/sql-vacuum.html); then the role's name and the
+/// PostgreSQL version.
 const MAY_VACUUM: &str = "
     SELECT pg_has_role(c.relowner, 'USAGE') OR pg_has_role(d.datdba, 'USAGE'), format('%I', current_user),
            current_setting('server_version_num')::integer
     FROM pg_class c, pg_database d WHERE c.oid = to_regclass('claim_leases') AND d.datname = current_database()";
 
-/// The first version with the grantable right MAINTAIN.
+/// The first PostgreSQL version in which the right MAINTAIN can be granted.
 const GRANTS_MAINTENANCE: i32 = 170_000;
 
-/// The role as a quoted identifier, if it may not vacuum the table of outstanding leases; `None` if it may.
+/// Returns the role as a quoted identifier if it may not vacuum the table of outstanding leases;
+/// `None` if it may.
 ///
 /// # Errors
 /// The database can't be read.
@@ -159,7 +166,7 @@ pub(super) async fn role_without_vacuum(client: &Client) -> Result<Option<String
     Ok(Some(role))
 }
 
-/// The class of authorization failures.
+/// The first two characters of all SQLSTATEs for authorization failures.
 const AUTHORIZATION_CLASS: &str = "28";
 
 impl From<Error> for Problem {
@@ -205,7 +212,8 @@ fn of_client(error: &Error, text: String) -> Problem {
     }
 }
 
-/// The problem of a database that was reachable a moment ago; the error itself if the database answered.
+/// Converts an outage of a database that was reachable a moment ago into a problem; returns any
+/// other error unchanged.
 pub(super) fn of_away(error: StoreError) -> Result<Problem, StoreError> {
     match error {
         StoreError::TooManyConnections(cause) => Ok(Problem::TooManyConnections(cause)),

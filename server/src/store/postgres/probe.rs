@@ -1,4 +1,5 @@
-//! The probe of the database. It has a connection of its own, so neither load nor a full pool looks like an outage.
+//! The probe of a shared store. It has a connection of its own, so neither load nor a full pool
+//! looks like an outage.
 
 use std::time::Duration;
 
@@ -10,15 +11,17 @@ use super::failure::failed;
 use crate::store::error::StoreError;
 use crate::store::port::{Answer, Probe};
 
-/// Reads no row, so load does not delay it. A missing table, or one that another session has locked, is an error.
+/// The first statements of a probe. They read no row, so load does not delay them. A missing table,
+/// or one that another session has locked, is an error.
 const LOOK: &str = "SET LOCAL lock_timeout = 1500; SELECT FROM claims, claim_leases WHERE false";
 
-/// Looks whether the database is up.
+/// Checks if the database can be reached and accepts writes, and counts the other active servers.
 pub(super) struct DatabaseProbe {
     connector: Connector,
     timeout: Duration,
     client: Option<Connection>,
-    // The statements of a look. They return whether the database is read-only, and the number of other servers.
+    // The statements of one probe. They return if the database is read-only, and the number of
+    // other servers that are writing.
     look: String,
     others: ActiveServers,
 }
@@ -32,7 +35,8 @@ impl DatabaseProbe {
     async fn look_twice(&mut self) -> Result<usize, StoreError> {
         let had_connection = self.client.is_some();
         match self.look_once().await {
-            // The old connection may have died long ago.
+            // The connection may have died since the last probe, which says nothing about the
+            // database now. So a new one is tried.
             Err(error) if error.is_away() && had_connection => self.look_once().await,
             seen => seen,
         }
@@ -42,7 +46,8 @@ impl DatabaseProbe {
         let client = match self.client.take().filter(|client| !client.is_closed()) {
             Some(client) => client,
             None => match self.connector.connect().await {
-                // The database answers. Readers and writers notice themselves if they get no connection.
+                // The database answers, so it is not away. Readers and writers report themselves if
+                // they get no connection.
                 Err(StoreError::TooManyConnections(_)) => return Ok(self.others.count()),
                 connected => connected?,
             },
@@ -57,7 +62,8 @@ impl DatabaseProbe {
             }
             self.others.observe(row.get(1).and_then(|count| count.parse().ok()).unwrap_or(0));
         }
-        // A connection to a read-only host is dropped above: another host may have become the primary.
+        // The connection is kept only if the host accepts writes. Otherwise another host may have
+        // become the primary.
         self.client = Some(client);
         Ok(self.others.count())
     }

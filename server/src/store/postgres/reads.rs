@@ -1,4 +1,4 @@
-//! Statements outside of groups, one for each read or periodic task. They run on any connection.
+//! The statements of reads and periodic tasks, which run outside of groups and on any connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -30,7 +30,7 @@ pub(super) async fn claim(client: &Client, key: &BucketKey) -> Result<Option<Cla
     Ok(row.map_err(failed)?.as_ref().map(columns::claim).transpose()?.map(|(_, claim)| claim))
 }
 
-/// The outstanding leases of a scan, in order (B31).
+/// Reads at most `scan.limit` outstanding leases of a cell, in the order of `ListLeases` (B31).
 pub(super) async fn leases(client: &Client, scan: &LeaseScan) -> Result<Vec<LeaseRow>> {
     let first = LeasePosition { created_at: Timestamp::MIN, lease: LeaseId(Uuid::nil()) };
     let (from, beyond) = match scan.from {
@@ -59,7 +59,8 @@ pub(super) async fn leases(client: &Client, scan: &LeaseScan) -> Result<Vec<Leas
     client.query_typed(&sql, &parameters).await.map_err(failed)?.iter().map(row).collect()
 }
 
-/// The claims of a scan, in the order of source id, bucket type and value (B32).
+/// Reads at most `scan.limit` claims whose source is in one table of a cell, in the order of source
+/// id, bucket type and value (B32).
 pub(super) async fn records(client: &Client, scan: &RecordScan) -> Result<Vec<RecordRow>> {
     let sql = format!(
         "SELECT {CLAIM} FROM claims c
@@ -82,7 +83,8 @@ pub(super) async fn records(client: &Client, scan: &RecordScan) -> Result<Vec<Re
     client.query_typed(&sql, &parameters).await.map_err(failed)?.iter().map(row).collect()
 }
 
-/// At most `limit` leases that were settled before a time, the oldest first.
+/// Reads the ids of at most `limit` leases that were settled before `before`, those settled first
+/// at the front.
 pub(super) async fn settled(client: &Client, before: Timestamp, limit: usize) -> Result<Vec<LeaseId>> {
     let sql = "SELECT uuid FROM settled_leases WHERE settled_at < $1 ORDER BY settled_at, uuid LIMIT $2";
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -91,9 +93,10 @@ pub(super) async fn settled(client: &Client, before: Timestamp, limit: usize) ->
     rows.map_err(failed)?.iter().map(|row| row.try_get(0).map(LeaseId).map_err(failed)).collect()
 }
 
-/// Deletes at most `limit` leases that were settled before a time, and their idempotency keys (B22, B24). Returns the number
-/// of leases. `SKIP LOCKED` lets several servers delete different leases at the same time. The lock timeout limits the wait
-/// for a session that is no server.
+/// Deletes at most `limit` leases that were settled before `before`, and their idempotency keys
+/// (B22, B24). Returns the number of deleted leases. `SKIP LOCKED` lets several servers delete
+/// different leases at the same time. The lock timeout limits the wait for a session that does not
+/// belong to a server.
 pub(super) async fn forget(client: &Client, before: Timestamp, limit: i64) -> Result<u64> {
     let sql = "WITH old AS (
                    SELECT uuid FROM settled_leases, set_config('lock_timeout', '500ms', true) WHERE settled_at < $1
@@ -112,13 +115,14 @@ pub(super) async fn forget(client: &Client, before: Timestamp, limit: i64) -> Re
     Ok(gone.cast_unsigned())
 }
 
-/// Deletes the numbers of abandoned groups whose statements can't arrive any more.
+/// Deletes the rows of abandoned groups that are a day old: no statement of such a group can still
+/// arrive.
 pub(super) async fn forget_abandoned(client: &Client) -> Result<()> {
     let sql = "DELETE FROM abandoned_groups WHERE abandoned_at < now() - interval '1 day'";
     client.execute_typed(sql, &[]).await.map(drop).map_err(failed)
 }
 
-/// The occupancy of the database.
+/// Reads the occupancy of the database.
 pub(super) async fn occupancy(client: &Client) -> Result<Occupancy> {
     let sql = "SELECT count(*), coalesce(sum(cardinality(bucket_types)), 0)::bigint, min(created_at),
                       pg_total_relation_size('claims') + pg_total_relation_size('claim_leases')
@@ -135,8 +139,8 @@ pub(super) async fn occupancy(client: &Client) -> Result<Occupancy> {
     })
 }
 
-/// The cells that own any claim. The recursive query jumps from cell to cell in the index, so each cell costs one lookup
-/// (https://wiki.postgresql.org/wiki/Loose_indexscan).
+/// Reads the cells that own at least one claim. The recursive query jumps from cell to cell in the
+/// index, so each cell costs one lookup (https://wiki.postgresql.org/wiki/Loose_indexscan).
 pub(super) async fn owners(client: &Client) -> Result<BTreeSet<CellId>> {
     let sql = "WITH RECURSIVE owner (cell) AS (
                    SELECT min(creator_id) FROM claims
@@ -148,7 +152,7 @@ pub(super) async fn owners(client: &Client) -> Result<BTreeSet<CellId>> {
     rows.iter().map(|row| row.try_get(0).map(CellId).map_err(failed)).collect()
 }
 
-/// The rules of configured bucket types under which claims were made.
+/// Reads the stored rules of configured bucket types.
 pub(super) async fn bucket_types(client: &Client) -> Result<Vec<BucketRule>> {
     let sql = "SELECT coalesce(json_agg(t ORDER BY number), '[]')::text FROM bucket_types t";
     let rules: String = client.query_typed_one(sql, &[]).await.and_then(|row| row.try_get(0)).map_err(failed)?;
@@ -156,7 +160,7 @@ pub(super) async fn bucket_types(client: &Client) -> Result<Vec<BucketRule>> {
         .map_err(|_| StoreError::Damaged("a row of `bucket_types` can't be read".into()))
 }
 
-/// Stores rules of configured bucket types. A rule that is already there stays.
+/// Stores rules of configured bucket types. A rule that is stored already is not changed.
 pub(super) async fn remember_bucket_types(client: &Client, rules: &[BucketRule]) -> Result<()> {
     let sql = "INSERT INTO bucket_types SELECT * FROM json_populate_recordset(NULL::bucket_types, $1::json)
                ON CONFLICT DO NOTHING";
@@ -164,7 +168,7 @@ pub(super) async fn remember_bucket_types(client: &Client, rules: &[BucketRule])
     client.execute_typed(sql, &[(&rules, Type::TEXT)]).await.map(drop).map_err(failed)
 }
 
-/// The whole state.
+/// Reads all rows and the newest fence.
 pub(super) async fn state(client: &Client) -> Result<State> {
     let claims = client.query_typed(&format!("SELECT {CLAIM} FROM claims c"), &[]).await.map_err(failed)?;
     let outstanding = client.query_typed(&format!("SELECT {OUTSTANDING} FROM claim_leases l"), &[]).await;
@@ -182,15 +186,16 @@ pub(super) async fn state(client: &Client) -> Result<State> {
     })
 }
 
-/// The columns that [`columns::outstanding`] reads, of the table `l`.
+/// The columns of `claim_leases`, under the alias `l`, that [`columns::outstanding`] reads.
 pub(super) const OUTSTANDING: &str =
     "l.uuid, l.creator_id, l.fence, l.created_at, l.idempotency_key, l.bucket_types, l.bucket_values";
 
-/// The columns that [`columns::settled`] reads, of the table `l`.
+/// The columns of `settled_leases`, under the alias `l`, that [`columns::settled`] reads.
 pub(super) const SETTLED: &str =
     "l.uuid, l.creator_id, l.fence, l.created_at, l.idempotency_key, l.committed, l.settled_at";
 
-/// The columns that [`columns::replay`] reads, and their tables. A lease is in one of two tables.
+/// The columns that [`columns::replay`] reads, and the FROM clause for them. The lease of a key is
+/// either in `claim_leases` or in `settled_leases`.
 pub(super) const REPLAY: &str =
     "k.creator_id, k.idempotency_key, k.lease_uuid, coalesce(o.fence, s.fence), k.fingerprint
     FROM idempotency_keys k

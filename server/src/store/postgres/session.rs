@@ -12,32 +12,33 @@
 //! | `Unknown` | the group is abandoned, so its transaction has ended | `Idle` |
 //! | `Idle` | the database closes the connection | `Down` |
 //!
-//! INVARIANT: in the state `Unknown` a retry must keep the number of the group, by which it can be abandoned.
+//! INVARIANT: in the state `Unknown`, a retry must keep the number of its group, because the group
+//! is abandoned by this number.
 
 use crate::store::error::StoreError;
 
 /// The state of a writer's connection of the type `C`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) enum Session<C> {
-    /// There is no connection.
+    /// The writer has no connection.
     #[default]
     Down,
-    /// No transaction is open.
+    /// The connection is open and has no transaction.
     Idle(C),
-    /// The transaction of the current group is open.
+    /// The connection has the open transaction of the current group.
     Open(C),
     /// The connection was lost during a commit. The group may have been committed, or may still be.
     Unknown,
 }
 
-/// The end of a step that was sent to the database.
+/// The result of a step that was sent to the database: a read, a ROLLBACK or a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The database did it.
+    /// The database executed the step.
     Done,
-    /// The database, or this program, reported an error.
+    /// The database, or this program, reported an error for the step.
     Failed,
-    /// No answer arrived, or the database can't go on.
+    /// No answer to the step arrived, or the error means that the database is away.
     Lost,
 }
 
@@ -52,7 +53,8 @@ impl End {
 }
 
 impl<C> Session<C> {
-    /// The state after a read in the transaction of a group. A failed read must be followed by a ROLLBACK.
+    /// Returns the state after a read in the transaction of a group. A failed read must be followed
+    /// by a ROLLBACK.
     pub(super) fn after_read(connection: C, end: End) -> Self {
         match end {
             End::Done | End::Failed => Self::Open(connection),
@@ -60,7 +62,7 @@ impl<C> Session<C> {
         }
     }
 
-    /// The state after a ROLLBACK.
+    /// Returns the state after a ROLLBACK.
     pub(super) fn after_rollback(connection: C, end: End) -> Self {
         match end {
             End::Done => Self::Idle(connection),
@@ -68,8 +70,9 @@ impl<C> Session<C> {
         }
     }
 
-    /// The state after the statement that commits. If an earlier statement has failed, COMMIT rolls the transaction back
-    /// (https://www.postgresql.org/docs/15/protocol-flow.html), so no transaction is open after any answer.
+    /// Returns the state after the statement that commits a group. If an earlier statement failed,
+    /// COMMIT rolls the transaction back (https://www.postgresql.org/docs/15/protocol-flow.html).
+    /// So no transaction is open after any answer.
     pub(super) fn after_commit(connection: C, end: End) -> Self {
         match end {
             End::Done | End::Failed => Self::Idle(connection),

@@ -1,31 +1,32 @@
-//! Speculation: a group is decided on assumed rows, without a read.
+//! Speculation: a group of commands is decided on rows that are assumed instead of read.
 //!
-//! The rows of leases that this server has begun are in its cache, and names that begins ask for are mostly free. The
-//! commit writes every assumed row, and so proves the assumptions or fails. A group that is right takes one round trip
-//! instead of two. After a failure more and more groups in a row read their rows, so that a store full of conflicts pays
-//! little for failed speculation.
+//! Leases that this server has begun are in its cache, and most names that begins ask for are free.
+//! The commit writes every assumed row, and so either proves the assumptions or fails. If they are
+//! right, the group takes one round trip instead of two. After each failure, the next 1, 2, 4, up
+//! to 64 groups read their rows, so that a store with many conflicts loses little time to failed
+//! speculation.
 
 use leasehold_core::lease::LeaseId;
 use leasehold_core::rows::{Keys, NetChanges};
 
 use super::lease_cache::{CachedLease, LeaseCache};
 
-/// The most groups in a row that read their rows after a failure.
+/// The most groups that read their rows after a failed speculation, before the next one speculates.
 const MAX_BACKOFF: u32 = 64;
 
-/// The decision of one writer whether its next group speculates.
+/// The state from which one writer decides if its next group speculates.
 #[derive(Debug)]
 pub(super) struct Speculation {
     is_enabled: bool,
     // The number of groups that must read their rows before the next one speculates.
     groups_to_read: u32,
-    // The number of such groups after the next failure.
+    // The number of groups that must read their rows after the next failure.
     backoff: u32,
-    // The assumptions of the current group.
+    // The numbers of rows that the current group assumed; `None` if it has assumed none.
     assumed: Option<AssumedRows>,
 }
 
-/// The numbers of rows that a group was decided on without a read.
+/// The numbers of rows of each kind that a group was decided on without a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct AssumedRows {
     claims: usize,
@@ -44,13 +45,14 @@ impl Speculation {
         self.is_enabled = true;
     }
 
-    /// Begins a group.
+    /// Begins a group of commands, without assumptions.
     pub(super) fn begin_group(&mut self) {
         self.assumed = None;
     }
 
-    /// The leases that the group may assume; all other rows of `keys` are assumed to be absent. `None` if the rows must be
-    /// read: a lease is not in the cache, or speculation failed recently.
+    /// Returns the cached leases among `keys`; the group may assume them, and that all other rows
+    /// of `keys` are absent. Returns `None` if the rows must be read: speculation is off or failed
+    /// recently, a lease is not in the cache, or this is not the group's first load.
     pub(super) fn assume(&mut self, keys: &Keys, cache: &LeaseCache) -> Option<Vec<(LeaseId, CachedLease)>> {
         if !self.is_enabled || self.assumed.is_some() {
             return None;
@@ -66,12 +68,13 @@ impl Speculation {
         Some(cached)
     }
 
-    /// Takes the numbers of rows that the group assumed; `None` if its rows were read.
+    /// Takes the numbers of rows that the current group assumed; `None` if its rows were read.
     pub(super) fn take(&mut self) -> Option<AssumedRows> {
         self.assumed.take()
     }
 
-    /// Adapts the backoff to the outcome of a group that speculated.
+    /// Adapts the backoff after a group that speculated: `was_right` is true if its assumptions
+    /// held.
     pub(super) fn record(&mut self, was_right: bool) {
         if was_right {
             self.backoff = (self.backoff / 2).max(1);
@@ -83,7 +86,8 @@ impl Speculation {
 }
 
 impl AssumedRows {
-    /// True if the changes write every assumed row, and so prove it.
+    /// True if the changes of the group write every assumed row, so that the commit proves the
+    /// assumptions.
     pub(super) fn are_proved_by(&self, changes: &NetChanges) -> bool {
         let settled = changes.leases.iter().filter(|change| change.before.is_some()).count();
         *self == Self { claims: changes.claims.len(), leases: settled, replays: changes.replays.len() }

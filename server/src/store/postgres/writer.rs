@@ -1,33 +1,41 @@
-//! A writer: one connection, and each group of commands as one transaction.
+//! A writer of the shared store. It has one connection, and writes each group of commands as one
+//! transaction.
 //!
-//! Most groups begin updates of new names and settle leases that this server has begun. They are decided on assumed rows
-//! (see [`super::speculation`]). One statement, which is a transaction of its own, then writes the changes and so proves the
-//! assumptions. All other groups take two round trips:
+//! Most groups begin updates of new names and settle leases that this server has begun. They are
+//! decided on assumed rows (see [`super::speculation`]). A single statement, which is a transaction
+//! of its own, then writes the changes and so proves the assumptions. All other groups take two
+//! round trips:
 //!
-//! 1. `BEGIN` at REPEATABLE READ and, without waiting for its answer, the reads of the group's rows. Leases to be settled
-//!    are locked in the order of their ids. Claims and keys are read in the one snapshot of the transaction.
-//! 2. The changes, as one statement for each kind, and `COMMIT`.
+//! 1. `BEGIN` at REPEATABLE READ and, without waiting for its answer, the reads of the group's
+//!    rows. Leases to be settled are locked in the order of their ids. Claims and keys are read in
+//!    the one snapshot of the transaction.
+//! 2. The changes, with one statement for each kind of change, and `COMMIT`.
 //!
-//! **Why the answers agree with some order of all commands, on whichever server they ran.** The committer decides each
-//! command of a shared store on rows as they were loaded.
+//! **Linearizability.** The answers equal those of a single server that executes all commands in
+//! some order. The reasons, given that the committer decides each command of a shared store on rows
+//! as they were loaded:
 //!
-//! - A command that changes something takes its place in the order at its commit. Every row that it read is then as it was
-//!   read. Rows that existed are written, and the database refuses to write a row that has changed since the snapshot
-//!   (SQLSTATE 40001). Rows that were absent are inserted under a primary key.
-//! - A command that changes nothing takes its place at the snapshot.
-//! - A speculative group has no snapshot, so each of its commands must change something. Its leases are deleted, which only
-//!   one transaction can do, and which keeps others from their claims. Absent rows are inserted. If a command changes
-//!   nothing, the group is decided again in two round trips.
+//! - A command that changes something has its place in this order at its commit. Every row that it
+//!   read is then still as it was read. Rows that existed are written, and PostgreSQL refuses to
+//!   write a row that has changed since the snapshot (SQLSTATE 40001). Rows that were absent are
+//!   inserted under a primary key.
+//! - A command that changes nothing has its place at the snapshot.
+//! - A speculative group has no snapshot, so each of its commands must change something. Its leases
+//!   are deleted, which only one transaction can do, and which keeps others from changing the
+//!   leases' claims. Absent rows are inserted. If a command changes nothing, the group is decided
+//!   again in two round trips.
 //!
-//! **Why writers don't deadlock.** Each transaction locks leases first, then the claims at rest that it changes. Then it
-//! inserts claims, and then idempotency keys, each in the order of their keys. Two transactions share no other row: a held
-//! claim changes only with the row of its lease. A speculative group locks nothing in advance. It waits for a lock for 100 ms at most, then
-//! gives up and is decided again.
+//! **Why writers don't deadlock.** Each transaction first locks leases, then the claims at rest
+//! that it changes. Then it inserts claims, and last idempotency keys, each in the order of their
+//! keys. Two transactions share no other row: a claim under a lease changes only together with the
+//! row of its lease. A speculative group locks no row in advance. It waits for a lock for at most
+//! 100 ms, then fails and is decided again.
 //!
-//! **Why a lost connection at COMMIT is safe.** Every transaction of a group holds the advisory lock of the group's number to
-//! its end. A retry waits for that lock, and so for the end of the first attempt, and only then looks whether its leases
-//! exist (`Begin::resumed`). It also records the number in `abandoned_groups`, so that a statement that arrives even later
-//! does nothing.
+//! **Why a lost connection at COMMIT is safe.** Every transaction of a group keeps the advisory
+//! lock of the group's number to its end. A retry first waits for that lock, and so for the end of
+//! the first attempt. Only then does it check if the group's leases exist (`Begin::resumed`). It
+//! also records the number in `abandoned_groups`, so that a statement of the first attempt that
+//! arrives even later has no effect.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -57,18 +65,20 @@ use crate::config::PostgresConfig;
 use crate::store::error::StoreError;
 use crate::store::port::{Failure, GroupError, GroupStore, LockTimeout};
 
-/// The usual lock timeout of a group. A server keeps its rows locked for milliseconds. A session that keeps them longer is a
-/// person's or has hung, and must not delay commands on other rows.
+/// The usual lock timeout of a group. A server locks rows for milliseconds. A session that locks
+/// them longer belongs to a person or hangs, and must not delay commands on other rows.
 const USUAL_LOCK_TIMEOUT_MS: u64 = 500;
 /// The lock timeout of a command whose rows were just found locked.
 const SHORT_LOCK_TIMEOUT_MS: u64 = 20;
 
-/// The time for which an idle writer drives its connection, to notice that the database has closed it.
+/// The time for which an idle writer drives its connection, to notice if the database has closed
+/// it.
 const LISTEN: Duration = Duration::from_millis(1);
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// A connection for groups of commands, with a runtime that only this writer's thread drives.
+/// A writer: a connection for groups of commands, and a runtime that only this writer's thread
+/// drives.
 pub(super) struct PostgresWriter {
     runtime: Runtime,
     connector: Connector,
@@ -77,7 +87,7 @@ pub(super) struct PostgresWriter {
     speculation: Speculation,
     session: Session<Connection>,
     server: ServerId,
-    // The number of the current group and of its retries.
+    // The number of the current group, which its retries keep.
     group: i64,
     lock_timeout: LockTimeout,
 }
@@ -102,19 +112,21 @@ impl PostgresWriter {
         })
     }
 
-    /// Waits for an answer of the database. It is a second more patient than the database's own statement timeout, whose
-    /// error says more.
+    /// Waits for an answer of the database. The wait is one second longer than the database's
+    /// statement timeout, because the database's error names the reason.
     fn wait<T>(&self, answer: impl Future<Output = Result<T>>) -> Result<T> {
         let patience = self.statement_timeout + Duration::from_secs(1);
         let late = || StoreError::Unreachable(format!("no answer within {} s", patience.as_secs()));
         self.runtime.block_on(async {
-            // Created inside the runtime, because a timer belongs to the runtime in which it is created.
+            // The timer is created inside the runtime, because it belongs to the runtime in which
+            // it is created.
             tokio::time::timeout(patience, answer).await.unwrap_or_else(|_| Err(late()))
         })
     }
 
-    /// Takes the connection out of the session, which is `Down` then, or stays `Unknown` after an error. Connects, resolves
-    /// an unknown outcome and ends an open transaction, as needed.
+    /// Takes the connection out of the session. Connects, resolves an unknown outcome, and ends an
+    /// open transaction, as needed. The session is then `Down`; after an error in the state
+    /// `Unknown` it stays `Unknown`.
     fn take_idle(&mut self) -> Result<Connection> {
         match std::mem::take(&mut self.session) {
             Session::Idle(connection) => Ok(connection),
@@ -133,13 +145,13 @@ impl PostgresWriter {
         }
     }
 
-    /// Ends the transaction of a connection. A connection that fails at this is closed.
+    /// Rolls back the transaction of a connection. If this fails, the connection is closed.
     fn roll_back(&mut self, connection: Connection) {
         let done = self.wait(async { connection.batch_execute("ROLLBACK").await.map_err(failed) });
         self.session = Session::after_rollback(connection, End::of(&done));
     }
 
-    /// The statements that begin the transaction of a group.
+    /// Returns the SQL statements that begin the transaction of a group.
     fn begin_statements(&self) -> String {
         let (timeout, group) = (self.statement_timeout.as_millis(), self.group);
         let lock_timeout = match self.lock_timeout {
@@ -151,7 +163,8 @@ impl PostgresWriter {
         )
     }
 
-    /// Reads rows in the transaction of the group, which the first read begins.
+    /// Reads the rows of `keys` in the transaction of the group. The first read of a group begins
+    /// the transaction.
     fn read(&mut self, keys: &Keys) -> Result<LoadedRows> {
         let (connection, begin) = match std::mem::take(&mut self.session) {
             Session::Open(connection) => (connection, None),
@@ -169,7 +182,7 @@ impl PostgresWriter {
         loaded
     }
 
-    /// Assumes the rows that a group of commands needs, instead of reading them. Leases and their claims come from the
+    /// Assumes the rows of `keys` instead of reading them: leases and their claims come from the
     /// cache, and all other rows are assumed to be absent. Returns `None` if the rows must be read.
     fn assume(&mut self, keys: &Keys) -> Option<LoadedRows> {
         let is_between_groups = matches!(self.session, Session::Idle(_) | Session::Down);
@@ -184,11 +197,11 @@ impl PostgresWriter {
         Some(loaded)
     }
 
-    /// Commits the open transaction with its changes.
+    /// Writes the changes in the open transaction and commits it. Returns the fences of new leases.
     fn commit_open(&mut self, changes: &NetChanges) -> Result<Fences> {
         let connection = match std::mem::take(&mut self.session) {
             Session::Open(connection) => connection,
-            // Without a read there is no decision, and so no change.
+            // No row was read, so no command was decided and there is no change to commit.
             session => {
                 self.session = session;
                 return Ok(Fences::default());
@@ -206,7 +219,8 @@ impl PostgresWriter {
         committed
     }
 
-    /// Commits a speculative group. Its commit proves the assumptions.
+    /// Commits a speculative group, and returns the fences of its new leases. The commit fails if
+    /// an assumption was wrong.
     fn commit_speculative(&mut self, assumed: &AssumedRows, changes: &NetChanges) -> Result<Fences> {
         let writes = Writes::of(changes)?;
         if !(assumed.are_proved_by(changes) && writes.is_one_statement()) {
@@ -239,9 +253,9 @@ impl PostgresWriter {
     }
 }
 
-/// Waits until a transaction of unknown outcome has ended, and records its group as abandoned. A COMMIT that waits for a
-/// lost standby never ends. Then the writer writes nothing, because each further transaction would hang too and take
-/// another connection of the database.
+/// Waits until the transaction of a group with unknown outcome has ended, and records the group as
+/// abandoned. If a COMMIT never ends, as when it waits for a lost standby, this is an error. The
+/// writer then writes nothing: each further transaction would hang too, and use another connection.
 async fn abandon_group(client: &Client, group: i64, statement_timeout: Duration) -> Result<()> {
     let timeout = statement_timeout.as_millis();
     let abandon = format!("SET LOCAL lock_timeout = {timeout}; SELECT abandon_group({group})");
@@ -251,7 +265,8 @@ async fn abandon_group(client: &Client, group: i64, statement_timeout: Duration)
     })
 }
 
-/// Reads the rows of `keys`. All statements are sent before the first answer is awaited.
+/// Reads the rows of `keys`, and locks the leases. The first statements are all sent before the
+/// first answer is awaited.
 async fn load_rows(client: &Client, begin: Option<String>, keys: &Keys, cache: &LeaseCache) -> Result<LoadedRows> {
     let claims: KeyArrays<'_> = keys.claims.iter().collect();
     let leases: Vec<Uuid> = {
@@ -263,8 +278,8 @@ async fn load_rows(client: &Client, begin: Option<String>, keys: &Keys, cache: &
         keys.leases.iter().filter_map(|id| Some((*id, cache.lease(*id)?))).collect();
     let uncached: Vec<Uuid> = leases.iter().copied().filter(|id| !cached.contains_key(&LeaseId(*id))).collect();
     let (cells, names): (Vec<i64>, Vec<&str>) = keys.replays.iter().map(|key| (key.cell.0, &*key.key)).unzip();
-    // INVARIANT: `join!` polls, and so sends, in this order. BEGIN comes first, and the leases are locked before the snapshot
-    // shows their claims.
+    // INVARIANT: `join!` polls its futures, and so sends their statements, in this order. BEGIN
+    // comes first, and the leases are locked before the snapshot shows their claims.
     let (begun, outstanding, held, claims, replays) = futures_util::join!(
         async {
             match &begin {
@@ -282,7 +297,8 @@ async fn load_rows(client: &Client, begin: Option<String>, keys: &Keys, cache: &
     let claims = claims.map_err(failed)?;
     let mut leases: FxHashMap<LeaseId, Lease> = outstanding.iter().map(columns::outstanding).collect::<Result<_>>()?;
     let absent: Vec<_> = keys.leases.iter().filter(|id| !leases.contains_key(id)).map(|id| id.0).collect();
-    // Mostly leases of a repeated commit.
+    // Leases that are not outstanding are usually those of a repeated commit, so they are looked up
+    // among the settled ones.
     let settled = rows(client, &READ_SETTLED, vec![(&absent, Type::UUID_ARRAY)], absent.is_empty()).await;
     for row in settled.map_err(failed)? {
         leases.extend([columns::settled(&row)?]);
@@ -299,7 +315,8 @@ async fn write_and_commit(client: &Client, writes: &Writes<'_>) -> Result<Fences
     let commit = client.batch_execute("COMMIT");
     let (written, committed) = futures_util::join!(join_all(writes.flights(client)), commit);
     let mut all = Fences::default();
-    // The first error is the cause of all later ones.
+    // After an error, all later statements of the transaction fail, so only the first error tells
+    // the cause.
     for rows in written {
         all.extend(fences(&rows.map_err(failed)?)?);
     }
@@ -307,13 +324,14 @@ async fn write_and_commit(client: &Client, writes: &Writes<'_>) -> Result<Fences
     Ok(all)
 }
 
-/// The number with which `try_write_rows` reports that it waited too long for a lock.
+/// The number in a row of `try_write_rows` that reports a lock timeout.
 const LOCK_NOT_AVAILABLE: i64 = 2;
 
-/// The fences of new leases.
+/// Reads the fences of new leases from the rows that `try_write_rows` returned.
 ///
 /// # Errors
-/// Another transaction was first: `try_write_rows` has returned a row without a lease.
+/// Another transaction was first, or a lock timed out: then `try_write_rows` returns a row without
+/// a lease.
 fn fences(rows: &[Row]) -> Result<Vec<(LeaseId, Fence)>> {
     let fence = |row: &Row| {
         let (lease, number): (Option<Uuid>, i64) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
@@ -335,7 +353,7 @@ async fn rows(
     if is_empty { Ok(Vec::new()) } else { client.query_typed(sql, &parameters).await }
 }
 
-/// The rows of one load.
+/// The rows that one load has read or assumed.
 #[derive(Default)]
 struct LoadedRows {
     leases: FxHashMap<LeaseId, Lease>,
@@ -356,7 +374,7 @@ impl LoadedRows {
             let claim = self.claims.remove(&key);
             workspace.load(key, claim);
         }
-        // The claims of the leases, which the committer would ask for next.
+        // The claims that are left belong to the leases. The committer would ask for them next.
         self.claims.into_iter().for_each(|(key, claim)| workspace.load(key, Some(claim)));
     }
 }
@@ -391,7 +409,8 @@ impl GroupStore for PostgresWriter {
             self.group = self.server.group();
         }
         self.speculation.begin_group();
-        // The database gives out the fences when the leases are written. The engine's own fences stand until then.
+        // The database assigns fences when it writes the leases. Until then, the engine's own
+        // fences stand in their place.
         Ok(Workspace::new(Fence::default()))
     }
 
@@ -429,7 +448,7 @@ impl GroupStore for PostgresWriter {
 
     fn on_idle(&mut self) {
         if let Session::Idle(connection) = &self.session {
-            // The driver of the connection runs only while this thread waits in its runtime.
+            // The task that drives the connection runs only while this thread waits in the runtime.
             self.runtime.block_on(async { tokio::time::sleep(LISTEN).await });
             if connection.is_closed() {
                 self.session = Session::Down;

@@ -1,5 +1,5 @@
-//! The changes of a group as statements, one for each kind of change, in an order that rules out deadlocks: see
-//! [`super::writer`].
+//! Converts the changes of a group into SQL statements, one for each kind of change, in an order
+//! that rules out deadlocks: see [`super::writer`].
 
 use std::sync::LazyLock;
 
@@ -16,22 +16,23 @@ use super::columns::{KeyArrays, Micros, Parameters};
 use super::composite::CompositeRows;
 use crate::store::error::StoreError;
 
-/// The rows that a statement returns: the new leases and their fences.
+/// The result of a statement: rows with the new leases and their fences, or no rows.
 pub(super) type Written = Result<Vec<Row>, tokio_postgres::Error>;
 
-/// A statement that has been sent when it is first polled.
+/// A future of a statement's result. The statement is sent when the future is first polled.
 pub(super) type Flight<'a> = LocalBoxFuture<'a, Written>;
 
-/// A group's changes by kind.
+/// The changes of a group, sorted by kind.
 #[derive(Default)]
 pub(super) struct Writes<'a> {
     begun: CompositeRows,
     settled: SettledArrays,
     forgotten: Vec<Uuid>,
-    // Claims that were at rest. Other servers may change them at the same time, so they are locked first.
+    // The keys of changed claims that were at rest. Other servers may change them at the same time,
+    // so they are locked first.
     contended: KeyArrays<'a>,
     inserted: CompositeRows,
-    // Claims that become active with their record unchanged.
+    // The claims that become active with an unchanged record, and the times of the change.
     activated: (KeyArrays<'a>, Vec<Micros>),
     changed: CompositeRows,
     removed: KeyArrays<'a>,
@@ -46,17 +47,20 @@ struct SettledArrays {
     settled_at: Vec<Micros>,
 }
 
-/// For a transaction with further statements. A lost race is an error, so that those statements are undone too.
+/// The call of `write_rows` in a transaction with other statements. A lost race is an error, so
+/// that the other statements are undone too.
 static WRITE_BESIDE: LazyLock<String> = LazyLock::new(|| call("write_rows", "NULL"));
 
-/// For the only statement of a transaction. A lost race has nothing else to undo and is reported without an error, which the
-/// database would log.
+/// The call of `try_write_rows` as the only statement of a transaction. A lost race has nothing
+/// else to undo, so it is reported in a row: the database would log an error.
 static TRY_WRITE: LazyLock<String> = LazyLock::new(|| call("try_write_rows", "NULL"));
 
-/// For a statement that is a transaction of its own, with the advisory lock of the group.
+/// The call of `try_write_rows` as a transaction of its own, which takes the advisory lock of the
+/// group.
 static TRY_WRITE_ALONE: LazyLock<String> = LazyLock::new(|| call("try_write_rows", "$10"));
 
-/// A call of the function with the parameters of [`Writes::group_parameters`].
+/// Returns the SQL of a call of `function` with the parameters of [`Writes::group_parameters`].
+/// `lock` is the SQL of the first argument.
 fn call(function: &str, lock: &str) -> String {
     format!("SELECT * FROM {function}({lock}, $1, $2, $3, $4::new_claim[], $5, $6, $7, $8::new_lease[], $9::new_key[])")
 }
@@ -84,11 +88,12 @@ impl<'a> Writes<'a> {
     /// Sorts the changes of a group by kind, and each kind by its keys.
     ///
     /// # Errors
-    /// A change is none that a command makes.
+    /// A change is not one that a command of the engine makes.
     pub(super) fn of(changes: &'a NetChanges) -> Result<Self, StoreError> {
         let mut writes = Self::default();
         let mut leases: Vec<_> = changes.leases.iter().collect();
-        // The sort is stable, so new leases stay in the order of their commands. The database gives out fences in that order.
+        // The sort is stable, so new leases stay in the order of their commands. The database
+        // assigns fences in this order.
         leases.sort_by_key(|change| change.before.is_some().then_some(change.key));
         leases.into_iter().try_for_each(|change| writes.lease(change))?;
         let mut claims: Vec<_> = changes.claims.iter().collect();
@@ -146,7 +151,7 @@ impl<'a> Writes<'a> {
         }
     }
 
-    /// True if [`Writes::alone`] writes all changes.
+    /// True if [`Writes::alone`] can write all changes of the group.
     pub(super) fn is_one_statement(&self) -> bool {
         self.contended.is_empty()
             && self.removed.is_empty()
@@ -155,13 +160,15 @@ impl<'a> Writes<'a> {
             && self.unkeyed.0.is_empty()
     }
 
-    /// Writes all changes with one statement, which is a transaction of its own. Returns the fences of new leases.
+    /// Writes all changes with one statement, which is a transaction of its own and takes the
+    /// advisory lock `lock`. Returns the fences of new leases.
     pub(super) async fn alone(&self, client: &Client, lock: i64) -> Written {
         let parameters = [self.group_parameters(), vec![(&lock as _, Type::INT8)]];
         client.query_typed(&TRY_WRITE_ALONE, &parameters.concat()).await
     }
 
-    /// The statements that have rows to write, in order. The last one returns the fences of new leases.
+    /// Returns the statements that have rows to write, in order. The last one returns the fences of
+    /// new leases.
     pub(super) fn flights<'c>(&'c self, client: &'c Client) -> Vec<Flight<'c>> {
         let mut flights = Vec::new();
         let mut push = |sql: &'static str, parameters: Parameters<'c>, is_empty: bool| {
@@ -198,7 +205,8 @@ impl<'a> Writes<'a> {
     }
 }
 
-/// True if the claim only loses its hold and gets a new time of change, as in most settles.
+/// True if the change only takes the claim out of its lease and sets the time of the change, as in
+/// most settles.
 fn is_only_activated(before: &Claim, after: &Claim) -> bool {
     let (ClaimState::Creating(..) | ClaimState::Replacing(..), ClaimState::Active(record)) =
         (&before.state, &after.state)

@@ -1,14 +1,14 @@
-//! Authentication and authorisation.
+//! Authentication and authorisation of callers.
 //!
-//! The caller comes from a URI in the client certificate. The rules of each method come from its
-//! `access_control` option in the `.proto` files.
+//! The caller's role comes from a URI in the client certificate. The access rules of each method
+//! come from the option `access_control` in the `.proto` files.
 
 use leasehold_core::cell::CellId;
 use leasehold_proto::gitlab::cells::topology_service::AuthorizationRule;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// The role that a certificate gives to its holder.
+/// The role that a client certificate gives to its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A cell: `spiffe://DOMAIN/cell/7`.
@@ -24,22 +24,25 @@ pub enum Role {
 pub enum Caller {
     /// Anybody, on a server without TLS. This caller may call every method for every cell.
     Trusted,
-    /// The holder of a certificate that the client authority signed, with exactly one role in it.
+    /// A client with a certificate that the client authority signed and that names exactly one
+    /// role.
     Authenticated(Role),
-    /// The holder of a certificate that the client authority signed, with no role or more than one.
+    /// A client with a certificate that the client authority signed and that names no role, or more
+    /// than one.
     Unrecognised,
     /// A client without a certificate.
     Anonymous,
 }
 
-/// The caller at the other end of a connection, as an extension of each request on it.
+/// The caller at the other end of a connection. The transport adds it to each request as an
+/// extension.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
-    /// The caller that the handshake found.
+    /// The caller, as found in the TLS handshake.
     pub caller: Caller,
 }
 
-/// The form in the audit trail.
+/// Writes the caller in the form that the audit trail has.
 impl std::fmt::Display for Caller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -60,14 +63,14 @@ pub struct Permit {
     scope: CellScope,
 }
 
-/// The cells for which a method may be called.
+/// The cells for which a permit allows a method to be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CellScope {
     AnyCell,
     Only(CellId),
 }
 
-/// The reason why a call is not allowed.
+/// The reason why a call is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// The client has no certificate.
@@ -90,15 +93,15 @@ impl Permit {
         }
     }
 
-    /// The caller that has the permit.
+    /// The caller that got this permit.
     pub fn caller(&self) -> Caller {
         self.caller
     }
 }
 
 impl Caller {
-    /// The caller that a client certificate in DER names. The TLS handshake has verified the
-    /// certificate.
+    /// Returns the caller that a client certificate names. `der` is the certificate in DER, which
+    /// the TLS handshake has verified.
     pub fn of_certificate(der: &[u8], trust_domain: &str) -> Self {
         let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Self::Unrecognised };
         let Ok(Some(names)) = certificate.subject_alternative_name() else { return Self::Unrecognised };
@@ -108,12 +111,13 @@ impl Caller {
         });
         match (roles.next(), roles.next()) {
             (Some(role), None) => Self::Authenticated(role),
-            // A choice between two roles would depend on their order in the certificate.
+            // A certificate with two roles is refused: a choice between them would depend on their
+            // order in the certificate.
             _ => Self::Unrecognised,
         }
     }
 
-    /// The caller's permit for a method with these rules.
+    /// Returns the caller's permit for a method with these access rules.
     ///
     /// # Errors
     /// The caller has no role, or no rule allows the role.
@@ -133,8 +137,8 @@ fn widest(scopes: impl Iterator<Item = CellScope>) -> Option<CellScope> {
 }
 
 impl Role {
-    /// The cells for which one rule lets this role call a method; `None` if the rule is about other
-    /// roles.
+    /// Returns the cells for which one access rule lets this role call a method; `None` if the rule
+    /// does not allow this role.
     fn scope(self, rule: AuthorizationRule) -> Option<CellScope> {
         use AuthorizationRule as Rule;
         match (rule, self) {
@@ -155,13 +159,15 @@ impl Role {
     }
 }
 
-/// The role that a URI names; `None` for a URI of another trust domain or of another form.
+/// Returns the role that a URI of a certificate names; `None` for a URI of another trust domain or
+/// of another form.
 fn parse_role(uri: &str, trust_domain: &str) -> Option<Role> {
     let path = uri.strip_prefix("spiffe://")?.strip_prefix(trust_domain)?.strip_prefix('/')?;
     match path.split_once('/') {
         None if path == "router" => Some(Role::Router),
         None if path == "admin" => Some(Role::Admin),
-        // One cell has one URI: `i64::from_str` alone would also accept `+7` and `07`.
+        // Each cell has exactly one valid URI. `i64::from_str` alone would also accept `+7` and
+        // `07`.
         Some(("cell", id)) if id.bytes().all(|byte| byte.is_ascii_digit()) && !id.starts_with('0') => {
             id.parse().ok().map(|id| Role::Cell(CellId(id)))
         }

@@ -1,5 +1,5 @@
-//! The `leasehold` program: the commands of the server and its data. The client's commands are in the crate
-//! `leasehold_cli`.
+//! The `leasehold` program: the commands that run a server or work on its data. The commands of the
+//! client are in the crate `leasehold_cli`.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
@@ -17,11 +17,12 @@ use leasehold_server::transfer::TransferError;
 use leasehold_server::{logging, transfer};
 use serde_json::{Value, json};
 
-/// All threads allocate and free names at the same time, which the system's allocator does more slowly.
+/// The program uses mimalloc because all threads allocate and free names at the same time, for
+/// which the system's allocator is slower.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The variable with the URL of the database, for `serve` and `migrate`.
+/// The environment variable with the URL of the PostgreSQL database.
 const STORE_VARIABLE: &str = "LEASEHOLD_STORE";
 
 /// Keeps names unique across many databases.
@@ -120,7 +121,8 @@ struct MigrateArgs {
 }
 
 impl ServeArgs {
-    /// The configuration file, overridden by the flags and variables, and checked.
+    /// Returns the checked configuration: the configuration file, overridden by the flags and
+    /// environment variables.
     fn config(self) -> Result<Config, ServeError> {
         let has_two_flags = self.data.is_some() && self.store.is_some();
         let mut config = self.config.as_deref().map_or_else(|| Ok(Config::development()), Config::read)?;
@@ -138,7 +140,8 @@ impl ServeArgs {
     }
 }
 
-/// Overrides the database of the configuration if the command line names one.
+/// Overrides the database of the configuration with `url`, if the command line or the environment
+/// names one.
 fn override_database(config: &mut Config, url: Option<String>) -> Result<(), ServeError> {
     if let Some(url) = &url {
         PostgresStore::check_url(url).map_err(ServeError::of_command_line)?;
@@ -176,7 +179,8 @@ fn without_empty_variables(command: clap::Command) -> clap::Command {
     command.mut_args(unset).mut_subcommands(without_empty_variables)
 }
 
-/// Prints the problem of the command line, or the requested help, and returns the exit code.
+/// Prints the problem of the command line, or the help text that it asks for, and returns the exit
+/// code.
 fn report_usage_error(error: &clap::Error) -> ExitCode {
     // Parsing failed, so `--json` must be found in the raw arguments.
     let json = std::env::args_os().skip(1).take_while(|word| word != "--").any(|word| word == "--json");
@@ -251,7 +255,8 @@ fn print_result(result: &Value) -> Result<(), ServeError> {
 /// The file can't be read, or the server's store is a database and no flag names a data directory.
 fn embedded_config(config: Option<PathBuf>, data: Option<PathBuf>) -> Result<Config, ConfigError> {
     let mut config = config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
-    // `serve` would take its database from this variable. The two commands have no such flag: they can't use a database.
+    // `serve` would take its database from this variable. `export` and `import` have no such flag,
+    // because they can't use a database.
     config.override_database(std::env::var(STORE_VARIABLE).ok().filter(|url| !url.is_empty()));
     match (&config.postgres, data) {
         (Some(postgres), None) => Err(ConfigError::NotEmbedded(postgres.shown_url())),
@@ -299,7 +304,7 @@ fn migrate(args: MigrateArgs, json: bool) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// The error with the path in front of its text.
+/// Returns the error with the path of the file in front of its text.
 fn with_path(path: &std::path::Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))
 }

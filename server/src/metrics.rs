@@ -1,5 +1,5 @@
-//! The server's metrics, in Prometheus' terms. They have counts and times only: claims' values
-//! never appear in them.
+//! The server's metrics for Prometheus. They have counts and times only; claims' values never
+//! appear in them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -41,7 +41,7 @@ struct CauseLabel {
 pub enum Retry {
     /// Another writer, of this server or another, changed the same rows first.
     Changed,
-    /// The group was decided on rows that the store had assumed instead of read, and an assumption
+    /// The group was decided on rows that the store had assumed instead of read, and one of them
     /// was wrong.
     Mistaken,
     /// The store was unreachable.
@@ -51,7 +51,7 @@ pub enum Retry {
 impl Retry {
     const ALL: [Self; 3] = [Self::Changed, Self::Mistaken, Self::Away];
 
-    /// The label of the cause.
+    /// The metric label of this cause.
     fn label(self) -> CauseLabel {
         let cause = match self {
             Self::Changed => "changed",
@@ -62,7 +62,7 @@ impl Retry {
     }
 }
 
-/// Every metric, and the registry that renders them.
+/// All metrics of the server, and the registry that renders them as text.
 pub struct Metrics {
     registry: Registry,
     requests: Family<RequestLabels, Counter>,
@@ -83,34 +83,36 @@ pub struct Metrics {
     groups_at_once: Gauge,
     disk_bytes: Gauge,
     store_failed: Gauge,
-    // The last probe of the database failed. The probe runs whether or not anybody writes.
+    // True if the last probe of the database failed. The probe also runs while no command is
+    // written.
     is_database_away: AtomicBool,
-    // The last maintenance run failed, for example because the database's disk is full.
+    // True if the last maintenance run on the database failed, for example because the database's
+    // disk is full.
     is_maintenance_failing: AtomicBool,
 }
 
-/// The values of the gauges at the moment of a scrape.
+/// The values of the gauges at the moment when Prometheus scrapes them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GaugeValues {
     /// The number of outstanding leases.
     pub leases: usize,
-    /// The number of claims that those leases hold.
+    /// The number of claims under outstanding leases.
     pub held_claims: usize,
-    /// The age of the oldest of those leases.
+    /// The age of the oldest outstanding lease.
     pub oldest_lease: Duration,
     /// The number of commands that wait for a writer.
     pub waiting: usize,
-    /// The number of groups that may be written at the same time.
+    /// The number of groups of commands that this server may write at the same time.
     pub groups_at_once: usize,
     /// The size of the store on disk, in bytes.
     pub disk_bytes: u64,
     /// True if the store has failed, or is unreachable.
     pub store_failed: bool,
-    /// The pool of connections for reads; empty for the embedded store.
+    /// The counts of the pool of connections for reads; all 0 for the embedded store.
     pub pool: PoolState,
 }
 
-/// A histogram of seconds, with buckets from 50 µs to about 26 s.
+/// Returns a histogram of seconds, with buckets from 50 µs to about 26 s.
 fn seconds() -> Histogram {
     Histogram::new(exponential_buckets(0.000_05, 2.0, 20))
 }
@@ -141,8 +143,8 @@ impl Default for Metrics {
             is_maintenance_failing: AtomicBool::default(),
         };
         metrics.register();
-        // A counter must be scraped as 0 before its first event: `rate()` does not see the step of
-        // a series that starts at 1.
+        // A counter must be scraped as 0 before its first event: Prometheus' `rate()` does not
+        // count the first step of a series that starts at 1.
         for cause in Retry::ALL {
             drop(metrics.retries.get_or_create(&cause.label()));
         }
@@ -185,7 +187,8 @@ impl Metrics {
         all.register("store_failed", "1 while the store can't be written", self.store_failed.clone());
     }
 
-    /// Counts an answered request under the name of its method and of its gRPC code.
+    /// Counts an answered request under the name of its method and of its gRPC code, and observes
+    /// the time `took`.
     pub fn answered(&self, method: &'static str, code: &'static str, took: Duration) {
         self.requests.get_or_create(&RequestLabels { method, code }).inc();
         self.durations.get_or_create(&MethodLabel { method }).observe(took.as_secs_f64());
@@ -196,37 +199,38 @@ impl Metrics {
         self.rejections.get_or_create(&ReasonLabel { reason: rejection.reason().code() }).inc();
     }
 
-    /// Counts a request that was refused under load.
+    /// Counts a request of this method that was refused under load.
     pub fn shed(&self, method: &'static str) {
         self.shed.get_or_create(&MethodLabel { method }).inc();
     }
 
-    /// Counts a retry of a group.
+    /// Counts a retry of a group of commands.
     pub fn retried(&self, cause: Retry) {
         self.retries.get_or_create(&cause.label()).inc();
     }
 
-    /// Observes the size of a group.
+    /// Observes the number of commands in a group.
     pub fn group(&self, commands: usize) {
         self.group_commands.observe(commands as f64);
     }
 
-    /// Observes the time that a group took to load and decide.
+    /// Observes the time that it took to load the rows of a group and decide its commands.
     pub fn loaded(&self, took: Duration) {
         self.group_decide.observe(took.as_secs_f64());
     }
 
-    /// Observes the time that a group took to write and sync.
+    /// Observes the time that it took to write and sync the changes of a group.
     pub fn saved(&self, took: Duration) {
         self.store_save.observe(took.as_secs_f64());
     }
 
-    /// Stores the result of a probe of the database. Returns that of the probe before.
+    /// Stores the result of a probe of the database. Returns true if the probe before succeeded.
     pub fn set_database_reachable(&self, is_reachable: bool) -> bool {
         !self.is_database_away.swap(!is_reachable, Ordering::Relaxed)
     }
 
-    /// Stores the result of a maintenance run on the database. Returns that of the run before.
+    /// Stores the result of a maintenance run on the database. Returns true if the run before
+    /// succeeded.
     pub fn set_maintenance_succeeding(&self, succeeds: bool) -> bool {
         !self.is_maintenance_failing.swap(!succeeds, Ordering::Relaxed)
     }
@@ -236,10 +240,10 @@ impl Metrics {
         self.is_database_away.load(Ordering::Relaxed) || self.is_maintenance_failing.load(Ordering::Relaxed)
     }
 
-    /// Every metric in OpenMetrics text.
+    /// Returns every metric in the OpenMetrics text format, with `values` as the gauges.
     ///
     /// # Errors
-    /// Formatting failed, which it does not when it writes to memory.
+    /// Formatting failed. It can't fail in practice, because the text is written to memory.
     pub fn render(&self, values: GaugeValues) -> Result<String, std::fmt::Error> {
         let set = |gauge: &Gauge, value: u64| {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));

@@ -1,4 +1,4 @@
-//! The embedded store under the engine's conformance suite, on real files.
+//! Runs the engine's conformance suite on the embedded store, with real files.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -6,7 +6,7 @@ use leasehold_core::conformance::{Harness, run};
 use leasehold_server::store::{BlockingStore, EmbeddedStore, StoreError};
 use tempfile::TempDir;
 
-/// Each store in a directory of its own.
+/// A harness that opens each store in a directory of its own.
 struct Directories(Vec<TempDir>);
 
 impl Directories {

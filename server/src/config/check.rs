@@ -1,5 +1,5 @@
-//! Checks that the types of the configuration can't express. Each finds a value that could not
-//! work, before the server opens its store or listens.
+//! Checks of the configuration that its types can't express. They find an invalid value before the
+//! server opens its store or listens.
 
 use http::Uri;
 use leasehold_core::catalogue::{BucketRule, Catalogue, RESERVED};
@@ -9,8 +9,8 @@ use super::{CellConfig, Config, ConfigError, PostgresConfig, SequenceRange, TlsC
 /// Checks the whole configuration.
 ///
 /// # Errors
-/// The first problem found. A missing cell comes last, so that a file with a more precise problem
-/// is told of that.
+/// The first problem found. Missing cells are reported last, so that an error with a more precise
+/// message wins.
 pub(super) fn all(config: &Config) -> Result<(), ConfigError> {
     cells(&config.cells)?;
     bucket_types(&config.bucket_types)?;
@@ -21,11 +21,11 @@ pub(super) fn all(config: &Config) -> Result<(), ConfigError> {
     if config.cells.is_empty() { Err(ConfigError::NoCells) } else { Ok(()) }
 }
 
-/// Checks each cell, then each pair of cells for an id, name, session prefix or sequence id that
-/// both would have.
+/// Checks each cell, then checks that no two cells share an id, name, session prefix or sequence
+/// id.
 ///
 /// # Errors
-/// The first problem found.
+/// The first problem found in the cells.
 pub(super) fn cells(cells: &[CellConfig]) -> Result<(), ConfigError> {
     cells.iter().try_for_each(cell)?;
     each_pair(cells, |first, second| {
@@ -58,8 +58,8 @@ fn cell(cell: &CellConfig) -> Result<(), ConfigError> {
     }
 }
 
-/// True if a router can use the address: a whole `http` or `https` URL, or the host and port of
-/// one.
+/// True if a router can use the address of a cell: a complete `http` or `https` URL, or
+/// `HOST:PORT`.
 fn is_address(address: &str) -> bool {
     let Ok(uri) = address.parse::<Uri>() else { return false };
     let Some(authority) = uri.authority() else { return false };
@@ -111,7 +111,7 @@ fn sequence_ranges(first: &CellConfig, second: &CellConfig) -> Result<(), Config
 /// Checks the configured bucket types, against each other and against the built-in ones.
 ///
 /// # Errors
-/// The first problem found.
+/// The first problem found in the bucket types.
 pub(super) fn bucket_types(rules: &[BucketRule]) -> Result<(), ConfigError> {
     let mut known: Vec<_> = Catalogue::default().rules().cloned().collect();
     for rule in rules {
@@ -145,14 +145,15 @@ fn distinct_bucket_types(one: &BucketRule, other: &BucketRule) -> Result<(), Con
     Ok(())
 }
 
-/// The longest of the waits, in seconds: a larger number is taken for a mistake.
+/// One day in seconds: the largest value of most time settings. A larger number is taken for a
+/// mistake.
 const DAY: u64 = 24 * 60 * 60;
 
 /// A numeric setting: its name, its value, and the largest value that works.
 type Number = (&'static str, u64, u64);
 
-/// Checks the numeric settings. Each of them stops the server's work if it is 0. Very large ones
-/// overflow a semaphore, a timer or a queue.
+/// Checks the numeric settings. The server can't work if one of them is 0. Very large ones overflow
+/// a semaphore, a timer or a queue.
 ///
 /// # Errors
 /// The first number that is out of range.
@@ -185,7 +186,8 @@ pub(super) fn postgres(postgres: &PostgresConfig) -> Result<(), ConfigError> {
 
 fn postgres_numbers(postgres: &PostgresConfig) -> [Number; 6] {
     [
-        // Each writer has a thread of its own, and a few dozen already keep any database busy.
+        // Each write connection has a thread of its own, and a few dozen already keep any database
+        // busy.
         ("postgres.write_connections", postgres.write_connections as u64, 64),
         ("postgres.read_connections", postgres.read_connections as u64, 1_000),
         ("postgres.connect_timeout_seconds", postgres.connect_timeout_seconds, DAY),
@@ -195,11 +197,11 @@ fn postgres_numbers(postgres: &PostgresConfig) -> [Number; 6] {
     ]
 }
 
-/// Finds a number in the text of an invalid file that its field's type can't hold, such as -1 in a
-/// `usize`.
+/// Returns an error for a number in the text of an invalid configuration file that its field's type
+/// can't hold, such as -1 in a `usize`; `None` if there is none.
 ///
-/// The TOML library's own message names the type and no range, so the file is parsed once more
-/// without types.
+/// The TOML library's own message names the type and not the allowed range, so the text is parsed
+/// once more without types.
 pub(super) fn number_out_of_range(text: &str) -> Option<ConfigError> {
     let file: toml::Table = text.parse().ok()?;
     let number = |name: &str| match name.split_once('.') {
@@ -212,7 +214,7 @@ pub(super) fn number_out_of_range(text: &str) -> Option<ConfigError> {
     Some(ConfigError::OutOfRange { name, value, max })
 }
 
-/// Checks that each number is between 1 and its maximum.
+/// Checks that each numeric setting is between 1 and its maximum.
 fn in_range(numbers: &[Number]) -> Result<(), ConfigError> {
     let wrong = numbers.iter().find(|(_, value, max)| !(1..=*max).contains(value));
     wrong.map_or(Ok(()), |&(name, value, max)| Err(ConfigError::OutOfRange { name, value: value.into(), max }))
@@ -241,7 +243,8 @@ fn addresses(config: &Config) -> Result<(), ConfigError> {
     if config.tls.is_none() && !config.listen.ip().is_loopback() && !config.insecure_plaintext {
         return Err(ConfigError::Plaintext(config.listen));
     }
-    // Two listeners on port 0 get two free ports, so equal addresses are no conflict there.
+    // Two listeners on port 0 get different free ports, so equal addresses with port 0 are no
+    // conflict.
     if config.metrics_listen == Some(config.listen) && config.listen.port() != 0 {
         return Err(ConfigError::MetricsListen(config.listen));
     }

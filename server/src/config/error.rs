@@ -1,17 +1,18 @@
-//! The problems of a configuration. Each message names the setting and says how to mend it.
+//! The problems of the server's configuration. Each message names the setting and says how to mend
+//! the problem.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use leasehold_core::catalogue::RuleChange;
 
-/// A problem of the configuration.
+/// A problem of the server's configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file can't be read.
+    /// The configuration file can't be read.
     #[error("the configuration file `{}` can't be read: {error}", .path.display())]
     Unreadable {
-        /// The file.
+        /// The path of the configuration file that can't be read.
         path: PathBuf,
         /// The operating system's reason.
         error: std::io::Error,
@@ -19,9 +20,9 @@ pub enum ConfigError {
     /// The file is not TOML, or has a field that is unknown or of another type.
     #[error("the configuration file `{}` is not valid: {error}", .path.display())]
     Invalid {
-        /// The file.
+        /// The path of the configuration file that is not valid.
         path: PathBuf,
-        /// The parser's reason, with the line.
+        /// The TOML parser's reason, with the line in the file.
         error: Box<toml::de::Error>,
     },
     /// No cell is configured, so no call could succeed.
@@ -41,7 +42,7 @@ pub enum ConfigError {
     /// Two cells have the same name.
     #[error("cells {first} and {second} have the same `name`, `{name}`: rename one")]
     DuplicateCellName {
-        /// The name of both.
+        /// The name of both cells.
         name: String,
         /// The id of one cell.
         first: i64,
@@ -65,11 +66,11 @@ pub enum ConfigError {
     OverlappingSessionPrefixes {
         /// The shorter prefix.
         prefix: String,
-        /// The id of its cell.
+        /// The id of the cell with the shorter prefix.
         cell: i64,
         /// The longer prefix.
         longer: String,
-        /// The id of its cell.
+        /// The id of the cell with the longer prefix.
         other: i64,
     },
     /// A range of ids is empty, or begins below 1, the least id that a sequence gives out.
@@ -111,7 +112,7 @@ pub enum ConfigError {
     /// The trust domain has a character that SPIFFE forbids, so that no certificate could match it.
     #[error("`tls.trust_domain`, `{0}`, is not a trust domain: use lower-case letters, digits, `.`, `-` and `_` only")]
     TrustDomain(String),
-    /// Metrics and calls have the same address.
+    /// `metrics_listen` and `listen` are the same address.
     #[error("`metrics_listen` and `listen` are both `{0}`: give one of them another port")]
     MetricsListen(SocketAddr),
     /// The number of a bucket type is less than 1.
@@ -130,19 +131,19 @@ pub enum ConfigError {
         "the `name` of bucket type {number}, `{name}`, could be read as a number or a value: use letters, digits and `_`, such as `TEAMS`"
     )]
     BucketTypeName {
-        /// The number of the type.
+        /// The number of the bucket type.
         number: i32,
-        /// The configured name.
+        /// The configured name of the bucket type.
         name: String,
     },
     /// Two bucket types have the same name.
     #[error("bucket types {first} and {second} have the same `name`, `{name}`: rename one")]
     DuplicateBucketTypeName {
-        /// The name of both.
+        /// The name of both bucket types.
         name: String,
-        /// The number of one type, which may be built in.
+        /// The number of one bucket type, which may be built in.
         first: i32,
-        /// The number of the other type.
+        /// The number of the other bucket type.
         second: i32,
     },
     /// Claims of the bucket type were made under another rule (B12).
@@ -150,12 +151,13 @@ pub enum ConfigError {
         "{0}: two values that were the same name could become different ones, or the reverse; keep the rule, or `export` the data and `import` it with `--config` naming the new rule, which reports each claim that does not fit"
     )]
     BucketTypeChanged(Box<RuleChange>),
-    /// Other machines could reach the server in plain text, and nothing says that this is meant.
+    /// Other machines could reach the server in plain text, and `insecure_plaintext` is not set.
     #[error(
         "`{0}` is not a loopback address, and there is no `[tls]`: configure certificates, or pass `--insecure-plaintext` if the network is trusted"
     )]
     Plaintext(SocketAddr),
-    /// `export` or `import` was called while the configuration names a database.
+    /// `export` or `import` was called without `--data`, and the configuration or `LEASEHOLD_STORE`
+    /// names a database.
     #[error(
         "the claims are in the database `{0}`, and `export` and `import` work on the embedded store: use `pg_dump` and `pg_restore`, or name a data directory with `--data`"
     )]

@@ -1,8 +1,8 @@
-//! The server's configuration: one typed structure, read from a TOML file.
+//! The server's configuration: [`Config`], read from a TOML file.
 //!
-//! Command-line flags win over environment variables, and those win over the file: `main.rs` merges
-//! the three, then calls [`Config::checked`]. These doc comments are the source of the settings
-//! reference.
+//! A command-line flag wins over its environment variable, and the variable wins over the file:
+//! `main.rs` merges the three, then calls [`Config::checked`]. The page
+//! `docs/src/reference/settings.md` describes the same settings for operators.
 
 mod check;
 mod error;
@@ -40,12 +40,12 @@ pub struct Config {
     /// Allows `listen` to be reachable from other machines without `[tls]`. Every caller then has
     /// every right.
     pub insecure_plaintext: bool,
-    /// For this long a settled lease is remembered, so that a repeated commit or rollback gets a
-    /// true answer (B22).
+    /// The time for which a settled lease is remembered, so that a repeated commit or rollback gets
+    /// a true answer (B22).
     pub settled_retention_seconds: u64,
-    /// Begins are refused while the disk that holds the data directory has less free space than
-    /// this. Commits and rollbacks go on: they need little space. 0 switches the check off; with
-    /// `[postgres]` there is none.
+    /// The least free space on the disk of the data directory, in MiB. Begins are refused while
+    /// there is less; commits and rollbacks, which need little space, are not. 0 switches the check
+    /// off; with `[postgres]` there is none.
     pub min_free_disk_mib: u64,
     /// Bounds on the load that the server accepts.
     pub limits: Limits,
@@ -62,25 +62,25 @@ pub struct Config {
 }
 
 /// Bounds on the load that the server accepts. A begin or a list beyond its bound is refused as
-/// `OVERLOADED`, with a time to wait. A commit or rollback is never refused for load, because it
-/// frees claims that other callers wait for.
+/// `OVERLOADED`, with a delay for the retry. A commit or rollback is never refused for load,
+/// because it ends a lease on claims that other callers wait for.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// The most begins that may wait to be written.
     pub queued_begins: usize,
-    /// The most claims that outstanding leases may hold at a time. A single begin with more claims
-    /// than this is refused for good.
+    /// The most claims that may be under outstanding leases at a time. A single begin with more
+    /// claims than this is refused for good.
     pub held_claims: usize,
     /// The most `ListLeases` and `ListRecords` calls that may run at a time.
     pub concurrent_lists: usize,
-    /// The most list calls that may wait for one of those to end.
+    /// The most list calls that may wait while `concurrent_lists` list calls run.
     pub queued_lists: usize,
     /// The most requests that one connection may have open.
     pub streams_per_connection: u32,
-    /// The server closes a connection that has sent nothing for this long. HTTP/2 clients answer
-    /// the pings that the server sends at every third of this time, so an idle but living client
-    /// stays connected.
+    /// The server closes a connection that has sent nothing for this many seconds. At every third
+    /// of this time, the server sends an HTTP/2 ping, which clients answer; so an idle but living
+    /// client stays connected.
     pub idle_seconds: u32,
 }
 
@@ -88,9 +88,9 @@ pub struct Limits {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogConfig {
-    /// The form of a line.
+    /// The form of a log line: text or JSON.
     pub format: LogFormat,
-    /// The least level that is logged, for all targets or for each: `warn`, or `info,audit=off`.
+    /// The lowest level that is logged, for all targets or for each: `warn`, or `info,audit=off`.
     pub filter: String,
 }
 
@@ -98,14 +98,14 @@ pub struct LogConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
-    /// Text for people.
+    /// A log line is text for people.
     #[default]
     Text,
-    /// One JSON object for machines.
+    /// A log line is one JSON object for machines.
     Json,
 }
 
-/// The audit trail: one line for each lease begun and settled.
+/// The audit trail: one line when a lease begins, and one when it is settled.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AuditConfig {
@@ -115,13 +115,14 @@ pub struct AuditConfig {
     pub file: Option<PathBuf>,
 }
 
-/// Mutual TLS for callers, from PEM files that the server reads again when they change.
+/// Mutual TLS between the server and its callers, from PEM files that the server reads again when
+/// they change.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsConfig {
     /// The server's certificate, followed by its chain.
     pub certificate: PathBuf,
-    /// The private key of that certificate.
+    /// The private key of the server's certificate.
     pub key: PathBuf,
     /// The authority that signs client certificates. It is required: without it no caller could be
     /// identified, and every call would be refused.
@@ -130,7 +131,7 @@ pub struct TlsConfig {
     /// `spiffe://DOMAIN/router`, `spiffe://DOMAIN/admin`.
     #[serde(default = "default_trust_domain")]
     pub trust_domain: String,
-    /// The time between two checks of the files for changes.
+    /// The time between two checks of the PEM files for changes, in seconds.
     #[serde(default = "default_reload_interval_seconds")]
     pub reload_interval_seconds: u64,
 }
@@ -143,7 +144,7 @@ fn default_reload_interval_seconds() -> u64 {
     5
 }
 
-/// One cell.
+/// One cell that the server serves.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CellConfig {
@@ -165,9 +166,9 @@ pub struct CellConfig {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SequenceRange {
-    /// The first id.
+    /// The first id of the range.
     pub minval: i64,
-    /// The last id.
+    /// The last id of the range.
     pub maxval: i64,
 }
 
@@ -228,10 +229,11 @@ impl Config {
         Self { cells: development_cells(), ..Self::default() }
     }
 
-    /// Returns the configuration unchanged if every value can work.
+    /// Returns the configuration unchanged if no setting has an invalid value or contradicts
+    /// another.
     ///
     /// # Errors
-    /// The first problem found.
+    /// The first problem found in the settings.
     pub fn checked(self) -> Result<Self, ConfigError> {
         check::all(&self)?;
         Ok(self)
@@ -251,7 +253,7 @@ impl Config {
     /// The data directory of the embedded store.
     ///
     /// # Errors
-    /// No directory is configured, and the user has no state folder.
+    /// No data directory is configured, and the user has no state folder.
     pub fn data_dir(&self) -> Result<PathBuf, ConfigError> {
         // The XDG Base Directory Specification: an empty variable counts as unset, and a relative
         // path is invalid. A relative path would name another folder for each working directory.
@@ -260,18 +262,18 @@ impl Config {
         self.data.clone().or_else(|| Some(state()?.join("leasehold"))).ok_or(ConfigError::NoStateFolder)
     }
 
-    /// The rules that imported rows must obey: the bucket types, and the cells if any are
-    /// configured.
+    /// The rules that imported rows must obey: the bucket types, and the cells if the configuration
+    /// has any.
     ///
     /// # Errors
-    /// A bucket type or a cell can't work.
+    /// A configured bucket type or cell is not valid.
     pub fn import_rules(&self) -> Result<Rules, ConfigError> {
         check::cells(&self.cells)?;
         check::bucket_types(&self.bucket_types)?;
         Ok(self.rules())
     }
 
-    /// The bucket types and the cells, in the engine's terms.
+    /// The configured bucket types and cells, as the engine's rules.
     pub fn rules(&self) -> Rules {
         Rules {
             catalogue: Catalogue::with(self.bucket_types.iter().cloned()),
@@ -279,7 +281,7 @@ impl Config {
         }
     }
 
-    /// Replaces the URL of the database if one is given, and keeps the other settings of
+    /// Replaces the URL of the database with `url` if it is given, and keeps the other settings of
     /// `[postgres]`.
     pub fn override_database(&mut self, url: Option<String>) {
         let Some(url) = url else { return };
@@ -287,10 +289,11 @@ impl Config {
         self.postgres = Some(PostgresConfig { url, ..settings });
     }
 
-    /// The data directory, or the database without its password, as text for people.
+    /// The location of the store as text for people: the data directory, or the database's URL
+    /// without its password.
     ///
     /// # Errors
-    /// No directory is configured, and the user has no state folder.
+    /// No store is configured, and the user has no state folder.
     pub fn store_location(&self) -> Result<String, ConfigError> {
         match &self.postgres {
             Some(postgres) => Ok(postgres.shown_url()),
@@ -298,7 +301,7 @@ impl Config {
         }
     }
 
-    /// The cells by number.
+    /// The configured cells by their number.
     pub fn cells(&self) -> BTreeMap<CellId, CellConfig> {
         self.cells.iter().map(|cell| (CellId(cell.id), cell.clone())).collect()
     }

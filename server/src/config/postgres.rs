@@ -22,28 +22,29 @@ pub struct PostgresConfig {
     pub ca: Option<PathBuf>,
     /// The client certificate that the server presents to the database.
     pub certificate: Option<PathBuf>,
-    /// The private key of that certificate.
+    /// The private key of the client certificate.
     pub key: Option<PathBuf>,
     /// The number of connections that write. Each writes one group of commands at a time, and has a
-    /// thread of its own. Servers that are at work at the same time share this number, with at
-    /// least one connection for each.
+    /// thread of its own. Servers that write to the same database at the same time share this
+    /// number, with at least one connection for each.
     #[serde(default = "default_write_connections")]
     pub write_connections: usize,
     /// The most connections that read. Each read takes one.
     #[serde(default = "default_read_connections")]
     pub read_connections: usize,
-    /// The longest time to open a connection, or to get one from the pool.
+    /// The longest time to open a connection to the database, or to get one from the pool, in
+    /// seconds.
     #[serde(default = "default_connect_timeout_seconds")]
     pub connect_timeout_seconds: u64,
-    /// The longest time for one statement.
+    /// The longest time that one SQL statement may take, in seconds.
     #[serde(default = "default_statement_timeout_seconds")]
     pub statement_timeout_seconds: u64,
-    /// While the database is unreachable, commands wait this long before they are refused as
-    /// `UNAVAILABLE`.
+    /// The time in seconds that commands wait while the database is unreachable, before they are
+    /// refused as `UNAVAILABLE`.
     #[serde(default = "default_patience_seconds")]
     pub patience_seconds: u64,
-    /// The longest time that a start and `leasehold migrate` wait for another migration, or for
-    /// sessions that use the tables, such as a `pg_dump`.
+    /// The longest time in seconds that `leasehold serve` and `leasehold migrate` wait for another
+    /// migration, or for sessions that use the tables, such as a `pg_dump`.
     #[serde(default = "default_migration_wait_seconds")]
     pub migration_wait_seconds: u64,
 }
@@ -73,7 +74,7 @@ fn default_migration_wait_seconds() -> u64 {
 }
 
 impl PostgresConfig {
-    /// The database at `url`, with every other setting at its default.
+    /// Returns the settings of the database at `url`, with every other setting at its default.
     pub fn at(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -89,11 +90,11 @@ impl PostgresConfig {
         }
     }
 
-    /// The hosts and the database name as a URL, for logs and messages: never the user, the
-    /// password or an option.
+    /// Returns the hosts and the name of the database as a URL, for logs and messages. The URL
+    /// never has the user, the password or an option.
     ///
-    /// If the secret parts can't be told apart for certain, the result is the scheme alone, such as
-    /// `postgres://…`.
+    /// If the parser may have taken a part of the password for another part, the result is the
+    /// scheme alone, such as `postgres://…`.
     pub fn shown_url(&self) -> String {
         // An unknown option makes the whole URL invalid, so a second try leaves the options out. A
         // `?` before an `@` may belong to the password; such a URL is not cut.
@@ -141,7 +142,7 @@ pub(crate) fn foreign_scheme(url: &str) -> Option<&str> {
     (is_scheme && !matches!(scheme, "postgres" | "postgresql")).then_some(scheme)
 }
 
-/// Leaves out the password, which a derived implementation would print.
+/// Prints the URL without the password, which a derived implementation would print.
 impl fmt::Debug for PostgresConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresConfig").field("url", &self.shown_url()).finish_non_exhaustive()

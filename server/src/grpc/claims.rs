@@ -1,4 +1,5 @@
-//! `ClaimService`: begins, settles, reads and lists.
+//! The gRPC service `ClaimService`: begins and settles updates, reads claims, lists leases and
+//! claims.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,23 +29,25 @@ use crate::identity::{Caller, Permit};
 const IDEMPOTENCY_KEY: &str = "leasehold-idempotency-key";
 /// The response metadata that carries the fence of the begun lease (B13).
 const FENCE: &str = "leasehold-fence";
-/// The response metadata that carries the server's time of a list, so that a cell judges ages by
-/// one clock (R03).
+/// The response metadata that carries the server's time of a list. A cell compares it with the
+/// leases' times, which are from the same clock (R03).
 const SERVER_TIME: &str = "leasehold-server-time-micros";
 
 /// The handlers of `ClaimService`.
 #[derive(Clone)]
 pub struct ClaimsHandler(pub Arc<Services>);
 
-/// The cell that a request names, if the permit allows it.
+/// Returns the cell that a request names, or the status `RULE_DENIED` if the permit does not allow
+/// this cell.
 fn allowed_cell(permit: Permit, cell_id: i64) -> Result<CellId, Status> {
     let cell = CellId(cell_id);
     permit.check(cell).map_err(errors::denied)?;
     Ok(cell)
 }
 
-/// A page with the server's time, which must be taken before the page is read. A lease begun in
-/// between would otherwise look older than it is, and could be taken for stale.
+/// Returns a response with a page of a list and the server's time `read_at`. This time must be
+/// taken before the page is read: a lease begun in between would otherwise look older than it is,
+/// and could be taken for stale.
 fn with_server_time<T>(page: T, read_at: Timestamp) -> Response<T> {
     let mut response = Response::new(page);
     response.metadata_mut().insert(SERVER_TIME, read_at.as_micros().into());
@@ -52,14 +55,14 @@ fn with_server_time<T>(page: T, read_at: Timestamp) -> Response<T> {
 }
 
 impl ClaimsHandler {
-    /// Counts a rejection, and returns its status.
+    /// Counts a rejection in the metrics, and returns the gRPC status for it.
     fn reject(&self, rejection: &leasehold_core::rejection::Rejection) -> Status {
         self.0.metrics.rejected(rejection);
         errors::rejected(rejection)
     }
 
-    /// Returns the reply to a command once it is decided and written. `method` is the label for a
-    /// shed request.
+    /// Submits a command, and returns the reply once the command is decided and written. If the
+    /// command is refused for load, the metrics count it under `method`.
     async fn submit(&self, method: &'static str, caller: Caller, command: Command) -> Result<Reply, Status> {
         let decision = self.0.committer.submit(caller, command).await.map_err(|refusal| {
             if matches!(refusal, Refusal::Overloaded { .. }) {
@@ -196,8 +199,8 @@ impl ClaimService for ClaimsHandler {
     }
 }
 
-/// The bucket types to list. Claim types have the same numbers; a request may name either, or both
-/// if they are equal.
+/// Returns the bucket types that a `ListRecords` request names. A claim type has the same number as
+/// its bucket type, so a request may fill either field, or both if they are equal.
 fn bucket_types(buckets: Vec<i32>, claims: Vec<i32>) -> Result<BTreeSet<BucketType>, convert::Malformed> {
     let set = |numbers: Vec<i32>| numbers.into_iter().map(BucketType).collect::<BTreeSet<_>>();
     let (buckets, claims) = (set(buckets), set(claims));

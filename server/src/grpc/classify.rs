@@ -1,5 +1,5 @@
-//! `ClassifyService`: finds the cell that a request belongs to. Routers call it over gRPC, or as
-//! `POST /v1/classify`.
+//! The service `ClassifyService`: finds the cell to which a router must send a request. Routers
+//! call it over gRPC, or as `POST /v1/classify`.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use tonic::{Request, Response, Status, async_trait};
 use super::{REQUEST_BYTES, Services, convert, errors, permit};
 use crate::identity::{Denied, Permit};
 
-/// The most claims in one request.
+/// The most claims in one `ClassifyRequest`.
 const MAX_CLAIMS: usize = 100;
 
 /// The handlers of `ClassifyService`.
@@ -41,8 +41,8 @@ impl ClassifyService for ClassifyHandler {
 }
 
 impl Services {
-    /// The cell that owns the first claim of the list that any cell owns (B30). Without claims in
-    /// the request, the cell that its type and value name.
+    /// Returns the cell that owns the first claim of the list that any cell owns (B30). If no cell
+    /// owns any of them, or the list is empty, `type` and `value` decide.
     async fn classify(&self, request: ClassifyRequest) -> Result<ClassifyResponse, Status> {
         if request.claims.len() > MAX_CLAIMS {
             return Err(errors::over_limit("claims_per_classify", MAX_CLAIMS, Some(request.claims.len())));
@@ -88,14 +88,14 @@ fn proxy(cell: CellInfo) -> ClassifyResponse {
     }
 }
 
-/// The state of the HTTP route.
+/// The state that the handler of `POST /v1/classify` uses.
 #[derive(Clone)]
 struct HttpState {
     service: Arc<Services>,
     pool: DescriptorPool,
 }
 
-/// The HTTP route: `POST /v1/classify` in proto3 JSON.
+/// Returns the router for `POST /v1/classify`, whose bodies are in proto3 JSON.
 pub fn http_router(service: Arc<Services>, pool: DescriptorPool) -> Router {
     let limit = DefaultBodyLimit::max(MAX_REQUEST_BYTES);
     Router::new().route("/v1/classify", post(classify_json).layer(limit)).with_state(HttpState { service, pool })
@@ -129,7 +129,7 @@ async fn classify_json(
     }
 }
 
-/// The response to a body that is too large, or cut off.
+/// The response to a request whose body is too large, or ends too early.
 fn unreadable_body(rejection: &BytesRejection) -> HttpResponse {
     let status = match rejection.status() {
         http::StatusCode::PAYLOAD_TOO_LARGE => errors::over_limit(REQUEST_BYTES, MAX_REQUEST_BYTES, None),

@@ -1,5 +1,5 @@
-//! Conversions between wire messages and the engine's types. The numbers of the wire's enums are
-//! kept as they are.
+//! Conversions between wire messages and the engine's types. Enums keep the numbers that they have
+//! on the wire.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use leasehold_proto::leasehold::v1::LeaseCursor;
 use prost::Name;
 use prost_types::Any;
 
-/// The problem of a malformed field, as the message of its refusal.
+/// The message of the refusal of a request with a malformed field.
 pub(super) type Malformed = &'static str;
 
-/// The bucket type and value of a wire claim. The number of its field is the bucket type; an id
-/// becomes decimal text.
+/// Returns the bucket type and the value of a claim in a request; `None` if no field of the claim
+/// is set. The bucket type is the number of the field that is set. An id becomes decimal text.
 fn claim_bucket(claim: types::Claim) -> Option<(i32, String)> {
     use types::claim::Claim as Kind;
     Some(match claim.claim? {
@@ -46,7 +46,8 @@ fn claim_bucket(claim: types::Claim) -> Option<(i32, String)> {
     })
 }
 
-/// The bucket of a request. It may have `bucket`, `claim`, or both if they name the same bucket.
+/// Returns the bucket type and the value that a request names. A request may have `bucket`,
+/// `claim`, or both if they name the same bucket.
 pub(super) fn bucket(
     bucket: Option<wire::Bucket>,
     claim: Option<types::Claim>,
@@ -77,11 +78,11 @@ fn claim_request(metadata: wire::Metadata) -> Result<ClaimRequest, (BucketType, 
     })
 }
 
-/// The engine's form of an update.
+/// Converts the creates and destroys of a request into the engine's update request.
 ///
 /// # Errors
-/// The update has too many claims. Or a claim names no bucket, or two: then the rejection has every
-/// malformed claim (B10).
+/// The update has too many claims, or some claims name no bucket or two. In the second case the
+/// rejection lists every malformed claim (B10).
 pub(super) fn update(
     creates: Vec<wire::Metadata>,
     destroys: Vec<wire::Metadata>,
@@ -103,7 +104,8 @@ pub(super) fn update(
     if offences.is_empty() { Ok(request) } else { Err(with_others(offences, request, catalogue)) }
 }
 
-/// A rejection with these offences, and with those that the engine finds in the other claims.
+/// Returns a rejection with these offences of malformed claims, and with the offences that the
+/// engine finds in the other claims of the request.
 fn with_others(mut offences: Vec<Offence>, request: UpdateRequest, catalogue: &Catalogue) -> Rejection {
     let known: BTreeSet<_> = offences.iter().filter_map(|offence| offence.place).collect();
     let found = Batch::parse(request, catalogue).err();
@@ -112,7 +114,8 @@ fn with_others(mut offences: Vec<Offence>, request: UpdateRequest, catalogue: &C
     Rejection::of(offences).unwrap_or_else(|| Rejection::whole(Reason::InvalidUpdate, Detail::None))
 }
 
-/// A claim in the place of a malformed one, so that the claims after it keep their positions.
+/// Returns an empty claim that replaces a malformed one, so that the claims after it keep their
+/// positions.
 fn placeholder() -> ClaimRequest {
     ClaimRequest { bucket_type: BucketType(0), value: "".into(), subject: None, source: None, user_data: None }
 }
@@ -129,8 +132,8 @@ pub(super) fn timestamp(at: Timestamp) -> Option<prost_types::Timestamp> {
     })
 }
 
-/// The inclusive lower bound that a wire time means. Nanoseconds are rounded up: rounded down, the
-/// bound would admit a lease from before it.
+/// Converts the `created_after` of a request into an inclusive lower bound. Nanoseconds are rounded
+/// up: rounded down, the bound would admit a lease from before it.
 pub(super) fn lower_bound(at: &prost_types::Timestamp) -> Result<Timestamp, Malformed> {
     if !(0..1_000_000_000).contains(&at.nanos) {
         return Err("`created_after.nanos` is not from 0 to 999999999");
@@ -148,7 +151,8 @@ pub(super) fn lease_record(row: &LeaseRow) -> wire::LeaseRecord {
     }
 }
 
-/// The opaque cursor of a list position. It is valid for the leases of its cell only.
+/// Returns the opaque cursor for a position in the list of a cell's leases. It is valid for this
+/// cell only.
 pub(super) fn cursor(cell_id: i64, position: LeasePosition) -> Any {
     let cursor = LeaseCursor {
         cell_id,
@@ -159,10 +163,10 @@ pub(super) fn cursor(cell_id: i64, position: LeasePosition) -> Any {
     Any { type_url: LeaseCursor::type_url(), value: prost::Message::encode_to_vec(&cursor) }
 }
 
-/// The list position of a cursor.
+/// Returns the list position that the cursor of a request stands for.
 ///
 /// # Errors
-/// [`cursor`] did not make it, or made it for another cell.
+/// The cursor was not made by [`cursor`], or was made for another cell.
 pub(super) fn read_cursor(cell_id: i64, any: &Any) -> Result<LeasePosition, Malformed> {
     let foreign = "`next` is not a cursor of this cell's leases";
     let cursor: LeaseCursor = any.to_msg().map_err(|_| foreign)?;
@@ -174,8 +178,8 @@ pub(super) fn read_cursor(cell_id: i64, any: &Any) -> Result<LeasePosition, Malf
     Ok(LeasePosition { created_at: Timestamp::from_micros(created_at), lease: LeaseId(lease) })
 }
 
-/// A claim in the form that reads return. A replace shows its new record, with the status of a
-/// create (B08).
+/// Converts a claim into the record that reads return. A claim under a replace is shown with its
+/// new record and the status of a create (B08).
 pub(super) fn record(key: &BucketKey, claim: Claim) -> wire::Record {
     let hold = claim.hold();
     let (status, record) = match claim.state {

@@ -1,7 +1,8 @@
-//! Errors on the wire: a gRPC code, a reason for machines, and the details of `google.rpc`.
+//! Errors as gRPC statuses: a gRPC code, a reason for machines, and further details in messages of
+//! `google.rpc`.
 //!
-//! Every status made here has details. The [`middleware`](super::middleware) relies on that to tell
-//! a handler's status from one of tonic's own.
+//! Every status that this module makes has details. The [`middleware`](super::middleware) relies on
+//! that: a status without details comes from tonic.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -19,10 +20,10 @@ use crate::committer::Refusal;
 use crate::identity::Denied;
 use crate::store::{Problem, StoreError};
 
-/// The namespace of the reasons (`google.rpc.ErrorInfo.domain`).
+/// The namespace of Leasehold's error reasons (`google.rpc.ErrorInfo.domain`).
 const DOMAIN: &str = "leasehold";
 
-/// The gRPC code of an engine's reason.
+/// The gRPC code for the reason of an engine's rejection.
 fn code(reason: Reason) -> Code {
     match reason {
         Reason::InvalidUpdate | Reason::LimitExceeded | Reason::ValueNotAllowed | Reason::IdempotencyKeyReused => {
@@ -63,8 +64,8 @@ pub(super) fn refused(refusal: &Refusal) -> Status {
     }
 }
 
-/// The gRPC code of a store's failure, which decides the exit code; `None` if only a person can
-/// mend it.
+/// The gRPC code for a failure to open or read the store, which decides the exit code of
+/// `leasehold`; `None` if only a person can mend the failure.
 pub fn store_code(error: &StoreError) -> Option<Code> {
     let problem = match error {
         StoreError::Preflight(error) => &error.problem,
@@ -106,7 +107,7 @@ pub(super) fn denied(denied: Denied) -> Status {
     status(code, message.into(), vec![error_info(reason, HashMap::new())])
 }
 
-/// The status of a call whose deadline has passed.
+/// The gRPC status of a call whose deadline has passed.
 pub(super) fn deadline_exceeded() -> Status {
     status(Code::DeadlineExceeded, "the caller's deadline passed before the answer was ready".into(), Vec::new())
 }
@@ -121,8 +122,8 @@ pub(super) fn invalid(message: &str) -> Status {
     status(Code::InvalidArgument, message.into(), vec![error_info("INVALID_UPDATE", HashMap::new())])
 }
 
-/// The status of a request over a limit (B11): the limit's name, its figure, and the request's own
-/// figure if it is known.
+/// The gRPC status of a request over a limit (B11). It has the limit's name, the largest allowed
+/// number, and the request's own number if it is known.
 pub(super) fn over_limit(name: &str, max: usize, actual: Option<usize>) -> Status {
     let found = actual.map(|actual| format!(", not {actual}")).unwrap_or_default();
     let mut metadata = HashMap::from([("limit".into(), name.into()), ("max".into(), max.to_string())]);
@@ -136,8 +137,8 @@ pub(super) fn not_found(message: &str) -> Status {
     status(Code::NotFound, message.into(), vec![error_info("CLAIM_NOT_FOUND", HashMap::new())])
 }
 
-/// A status as an HTTP response: the HTTP status that stands for its gRPC code, and that code, the
-/// reason and the message in JSON.
+/// Converts a gRPC status into an HTTP response: the matching HTTP status, and a JSON body with the
+/// gRPC code, the reason and the message.
 pub(super) fn json(status: &Status) -> axum::response::Response {
     use axum::Extension;
     use axum::response::IntoResponse;
@@ -207,8 +208,8 @@ fn retry_info(delay: Duration) -> Any {
     Any { type_url: "type.googleapis.com/google.rpc.RetryInfo".into(), value: info.encode_to_vec() }
 }
 
-/// The figures of the first offence that has the rejection's own reason, by name: its place, and
-/// the detail's values.
+/// The metadata of the `ErrorInfo` for a rejection: the place and the details of the first offence
+/// that has the rejection's own reason.
 fn metadata(rejection: &Rejection) -> HashMap<String, String> {
     let deciding = rejection.offences().iter().find(|offence| offence.reason == rejection.reason());
     let Some(Offence { place, detail, .. }) = deciding else { return HashMap::new() };
@@ -229,11 +230,11 @@ fn metadata(rejection: &Rejection) -> HashMap<String, String> {
     metadata
 }
 
-/// Every offending claim (B10), grouped by reason and bucket type; `None` if the request as a whole
-/// offends.
+/// Returns every offending claim of a rejection (B10), grouped by reason and bucket type; `None` if
+/// the offence concerns the request as a whole.
 ///
-/// Positions within a group are packed numbers, so that 2,000 of them fit into the trailers. The
-/// default bound of gRPC clients is 8 KiB (`GRPC_ARG_MAX_METADATA_SIZE`).
+/// Positions within a group are a packed protobuf field, so that 2,000 of them fit into the
+/// trailers. gRPC clients accept 8 KiB of trailers by default (`GRPC_ARG_MAX_METADATA_SIZE`).
 fn rejected_claims(rejection: &Rejection) -> Option<RejectedClaims> {
     let mut groups: BTreeMap<Reason, BTreeMap<BucketType, rejected_claims::Claims>> = BTreeMap::new();
     for offence in rejection.offences() {

@@ -1,9 +1,9 @@
-//! The size limit of a gRPC request (B11), checked as soon as the length prefix of its message
+//! The size limit of a gRPC request (B11), checked as soon as the length prefix of the message
 //! arrives.
 //!
-//! tonic has the same limit (codec/decode.rs), but reports the actual size in English only. At the
-//! prefix the size is still a number. tonic passes on the `Status` that a body fails with
-//! (`Status::try_from_error`), so the refusal is ours.
+//! tonic has a limit too (codec/decode.rs), but reports the actual size only inside an English
+//! sentence. The length prefix has the size as a number. If a request body fails with a `Status`,
+//! tonic returns this status to the caller (`Status::try_from_error`).
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -16,8 +16,8 @@ use tonic::body::Body;
 
 use super::{REQUEST_BYTES, errors};
 
-/// The bytes before a message: a flag, and the length as a big-endian number (gRPC over HTTP/2,
-/// "Length-Prefixed-Message").
+/// The number of bytes before a message: one flag, and the length as a four-byte big-endian number
+/// (gRPC over HTTP/2, "Length-Prefixed-Message").
 const PREFIX_BYTES: usize = 5;
 
 /// A request body that fails if its first message, the only one of a unary call, is larger than the
@@ -61,7 +61,7 @@ impl hyper::body::Body for MessageLimit {
     }
 }
 
-/// The part of a length prefix that has arrived.
+/// The bytes of a message's length prefix that have arrived.
 #[derive(Default)]
 struct Prefix {
     bytes: [u8; PREFIX_BYTES],
@@ -69,11 +69,11 @@ struct Prefix {
 }
 
 impl Prefix {
-    /// Reads the next bytes of the body. Returns the length of an uncompressed message, once, when
-    /// its prefix is complete.
+    /// Reads the next bytes of a request body. Returns the length of the message when its prefix is
+    /// complete; `None` before and afterwards.
     ///
-    /// Any other flag gives `None`: this server supports no compression, and tonic refuses such a
-    /// message by its flag.
+    /// The result is also `None` if the flag marks a compressed message: this server supports no
+    /// compression, and tonic refuses the message by its flag.
     fn read(&mut self, data: &[u8]) -> Option<usize> {
         let missing = self.bytes.get_mut(self.arrived..).filter(|missing| !missing.is_empty())?;
         let read = missing.iter_mut().zip(data).map(|(byte, new)| *byte = *new).count();

@@ -1,7 +1,7 @@
-//! The layer in front of every service.
+//! The middleware in front of every gRPC service and of `POST /v1/classify`.
 //!
-//! Before a handler runs, the layer finds the caller's permit, bounds the size of the request and
-//! starts the caller's deadline. Afterwards it counts the request, and replaces the status of a
+//! Before a handler runs, the middleware finds the caller's permit, bounds the size of the request
+//! and starts the caller's deadline. Afterwards it counts the request, and replaces the status of a
 //! request that tonic could not decode.
 
 use std::convert::Infallible;
@@ -21,16 +21,17 @@ use super::message_limit::MessageLimit;
 use crate::identity::{Denied, Peer};
 use crate::metrics::Metrics;
 
-/// The path of `Classify` over HTTP, and that of the same method over gRPC, whose rules both obey.
+/// The path of `Classify` over HTTP. Its access rules are those of [`CLASSIFY_RPC`], the same
+/// method over gRPC.
 const CLASSIFY_HTTP: &str = "/v1/classify";
 const CLASSIFY_RPC: &str = "/gitlab.cells.topology_service.ClassifyService/Classify";
 
-/// Puts the middleware in front of a service.
+/// A `tower` layer that puts [`Middleware`] in front of a service.
 #[derive(Clone)]
 pub struct MiddlewareLayer {
     /// The access rules of each method.
     pub rules: Arc<AccessRules>,
-    /// The counters of requests.
+    /// The metrics, in which the middleware counts requests.
     pub metrics: Arc<Metrics>,
 }
 
@@ -93,8 +94,9 @@ where
 }
 
 impl MiddlewareLayer {
-    /// Adds the caller's permit to the request. A path without rules, such as health and
-    /// reflection, is open to all.
+    /// Adds the caller's [`Permit`](crate::identity::Permit) to the request, or returns the reason
+    /// why the call is denied. A path without access rules, such as health and reflection, is open
+    /// to all and gets no permit.
     fn authorise(&self, request: &mut http::Request<Body>) -> Result<(), Denied> {
         let path = match request.uri().path() {
             CLASSIFY_HTTP => CLASSIFY_RPC,
@@ -108,15 +110,16 @@ impl MiddlewareLayer {
     }
 }
 
-/// Bounds the message of a gRPC request. Over HTTP, axum bounds the body.
+/// Limits the size of the message in a gRPC request. The body of an HTTP request is limited by
+/// axum.
 fn with_message_limit(request: http::Request<Body>) -> http::Request<Body> {
     let content_type = request.headers().get(http::header::CONTENT_TYPE);
     let is_grpc = content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"));
     if is_grpc { request.map(|body| Body::new(MessageLimit::new(body))) } else { request }
 }
 
-/// The label of a method in the metrics. Unknown paths share one label, so that callers can't add
-/// labels without bound.
+/// The label of a request's method in the metrics. Unknown paths share one label, so that callers
+/// can't add labels without bound.
 fn method_label(path: &str) -> &'static str {
     match path.rsplit('/').next() {
         Some("BeginUpdate") => "BeginUpdate",
@@ -132,18 +135,19 @@ fn method_label(path: &str) -> &'static str {
     }
 }
 
-/// The time in which the server must answer: the caller's deadline (`grpc-timeout`), less a
-/// millisecond.
+/// The time in which the server must answer a request: the caller's deadline (`grpc-timeout`) less
+/// a millisecond; `None` if the request has no valid deadline.
 ///
 /// A tonic client enforces the same deadline itself, and then reports CANCELLED (tonic's status.rs
-/// turns `TimeoutExpired` into it), on which callers do not retry. The millisecond lets the
+/// maps `TimeoutExpired` to it), after which callers do not retry. The millisecond lets the
 /// server's DEADLINE_EXCEEDED arrive first.
 fn time_limit(headers: &http::HeaderMap) -> Option<Duration> {
     let timeout = parse_timeout(headers.get("grpc-timeout")?.to_str().ok()?)?;
     Some(timeout.saturating_sub(Duration::from_millis(1)))
 }
 
-/// Parses `grpc-timeout`: at most 8 digits and a unit (gRPC over HTTP/2, "Timeout").
+/// Parses the value of `grpc-timeout`, at most 8 digits and a unit (gRPC over HTTP/2, "Timeout");
+/// `None` for any other text.
 fn parse_timeout(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.len() > 8 {
@@ -161,7 +165,7 @@ fn parse_timeout(text: &str) -> Option<Duration> {
     })
 }
 
-/// The gRPC code that a plain HTTP response counts as, if its handler gave none.
+/// The gRPC code under which the metrics count a plain HTTP response whose handler gave no code.
 fn code_of_http(status: http::StatusCode) -> Code {
     match status.as_u16() {
         200..400 => Code::Ok,
@@ -171,13 +175,13 @@ fn code_of_http(status: http::StatusCode) -> Code {
     }
 }
 
-/// The gRPC code of a response, and the response. If tonic could not decode the request, both are
-/// replaced.
+/// Returns the gRPC code of a response, and the response. If tonic could not decode the request,
+/// both are replaced with those of an invalid request.
 ///
 /// Every status of a handler has details ([`errors`]). An INTERNAL without details is therefore
 /// tonic's own, for a request with a malformed frame or message (tonic's codec/decode.rs and
-/// server/grpc.rs, tonic-prost's codec.rs). The caller is at fault, so the right code is
-/// INVALID_ARGUMENT; INTERNAL would call for an operator.
+/// server/grpc.rs, tonic-prost's codec.rs). The caller must change the request, so the right code
+/// is INVALID_ARGUMENT; INTERNAL would make an operator look for a fault of the server.
 fn with_code(response: http::Response<Body>) -> (Code, http::Response<Body>) {
     let Some(status) = Status::from_header_map(response.headers()) else {
         let code = response.extensions().get().copied();

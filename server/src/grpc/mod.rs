@@ -1,8 +1,8 @@
 //! The gRPC services: each handler converts a request, calls the committer or the store, and
 //! converts the answer.
 //!
-//! No rule of the protocol lives here, and gRPC codes live nowhere else: below this layer failures
-//! are typed.
+//! This module has no rule of the protocol; those are in `leasehold_core`. Only this module has
+//! gRPC codes: the layers below it return typed failures.
 
 mod claims;
 mod classify;
@@ -36,28 +36,28 @@ pub use classify::{ClassifyHandler, http_router};
 pub use errors::store_code;
 pub use middleware::MiddlewareLayer;
 
-/// The name of the limit on a request's size, as refusals have it.
+/// The name of the limit on a request's size, in the refusal of a larger request.
 const REQUEST_BYTES: &str = "request_bytes";
 
-/// The state that all services share.
+/// The state that all services of the server share.
 pub struct Services {
     rules: Rules,
     cells: BTreeMap<CellId, CellInfo>,
     store: Arc<dyn StoreReader>,
     committer: Committer,
     running_lists: Semaphore,
-    // The lists that run and those that wait for a place.
+    // The permits of list calls, for those that run and those that wait.
     admitted_lists: Semaphore,
-    /// The counters and gauges of the server.
+    /// The metrics of the server.
     pub metrics: Arc<Metrics>,
-    /// The audit trail.
+    /// The audit trail of the server.
     pub audit: Arc<AuditSink>,
-    // A read has failed in a way that only a restart can mend.
+    // True if a read of the store has failed in a way that only a restart can mend.
     has_failed: AtomicBool,
 }
 
 impl Services {
-    /// The shared state of services over this store and this committer.
+    /// Returns the shared state of services that read from `store` and write through `committer`.
     pub fn new(
         config: &Config,
         store: Arc<dyn StoreReader>,
@@ -83,7 +83,7 @@ impl Services {
         &self.committer
     }
 
-    /// The store, for reading.
+    /// The reader of the store.
     pub fn store(&self) -> &dyn StoreReader {
         &*self.store
     }
@@ -101,7 +101,8 @@ impl Services {
         GetCellsResponse { cells: self.cells.values().cloned().collect() }
     }
 
-    /// The key of a bucket, or the status of a value that its type does not allow.
+    /// Returns the key of the bucket with this type and value, or the gRPC status for a value that
+    /// the type does not allow.
     fn bucket_key(&self, bucket_type: BucketType, value: String) -> Result<BucketKey, Status> {
         let bucket = self.rules.catalogue.bucket(bucket_type, value.into());
         bucket.map(|bucket| bucket.key).map_err(|error| {
@@ -111,13 +112,13 @@ impl Services {
         })
     }
 
-    /// The claim on a bucket, if any (B30).
+    /// Reads the claim on a bucket (B30); `None` if no cell claims the bucket.
     async fn claim(&self, key: &BucketKey) -> Result<Option<Claim>, Status> {
         self.store.claim(key).await.map_err(|error| self.unreadable(&error))
     }
 
-    /// Runs a list once fewer than `limits.concurrent_lists` run. Sheds it at once if
-    /// `limits.queued_lists` wait already.
+    /// Runs a list call as soon as fewer than `limits.concurrent_lists` run. If
+    /// `limits.queued_lists` calls wait already, the call is refused at once.
     async fn list<T>(
         &self,
         method: &'static str,
@@ -155,8 +156,8 @@ fn cell_info(cell: CellConfig) -> CellInfo {
     }
 }
 
-/// The permit that the middleware added to the request. A request without one, on a path without
-/// access rules, is denied.
+/// Returns the permit that the middleware added to the request. A request without a permit, on a
+/// path without access rules, is denied.
 fn permit<T>(request: &Request<T>) -> Result<Permit, Status> {
     request.extensions().get::<Permit>().copied().ok_or_else(|| errors::denied(Denied::NoIdentity))
 }

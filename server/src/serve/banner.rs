@@ -1,4 +1,4 @@
-//! The banner: the lines that `leasehold serve` prints at its start. They have the addresses, the
+//! The banner: the lines that `leasehold serve` prints at its start. They name the addresses, the
 //! store, warnings, and a command to try.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,9 +10,9 @@ pub(super) struct Banner<'a> {
     pub(super) config: &'a Config,
     /// The data directory or the database, as text for people.
     pub(super) store: String,
-    /// The main address, with the port that was picked.
+    /// The address that serves gRPC, with the port that was picked if the configured port is 0.
     pub(super) address: SocketAddr,
-    /// The address of the metrics, if they have one of their own.
+    /// The address of the metrics, if it is not the main address.
     pub(super) metrics: Option<SocketAddr>,
     /// The hosts that the server's certificate names.
     pub(super) certificate_hosts: Vec<String>,
@@ -20,7 +20,7 @@ pub(super) struct Banner<'a> {
 }
 
 impl Banner<'_> {
-    /// The lines, in the order in which they are printed.
+    /// The lines of the banner, in the order in which they are printed.
     pub(super) fn lines(&self) -> Vec<String> {
         let cells: Vec<_> = self.config.cells.iter().map(|cell| format!("{} ({})", cell.id, cell.name)).collect();
         let mut lines = vec![
@@ -42,18 +42,18 @@ impl Banner<'_> {
         }
     }
 
-    /// The URL of the page, in a server built with it.
+    /// The URL of the page; `None` if the server was built without it, or serves no plain HTTP.
     fn page(&self) -> Option<String> {
         let web = self.plain_http().filter(|_| cfg!(feature = "page"));
         web.map(|web| format!("http://{web}/"))
     }
 
-    /// The address that serves plain HTTP, if any.
+    /// The address that serves plain HTTP; `None` if there is only the main address and it has TLS.
     fn plain_http(&self) -> Option<SocketAddr> {
         self.metrics.or_else(|| self.config.tls.is_none().then_some(self.address)).map(reachable)
     }
 
-    /// A command that begins an update on this server, as it can be copied into a shell.
+    /// A shell command that begins an update on this server.
     fn command_to_try(&self) -> String {
         let (scheme, files) = match self.config.tls {
             Some(_) => ("https", " --ca CA.pem --cert CELL.pem --key CELL.key"),
@@ -66,8 +66,9 @@ impl Banner<'_> {
         )
     }
 
-    /// The host and port for a client on this machine. Under TLS the host must be one that the
-    /// certificate names: `localhost` or the listening address if possible, otherwise the first.
+    /// The host and port with which a client on this machine can connect. Under TLS the certificate
+    /// must name the host: `localhost` or the listening address if possible, otherwise its first
+    /// host.
     fn host(&self) -> String {
         let reachable = reachable(self.address);
         let hosts = &self.certificate_hosts;
@@ -78,7 +79,8 @@ impl Banner<'_> {
     }
 }
 
-/// An address to which a client on this machine can connect: loopback in place of "all addresses".
+/// Returns the address to which a client on this machine can connect: loopback if the server
+/// listens on all addresses.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

@@ -1,5 +1,5 @@
-//! Checks of the configuration against the store, at the start. A contradiction stops the server;
-//! anything less is a warning in the banner and in the log.
+//! Checks of the configuration against the store, when the server starts. A contradiction stops the
+//! server; a smaller problem is a warning in the banner and in the log.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -12,11 +12,11 @@ use super::ServeError;
 use crate::config::{Config, ConfigError};
 use crate::store::{Backend, StoreError, StoreMaintenance, StoreReader};
 
-/// The warnings about a store, each with advice.
+/// Returns the warnings about the configuration and the store, each with advice.
 ///
 /// # Errors
-/// The store can't be read, or a configured bucket type has another rule than its claims were made
-/// under.
+/// The store can't be read, or a bucket type is configured with another rule than its stored claims
+/// were made under.
 pub(super) async fn warnings(config: &Config, store: &dyn Backend) -> Result<Vec<String>, ServeError> {
     let missing_types = keep_bucket_types(config, store).await?;
     let warnings = [
@@ -27,8 +27,9 @@ pub(super) async fn warnings(config: &Config, store: &dyn Backend) -> Result<Vec
     Ok(warnings.into_iter().flatten().collect())
 }
 
-/// The cells that own claims and are not configured. Mostly a cell was removed from the
-/// configuration too early.
+/// Returns the cells that own claims and are not configured. Usually such a cell was removed from
+/// the configuration too early. If the owners can't be read, this is logged and the result is
+/// empty.
 async fn unconfigured_cells(config: &Config, store: &dyn StoreReader) -> Vec<CellId> {
     let known = config.cells();
     let owners = store.owners().await.unwrap_or_else(|error| {
@@ -38,12 +39,13 @@ async fn unconfigured_cells(config: &Config, store: &dyn StoreReader) -> Vec<Cel
     owners.into_iter().filter(|owner| !known.contains_key(owner)).collect()
 }
 
-/// Stores the rules of bucket types that are served for the first time. Returns the types that were
-/// served and are not configured any more.
+/// Stores the rules of bucket types that are served for the first time. Returns the bucket types
+/// that were served before and are not configured now.
 ///
 /// # Errors
-/// A type is configured with another form or case rule than its claims were made under (B12). Two
-/// values that were the same name could then become different ones.
+/// The store can't be read or written, or a bucket type is configured with another form or case
+/// rule than its stored claims were made under (B12). Two values that were the same name could then
+/// become different ones.
 async fn keep_bucket_types(config: &Config, store: &dyn Backend) -> Result<Vec<BucketType>, ServeError> {
     let catalogue = config.rules().catalogue;
     loop {
@@ -55,13 +57,14 @@ async fn keep_bucket_types(config: &Config, store: &dyn Backend) -> Result<Vec<B
         if added.is_empty() {
             return Ok(missing);
         }
-        // Another server may have stored a type first, with another rule. The next round compares
-        // with what is stored then.
+        // Another server may have stored one of these bucket types first, with another rule. So the
+        // next round reads the stored rules and compares again.
         store.remember_bucket_types(&[served, added].concat()).await?;
     }
 }
 
-/// The database role, if it may not vacuum the table of leases.
+/// The name of the database role if it may not vacuum the table of leases; `None` if it may, or for
+/// the embedded store.
 async fn role_without_vacuum(maintenance: &StoreMaintenance) -> Result<Option<String>, StoreError> {
     match maintenance {
         StoreMaintenance::Exclusive(_) => Ok(None),

@@ -1,4 +1,4 @@
-//! The failures of `serve`, and of the other commands that open a store.
+//! The failures of `leasehold serve`, `export`, `import` and `migrate`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use crate::store::StoreError;
 use crate::transfer::TransferError;
 use crate::transport::TlsError;
 
-/// A failure that stops the server, or keeps it from starting.
+/// A failure of `leasehold serve`, or of another command that opens a store.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The configuration has a problem.
@@ -22,7 +22,7 @@ pub enum ServeError {
     /// The store can't be opened or read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A value of the command line or the environment has a problem.
+    /// A value of the command line or the environment has this problem.
     #[error(transparent)]
     CommandLine(Box<Self>),
     /// The log can't be started.
@@ -37,14 +37,14 @@ pub enum ServeError {
     /// The server can't listen on an address.
     #[error("can't listen on `{address}`: {error}")]
     Listen {
-        /// The flag that sets the address.
+        /// The flag that sets the listening address.
         flag: &'static str,
-        /// The address.
+        /// The address on which the server can't listen.
         address: SocketAddr,
         /// The operating system's reason.
         error: io::Error,
     },
-    /// The descriptors that were built into the program can't be read.
+    /// The protobuf descriptors that were built into the program can't be read.
     #[error("the built-in descriptors can't be used: {0}")]
     Descriptors(String),
     /// An export or import failed.
@@ -65,20 +65,21 @@ impl ServeError {
         }
     }
 
-    /// Marks an error as a problem of the command line, whatever its own kind is.
+    /// Wraps an error as a problem of the command line, so that the exit code is that of wrong
+    /// usage.
     #[must_use]
     pub fn of_command_line(error: impl Into<Self>) -> Self {
         Self::CommandLine(Box::new(error.into()))
     }
 
-    /// The gRPC code that stands for a failure of the store; `None` for one that only a person can
-    /// mend.
+    /// The gRPC code for a failure of the store; `None` for other failures, and for one that only a
+    /// person can mend.
     pub fn code(&self) -> Option<tonic::Code> {
         let Self::Store(error) = self else { return None };
         grpc::store_code(error)
     }
 
-    /// The advice that the message itself does not have.
+    /// Further advice that the error's message does not have; `None` if there is none.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Store(error) => error.hint(),

@@ -1,5 +1,5 @@
-//! The work that a server does without being called. It forgets leases that were settled long ago,
-//! and keeps the health status up to date.
+//! The background work of a server: it forgets leases that were settled long ago, and keeps the
+//! health status up to date.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use crate::store::{SharedMaintenance, StoreError, StoreMaintenance, StoreReader}
 
 /// The pause between two maintenance runs.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(5);
-/// The pause between two probes of a database. Load balancers go by the health status, which must
-/// soon say that the database is gone, or back.
+/// The pause between two probes of the database. Load balancers follow the health status, which
+/// must soon show that the database is away, or back.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
-/// A probe that takes longer counts as failed. It touches no row, so load alone never takes it this
-/// long.
+/// The longest time that a probe of the database may take before it counts as failed. A probe
+/// touches no row, so load alone never makes it this slow.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The most leases that one step forgets.
+/// The most settled leases that one batch of an embedded store forgets.
 const FORGET_BATCH: usize = 500;
 
 /// The background work of a server.
@@ -40,7 +40,7 @@ pub(super) struct Maintenance {
     store: StoreMaintenance,
     health: HealthReporter,
     retention_seconds: u64,
-    // The health status that was last published.
+    // True if the health status that was last published is `SERVING`.
     was_serving: AtomicBool,
 }
 
@@ -54,7 +54,7 @@ impl Maintenance {
         Self { services, store, health, retention_seconds, was_serving: AtomicBool::new(true) }
     }
 
-    /// Works until the server stops.
+    /// Runs the background work until the server stops.
     pub(super) async fn run(self, mut stopping: watch::Receiver<bool>) {
         self.health.set_serving::<ClaimServiceServer<ClaimsHandler>>().await;
         self.health.set_serving::<ClassifyServiceServer<ClassifyHandler>>().await;
@@ -69,13 +69,14 @@ impl Maintenance {
         tokio::select! { () = work => {}, _ = stopping.wait_for(|stop| *stop) => {} }
     }
 
-    /// The time before which a lease must have been settled to be forgotten (B22).
+    /// Returns the time before which a lease must have been settled, so that it may be forgotten
+    /// now (B22).
     fn forget_before(&self) -> Timestamp {
         now().minus_micros(self.retention_seconds.saturating_mul(1_000_000))
     }
 
-    /// Publishes the health status if it changed. Reads still work while the store can't be
-    /// written, so classification goes on serving.
+    /// Publishes the health status if it changed. The status of `ClassifyService` stays `SERVING`,
+    /// because reads still work while the store can't be written.
     async fn publish_health(&self) {
         let is_away = self.services.metrics.is_database_lost() || self.services.committer().is_away();
         let is_serving = !self.services.has_failed() && !is_away;
@@ -96,12 +97,12 @@ impl Maintenance {
         }
     }
 
-    /// Forgets a batch of settled leases. Returns true if more may be left.
+    /// Forgets a batch of settled leases of an embedded store. Returns true if there may be more.
     async fn forget_batch(&self, store: &dyn StoreReader) -> bool {
         let settled_before = self.forget_before();
         let leases = match store.settled(settled_before, FORGET_BATCH).await {
             Ok(leases) => leases,
-            // The runtime is shutting down.
+            // An embedded store is away only while the runtime is shutting down.
             Err(error) if error.is_away() => return false,
             Err(error) => {
                 tracing::error!(%error, "settled leases can't be read");
@@ -113,15 +114,15 @@ impl Maintenance {
         for lease in leases {
             let services = self.services.clone();
             let forget = Command::Forget(Forget { lease, settled_before });
-            // The server itself is the caller, which needs no permit.
+            // The server itself submits this command, and it needs no permit.
             forgets.spawn(async move { services.committer().submit(Caller::Trusted, forget).await });
         }
         let decisions = forgets.join_all().await;
         found == FORGET_BATCH && decisions.iter().all(Result::is_ok)
     }
 
-    /// Probes the database again and again, over a connection of its own. Neither load nor a full
-    /// pool then looks like an outage.
+    /// Probes the database again and again, over a connection of its own, so that neither load nor
+    /// a full connection pool looks like an outage.
     async fn probe_database(&self, store: &dyn SharedMaintenance) {
         let mut probe = store.probe();
         loop {
@@ -132,8 +133,8 @@ impl Maintenance {
                     Err(_) => {
                         let silent = format!("no answer within {} s", PROBE_TIMEOUT.as_secs());
                         self.record_probe(store, Err(StoreError::Unreachable(silent))).await;
-                        // The same query stays open, and only its answer ends the outage. A
-                        // database that hangs may still accept a new connection and answer on that.
+                        // The query stays open, and only its answer ends the outage. A database
+                        // that hangs may still accept a new connection and answer on that one.
                         result.await
                     }
                 }
@@ -143,8 +144,8 @@ impl Maintenance {
         }
     }
 
-    /// Records the result of a probe: the number of other servers at work on the database, or the
-    /// reason of a failure.
+    /// Records the result of a probe of the database: the number of other servers that write to it,
+    /// or the reason why the probe failed.
     async fn record_probe(&self, store: &dyn SharedMaintenance, result: Result<usize, StoreError>) {
         let (is_reachable, committer) = (result.is_ok(), self.services.committer());
         let was_reachable = self.services.metrics.set_database_reachable(is_reachable);
@@ -152,8 +153,8 @@ impl Maintenance {
             committer.set_other_servers(other_servers);
         }
         match result {
-            // If the writers found the database away, they log its return themselves, once one of
-            // them can write.
+            // If the writers found the database away too, they log its return, once one of them can
+            // write.
             Ok(_) if !was_reachable && !committer.is_away() => tracing::info!("the store is back"),
             Ok(_) => {}
             // Probes are frequent: only the first failure of an outage is an error.
@@ -170,14 +171,15 @@ impl Maintenance {
         }
     }
 
-    /// Runs the maintenance of the database again and again, and logs a failure when it begins.
+    /// Runs the maintenance of a shared database again and again. The first of several failures in
+    /// a row is logged as an error or a warning.
     async fn maintain_database(&self, store: &dyn SharedMaintenance) {
         let (metrics, mut was_hindered) = (&self.services.metrics, false);
         loop {
             let result = self.maintain_once(store).await;
-            // An outage is reported by the probe. A lock of another session, or another server that
-            // was first, passes. Only a refusal, as by a full disk, means that the database can't
-            // be written.
+            // The probe reports an outage. A lock of another session, or a conflict with another
+            // server, is over soon. Only another refusal, as by a full disk, means that the
+            // database can't be written.
             let (is_hindered, is_accepted) = match &result {
                 Ok(()) => (false, true),
                 Err(StoreError::Locked(_) | StoreError::Conflict(_)) => (true, true),
@@ -199,9 +201,9 @@ impl Maintenance {
         }
     }
 
-    /// Counts the held claims, vacuums, forgets settled leases, and removes abandoned groups. Each
-    /// step runs even if one before it failed; the first failure in the order of importance is
-    /// returned.
+    /// Counts the claims under leases, vacuums, forgets settled leases, and removes abandoned
+    /// groups. Each step runs even if an earlier one failed, except after an outage in the first.
+    /// Returns the most important failure.
     async fn maintain_once(&self, store: &dyn SharedMaintenance) -> Result<(), StoreError> {
         let counted =
             store.refresh_occupancy().await.map(|found| self.services.committer().set_held_claims(found.held_claims));
@@ -210,8 +212,8 @@ impl Maintenance {
         }
         let vacuumed = store.vacuum().await;
         let until = Instant::now() + MAINTENANCE_INTERVAL;
-        // With a large backlog the rest waits for the next run: the other steps must not wait for
-        // it.
+        // A large backlog of settled leases is continued in the next run, so that the other steps
+        // need not wait for it.
         let forgotten = loop {
             match store.forget(self.forget_before()).await {
                 Ok(true) if Instant::now() < until => {}

@@ -29,12 +29,13 @@ use crate::transport::{Certificates, HttpServer};
 
 pub use self::error::ServeError;
 
-/// Serves until a signal asks for a stop. The operational log must have been started.
+/// Runs a server until a signal asks it to stop. The operational log must have been started.
 ///
 /// # Errors
 /// The server can't start.
 pub async fn serve(config: Config) -> Result<(), ServeError> {
-    // From here on signals are caught: a supervisor that reads the banner may send one at once.
+    // Signals are caught from here on, because a supervisor that reads the banner may send one at
+    // once.
     let signals = StopSignals::new()?;
     let certificates = config.tls.clone().map(Certificates::load).transpose()?.map(Arc::new);
     let (store, services) = storage::open(&config).await?;
@@ -56,7 +57,8 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// The sockets of a server.
+/// The listening sockets of a server: the main address, and the address for metrics if it is
+/// configured.
 struct Listeners {
     main: TcpListener,
     metrics: Option<TcpListener>,
@@ -108,7 +110,8 @@ async fn run(
     Ok(())
 }
 
-/// Writes a line to standard output. A server whose output nobody reads any more goes on.
+/// Writes a line to standard output. An error is ignored, so that the server continues if its
+/// output is closed.
 fn print_line(line: &str) {
     let _ = writeln!(io::stdout().lock(), "{line}");
 }

@@ -1,5 +1,5 @@
-//! The page that shows the protocol, and the last audit events for it to show. A server has it if
-//! it was built with the feature `page`, after `cargo xtask web`.
+//! The web page that visualises the protocol, and the last audit events, which it shows. A server
+//! serves the page if it was built with the feature `page`, after `cargo xtask web`.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use rust_embed::RustEmbed;
 
 use crate::grpc::Services;
 
-/// The content security policy of the page: it may run its own scripts and WebAssembly, and call
-/// its own server.
+/// The content security policy of the page. It lets the page run its own scripts and WebAssembly,
+/// and call its own server.
 const POLICY: &str = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 #[derive(RustEmbed)]
 #[folder = "../wasm/visualiser/dist"]
 struct Files;
 
-/// The routes of the page: `/` is the page, `/assets/` its files, `/audit` the last audit events as
-/// JSON lines.
+/// Returns the routes of the page: `/` is the page, `/assets/` has its scripts and images, `/audit`
+/// returns the last audit events as JSON lines.
 pub(super) fn router(services: Arc<Services>) -> Router {
     let audit = move || std::future::ready(audit(&services));
     Router::new()
@@ -32,7 +32,8 @@ pub(super) fn router(services: Arc<Services>) -> Router {
 
 fn file(name: &str) -> Response {
     let Some(found) = Files::get(name) else { return StatusCode::NOT_FOUND.into_response() };
-    // The name of an asset has a hash of its content, so a cached copy never goes stale.
+    // The name of an asset contains a hash of the asset's content, so a cached copy never becomes
+    // stale.
     let kept = if name.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
     let headers = [
         (header::CONTENT_TYPE, found.metadata.mimetype()),

@@ -1,5 +1,5 @@
-//! The routes: gRPC services and `POST /v1/classify` on the main address; metrics and the page in
-//! plain HTTP.
+//! The HTTP routes of a server: gRPC services and `POST /v1/classify` on the main address; metrics
+//! and the page in plain HTTP.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -28,7 +28,8 @@ fn invalid_descriptors(error: &dyn Display) -> ServeError {
     ServeError::Descriptors(error.to_string())
 }
 
-/// The access rules of every method, from the built-in descriptors.
+/// Reads the access rules of every gRPC method from the protobuf descriptors that are built into
+/// the program.
 pub(super) fn access_rules() -> Result<AccessRules, ServeError> {
     AccessRules::from_descriptors().map_err(|error| invalid_descriptors(&error))
 }
@@ -46,8 +47,8 @@ where
             .register_encoded_file_descriptor_set(leasehold_proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    // A list of 1,000 leases or 2,000 records has no bound in bytes, since records carry the cells'
-    // own data.
+    // A response with 1,000 leases or 2,000 records has no bound in bytes, because records contain
+    // the cells' own data.
     let claims = ClaimServiceServer::new(ClaimsHandler(services.clone()))
         .max_decoding_message_size(MAX_REQUEST_BYTES)
         .max_encoding_message_size(usize::MAX);
@@ -65,8 +66,8 @@ where
         .prepare())
 }
 
-/// The routes for people and their tools, which need no TLS: the metrics, and the page in a server
-/// built with it.
+/// Returns the routes that are served in plain HTTP: the metrics, and the page in a server built
+/// with it.
 pub(super) fn plain_http(services: Arc<Services>) -> Router {
     let router = metrics(services.clone());
     #[cfg(feature = "page")]

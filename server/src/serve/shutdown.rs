@@ -1,5 +1,5 @@
-//! The orderly stop: requests under way are finished first. A second signal stops the process at
-//! once.
+//! The orderly stop of a server: requests under way are finished first. A second signal ends the
+//! process at once.
 
 use std::io;
 use std::pin::pin;
@@ -17,10 +17,10 @@ use tonic_health::server::HealthReporter;
 use super::print_line;
 use crate::grpc::{ClaimsHandler, ClassifyHandler};
 
-/// The longest time for which a stop waits for requests under way.
+/// The longest time that a stopping server waits for requests under way.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The signals that ask for a stop.
+/// The signals that ask the server to stop: SIGTERM, SIGINT and SIGHUP.
 pub(super) struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
@@ -28,7 +28,7 @@ pub(super) struct StopSignals {
 }
 
 impl StopSignals {
-    /// Catches the signals from now on.
+    /// Installs the handlers of the stop signals. From now on they no longer end the process.
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -42,8 +42,8 @@ impl StopSignals {
     }
 }
 
-/// Runs the server until a signal arrives, then stops it in order: health first, so that callers go
-/// elsewhere, then the listener, then the connections.
+/// Runs the server until a signal arrives, then stops it in order: the health status first, so that
+/// callers choose another server, then the listener, then the connections.
 pub(super) async fn run_until_stopped(
     server: impl Future<Output = ()>,
     mut signals: StopSignals,
@@ -62,15 +62,15 @@ pub(super) async fn run_until_stopped(
         signals.recv().await;
         print_line("stopped at once");
         // No destructor may run: dropping the committer waits for the store, which may be the part
-        // that hangs. Exiting loses no more than a kill does: every answer that was given is on
-        // disk.
+        // that hangs. The exit loses no more than a kill would: the change of every answered
+        // command is on disk.
         std::process::exit(0);
     });
     let _ = timeout(DRAIN_TIMEOUT, server).await;
 }
 
-/// Reports `NOT_SERVING` to every watcher of the health service, then ends their streams. An open
-/// stream counts as a request under way, and would hold the stop up until the drain timeout.
+/// Reports `NOT_SERVING` to every watcher of the health service, then ends the watchers' streams.
+/// An open stream counts as a request under way, and would delay the stop until the drain timeout.
 async fn end_health(mut health: HealthReporter) {
     for name in ["", ClaimServiceServer::<ClaimsHandler>::NAME, ClassifyServiceServer::<ClassifyHandler>::NAME] {
         health.set_service_status(name, ServingStatus::NotServing).await;

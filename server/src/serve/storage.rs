@@ -1,4 +1,4 @@
-//! Opens the configured store, and starts the committer that writes to it.
+//! Opens the store that the configuration names, and starts the committer that writes to it.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,9 +13,10 @@ use crate::grpc::Services;
 use crate::metrics::Metrics;
 use crate::store::{Backend, EmbeddedStore, PostgresStore, StoreReader};
 
-/// Opens the store, and returns it with the state of the services over it.
+/// Opens the configured store. Returns the store, and the state of the services that read it and
+/// write through its committer.
 pub(super) async fn open(config: &Config) -> Result<(Arc<dyn Backend>, Services), ServeError> {
-    // First of all, because a file that can't be opened must not leave a new data directory behind.
+    // The audit file is opened first: if that fails, no new data directory must be left behind.
     let audit = Arc::new(AuditSink::open(config)?);
     let metrics = Arc::new(Metrics::default());
     let (backend, committer) = match &config.postgres {
@@ -59,8 +60,9 @@ async fn shared(
         audit: audit.clone(),
     };
     let (database, metrics) = (store.clone(), metrics.clone());
-    // Each writer owns a tokio runtime. If one can't be started, the others are dropped, and tokio
-    // panics if a runtime is dropped on a thread that drives tasks.
+    // Each writer of the database owns a tokio runtime. If one writer can't be started, the others
+    // are dropped, and tokio panics if a runtime is dropped on a thread that drives tasks. So they
+    // start on a blocking thread.
     let start = move || Committer::start(database.writers()?, settings, metrics);
     let committer = tokio::task::spawn_blocking(start).await.map_err(io::Error::other)??;
     Ok((Arc::new(store), committer))
@@ -70,8 +72,9 @@ fn capacity(config: &Config) -> Capacity {
     Capacity { queued_begins: config.limits.queued_begins, held_claims: config.limits.held_claims }
 }
 
-/// Refuses begins while the disk is nearly full. A write that fails for lack of space would stop
-/// all writes until a restart; with this reserve, commits and rollbacks still succeed.
+/// Returns a gate that refuses begins while the disk has less than `min_free_mib` MiB free. A write
+/// that fails for lack of space would stop all writes until a restart; with this reserve, commits
+/// and rollbacks still succeed.
 fn disk_gate(min_free_mib: u64, data: PathBuf) -> BeginGate {
     Box::new(move || {
         let disk = nix::sys::statvfs::statvfs(&data).ok()?;

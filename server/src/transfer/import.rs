@@ -1,9 +1,9 @@
-//! `leasehold import`: reads the lines of an export, which a person may have changed, into a new
-//! data directory. A row that the engine could not have made is refused.
+//! `leasehold import`: reads the lines of an export into a new data directory. A person may have
+//! changed the lines, so a row that the engine could not have made is an error.
 //!
-//! The import keeps three things in memory: held claims, the rows of one batch, and the fence of
-//! each lease. A row that is there twice is found without an index. An export is in the store's
-//! order, so a row that sorts after all before it is new; any other row is looked up.
+//! The import keeps in memory: claims under leases, the rows of one batch, and the fence of each
+//! lease. It needs no index to find duplicate rows: an export is in the store's order, so a row
+//! that sorts after all rows before it is new. Only other rows are looked up.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -23,16 +23,16 @@ use rustc_hash::FxHashMap;
 use super::{Line, TransferError, report};
 use crate::store::{EmbeddedStore, StoreError, stored};
 
-/// The number of rows written at a time.
+/// The number of rows that the import writes in one batch.
 const BATCH_ROWS: usize = 2_000;
 
-/// A line is not a line of an export.
+/// The reason why a line is not a line of an export.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
     /// The line is not JSON, or has a field that is unknown or of another type.
     #[error("{0}")]
     Json(#[from] serde_json::Error),
-    /// A newer program wrote the export.
+    /// The export has a format that this program does not know, because a newer program wrote it.
     #[error("format {0} is not known here: import with the version that exported it")]
     Format(u64),
     /// The header is not the first line, or a line comes after the end.
@@ -40,33 +40,34 @@ pub enum LineError {
     OutOfPlace,
 }
 
-/// A row can't be imported.
+/// The reason why a row of an export can't be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum RowError {
-    /// The row breaks an invariant.
+    /// The row breaks an invariant of the engine's state.
     #[error(transparent)]
     Broken(#[from] Violation),
-    /// A row with the same key came before.
+    /// An earlier line of the export has a row with the same key.
     #[error("the {0} is in the export twice")]
     Duplicate(&'static str),
-    /// The bucket type is unknown.
+    /// The bucket type of the claim is neither built in nor configured.
     #[error("bucket type {0} is neither built in nor configured: pass the file that has it with `--config`")]
     BucketType(BucketType),
-    /// The record has a value or subject that no claim can have.
+    /// The claim's record has a value or subject that no claim can have.
     #[error("no claim can have this record: {}", .0.detail)]
     Record(ValueError),
-    /// A lookup of the record's value would not find the row under its key.
+    /// The claim's key is not the canonical form of its record's value, so lookups of the value
+    /// would not find it.
     #[error("the key `{found}` is not the canonical form of the record's value, which is `{canonical}`")]
     NotCanonical {
-        /// The key of the row.
+        /// The key that the claim has in the export.
         found: BucketKey,
-        /// The key of the record's value.
+        /// The key that follows from the record's value.
         canonical: BucketKey,
     },
-    /// The id of the cell is less than 1.
+    /// The id of the owner or of the lease's cell is less than 1.
     #[error("cell {0} is not 1 or more")]
     CellId(CellId),
-    /// The cell is not configured.
+    /// The configuration has cells, and this one is not among them.
     #[error("cell {0} is not among the `[[cells]]` of the configuration: add it, or pass a file without `[[cells]]`")]
     UnknownCell(CellId),
 }
@@ -86,8 +87,8 @@ pub fn import(data: &Path, from: impl BufRead, rules: Rules) -> Result<u64, Tran
     }
     let result = EmbeddedStore::import(data, |store| Importer::new(store, rules).run(from));
     if result.is_err() {
-        // A directory that existed before stays, empty as it was. The error of the import is the
-        // one to report.
+        // A directory that existed before the import stays, and is emptied. An error of the removal
+        // is ignored, because the error of the import is the one to report.
         let _ = if existed { remove_content(data) } else { std::fs::remove_dir_all(data) };
     }
     result
@@ -105,7 +106,7 @@ fn remove_content(dir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Rows that are not written yet.
+/// Rows of the import that are not written yet.
 #[derive(Default)]
 struct PendingRows {
     claims: FxHashMap<BucketKey, Claim>,
@@ -126,18 +127,18 @@ impl PendingRows {
     }
 }
 
-/// An import under way.
+/// The state of an import under way.
 struct Importer {
     store: EmbeddedStore,
     rules: Rules,
     line: u64,
     rows: u64,
     pending: PendingRows,
-    // Held claims, each with its line, until the lease that lists them comes. The store keeps a
-    // lease and its claims in one row, so they must be written together.
+    // Claims under leases, each with its line number, until the line of their lease is read. The
+    // store keeps a lease and its claims in one row, so they must be written together.
     held: FxHashMap<BucketKey, (Claim, u64)>,
     fences: FenceCheck,
-    // The positions of the last claim and the last lease in the store's order.
+    // The largest key of a claim so far, in the store's order.
     last_claim: Vec<u8>,
     last_lease: Option<LeaseId>,
 }
@@ -178,7 +179,7 @@ impl Importer {
         }
     }
 
-    /// The error of the row at hand, with its line.
+    /// Returns the error of the row that is being imported, with the number of its line.
     fn invalid_row(&self, error: impl Into<RowError>) -> TransferError {
         TransferError::Row { line: self.line, error: error.into() }
     }
@@ -234,7 +235,7 @@ impl Importer {
         if configured { Ok(()) } else { Err(RowError::UnknownCell(cell)) }
     }
 
-    /// True if a claim with this key came before.
+    /// True if an earlier line has a claim with this key.
     fn knows_claim(&mut self, key: &BucketKey) -> Result<bool, StoreError> {
         let position = EmbeddedStore::position(key);
         if position > self.last_claim {
@@ -265,7 +266,7 @@ impl Importer {
         Ok(self.fences.add(id, lease.fence)?)
     }
 
-    /// True if a lease with this id came before.
+    /// True if an earlier line has a lease with this id.
     fn knows_lease(&mut self, id: LeaseId) -> Result<bool, StoreError> {
         if self.last_lease.is_none_or(|last| id > last) {
             self.last_lease = Some(id);
@@ -288,7 +289,7 @@ impl Importer {
         Ok(())
     }
 
-    /// The rows under these keys that are written already.
+    /// Returns a workspace with the rows of these keys that the import has written already.
     fn stored(&self, keys: Keys) -> Result<Workspace, StoreError> {
         let mut workspace = Workspace::default();
         self.store.load(keys, &mut workspace)?;
@@ -301,7 +302,8 @@ impl Importer {
         Ok(())
     }
 
-    /// Checks that no held claim is left without its lease, then writes the last rows.
+    /// Checks that no claim under a lease is left without its lease, then writes the last rows.
+    /// Returns the number of all rows.
     fn finish(mut self, fence: Fence) -> Result<u64, TransferError> {
         if let Some((key, (claim, line))) = self.held.iter().min_by_key(|(_, (_, line))| *line)
             && let Err(error) = invariant::check_hold(key, claim, None)

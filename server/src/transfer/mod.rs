@@ -1,4 +1,5 @@
-//! `leasehold export` and `import`: every row of the embedded store as JSON lines, and back.
+//! `leasehold export` and `leasehold import`: write every row of the embedded store as JSON lines,
+//! and read such lines into a new store.
 
 mod import;
 mod output;
@@ -17,13 +18,14 @@ use crate::store::{EmbeddedStore, StoreError};
 pub use import::{LineError, RowError, import};
 pub use output::write_to;
 
-/// The number of rows between two reports of progress.
+/// The number of rows after which an export or import reports its progress again.
 const REPORT_ROWS: u64 = 100_000;
-/// The most characters of a message that quotes a line: a line can be as long as its file.
+/// The most characters of an error text that quotes a line of an export, which can be as long as
+/// its file.
 const SHOWN_CHARACTERS: usize = 200;
 
-/// One line of an export. The header comes first, then the rows, then the end, whose number of rows
-/// shows that none is missing.
+/// One line of an export. The header comes first, then the rows, then the end. The number of rows
+/// in the end shows that no row is missing.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Line<'a> {
@@ -65,7 +67,7 @@ pub enum TransferError {
     /// The data directory to export does not exist.
     #[error("there is no data directory `{}`", .0.display())]
     NoData(PathBuf),
-    /// A line is not a line of an export.
+    /// A line of the input is not a line of an export.
     #[error("line {line} is not a row of an export: {}", shortened(.error))]
     Line {
         /// The number of the line, from 1.
@@ -73,10 +75,10 @@ pub enum TransferError {
         /// The problem of the line.
         error: LineError,
     },
-    /// The end is missing, or has another number of rows than the lines before it.
+    /// The last line of the export is missing, or its number of rows differs from the rows read.
     #[error("the export is cut short: its last line is missing, or has another number of rows; export again")]
     CutShort,
-    /// The row contradicts an invariant, the configuration, or the rows before it.
+    /// A row contradicts an invariant, the configuration, or an earlier row.
     #[error("line {line} can't be imported: {}", shortened(.error))]
     Row {
         /// The number of the line, from 1.
@@ -84,12 +86,12 @@ pub enum TransferError {
         /// The problem of the row.
         error: RowError,
     },
-    /// The data directory to import into has files.
+    /// The data directory to import into is not empty.
     #[error("the data directory `{}` is not empty: import into a new one", .0.display())]
     NotEmpty(PathBuf),
 }
 
-/// The text of an error, cut at [`SHOWN_CHARACTERS`].
+/// Returns the text of an error, cut after [`SHOWN_CHARACTERS`] characters.
 fn shortened(error: &impl Display) -> String {
     let text = error.to_string();
     match text.char_indices().nth(SHOWN_CHARACTERS) {
@@ -132,7 +134,7 @@ fn write_line(to: &mut impl Write, line: &Line<'_>) -> Result<(), TransferError>
     Ok(to.write_all(b"\n")?)
 }
 
-/// Reports progress on standard error, once for many rows.
+/// Prints the progress to standard error if `rows` is a multiple of [`REPORT_ROWS`].
 fn report(done: &str, rows: u64) {
     if rows.is_multiple_of(REPORT_ROWS) {
         eprintln!("{done} {rows} rows");

@@ -1,15 +1,14 @@
-//! The output of an export: a file that is replaced as a whole, or a pipe or device that is written
-//! to.
+//! The output of an export: a regular file, which is replaced as a whole, or a pipe or device.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Writes to a path, and returns the value of `write`.
+/// Lets `write` write to the file at `path`, and returns the value of `write`.
 ///
-/// A regular file is replaced only once the new one is complete, so that a failed export never
-/// costs an earlier copy. A symlink is followed. A pipe or a device is written to directly.
+/// A regular file is replaced only when the new one is complete, so that a failed export never
+/// destroys an earlier one. A symlink is followed. A pipe or a device is written to directly.
 ///
 /// # Errors
 /// The path can't be written to, or `write` failed.
@@ -29,14 +28,14 @@ fn replace<T, E: From<io::Error>>(path: &Path, write: impl FnOnce(&File) -> Resu
     let written = write(&file).and_then(|written| Ok(file.sync_all().map(|()| written)?));
     let replaced = written.and_then(|written| Ok(std::fs::rename(&part, path).map(|()| written)?));
     if replaced.is_err() {
-        // The error of the export is the one to report, also if the removal fails.
+        // An error of the removal is ignored, because the error of the export is the one to report.
         let _ = std::fs::remove_file(&part);
     }
     replaced
 }
 
-/// An empty file that only its user may read, since an export has names and emails. An existing
-/// file is emptied.
+/// Creates an empty file that only its user may read, because an export contains names and emails.
+/// An existing file is emptied.
 fn create_private(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.set_permissions(Permissions::from_mode(0o600))?;

@@ -1,9 +1,9 @@
-//! The HTTP server: accepts connections, and runs each connection with all its requests in one
+//! The HTTP server: it accepts connections, and runs each connection with all its requests in one
 //! task.
 //!
-//! hyper would spawn a task for each request. The committer answers many requests of a connection
-//! at the same moment. Separate tasks would then wake up one by one, and each would write to the
-//! socket by itself. In a single task all answers of a group are written with one system call.
+//! By default, hyper spawns a task for each request. The committer answers many requests of a
+//! connection at the same moment, and each task would then write to the socket separately. In a
+//! single task, all answers of a group are written with one system call.
 
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
@@ -26,16 +26,16 @@ use super::idle_timeout::IdleTimeout;
 use super::tls::{self, Certificates, ClientStream};
 use crate::config::Limits;
 
-/// A server for the connections of one listener. Each connection has a clone of it.
+/// An HTTP server for the connections of one listener. Each connection gets a clone.
 #[derive(Clone)]
 pub struct HttpServer<S> {
     /// The service that answers every request.
     pub service: S,
-    /// The certificates for TLS; `None` for plain text.
+    /// The certificates for TLS; `None` if the listener speaks plain text.
     pub certificates: Option<Arc<Certificates>>,
     /// The bounds on streams and idle time of a connection.
     pub limits: Limits,
-    /// Becomes true when the server stops.
+    /// A flag that becomes true when the server must stop.
     pub stopping: watch::Receiver<bool>,
 }
 
@@ -55,8 +55,8 @@ where
                 accepted = listener.accept() => match accepted {
                     Ok((stream, address)) => drop(connections.spawn(self.clone().connection(stream, address))),
                     Err(error) => {
-                        // Mostly EMFILE, no file descriptor is left. `accept` would fail again at
-                        // once, so the pause lets some connections close.
+                        // The usual error is EMFILE: no file descriptor is left. `accept` would
+                        // fail again at once, so the pause lets some connections close.
                         tracing::warn!(%error, "a connection can't be accepted");
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
@@ -98,9 +98,9 @@ where
                 stopping = true;
                 connection.as_mut().graceful_shutdown();
             }
-            // The order matters: requests that were answered run first, so that the connection then
-            // writes all their responses at once. Requests that the connection has read meanwhile
-            // start last.
+            // The order matters. Requests that were answered run first, so that the connection then
+            // writes all their responses at once. Requests that the connection has just read start
+            // last.
             requests.run(cx);
             let served = connection.as_mut().poll(cx);
             requests.start(cx);
@@ -112,48 +112,49 @@ where
     }
 }
 
-/// The protocol settings of a connection.
+/// Returns hyper's settings for a connection.
 fn builder(executor: RequestExecutor, limits: Limits) -> Builder<RequestExecutor> {
     let idle = Duration::from_secs(limits.idle_seconds.into());
     let mut builder = Builder::new(executor);
-    // `IdleTimeout` can't see a client that sends its request head byte by byte, and never to its
-    // end.
+    // `IdleTimeout` does not end a connection whose client sends the head of a request byte by byte
+    // and never completes it.
     builder.http1().timer(TokioTimer::new()).header_read_timeout(idle);
     builder
         .http2()
         .timer(TokioTimer::new())
-        // A living client answers pings by itself (RFC 9113, 6.7), so that only a dead one reaches
-        // the idle time.
+        // The HTTP/2 library of a living client answers pings (RFC 9113, 6.7), so only a dead
+        // client reaches the idle time.
         .keep_alive_interval(idle / 3)
         .keep_alive_timeout(idle / 3)
         .max_concurrent_streams(limits.streams_per_connection)
-        // h2 allows 20 streams that the client reset before the server accepted them, and takes
-        // more for a rapid-reset attack (RFC 9113, 10.5). A client whose deadlines pass while this
-        // server is paused may reset all that it has open: it must not lose the connection.
+        // By default, h2 allows 20 streams that the client reset before the server accepted them,
+        // and treats more as a rapid-reset attack (RFC 9113, 10.5). A client whose deadlines pass
+        // while this server is paused may reset all its streams, and must not lose the connection
+        // for that.
         .max_pending_accept_reset_streams(usize::try_from(limits.streams_per_connection).ok());
     builder
 }
 
-/// Returns when the server stops. A sender that was dropped means stop as well.
+/// Returns when the server must stop. It also returns if the sender of the flag was dropped.
 async fn stopped(stopping: &mut watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
 type RequestTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The executor that hyper gives a connection's requests to: a channel to the connection's own
-/// task.
+/// The executor to which hyper gives the requests of a connection: a channel to the connection's
+/// own task.
 #[derive(Clone)]
 struct RequestExecutor(mpsc::UnboundedSender<RequestTask>);
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for RequestExecutor {
     fn execute(&self, request: F) {
-        // Sending fails only after the connection has ended, when nobody waits for the answer.
+        // Sending fails only after the connection has ended, when no client waits for the answer.
         let _ = self.0.send(Box::pin(request));
     }
 }
 
-/// The open requests of one connection.
+/// The open requests of one connection: new ones in the channel, and running ones.
 struct RequestTasks {
     new: mpsc::UnboundedReceiver<RequestTask>,
     running: FuturesUnordered<RequestTask>,
@@ -165,7 +166,7 @@ fn request_tasks() -> (RequestExecutor, RequestTasks) {
 }
 
 impl RequestTasks {
-    /// Polls every request that was woken.
+    /// Polls every running request that was woken.
     fn run(&mut self, cx: &mut Context<'_>) {
         while let Poll::Ready(Some(())) = self.running.poll_next_unpin(cx) {}
     }

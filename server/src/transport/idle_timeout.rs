@@ -1,5 +1,5 @@
-//! A stream that fails after a time without input: its client is gone, or holds the connection
-//! without using it.
+//! A stream that fails after a time without input, because its client is gone or does not use the
+//! connection.
 
 use std::io;
 use std::pin::Pin;
@@ -9,13 +9,13 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A stream whose reads fail once nothing was read for `timeout`.
+/// A stream whose reads fail if nothing was read for `timeout`.
 pub(super) struct IdleTimeout<S> {
     stream: S,
     timeout: Duration,
     last_read: Instant,
-    // Reset only when it ends, to the time that `last_read` then asks for: a reset on every read
-    // would cost each of them.
+    // A timer that is set again only when it ends, to `last_read` + `timeout`. Setting it again at
+    // every read would cost time.
     timer: Pin<Box<Sleep>>,
 }
 
@@ -24,7 +24,7 @@ impl<S> IdleTimeout<S> {
         Self { stream, timeout, last_read: Instant::now(), timer: Box::pin(sleep(timeout)) }
     }
 
-    /// Ready once `timeout` has passed since the last read.
+    /// Is ready when `timeout` has passed since the last read.
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             ready!(self.timer.as_mut().poll(cx));

@@ -1,7 +1,7 @@
 //! TLS: the server's certificates, and the handshake that finds the caller of each connection.
 //!
-//! The files are read at the start, where a failure stops the server, and again when they change. A
-//! failure then keeps the certificates that were in force.
+//! The PEM files are read when the server starts, and again when they change. A failure at the
+//! start stops the server; a later failure keeps the previous certificates in force.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -25,8 +25,8 @@ use x509_parser::prelude::{ASN1Time, FromDer, Validity, X509Certificate};
 use crate::config::TlsConfig;
 use crate::identity::{Caller, Peer};
 
-/// The longest time for a handshake. A client that never finishes one would hold its connection for
-/// ever otherwise.
+/// The longest time for a TLS handshake. A client that never finishes one would otherwise occupy
+/// its connection for ever.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A certificate, key or authority that can't be used.
@@ -51,7 +51,7 @@ fn read_certificates(role: &'static str, path: &Path) -> Result<Vec<CertificateD
     Ok(certificates)
 }
 
-/// Reads the files into a rustls configuration.
+/// Reads the PEM files of the server into a rustls configuration.
 ///
 /// # Errors
 /// A file is missing or unreadable, or the key does not belong to the certificate.
@@ -59,8 +59,8 @@ fn server_config(tls: &TlsConfig) -> Result<rustls::ServerConfig, TlsError> {
     let chain = read_certificates("certificate", &tls.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| invalid("private key", &tls.key, error))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    // `with_single_cert` below reports a problem of either file. The key is tried alone first, so
-    // that its problems are reported under its own name.
+    // `with_single_cert` below would not tell which of the two files has a problem. So the key is
+    // tried alone first, and its problems are reported under its own name.
     let private_key = provider.key_provider.load_private_key(key.clone_key());
     private_key.map_err(|error| invalid("private key", &tls.key, error))?;
     let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
@@ -71,8 +71,9 @@ fn server_config(tls: &TlsConfig) -> Result<rustls::ServerConfig, TlsError> {
     for certificate in read_certificates("client authority", authority)? {
         roots.add(certificate).map_err(|error| invalid("client authority", authority, error))?;
     }
-    // The handshake accepts a client without a certificate, because health checks need none. A call
-    // without one is refused later with `NO_IDENTITY`, which says more than a TLS alert.
+    // The handshake accepts a client without a certificate, because health checks need none. Other
+    // calls of such a client are refused later with `NO_IDENTITY`, which is clearer than a TLS
+    // alert.
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).allow_unauthenticated();
     let verifier = verifier.build().map_err(|error| invalid("client authority", authority, error))?;
     let builder = builder.with_client_cert_verifier(verifier);
@@ -82,8 +83,8 @@ fn server_config(tls: &TlsConfig) -> Result<rustls::ServerConfig, TlsError> {
     Ok(config)
 }
 
-/// The hosts among the subject alternative names of a certificate, in their order. A wildcard names
-/// no host.
+/// Returns the hosts among the subject alternative names of a certificate, in their order.
+/// Wildcards are left out.
 fn hosts(der: &[u8]) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Vec::new() };
     let Ok(Some(names)) = certificate.subject_alternative_name() else { return Vec::new() };
@@ -99,8 +100,8 @@ fn hosts(der: &[u8]) -> Vec<String> {
     names.value.general_names.iter().filter_map(host).collect()
 }
 
-/// The problem with the dates of a certificate at `now`, as the end of a sentence; `None` if it is
-/// valid.
+/// Returns the problem with the dates of a certificate at `now`, as the end of a sentence; `None`
+/// if the certificate is valid or can't be parsed.
 fn date_problem(der: &[u8], now: ASN1Time) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let Validity { not_before, not_after } = certificate.validity();
@@ -117,23 +118,23 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Reads the files for the first time.
+    /// Reads the PEM files for the first time.
     ///
     /// # Errors
-    /// The files can't be used, and the server must not start.
+    /// The PEM files can't be used, so the server must not start.
     pub fn load(tls: TlsConfig) -> Result<Self, TlsError> {
         let current = ArcSwap::from_pointee(server_config(&tls)?);
         Ok(Self { tls, current })
     }
 
-    /// The hosts that the server's certificate names, in its order, without wildcards.
+    /// Returns the hosts that the server's certificate names, in its order, without wildcards.
     pub fn hosts(&self) -> Vec<String> {
         let chain = read_certificates("certificate", &self.tls.certificate).unwrap_or_default();
         chain.first().map(|certificate| hosts(certificate)).unwrap_or_default()
     }
 
-    /// A warning if the server's certificate, or another one in its file, has expired or is not
-    /// valid yet.
+    /// Returns a warning if the server's certificate, or another one in its file, has expired or is
+    /// not valid yet; `None` if all are valid.
     pub fn warning(&self) -> Option<String> {
         let path = &self.tls.certificate;
         let chain = read_certificates("certificate", path).unwrap_or_default();
@@ -141,7 +142,7 @@ impl Certificates {
         Some(format!("the certificate `{}` {found}: clients will refuse it; replace it", path.display()))
     }
 
-    /// Checks the files for changes at every `tls.reload_interval_seconds`, and puts new
+    /// Checks the PEM files for changes every `tls.reload_interval_seconds`, and puts changed
     /// certificates in force. Never returns.
     pub async fn watch(&self) {
         let mut seen = self.contents();
@@ -167,8 +168,8 @@ impl Certificates {
         }
     }
 
-    /// The contents of the files. A modification time would miss a change within its resolution,
-    /// and a symlink that was turned to another file.
+    /// Returns the contents of the PEM files; `None` for one that can't be read. Modification times
+    /// would miss a change within their resolution, and a symlink that now points to another file.
     fn contents(&self) -> Vec<Option<Vec<u8>>> {
         let files = [&self.tls.certificate, &self.tls.key, &self.tls.client_ca];
         files.into_iter().map(|path| std::fs::read(path).ok()).collect()
@@ -177,14 +178,14 @@ impl Certificates {
 
 /// A client's connection after the handshake.
 pub(super) enum ClientStream {
-    /// Plain text.
+    /// A connection in plain text.
     Plain(TcpStream),
-    /// TLS, and the caller that the client certificate names.
+    /// A connection with TLS, and the caller that the client certificate names.
     Tls(Box<tokio_rustls::server::TlsStream<TcpStream>>, Caller),
 }
 
 impl ClientStream {
-    /// The caller, for the extensions of each request.
+    /// Returns the caller of this connection, which is added to the extensions of each request.
     pub(super) fn peer(&self) -> Peer {
         match self {
             Self::Plain(_) => Peer { caller: Caller::Trusted },
@@ -243,8 +244,8 @@ impl AsyncWrite for ClientStream {
     }
 }
 
-/// Makes a client's stream of an accepted connection: after a TLS handshake if there are
-/// certificates, at once if not.
+/// Turns an accepted connection into a client's stream: after a TLS handshake if there are
+/// certificates, at once if there are none.
 ///
 /// # Errors
 /// The client went away, took too long, or presented a certificate that the client authority did

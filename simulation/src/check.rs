@@ -1,14 +1,15 @@
-//! The conditions that hold after every event: the engine's own invariants, and those that span the
-//! databases. [`after_event`] checks only the changes of the event; [`everything`] checks the whole
-//! world, and tests verify that both agree.
+//! The conditions that must hold after every event: the engine's own invariants, and conditions
+//! that span the databases. [`after_event`] checks only what the event changed; [`everything`]
+//! checks the whole world. Tests verify that both agree.
 //!
-//! A row that plain SQL has written is promised no claim at first. The promise begins when a
-//! correction for the row has written its lease row, because that lease will be committed. A
-//! correction is promised nothing after plain SQL has changed rows of its cell, because such changes
-//! respect no lease.
+//! At first, a row that plain SQL has written need not have a claim. From the moment at which a
+//! correction for the row has written its lease row, the row must have one, because that lease will
+//! be committed. If plain SQL changes rows of the cell during a correction, the checks do not
+//! compare the correction's claim with its row, because such changes respect no lease.
 //!
-//! A rule that is switched off is not itself checked; its purpose is. For example, without lease
-//! exclusivity two leases may list one claim. Only a name that belongs to two cells is a violation.
+//! If a rule is switched off, the checks test the purpose of the rule and not the rule. For
+//! example, without lease exclusivity two leases may list one claim, and only a name that belongs
+//! to two cells is a violation.
 
 use leasehold_core::cell::CellId;
 use leasehold_core::claim::{Claim, ClaimState, Record};
@@ -26,7 +27,8 @@ use crate::violation::Violation;
 use crate::world::{ImpossibleEvent, World};
 
 impl World {
-    /// Performs an event, then checks everything that it changed. Only the first violation is kept.
+    /// Performs an event, then checks everything that the event changed. The world keeps the first
+    /// violation only.
     ///
     /// # Errors
     /// The event is impossible in the present state. The world is unchanged.
@@ -71,7 +73,7 @@ pub fn everything(world: &World) -> Result<(), Violation> {
     (1..=world.ground_truth().len()).try_for_each(|number| check_settled_lease(world, crate::names::lease_id(number)))
 }
 
-/// Checks that at most one cell owns a name, and that the name is claimed for its row.
+/// Checks that at most one cell has a row with the name, and that the name is claimed for this row.
 fn check_name(world: &World, name: u8) -> Result<(), Violation> {
     let Some(key) = world.names().key(name) else { return Ok(()) };
     let claim = world.service().claim(key);
@@ -101,8 +103,8 @@ fn check_name(world: &World, name: u8) -> Result<(), Violation> {
     claim.map_or(Ok(()), |claim| check_correction(world, name, claim))
 }
 
-/// Checks that a correction's claim matches its row, from the write of the lease row until the
-/// lease is committed.
+/// Checks that the claim of a correction matches the correction's row, from the write of the lease
+/// row until the commit of the lease.
 fn check_correction(world: &World, name: u8, claim: &Claim) -> Result<(), Violation> {
     let truth = world.ground_truth().correction(claim).filter(|truth| !truth.is_overtaken);
     let (Some(&LeaseTruth { cell, .. }), Some(row)) = (truth, world.ground_truth().promised(claim)) else {
@@ -116,9 +118,9 @@ fn check_correction(world: &World, name: u8, claim: &Claim) -> Result<(), Violat
     Err(Violation::Miscorrected { cell, row, name: world.names().spelling(name).to_owned() })
 }
 
-/// True if the claim belongs to the row once its lease is settled like its local transaction. A
-/// correction must not change the claim before its lease row is written, because the cell's users
-/// would find the name busy.
+/// Returns true if the claim belongs to the row once the claim's lease has the outcome of its local
+/// transaction. A correction must not change the claim before the correction's lease row is
+/// written, because the cell's users would find the name busy.
 fn covers(world: &World, claim: &Claim, cell: u8, row: &Row) -> bool {
     let comes_from = |record: &Record| record.source.source_type == TABLE && row_id(&record.source.id) == Some(row.id);
     let is_committed =
@@ -144,7 +146,7 @@ fn check_settled_lease(world: &World, lease: LeaseId) -> Result<(), Violation> {
     }
 }
 
-/// Checks the engine's own invariants of one lease.
+/// Checks the engine's own invariants of one lease and of its idempotency key.
 fn check_engine_lease(world: &World, id: LeaseId) -> Result<(), Violation> {
     let service = world.service();
     let Some(lease) = service.lease(id) else { return Ok(()) };
@@ -156,8 +158,8 @@ fn check_engine_lease(world: &World, id: LeaseId) -> Result<(), Violation> {
     used.map_or(Ok(()), |(key, used)| invariant::check_replay(key, used, Some(lease)).map_err(Violation::Engine))
 }
 
-/// Checks that the answer to a settle is true. After `remember_within_seconds`, a lease may be
-/// unknown.
+/// Checks that the service's answer to a commit or rollback is true. A lease may be unknown once it
+/// was settled longer ago than `remember_within_seconds`.
 fn check_settle_answer(world: &World, settle_answer: &SettleAnswer) -> Result<(), Violation> {
     let SettleAnswer { lease, requested, answer } = *settle_answer;
     let Some(truth) = world.ground_truth().lease(lease) else { return Ok(()) };
@@ -194,7 +196,8 @@ mod tests {
         script.world().clone()
     }
 
-    /// Returns the results of both checks after a change that no event can make.
+    /// Returns the results of both checks, of the last event and of the whole world, after a change
+    /// that no event can make.
     fn after(tampering: Tampering) -> (Result<(), Violation>, Result<(), Violation>) {
         let mut world = world();
         world.tamper(tampering);

@@ -1,5 +1,5 @@
-//! A cell's own database: rows, lease rows, open transactions with their locks, and a replica that
-//! lags.
+//! The database of a cell: rows, lease rows, open transactions with their locks, and a replica that
+//! lags behind.
 
 use std::collections::VecDeque;
 
@@ -11,35 +11,34 @@ use smallvec::SmallVec;
 use crate::event::Change;
 use crate::settings::{Clock, Rule, Thresholds, WorldSettings};
 
-/// A row of the only table, `users`. Each user has a name.
+/// A row of the table `users`, the only table with names. Each row has one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Row {
-    /// The primary key.
+    /// The primary key of the row.
     pub id: u32,
     /// The number of the row's name, which is unique in this database.
     pub name: u8,
-    /// The time of the last write, by this database's clock.
+    /// The time of the row's last write, by this database's clock.
     pub updated_at: Timestamp,
-    /// True if plain SQL wrote the row and bypassed the claims. No claim is promised for such a
-    /// row.
+    /// True if plain SQL wrote the row and bypassed the claims. Such a row need not have a claim.
     pub is_stray: bool,
 }
 
-/// A change that a transaction makes to one row.
+/// A change that a transaction makes to the name of one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Write {
-    /// The row's primary key.
+    /// The primary key of the row.
     pub row: u32,
-    /// The name before the change; `None` for a new row.
+    /// The number of the row's name before the change; `None` for a new row.
     pub before: Option<u8>,
-    /// The name after the change; `None` for a deleted row.
+    /// The number of the row's name after the change; `None` for a deleted row.
     pub after: Option<u8>,
 }
 
 /// The changes that one transaction makes.
 pub type Writes = SmallVec<[Write; 2]>;
 
-/// The state of a transaction.
+/// The state of a transaction that has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransactionState {
     /// The transaction has begun and can still be rolled back.
@@ -50,38 +49,38 @@ pub enum TransactionState {
     Orphaned,
 }
 
-/// A transaction that has not ended.
+/// A transaction of a worker that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Transaction {
-    /// The worker that began it.
+    /// The number of the worker that began the transaction.
     pub worker: u8,
-    /// The time of its BEGIN, by this database's clock.
+    /// The time of the transaction's BEGIN, by this database's clock.
     pub begun_at: Timestamp,
-    /// The time at which its rows were written.
+    /// The time at which the transaction wrote its rows, by this database's clock.
     pub written_at: Timestamp,
-    /// The rows and names that it changes. All of them are locked.
+    /// The rows and names that the transaction changes. All of them are locked.
     pub writes: Writes,
-    /// The lease row that it writes.
+    /// The lease row that the transaction writes, `None` before it has written one.
     pub lease: Option<LocalRow>,
     /// The state of the transaction.
     pub state: TransactionState,
 }
 
-/// The result of an attempt to write rows.
+/// The result of an attempt to write rows in a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteResult {
     /// The rows are written and locked.
     Done,
-    /// Another transaction holds one of the locks.
+    /// Another transaction holds one of the locks, so the attempt can be repeated later.
     Blocked,
-    /// Another row has one of the names, or a row has changed since it was read.
+    /// Another row has one of the names, or a row has changed since the save read it.
     Conflict,
 }
 
 /// The reason for which the database refused a COMMIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitRefusal {
-    /// The lease is older than `commit_within_seconds` (R04).
+    /// The transaction's lease is older than `commit_within_seconds` (R04).
     LeaseTooOld,
     /// The transaction is older than `transaction_within_seconds`.
     TransactionTooOld,
@@ -98,7 +97,7 @@ struct ReplicationEntry {
 /// Rows in the order of their primary keys.
 pub type Table = Vec<Row>;
 
-/// A cell's database.
+/// The database of one cell.
 #[derive(Clone, Debug, Hash)]
 pub struct Database {
     clock: Clock,
@@ -110,7 +109,8 @@ pub struct Database {
     replication_log: VecDeque<ReplicationEntry>,
 }
 
-/// The row with this primary key.
+/// Returns the row with this primary key, `None` if there is none. The rows must be in the order of
+/// keys.
 pub fn row_by_id(rows: &[Row], id: u32) -> Option<&Row> {
     rows.binary_search_by_key(&id, |row| row.id).ok().and_then(|at| rows.get(at))
 }
@@ -125,7 +125,7 @@ fn put_row(rows: &mut Table, id: u32, row: Option<Row>) {
 }
 
 impl Database {
-    /// Creates an empty database.
+    /// Creates an empty database with this clock.
     pub fn new(clock: Clock) -> Self {
         Self {
             clock,
@@ -138,8 +138,8 @@ impl Database {
         }
     }
 
-    /// The database's clock when the world's clock shows `now`. At the start, the world's clock
-    /// showed `start`.
+    /// Returns the time by the database's clock when the world's clock shows `now`. The world's
+    /// clock showed `start` at the start, in microseconds since 1970.
     pub fn now(&self, start: u64, now: u64) -> Timestamp {
         let passed = i128::from(now.saturating_sub(start));
         let ahead = i128::from(self.clock.ahead_seconds) * 1_000_000;
@@ -148,35 +148,36 @@ impl Database {
         Timestamp::from_micros(u64::try_from(shown).unwrap_or_default())
     }
 
-    /// The committed rows.
+    /// Returns the committed rows, in the order of their primary keys.
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
 
-    /// The committed lease rows.
+    /// Returns the committed lease rows.
     pub fn lease_rows(&self) -> &[LocalRow] {
         &self.lease_rows
     }
 
-    /// The transactions that have not ended.
+    /// Returns the transactions that have not ended.
     pub fn transactions(&self) -> &[Transaction] {
         &self.transactions
     }
 
-    /// The committed row with this name.
+    /// Returns the committed row with this name, `None` if no row has it.
     pub fn row_by_name(&self, name: u8) -> Option<&Row> {
         self.rows.iter().find(|row| row.name == name)
     }
 
-    /// Returns the next primary key. A key is never given out twice, like the values of an SQL
-    /// sequence.
+    /// Returns the next primary key for a new row. A key is never given out twice, like the values
+    /// of an SQL sequence.
     pub fn allocate_key(&mut self) -> u32 {
         self.next_row += 1;
         self.next_row - 1
     }
 
-    /// Returns the writes that a change needs, given the committed rows; `None` if it changes
-    /// nothing or a row is missing.
+    /// Returns the writes that a change needs, given the committed rows. Returns `None` if the
+    /// change changes nothing, is invalid, names one row twice, or a row is missing. `keys` are for
+    /// new rows.
     pub fn plan(&self, change: Change, keys: [u32; 2]) -> Option<Writes> {
         let name = |id: u32| row_by_id(&self.rows, id).map(|row| row.name);
         let [first, second] = keys;
@@ -203,7 +204,7 @@ impl Database {
         (is_change && !is_twice).then_some(writes)
     }
 
-    /// Begins a transaction for a worker.
+    /// Begins a transaction of a worker.
     pub fn begin(&mut self, worker: u8, now: Timestamp) {
         self.transactions.push(Transaction {
             worker,
@@ -215,23 +216,24 @@ impl Database {
         });
     }
 
-    /// The worker's open transaction.
+    /// Returns the open transaction of a worker, `None` if the worker has none or has sent COMMIT.
     pub fn open(&mut self, worker: u8) -> Option<&mut Transaction> {
         self.transactions.iter_mut().find(|tx| tx.worker == worker && tx.state == TransactionState::Open)
     }
 
-    /// True if the database has received a COMMIT from this worker and has not answered it.
+    /// Returns true if the database has received a COMMIT from this worker and has not performed it
+    /// yet.
     pub fn is_committing(&self, worker: u8) -> bool {
         self.transactions.iter().any(|tx| tx.worker == worker && tx.state != TransactionState::Open)
     }
 
-    /// True if the database has received a COMMIT from this worker, and the worker has lost its
-    /// connection.
+    /// Returns true if the database has a pending COMMIT from this worker, and the worker has lost
+    /// its connection.
     pub fn is_orphaned(&self, worker: u8) -> bool {
         self.transactions.iter().any(|tx| tx.worker == worker && tx.state == TransactionState::Orphaned)
     }
 
-    /// True if no other transaction holds a lock that these writes need.
+    /// Returns true if no other transaction holds a lock that the worker's writes need.
     pub fn is_free(&self, worker: u8, writes: &[Write]) -> bool {
         let others = self.transactions.iter().filter(|tx| tx.worker != worker || tx.state != TransactionState::Open);
         others.flat_map(|tx| &tx.writes).all(|held| {
@@ -243,12 +245,12 @@ impl Database {
         })
     }
 
-    /// True if a transaction that has not ended has written the row.
+    /// Returns true if a transaction that has not ended has written the row with this primary key.
     pub fn is_being_written(&self, id: u32) -> bool {
         self.transactions.iter().flat_map(|tx| &tx.writes).any(|write| write.row == id)
     }
 
-    /// Writes rows in a worker's open transaction.
+    /// Writes rows in a worker's open transaction, or returns the obstacle.
     pub fn write(&mut self, worker: u8, writes: &Writes, now: Timestamp) -> WriteResult {
         if !self.is_free(worker, writes) {
             return WriteResult::Blocked;
@@ -267,15 +269,15 @@ impl Database {
         WriteResult::Done
     }
 
-    /// Hands the worker's COMMIT to the database.
+    /// Passes the COMMIT of a worker's open transaction to the database, which performs it later.
     pub fn send_commit(&mut self, worker: u8) {
         if let Some(open) = self.open(worker) {
             open.state = TransactionState::Committing;
         }
     }
 
-    /// Ends a worker's connection. Its open transaction is rolled back; a COMMIT that the database
-    /// has received may still succeed.
+    /// Ends a worker's connection. The worker's open transaction is rolled back; a COMMIT that the
+    /// database has received may still succeed.
     pub fn lose_connection(&mut self, worker: u8) {
         self.transactions.retain(|tx| tx.worker != worker || tx.state != TransactionState::Open);
         for tx in self.transactions.iter_mut().filter(|tx| tx.worker == worker) {
@@ -283,8 +285,8 @@ impl Database {
         }
     }
 
-    /// Performs the worker's first pending COMMIT, or refuses it as too late. Returns `None` if no
-    /// COMMIT is pending.
+    /// Performs the first pending COMMIT of a worker, or refuses it as too late. Returns the
+    /// transaction and the result, `None` if no COMMIT is pending.
     pub fn finish_commit(
         &mut self,
         worker: u8,
@@ -304,7 +306,8 @@ impl Database {
         Some((tx, result))
     }
 
-    /// Abandons a COMMIT whose worker has lost its connection, and returns the transaction.
+    /// Abandons a pending COMMIT whose worker has lost its connection, and returns its transaction.
+    /// Returns `None` if there is none.
     pub fn lose_commit(&mut self, worker: u8) -> Option<Transaction> {
         self.take_committing(worker, |state| state == TransactionState::Orphaned)
     }
@@ -314,7 +317,8 @@ impl Database {
         Some(self.transactions.remove(at))
     }
 
-    /// Writes or deletes a row at once, like a statement outside any transaction.
+    /// Writes the row with this primary key at once, or deletes it if `row` is `None`, like a
+    /// statement outside any transaction.
     pub fn apply(&mut self, id: u32, row: Option<Row>, now: Timestamp, by: &WorldSettings) {
         put_row(&mut self.rows, id, row);
         if by.thresholds.replica_lag_seconds > 0 {
@@ -322,16 +326,16 @@ impl Database {
         }
     }
 
-    /// Marks a row as covered by a claim after verification has claimed `name` for it. A row with another name by now
-    /// stays unmarked.
+    /// Marks a row as covered by a claim, because verification has claimed `name` for it. A row
+    /// that has another name by now stays as it is.
     pub fn adopt(&mut self, id: u32, name: u8) {
         self.rows.iter_mut().filter(|row| row.id == id && row.name == name).for_each(|row| row.is_stray = false);
     }
 
-    /// Writes a lease row in its own transaction.
+    /// Writes the lease row of a correction in a transaction of its own.
     ///
     /// # Errors
-    /// The lease is older than its safe age.
+    /// The lease is older than `commit_within_seconds` (R04).
     pub fn write_lease_row(&mut self, row: LocalRow, now: Timestamp, by: &WorldSettings) -> Result<(), CommitRefusal> {
         if by.rules_off.is_on(Rule::LocalFence) && is_too_old(row, now, &by.thresholds) {
             return Err(CommitRefusal::LeaseTooOld);
@@ -340,25 +344,25 @@ impl Database {
         Ok(())
     }
 
-    /// Deletes the row of a lease.
+    /// Deletes the lease row of a lease, if there is one.
     pub fn delete_lease_row(&mut self, lease: LeaseId) {
         self.lease_rows.retain(|row| row.lease != lease);
     }
 
-    /// True if the replica has changes to apply.
+    /// Returns true if the replica has changes to apply.
     pub fn is_behind(&self) -> bool {
         !self.replication_log.is_empty()
     }
 
-    /// Applies the next change to the replica.
+    /// Applies the next change of the database to the replica.
     pub fn replicate(&mut self) {
         if let Some(entry) = self.replication_log.pop_front() {
             put_row(&mut self.replica, entry.id, entry.row);
         }
     }
 
-    /// The rows that verification reads. A replica first applies every change that is older than
-    /// the allowed lag.
+    /// Returns the rows that verification reads: those of the replica, or of the database if there
+    /// is no replica. The replica first applies every change that is older than the allowed lag.
     pub fn read(&mut self, now: Timestamp, by: &WorldSettings) -> &[Row] {
         let lag = by.thresholds.replica_lag_seconds;
         if lag == 0 {
@@ -385,7 +389,7 @@ fn is_too_old(lease: LocalRow, now: Timestamp, by: &Thresholds) -> bool {
     is_older(lease.created_at, now, by.commit_within_seconds)
 }
 
-/// Applies the database's own guards to a COMMIT.
+/// Checks the ages of a transaction and its lease at COMMIT, as the database's own guards do.
 fn check_commit_age(
     tx: &Transaction,
     now: Timestamp,

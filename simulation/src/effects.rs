@@ -1,5 +1,5 @@
-//! The changes made by one event: everything that must be checked after it, and everything that a
-//! page highlights.
+//! The changes made by one event: everything that the checks must test after the event, and
+//! everything that a page highlights.
 
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::reconcile::Settled;
@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use crate::database::CommitRefusal;
 use crate::network::MessageId;
 
-/// The reason for which the service writes.
+/// The reason for which the service changes claims and leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// An update was begun.
@@ -20,37 +20,37 @@ pub enum Cause {
     Forget,
 }
 
-/// A transition of a claim or a lease between two states of the engine's tables.
+/// A transition of a claim or a lease from one state to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transition {
-    /// A claim.
+    /// A transition of a claim.
     Claim {
-        /// The claim's name, by number.
+        /// The number of the claim's name.
         name: u8,
-        /// The state before the transition.
+        /// The state of the claim before the transition.
         from: ClaimStatus,
         /// The event that caused the transition, as the engine's table names it.
         event: ClaimEvent,
-        /// The state after the transition.
+        /// The state of the claim after the transition.
         to: ClaimStatus,
     },
-    /// A lease.
+    /// A transition of a lease.
     Lease {
-        /// The lease.
+        /// The id of the lease.
         lease: LeaseId,
-        /// The state before the transition.
+        /// The state of the lease before the transition.
         from: LeaseStatus,
         /// The event that caused the transition, as the engine's table names it.
         event: LeaseEvent,
-        /// The state after the transition.
+        /// The state of the lease after the transition.
         to: LeaseStatus,
     },
 }
 
-/// The service's answer to a settle.
+/// The service's answer to a commit or rollback of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SettleAnswer {
-    /// The lease.
+    /// The lease that the cell wanted to settle.
     pub lease: LeaseId,
     /// The outcome that the cell requested.
     pub requested: Outcome,
@@ -65,20 +65,21 @@ pub struct Effects {
     pub names: SmallVec<[u8; 8]>,
     /// The leases that have changed at the service or in a cell's database.
     pub leases: SmallVec<[LeaseId; 4]>,
-    /// The transitions of claims and leases.
+    /// The transitions of claims and leases at the service.
     pub transitions: SmallVec<[Transition; 4]>,
-    /// The service's answer to a settle, if the event delivered one.
+    /// The answer that the service gave to a commit or rollback, `None` if the event delivered no
+    /// such request.
     pub settle_answer: Option<SettleAnswer>,
-    /// True if a save was refused because of a lease that its own first attempt had begun.
+    /// True if a save was refused because of a lease that the same save's first attempt had begun.
     pub blocked_by_own_lease: bool,
-    /// The reason for which a database refused a COMMIT.
+    /// The reason for which a database refused a COMMIT, `None` if none was refused.
     pub commit_refusal: Option<CommitRefusal>,
-    /// The message that was sent.
+    /// The id of the message that was sent, `None` if the event sent none.
     pub sent: Option<MessageId>,
 }
 
 impl Effects {
-    /// Removes all changes, before the next event.
+    /// Removes all changes, so that the next event starts without any.
     pub fn clear(&mut self) {
         self.names.clear();
         self.leases.clear();
@@ -89,14 +90,14 @@ impl Effects {
         self.sent = None;
     }
 
-    /// Records that a name's rows have changed.
+    /// Notes that the claim or the rows of a name have changed.
     pub fn name(&mut self, name: u8) {
         if !self.names.contains(&name) {
             self.names.push(name);
         }
     }
 
-    /// Records that a name's claim has changed.
+    /// Notes that the claim of a name has changed from one state to another.
     pub fn claim(&mut self, name: u8, from: ClaimStatus, to: ClaimStatus, cause: Cause) {
         self.name(name);
         let event = match (cause, to) {
@@ -109,7 +110,7 @@ impl Effects {
         self.transitions.push(Transition::Claim { name, from, event, to });
     }
 
-    /// Records that a lease has changed at the service.
+    /// Notes that a lease has changed at the service from one state to another.
     pub fn lease(&mut self, lease: LeaseId, from: LeaseStatus, to: LeaseStatus, cause: Cause) {
         self.leases.push(lease);
         let event = match cause {

@@ -1,5 +1,5 @@
-//! Everything that can happen to a world. Each effect that a crash can separate from the next one
-//! is its own event.
+//! The events that can happen to a world. If a crash can separate two effects, each of them is its
+//! own event.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -7,53 +7,54 @@ use crate::integer_fields;
 use crate::network::MessageId;
 use crate::process::Process;
 
-/// A change that a user wants to save. Rows and names are given by number.
+/// A change that a user wants to save. Names are given by number, rows by primary key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Change {
-    /// Invalid input, which the cell's own validation refuses.
+    /// The user's input is invalid, and the cell's own validation refuses it.
     Invalid,
-    /// A new row with this name.
+    /// Insert a new row with the name of this number.
     Create(u8),
-    /// Two new rows with these names, in one transaction.
+    /// Insert two new rows with these names, in one transaction.
     CreateTwo([u8; 2]),
-    /// A new name for a row.
+    /// Give a row a new name.
     #[serde(deserialize_with = "row_and_name")]
     Rename {
         /// The primary key of the row.
         row: u32,
-        /// The row's new name.
+        /// The number of the row's new name.
         name: u8,
     },
-    /// Deletion of a row, which frees its name.
+    /// Delete the row with this primary key, which frees the row's name.
     Delete(u32),
-    /// Two rows exchange their names.
+    /// Exchange the names of the rows with these primary keys.
     Swap([u32; 2]),
-    /// Deletion of a row, whose name goes to another row in the same transaction.
+    /// Delete a row and give its name to another row, in one transaction.
     #[serde(deserialize_with = "from_and_to")]
     Transfer {
-        /// The row that is deleted.
+        /// The primary key of the row that is deleted.
         from: u32,
-        /// The row that gets the name.
+        /// The primary key of the row that gets the name.
         to: u32,
     },
 }
 
-/// A change by plain SQL that bypasses the claims. Verification repairs the difference.
+/// A change by plain SQL that bypasses the claims, so that a row and its claim differ. Verification
+/// repairs the difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Drift {
-    /// A new row without a claim.
+    /// Insert a new row with the name of this number, without a claim.
     Insert(u8),
-    /// A new name for a row, which keeps the claim of its old name.
+    /// Give a row a new name. The claim of the old name stays.
     #[serde(deserialize_with = "row_and_name")]
     Rename {
         /// The primary key of the row.
         row: u32,
-        /// The row's new name.
+        /// The number of the row's new name.
         name: u8,
     },
-    /// Deletion of a row, which leaves its claim behind.
+    /// Delete the row with this primary key. Its claim stays.
     Delete(u32),
 }
 
@@ -65,109 +66,109 @@ fn from_and_to<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(u32, u32),
     integer_fields::pair(deserializer, ["from", "to"])
 }
 
-/// One event. Cells are numbered from 1, as on the wire.
+/// One event of a world. Cells are numbered from 1, as on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// A user asks an idle worker for a save.
     Save {
-        /// The number of the cell.
+        /// The number of the cell that the worker belongs to.
         cell: u8,
-        /// The number of the worker.
+        /// The number of the idle worker in its cell, from 0.
         worker: u8,
-        /// The change to save.
+        /// The change that the user wants to save.
         change: Change,
     },
     /// A process takes its next step: one local effect or one message sent. An idle reconciler or
     /// verifier starts a run.
     Step {
-        /// The number of the cell.
+        /// The number of the cell that the process belongs to.
         cell: u8,
-        /// The process of the cell.
+        /// The process that takes the step.
         process: Process,
     },
-    /// A database performs the COMMIT that a worker has sent, or refuses it as too late.
+    /// A database performs the COMMIT that a worker has sent, or refuses the COMMIT as too late.
     FinishCommit {
-        /// The number of the cell.
+        /// The number of the cell that the database belongs to.
         cell: u8,
-        /// The worker that sent the COMMIT. It may have crashed since.
+        /// The number of the worker that sent the COMMIT. The worker may have crashed since.
         worker: u8,
     },
     /// A database abandons a COMMIT whose worker has lost its connection.
     LoseCommit {
-        /// The number of the cell.
+        /// The number of the cell that the database belongs to.
         cell: u8,
-        /// The worker that sent the COMMIT.
+        /// The number of the worker that sent the COMMIT.
         worker: u8,
     },
-    /// A message arrives.
+    /// The message with this id arrives.
     Deliver(MessageId),
-    /// A message is lost.
+    /// The message with this id is lost.
     Drop(MessageId),
-    /// A message is duplicated.
+    /// The message with this id is duplicated.
     Duplicate(MessageId),
     /// A process stops waiting for the answer to its call.
     TimeOut {
-        /// The number of the cell.
+        /// The number of the cell that the process belongs to.
         cell: u8,
-        /// The process of the cell.
+        /// The process that stops waiting.
         process: Process,
     },
     /// A process crashes and restarts at once with empty memory.
     Crash {
-        /// The number of the cell.
+        /// The number of the cell that the process belongs to.
         cell: u8,
-        /// The process of the cell.
+        /// The process that crashes.
         process: Process,
     },
     /// A worker loses its connection to the database.
     Disconnect {
-        /// The number of the cell.
+        /// The number of the cell that the worker belongs to.
         cell: u8,
-        /// The number of the worker.
+        /// The number of the worker that loses its connection.
         worker: u8,
     },
     /// A database restarts, and every connection to it is lost.
     RestartDatabase {
-        /// The number of the cell.
+        /// The number of the cell that the database belongs to.
         cell: u8,
     },
-    /// A cell is cut off from the service; its messages wait.
+    /// A cell is cut off from the service, so messages between them wait.
     Partition {
-        /// The number of the cell.
+        /// The number of the cell that is cut off.
         cell: u8,
     },
     /// The connection between a cell and the service is restored.
     Heal {
-        /// The number of the cell.
+        /// The number of the cell that is connected again.
         cell: u8,
     },
-    /// The service stops: requests in flight to it are lost, and it accepts no new ones.
+    /// The service stops. Requests in flight to the service are lost, and it accepts no new ones.
     StopService,
-    /// The service starts again with everything that it had made durable.
+    /// The service starts again with every change that it had made durable.
     StartService,
     /// A cell's replica applies the next change of its database.
     Replicate {
-        /// The number of the cell.
+        /// The number of the cell that the replica belongs to.
         cell: u8,
     },
-    /// The service deletes leases that were settled longer ago than it must remember.
+    /// The service deletes the leases that were settled longer ago than `remember_within_seconds`.
     Forget,
     /// Plain SQL changes a row and bypasses the claims.
     Drift {
-        /// The number of the cell.
+        /// The number of the cell whose row changes.
         cell: u8,
-        /// The change.
+        /// The change by plain SQL.
         drift: Drift,
     },
-    /// Time passes.
+    /// Time passes, and no other event happens.
     Wait {
-        /// The duration.
+        /// The duration in seconds.
         seconds: u32,
     },
 }
 
 impl Event {
-    /// True if the event is a fault that no participant requests.
+    /// Returns true if the event is a fault that no participant requests.
     pub fn is_fault(self) -> bool {
         match self {
             Self::LoseCommit { .. }
@@ -192,7 +193,8 @@ impl Event {
         }
     }
 
-    /// The message that the event delivers, drops or duplicates.
+    /// Returns the message that the event delivers, drops or duplicates, `None` for any other
+    /// event.
     pub fn message(self) -> Option<MessageId> {
         match self {
             Self::Deliver(id) | Self::Drop(id) | Self::Duplicate(id) => Some(id),
@@ -200,8 +202,8 @@ impl Event {
         }
     }
 
-    /// Returns the event with every row number replaced by the result of `row`, which receives the
-    /// cell and the old number.
+    /// Returns the event with each primary key of a row that a save changes, or that plain SQL
+    /// deletes, replaced by the result of `row`. `row` receives the cell and the old key.
     #[must_use]
     pub fn with_rows(self, mut row: impl FnMut(u8, u32) -> u32) -> Self {
         match self {
@@ -220,7 +222,8 @@ impl Event {
         }
     }
 
-    /// Returns the event with its message replaced.
+    /// Returns the event with another message, if the event delivers, drops or duplicates one. Any
+    /// other event comes back unchanged.
     #[must_use]
     pub fn with_message(self, id: MessageId) -> Self {
         match self {

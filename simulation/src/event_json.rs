@@ -1,5 +1,5 @@
-//! The JSON form of an event. Variants with the same fields share a struct, because serde's derived
-//! readers and writers of one struct each would add eight kilobytes of WebAssembly.
+//! The JSON form of an event. Variants with the same fields share a struct: the readers and writers
+//! that serde derives for a struct add eight kilobytes of WebAssembly.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

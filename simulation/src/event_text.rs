@@ -1,5 +1,6 @@
-//! Events as English sentences. The objects of an event may be gone after it, and its consequences
-//! are known only then. Each sentence is therefore built in two parts, before and after the event.
+//! Events as English sentences. An event may remove the things that it acts on, and its
+//! consequences are known only afterwards. So each sentence is built in two parts, before and after
+//! the event.
 
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::reconcile::{Fate, Step};
@@ -15,8 +16,8 @@ use crate::verifier::Run;
 use crate::worker::{Phase, SaveResult, Worker};
 use crate::world::World;
 
-/// Describes an event and its consequences. If the event is impossible, only the attempt is
-/// described.
+/// Returns a sentence about an event and its consequences in a world. If the event is impossible,
+/// the sentence describes the attempt only.
 pub fn describe(world: &World, event: Event) -> String {
     let text = EventText::before(world, event);
     let mut world = world.clone();
@@ -26,25 +27,25 @@ pub fn describe(world: &World, event: Event) -> String {
     }
 }
 
-/// A sentence about an event, under construction.
+/// A sentence about one event, under construction.
 pub(crate) struct EventText {
     event: Event,
     sentence: String,
     /// True if the event can tell a waiting user the result of a save.
     has_user: bool,
-    /// True if the event delivers an answer and its receiver still waits for it.
+    /// True if the event delivers an answer for which the receiver still waits.
     pub(crate) is_awaited: bool,
 }
 
 impl EventText {
-    /// Writes the first part, before the event.
+    /// Writes the first part of the sentence. Must be called before the event.
     pub(crate) fn before(world: &World, event: Event) -> Self {
         let has_user = user_of(event).and_then(|at| worker(world, at)).is_some_and(|worker| worker.save.is_some());
         let is_awaited = event.message().is_some_and(|id| world.is_awaited(id));
         Self { event, sentence: action(world, event), has_user, is_awaited }
     }
 
-    /// Adds the consequences, after the event.
+    /// Adds the consequences of the event and returns the sentence. Must be called after the event.
     pub(crate) fn after(self, world: &World) -> String {
         let mut sentence = self.sentence;
         match self.event {
@@ -84,7 +85,8 @@ fn message(world: &World, id: MessageId) -> Option<&Message> {
     world.network().messages().iter().find(|message| message.id == id)
 }
 
-/// The cell and number of the worker whose user may learn a result from the event.
+/// Returns the cell and the number of the worker whose user may learn a result from the event,
+/// `None` if no user may.
 fn user_of(event: Event) -> Option<(u8, u8)> {
     match event {
         Event::Step { cell, process } | Event::TimeOut { cell, process } | Event::Crash { cell, process } => {
@@ -168,7 +170,8 @@ fn row(world: &World, cell: u8, id: u32) -> String {
     }
 }
 
-/// The action of a process. A step that sends a message is described by the message instead.
+/// Returns the action of a process in words. The text is empty if the step sends a message, since
+/// [`sent_text`] then describes the message.
 fn step_text(world: &World, cell: u8, process: Process) -> String {
     let Some(at) = world.cell(cell) else { return String::new() };
     match process {
@@ -230,7 +233,7 @@ fn lease_text(lease: LeaseId) -> String {
     format!("lease {}", lease_number(lease))
 }
 
-/// The request that a step sent.
+/// Returns the request that a step has sent in words, an empty text if it has sent none.
 fn sent_text(world: &World) -> String {
     match world.effects().sent.and_then(|id| message(world, id)) {
         Some(Message { payload: Payload::Request(Request::ListLeases { .. }), .. }) => {

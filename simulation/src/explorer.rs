@@ -1,10 +1,10 @@
-//! Explores every schedule of a small world in order of length. A [`Plan`] fixes the saves that
-//! users request and the largest number of faults; the explorer tries every order of them. A
-//! violation comes with one of the shortest traces that lead to it. If the search finishes without
-//! one, no schedule of the plan breaks the world.
+//! An exhaustive search of a small world: the explorer runs every schedule of events, the shortest
+//! first. A [`Plan`] fixes the saves that users request and the largest number of faults; the
+//! explorer tries every order of them. A violation comes with one of the shortest traces that lead
+//! to it. If the search finishes without a violation, no schedule of the plan breaks the world.
 //!
-//! The search runs in slices, so that a page stays responsive: call [`Explorer::explore`] until it
-//! finishes or finds a violation.
+//! The search runs in slices, so that a page stays responsive: a host calls [`Explorer::explore`]
+//! until the search finishes or finds a violation.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -21,39 +21,40 @@ use crate::trace::Trace;
 use crate::violation::Violation;
 use crate::world::World;
 
-/// A save that a user requests at some point of every schedule.
+/// A save that a user requests in every schedule, at any point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wish {
-    /// The number of the cell whose worker makes the save.
+    /// The number of the cell whose worker performs the save.
     pub cell: u8,
-    /// The number of the worker. A worker performs its saves in the order of the plan.
+    /// The number of the worker that performs the save. A worker performs its saves in the order of
+    /// the plan.
     pub worker: u8,
-    /// The change to save.
+    /// The change that the user wants to save.
     pub change: Change,
 }
 
-/// The largest number of faults of each kind, and of waits and runs that can start at any time.
+/// The largest numbers of faults of each kind, of waits and of runs in one schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "IntegerFields")]
 pub struct Allowance {
-    /// Messages lost.
+    /// The largest number of messages that are lost.
     pub drops: u8,
-    /// Messages duplicated.
+    /// The largest number of messages that are duplicated.
     pub duplicates: u8,
-    /// Calls whose process stops waiting for the answer.
+    /// The largest number of calls whose process stops waiting for the answer.
     pub time_outs: u8,
-    /// Processes that crash.
+    /// The largest number of processes that crash.
     pub crashes: u8,
-    /// Database connections lost.
+    /// The largest number of database connections that are lost.
     pub disconnects: u8,
-    /// Stops of the service.
+    /// The largest number of stops of the service.
     pub stops: u8,
-    /// Waits of `wait_seconds` each.
+    /// The largest number of waits, each of the plan's `wait_seconds`.
     pub waits: u8,
-    /// Runs of reconciliation.
+    /// The largest number of runs of reconciliation.
     pub reconciliations: u8,
-    /// Runs of verification.
+    /// The largest number of runs of verification.
     pub verifications: u8,
 }
 
@@ -62,55 +63,56 @@ from_integer_fields!(
     Some(Self::default())
 );
 
-/// A small world to explore.
+/// A small world to explore, with the events that may happen in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
     /// The settings of the world.
     pub settings: WorldSettings,
-    /// The events before every schedule.
+    /// The events that happen before every schedule.
     #[serde(default)]
     pub before: Vec<Event>,
-    /// The saves that users request, at most 16.
+    /// The saves that users request in every schedule, at most 16.
     pub wishes: Vec<Wish>,
-    /// The changes by plain SQL, each with its cell, at most 16.
+    /// The changes by plain SQL in every schedule, each with the number of its cell, at most 16.
     #[serde(default)]
     pub drifts: Vec<(u8, Drift)>,
-    /// The largest number of faults, waits and runs.
+    /// The largest numbers of faults, waits and runs in one schedule.
     pub allowance: Allowance,
-    /// The duration of a wait.
+    /// The duration of each wait, in seconds.
     pub wait_seconds: u32,
-    /// The longest schedule, in events after `before`.
+    /// The largest number of events in a schedule, not counting the events of `before`.
     pub depth: u32,
 }
 
-/// The progress of an explorer.
+/// The progress of an explorer's search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Progress {
-    /// Distinct states found.
+    /// The number of distinct states that the search has found.
     pub states: u64,
-    /// Events performed.
+    /// The number of events that the search has performed.
     pub events: u64,
-    /// The length of the schedules that are being extended.
+    /// The length, in events, of the schedules that the search extends now.
     pub depth: u32,
-    /// States that are still to be extended.
+    /// The number of states that the search has still to extend.
     pub open: u64,
-    /// True if the depth limit cut off a schedule.
+    /// True if the plan's depth has cut off a schedule.
     pub is_cut_off: bool,
-    /// True if every schedule up to the depth limit has been explored.
+    /// True if the search has explored every schedule up to the plan's depth.
     pub is_finished: bool,
 }
 
-/// A violation with one of the shortest traces that lead to it.
+/// A violation that an explorer has found, with one of the shortest traces that lead to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Counterexample {
-    /// The violated condition.
+    /// The condition that is violated.
     pub violation: Violation,
     /// The trace that leads to the violation.
     pub trace: Trace,
 }
 
-/// The part of a plan that a schedule has not used yet.
+/// The part of a plan that a schedule has not used yet: remaining numbers of faults, and the wishes
+/// and drifts that are done, as bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Remaining {
     allowance: Allowance,
@@ -118,7 +120,8 @@ struct Remaining {
     drifts: u16,
 }
 
-/// The position of the previous state, and the event that led from there.
+/// The position of a state's predecessor among the states found, and the event that led from there
+/// to the state.
 type Predecessor = (u32, Event);
 
 #[derive(Clone, Debug)]
@@ -129,7 +132,7 @@ struct FrontierState {
     at: u32,
 }
 
-/// A hasher for keys that are hashes already.
+/// A hasher for keys that are hashes already: returns the key.
 #[derive(Clone, Copy, Debug, Default)]
 struct IdentityHasher(u64);
 
@@ -147,7 +150,7 @@ impl Hasher for IdentityHasher {
     }
 }
 
-/// A search in progress.
+/// A search of a plan, in progress or finished.
 #[derive(Clone, Debug)]
 pub struct Explorer {
     plan: Plan,
@@ -161,10 +164,10 @@ pub struct Explorer {
 /// The reason for which a plan cannot be explored.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidPlan {
-    /// The settings describe no valid world.
+    /// The plan's settings describe no valid world.
     #[error("the plan has invalid settings: {0}")]
     Settings(#[from] InvalidSettings),
-    /// An event of `before` is impossible.
+    /// An event of the plan's `before` is impossible.
     #[error("{0}")]
     Before(#[from] crate::world::ImpossibleEvent),
     /// The plan has more saves or drifts than an explorer tracks.
@@ -173,7 +176,7 @@ pub enum InvalidPlan {
 }
 
 impl Explorer {
-    /// Prepares the search of a plan.
+    /// Prepares the search of a plan. Call [`explore`](Self::explore) to run it.
     ///
     /// # Errors
     /// The plan describes no valid world, or exceeds a limit.
@@ -181,7 +184,8 @@ impl Explorer {
         if plan.wishes.len() > 16 || plan.drifts.len() > 16 {
             return Err(InvalidPlan::TooLong);
         }
-        // With time in the state, two orders of the same events would never lead to the same state.
+        // If time passed with each event, the time would be part of the state, and two orders of
+        // the same events would never lead to the same state.
         plan.settings.step_micros = 0;
         let mut world = World::new(plan.settings.clone())?;
         for event in &plan.before {
@@ -200,22 +204,23 @@ impl Explorer {
         Ok(explorer)
     }
 
-    /// The progress so far.
+    /// Returns the progress of the search so far.
     pub fn progress(&self) -> Progress {
         Progress { open: self.frontier.len() as u64, is_finished: self.frontier.is_empty(), ..self.progress }
     }
 
-    /// The shortest violation, once the search has found one.
+    /// Returns the violation with one of the shortest traces, `None` if the search has found no
+    /// violation so far.
     pub fn counterexample(&self) -> Option<&Counterexample> {
         self.counterexample.as_ref()
     }
 
-    /// The worlds that are still to be extended, the next one first.
+    /// Returns the worlds that the search has still to extend, the next one first.
     pub fn frontier(&self) -> impl DoubleEndedIterator<Item = &World> {
         self.frontier.iter().map(|state| &state.world)
     }
 
-    /// Extends up to `states` states. Returns true while more remain.
+    /// Extends up to `states` states. Returns true if states remain and no violation was found.
     pub fn explore(&mut self, states: u64) -> bool {
         for _ in 0..states {
             if self.counterexample.is_some() {
@@ -272,7 +277,8 @@ impl Explorer {
 }
 
 impl Plan {
-    /// Every event that can happen next, each with the remaining part of the plan after it.
+    /// Returns every event that can happen next, each with the part of the plan that remains after
+    /// it.
     fn successors(&self, world: &World, left: Remaining) -> Vec<(Event, Remaining)> {
         let mut events = Vec::new();
         self.starts(left, &mut events);
@@ -300,8 +306,8 @@ impl Plan {
 }
 
 impl Remaining {
-    /// Returns the remaining part of the plan after an event; `None` if the plan allows no further
-    /// event of this kind.
+    /// Returns the part of the plan that remains after an event, or `None` if the plan allows no
+    /// further event of this kind.
     fn without(mut self, event: Event, world: &World) -> Option<Self> {
         let allowance = &mut self.allowance;
         let spent = match event {
@@ -317,8 +323,8 @@ impl Remaining {
                 Process::Verifier => &mut allowance.verifications,
                 Process::Worker(_) => return Some(self),
             },
-            // The search covers partitions by delayed messages, and a database restart by
-            // disconnections of its workers.
+            // The search includes partitions as messages that arrive late, and a database restart
+            // as lost connections of the workers.
             Event::Partition { .. } | Event::Heal { .. } | Event::RestartDatabase { .. } | Event::Forget => {
                 return None;
             }

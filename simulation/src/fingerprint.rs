@@ -1,5 +1,5 @@
 //! A hash of a world's state. Two worlds with the same hash have the same future, so the explorer
-//! recognises states that it has visited.
+//! recognises the states that it has visited.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -10,7 +10,8 @@ use crate::names::lease_id;
 use crate::network::{Answer, Message, Payload, Request};
 use crate::world::{Cell, World};
 
-/// Hashes everything that influences the future of a world, and nothing else.
+/// Returns a hash of everything that influences the future of a world, and of nothing else.
+/// `remaining` is the part of the plan that the explorer has not used yet.
 pub(crate) fn of(world: &World, remaining: impl Hash) -> u128 {
     let mut hasher = WideHasher::new();
     remaining.hash(&mut hasher);
@@ -19,7 +20,8 @@ pub(crate) fn of(world: &World, remaining: impl Hash) -> u128 {
     world.violation().is_some().hash(&mut hasher);
     world.ground_truth().hash(&mut hasher);
     service(world, &mut hasher);
-    // The order in which messages were sent has no influence, so their hashes are added.
+    // The order in which messages were sent has no influence on the future, so the hashes of
+    // messages are added up.
     let messages = world.network().messages().iter().map(message);
     messages.fold(0_u128, u128::wrapping_add).hash(&mut hasher);
     world.cells().iter().for_each(|one| cell(one, &mut hasher));
@@ -108,8 +110,8 @@ fn cell(cell: &Cell, hasher: &mut WideHasher) {
     (cell.verifier.calls, &cell.verifier.run).hash(hasher);
 }
 
-/// The standard library's hasher twice, with different starts. One hasher's 64 bits are too few to
-/// tell all states of an exploration apart.
+/// A hasher of 128 bits: the standard library's hasher of 64 bits twice, with different starts.
+/// With 64 bits, two states of an exploration could have the same hash.
 struct WideHasher([DefaultHasher; 2]);
 
 impl WideHasher {
@@ -130,7 +132,7 @@ impl Hasher for WideHasher {
         self.number() as u64
     }
 
-    // Inlined at every call, this function would enlarge the WebAssembly file.
+    // If the compiler inlined this function at every call, the WebAssembly file would grow.
     #[inline(never)]
     fn write(&mut self, bytes: &[u8]) {
         self.0.iter_mut().for_each(|half| half.write(bytes));

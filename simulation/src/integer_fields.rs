@@ -1,15 +1,15 @@
-//! Structs of integers, read from JSON objects. They share one reader, because a reader for each,
-//! as serde derives it, adds kilobytes of WebAssembly.
+//! Structs of integers that are read from JSON objects. All of them share one reader. The reader
+//! that serde derives for a struct adds kilobytes of WebAssembly for each struct.
 
 use std::fmt;
 
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// The fields of a JSON object that were read and not yet taken.
+/// The fields of a JSON object that no struct has taken yet.
 pub(crate) struct IntegerFields(Vec<(String, i64)>);
 
-/// The reason for which a struct cannot be built from the fields.
+/// The reason for which a struct cannot be built from the fields of a JSON object.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InvalidField {
     #[error("missing field `{0}`")]
@@ -21,7 +21,7 @@ pub(crate) enum InvalidField {
 }
 
 impl IntegerFields {
-    /// Takes a field, or `default` if the field is missing.
+    /// Removes a field and returns its value. Returns `default` if the field is missing.
     ///
     /// # Errors
     /// The field is missing and has no default, or its value does not fit the type.
@@ -38,7 +38,7 @@ impl IntegerFields {
         Some(self.0.swap_remove(place).1)
     }
 
-    /// Checks that every field was taken.
+    /// Checks that no field is left.
     ///
     /// # Errors
     /// A field is left: it is unknown, or the object contains it twice.
@@ -71,7 +71,7 @@ impl<'de> Visitor<'de> for Reader {
     }
 }
 
-/// Reads an object of exactly two integer fields.
+/// Reads a JSON object that has exactly the two integer fields named.
 ///
 /// # Errors
 /// A field is missing, unknown, duplicated, or its value does not fit the type.
@@ -87,7 +87,7 @@ pub(crate) fn pair<'de, D: Deserializer<'de>, A: TryFrom<i64>, B: TryFrom<i64>>(
 }
 
 /// Implements `TryFrom<IntegerFields>` for a struct. `$default` is an `Option` of the struct, whose
-/// fields replace missing ones.
+/// fields replace missing fields of the JSON object.
 macro_rules! from_integer_fields {
     ($type:ident { $($name:ident),* }, $default:expr) => {
         impl TryFrom<$crate::integer_fields::IntegerFields> for $type {

@@ -1,12 +1,13 @@
-//! A deterministic world around the engine. It contains users, cells with databases and processes,
-//! a network that delays, loses, duplicates and blocks messages, clocks that drift, and a service
-//! that restarts. One seed, or one list of events, gives the same history on every platform, byte
-//! for byte.
+//! A deterministic world around the engine: users, cells with databases and processes, a network
+//! that delays, loses, duplicates and blocks messages, clocks that drift, and a service that
+//! restarts. One seed, or one list of events, gives the same history on every platform, byte for
+//! byte.
 //!
 //! **Real and simulated parts.** The service is the engine over its reference store ([`service`]).
 //! A cell's reconciler and verifier drive the engine's own machines ([`reconciler`], [`verifier`]).
-//! No rule of the protocol is implemented a second time here. The steps of a save and the guards of
-//! a cell's database belong to the cells, so they are modelled here: [`worker`], [`database`].
+//! No rule of the protocol is implemented a second time in this crate. The steps of a save and the
+//! guards of a cell's database belong to the cells, so this crate models them: [`worker`],
+//! [`database`].
 //!
 //! **Events.** [`world::World::apply`] is the only way to change a [`world::World`]. Every effect
 //! is its own [`event::Event`], so a crash can fall between any two effects. Time passes and
@@ -14,8 +15,8 @@
 //! ([`scheduler`]), a recorded list ([`trace`]), a person ([`player`], [`possible`]), or an
 //! exhaustive search ([`explorer`]).
 //!
-//! **Checks.** After every event, [`check`] tests everything that the event changed against the
-//! engine's invariants and against five that span the databases:
+//! **Checks.** After every event, [`check`] tests everything that the event changed: against the
+//! engine's invariants, and against five conditions that span the databases:
 //!
 //! - No name belongs to rows of two cells.
 //! - Every committed row is claimed, or its claim is outstanding under a lease that will be
@@ -26,18 +27,19 @@
 //!
 //! When all faults end, the world becomes quiescent ([`quiescence`]).
 //!
-//! **Assumptions.** The checks do not cover these:
+//! **Assumptions.** The simulation relies on these conditions and does not test them:
 //!
 //! - A database ends its transactions well before `recent_within_seconds` has passed.
 //! - A primary key is never given out twice.
-//! - The commit age by the fastest clock stays below the stale age by the slowest.
+//! - A lease reaches `commit_within_seconds` by the cell's clock before it reaches
+//!   `stale_after_seconds` by the service's clock.
 //! - A cell verifies its table once at a time (V10).
 //!
 //! **Rules that can be switched off.** Each [`settings::Rule`] can be switched off to show which
-//! failure it prevents. The engine has no such switch, so its surroundings change instead: the
-//! service sees claims without their leases or owners, or forgets settled leases at once; cells
-//! send no idempotency keys; databases have no guard; verifiers report no ages. [`plans`] has a
-//! small world for each rule that breaks without it.
+//! failure it prevents. The engine has no such switch, so its surroundings change instead. For
+//! example, the service sees claims without their leases or owners, or forgets settled leases at
+//! once. Cells send no idempotency keys; databases have no guard; verifiers report no ages.
+//! [`plans`] has a small world for each rule that breaks without the rule.
 //!
 //! **For a page.** [`scenarios`] lists runs to watch, and [`player::Player`] plays them.
 //! [`view::View`] shows the present state; [`timeline::Timeline`] lists past events with the texts

@@ -1,4 +1,4 @@
-//! The texts of requests and answers.
+//! The texts of the requests and answers between cells and the service.
 
 use leasehold_core::batch::ClaimRequest;
 use leasehold_core::lease::Outcome;
@@ -6,7 +6,7 @@ use leasehold_core::reconcile::Settled;
 
 use crate::network::{Answer, Payload, Request};
 
-/// The content of a message in a few words.
+/// Returns the content of a message in a few words.
 pub(crate) fn payload_text(payload: &Payload) -> String {
     match payload {
         Payload::Request(Request::Begin { update, .. }) => {
@@ -35,7 +35,7 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// The service's answer to a settle, in words.
+/// Returns the service's answer to a settle in words.
 pub(crate) fn settled_text(settled: Settled) -> &'static str {
     match settled {
         Settled::Done => "done",

@@ -1,4 +1,4 @@
-//! The names that cells can claim, and the conversion of rows and names to the engine's types.
+//! The names that cells can claim, and the conversion of names and rows to the engine's types.
 
 use std::sync::Arc;
 
@@ -13,49 +13,50 @@ use uuid::Uuid;
 
 use crate::database::Write;
 
-/// The number of `USERNAMES` on the wire.
+/// The number of the bucket type `USERNAMES` on the wire.
 pub const BUCKET_TYPE: BucketType = BucketType(4);
-/// The number of `RAILS_TABLE_USERS` on the wire.
+/// The number of the source type `RAILS_TABLE_USERS` on the wire.
 pub const TABLE: SourceType = SourceType(1);
-/// The number of `USER` on the wire.
+/// The number of the subject type `USER` on the wire.
 const SUBJECT_TYPE: i32 = 4;
 
 const PEOPLE: [&str; 8] = ["alice", "bob", "carol", "dave", "erin", "frank", "grace", "heidi"];
 
-/// The id of a lease without its number. Leases are numbered from 1, in the last 32 bits.
+/// The lease id with number 0. Leases are numbered from 1, in the last 32 bits of their ids.
 const LEASE: u128 = 0x01a2_0000_0000_7000_8000_0000_0000_0000;
 
-/// The id of the lease with this number.
+/// Returns the id of the lease with this number.
 pub fn lease_id(number: u32) -> LeaseId {
     LeaseId(Uuid::from_u128(LEASE | u128::from(number)))
 }
 
-/// The number of the lease with this id.
+/// Returns the number of the lease with this id.
 pub fn lease_number(lease: LeaseId) -> u32 {
     (lease.0.as_u128() & u128::from(u32::MAX)) as u32
 }
 
-/// Converts a row's primary key to the engine's source id.
+/// Converts the primary key of a row to the engine's source id.
 pub fn source_id(row: u32) -> SourceId {
     SourceId::from(u64::from(row))
 }
 
-/// Converts a source id to the primary key of a row.
+/// Converts the engine's source id to the primary key of a row. Returns `None` if no row can have
+/// this source id.
 pub fn row_id(id: &SourceId) -> Option<u32> {
     let bytes = <[u8; 8]>::try_from(id.as_bytes()).ok()?;
     u32::try_from(u64::from_be_bytes(bytes)).ok()
 }
 
-/// The names, by number, and the rules of the service.
+/// The names that cells can claim, by number, and the rules of the service.
 #[derive(Debug)]
 pub struct Names {
     keys: Vec<BucketKey>,
-    /// The catalogue and the cells that the service knows.
+    /// The rules of the service: the catalogue of bucket types and the cells.
     pub rules: Rules,
 }
 
 impl Names {
-    /// Creates `names` names and the rules for cells 1 to `cells`.
+    /// Creates as many names as `names` says, and the rules for cells 1 to `cells`.
     pub fn new(names: u8, cells: u8) -> Self {
         let rule = BucketRule { number: BUCKET_TYPE, name: "USERNAMES".into(), form: Form::Word, fold_case: true };
         let spelling = |number: u8| match PEOPLE.get(usize::from(number)) {
@@ -68,33 +69,33 @@ impl Names {
         Self { keys: (0..names).map(key).collect(), rules }
     }
 
-    /// The number of names.
+    /// Returns the number of names.
     pub fn len(&self) -> u8 {
         self.keys.len() as u8
     }
 
-    /// True if there are no names.
+    /// Returns true if there are no names.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// The bucket of a name.
+    /// Returns the bucket key of the name with this number, `None` if there is no such name.
     pub fn key(&self, name: u8) -> Option<&BucketKey> {
         self.keys.get(usize::from(name))
     }
 
-    /// The text of a name.
+    /// Returns the text of the name with this number, an empty text if there is no such name.
     pub fn spelling(&self, name: u8) -> &str {
         self.key(name).map_or("", |key| &key.canonical)
     }
 
-    /// The name of a bucket.
+    /// Returns the number of the name that has this bucket key, `None` if no name has it.
     pub fn name(&self, key: &BucketKey) -> Option<u8> {
         self.keys.iter().position(|own| own == key).map(|at| at as u8)
     }
 
-    /// Returns the update that some writes need. `gone` is a bit set: destroys at these positions
-    /// are left out.
+    /// Returns the update that claims and gives up names as the writes need. `gone` is a bit set of
+    /// positions among the destroys: the update leaves these destroys out.
     pub fn update(&self, writes: &[Write], gone: u8) -> UpdateRequest {
         let changed = || writes.iter().filter(|write| write.before != write.after);
         let creates = changed().filter_map(|write| self.claim(write.row, write.after?));
@@ -113,8 +114,8 @@ impl Names {
         })
     }
 
-    /// The claim that a row needs, in the form that verification reads: bucket type, value, subject
-    /// type, subject id.
+    /// Returns the claim that a row calls for, as a tuple of bucket type, value, subject type and
+    /// subject id.
     pub fn expected_claim(&self, row: u32, name: u8) -> (i32, &str, i32, i64) {
         (BUCKET_TYPE.0, self.spelling(name), SUBJECT_TYPE, i64::from(row))
     }

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::Process;
 
-/// The id of a message: its call, its direction and the number of its copy. An id stays the same
-/// when unrelated events are removed from a trace.
+/// The id of a message: the call it belongs to, its direction and the number of its copy. A message
+/// keeps its id when unrelated events are removed from a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageId(u32);
@@ -34,7 +34,7 @@ impl From<u32> for MessageId {
 }
 
 impl MessageId {
-    /// The id of the request of a process's call.
+    /// Returns the id of the request that a process sends with its call number `call`.
     pub fn request(cell: u8, process: Process, call: u32) -> Self {
         let process = match process {
             Process::Worker(number) => u32::from(number),
@@ -45,42 +45,41 @@ impl MessageId {
         Self(caller << (COPY_BITS + 1))
     }
 
-    /// Returns the id with the number of its call replaced.
+    /// Returns the id with another call number.
     #[must_use]
     pub fn with_call(self, call: u32) -> Self {
         let answer = self.0 & ((1 << (COPY_BITS + 1)) - 1);
         Self(Self::request(self.cell(), self.process(), call).0 | answer)
     }
 
-    /// The id of the answer to this request, with the same copy number.
+    /// Returns the id of the answer to this request, with the same copy number.
     #[must_use]
     pub fn answer(self) -> Self {
         Self(self.0 | 1 << COPY_BITS)
     }
 
-    /// Returns the id with the number of its copy replaced; `None` if the number exceeds three
-    /// bits.
+    /// Returns the id with another copy number, `None` if the number does not fit into three bits.
     pub fn copy(self, number: u8) -> Option<Self> {
         let number = u32::from(number);
         (number < 1 << COPY_BITS).then_some(Self(self.0 & !((1 << COPY_BITS) - 1) | number))
     }
 
-    /// The number of the copy, from 0.
+    /// Returns the copy number of the message: 0 for the original.
     pub fn copy_number(self) -> u8 {
         (self.0 & ((1 << COPY_BITS) - 1)) as u8
     }
 
-    /// True if the message goes from the service to the cell.
+    /// Returns true if the message goes from the service to the cell.
     pub fn is_answer(self) -> bool {
         self.0 >> COPY_BITS & 1 == 1
     }
 
-    /// The cell whose process made the call.
+    /// Returns the number of the cell whose process made the call.
     pub fn cell(self) -> u8 {
         (self.0 >> (COPY_BITS + 1 + PROCESS_BITS) & ((1 << CELL_BITS) - 1)) as u8
     }
 
-    /// The process that made the call.
+    /// Returns the process that made the call.
     pub fn process(self) -> Process {
         match self.0 >> (COPY_BITS + 1) & ((1 << PROCESS_BITS) - 1) {
             VERIFIER => Process::Verifier,
@@ -89,7 +88,7 @@ impl MessageId {
         }
     }
 
-    /// The number of the call among the calls of its process.
+    /// Returns the number of the call among the calls of its process.
     pub fn call(self) -> u32 {
         self.0 >> (COPY_BITS + 1 + PROCESS_BITS + CELL_BITS)
     }
@@ -103,13 +102,13 @@ impl fmt::Display for MessageId {
     }
 }
 
-/// The purpose for which an update was begun. The service never sees it; only the checks do.
+/// The purpose for which an update was begun. The service does not see the purpose; the checks do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
-    /// A user's save, by its number.
+    /// The save of a user, by the number of the save.
     Save(u32),
-    /// A correction by verification.
+    /// A correction of a claim by verification.
     Correction,
 }
 
@@ -118,30 +117,30 @@ pub enum Purpose {
 pub enum Request {
     /// Begin an update.
     Begin {
-        /// The claims to create and to destroy.
+        /// The claims that the update creates and destroys.
         update: Arc<UpdateRequest>,
-        /// The idempotency key.
+        /// The idempotency key of the begin, `None` if the rule for such keys is off.
         key: Option<Arc<str>>,
         /// The purpose of the update.
         purpose: Purpose,
     },
     /// Commit or roll back a lease.
     Settle {
-        /// The lease.
+        /// The id of the lease to settle.
         lease: LeaseId,
-        /// Commit or rollback.
+        /// Commit the lease or roll it back.
         outcome: Outcome,
     },
     /// List a page of the cell's outstanding leases.
     ListLeases {
-        /// The position after the last lease of the previous page.
+        /// The position of the last lease of the previous page, `None` for the first page.
         cursor: Option<LeasePosition>,
     },
-    /// List a page of the cell's claims in the order of their rows.
+    /// List a page of the cell's claims, in the order of the rows that they come from.
     ListRecords {
-        /// The page starts after this row.
+        /// The source id of the row after which the page starts.
         after: SourceId,
-        /// The page ends with this row.
+        /// The source id of the last row of the page.
         upto: SourceId,
     },
 }
@@ -149,53 +148,53 @@ pub enum Request {
 /// An answer from the service to a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The update has begun.
+    /// The service has begun the update.
     Begun {
-        /// The lease.
+        /// The id of the update's lease.
         lease: LeaseId,
-        /// Its fence.
+        /// The fence of the lease.
         fence: Fence,
     },
-    /// The update is refused.
+    /// The service refuses the update.
     Refused {
-        /// The reason that stands for the whole update.
+        /// The reason of highest precedence among the refused claims.
         reason: Reason,
-        /// The refused claims and the reason of each.
+        /// The places of the refused claims in the update, each with its reason.
         claims: Arc<[(Place, Reason)]>,
-        /// True if the obstacle was a lease that the same save had begun. No participant reads this
-        /// field; the checks do.
+        /// True if a claim was busy because of a lease that the same save had begun. No participant
+        /// reads this field; the checks do.
         blocked_by_own_lease: bool,
     },
-    /// The outcome of a settle.
+    /// The service's answer to a commit or rollback.
     Settled(Settled),
-    /// A page of leases.
+    /// A page of the cell's outstanding leases.
     Leases {
-        /// The leases.
+        /// The leases of the page.
         leases: Arc<[RemoteLease]>,
-        /// The service's time.
+        /// The service's time when it answered.
         now: Timestamp,
-        /// The position at which the next page begins; `None` on the last page.
+        /// The position after which the next page begins, `None` on the last page.
         next: Option<LeasePosition>,
     },
-    /// A page of claims.
+    /// A page of the cell's claims.
     Records {
-        /// The claims.
+        /// The claims of the page.
         records: Arc<[RecordRow]>,
-        /// The service's time.
+        /// The service's time when it answered.
         now: Timestamp,
-        /// True if more claims remain.
+        /// True if more claims remain after this page.
         truncated: bool,
     },
-    /// The service is down.
+    /// The service is down, so the request has changed nothing.
     Unavailable,
 }
 
 /// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// From a cell to the service.
+    /// A request from a cell to the service.
     Request(Request),
-    /// From the service to a cell.
+    /// An answer from the service to a cell.
     Answer(Answer),
 }
 
@@ -206,7 +205,7 @@ pub struct Message {
     pub id: MessageId,
     /// The content of the message.
     pub payload: Payload,
-    /// The time at which it was sent, by the world's clock in microseconds.
+    /// The time at which the message was sent, by the world's clock in microseconds.
     pub sent_at: u64,
 }
 
@@ -224,12 +223,13 @@ impl Network {
         }
     }
 
-    /// Removes a message and returns it.
+    /// Removes a message from the network and returns it, `None` if it is not in flight.
     pub fn take(&mut self, id: MessageId) -> Option<Message> {
         self.position(id).map(|at| self.messages.remove(at))
     }
 
-    /// Duplicates a message and returns the id of the copy.
+    /// Duplicates a message and returns the id of the copy. Returns `None` if the message is not in
+    /// flight or has too many copies.
     pub fn duplicate(&mut self, id: MessageId) -> Option<MessageId> {
         let at = self.position(id)?;
         let last = self.messages.iter().filter(|message| message.id.copy(0) == id.copy(0)).map(|m| m.id.copy_number());
@@ -239,12 +239,12 @@ impl Network {
         Some(copy)
     }
 
-    /// Removes every request.
+    /// Removes every request from the network, as a stop of the service does.
     pub fn drop_requests(&mut self) {
         self.messages.retain(|message| message.id.is_answer());
     }
 
-    /// The messages in flight, the oldest first.
+    /// Returns the messages in flight, the oldest first.
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }

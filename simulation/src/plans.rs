@@ -1,5 +1,5 @@
-//! Small worlds for the explorer: three in which every kind of fault can happen, and one for each
-//! rule that breaks without it.
+//! Small worlds for the explorer: three in which each kind of fault can happen, and for each rule
+//! one that breaks without the rule.
 
 use crate::event::{Change, Drift, Event};
 use crate::explorer::{Allowance, Plan, Wish};
@@ -9,11 +9,12 @@ use crate::settings::{InvalidSettings, Mode, Rule, RulesOff, Thresholds, WorldSe
 const ALICE: u8 = 0;
 const BOB: u8 = 1;
 
-/// Longer than the age at which a lease becomes stale.
+/// A time longer than the age at which a lease becomes stale.
 const STALE_SECONDS: u32 = 700;
-/// Longer than verification leaves a changed row alone.
+/// A time longer than verification leaves a changed row alone.
 const OLD_SECONDS: u32 = 3700;
-/// Longer than any schedule of these plans, so that none is cut off.
+/// A number of events above the length of any schedule of these plans, so that the depth limit cuts
+/// off no schedule.
 const DEPTH: u32 = 100;
 
 fn settings(cells: u8, mode: Mode) -> WorldSettings {
@@ -29,8 +30,8 @@ fn plan(settings: WorldSettings, wishes: Vec<Wish>, allowance: Allowance) -> Pla
     Plan { settings, before, wishes, drifts, allowance, wait_seconds: STALE_SECONDS, depth: DEPTH }
 }
 
-/// One cell saves one row. One fault of each kind except a duplicated message can happen, and
-/// reconciliation can run.
+/// Returns a plan in which one cell saves one row. One fault of each kind except a duplicated
+/// message can happen, and reconciliation can run.
 pub fn one_save(mode: Mode) -> Plan {
     let allowance = Allowance {
         drops: 1,
@@ -44,22 +45,23 @@ pub fn one_save(mode: Mode) -> Plan {
     plan(settings(1, mode), vec![wish(1, Change::Create(ALICE))], allowance)
 }
 
-/// Two cells save the same name. One process can crash, and reconciliation can run.
+/// Returns a plan in which two cells save the same name. One process can crash, and reconciliation
+/// can run.
 pub fn one_name(mode: Mode) -> Plan {
     let allowance = Allowance { crashes: 1, waits: 1, reconciliations: 1, ..Allowance::default() };
     plan(settings(2, mode), vec![wish(1, Change::Create(ALICE)), wish(2, Change::Create(ALICE))], allowance)
 }
 
-/// Plain SQL inserts a row, which is renamed while verification claims its name. One process can
-/// crash, and reconciliation can run.
+/// Returns a plan in which plain SQL inserts a row, and a save renames the row while verification
+/// claims its name. One process can crash, and reconciliation can run.
 pub fn one_correction(mode: Mode) -> Plan {
     let allowance = Allowance { crashes: 1, waits: 1, reconciliations: 1, verifications: 1, ..Allowance::default() };
     let before = vec![Event::Drift { cell: 1, drift: Drift::Insert(ALICE) }, Event::Wait { seconds: OLD_SECONDS }];
     Plan { before, ..plan(settings(1, mode), vec![wish(1, Change::Rename { row: 1, name: BOB })], allowance) }
 }
 
-/// Returns a world that breaks without a rule and is sound with it. The rule is on: see
-/// [`without`].
+/// Returns a plan of a world that breaks without `rule` and is sound with it. In this plan the rule
+/// is on; [`without`] switches it off.
 ///
 /// # Errors
 /// Never in practice: a test explores every plan.
@@ -72,7 +74,8 @@ pub fn about(rule: Rule, mode: Mode) -> Result<Plan, InvalidSettings> {
         Rule::LeaseExclusivity => {
             plan(settings(2, mode), vec![create, wish(2, Change::Create(ALICE))], Allowance::default())
         }
-        // Plain SQL inserts a copy of the row in the other cell, which then deletes it.
+        // Plain SQL inserts a row with the same name in the other cell, which then deletes this
+        // row.
         Rule::Ownership => Plan {
             drifts: vec![(2, Drift::Insert(ALICE))],
             ..plan(settings(2, mode), vec![create, wish(2, Change::Delete(1))], Allowance::default())
@@ -82,13 +85,13 @@ pub fn about(rule: Rule, mode: Mode) -> Result<Plan, InvalidSettings> {
             let allowance = Allowance { waits: 1, reconciliations: 1, ..Allowance::default() };
             plan(settings(1, mode), vec![create], allowance)
         }
-        // While verification compares an old row with its claim, the row is renamed and renamed
-        // back.
+        // Verification compares an old row with its claim. In the meantime, saves rename the row
+        // and rename it back.
         Rule::SkipRecentRows => {
             let plan = plan(settings(1, mode), vec![rename(BOB), rename(ALICE)], verified);
             Plan { before: an_old_row(&plan.settings)?, ..plan }
         }
-        // The replica still shows a row's old name after the new one is claimed.
+        // The replica still shows the row's old name after a save has claimed the new one.
         Rule::SkipRecentClaims => {
             let thresholds = Thresholds { replica_lag_seconds: 60, ..Thresholds::default() };
             let settings = WorldSettings { thresholds, ..settings(1, mode) };
@@ -104,7 +107,8 @@ pub fn without(rule: Rule, mut plan: Plan) -> Plan {
     plan
 }
 
-/// Returns the events that create a row and let it become old.
+/// Returns the events that create a row and then wait until verification no longer leaves the row
+/// alone.
 fn an_old_row(settings: &WorldSettings) -> Result<Vec<Event>, InvalidSettings> {
     let mut script = Script::new(WorldSettings { step_micros: 0, ..settings.clone() })?;
     script.save(1, 0, Change::Create(ALICE)).event(Event::Replicate { cell: 1 }).wait(OLD_SECONDS);

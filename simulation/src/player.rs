@@ -1,5 +1,5 @@
-//! A run that a person watches: it can be played, stepped back, moved to any position, and changed
-//! from there.
+//! A run that a person watches. The person can play it, step back, move to any position, and change
+//! the run from there.
 
 use crate::event::Event;
 use crate::quiescence::{self, NotQuiescent};
@@ -9,8 +9,8 @@ use crate::timeline::{BeforeEvent, Timeline};
 use crate::trace::{InvalidTrace, Trace};
 use crate::world::{ImpossibleEvent, World};
 
-/// The number of events between two snapshots. Stepping back replays from the last snapshot before
-/// the target.
+/// The number of events between two snapshots of the world. To step back, a player replays the run
+/// from the last snapshot before the target.
 const SNAPSHOT_INTERVAL: usize = 64;
 
 /// A run with a current position.
@@ -20,7 +20,7 @@ pub struct Player {
     events: Vec<Event>,
     position: usize,
     world: World,
-    /// The worlds after 0, 64, 128, … events.
+    /// The worlds after 0, 64, 128, … events of the run.
     snapshots: Vec<World>,
     scheduler: RandomScheduler,
     timeline: Timeline,
@@ -46,8 +46,8 @@ impl Player {
         })
     }
 
-    /// Loads a recorded run and moves to its start. The whole run is replayed once, so no event can
-    /// turn out to be impossible later.
+    /// Loads a recorded run and moves to the run's start. The whole run is replayed once, so that
+    /// an impossible event is found now and not while a person watches.
     ///
     /// # Errors
     /// The trace cannot be replayed.
@@ -60,27 +60,27 @@ impl Player {
         Ok(player)
     }
 
-    /// The world at the current position.
+    /// Returns the world at the current position.
     pub fn world(&self) -> &World {
         &self.world
     }
 
-    /// The number of events before the current position.
+    /// Returns the number of events before the current position.
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// Every event of the run, including those after the current position.
+    /// Returns every event of the run, including the events after the current position.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// The timeline of the whole run, including the events after the current position.
+    /// Returns the timeline of the whole run, including the events after the current position.
     pub fn timeline(&self) -> &Timeline {
         &self.timeline
     }
 
-    /// The whole run as a trace.
+    /// Returns the whole run as a trace.
     pub fn trace(&self) -> Trace {
         Trace::new(self.settings.clone(), self.events.clone())
     }
@@ -102,7 +102,8 @@ impl Player {
         true
     }
 
-    /// Moves to a position, or to the end of the run if the position lies beyond it.
+    /// Moves to a position: the number of events before it. If the run is shorter, moves to the end
+    /// of the run.
     pub fn seek(&mut self, position: usize) {
         let target = position.min(self.events.len());
         let nearest = (target / SNAPSHOT_INTERVAL).min(self.snapshots.len().saturating_sub(1));
@@ -136,8 +137,8 @@ impl Player {
         Ok(event)
     }
 
-    /// Performs up to `events` random events and returns their number. It stops earlier at the
-    /// run's first violation and at the end of the world's clock.
+    /// Performs up to `events` random events from the current position on and returns their number.
+    /// Stops earlier at the first violation of the run and at the end of the world's clock.
     pub fn play_randomly(&mut self, events: u32) -> u32 {
         let was_violated = self.world.violation().is_some();
         let mut played = 0;
@@ -147,8 +148,8 @@ impl Player {
         played
     }
 
-    /// Ends all faults at the current position, lets every process finish and returns the number of
-    /// events that this took. All later events are removed from the run.
+    /// Ends all faults at the current position and performs events until every process has
+    /// finished. Returns the number of these events. All later events are removed from the run.
     ///
     /// # Errors
     /// The processes do not finish, and nothing has changed.

@@ -5,7 +5,8 @@ use crate::event::Event;
 use crate::process::Process;
 use crate::world::World;
 
-/// Every possible event except saves, changes by plain SQL and waits.
+/// Returns every event that is possible in the present state, except saves, changes by plain SQL
+/// and waits.
 pub fn events(world: &World) -> Vec<Event> {
     let mut events = Vec::with_capacity(32);
     for cell in 1..=world.settings().cells {

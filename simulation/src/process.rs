@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Process {
-    /// Saves rows for users, one save at a time. Workers are numbered from 0.
+    /// A worker with its number, from 0. It saves rows for users, one save at a time.
     Worker(u8),
-    /// Settles leases that were left outstanding. Reconcilers are numbered from 0.
+    /// A reconciler with its number, from 0. It settles leases that were left outstanding.
     Reconciler(u8),
-    /// Compares the cell's table with its claims.
+    /// The verifier of the cell. It compares the cell's table with the cell's claims.
     Verifier,
 }
 
 impl Process {
-    /// The worker's number; `None` for any other process.
+    /// Returns the number of a worker, `None` for any other process.
     pub fn worker(self) -> Option<u8> {
         match self {
             Self::Worker(number) => Some(number),

@@ -1,5 +1,5 @@
-//! The end of all faults: the network heals, every process finishes, reconcilers and verifiers run.
-//! After that the world must be quiescent, and rows and claims must agree.
+//! The end of all faults: the network heals, every process finishes, and reconcilers and verifiers
+//! run. Then the world must be quiescent: no work is left, and rows and claims agree.
 
 use leasehold_core::cell::CellId;
 use leasehold_core::claim::ClaimState;
@@ -10,7 +10,8 @@ use crate::network::MessageId;
 use crate::process::Process;
 use crate::world::World;
 
-/// An upper bound on the events that a small world needs to become quiescent.
+/// The most events for which the processes of a world may run before the world counts as not
+/// quiescent.
 const MAX_EVENTS: u32 = 100_000;
 
 /// The reason for which a world is not quiescent.
@@ -19,31 +20,31 @@ pub enum NotQuiescent {
     /// Processes continue to act without end.
     #[error("the processes of the world do not finish")]
     Endless,
-    /// Messages, transactions, leases or lease rows remain.
+    /// Messages, transactions, outstanding leases or lease rows remain.
     #[error("cell {cell} still has {what}")]
     Remaining {
-        /// The kind of thing that remains.
+        /// The kind of thing that remains, for the text.
         what: &'static str,
-        /// The cell that it belongs to.
+        /// The number of the cell that has the remaining things.
         cell: u8,
     },
-    /// A row has no claim although its name is free.
+    /// A row has no claim although no other row has claimed its name.
     #[error("row {row} of cell {cell} has no claim")]
     Unclaimed {
-        /// The number of the cell.
+        /// The number of the cell that has the row.
         cell: u8,
         /// The primary key of the row.
         row: u32,
     },
-    /// A claim has no row.
+    /// A claim comes from no row.
     #[error("the claim of `{name}` has no row")]
     Extra {
-        /// The name.
+        /// The name whose claim is extra.
         name: String,
     },
 }
 
-/// Ends all faults, lets every process finish, and returns the events that this took.
+/// Ends all faults in a world, lets every process finish, and returns the events that this took.
 ///
 /// # Errors
 /// The processes do not finish.
@@ -53,7 +54,8 @@ pub fn reach(world: &mut World) -> Result<Vec<Event>, NotQuiescent> {
     quiescing.drain()?;
     let thresholds = quiescing.world.settings().thresholds;
     let longest = [thresholds.stale_after_seconds, thresholds.recent_within_seconds, thresholds.replica_lag_seconds];
-    // A database's clock may run at half speed.
+    // The wait is three times the longest threshold, since a database's clock may run at half
+    // speed.
     let wait = Event::Wait { seconds: longest.into_iter().max().unwrap_or_default().saturating_mul(3) };
     for process in [Process::Reconciler(0), Process::Verifier, Process::Reconciler(0), Process::Verifier] {
         quiescing.perform(wait);
@@ -84,7 +86,7 @@ impl Quiescing<'_> {
         }
     }
 
-    /// Lets every process finish its work.
+    /// Performs events until every process is idle.
     fn drain(&mut self) -> Result<(), NotQuiescent> {
         while let Some(event) = next_event(self.world, None) {
             self.left = self.left.checked_sub(1).ok_or(NotQuiescent::Endless)?;
@@ -94,10 +96,10 @@ impl Quiescing<'_> {
     }
 }
 
-/// Returns the next event of a world without further faults; `None` once every process is idle.
+/// Returns the next event of a world without further faults, or `None` once every process is idle.
 ///
-/// Messages arrive first. Then processes continue, processes that wait in vain time out, and
-/// finally the service starts and partitions heal. The message `except` is not delivered.
+/// The order is: messages arrive, processes continue, processes that wait in vain time out, the
+/// service starts, and partitions heal. The message `except` is not delivered.
 pub fn next_event(world: &World, except: Option<MessageId>) -> Option<Event> {
     let messages = world.network().messages().iter().filter(|message| Some(message.id) != except);
     let message = messages.map(|message| Event::Deliver(message.id)).find(|event| world.is_possible(*event));
@@ -143,7 +145,7 @@ fn processes(world: &World) -> impl Iterator<Item = (u8, Process)> {
     })
 }
 
-/// Checks that no work is left and that rows and claims agree.
+/// Checks that no cell has work left and that rows and claims agree.
 ///
 /// # Errors
 /// The first reason for which the world is not quiescent.
@@ -162,7 +164,8 @@ pub fn check(world: &World) -> Result<(), NotQuiescent> {
     (0..world.names().len()).try_for_each(|name| check_name(world, name))
 }
 
-/// Checks that a name's claim has its row, and that one of the name's rows has the claim.
+/// Checks that the claim of a name has its row, and that one of the rows with this name has the
+/// claim.
 fn check_name(world: &World, name: u8) -> Result<(), NotQuiescent> {
     let claim = world.names().key(name).and_then(|key| world.service().claim(key));
     let holder = claim.and_then(|claim| match &claim.state {

@@ -1,5 +1,5 @@
-//! A reconciler: a process that drives the engine's reconciliation for its cell. It performs the
-//! machine's requests one step at a time and decides nothing.
+//! A reconciler: a process that drives the engine's reconciliation machine for its cell. The
+//! reconciler executes the machine's steps one at a time and decides nothing.
 
 use leasehold_core::query::LeasePosition;
 use leasehold_core::reconcile::{Event, LocalRow, Reconciliation, Settings, Step, Summary};
@@ -11,22 +11,22 @@ use crate::network::{Answer, Request};
 use crate::process::Process;
 use crate::step_context::{Calls, StepContext};
 
-/// The number of lease rows of a page. It is small, so that a list has many pages.
+/// The number of lease rows in a page. It is small, so that lists have several pages.
 const ROWS_PER_PAGE: usize = 2;
 
 /// A process that settles its cell's outstanding leases.
 #[derive(Clone, Debug, Default)]
 pub struct Reconciler {
-    /// The run in progress.
+    /// The reconciler's run in progress, `None` while it is idle.
     pub run: Option<Reconciliation>,
-    /// The summary of the last run.
+    /// The summary of the reconciler's last run.
     pub last: Option<Summary>,
-    /// The calls to the service.
+    /// The state of the reconciler's calls to the service.
     pub calls: Calls,
 }
 
 impl Reconciler {
-    /// Takes the next step, and starts a run if none is in progress.
+    /// Executes the next step of the run. If no run is in progress, starts one first.
     pub fn step(&mut self, number: u8, context: &mut StepContext<'_>) {
         let stale_after_micros = micros(context.settings.thresholds.stale_after_seconds);
         let settings = Settings { stale_after_micros, rows_per_page: ROWS_PER_PAGE };
@@ -61,7 +61,7 @@ impl Reconciler {
         self.feed(event);
     }
 
-    /// Processes an answer of the service.
+    /// Passes an answer of the service to the run.
     pub fn answer(&mut self, answer: &Answer) {
         self.calls.is_waiting = false;
         let event = match answer {
@@ -74,13 +74,13 @@ impl Reconciler {
         self.feed(event);
     }
 
-    /// Ends the wait for an answer.
+    /// Ends the wait for an answer: the run's step has failed.
     pub fn time_out(&mut self) {
         self.calls.is_waiting = false;
         self.feed(Event::Failed);
     }
 
-    /// Ends the process and its memory.
+    /// Ends the process, which loses its run.
     pub fn crash(&mut self) {
         self.run = None;
         self.calls.is_waiting = false;
@@ -110,7 +110,7 @@ fn old_rows(
     page
 }
 
-/// Writes a cursor as text, which the machine carries without reading it.
+/// Returns a cursor as text. The machine stores this text without reading it.
 fn write_cursor(position: LeasePosition) -> String {
     format!("{} {}", position.created_at.as_micros(), position.lease)
 }

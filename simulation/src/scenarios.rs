@@ -1,5 +1,5 @@
-//! The failure modes of a save, each as a run to watch. The numbers are those of the protocol's
-//! failure points.
+//! The failure modes of a save, each as a recorded run to watch. Their ids are the numbers of the
+//! protocol's failure points.
 
 use leasehold_core::rejection::Reason;
 use serde::Serialize;
@@ -11,41 +11,41 @@ use crate::settings::{InvalidSettings, Mode, WorldSettings};
 use crate::trace::Trace;
 use crate::worker::{Phase, SaveResult};
 
-/// The names, by number.
+/// The numbers of the names that scenarios use: `alice`, `bob` and `carol`.
 const ALICE: u8 = 0;
 const BOB: u8 = 1;
 const CAROL: u8 = 2;
 
-/// Longer than the age at which a lease becomes stale.
+/// A time longer than the age at which a lease becomes stale.
 const STALE_SECONDS: u32 = 660;
 
-/// A run to watch.
+/// A recorded run that a reader watches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Scenario {
-    /// The name used in links.
+    /// The scenario's name in links.
     pub id: &'static str,
-    /// The title.
+    /// The scenario's title on a page.
     pub title: &'static str,
-    /// A sentence about the point of the run.
+    /// A sentence about the point of the scenario.
     pub watch: &'static str,
-    /// The final state.
+    /// The state of the world after the last event, which a test compares.
     pub end: End,
-    /// The settings and events.
+    /// The settings and events of the scenario.
     pub trace: Trace,
 }
 
 /// The final state of a scenario.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct End {
-    /// The active claims: name, cell, row.
+    /// The claims at rest in the final state, each as number of the name, cell and row.
     pub claims: Vec<(u8, u8, u32)>,
-    /// The committed rows: cell, row, name.
+    /// The committed rows in the final state, each as cell, row and number of the name.
     pub rows: Vec<(u8, u32, u8)>,
-    /// The results of the last saves: cell, worker, result.
+    /// The results of the last saves, each as cell, worker and result.
     pub told: Vec<(u8, u8, SaveResult)>,
-    /// The number of outstanding leases.
+    /// The number of leases that are outstanding in the final state.
     pub outstanding: u32,
-    /// The number of lease rows in the cells' databases.
+    /// The number of lease rows in the cells' databases in the final state.
     pub lease_rows: u32,
 }
 
@@ -68,7 +68,7 @@ impl Draft {
     }
 }
 
-/// Every scenario, in the order in which a reader should watch them.
+/// Returns every scenario, in the order in which a reader should watch them.
 ///
 /// # Errors
 /// Never in practice: a test plays every scenario.
@@ -200,8 +200,8 @@ fn local_conflict() -> Draft {
         settings: cells(1, 1, Mode::LeaseFirst),
         play: |script| {
             script.save(1, 0, Change::Create(ALICE));
-            // Plain SQL has inserted this name without a claim, so only the local database knows
-            // it.
+            // Plain SQL inserts a row with this name and claims nothing, so that only the local
+            // database refuses the name.
             script.event(Event::Drift { cell: 1, drift: Drift::Insert(BOB) });
             script.save(1, 0, Change::Rename { row: 1, name: BOB });
         },

@@ -1,4 +1,4 @@
-//! A random choice of the next event, from a seed.
+//! The random choice of a world's next event, from a seed.
 
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
@@ -8,11 +8,11 @@ use crate::process::Process;
 use crate::settings::{MAX_RECONCILERS, Rates, WorldSettings};
 use crate::world::World;
 
-/// The stream of the random generator. Every seed uses the same one; its value has no meaning.
+/// The stream of the random generator, the same for every seed. Its value has no meaning.
 const STREAM: u64 = 0x6c65_6173_6568_6f6c;
-/// The number of draws before the scheduler gives up and lets one second pass.
+/// The most draws of an event. If none of them is possible, the scheduler lets one second pass.
 const MAX_DRAWS: u32 = 64;
-/// The durations of waits. They lie on both sides of each threshold.
+/// The durations of waits, in seconds. They lie on both sides of each threshold.
 const WAITS: [u32; 9] = [1, 20, 100, 290, 310, 590, 1700, 3500, 90_000];
 
 /// A seeded random generator of events.
@@ -28,7 +28,7 @@ pub struct RandomScheduler {
 }
 
 impl RandomScheduler {
-    /// Creates a scheduler from the seed and the rates of some settings.
+    /// Creates a scheduler from the seed, the rates and the sizes in the settings.
     pub fn new(settings: &WorldSettings) -> Self {
         let total = weights(&settings.rates).into_iter().map(u32::from).sum();
         Self {
@@ -42,7 +42,7 @@ impl RandomScheduler {
         }
     }
 
-    /// Draws a possible event and performs it.
+    /// Draws a possible event, performs it in the world and returns it.
     pub fn step(&mut self, world: &mut World) -> Event {
         let event = self.choose(world);
         let happened = world.apply(event);
@@ -50,7 +50,7 @@ impl RandomScheduler {
         event
     }
 
-    /// Draws a possible event.
+    /// Draws an event that is possible in the world, and returns it.
     pub fn choose(&mut self, world: &World) -> Event {
         let drawn = (0..MAX_DRAWS).find_map(|_| self.draw(world).filter(|event| world.is_possible(*event)));
         // A wait is always possible until the world's clock reaches its end.
@@ -78,7 +78,7 @@ impl RandomScheduler {
         self.below(self.names.into()) as u8
     }
 
-    /// Draws a process: a worker in six of eight cases.
+    /// Draws a process of a cell: a worker in six of eight cases.
     fn process(&mut self) -> Process {
         match self.below(8) {
             0 => Process::Verifier,
@@ -121,7 +121,7 @@ impl RandomScheduler {
         })
     }
 
-    /// Draws the next step of a process or a database.
+    /// Draws the next step of a process, of a COMMIT or of the replica.
     fn progress(&mut self, world: &World, cell: u8) -> Event {
         let process = self.process();
         match process {
@@ -133,8 +133,8 @@ impl RandomScheduler {
                 }
             }
             Process::Verifier if self.below(4) == 0 => Event::Replicate { cell },
-            // Starting an idle reconciler or verifier is four times rarer than continuing a busy
-            // one.
+            // An idle reconciler or verifier starts four times more rarely than a busy one
+            // continues.
             Process::Verifier | Process::Reconciler(_) if !world.is_busy(cell, process) && self.below(4) != 0 => {
                 Event::Step { cell, process: Process::Worker(self.worker()) }
             }

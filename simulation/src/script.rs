@@ -1,5 +1,5 @@
-//! A schedule written by hand: a process runs up to a chosen point, and its messages arrive on the
-//! way.
+//! A schedule written by hand: each call runs a process up to a chosen point and delivers the
+//! process's messages.
 
 use crate::event::{Change, Event};
 use crate::network::MessageId;
@@ -9,10 +9,10 @@ use crate::trace::Trace;
 use crate::worker::Phase;
 use crate::world::World;
 
-/// An upper bound on the steps that a process takes by itself.
+/// The most events for which a schedule runs a process in one call.
 const MAX_STEPS: usize = 200;
 
-/// A schedule under construction.
+/// A schedule under construction: the world after its events, and the events as a trace.
 #[derive(Clone, Debug)]
 pub struct Script {
     world: World,
@@ -28,7 +28,7 @@ impl Script {
         Ok(Self { world: World::new(settings.clone())?, trace: Trace::new(settings, Vec::new()) })
     }
 
-    /// The present state of the world.
+    /// Returns the world after the events so far.
     pub fn world(&self) -> &World {
         &self.world
     }
@@ -38,8 +38,8 @@ impl Script {
         self.trace
     }
 
-    /// Adds an event. An impossible event is ignored; the final state then differs from the
-    /// expected one.
+    /// Adds an event to the schedule. Ignores an impossible event: tests then find another final
+    /// state than they expect.
     pub fn event(&mut self, event: Event) -> &mut Self {
         if self.world.apply(event).is_ok() {
             self.trace.events.push(event);
@@ -47,17 +47,17 @@ impl Script {
         self
     }
 
-    /// A user requests a save.
+    /// Adds the event that a user requests a save.
     pub fn request_save(&mut self, cell: u8, worker: u8, change: Change) -> &mut Self {
         self.event(Event::Save { cell, worker, change })
     }
 
-    /// A user requests a save, which runs without faults to its end.
+    /// Adds the events of a save that a user requests and that runs without faults to its end.
     pub fn save(&mut self, cell: u8, worker: u8, change: Change) -> &mut Self {
         self.request_save(cell, worker, change).run(cell, Process::Worker(worker))
     }
 
-    /// A worker runs until `phase` is its next action.
+    /// Adds the events of a worker until `phase` is the next action of its save.
     pub fn run_worker_until(&mut self, cell: u8, worker: u8, phase: Phase) -> &mut Self {
         let process = Process::Worker(worker);
         for _ in 0..MAX_STEPS {
@@ -69,8 +69,8 @@ impl Script {
         self
     }
 
-    /// A cell's verifier runs until `step` is its next action, by the name that views show. An idle
-    /// verifier starts a run.
+    /// Adds the events of a cell's verifier until `step` is its next action, by the name that
+    /// [`Run::step_name`](crate::verifier::Run::step_name) returns. An idle verifier starts a run.
     pub fn run_verifier_until(&mut self, cell: u8, step: &str) -> &mut Self {
         let is_there = |world: &World| {
             let verifier = world.cell(cell).map(|cell| &cell.verifier);
@@ -87,7 +87,7 @@ impl Script {
         self
     }
 
-    /// A process runs to its end. An idle one starts first.
+    /// Adds the events of a process until it is idle. An idle process starts first.
     pub fn run(&mut self, cell: u8, process: Process) -> &mut Self {
         self.advance(cell, process);
         for _ in 0..MAX_STEPS {
@@ -99,29 +99,30 @@ impl Script {
         self
     }
 
-    /// Lets time pass.
+    /// Adds an event that lets time pass.
     pub fn wait(&mut self, seconds: u32) -> &mut Self {
         self.event(Event::Wait { seconds })
     }
 
-    /// The id of the request that a process has in flight.
+    /// Returns the id of the request that a process has in flight, `None` if it has none.
     pub fn request(&self, cell: u8, process: Process) -> Option<MessageId> {
         self.in_flight(cell, process, false)
     }
 
-    /// The id of the answer that is in flight to a process.
+    /// Returns the id of the answer that is in flight to a process, `None` if there is none.
     pub fn answer(&self, cell: u8, process: Process) -> Option<MessageId> {
         self.in_flight(cell, process, true)
     }
 
-    /// The request of a process arrives.
+    /// Adds the event that the request of a process arrives at the service.
     pub fn deliver_request(&mut self, cell: u8, process: Process) -> &mut Self {
         let request = self.request(cell, process);
         request.into_iter().for_each(|id| _ = self.event(Event::Deliver(id)));
         self
     }
 
-    /// The answer to a process is lost, and the process stops waiting.
+    /// Adds the events that the answer to a process is lost and that the process stops waiting for
+    /// it.
     pub fn lose_answer(&mut self, cell: u8, process: Process) -> &mut Self {
         let answer = self.answer(cell, process);
         answer.into_iter().for_each(|id| _ = self.event(Event::Drop(id)));

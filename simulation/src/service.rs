@@ -1,7 +1,7 @@
-//! The service: the engine over its reference store, without rules of its own. Everything it has
-//! written survives a restart; requests in flight are lost.
+//! The simulated service: the engine over its reference store, without rules of its own. All that
+//! the service has written survives a restart; requests in flight are lost.
 //!
-//! A rule that is switched off is removed outside the engine: see [`MaskedStore`].
+//! If a rule is switched off, the service hides data from the engine: see [`MaskedStore`].
 
 use std::ops::Bound;
 
@@ -27,30 +27,30 @@ use crate::names::{Names, TABLE, lease_id};
 use crate::network::{Answer, Purpose, Request};
 use crate::settings::{Rule, RulesOff};
 
-/// The number of leases of a page. It is small, so that a list has many pages.
+/// The number of leases in a page. It is small, so that lists have several pages.
 const LEASES_PER_PAGE: i32 = 2;
 
 /// The simulated claims service.
 #[derive(Clone, Debug)]
 pub struct Service {
     store: MemoryStore,
-    /// True if the service accepts requests.
+    /// True if the service is running and accepts requests.
     pub is_up: bool,
 }
 
-/// The caller of a request, and the records that its answer changes.
+/// The caller of a request, and the records of the world that the answer changes.
 pub struct CallContext<'a> {
-    /// The calling cell.
+    /// The number of the calling cell.
     pub cell: u8,
-    /// The service's time.
+    /// The service's time when it receives the request.
     pub now: Timestamp,
-    /// The rules that are switched off.
+    /// The rules of the protocol that are switched off.
     pub rules_off: RulesOff,
     /// The names that cells can claim.
     pub names: &'a Names,
-    /// The record of every lease.
+    /// The true history of every lease, to which a begin adds one.
     pub ground_truth: &'a mut GroundTruth,
-    /// The record of the present event's changes.
+    /// The changes made by the present event, to which the answer adds its own.
     pub effects: &'a mut Effects,
 }
 
@@ -68,7 +68,7 @@ impl Default for Service {
 }
 
 impl Service {
-    /// The complete durable state.
+    /// Returns every row of the service's store.
     pub fn state(&self) -> State {
         // The reference store reads maps, which never fails.
         self.store.state().unwrap_or_default()
@@ -80,28 +80,28 @@ impl Service {
         self.store.write(changes).unwrap();
     }
 
-    /// The ids of a cell's outstanding leases.
+    /// Returns the ids of a cell's outstanding leases, in the order of their begins.
     pub fn outstanding(&self, cell: u8) -> impl Iterator<Item = LeaseId> {
         let scan = LeaseScan { cell: CellId(cell.into()), from: Bound::Unbounded, limit: usize::MAX };
         self.store.leases(&scan).unwrap_or_default().into_iter().map(|row| row.position.lease)
     }
 
-    /// The claim of a bucket.
+    /// Returns the claim of a bucket, `None` if the bucket has none.
     pub fn claim(&self, key: &BucketKey) -> Option<&Claim> {
         Transaction::claim(&self.store, key).ok().flatten()
     }
 
-    /// The lease with this id.
+    /// Returns the lease with this id, `None` if there is no such lease.
     pub fn lease(&self, lease: LeaseId) -> Option<&Lease> {
         Transaction::lease(&self.store, lease).ok().flatten()
     }
 
-    /// The begin that used an idempotency key.
+    /// Returns the stored answer of the begin that used an idempotency key, `None` if no begin did.
     pub fn replay(&self, key: &IdempotencyKey) -> Option<&Replay> {
         Transaction::replay(&self.store, key).ok().flatten()
     }
 
-    /// Answers a request.
+    /// Answers a request. A service that is down answers [`Answer::Unavailable`].
     pub fn answer(&mut self, request: &Request, call: &mut CallContext<'_>) -> Answer {
         if !self.is_up {
             return Answer::Unavailable;
@@ -112,7 +112,7 @@ impl Service {
             Request::ListLeases { cursor } => self.list_leases(*cursor, call),
             Request::ListRecords { after, upto } => self.list_records(after, upto, call),
         };
-        // If the store contradicts itself, the service decides nothing.
+        // If the store's rows contradict each other, the service decides nothing.
         answer.unwrap_or(Answer::Unavailable)
     }
 
@@ -176,7 +176,7 @@ impl Service {
         Ok(Answer::Settled(settled))
     }
 
-    /// Deletes a settled lease, whatever its age.
+    /// Deletes a settled lease, however short ago it was settled.
     fn forget(&mut self, lease: LeaseId, call: &mut CallContext<'_>) -> Result<(), BrokenState> {
         let mut store = MaskedStore::new(&mut self.store, call, Cause::Forget);
         update::forget(&mut store, &Forget { lease, settled_before: Timestamp::MAX })?;
@@ -229,8 +229,9 @@ fn refused(rejection: &Rejection, blocked_by_own_lease: bool) -> Answer {
     Answer::Refused { reason: rejection.reason(), claims: claims.collect::<Vec<_>>().into(), blocked_by_own_lease }
 }
 
-/// The store as a command sees it. If a rule is off, the command sees claims that pass the engine's
-/// check of this rule, and only those differ. Every change is recorded.
+/// The service's store as a command of the engine sees it. If a rule is off, the command sees
+/// claims that pass the engine's check of this rule. Every change is recorded in the world's
+/// effects.
 ///
 /// - Without *lease exclusivity*, a claim under a lease appears as it was before that lease.
 /// - Without *ownership*, every requested claim appears to belong to the calling cell.
@@ -257,7 +258,8 @@ impl<'a> MaskedStore<'a> {
         }
     }
 
-    /// Records how a claim appears under the rules that are off.
+    /// Stores how the claim of `key` appears to commands under the rules that are off. Does nothing
+    /// if all rules are on.
     fn mask(&mut self, key: &BucketKey) {
         let hides_leases = !self.rules.is_on(Rule::LeaseExclusivity);
         let hides_owners = !self.rules.is_on(Rule::Ownership);
@@ -275,7 +277,7 @@ impl<'a> MaskedStore<'a> {
     }
 }
 
-/// Returns a claim as it was before its lease; `None` for a claim that the lease creates.
+/// Returns a claim as it was before its lease began; `None` for a claim that the lease creates.
 fn claim_before_lease(claim: Claim) -> Option<Claim> {
     let record = match claim.state {
         ClaimState::Creating(_, _) => return None,

@@ -1,28 +1,31 @@
-//! The settings of a world: its size, its clocks, the fault rates and the rules in force. A world
-//! follows from its settings and its events.
+//! The settings of a world: its size, its clocks, the fault rates and the rules in force. The
+//! settings and the events together determine a world.
 
 use serde::{Deserialize, Serialize};
 
 use crate::integer_fields::{IntegerFields, from_integer_fields};
 
-/// The largest number of cells. A message id stores the cell in four bits.
+/// The largest number of cells of a world. A message id stores the cell's number in four bits.
 pub const MAX_CELLS: u8 = 8;
 /// The largest number of workers of a cell. A message id stores the process in four bits: eight
 /// workers, four reconcilers and the verifier fit.
 pub const MAX_WORKERS: u8 = 8;
-/// The largest number of reconcilers of a cell. See [`MAX_WORKERS`].
+/// The largest number of reconcilers of a cell. A message id stores the process in four bits: eight
+/// workers, four reconcilers and the verifier fit.
 pub const MAX_RECONCILERS: u8 = 4;
-/// The largest number of names.
+/// The largest number of names of a world.
 pub const MAX_NAMES: u8 = 32;
 
-/// The largest seed. JavaScript reads JSON numbers as doubles, which are exact up to 2^53 - 1.
+/// The largest seed of a world. JavaScript reads JSON numbers as doubles, which are exact up to
+/// 2^53 - 1.
 pub const MAX_SEED: u64 = (1 << 53) - 1;
 
-/// The point of a save at which a cell begins the lease.
+/// The point of a save at which a cell begins the save's lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// The local transaction has written its rows; the lease begins immediately before its COMMIT.
+    /// The lease begins after the local transaction has written its rows, immediately before the
+    /// COMMIT.
     #[default]
     BeforeCommit,
     /// The lease begins before the local BEGIN, so no transaction stays open during a network call.
@@ -35,7 +38,7 @@ pub enum Mode {
 pub enum Rule {
     /// A claim under a lease is busy for every other update (B03).
     LeaseExclusivity,
-    /// A cell can destroy only its own claims (B04).
+    /// A cell can only destroy its own claims (B04).
     Ownership,
     /// Settled leases are remembered, so a repeated or late settle gets the true answer (B22, B23).
     SettledLeaseMemory,
@@ -61,7 +64,7 @@ impl Rule {
         Self::SkipRecentClaims,
     ];
 
-    /// The rule in one sentence, for a page.
+    /// Returns the rule as a sentence, for a page.
     pub const fn summary(self) -> &'static str {
         match self {
             Self::LeaseExclusivity => "a claim under a lease is busy for every other update",
@@ -75,18 +78,18 @@ impl Rule {
     }
 }
 
-/// The rules that are switched off; none by default.
+/// The set of rules that are switched off, by default none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RulesOff(u8);
 
 impl RulesOff {
-    /// Returns the set with this rule switched off too.
+    /// Returns the set with this rule added: the rule is switched off.
     #[must_use]
     pub const fn with(self, rule: Rule) -> Self {
         Self(self.0 | 1 << rule as u8)
     }
 
-    /// True if the rule is in force.
+    /// Returns true if the rule is in force.
     pub const fn is_on(self, rule: Rule) -> bool {
         self.0 & (1 << rule as u8) == 0
     }
@@ -105,23 +108,24 @@ impl<'de> Deserialize<'de> for RulesOff {
     }
 }
 
-/// The protocol's time limits.
+/// The time limits of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "IntegerFields")]
 pub struct Thresholds {
-    /// The age at which reconciliation treats an outstanding lease as stale.
+    /// The age from which on reconciliation treats an outstanding lease as stale, in seconds.
     pub stale_after_seconds: u32,
-    /// The age of a lease up to which the cell's database accepts a COMMIT under it.
+    /// The age of a lease up to which the cell's database accepts a COMMIT under this lease, in
+    /// seconds.
     pub commit_within_seconds: u32,
-    /// The longest life of a local transaction. It must stay well below `recent_within_seconds`,
-    /// because a row records the time of its write, and its COMMIT comes later.
+    /// The longest life of a local transaction, in seconds. It must be well below
+    /// `recent_within_seconds`: a row has the time of its write, and its COMMIT comes later.
     pub transaction_within_seconds: u32,
-    /// Verification leaves rows and claims alone for this long after a change.
+    /// The time for which verification leaves rows and claims alone after a change, in seconds.
     pub recent_within_seconds: u32,
-    /// The service remembers settled leases for this long.
+    /// The time for which the service remembers settled leases, in seconds.
     pub remember_within_seconds: u32,
-    /// The largest lag of the replica that verification reads; 0 means that it reads the database
-    /// itself.
+    /// The largest lag of the replica that verification reads, in seconds. 0 means that
+    /// verification reads the database itself.
     pub replica_lag_seconds: u32,
 }
 
@@ -150,45 +154,49 @@ impl Default for Thresholds {
     }
 }
 
-/// The difference between a cell database's clock and the service's clock, which is the world's.
+/// The difference between the clock of a cell's database and the service's clock, which is the
+/// world's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "IntegerFields")]
 pub struct Clock {
-    /// Seconds that the clock is ahead at the start of the world.
+    /// The number of seconds that the database's clock is ahead at the start of the world, negative
+    /// if it is behind.
     pub ahead_seconds: i32,
-    /// Parts per million that the clock runs fast.
+    /// The number of parts per million that the database's clock runs fast, negative if it runs
+    /// slow.
     pub fast_ppm: i32,
 }
 
 from_integer_fields!(Clock { ahead_seconds, fast_ppm }, None);
 
-/// The relative frequencies of events in a random run. An event with weight 0 never happens.
+/// The relative frequency of each kind of event in a random run. An event with the weight 0 never
+/// happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "IntegerFields")]
 pub struct Rates {
-    /// A user asks for a save.
+    /// The weight of a user who asks for a save.
     pub save: u16,
-    /// A process takes its next step.
+    /// The weight of a process that takes its next step.
     pub step: u16,
-    /// A message arrives.
+    /// The weight of a message that arrives.
     pub deliver: u16,
-    /// A message is lost.
+    /// The weight of a message that is lost.
     pub drop: u16,
-    /// A message is duplicated.
+    /// The weight of a message that is duplicated.
     pub duplicate: u16,
-    /// A process stops waiting for an answer.
+    /// The weight of a process that stops waiting for an answer.
     pub time_out: u16,
-    /// A process crashes and restarts at once with empty memory.
+    /// The weight of a process that crashes and restarts at once with empty memory.
     pub crash: u16,
-    /// A worker loses its database connection, or a database restarts.
+    /// The weight of a worker that loses its database connection, or of a database that restarts.
     pub disconnect: u16,
-    /// A cell is cut off from the service, or the connection is restored.
+    /// The weight of a cell that is cut off from the service, or connected again.
     pub partition: u16,
-    /// The service stops or starts again.
+    /// The weight of a stop or start of the service.
     pub restart: u16,
-    /// Time passes.
+    /// The weight of a wait, or of the deletion of leases settled long ago.
     pub wait: u16,
-    /// Plain SQL changes a row and bypasses the claims.
+    /// The weight of plain SQL that changes a row and bypasses the claims.
     pub drift: u16,
 }
 
@@ -220,27 +228,30 @@ impl Default for Rates {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorldSettings {
-    /// The seed of a random run, at most [`MAX_SEED`].
+    /// The seed of a random run of the world, at most [`MAX_SEED`].
     pub seed: u64,
-    /// The number of cells.
+    /// The number of cells in the world.
     pub cells: u8,
-    /// The number of workers of a cell, which is also its number of concurrent saves.
+    /// The number of workers of each cell, which is also the number of saves that a cell can run at
+    /// once.
     pub workers: u8,
-    /// The number of reconcilers that a cell runs at once (R05).
+    /// The number of reconcilers that each cell runs at once (R05).
     pub reconcilers: u8,
     /// The number of names that cells can claim.
     pub names: u8,
-    /// The mode of each cell. If the list is shorter than the cells, it repeats from its start.
+    /// The mode of each cell: the point at which its saves begin their leases. If the list is
+    /// shorter than the number of cells, it repeats from its start.
     pub modes: Vec<Mode>,
-    /// The clock of each cell's database. The list repeats like `modes`.
+    /// The clock of each cell's database. If the list is shorter than the number of cells, it
+    /// repeats from its start.
     pub clocks: Vec<Clock>,
-    /// The rules that are switched off.
+    /// The rules of the protocol that are switched off.
     pub rules_off: RulesOff,
-    /// The protocol's time limits.
+    /// The time limits of the protocol.
     pub thresholds: Thresholds,
-    /// The duration of every event.
+    /// The time that passes with every event, in microseconds.
     pub step_micros: u32,
-    /// The event frequencies of a random run.
+    /// The relative frequencies of events in a random run.
     pub rates: Rates,
 }
 
@@ -262,7 +273,7 @@ impl Default for WorldSettings {
     }
 }
 
-/// A setting that no world can have, with the allowed values.
+/// The error of a setting that no world can have, with the values that are allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}` is {actual}: {wanted}")]
 pub struct InvalidSettings {

@@ -1,4 +1,4 @@
-//! The surroundings of a cell's process during one of its steps.
+//! The part of the world that a cell's process can read and change during one of its steps.
 
 use std::sync::Arc;
 
@@ -12,25 +12,25 @@ use crate::network::{MessageId, Network, Payload, Request};
 use crate::process::Process;
 use crate::settings::WorldSettings;
 
-/// The calls of a process to the service. A process makes one call at a time and waits for its
-/// answer.
+/// The state of a process's calls to the service. A process makes one call at a time and waits for
+/// the answer to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Calls {
-    /// The number of calls made so far.
+    /// The number of calls that the process has made so far.
     pub made: u32,
-    /// True if the process waits for the answer to the last call.
+    /// True if the process waits for the answer to its last call.
     pub is_waiting: bool,
 }
 
-/// The surroundings of a cell's process during one of its steps.
+/// The part of the world that a cell's process can read and change during one of its steps.
 pub struct StepContext<'a> {
     /// The world's clock, in microseconds.
     pub now: u64,
-    /// The number of the process's cell.
+    /// The number of the cell that the process belongs to.
     pub cell: u8,
-    /// The cell's database.
+    /// The database of the process's cell.
     pub database: &'a mut Database,
-    /// The database's clock.
+    /// The time by the database's clock.
     pub database_now: Timestamp,
     /// The messages in flight.
     pub network: &'a mut Network,
@@ -45,7 +45,7 @@ pub struct StepContext<'a> {
 }
 
 impl StepContext<'_> {
-    /// Sends a request. The process then waits for its answer.
+    /// Sends a request of the process to the service. From now on the process waits for the answer.
     pub fn call(&mut self, process: Process, calls: &mut Calls, request: Request) {
         calls.made += 1;
         calls.is_waiting = true;

@@ -1,5 +1,5 @@
-//! The history of a run for a diagram with one lane for each participant. It grows as the run is
-//! played, and is truncated if the run is changed.
+//! The history of a run, for a diagram with one lane for each participant. The timeline grows as
+//! the run is played. It is truncated if the run is changed.
 
 use leasehold_core::lease::LeaseId;
 use serde::Serialize;
@@ -13,22 +13,22 @@ use crate::process::Process;
 use crate::view::{self, TransitionView};
 use crate::world::{START, World};
 
-/// The participant at which an event happens. An event of a whole cell belongs to its users; the
-/// passing of time belongs to the service.
+/// The participant at which an event happens, drawn as a lane of the diagram. An event of a whole
+/// cell belongs to the cell's users; the passing of time belongs to the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lane {
-    /// The users of a cell.
+    /// The users of the cell with this number.
     User(u8),
-    /// A process of a cell.
+    /// A process of the cell with this number.
     Process(u8, Process),
-    /// A cell's database.
+    /// The database of the cell with this number.
     Database(u8),
     /// The service.
     Service,
 }
 
-/// The fate of a message.
+/// The fate of a message that is no longer in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Delivery {
@@ -40,77 +40,80 @@ pub enum Delivery {
     Ignored,
 }
 
-/// A message from its sender to its receiver. Positions count events from 0.
+/// A message, drawn as an arrow from its sender to its receiver. Positions count the events of the
+/// run from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Arrow {
-    /// The id of the message.
+    /// The id of the arrow's message.
     pub id: MessageId,
-    /// The sender.
+    /// The sender of the message.
     pub from: Lane,
-    /// The receiver.
+    /// The receiver of the message.
     pub to: Lane,
-    /// The content in a few words.
+    /// The content of the message in a few words.
     pub says: String,
-    /// The lease that the message is about.
+    /// The lease that the message is about, `None` if it names none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseId>,
-    /// The position of the event that sent it.
+    /// The position of the event that sent the message.
     pub sent: usize,
-    /// The position of the event that ended it; `None` while it is in flight at the end of the run.
+    /// The position of the event that ended the message's flight; `None` while the message is in
+    /// flight at the end of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<usize>,
-    /// The way it ended.
+    /// The fate of the message, `None` while it is in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub how: Option<Delivery>,
 }
 
-/// The record of one event.
+/// One event of a run with its effects, as a page lists it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry<'a> {
-    /// The position, from 0.
+    /// The position of the event in the run, counted from 0.
     pub position: usize,
-    /// The event.
+    /// The event itself.
     pub event: Event,
     /// The world's clock after the event, in microseconds since the start.
     pub at_micros: u64,
-    /// The event in words.
+    /// The event and its consequences in words.
     pub says: &'a str,
     /// The participant at which the event happened.
     pub lane: Lane,
     /// The messages that the event sent, including a copy by duplication.
     pub sent: &'a [Arrow],
-    /// The message that arrived.
+    /// The message that arrived, `None` if the event delivered none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arrived: Option<MessageId>,
     /// The messages that the event lost.
     pub lost: &'a [MessageId],
-    /// The transitions in the engine's tables.
+    /// The transitions of claims and leases that the event caused, as the engine's tables name
+    /// them.
     pub fired: &'a [TransitionView],
     /// True if the event is a fault.
     pub fault: bool,
-    /// The violation, if the event caused the first one of the run.
+    /// The text of the violation, if the event caused the first violation of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub violation: Option<&'a str>,
 }
 
-/// The positions of events worth a look.
+/// The positions of the events that a reader should look at first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Marks {
-    /// The faults.
+    /// The positions of the faults.
     pub faults: Vec<usize>,
-    /// The first violation.
+    /// The position of the first violation, `None` if the run has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub violation: Option<usize>,
 }
 
-/// A stored event.
+/// One event of a run as the timeline stores it.
 #[derive(Clone, Debug)]
 struct RecordedEvent {
     event: Event,
     at_micros: u64,
     says: Box<str>,
     lane: Lane,
-    /// The number of messages sent before the event.
+    /// The number of messages that were sent before the event.
     sent_before: usize,
     arrived: Option<MessageId>,
     lost: SmallVec<[MessageId; 2]>,
@@ -123,7 +126,7 @@ struct RecordedEvent {
 pub struct Timeline {
     events: Vec<RecordedEvent>,
     arrows: Vec<Arrow>,
-    /// The positions in `arrows` of the messages in flight at the end.
+    /// The positions in `arrows` of the messages that are in flight at the end of the run.
     in_flight: Vec<usize>,
 }
 
@@ -140,7 +143,7 @@ impl BeforeEvent {
 }
 
 impl Timeline {
-    /// The events from position `from` up to, not including, `to`.
+    /// Returns the events from position `from` up to, not including, position `to`.
     pub fn entries(&self, from: usize, to: usize) -> impl Iterator<Item = Entry<'_>> {
         let events = self.events.iter().enumerate().take(to).skip(from);
         events.map(|(position, recorded)| self.entry(position, recorded))
@@ -163,13 +166,14 @@ impl Timeline {
         }
     }
 
-    /// The messages in flight at some position from `from` up to, not including, `to`.
+    /// Returns the messages that were in flight at some position from `from` up to, not including,
+    /// `to`.
     pub fn arrows(&self, from: usize, to: usize) -> impl Iterator<Item = &Arrow> {
         let sent = self.arrows.iter().take_while(move |arrow| arrow.sent < to);
         sent.filter(move |arrow| arrow.ended.is_none_or(|ended| ended >= from))
     }
 
-    /// The positions of faults and of the first violation.
+    /// Returns the positions of the faults and of the first violation.
     pub fn marks(&self) -> Marks {
         let positions = || self.events.iter().enumerate();
         Marks {
@@ -178,7 +182,7 @@ impl Timeline {
         }
     }
 
-    /// Removes the events from a position on.
+    /// Removes the events from `position` on, with the messages that they sent.
     pub(crate) fn truncate(&mut self, position: usize) {
         let Some(recorded) = self.events.get(position) else { return };
         self.arrows.truncate(recorded.sent_before);
@@ -190,7 +194,7 @@ impl Timeline {
         self.in_flight = open.map(|(at, _)| at).collect();
     }
 
-    /// Adds an event that has just happened.
+    /// Adds an event that has just happened. `before` holds the facts from before the event.
     pub(crate) fn record(&mut self, before: BeforeEvent, world: &World, event: Event) {
         let sent_before = self.arrows.len();
         let (arrived, lost) = self.end_arrows(world, event, before.text.is_awaited);
@@ -210,8 +214,8 @@ impl Timeline {
         });
     }
 
-    /// Ends the arrows of all messages that are no longer in flight. Returns the message that
-    /// arrived and the messages that were lost.
+    /// Ends the arrows of all messages that are no longer in flight. Returns the id of the message
+    /// that arrived, if one did, and the ids of the messages that were lost.
     fn end_arrows(
         &mut self,
         world: &World,
@@ -241,7 +245,7 @@ impl Timeline {
         (arrived, lost)
     }
 
-    /// Adds an arrow for the message that the event sent.
+    /// Adds an arrow for the message that the event sent, if it sent one.
     fn send(&mut self, world: &World, event: Event) {
         for message in world.effects().sent.into_iter().filter_map(|id| message_in_flight(world, id)) {
             if self.open_arrow(message.id).is_none() {
@@ -256,7 +260,8 @@ impl Timeline {
         self.in_flight.iter().filter_map(|at| self.arrows.get(*at)).find(|arrow| arrow.id == id)
     }
 
-    /// The lease of the request that an event delivered. The answer is about the same lease.
+    /// Returns the lease of the request that the event delivered, which is also the lease of the
+    /// answer.
     fn lease_of_request(&self, event: Event) -> Option<LeaseId> {
         self.arrows.iter().rfind(|arrow| Some(arrow.id) == event.message())?.lease
     }
@@ -281,7 +286,7 @@ fn lease(payload: &Payload) -> Option<LeaseId> {
     }
 }
 
-/// The sender and the receiver of a message.
+/// Returns the sender and the receiver of a message.
 fn endpoints(id: MessageId) -> (Lane, Lane) {
     let caller = Lane::Process(id.cell(), id.process());
     if id.is_answer() { (Lane::Service, caller) } else { (caller, Lane::Service) }

@@ -1,5 +1,5 @@
-//! A run as data: the settings of a world and its events. Its replay gives the same world on every
-//! platform.
+//! A run as data: the settings of a world and the events of the run. Replaying it gives the same
+//! world on every platform.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,21 +12,21 @@ use crate::world::{ImpossibleEvent, World};
 /// The version of the trace format that this program writes and reads.
 pub const VERSION: u32 = 1;
 
-/// A recorded run.
+/// A recorded run: its settings and events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trace {
     version: u32,
-    /// The settings of the world.
+    /// The settings of the run's world.
     pub settings: WorldSettings,
-    /// The events, in order.
+    /// The events of the run, in order.
     pub events: Vec<Event>,
 }
 
 /// The reason for which a text is not a trace, or a trace cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidTrace {
-    /// The trace has another version.
+    /// The trace has another version than this program reads.
     #[error(
         "the trace has version {0}, but this program reads version {VERSION}: open it with the program that wrote it"
     )]
@@ -34,15 +34,15 @@ pub enum InvalidTrace {
     /// The text does not have the form of a trace.
     #[error("the text is not a trace: {0}")]
     Form(#[from] serde_json::Error),
-    /// The settings describe no valid world.
+    /// The settings of the trace describe no valid world.
     #[error("the trace has invalid settings: {0}")]
     Settings(#[from] InvalidSettings),
     /// An event is impossible at its position.
     #[error("event {at} of the trace cannot be replayed: {impossible}")]
     Event {
-        /// The position, from 0.
+        /// The position of the event in the trace, counted from 0.
         at: usize,
-        /// The event.
+        /// The error of the impossible event.
         impossible: ImpossibleEvent,
     },
 }
@@ -72,7 +72,7 @@ impl Trace {
         Ok(trace)
     }
 
-    /// The trace as JSON. Equal traces give equal bytes.
+    /// Returns the trace as JSON. Equal traces give equal bytes.
     ///
     /// # Errors
     /// Never in practice: every part of a trace has a JSON form.
@@ -92,9 +92,9 @@ impl Trace {
         Ok(world)
     }
 
-    /// Returns the run up to its violation without the events that a violation of the same kind
-    /// does not need. The result is minimal: without any one of its events, the violation is gone.
-    /// `None` if the run has no violation.
+    /// Returns a minimal part of the run that still leads to a violation of the same kind: without
+    /// any one of its events, the violation does not happen. Returns `None` if the run has no
+    /// violation.
     pub fn minimise(&self) -> Option<Self> {
         let original = self.events.iter().map(|event| PortableEvent { event: *event, references: None });
         let (mut events, violation) = self.to_violation(original)?;
@@ -113,6 +113,7 @@ impl Trace {
     }
 
     /// Returns the events without a block of `size` events that the violation does not need.
+    /// Returns `None` if the violation needs every block.
     fn without_some(&self, events: &[PortableEvent], size: usize, violation: &Violation) -> Option<Vec<PortableEvent>> {
         // Later events depend on earlier ones and seldom the reverse, so blocks at the end are
         // tried first.
@@ -133,8 +134,8 @@ impl Trace {
         (std::mem::discriminant(&found) == std::mem::discriminant(violation)).then_some(shorter)
     }
 
-    /// Performs the possible ones of some events up to the first violation. Returns them with the
-    /// violation, `None` if there was none.
+    /// Performs those of the events that are possible, up to the first violation. Returns the
+    /// performed events and the violation, `None` if there was no violation.
     fn to_violation(&self, events: impl Iterator<Item = PortableEvent>) -> Option<(Vec<PortableEvent>, Violation)> {
         let mut world = World::new(self.settings.clone()).ok()?;
         let mut applied = Vec::new();
@@ -151,13 +152,13 @@ impl Trace {
     }
 }
 
-/// An event that finds its message and its rows again when earlier events have been removed. The
-/// message is found by its distance from the caller's last call, a row by its name.
+/// An event that finds its message and its rows again after earlier events were removed. It finds
+/// the message by the number of calls since, and a row by the row's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PortableEvent {
     event: Event,
-    /// `None` until the event is performed: it keeps its own numbers then, and the references are
-    /// recorded for the next attempt.
+    /// The description of the event's message and rows. `None` until the event is performed for the
+    /// first time with its original numbers.
     references: Option<References>,
 }
 

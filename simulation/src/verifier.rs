@@ -1,13 +1,13 @@
-//! A verifier: a process that drives the engine's verification of its cell's table. It performs the
-//! machine's requests one step at a time and decides nothing. It reads a replica if the cell has
-//! one; rows under a lease are read from the database itself.
+//! A verifier: a process that drives the engine's verification machine over its cell's table. The
+//! verifier executes the machine's steps one at a time and decides nothing. It reads pages from the
+//! replica if the cell has one, and rows under a lease from the database itself.
 //!
 //! ```text
 //! correction      begin lease · read rows again · write lease row · commit lease · delete lease row
 //! rows changed    begin lease · read rows again · roll the lease back
 //! ```
 //!
-//! The gem's verifier commits one update while it begins the next; here the two come one after the
+//! The gem's verifier commits one update while it begins the next; this verifier does one after the
 //! other. The lease row is written in its own transaction. If the verifier crashes after that,
 //! reconciliation commits the lease; if it crashes before, reconciliation rolls the lease back.
 
@@ -29,18 +29,19 @@ use crate::process::Process;
 use crate::settings::{Rule, WorldSettings};
 use crate::step_context::{Calls, StepContext};
 
-/// The number of rows of a page. It is small, so that a run has many pages.
+/// The number of rows in a page. It is small, so that runs have several pages.
 const ROWS_PER_PAGE: usize = 2;
 
-/// A run in progress.
+/// A verifier's run in progress.
 #[derive(Clone, Debug, Hash)]
 pub struct Run {
-    /// The engine's machine.
+    /// The engine's machine that decides the steps of the run.
     pub machine: Verification,
-    /// The database's time immediately before the last call. A lease row carries the time before its begin (R04); the
-    /// age of a page's rows is judged by the time before their records were listed (V02).
+    /// The database's time immediately before the verifier's last call. A lease row carries the
+    /// time before its lease's begin (R04). The age of a page's rows is judged by the time before
+    /// their records were listed (V02).
     called_at: Timestamp,
-    /// The correction in progress, once its lease has begun.
+    /// The correction in progress, `None` until its lease has begun.
     correction: Option<Correction>,
 }
 
@@ -51,30 +52,30 @@ struct Correction {
     stage: CorrectionStage,
 }
 
-/// The progress of a correction.
+/// The progress of a correction whose lease has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CorrectionStage {
-    /// The lease has begun.
+    /// The lease of the correction has begun.
     Begun,
-    /// The lease row is written.
+    /// The lease row of the correction is written.
     Written,
-    /// The lease is committed.
+    /// The lease of the correction is committed.
     Committed,
 }
 
 /// A process that verifies its cell's claims.
 #[derive(Clone, Debug, Default)]
 pub struct Verifier {
-    /// The run in progress.
+    /// The verifier's run in progress, `None` while it is idle.
     pub run: Option<Box<Run>>,
-    /// The report of the last run.
+    /// The report of the verifier's last run.
     pub last: Option<Report>,
-    /// The calls to the service.
+    /// The state of the verifier's calls to the service.
     pub calls: Calls,
 }
 
 impl Verifier {
-    /// Takes the next step, and starts a run if none is in progress.
+    /// Executes the next step of the run. If no run is in progress, starts one first.
     pub fn step(&mut self, context: &mut StepContext<'_>) {
         let run = self.run.get_or_insert_with(|| Box::new(start(context)));
         let now = context.database_now;
@@ -102,8 +103,8 @@ impl Verifier {
             VerifyStep::ReadAgain { ids } if run.correction.is_some() => {
                 run.machine.rows(reader.under_lease(context.database, &ids))
             }
-            // Before the begin, this read only saves an update that would be rolled back. The
-            // replica is good enough.
+            // Before the begin, rows are read again only to spare an update that would be rolled
+            // back, so the replica is good enough.
             VerifyStep::ReadAgain { ids } => {
                 let table = context.database.read(now, context.settings);
                 run.machine.rows(reader.rows(table, &|id| ids.contains(id)))
@@ -158,7 +159,7 @@ impl Verifier {
         }
     }
 
-    /// Processes an answer of the service.
+    /// Passes an answer of the service to the run.
     pub fn answer(&mut self, answer: &Answer, settings: &WorldSettings) {
         self.calls.is_waiting = false;
         let Some(run) = &mut self.run else { return };
@@ -187,25 +188,25 @@ impl Verifier {
         self.run.iter_mut().for_each(|run| run.correction = Some(Correction { lease, stage: CorrectionStage::Begun }));
     }
 
-    /// Reports the progress or the end of a correction to the machine.
+    /// Passes the result of a begin, commit or rollback to the machine.
     fn update(&mut self, result: UpdateResult) {
         let Some(run) = &mut self.run else { return };
         run.correction = None;
-        // The machine refuses a failure outside a correction. Without the missing page, the run
-        // cannot continue.
+        // Outside of a correction the machine takes no failure: the answer to a list of records is
+        // missing, so the run cannot continue and ends.
         if run.machine.updated(result).is_err() {
             self.run = None;
         }
     }
 
-    /// Ends the wait for an answer. The outcome of a correction is then unknown, and a page is
-    /// missing.
+    /// Ends the wait for an answer. If the call was about a correction, its outcome is unknown. If
+    /// it listed records, the run ends.
     pub fn time_out(&mut self) {
         self.calls.is_waiting = false;
         self.update(UpdateResult::Failed);
     }
 
-    /// Ends the process and its memory.
+    /// Ends the process, which loses its run.
     pub fn crash(&mut self) {
         self.run = None;
         self.calls.is_waiting = false;
@@ -213,7 +214,8 @@ impl Verifier {
 }
 
 impl Run {
-    /// The name of the next action, for views and scripts. The machine's request to commit is three actions here.
+    /// Returns the name of the run's next action, for views and scripts. The machine's step
+    /// `Commit` takes three actions of the verifier.
     pub fn step_name(&self) -> &'static str {
         match self.machine.step() {
             VerifyStep::FindBound { .. } => "find_bound",
@@ -232,7 +234,7 @@ impl Run {
         }
     }
 
-    /// The progress of the correction, once its lease has begun.
+    /// Returns the progress of the present correction, `None` before its lease has begun.
     pub fn stage(&self) -> Option<CorrectionStage> {
         self.correction.map(|correction| correction.stage)
     }
@@ -251,8 +253,8 @@ fn start(context: &StepContext<'_>) -> Run {
     Run { machine, called_at: Timestamp::MIN, correction: None }
 }
 
-/// Converts rows for the machine. The machine has one threshold for rows and claims. If the rule
-/// for rows is off, the reader reports no age for any row.
+/// A reader that converts rows of the cell for the machine. The machine has one threshold for rows
+/// and claims. If the rule for recent rows is off, the reader reports no age for any row.
 struct RowReader<'a> {
     names: &'a Names,
     now: Timestamp,
@@ -260,7 +262,8 @@ struct RowReader<'a> {
 }
 
 impl RowReader<'_> {
-    /// Reads rows under a lease, without lag. A row in an open transaction counts as changed now.
+    /// Reads rows from the database itself, without the replica's lag. A row that an open
+    /// transaction has written counts as changed now.
     fn under_lease(&self, database: &Database, ids: &[SourceId]) -> Rows {
         let mut table = database.rows().to_vec();
         table.iter_mut().filter(|row| database.is_being_written(row.id)).for_each(|row| row.updated_at = self.now);

@@ -1,5 +1,5 @@
-//! A world in the form that a page draws: plain values, names instead of numbers, and the changes
-//! made by the last event.
+//! The state of a world in the form that a page draws: plain values, names instead of numbers, and
+//! the changes made by the last event.
 
 use std::fmt::Debug;
 
@@ -24,208 +24,209 @@ use crate::violation::Violation;
 use crate::worker::{Phase, SaveResult};
 use crate::world::{Cell, START, World};
 
-/// The state of a world.
+/// The state of a world, for a page.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct View {
-    /// The number of events that have happened.
+    /// The number of events that have happened in the world.
     pub events: u64,
     /// The world's clock, in microseconds since the start.
     pub now_micros: u64,
-    /// Every name, by number.
+    /// Every name of the world, by number.
     pub names: Vec<String>,
     /// True if the service accepts requests.
     pub is_up: bool,
-    /// The service's claims.
+    /// The claims of the service.
     pub claims: Vec<ClaimView>,
-    /// The service's leases.
+    /// The leases of the service.
     pub leases: Vec<LeaseView>,
-    /// The cells.
+    /// The cells, in the order of their numbers.
     pub cells: Vec<CellView>,
     /// The messages in flight, the oldest first.
     pub messages: Vec<MessageView>,
-    /// The transitions in the engine's tables that the last event caused.
+    /// The transitions of claims and leases that the last event caused, as the engine's tables name
+    /// them.
     pub fired: Vec<TransitionView>,
     /// The changes made by the last event.
     pub changed: Changed,
-    /// The first violation, and its text.
+    /// The first violation in the world and its text, `None` if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub violation: Option<(Violation, String)>,
 }
 
-/// A claim.
+/// A claim of the service, for a page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClaimView {
-    /// The name.
+    /// The name that is claimed.
     pub name: String,
-    /// The cell that owns the claim.
+    /// The number of the cell that owns the claim.
     pub cell: i64,
-    /// The status, as the engine's table names it.
+    /// The status of the claim, as the engine's table names it.
     pub status: String,
-    /// The row that the claim comes from; for a replace, the new row.
+    /// The primary key of the row that the claim comes from; for a replace, the new row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub row: Option<u32>,
-    /// For a replace, the row that the claim came from before.
+    /// For a replace, the primary key of the row that the claim came from before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub row_before: Option<u32>,
-    /// The lease that holds it.
+    /// The lease that holds the claim, `None` if no lease does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseId>,
-    /// The time of the last change, in microseconds since the start.
+    /// The time of the claim's last change, in microseconds since the start.
     pub updated_micros: u64,
 }
 
-/// A lease.
+/// A lease of the service, for a page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeaseView {
-    /// Its id.
+    /// The id of the lease.
     pub lease: LeaseId,
-    /// Its number, from 1.
+    /// The number of the lease, from 1.
     pub number: u32,
-    /// The cell that began the lease.
+    /// The number of the cell that began the lease.
     pub cell: i64,
-    /// The status, as the engine's table names it.
+    /// The status of the lease, as the engine's table names it.
     pub status: String,
-    /// Its fence.
+    /// The fence of the lease.
     pub fence: u64,
-    /// The age in microseconds.
+    /// The age of the lease in microseconds, by the service's clock.
     pub age_micros: u64,
-    /// The names that the lease holds.
+    /// The names whose claims the lease holds.
     pub names: Vec<String>,
 }
 
-/// A cell.
+/// A cell of the world, for a page.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CellView {
-    /// The cell's number.
+    /// The number of the cell.
     pub cell: u8,
-    /// The point of a save at which the cell begins its lease.
+    /// The point of a save at which the cell begins the save's lease.
     pub mode: Mode,
     /// True if the cell is cut off from the service.
     pub is_cut_off: bool,
-    /// Microseconds that the database's clock is ahead of the world's clock.
+    /// The number of microseconds that the database's clock is ahead of the world's clock.
     pub clock_ahead_micros: i64,
-    /// The committed rows.
+    /// The committed rows in the cell's database.
     pub rows: Vec<RowView>,
-    /// The committed lease rows.
+    /// The committed lease rows in the cell's database.
     pub lease_rows: Vec<LeaseRowView>,
-    /// The transactions that have not ended.
+    /// The transactions in the cell's database that have not ended.
     pub transactions: Vec<TransactionView>,
-    /// The workers, by number.
+    /// The cell's workers, by number.
     pub workers: Vec<WorkerView>,
-    /// The reconcilers, by number.
+    /// The cell's reconcilers, by number.
     pub reconcilers: Vec<ReconcilerView>,
-    /// The verifier.
+    /// The cell's verifier.
     pub verifier: VerifierView,
 }
 
-/// A row.
+/// A row of a cell's database, for a page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RowView {
-    /// The primary key.
+    /// The primary key of the row.
     pub row: u32,
-    /// The name.
+    /// The name of the row.
     pub name: String,
-    /// Microseconds since the last write, by the database's clock.
+    /// The number of microseconds since the row's last write, by the database's clock.
     pub age_micros: u64,
     /// True if plain SQL wrote the row and bypassed the claims.
     pub is_stray: bool,
 }
 
-/// A lease row.
+/// A lease row of a cell's database, for a page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeaseRowView {
-    /// The lease.
+    /// The lease that the row belongs to.
     pub lease: LeaseId,
-    /// Microseconds since the begin of the lease, by the database's clock.
+    /// The number of microseconds since the begin of the lease, by the database's clock.
     pub age_micros: u64,
 }
 
-/// A transaction that has not ended.
+/// A transaction that has not ended, for a page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TransactionView {
-    /// The worker that began it.
+    /// The number of the worker that began the transaction.
     pub worker: u8,
-    /// The state: `open`, `committing` or `orphaned`.
+    /// The state of the transaction: `open`, `committing` or `orphaned`.
     pub state: &'static str,
-    /// The changes: the row, its name before and its name after.
+    /// The changes of the transaction, each as primary key, name before and name after.
     pub writes: Vec<(u32, Option<String>, Option<String>)>,
-    /// The lease whose row the transaction writes.
+    /// The lease whose lease row the transaction writes, `None` if it writes none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseId>,
 }
 
-/// A worker.
+/// A worker of a cell, for a page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WorkerView {
-    /// The change being saved.
+    /// The change that the worker is saving, `None` while it is idle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<Change>,
-    /// The next action of the save.
+    /// The next action of the worker's save.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// The lease of the save.
+    /// The lease of the worker's save, `None` until it has begun.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseId>,
-    /// True if the worker can take a step.
+    /// True if the worker can take a step without waiting.
     pub is_ready: bool,
-    /// The result of the last save.
+    /// The result of the worker's last save.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub told: Option<SaveResult>,
 }
 
-/// A reconciler.
+/// A reconciler of a cell, for a page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ReconcilerView {
-    /// The next action of the run in progress.
+    /// The next step of the reconciler's run, `None` while it is idle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<Step>,
     /// True if the reconciler waits for the service.
     pub is_waiting: bool,
-    /// The summary of the last run.
+    /// The summary of the reconciler's last run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<Summary>,
 }
 
-/// A verifier.
+/// A verifier of a cell, for a page.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VerifierView {
-    /// The next action of the run in progress.
+    /// The name of the next action of the verifier's run, `None` while it is idle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<&'static str>,
     /// True if the verifier waits for the service.
     pub is_waiting: bool,
-    /// The report of the last run.
+    /// The report of the verifier's last run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<verify::Report>,
 }
 
-/// A message in flight.
+/// A message in flight, for a page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MessageView {
     /// The id of the message, as events refer to it.
     pub id: MessageId,
-    /// The cell whose process made the call.
+    /// The number of the cell whose process made the call.
     pub cell: u8,
     /// The process that made the call.
     pub process: Process,
     /// True if the message goes from the service to the cell.
     pub is_answer: bool,
-    /// The number of the copy, from 0.
+    /// The copy number of the message: 0 for the original.
     pub copy: u8,
-    /// The content in a few words.
+    /// The content of the message in a few words.
     pub says: String,
-    /// The time at which it was sent, in microseconds since the start.
+    /// The time at which the message was sent, in microseconds since the start.
     pub sent_micros: u64,
-    /// True if the message can arrive now.
+    /// True if the message can arrive now: its cell is not cut off from the service.
     pub can_arrive: bool,
 }
 
-/// A transition of a claim or a lease.
+/// A transition of a claim or a lease, for a page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TransitionView {
-    /// The machine: `claim` or `lease`.
+    /// The machine that made the transition: `claim` or `lease`.
     pub machine: &'static str,
-    /// The name of the claim, or the id of the lease.
+    /// The name whose claim changed, or the id of the lease that changed.
     pub of: String,
     /// The position of the transition in the engine's table; `None` if only a rule that is off
     /// allowed it.
@@ -233,13 +234,13 @@ pub struct TransitionView {
     pub edge: Option<usize>,
     /// The state before the transition.
     pub from: String,
-    /// The event that causes the transition.
+    /// The event that caused the transition.
     pub event: String,
     /// The state after the transition.
     pub to: String,
 }
 
-/// An edge of one of the engine's tables.
+/// An edge of one of the engine's transition tables, for a page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EdgeView {
     /// The state before the transition.
@@ -250,12 +251,13 @@ pub struct EdgeView {
     pub to: String,
 }
 
-/// The engine's tables. [`TransitionView::edge`] is a position in one of them.
+/// The engine's transition tables, for a page. [`TransitionView::edge`] is a position in one of
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tables {
-    /// The edges of a claim.
+    /// The edges between the states of a claim.
     pub claim: Vec<EdgeView>,
-    /// The edges of a lease.
+    /// The edges between the states of a lease.
     pub lease: Vec<EdgeView>,
 }
 
@@ -278,19 +280,19 @@ impl EdgeView {
     }
 }
 
-/// The changes made by an event.
+/// The changes made by the last event, for a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Changed {
     /// The names whose claims or rows have changed.
     pub names: Vec<String>,
     /// The leases that have changed at the service or in a cell's database.
     pub leases: Vec<LeaseId>,
-    /// The messages that were sent.
+    /// The ids of the messages that were sent.
     pub sent: Vec<MessageId>,
 }
 
 impl View {
-    /// The present state of a world.
+    /// Returns the present state of a world.
     pub fn of(world: &World) -> Self {
         let effects = world.effects();
         let name = |name: u8| world.names().spelling(name).to_owned();

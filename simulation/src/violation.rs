@@ -7,63 +7,63 @@ use serde::{Serialize, Serializer};
 
 use crate::message_text::settled_text;
 
-/// A condition that does not hold.
+/// A condition that does not hold in a world.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum Violation {
-    /// An invariant of the engine's own state.
+    /// The service's state violates an invariant of the engine.
     #[error("in the service {0}")]
     Engine(#[serde(serialize_with = "as_text")] invariant::Violation),
     /// Committed rows of two cells have the same name.
     #[error("`{name}` belongs to rows of cell {} and cell {}", cells[0], cells[1])]
     OwnedTwice {
-        /// The name.
+        /// The name that belongs to two cells.
         name: String,
-        /// The two cells.
+        /// The numbers of the two cells.
         cells: [u8; 2],
     },
     /// A committed row has no claim, and no outstanding lease will give it one.
     #[error("row {row} of cell {cell} is committed as `{name}`, but has no claim")]
     Unclaimed {
-        /// The number of the cell.
+        /// The number of the cell that has the row.
         cell: u8,
         /// The primary key of the row.
         row: u32,
-        /// The row's name.
+        /// The name of the row.
         name: String,
     },
-    /// Verification corrects the claim of a row that no plain SQL has changed. It gives up a claim
-    /// that the row needs, or makes one that the row does not need.
+    /// Verification corrects a claim wrongly, although no plain SQL has changed the claim's row: it
+    /// gives up a claim that the row needs, or makes one that the row does not need.
     #[error("verification changes the claim of `{name}` contrary to row {row} of cell {cell}")]
     Miscorrected {
-        /// The number of the cell.
+        /// The number of the cell that has the row.
         cell: u8,
         /// The primary key of the row.
         row: u32,
-        /// The name.
+        /// The name whose claim is corrected.
         name: String,
     },
     /// A lease was committed, but its local transaction was not.
     #[error("lease {lease} was committed, but its local transaction was not")]
     CommittedWithoutRows {
-        /// The lease.
+        /// The lease that was committed.
         lease: LeaseId,
     },
     /// A lease was rolled back, but its local transaction was committed.
     #[error("lease {lease} was rolled back, but its local transaction was committed")]
     RolledBackUnderRows {
-        /// The lease.
+        /// The lease that was rolled back.
         lease: LeaseId,
     },
-    /// The service gave a false answer about the outcome of a lease.
+    /// The service gave a false answer to a commit or rollback of a lease.
     #[error("lease {lease} {}, but its cell was told: {}", ending(*ended), settled_text(*told))]
     ToldWrongly {
-        /// The lease.
+        /// The lease that the answer is about.
         lease: LeaseId,
-        /// The true outcome; `None` while the lease is outstanding.
+        /// The true outcome of the lease, `None` while the lease is outstanding.
         #[serde(skip_serializing_if = "Option::is_none")]
         ended: Option<Outcome>,
-        /// The answer of the service.
+        /// The answer that the service gave.
         told: Settled,
     },
     /// A save was refused because of a lease that its own first attempt had begun.

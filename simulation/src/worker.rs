@@ -1,5 +1,5 @@
-//! A worker: a process of a cell that performs one save for a user at a time. It can crash between
-//! any two of its steps.
+//! A worker: a process of a cell that performs one save for a user at a time. The worker can crash
+//! between any two of its steps.
 //!
 //! ```text
 //! before commit   validate · BEGIN · write rows · begin lease · write lease row · COMMIT · after COMMIT
@@ -8,15 +8,15 @@
 //! failure         ROLLBACK · roll the lease back
 //! ```
 //!
-//! In the mode *lease first*, a lease can fail because a name to be given up is not claimed. The
-//! save then begins its lease before COMMIT instead, under the lock of the row. Between a lease
-//! without that name and the lock, a verifier could claim the old name for the row, which is about
-//! to lose it.
+//! In the mode *lease first*, a begin can be refused because a name to be given up is not claimed.
+//! The save then begins its lease before COMMIT instead, while it holds the lock of the row.
+//! Without the lock, a verifier could claim the old name for the row, which is about to lose this
+//! name.
 //!
-//! A call without an answer is repeated once, with the same idempotency key. An unanswered begin
-//! may have taken effect. After the local rollback, the worker therefore repeats the begin with its
-//! key to learn the lease, and rolls the lease back. A failure after the local COMMIT is left to
-//! reconciliation, and so is a COMMIT of unknown outcome (R02).
+//! A worker repeats a call without an answer once, with the same idempotency key. A begin without
+//! an answer may have taken effect. So after the local rollback, the worker repeats the begin with
+//! its key to learn the lease, and rolls the lease back. A failure after the local COMMIT is left
+//! to reconciliation, and so is a COMMIT of unknown outcome (R02).
 
 use std::sync::Arc;
 
@@ -34,65 +34,65 @@ use crate::process::Process;
 use crate::settings::{Mode, Rule};
 use crate::step_context::{Calls, StepContext};
 
-/// The number of attempts of one call.
+/// The number of times that a worker tries one call.
 const ATTEMPTS: u8 = 2;
 
-/// The next action of a save, or the answer that it waits for.
+/// The next action of a save, or the answer that the save waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Check that the change is valid.
+    /// Check that the change of the save is valid.
     Validate,
     /// Begin the local transaction.
     Open,
     /// Write the rows, once no other transaction holds their locks.
     Write,
-    /// Begin the lease.
+    /// Begin the lease of the save.
     Begin,
-    /// Wait for the answer to the begin.
+    /// Wait for the service's answer to the begin.
     AwaitBegin,
-    /// Write the lease row.
+    /// Write the lease row in the local transaction.
     WriteLease,
-    /// Send COMMIT.
+    /// Send the COMMIT of the local transaction.
     Commit,
-    /// Wait for the database.
+    /// Wait for the database's answer to the COMMIT.
     AwaitDatabase,
-    /// Commit the lease.
+    /// Commit the lease at the service.
     CommitLease,
-    /// Wait for the answer to the commit.
+    /// Wait for the service's answer to the commit of the lease.
     AwaitCommit,
     /// Delete the lease row.
     DeleteRow,
-    /// Roll the local transaction back.
+    /// Roll back the local transaction.
     Abort,
-    /// Repeat the begin to learn which lease it began, if any.
+    /// Repeat the begin to learn the lease that it may have begun.
     FindLease,
-    /// Wait for the answer to the repeated begin.
+    /// Wait for the service's answer to the repeated begin.
     AwaitFound,
-    /// Roll the lease back.
+    /// Roll back the lease at the service.
     RollBackLease,
-    /// Wait for the answer to the rollback.
+    /// Wait for the service's answer to the rollback of the lease.
     AwaitRollback,
 }
 
 impl Phase {
-    /// True if the save waits for the service.
+    /// Returns true if a save in this phase waits for the service.
     pub fn awaits_service(self) -> bool {
         matches!(self, Self::AwaitBegin | Self::AwaitCommit | Self::AwaitFound | Self::AwaitRollback)
     }
 }
 
-/// The result of a save, as the user learns it.
+/// The result of a save, as its user learns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SaveResult {
-    /// All rows are saved.
+    /// The local transaction is committed, so all rows are saved.
     Saved,
     /// The change is invalid or changes nothing.
     Invalid,
-    /// The service refused the claims.
+    /// The service refused to begin the lease, for this reason.
     Refused(#[serde(serialize_with = "as_code")] Reason),
-    /// The cell's own database refused the rows.
+    /// The cell's own database refused to write the rows.
     Conflict,
     /// The database refused the COMMIT as too late; the user can try again.
     TooLate,
@@ -108,42 +108,43 @@ fn as_code<S: serde::Serializer>(reason: &Reason, to: S) -> Result<S::Ok, S::Err
     to.serialize_str(reason.code())
 }
 
-/// A save in progress.
+/// The state of a save in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Save {
-    /// The number of the save. All begins of one save share it.
+    /// The number of the save in the world. The idempotency keys of all its begins contain the
+    /// number.
     pub number: u32,
-    /// The change to save.
+    /// The change that the user wants to save.
     pub change: Change,
-    /// The next action.
+    /// The next action of the save.
     pub phase: Phase,
-    /// The rows to write, once they are known.
+    /// The writes of the local transaction, empty until they are known.
     pub writes: Writes,
-    /// The primary keys of its new rows.
+    /// The primary keys for the new rows of the save.
     pub keys: [u32; 2],
     /// The lease, once it has begun.
     pub lease: Option<LeaseId>,
-    /// The database's time immediately before the begin (R04).
+    /// The database's time immediately before the first begin of the lease (R04).
     pub begun_at: Timestamp,
     attempts: u8,
-    /// The positions of destroys that need not be done, as bits.
+    /// The positions of destroys that the update leaves out, as bits.
     skipped_destroys: u8,
-    /// True if the lease begins before COMMIT although the mode is *lease first*.
+    /// True if the lease begins before COMMIT although the cell's mode is *lease first*.
     begins_before_commit: bool,
-    /// True if a begin got no answer.
+    /// True if a begin of the save got no answer.
     has_unanswered_begin: bool,
-    /// The result to report after a rollback.
+    /// The result that the user learns after a rollback.
     failure: SaveResult,
 }
 
-/// A process that saves for users.
+/// A process that performs saves for users.
 #[derive(Clone, Debug, Default, Hash)]
 pub struct Worker {
-    /// The save in progress.
+    /// The worker's save in progress, `None` while it is idle.
     pub save: Option<Save>,
-    /// The result of the last save.
+    /// The result of the worker's last save, `None` before its end.
     pub last_result: Option<SaveResult>,
-    /// The calls to the service.
+    /// The state of the worker's calls to the service.
     pub calls: Calls,
 }
 
@@ -167,7 +168,8 @@ impl Worker {
         });
     }
 
-    /// True if the worker can take a step without waiting for a message, its database or a lock.
+    /// Returns true if the worker can take a step without waiting for a message, its database or a
+    /// lock.
     pub fn is_ready(&self, number: u8, context: &crate::database::Database) -> bool {
         self.save.as_ref().is_some_and(|save| match save.phase {
             Phase::AwaitDatabase => false,
@@ -176,7 +178,7 @@ impl Worker {
         })
     }
 
-    /// Ends the process and its memory.
+    /// Ends the process, which loses its save. The save's user does not learn its outcome.
     pub fn crash(&mut self) {
         if self.save.take().is_some() {
             self.last_result = Some(SaveResult::Unknown);
@@ -189,14 +191,14 @@ impl Worker {
         self.last_result = Some(result);
     }
 
-    /// Takes the next step of the save.
+    /// Takes the next step of the save, if one is in progress.
     pub fn step(&mut self, number: u8, context: &mut StepContext<'_>, mode: Mode) {
         let Some(mut save) = self.save.take() else { return };
         let next = save.take_step(number, &mut self.calls, context, mode);
         self.advance(save, next);
     }
 
-    /// Processes an answer of the service.
+    /// Passes an answer of the service to the save.
     pub fn answer(&mut self, answer: &Answer, mode: Mode) {
         self.calls.is_waiting = false;
         let Some(mut save) = self.save.take() else { return };
@@ -204,7 +206,7 @@ impl Worker {
         self.advance(save, next);
     }
 
-    /// Ends the wait for an answer.
+    /// Ends the wait for an answer: the save repeats the call or gives it up.
     pub fn time_out(&mut self) {
         self.calls.is_waiting = false;
         let Some(mut save) = self.save.take() else { return };
@@ -212,7 +214,7 @@ impl Worker {
         self.advance(save, next);
     }
 
-    /// Processes the database's answer to the COMMIT.
+    /// Passes the database's answer to the COMMIT to the save.
     pub fn committed(&mut self, result: Result<(), CommitRefusal>) {
         let Some(mut save) = self.save.take() else { return };
         let next = match (result, save.lease) {
@@ -223,9 +225,9 @@ impl Worker {
         self.advance(save, next);
     }
 
-    /// Processes the loss of the database connection during a transaction. If COMMIT was not sent,
-    /// the database rolls back. The worker cannot verify that on a new connection, so it leaves its
-    /// lease to reconciliation.
+    /// Ends the save, because the database connection was lost during its transaction. If COMMIT
+    /// was not sent, the database rolls back. The worker cannot verify this on a new connection, so
+    /// it leaves the lease to reconciliation.
     pub fn disconnect(&mut self) {
         let is_known = self.save.as_ref().is_some_and(|save| save.phase != Phase::AwaitDatabase);
         self.crash();
@@ -245,14 +247,15 @@ impl Worker {
     }
 }
 
-/// The effect of a step on the save.
+/// The effect of a step on a save: its next phase, or its end.
 enum Next {
     Phase(Phase),
     End(SaveResult),
 }
 
 impl Save {
-    /// The rows to write, as far as they are known.
+    /// Returns the rows that the save must write: the writes fixed before, or those that the
+    /// committed rows now call for.
     fn planned(&self, database: &crate::database::Database) -> Writes {
         if self.writes.is_empty() {
             database.plan(self.change, self.keys).unwrap_or_default()
@@ -315,8 +318,9 @@ impl Save {
         })
     }
 
-    /// In the mode *before commit*, the rows are read under their locks. In the mode *lease first*,
-    /// they must still equal the rows read before the lease.
+    /// Writes the rows of the save. In the mode *before commit*, the save reads them now, under
+    /// their locks. In the mode *lease first*, they must still equal the rows that the save read
+    /// before its lease.
     fn write(&mut self, number: u8, context: &mut StepContext<'_>, mode: Mode) -> Next {
         let planned = self.planned(context.database);
         if planned.is_empty() {
@@ -342,8 +346,8 @@ impl Save {
             return Next::Phase(self.after_begin(mode));
         }
         if self.attempts == 0 {
-            // R04: the time is taken before the first attempt, so that the lease row is never
-            // younger than the lease.
+            // The time is taken before the first attempt, so that the lease row is never younger
+            // than the lease (R04).
             self.begun_at = context.database_now;
         }
         self.call_begin(update, number, calls, context);
@@ -373,7 +377,7 @@ impl Save {
             }
             (Phase::AwaitBegin, Answer::Refused { reason, claims, .. }) => self.on_refusal(*reason, claims, mode),
             (Phase::AwaitCommit, Answer::Settled(Settled::Done)) => Next::Phase(Phase::DeleteRow),
-            // The rows are committed whatever the service answers; reconciliation settles the
+            // The rows are committed, whatever the service answers. Reconciliation settles the
             // lease.
             (Phase::AwaitCommit, _) => Next::End(SaveResult::Saved),
             (Phase::AwaitFound, Answer::Begun { lease, .. }) => {
@@ -397,8 +401,9 @@ impl Save {
         }
     }
 
-    /// A claim that does not exist or belongs to another row or cell need not be destroyed. The
-    /// begin is repeated without it.
+    /// Processes a refused begin. A claim that does not exist or belongs to another row or cell
+    /// need not be destroyed. If all refused claims are such destroys, the begin is repeated
+    /// without them. Any other refusal fails the save.
     fn on_refusal(&mut self, reason: Reason, claims: &[(Place, Reason)], mode: Mode) -> Next {
         let need_not_be_destroyed = |(place, reason): &(Place, Reason)| {
             let is_done = matches!(reason, Reason::ClaimNotFound | Reason::ClaimChanged | Reason::NotOwner);
@@ -408,8 +413,8 @@ impl Save {
         self.has_unanswered_begin = false;
         if self.skipped_destroys == 0 && claims.iter().all(need_not_be_destroyed) {
             if self.is_lease_first(mode) {
-                // Until the row is locked, another save can claim the missing name. The lease must
-                // wait for the lock.
+                // Until the save has locked the row, another save can claim the missing name. So
+                // the lease must wait for the lock.
                 self.begins_before_commit = true;
                 return Next::Phase(Phase::Open);
             }
@@ -420,7 +425,7 @@ impl Save {
         if self.is_lease_first(mode) { Next::End(failure) } else { self.fail(failure, Phase::Abort) }
     }
 
-    /// Repeats a call without an answer once, then gives up.
+    /// Repeats a call without an answer once, then gives the call up.
     fn retry_or_give_up(&mut self) -> Next {
         self.attempts += 1;
         let is_last = self.attempts >= ATTEMPTS;
@@ -444,7 +449,8 @@ impl Save {
         }
     }
 
-    /// The local transaction is certainly rolled back, so the lease must be rolled back too.
+    /// Returns the next step after a local rollback. The lease must be rolled back too, even if
+    /// only a begin without an answer may have begun it.
     fn after_abort(&self, context: &StepContext<'_>) -> Next {
         let has_key = context.settings.rules_off.is_on(Rule::ReplayKeys);
         match self.lease {

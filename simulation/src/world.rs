@@ -1,5 +1,5 @@
 //! The world: cells with databases and processes, the network, the service and one clock.
-//! [`World::apply`] is the only way to change it, one event at a time, and every event is checked.
+//! [`World::apply`] is the only way to change a world: it performs one event and checks the result.
 
 use std::sync::Arc;
 
@@ -25,10 +25,10 @@ use crate::worker::Worker;
 pub const START: u64 = 1_800_000_000_000_000;
 /// The latest time that the world's clock can show: 2100.
 const END: u64 = 4_102_444_800_000_000;
-/// A worker number for statements outside any transaction. No worker has this number.
+/// A worker number for statements outside any transaction. No worker has it.
 const NO_WORKER: u8 = u8::MAX;
 
-/// A cell.
+/// A cell of a world: a database and the processes that use it.
 #[derive(Clone, Debug)]
 pub struct Cell {
     /// The cell's database.
@@ -39,13 +39,13 @@ pub struct Cell {
     pub reconcilers: Vec<Reconciler>,
     /// The cell's verifier.
     pub verifier: Verifier,
-    /// True if no message passes between the cell and the service.
+    /// True if no message passes between the cell and the service: the cell is cut off.
     pub is_cut_off: bool,
-    /// The point of a save at which the cell begins its lease.
+    /// The point of a save at which the cell begins the save's lease.
     pub mode: Mode,
 }
 
-/// An event that the world cannot perform in its present state.
+/// The error of an event that the world cannot perform in its present state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is impossible in the present state of the world")]
 pub struct ImpossibleEvent(pub Event);
@@ -97,72 +97,72 @@ impl World {
         })
     }
 
-    /// The settings that the world was created with.
+    /// Returns the settings that the world was created with.
     pub fn settings(&self) -> &WorldSettings {
         &self.settings
     }
 
-    /// The names that cells can claim.
+    /// Returns the names that cells can claim.
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// The world's clock, in microseconds since 1970.
+    /// Returns the time by the world's clock, in microseconds since 1970.
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// The service's clock, which always shows the world's time.
+    /// Returns the time by the service's clock, which always shows the world's time.
     pub fn service_now(&self) -> Timestamp {
         Timestamp::from_micros(self.now)
     }
 
-    /// The number of events that have happened.
+    /// Returns the number of events that have happened.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// The number of saves that users have requested.
+    /// Returns the number of saves that users have requested.
     pub fn saves(&self) -> u32 {
         self.saves
     }
 
-    /// The service.
+    /// Returns the service of the world.
     pub fn service(&self) -> &Service {
         &self.service
     }
 
-    /// The messages in flight.
+    /// Returns the network with the messages in flight.
     pub fn network(&self) -> &Network {
         &self.network
     }
 
-    /// The cells in order of their numbers; the first is number 1.
+    /// Returns the cells in the order of their numbers. The first is cell 1.
     pub fn cells(&self) -> &[Cell] {
         &self.cells
     }
 
-    /// The cells' databases in order of the cells' numbers.
+    /// Returns the cells' databases, in the order of the cells' numbers.
     pub fn databases(&self) -> impl Iterator<Item = &Database> {
         self.cells.iter().map(|cell| &cell.database)
     }
 
-    /// The true history of every lease, which no participant knows.
+    /// Returns the true history of every lease, which no participant knows.
     pub fn ground_truth(&self) -> &GroundTruth {
         &self.ground_truth
     }
 
-    /// The changes made by the last event.
+    /// Returns the changes made by the last event.
     pub fn effects(&self) -> &Effects {
         &self.effects
     }
 
-    /// The first violation since the start, if there was one.
+    /// Returns the first violation since the start of the world, `None` if there was none.
     pub fn violation(&self) -> Option<&Violation> {
         self.violation.as_ref()
     }
 
-    /// The cell with this number.
+    /// Returns the cell with this number, `None` if there is no such cell.
     pub fn cell(&self, number: u8) -> Option<&Cell> {
         self.cells.get(usize::from(number.checked_sub(1)?))
     }
@@ -186,12 +186,12 @@ impl World {
         Ok(())
     }
 
-    /// Records the first violation.
+    /// Keeps this violation, unless an earlier one was found.
     pub(crate) fn set_violation(&mut self, violation: Violation) {
         self.violation.get_or_insert(violation);
     }
 
-    /// True if the event is possible in the present state.
+    /// Returns true if the event is possible in the present state of the world.
     pub fn is_possible(&self, event: Event) -> bool {
         match event {
             Event::Save { cell, worker, change } => {
@@ -232,7 +232,8 @@ impl World {
         }
     }
 
-    /// A statement outside a transaction waits for locks like any other statement.
+    /// Returns true if plain SQL can make the change now. Like any other statement, it must wait
+    /// while a transaction locks the row or one of the names.
     fn can_drift(&self, database: &Database, drift: Drift) -> bool {
         let is_new = |name| name < self.names.len() && database.row_by_name(name).is_none();
         let named = |id| row_by_id(database.rows(), id).map(|row| row.name);
@@ -258,12 +259,13 @@ impl World {
         })
     }
 
-    /// The number of calls that a process has made.
+    /// Returns the number of calls that a process has made to the service.
     pub fn calls(&self, cell: u8, process: Process) -> u32 {
         self.calls_of(cell, process).map_or(0, |calls| calls.made)
     }
 
-    /// True if a process can take a step without waiting for a message or for its database.
+    /// Returns true if a process can take a step without waiting for a message, its database or a
+    /// lock.
     pub fn is_ready(&self, cell: u8, process: Process) -> bool {
         let Some(at) = self.cell(cell) else { return false };
         match process {
@@ -276,7 +278,7 @@ impl World {
         }
     }
 
-    /// True if a process is working on a save or a run.
+    /// Returns true if a process is working on a save or a run.
     pub fn is_busy(&self, cell: u8, process: Process) -> bool {
         let Some(cell) = self.cell(cell) else { return false };
         match process {
@@ -392,7 +394,8 @@ impl World {
         self.note_transaction(&tx);
     }
 
-    /// Records every name and lease that a finished transaction may have changed.
+    /// Adds every name and lease that a finished transaction may have changed to the effects of the
+    /// event.
     fn note_transaction(&mut self, tx: &Transaction) {
         let names = tx.writes.iter().flat_map(|write| [write.before, write.after]);
         names.flatten().for_each(|name| self.effects.name(name));
@@ -419,8 +422,8 @@ impl World {
         }
     }
 
-    /// Marks rows as covered once their correction's lease row is written. From then on the lease
-    /// will be committed, so the row must keep its claim.
+    /// Marks the rows of a cell as covered whose correction has written its lease row. From then on
+    /// the lease will be committed, so these rows must keep their claims.
     fn adopt(&mut self, cell: u8) {
         for name in 0..self.names.len() {
             let Some(claim) = self.names.key(name).and_then(|key| self.service.claim(key)) else { continue };
@@ -432,9 +435,10 @@ impl World {
         }
     }
 
-    /// True if a process is waiting for this message as the answer to its last call.
+    /// Returns true if a process is waiting for this message as the answer to its last call.
     pub fn is_awaited(&self, id: MessageId) -> bool {
-        // A message id keeps 20 bits of the call number, so numbers repeat after a million calls.
+        // A message id has 20 bits for the number of the call, so numbers repeat after a million
+        // calls.
         let last = |calls: Calls| MessageId::request(id.cell(), id.process(), calls.made).call();
         let is_last = |calls: Calls| calls.is_waiting && last(calls) == id.call();
         id.is_answer() && self.calls_of(id.cell(), id.process()).is_some_and(is_last)
@@ -536,7 +540,7 @@ impl World {
     }
 }
 
-/// True if a worker has an open transaction, or has sent a COMMIT that the database has not
+/// Returns true if a worker has an open transaction, or has sent a COMMIT that the database has not
 /// answered.
 fn is_connected(cell: &Cell, worker: u8) -> bool {
     let transactions = cell.database.transactions();
@@ -550,29 +554,30 @@ fn nth_cycled<T: Copy + Default>(list: &[T], at: usize) -> T {
 #[cfg(test)]
 use leasehold_core::lease::{LeaseId, Outcome};
 
-/// A change to the world that no event can make. Tests apply such changes to prove that the checks find a broken world.
+/// A change to the world that no event can make. Tests make such changes to prove that the checks
+/// find a broken world.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Tampering {
-    /// The service loses the claim of a name.
+    /// The service loses the claim of the name with this number.
     DropClaim(u8),
-    /// The claim of a name moves to another cell.
+    /// The claim of a name, the first number, moves to another cell, the second number.
     GiveClaim(u8, u8),
-    /// The claim of the first name replaces the claim of the second.
+    /// The claim of the first name replaces the claim of the second name.
     CopyClaim(u8, u8),
-    /// A cell gets a row with this name.
+    /// A cell, the first number, gets a row with a name, the second number.
     AddRow(u8, u8),
-    /// A cell loses a row as if a save had deleted it.
+    /// A cell, the first number, loses the row with this primary key, as if a save had deleted it.
     DropRow(u8, u32),
-    /// The recorded outcome of a lease is replaced.
+    /// The true history of a lease shows this outcome at the service.
     Settle(LeaseId, Outcome),
-    /// The local transaction of a lease is recorded as not committed.
+    /// The true history of a lease shows that its local transaction was not committed.
     Uncommit(LeaseId),
-    /// The service loses a lease.
+    /// The service loses the row of a lease.
     DropLease(LeaseId),
-    /// Every idempotency key refers to a wrong fence.
+    /// The stored answer of every idempotency key has a wrong fence.
     RenumberReplays,
-    /// The service is recorded as having given this answer.
+    /// The effects of the event show that the service has given this answer.
     Answer(crate::effects::SettleAnswer),
 }
 

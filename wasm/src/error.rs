@@ -1,4 +1,4 @@
-//! The `LeaseholdError` that every call throws on failure.
+//! The exception `LeaseholdError` of JavaScript, which every call throws on failure.
 //!
 //! The class is written in JavaScript (`js/error.js`): wasm-bindgen cannot export a Rust type that
 //! extends `Error`.

@@ -16,6 +16,6 @@ use wasm_bindgen::prelude::wasm_bindgen;
 #[wasm_bindgen(start)]
 fn start() {
     // On wasm32-unknown-unknown a panic aborts with a trap, and the trap carries no message. Rust
-    // code cannot catch it, so the hook throws the message to JavaScript before the trap.
+    // code cannot catch the panic, so the hook throws the message to JavaScript before the trap.
     std::panic::set_hook(Box::new(|panic| error::throw_panic(&panic.to_string())));
 }

@@ -1,4 +1,4 @@
-//! The stateless functions of the engine.
+//! The functions of the engine that keep no state, for JavaScript.
 
 use std::sync::LazyLock;
 
@@ -14,17 +14,17 @@ static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::default);
 
 #[wasm_bindgen]
 extern "C" {
-    /// An array of `Claim` objects (see `types.d.ts`).
+    /// An array of `Claim` objects, which `types.d.ts` declares.
     #[wasm_bindgen(typescript_type = "Claim[]")]
     pub type ClaimArray;
 
-    /// The primary key of a row.
+    /// The primary key of a row: an integer or a text.
     #[wasm_bindgen(typescript_type = "bigint | string")]
     pub type RowKey;
 }
 
-/// Returns the canonical form of a value. Two values of one bucket type are the same name if their
-/// canonical forms are equal.
+/// Returns the canonical form of a bucket's value. Two values of one bucket type are the same name
+/// if their canonical forms are equal.
 ///
 /// Throws if the bucket type is unknown or does not allow the value.
 #[wasm_bindgen(js_name = canonicalForm)]
@@ -35,7 +35,8 @@ pub fn canonical_form(bucket_type: i32, value: String) -> Result<String, Excepti
     }
 }
 
-/// Checks an update by itself: allowed values, duplicates and limits.
+/// Checks an update without reading stored claims: the values, subjects and sources of its claims,
+/// limits and duplicates.
 ///
 /// Throws if the server would reject the update before it reads any stored claim. The error's
 /// `details` name every rejected claim.
@@ -46,8 +47,8 @@ pub fn check_batch(creates: ClaimArray, destroys: ClaimArray) -> Result<(), Exce
     Ok(())
 }
 
-/// Encodes a row's primary key as the source id of a claim. Encoded ids sort as the keys do. A UUID
-/// becomes 16 bytes.
+/// Returns the source id of a claim for a row's primary key. Encoded ids sort as the keys do. A
+/// UUID becomes 16 bytes.
 ///
 /// Throws if the key is negative, empty or too long.
 #[wasm_bindgen(js_name = encodeSourceId)]

@@ -1,4 +1,4 @@
-//! Conversion between claims of the engine and claim objects of JavaScript.
+//! Conversion between claims of the engine and `Claim` objects of JavaScript.
 
 use leasehold_bindings::{BucketType, ClaimInput, ClaimRequest, Source, SourceId, SourceType, Subject};
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ pub(crate) struct ClaimObject {
     source: Option<SourceObject>,
 }
 
-/// The JavaScript object `Source` of `types.d.ts`. The id is a `ByteBuf`, so that serde makes it a
+/// The JavaScript object `Source` of `types.d.ts`. The id is a `ByteBuf`, which serde converts to a
 /// `Uint8Array`.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,7 +48,7 @@ impl From<&ClaimRequest> for ClaimObject {
     }
 }
 
-/// Returns the bytes of a source id in the form that serde makes a `Uint8Array`.
+/// Returns the bytes of a source id as a `ByteBuf`, which serde converts to a `Uint8Array`.
 pub(crate) fn source_bytes(id: &SourceId) -> ByteBuf {
     ByteBuf::from(id.as_bytes())
 }

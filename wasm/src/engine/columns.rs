@@ -1,7 +1,7 @@
-//! Conversion of columns: JavaScript's arrays of rows and records to those of the engine.
+//! Conversion of columns: from JavaScript's arrays of rows and records to the engine's columns.
 //!
-//! A table has millions of rows, so rows cross the border as one array a column instead of one
-//! object a row.
+//! A table has millions of rows. So rows pass from JavaScript to Rust as one array for each column,
+//! not as one object for each row.
 
 use js_sys::{Array, BigInt64Array, Int32Array, Uint8Array};
 use leasehold_bindings::verify::{RecordRef, Records, Rows};
@@ -13,7 +13,7 @@ use crate::error::Exception;
 
 #[wasm_bindgen]
 extern "C" {
-    /// Rows of the cell's table, an array a column.
+    /// Rows of the cell's table, as one array for each column.
     #[wasm_bindgen(typescript_type = "RowColumns")]
     pub type RowColumns;
 
@@ -24,7 +24,7 @@ extern "C" {
     #[wasm_bindgen(method, getter)]
     fn claims(this: &RowColumns) -> JsValue;
 
-    /// The claims of one bucket type that the rows call for, one entry a row.
+    /// The claims of one bucket type that the rows call for, with one entry for each row.
     type ClaimColumns;
 
     #[wasm_bindgen(method, getter)]
@@ -36,7 +36,7 @@ extern "C" {
     #[wasm_bindgen(method, getter)]
     fn subject_ids(this: &ClaimColumns) -> JsValue;
 
-    /// Records of the server, an array a column.
+    /// Records of the server, as one array for each column.
     #[wasm_bindgen(typescript_type = "RecordColumns")]
     pub type RecordColumns;
 
@@ -56,7 +56,8 @@ extern "C" {
     fn held(this: &RecordColumns) -> JsValue;
 }
 
-/// Converts the columns of rows. `now` is the time of the database that read them.
+/// Converts columns of rows. `now` is the database's time before the page's records were listed, or
+/// before the rows were read again.
 ///
 /// # Errors
 /// A column is missing, has the wrong type, or differs in length from the others.
@@ -79,7 +80,7 @@ pub(crate) fn rows(columns: &RowColumns, now: u64) -> Result<Rows, Exception> {
     Ok(rows)
 }
 
-/// Converts the columns of records. `now` is the time of the server that listed them.
+/// Converts columns of records. `now` is the server's time when it listed the records.
 ///
 /// # Errors
 /// A column is missing, has the wrong type, or differs in length from the others.
@@ -110,10 +111,10 @@ pub(crate) fn records(columns: &RecordColumns, now: u64) -> Result<Records, Exce
     Ok(records)
 }
 
-/// The primary keys of the rows.
+/// The column of the rows' primary keys.
 enum KeyColumn {
     Integers(Vec<i64>),
-    /// Each entry is a text, or the bytes of an encoded source id.
+    /// Each entry is a text key, or a `Uint8Array` with the bytes of an encoded source id.
     TextsOrBytes(Array),
 }
 
@@ -150,7 +151,7 @@ impl KeyColumn {
     }
 }
 
-/// The claims of one bucket type that the rows call for.
+/// The columns of the claims of one bucket type that the rows call for.
 struct ClaimColumn {
     bucket_type: i32,
     values: ValueColumn,
@@ -159,9 +160,9 @@ struct ClaimColumn {
 }
 
 enum ValueColumn {
-    /// Each value is claimed as its decimal text.
+    /// Each entry is an integer, which the row claims as decimal text.
     Integers(Vec<i64>),
-    /// A row with `null` or `undefined` claims nothing.
+    /// Each entry is the text that the row claims. A row with `null` or `undefined` claims nothing.
     Texts(Array),
 }
 
@@ -180,7 +181,7 @@ impl ClaimColumn {
         })
     }
 
-    /// Adds the claim of a row, if the row has a value.
+    /// Adds the claim of the row at this position, if the row has a value.
     fn add_to(&self, rows: &mut Rows, row: usize) -> Result<(), Exception> {
         let value = match &self.values {
             ValueColumn::Integers(integers) => integers.get(row).map(i64::to_string),
@@ -196,8 +197,8 @@ impl ClaimColumn {
     }
 }
 
-/// Refuses `null`, `undefined` and primitives. A getter called on one of these throws JavaScript's
-/// `TypeError`, not a `LeaseholdError`.
+/// Returns an error for `null`, `undefined` and primitives. A getter called on one of these would
+/// throw JavaScript's `TypeError` instead of a `LeaseholdError`.
 fn check_object(value: &JsValue) -> Result<(), Exception> {
     if value.is_object() {
         Ok(())
@@ -244,7 +245,8 @@ fn text(value: &JsValue) -> Result<String, Exception> {
     value.as_string().ok_or_else(|| invalid_rows("column `values` has an entry that is not a string: pass strings"))
 }
 
-/// Returns the time of microseconds since 1970. A time before 1970 becomes 1970: both are long ago.
+/// Converts microseconds since 1970 to a time. A time before 1970 becomes 1970, since both are long
+/// ago.
 fn timestamp(micros: i64) -> Timestamp {
     Timestamp::from_micros(u64::try_from(micros).unwrap_or(0))
 }

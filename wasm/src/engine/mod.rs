@@ -1,4 +1,5 @@
-//! The claims engine: stateless functions, and the two sessions that a host drives step by step.
+//! The claims engine for JavaScript: functions without state, and two session classes that a host
+//! drives step by step.
 //!
 //! Each session class has a file of its own. Integers of 64 bits are `bigint` and bytes are
 //! `Uint8Array`. The shapes of objects are declared in `types.d.ts`.
@@ -23,7 +24,8 @@ const TYPES: &str = include_str!("types.d.ts");
 
 impl From<DetailedError> for Exception {
     fn from(error: DetailedError) -> Self {
-        // An error without its details is still more use than the error of the serializer.
+        // If the details cannot be serialized, the exception is thrown without them: code and
+        // message still help the caller.
         let details = error.details.serialize(&value::BIGINT_SERIALIZER).unwrap_or(JsValue::UNDEFINED);
         Self::with_details(error.code, &error.message, details)
     }

@@ -10,43 +10,45 @@ use crate::error::Exception;
 
 #[wasm_bindgen]
 extern "C" {
-    /// The settings of a run.
+    /// The settings of a run of reconciliation.
     #[wasm_bindgen(typescript_type = "ReconciliationSettings")]
     pub type ReconciliationSettings;
 
-    /// The step that a run asks its host to take.
+    /// The step that the host of a run of reconciliation must take.
     #[wasm_bindgen(typescript_type = "ReconciliationStep")]
     pub type ReconciliationStep;
 
-    /// The result of a step, fed back by the host.
+    /// The result of a step, which the host passes to `feed`.
     #[wasm_bindgen(typescript_type = "ReconciliationEvent")]
     pub type ReconciliationEvent;
 
-    /// The counts of a run.
+    /// The counts of a run of reconciliation.
     #[wasm_bindgen(typescript_type = "ReconciliationSummary")]
     pub type ReconciliationSummary;
 }
 
-/// A run that settles the outstanding leases of one cell. The run makes no call itself: take the
-/// step that `step` returns, pass the result to `feed`, and repeat until the step is `done`.
+/// A run that settles the outstanding leases of one cell. The run makes no call itself: the host
+/// takes the step that `step` returns, passes the result to `feed`, and repeats this until the step
+/// is `done`.
 #[wasm_bindgen]
 pub struct Reconciliation(reconcile::Reconciliation);
 
 #[wasm_bindgen]
 impl Reconciliation {
-    /// Creates a run.
+    /// Creates a run of reconciliation.
     #[wasm_bindgen(constructor)]
     pub fn new(settings: ReconciliationSettings) -> Result<Reconciliation, Exception> {
         Ok(Self(reconcile::Reconciliation::new(value::from_js(settings.unchecked_into())?)))
     }
 
-    /// Returns the step to take next. The step stays the same until `feed` has taken its result.
+    /// Returns the step that the host must take. The step stays the same until `feed` has taken its
+    /// result.
     pub fn step(&self) -> Result<ReconciliationStep, Exception> {
         let step = self.0.step();
         let object = value::to_js(&step)?;
         if let Step::ListRows { limit, .. } = step {
-            // The serializer has made every 64-bit integer a `bigint`. A limit is a count, and
-            // counts are `number`.
+            // The serializer has made every 64-bit integer a `bigint`. The limit is a count, and
+            // counts are `number` in JavaScript.
             Reflect::set(&object, &JsValue::from("limit"), &JsValue::from(limit))
                 .map_err(|_| Exception::invalid_argument("the step object is frozen"))?;
         }

@@ -9,15 +9,15 @@ use wasm_bindgen::JsValue;
 
 use crate::error::Exception;
 
-/// Writes every integer of 64 bits as a `bigint`, however small it is, so that a member always has
+/// Writes every integer of 64 bits as a `bigint`, even a small one, so that a property always has
 /// one type.
 pub(super) const BIGINT_SERIALIZER: Serializer = Serializer::new().serialize_large_number_types_as_bigints(true);
 
-/// Writes integers of 64 bits as `number`. It fails above 2^53 - 1, which the count of a run does not
-/// reach.
+/// Writes integers of 64 bits as `number`. An integer above 2^53 - 1 is an error; the counts of a
+/// run stay below.
 const NUMBER_SERIALIZER: Serializer = Serializer::new();
 
-/// Converts a JavaScript value.
+/// Converts a JavaScript value to Rust.
 ///
 /// # Errors
 /// The value does not have the form of its TypeScript type.
@@ -25,7 +25,7 @@ pub(super) fn from_js<T: DeserializeOwned>(value: JsValue) -> Result<T, Exceptio
     serde_wasm_bindgen::from_value(value).map_err(Exception::invalid_argument)
 }
 
-/// Converts a value to JavaScript, with 64-bit integers as `bigint`.
+/// Converts a value of Rust to JavaScript, with 64-bit integers as `bigint`.
 ///
 /// # Errors
 /// JavaScript has no form for the value. Every type of this crate has one.
@@ -33,7 +33,7 @@ pub(super) fn to_js(value: &impl Serialize) -> Result<JsValue, Exception> {
     value.serialize(&BIGINT_SERIALIZER).map_err(Exception::invalid_argument)
 }
 
-/// Converts an object of counts to JavaScript, with integers as `number`.
+/// Converts an object of counts to JavaScript, with 64-bit integers as `number`.
 ///
 /// # Errors
 /// A count exceeds 2^53 - 1.

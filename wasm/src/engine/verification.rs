@@ -1,5 +1,5 @@
-//! The `Verification` session: compares the rows of one table with their claims and corrects the
-//! claims.
+//! The `Verification` session: compares the rows of one table with the table's claims and corrects
+//! the claims.
 
 use leasehold_bindings::verify::VerifyStep;
 use leasehold_bindings::{Catalogue, ClaimRequest, List, RefusedClaim, UpdateReply, verify};
@@ -15,32 +15,33 @@ use crate::error::Exception;
 
 #[wasm_bindgen]
 extern "C" {
-    /// The settings of a run.
+    /// The settings of a run of verification.
     #[wasm_bindgen(typescript_type = "VerificationSettings")]
     pub type VerificationSettings;
 
-    /// The step that a run asks its host to take.
+    /// The step that the host of a run of verification must take.
     #[wasm_bindgen(typescript_type = "VerificationStep")]
     pub type VerificationStep;
 
-    /// The counts of a run.
+    /// The counts of a run of verification.
     #[wasm_bindgen(typescript_type = "VerificationReport")]
     pub type VerificationReport;
 
-    /// The outcomes of single claims.
+    /// A list of outcomes, one for each claim that a run has corrected, could not correct or left
+    /// alone.
     #[wasm_bindgen(typescript_type = "Finding[]")]
     pub type Findings;
 
-    /// The claims for which the server refused an update.
+    /// A list of the claims because of which the server refused an update.
     #[wasm_bindgen(typescript_type = "RefusedClaim[]")]
     pub type RefusedClaims;
 }
 
-/// A run that compares one table with its claims, page by page. The run makes no call itself: take
-/// the step that `step` returns, answer with the method that the step names, and repeat until the
-/// step is `done`.
+/// A run that compares one table with its claims, page by page. The run makes no call itself: the
+/// host takes the step that `step` returns, answers with the method that belongs to the step, and
+/// repeats this until the step is `done`.
 ///
-/// An answer that does not belong to the current step throws `OUT_OF_TURN` and leaves the run
+/// If an answer does not belong to the present step, its method throws `OUT_OF_TURN` and the run is
 /// unchanged.
 #[wasm_bindgen]
 pub struct Verification(leasehold_bindings::Verification);
@@ -56,73 +57,73 @@ impl Verification {
         Ok(Self(run))
     }
 
-    /// Returns the step to take next. The step stays the same until it is answered.
+    /// Returns the step that the host must take. The step stays the same until the host answers it.
     pub fn step(&self) -> Result<VerificationStep, Exception> {
         Ok(value::to_js(&StepObject::from(self.0.step()))?.unchecked_into())
     }
 
-    /// Answers `find_bound`. Pass the source id of the row that ends the page, or `undefined` if
-    /// fewer rows remain.
+    /// Answers the step `find_bound`. Pass the source id of the row that ends the page, or
+    /// `undefined` if fewer rows remain.
     pub fn bound(&mut self, id: Option<Vec<u8>>) -> Result<(), Exception> {
         Ok(self.0.bound(id.as_deref())?)
     }
 
-    /// Answers `list_records`. Pass the records in the server's order, and true as `truncated` if
-    /// the server has more. `now` is the server's time when it answered, in microseconds since
-    /// 1970.
+    /// Answers the step `list_records`. Pass the records in the server's order. `truncated` is true
+    /// if the server has more records in the range. `now` is the server's time when it answered, in
+    /// microseconds since 1970.
     pub fn records(&mut self, records: RecordColumns, truncated: bool, now: u64) -> Result<(), Exception> {
         Ok(self.0.records(columns::records(&records, now)?, truncated)?)
     }
 
-    /// Answers `read_rows` and `read_again`. Pass the rows in the order of their encoded source
-    /// ids. `now` is the database's time before the page's records were listed, or before rows were
-    /// read again, in microseconds since 1970.
+    /// Answers the steps `read_rows` and `read_again`. Pass the rows in the order of their encoded
+    /// source ids. `now` is the database's time before the page's records were listed, or before
+    /// the rows were read again, in microseconds since 1970.
     pub fn rows(&mut self, rows: RowColumns, now: u64) -> Result<(), Exception> {
         Ok(self.0.rows(columns::rows(&rows, now)?)?)
     }
 
-    /// Answers `read_again` under a lease for rows that cannot have changed, such as those of a
-    /// dump.
+    /// Answers the step `read_again` under a lease, if the rows cannot have changed: for example
+    /// rows of a dump.
     pub fn unchanged(&mut self) -> Result<(), Exception> {
         Ok(self.0.unchanged()?)
     }
 
-    /// Answers `begin`: the server has begun the update.
+    /// Answers the step `begin`: the server has begun the update.
     pub fn begun(&mut self) -> Result<(), Exception> {
         Ok(self.0.updated(UpdateReply::Begun)?)
     }
 
-    /// Answers `commit` and `roll_back`: the lease is settled as asked.
+    /// Answers the steps `commit` and `roll_back`: the lease is settled as the step asked.
     pub fn settled(&mut self) -> Result<(), Exception> {
         Ok(self.0.updated(UpdateReply::Settled)?)
     }
 
-    /// Answers `begin`: the server refused the update because of these claims.
+    /// Answers the step `begin`: the server refused the update because of these claims.
     pub fn refused(&mut self, claims: RefusedClaims) -> Result<(), Exception> {
         let claims: Vec<RefusedObject> = value::from_js(claims.unchecked_into())?;
         Ok(self.0.updated(UpdateReply::Refused(claims.into_iter().map(RefusedClaim::from).collect()))?)
     }
 
-    /// Answers `begin`, `commit` and `roll_back`: the call failed for another reason, or its
-    /// outcome is unknown.
+    /// Answers the steps `begin`, `commit` and `roll_back`: the call failed for another reason, or
+    /// its outcome is unknown.
     pub fn failed(&mut self) -> Result<(), Exception> {
         Ok(self.0.updated(UpdateReply::Failed)?)
     }
 
-    /// Answers `page_done`: continue with the next page.
+    /// Answers the step `page_done`: the run continues with the next page.
     pub fn proceed(&mut self) -> Result<(), Exception> {
         Ok(self.0.proceed()?)
     }
 
-    /// Answers `page_done`: end the run, because its time is over. Take the remaining steps until
-    /// `done`, then store the checkpoint.
+    /// Answers the step `page_done`: the run ends, because its time is over. Take the remaining
+    /// steps until `done`, then store the checkpoint.
     pub fn stop(&mut self) -> Result<(), Exception> {
         Ok(self.0.stop()?)
     }
 
-    /// Returns the checkpoint to resume from, or `undefined` if the run has compared everything.
-    /// Call it at `page_done` and `done`. The checkpoint contains claimed values: protect it as
-    /// user data.
+    /// Returns the checkpoint from which another run can go on, or `undefined` if this run has
+    /// compared everything. Call this method at `page_done` and `done`. The checkpoint contains
+    /// claimed values: protect it like user data.
     pub fn checkpoint(&self) -> Result<Option<String>, Exception> {
         Ok(self.0.checkpoint()?)
     }
@@ -132,7 +133,7 @@ impl Verification {
         Ok(value::counts_to_js(self.0.report())?.unchecked_into())
     }
 
-    /// Returns the outcomes of single claims since the last call, and forgets them.
+    /// Returns the outcomes of single claims since the last call.
     #[wasm_bindgen(js_name = takeFindings)]
     pub fn take_findings(&mut self) -> Result<Findings, Exception> {
         Ok(value::to_js(&self.0.take_findings())?.unchecked_into())

@@ -9,44 +9,45 @@ use crate::error::Exception;
 
 #[wasm_bindgen]
 extern "C" {
-    /// A small world to explore.
+    /// A plan: a small world to explore, and the events that may happen in it.
     #[wasm_bindgen(typescript_type = "Plan")]
     pub type Plan;
 
-    /// The progress of an exploration.
+    /// The progress of an explorer's search.
     #[wasm_bindgen(typescript_type = "Progress")]
     pub type Progress;
 
-    /// A violation, with one of the shortest traces that lead to it.
+    /// A violation that an explorer has found, with one of the shortest traces that lead to it.
     #[wasm_bindgen(typescript_type = "Found")]
     pub type Found;
 }
 
-/// A breadth-first search through every order of events in a small world. The first violation that
-/// it finds has one of the shortest traces.
+/// A breadth-first search through every order of events in a small world. The first violation found
+/// comes with one of the shortest traces that lead to it.
 #[wasm_bindgen]
 pub struct Explorer(explorer::Explorer);
 
 #[wasm_bindgen]
 impl Explorer {
-    /// Creates an exploration. Throws if the plan describes no valid world.
+    /// Prepares the search of a plan. Throws if the plan describes no valid world.
     #[wasm_bindgen(constructor)]
     pub fn new(plan: Plan) -> Result<Explorer, Exception> {
         Ok(Self(explorer::Explorer::new(json::from_js(&plan)?)?))
     }
 
-    /// Explores at most `states` more states, and returns true if some remain. JavaScript is
-    /// blocked meanwhile, so a page explores a small number at a time, or in a worker.
+    /// Explores at most `states` more states. Returns true if states remain and no violation was
+    /// found. JavaScript is blocked during the call, so a page must pass a small number, or call
+    /// from a worker.
     pub fn explore(&mut self, states: u32) -> bool {
         self.0.explore(states.into())
     }
 
-    /// Returns the progress of the exploration.
+    /// Returns the progress of the search.
     pub fn progress(&self) -> Result<Progress, Exception> {
         json::to_js(&self.0.progress())
     }
 
-    /// Returns the violation, or `undefined` if the exploration has found none so far.
+    /// Returns the violation with its trace, or `undefined` if the search has found none so far.
     pub fn found(&self) -> Result<Option<Found>, Exception> {
         let Some(found) = self.0.counterexample() else { return Ok(None) };
         let (violation, trace) = (found.violation.to_string(), json::to_text(&found.trace)?);

@@ -21,7 +21,7 @@ extern "C" {
     fn parse(text: &str) -> JsValue;
 }
 
-/// Converts a JavaScript value.
+/// Converts a JavaScript value to Rust, through JSON text.
 ///
 /// # Errors
 /// The value does not have the form of its TypeScript type.
@@ -32,7 +32,7 @@ pub(super) fn from_js<T: DeserializeOwned>(value: &JsValue) -> Result<T, Excepti
     serde_json::from_str(&text.unwrap_or_default()).map_err(Exception::invalid_argument)
 }
 
-/// Converts a value to JavaScript.
+/// Converts a value of Rust to JavaScript, through JSON text.
 ///
 /// # Errors
 /// The value has no JSON form. Every type of this crate has one.

@@ -1,5 +1,5 @@
-//! The simulation: `Simulation` plays and replays one run, `Explorer` searches a small world for a
-//! violation.
+//! The simulation for JavaScript: `Simulation` plays and replays one run, `Explorer` searches a
+//! small world for a violation.
 //!
 //! Counts, and times since the start of a run, are `number`. The shapes of objects are declared in
 //! `types.d.ts`.

@@ -5,7 +5,7 @@ require_relative "leasehold/values"
 require_relative "leasehold/errors"
 require_relative "leasehold/configuration"
 
-# Keeps unique attributes unique across the databases of many cells.
+# Keeps attributes of models unique across the databases of all cells.
 module Leasehold
   autoload :Client, "leasehold/client"
   autoload :Native, "leasehold/native"
@@ -47,7 +47,7 @@ module Leasehold
       nil
     end
 
-    # Replaces the client of this process, for tests; {reset_client} ends that.
+    # Sets the client of this process, for tests. {reset_client} removes it.
     attr_writer :client
 
     # Closes the client's connection. The next call reads the certificates again and connects anew.

@@ -7,7 +7,8 @@ abort "leasehold: cargo is missing: install Rust, then try again" unless system(
 
 require "rbconfig"
 
-# Cargo's own variable, for those who keep their builds. Otherwise nothing is kept.
+# Cargo builds in the directory of this variable if it is set, and the build is kept. Otherwise the build is
+# removed after the installation.
 kept = ENV.fetch("CARGO_TARGET_DIR", nil)
 target = kept || "target"
 

@@ -2,8 +2,8 @@
 
 module Cells
   # Claims for code that bypasses callbacks. Name and arguments are those of the Sidekiq worker of existing
-  # cells. The work runs as an ActiveJob, so any backend can run it. Call it after the transaction is
-  # committed.
+  # cells. The work runs as an ActiveJob, so any backend can run it. Call {perform_async} after the
+  # transaction is committed.
   module BulkClaimsWorker
     # @param model_name [String]
     # @param attribute_name [String]

@@ -140,7 +140,7 @@ module Cells
               "`#{name}##{key}` is neither a column nor a method: name a `subject_key` that is one of them"
       end
 
-      # A claim names its row by the primary key, and its value is read from a column.
+      # Checks the primary key, by which a claim names its row, and the column that has the attribute's value.
       def cells_claims_check(attribute)
         cells_claims_check_key
         column = columns_hash[attribute.name]
@@ -151,7 +151,7 @@ module Cells
               "`#{name}##{attribute.name}` is not a column of `#{table_name}`: claim #{original ? "`#{original}`" : "a column"}"
       end
 
-      # Before Rails 7.1 `primary_key` is nil for a table whose key has several columns.
+      # For a key of several columns, `primary_key` is nil before Rails 7.1, and an Array from 7.1 on.
       def cells_claims_check_key
         return cells_claims_check_key_type if primary_key.is_a?(String)
 
@@ -219,10 +219,12 @@ module Cells
     #
     # A temporary refusal raises: callers that destroy many records ignore the result, so they would report
     # success while the rows stay. Rails' `destroy_all` does (activerecord 6.1.7.10, relation.rb:553), and so does
-    # `DestroyAssociationAsyncJob` (destroy_association_async_job.rb:27). `raise_on_unavailable_destroy` changes it.
+    # `DestroyAssociationAsyncJob` (destroy_association_async_job.rb:27). With the setting
+    # `raise_on_unavailable_destroy = false`, such a refusal returns false.
     #
     # @raise [Leasehold::ClaimsUnavailable] if the same call can succeed later
-    # @return [self, false] false if the destroys of its claims were refused for good; `errors` list the reasons
+    # @return [self, false] false if the server refused to destroy a claim and a retry cannot help; `errors`
+    #   list the reasons
     def destroy
       refuse = lambda do |rejected|
         raise rejected if rejected.temporary? && Leasehold.configuration.raise_on_unavailable_destroy
@@ -259,9 +261,10 @@ module Cells
       self.class.cells_claims_enabled
     end
 
-    # Claims are refused at the end of the transaction that the save belongs to. The exception must leave that
-    # transaction: if an inner `save` turned it into false, the transaction would COMMIT rows without their
-    # claims.
+    # Runs the block, which saves or destroys the record, and handles a refusal of its claims. The refusal is
+    # raised at the end of the transaction that the save belongs to, and must leave that transaction as an
+    # exception. If an inner `save` returned false instead, the outer transaction would COMMIT rows without
+    # their claims.
     #
     # @param outcome [Proc] called with the rejection if this call opened the transaction
     def cells_claims_handle_rejection(outcome, &work)
@@ -273,7 +276,8 @@ module Cells
       outcome.call(rejected.reported_on(self))
     end
 
-    # The rules for values need no server, so they run as an ordinary validation.
+    # Validates the claimed values by the rules of their bucket types. The engine checks these rules without
+    # the server.
     def cells_claims_validate_values
       cells_claims_enabled.each do |attribute|
         value = _read_attribute(attribute.name)
@@ -308,8 +312,9 @@ module Cells
       destroys.any? ? cells_claims_write_and_register(write) { destroys } : yield
     end
 
-    # From Rails 8.2 on a model may save without a transaction (`implicit_persistence_transaction`, 8.2.0.alpha,
-    # transactions.rb:594). Its claims could not be refused then.
+    # Refuses a write without a transaction: if a claim were refused, the write could not be rolled back. From
+    # Rails 8.2 on a model may save this way (`implicit_persistence_transaction`, 8.2.0.alpha,
+    # transactions.rb:594).
     def cells_claims_refuse_without_transaction
       return if cells_claims_enabled.empty?
 

@@ -43,8 +43,9 @@ module Leasehold
       # cache (connection_adapters/abstract/query_cache.rb:77), from 7.2 on the pool
       # (connection_adapters/abstract/query_cache.rb:139).
       #
-      # Takes no connection from the pool: its database may be away. Until Rails 7.1, the pool's setting applies to
-      # connections that the block takes (connection_adapters/abstract/query_cache.rb:34).
+      # Takes no connection from the pool, because the pool's database may be unreachable. Until Rails 7.1,
+      # the pool's setting applies to connections that the block takes
+      # (connection_adapters/abstract/query_cache.rb:34).
       def without_query_cache(pool, &block)
         return pool.disable_query_cache(&block) if pool.respond_to?(:disable_query_cache)
 
@@ -86,8 +87,8 @@ module Leasehold
         connection ? connection.transaction_manager.instance_variable_get(:@stack) : []
       end
 
-      # Returns true if ActiveRecord rolls back instead of committing because this thread is being killed: it
-      # makes the same comparison (connection_adapters/abstract/transaction.rb:337 / 624).
+      # Returns true if ActiveRecord rolls back instead of committing because this thread is being killed.
+      # ActiveRecord makes the same comparison (connection_adapters/abstract/transaction.rb:337 / 624).
       def thread_killed?
         Thread.current.status == "aborting"
       end
@@ -97,9 +98,9 @@ module Leasehold
       # is raised (connection_adapters/abstract/transaction.rb:352 / 632).
       #
       # `rollback_transaction` takes the transaction off the stack, in all versions. `commit_transaction` then
-      # takes off one more, unseen (connection_adapters/abstract/transaction.rb:300 / 590). If there is a
-      # transaction around, that must not be this one, so an empty one is begun. ActiveRecord begins
-      # transactions lazily: nothing is sent to the database.
+      # takes off one more, without looking at it (connection_adapters/abstract/transaction.rb:300 / 590).
+      # That would be the outer transaction if there is one, so an empty transaction is begun for it to take.
+      # ActiveRecord begins transactions lazily: nothing is sent to the database.
       def roll_back_committing(connection)
         nested = connection.open_transactions > 1
         connection.rollback_transaction
@@ -109,15 +110,15 @@ module Leasehold
       end
 
       # Rolls back the database's transaction after ActiveRecord has reported its rollback without sending
-      # ROLLBACK. Until Rails 7.0 it does so for an `ActiveRecord::TransactionRollbackError`, and then closes the
-      # connection (connection_adapters/abstract/transaction.rb:311, 324 and 335 / not in 7.2); in 8.2 only if
-      # COMMIT raised that error.
+      # ROLLBACK. Until Rails 7.0 ActiveRecord does so for an `ActiveRecord::TransactionRollbackError`, and
+      # then closes the connection (connection_adapters/abstract/transaction.rb:311, 324 and 335 / not in
+      # 7.2); in 8.2 only if COMMIT raised that error.
       def roll_back_open(connection)
         connection.rollback_db_transaction
       end
 
-      # Returns true if PostgreSQL has aborted the connection's transaction. It answers the COMMIT of such a
-      # transaction with ROLLBACK, without an error. The driver knows the status without a query.
+      # Returns true if PostgreSQL has aborted the connection's transaction. PostgreSQL answers the COMMIT of
+      # such a transaction with ROLLBACK, without an error. The driver knows the status without a query.
       #
       # Rails 7.1 renamed the instance variable (connection_adapters/postgresql_adapter.rb:756 / 982).
       # `raw_connection` would turn off lazy transactions there.
@@ -188,8 +189,8 @@ module Leasehold
     #
     # `@run_commit_callbacks` is true for each transaction whose end runs `after_commit`: the database's own,
     # and each savepoint directly inside of a transaction with `joinable: false`
-    # (connection_adapters/abstract/transaction.rb:235 / 498). Claims are begun at the end of the same ones, so
-    # that `after_commit` never runs before them.
+    # (connection_adapters/abstract/transaction.rb:235 / 498). The gem begins claims at the end of the same
+    # transactions, so `after_commit` never runs before its transaction's claims are begun.
     module CommitPoint
       # `commit_transaction` calls this method while the transaction is still on the stack
       # (connection_adapters/abstract/transaction.rb:298 / 588).

@@ -18,7 +18,7 @@ module Leasehold
 
     private
 
-    # Breadth first, so that each record gets its shortest path.
+    # Follows the associations breadth first, so that each record gets its shortest path.
     def follow(record)
       queue = [record]
       while (owner = queue.shift)

@@ -6,8 +6,8 @@ require_relative "bulk_update/batch"
 
 module Leasehold
   # Claims for rows that are already committed: begins and commits one update, or several if the
-  # server's limits require it. A claim that is refused for good is published and left out, so that
-  # it does not stop the others. Verification corrects what is left.
+  # server's limits require it. If the server refuses some claims, their refusals are published and these
+  # claims are left out, so that they do not stop the others. Verification creates or destroys them later.
   class BulkUpdate
     # @param key [String] equal for every attempt of a job, so that a retry gets the leases of the first
     #   attempt (B09)
@@ -44,8 +44,8 @@ module Leasehold
       error.code == "LIMIT_EXCEEDED" && error.rejected.empty? && batch.divisible?
     end
 
-    # The lease's row is written before the commit. If the process dies in between, reconciliation
-    # commits the lease.
+    # Begins and commits the batch. The lease's row is written before the commit. If the process dies in
+    # between, reconciliation commits the lease.
     def apply(batch)
       begun_at, = @table.clock_and_session
       lease = @client.begin_update(
@@ -56,8 +56,9 @@ module Leasehold
       @table.delete(lease.uuid)
     end
 
-    # A process that dies between begin and insert leaves a lease that reconciliation rolls back.
-    # The retry then gets that lease again, so the batch is begun under a new key.
+    # Commits the lease. If the process of an earlier attempt died between begin and insert, reconciliation
+    # has rolled that lease back. This attempt gets the same lease by its key, so the batch is queued again
+    # under a new key.
     def commit(batch, uuid)
       @client.commit_update(uuid, deadline_seconds: @deadline_seconds)
     rescue Error::RolledBack

@@ -115,7 +115,7 @@ module Leasehold
     end
 
     # Computes the claim that the DELETE of the record destroys. The condition sees the stored row: values
-    # assigned to the instance since were never claimed.
+    # that were assigned to the instance and not saved were never claimed.
     #
     # @param stored [StoredRow, nil] the row before the DELETE; nil if it does not exist
     # @return [Claim, nil]
@@ -156,7 +156,7 @@ module Leasehold
       )
     end
 
-    # Builds the claim that the server may hold for the record in a state.
+    # Builds the claim that this cell may own for the record in a state.
     #
     # @return [Claim, nil] nil also if the primary key has no source id, since no such claim can be created
     def held_claim(record, state = CURRENT)
@@ -199,7 +199,7 @@ module Leasehold
 
     def subject_id(record, state, table)
       key = table.subject_key
-      # A method that is no column has only its current value.
+      # If the subject key is a method and no column, only its current value can be read.
       id = table.subject_column? || record.has_attribute?(key) ? read(record, state, key) : record.public_send(key)
       return id if id.nil? || id.is_a?(Integer)
 

@@ -92,7 +92,7 @@ module Leasehold
     private
 
     def import(saved, error, path)
-      # This error concerns the whole save, not the record that carries it.
+      # `:claims_unavailable` concerns the whole save, not the record that has this error.
       return saved.errors.add(:base, error.type) if error.type == :claims_unavailable
 
       path ? saved.errors.import(error, attribute: "#{path}.#{error.attribute}") : add_full_message(saved, error)
@@ -105,8 +105,9 @@ module Leasehold
     end
   end
 
-  # Raised if the same save can succeed later without a change: no answer came in time, the server is away or
-  # overloaded, or a claim is under another lease. Rails answers a request that ends with it with status 503.
+  # Raised if the same save can succeed later without a change: no answer came in time, the server is
+  # unreachable or overloaded, or a claim is under another lease. Rails answers a request that ends with this
+  # error with status 503.
   class ClaimsUnavailable < ClaimsRejected
     # @return [Integer] seconds after which to try again, for a `Retry-After` header
     def retry_after

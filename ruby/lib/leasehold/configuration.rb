@@ -124,7 +124,7 @@ module Leasehold
     def read_environment
       address, id, ca, certificate, key = %w[ADDRESS CELL_ID CA CERT KEY].map { |name| ENV.fetch("LEASEHOLD_#{name}", nil) }
       @address = address
-      # An invalid number stays a text, which `validate!` names.
+      # A text that is no number is kept, so that `validate!` can show it.
       @cell_id = id && (Integer(id, 10, exception: false) || id)
       @tls = { ca: ca, certificate: certificate, key: key } if ca
     end

@@ -28,9 +28,9 @@ module Leasehold
       end
     end
 
-    # Another run verifies the model (V10).
+    # Raised if another run verifies the model (V10).
     AlreadyRunning = Class.new(StandardError)
-    # The run reached the end, but some of its calls failed.
+    # Raised if a verification reached its end, but some of its calls failed.
     Incomplete = Class.new(StandardError)
 
     autoload :Findings, "leasehold/console/findings"

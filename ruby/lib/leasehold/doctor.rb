@@ -19,7 +19,7 @@ module Leasehold
     # - `text`: the facts if the check passed
     Result = Struct.new(:subject, :error, :text)
 
-    # A check failed. The message has the remedy.
+    # Raised if a check failed. The message has the remedy.
     Fault = Class.new(StandardError)
 
     def initialize(client: nil)
@@ -69,7 +69,8 @@ module Leasehold
       raise Fault, "`tls.#{name}` cannot be read (#{error.message}): set it to the path of a PEM file"
     end
 
-    # The call fails if the server lacks the time in its answer, because it is older than this gem.
+    # Checks that the server answers, and compares its clock with this host's. `list_leases` raises if the
+    # answer lacks the server's time, because the server is older than this gem.
     def check_server
       client = @client || Leasehold.client
       sent = Time.now

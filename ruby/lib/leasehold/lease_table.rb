@@ -7,13 +7,14 @@ module Leasehold
   class LeaseTable
     # The table's name. Existing cells have the table under this name.
     NAME = "cells_outstanding_leases"
-    # Name of the function and of the trigger that refuse a late COMMIT.
+    # Name of the commit guard's function and trigger.
     GUARD = "cells_outstanding_leases_refuse_late_commit"
 
     class << self
-      # Returns the SQL that creates the guard: a constraint trigger that refuses the COMMIT if the lease is
-      # older than `age_seconds` (R04). The trigger is deferred, so PostgreSQL runs it at COMMIT and not at
-      # the INSERT. The difference to `stale_after_seconds` is the time left for the COMMIT itself.
+      # Returns the SQL that creates the commit guard: a constraint trigger that refuses the COMMIT if the
+      # lease is older than `age_seconds` (R04). The trigger is deferred, so PostgreSQL runs it at COMMIT and
+      # not at the INSERT. The COMMIT itself may then take as long as `stale_after_seconds` minus
+      # `age_seconds`.
       #
       # @param age_seconds [Integer] must be well below `stale_after_seconds` of the reconciling processes
       def guard_sql(age_seconds: Leasehold.configuration.commit_within_seconds)
@@ -32,7 +33,8 @@ module Leasehold
         SQL
       end
 
-      # Returns the SQL that removes the guard's function. DROP TABLE removes the trigger, not the function.
+      # Returns the SQL that removes the commit guard's function. DROP TABLE removes the trigger, but not the
+      # function.
       def unguard_sql
         "DROP FUNCTION #{GUARD}()"
       end
@@ -111,7 +113,7 @@ module Leasehold
       uncached { @connection.select_value("SELECT #{micros_sql('clock_timestamp()')}", "Leasehold") }
     end
 
-    # Returns true if the database refuses the COMMIT before a lease reaches this age.
+    # Returns true if the commit guard exists and refuses a COMMIT whose lease has this age.
     def guarded?(stale_after_seconds)
       # `pg_trigger.tgargs` holds each argument followed by a zero byte (PostgreSQL 15 manual, pg_trigger).
       seconds = "SELECT convert_from(substring(tgargs FROM 1 FOR length(tgargs) - 1), 'UTF8')::double precision FROM pg_trigger " \

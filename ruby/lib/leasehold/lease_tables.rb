@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # The lease tables of all databases of this cell, as one: a lease's row may be in any of them. Creation
-  # times are converted to the clock of the first database, so that one clock judges all ages (R03).
+  # The lease tables of all databases of this cell, as if they were one table: a lease's row may be in any of
+  # them. Creation times are converted to the clock of the first database, so that all ages are by one clock
+  # (R03).
   class LeaseTables
     # @return [LeaseTables] the tables of the databases that `lease_databases` names, or else of those that
     #   claimable models are in
@@ -36,7 +37,7 @@ module Leasehold
       @pools.each { |pool| with_table(pool) { |table| table.delete(uuid) } }
     end
 
-    # Returns true if every database refuses the COMMIT before a lease reaches this age (R04).
+    # Returns true if the commit guard of every database refuses a COMMIT whose lease has this age (R04).
     def guarded?(stale_after_seconds)
       @pools.all? { |pool| with_table(pool) { |table| table.guarded?(stale_after_seconds) } }
     end
@@ -54,7 +55,8 @@ module Leasehold
       [rows, to_time(now)]
     end
 
-    # Takes a connection for each access only: none is held while the server is called.
+    # Runs the block with the lease table of the pool's database. The connection returns to the pool after the
+    # block, so the reconciler keeps none while it calls the server.
     def with_table(pool)
       ActiveRecordCompat.with_connection(pool) { |connection| yield LeaseTable.new(connection) }
     end

@@ -25,8 +25,8 @@ module Leasehold
       write(planned ? :debug : LEVELS.fetch(:finding), :finding, event)
     end
 
-    # A run without the guard is logged as a warning: two cells may get the same name if a lease is
-    # rolled back before its transaction is committed (R04).
+    # A reconciliation of a database without the commit guard is logged as a warning: two cells may get the
+    # same name if a lease is rolled back before its transaction is committed (R04).
     def reconcile(event)
       write(event.payload[:guarded] == false ? :warn : LEVELS.fetch(:reconcile), :reconcile, event)
     end

@@ -5,7 +5,8 @@ require "leasehold"
 module Leasehold
   # The engine: all rules of the protocol, compiled from Rust.
   module Native
-    # Loads the extension: of a precompiled gem the one for this version of Ruby, else the one that was built.
+    # Loads the extension: the precompiled one for this version of Ruby, or else the one that was built on
+    # this machine.
     module Loader
       BUILT = "leasehold/leasehold_ruby"
 

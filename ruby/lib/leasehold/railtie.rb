@@ -20,7 +20,8 @@ module Leasehold
     # `config.leasehold.address = …` in `config/application.rb` or in an environment's file. It is the object that
     # `Leasehold.configure` yields, so a misspelt setting raises.
     config.leasehold = Leasehold.configuration
-    # With `config.eager_load`, all code is loaded at boot and before a server forks, not in the first save.
+    # With `config.eager_load`, all code of the gem is loaded at boot and before a server forks, not in the
+    # first save.
     config.eager_load_namespaces << Leasehold
 
     # Adds the locales that the application has. All of ours would make `I18n.available_locales` longer, and with it
@@ -34,7 +35,7 @@ module Leasehold
     end
 
     initializer "leasehold.tls", before: :load_config_initializers do
-      # A server on this machine needs no certificates.
+      # Development and test use no TLS: their server is usually on this machine.
       Leasehold.configuration.tls ||= { insecure: true } if ::Rails.env.development? || ::Rails.env.test?
     end
 

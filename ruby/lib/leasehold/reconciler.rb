@@ -122,7 +122,8 @@ module Leasehold
       SETTLE_ANSWERS.fetch(error.class)
     end
 
-    # Publishes a lost lease before the row is deleted, which is the last trace of it.
+    # Deletes the local row of a settled lease. Publishes a lost lease first, because its row is the last
+    # trace of the lease.
     def delete(step)
       Events.publish(:lost, lease: step.lease) if step.fate == :lost
       @tables.delete(step.lease)

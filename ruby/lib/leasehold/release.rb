@@ -3,8 +3,8 @@
 require "leasehold/rails"
 
 module Leasehold
-  # Gives up all claims of one attribute of a model, on purpose: for an attribute that is no longer claimed,
-  # or never was in this cell. Verification leaves claims of attributes alone whose flags are off (V11).
+  # Gives up all claims of one attribute of a model, after the attribute's flag was switched off. Verification
+  # leaves the claims of such attributes alone (V11).
   class Release
     # @param name [Symbol, String] the attribute
     # @raise [Models::Unknown] if the model does not claim the attribute
@@ -23,7 +23,7 @@ module Leasehold
       total
     end
 
-    # Gives up the claims. Runs once at a time per model, and never beside its verification.
+    # Gives up the claims. Only one release or verification of a model runs at a time.
     #
     # @raise [Error::Misconfigured] if saves still claim the bucket type
     # @raise [Error::Busy] if some claims are under another lease; all others are given up
@@ -37,7 +37,7 @@ module Leasehold
 
     private
 
-    # A save would claim the values again, one row at a time.
+    # Refuses the release while saves still claim the bucket type: they would claim the values again.
     def check
       enabled = Models.of_table(@model).flat_map(&:cells_claims_enabled).select { |attribute| types.include?(attribute.type) }
       return if enabled.empty?
@@ -51,7 +51,8 @@ module Leasehold
       claiming.map(&:type).uniq
     end
 
-    # Pages are listed before their claims are given up, so the next page begins after the last source id.
+    # Gives up the claims page by page. A page is listed before its claims are given up, so the next page
+    # begins after the page's last source id.
     def release(connection)
       before = count
       busy = nil

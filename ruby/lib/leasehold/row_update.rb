@@ -33,7 +33,7 @@ module Leasehold
           return for_row_class(stored.original) { |attribute, row| [attribute.claim_before_delete(row, nil), nil] }
         end
 
-        # If the row does not exist, only the instance knows its claims.
+        # `stored` is nil if the row does not exist. The claims are then those of the instance's values.
         attributes.map { |attribute| [attribute, attribute.claim_before_delete(record, stored), nil] }
       end
 
@@ -80,7 +80,7 @@ module Leasehold
       @attributes = attributes
       @written = written
       @class_changes = stored.other_class?(written)
-      # Must be read before the UPDATE overwrites the row.
+      # Reads the original row now, because the UPDATE overwrites it.
       stored.original if @class_changes || attributes.any?(&:conditional?)
       @row_after = stored.build_instance(written) if @class_changes
     end

@@ -17,9 +17,9 @@ module Leasehold
     ListRecords = Struct.new(:after, :upto)
     # Read the rows of a range of source ids; feed {#rows} or {#attributes}.
     ReadRows = Struct.new(:after, :upto)
-    # Read these rows again, from the primary database and not from a replica; feed {#rows} or
-    # {#attributes}. Rows outside of the model's scope have no claims. A row that an open
-    # transaction is writing counts as changed now.
+    # Read these rows again, from the primary database and not from a replica; feed {#rows} or {#attributes}.
+    # Feed a row outside of the model's scope without claims, and a row that an open transaction is writing
+    # with the current time as its last change.
     ReadAgain = Struct.new(:ids)
     # Begin an update; feed {#updated}. {Client#begin_encoded} sends `encoded` as it is. {#creates}
     # and {#destroys} decode it for callers that need the claims.

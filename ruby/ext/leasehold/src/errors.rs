@@ -34,7 +34,7 @@ pub(crate) fn session_in_use(ruby: &Ruby) -> Error {
     )
 }
 
-/// Runs a method that Ruby called, and converts a panic to an exception. Without it magnus would
+/// Runs a method that Ruby called, and converts a panic to an exception. Otherwise magnus would
 /// raise a `fatal`, which no `rescue` catches.
 pub(crate) fn catch_panic<T>(ruby: &Ruby, body: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| Err(panicked(ruby, panic.as_ref())))

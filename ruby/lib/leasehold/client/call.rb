@@ -4,8 +4,8 @@ module Leasehold
   class Client
     # One call of an rpc, repeated if no answer came.
     class Call
-      # Pause before the next try, doubled at most by a random factor. Without it gRPC's core may
-      # give the next try the same connection that was just lost.
+      # Shortest pause before the next try. A random factor from 1 to 2 lengthens the pause. Without a pause,
+      # gRPC's core may give the next try the same connection that was just lost.
       RETRY_PAUSE_SECONDS = 0.01
 
       # @return [Integer] number of tries made

@@ -4,11 +4,11 @@ require "openssl"
 
 module Leasehold
   class Client
-    # The cell's certificate and key, and the authority that it trusts. They are checked when the
+    # The cell's certificate and key, and the authority that the cell trusts. These files are checked when the
     # client is created: gRPC reports a wrong certificate only as an unavailable server.
     class Credentials
       MEMBERS = %i[ca certificate key].freeze
-      # Environment variables that the generated initializer reads.
+      # Environment variables with the default paths of these files.
       ENVIRONMENT_VARIABLES = { ca: "LEASEHOLD_CA", certificate: "LEASEHOLD_CERT", key: "LEASEHOLD_KEY" }.freeze
 
       # @param tls [Hash] see {Configuration#tls}

@@ -6,7 +6,8 @@ require "leasehold/uncached"
 require_relative "retry_wait"
 
 module Leasehold
-  # Claims for rows that were written without callbacks. Schedule it outside of a transaction.
+  # Claims for rows that were written without callbacks. Schedule the job after the transaction of these rows
+  # has committed.
   class BulkClaimsJob < ActiveJob::Base
     queue_as { Leasehold.configuration.queue }
     # Arguments contain claimed values: user names, email addresses (V09). ActiveJob logs arguments by

@@ -4,9 +4,9 @@ require "timeout"
 
 module Leasehold
   module Transactions
-    # The write of one row. If it is interrupted, it refuses the COMMIT of its transaction: the row may be
-    # written by then while its change is not yet registered, so the COMMIT would leave the row without its
-    # claims.
+    # The write of one row. If the write is interrupted, it joins its transaction as a participant, and
+    # {.check} then refuses the COMMIT. The row may be written although its change is not yet registered, so
+    # the COMMIT would leave the row without its claims.
     #
     # `Timeout.timeout` without an error class interrupts with `throw` (Ruby 3.1, timeout.rb:44), and from the
     # gem timeout 0.4 on with an error. ActiveRecord 6.1 commits a transaction whose block is left by `throw`
@@ -20,7 +20,7 @@ module Leasehold
       class << self
         # Runs the block, which writes a row and registers its change.
         #
-        # @yieldparam write [InterruptedWrite] to be told of the steps
+        # @yieldparam write [InterruptedWrite] on which the block calls {#start} and {#register}
         def watch(connection)
           write = new
           finished = false
@@ -67,12 +67,12 @@ module Leasehold
         end
       end
 
-      # Tells that the statement is about to be sent. Further calls have no effect.
+      # Records that the statement is about to be sent. Further calls have no effect.
       def start
         @step ||= :started
       end
 
-      # Tells that the row is written, and runs the block, which registers its change.
+      # Records that the row is written, and runs the block, which registers the row's change.
       def register
         @step = :written
         yield

@@ -55,14 +55,16 @@ module Leasehold
         known = !UnansweredBegin.outcome_unknown?(error)
         run_reduced(error, first_refusal, &begun)
       ensure
-        # Also runs if a timeout or `Thread#kill` interrupts the call, or comes before the block has ended.
+        # `known` is false if no answer came, or if a timeout or `Thread#kill` interrupted the call or the
+        # block.
         release_after_rollback(key) unless known
       end
 
       private
 
-      # Begins a smaller or changed effect if the refusal allows one; raises otherwise. At most one try
-      # replaces claims that the rows may own: if it fails too, the first refusal is reported.
+      # Begins a smaller or changed effect if the refusal allows one; raises otherwise. At most one try turns
+      # creates into replaces ({NetEffect#replacing_own_claims}). If that try is refused too, the first
+      # refusal is raised, unless the second one is temporary.
       #
       # @param first_refusal [Array(Error, NetEffect), nil] the refusal of a first try, and its effect
       def run_reduced(error, first_refusal, &begun)

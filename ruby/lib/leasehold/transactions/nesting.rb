@@ -2,14 +2,15 @@
 
 module Leasehold
   module Transactions
-    # Tells which of the open transactions a save belongs to.
+    # Determines which of the open transactions a save belongs to.
     #
-    # A save joins the current transaction if that is joinable. Otherwise it opens one of its own, which is the
-    # database's, or a savepoint directly inside of a transaction with `joinable: false`. ActiveRecord runs
-    # `after_commit` at the end of both.
+    # A save joins the current transaction if that is joinable. Otherwise the save opens a transaction of its
+    # own: the database's, or a savepoint directly inside of a transaction with `joinable: false`.
+    # ActiveRecord runs `after_commit` at the end of both.
     module Nesting
       class << self
-        # Returns true if a save would join the connection's innermost open transaction: it is open and joinable.
+        # Returns true if a save would join the connection's innermost transaction: one is open, and it is
+        # joinable.
         def joining?(connection)
           ActiveRecordCompat.transactions(connection).last&.joinable? || false
         end

@@ -11,7 +11,7 @@ module Leasehold
       EXPECTED_ERRORS = [Error, ActiveRecord::ActiveRecordError].freeze
       private_constant :EXPECTED_ERRORS
 
-      # The outcome of the transaction is unknown.
+      # Raised if the database does not show how the transaction ended.
       class UnknownOutcome < Error
         def initialize
           super("the database does not tell how the transaction ended: reconciliation settles its lease")
@@ -42,7 +42,8 @@ module Leasehold
       end
 
       # ActiveRecord also calls this method when a savepoint inside a transaction with `joinable: false` is
-      # released. The database has committed nothing then, so the settlement moves on to that transaction.
+      # released. The database has committed nothing then, so the settlement joins that transaction as a
+      # participant.
       def committed!(**)
         return ActiveRecordCompat.add_first_participant(@connection, self) unless Nesting.none_open?(@connection)
 
@@ -55,15 +56,17 @@ module Leasehold
         settling(:rollback) { settle_by(row_status) }
       end
 
-      # The database is not asked: the COMMIT may still be in progress.
+      # Leaves the lease to reconciliation. The lease's row is not read, because the COMMIT may still be in
+      # progress.
       def commit_lost
         settling(:rollback) { raise UnknownOutcome }
       end
 
       private
 
-      # If ActiveRecord reports a rollback that it has not sent, the transaction still sees its own row. It is
-      # rolled back here, unless it belongs to a transaction around it.
+      # Reads the status of the lease's row. If ActiveRecord reports a rollback without having sent ROLLBACK,
+      # the transaction is still open and sees its own row. Then the transaction is rolled back before the row
+      # is read again, unless an outer transaction is open.
       def row_status
         status = @table.row_status(@uuid)
         return status unless status&.written && status.in_transaction && @connection.open_transactions.zero?
@@ -72,7 +75,8 @@ module Leasehold
         @table.row_status(@uuid)
       end
 
-      # An aborted transaction can only be rolled back. A missing row proves the rollback only in the session
+      # Settles the lease by the status of its row. If the status is nil, PostgreSQL has aborted the
+      # transaction, which can then only be rolled back. A missing row proves the rollback only in the session
       # that ran the transaction: in another session the COMMIT may still be in progress.
       #
       # @param status [LeaseTable::RowStatus, nil]

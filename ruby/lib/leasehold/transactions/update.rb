@@ -2,9 +2,10 @@
 
 module Leasehold
   module Transactions
-    # The one update of a transaction. Its lease is begun immediately before COMMIT, after the transaction
-    # has written its rows, so a refused claim rolls everything back. The lease's row is written in the same
-    # transaction and proves the COMMIT (R02).
+    # The update with which a transaction claims the values that it wrote. Its lease is begun immediately
+    # before COMMIT, after the transaction has written its rows, so a refused claim rolls everything back. The
+    # lease's row is written in the same transaction and proves the COMMIT (R02). If the update has more
+    # claims than the server allows, several leases are begun.
     class Update
       class << self
         # Begins the update of the connection's current transaction, which is about to COMMIT. All callbacks
@@ -42,8 +43,9 @@ module Leasehold
           changes.each(&:enroll)
         end
 
-        # A transaction with `joinable: false` has a lease for each transaction in it that wrote claims. The
-        # server refuses a bucket of one of them as busy, and no retry would help.
+        # Inside of a transaction with `joinable: false`, each inner transaction that changed claims has its
+        # own lease. This method raises if the effect has a bucket that one of these leases holds: the server
+        # would refuse the bucket as busy, and no retry would help.
         def check_own_leases(connection, effect)
           leases = ActiveRecordCompat.transactions(connection)[..-2].flat_map { |one| ActiveRecordCompat.participants(one, Settlement) }
           return if leases.empty?
@@ -66,8 +68,9 @@ module Leasehold
         @table = LeaseTable.new(connection)
       end
 
-      # Begins the lease within the current transaction, or several if the server's limit requires it. Each has
-      # a row, so reconciliation settles each alike if the process dies after COMMIT.
+      # Begins the lease within the current transaction, or several leases if the update has more claims than
+      # the server allows. Each lease has a row, so reconciliation settles all of them alike if the process
+      # dies after COMMIT.
       def begin
         return if @effect.empty?
 
@@ -79,9 +82,9 @@ module Leasehold
       # Begins the lease before the transaction; {#join} adds it to the transaction, or {#abandon} rolls it
       # back.
       #
-      # The lease is begun before COMMIT instead, as usual, if one lease does not hold all claims, or if a claim
-      # to destroy does not exist: verification could create that claim between an early lease and the row
-      # lock.
+      # Postpones the lease until right before COMMIT in two cases: if the update has more claims than one
+      # lease may have, or if a claim to destroy does not exist. Verification could create that claim between
+      # an early lease and the row lock.
       def begin_early
         return if @effect.empty?
 
@@ -104,7 +107,7 @@ module Leasehold
         @table.insert(lease.uuid, @begun_at)
       end
 
-      # Rolls the early lease back if it did not join a transaction: nobody else knows it.
+      # Rolls the early lease back if it did not join a transaction: no other code knows this lease.
       def abandon
         lease, = @begun
         @client.rollback_update(lease.uuid) if lease
@@ -114,12 +117,14 @@ module Leasehold
 
       private
 
-      # Read before the begin, so that the row is never younger than the lease (R04).
+      # Reads the time for the lease's row before the lease is begun, so that the row is never younger than
+      # the lease (R04).
       def read_clock
         @begun_at, @backend_pid = @table.clock_and_session
       end
 
-      # @return [Array<NetEffect>] parts to begin instead, if one lease does not hold all claims
+      # @return [Array<NetEffect>] smaller parts to begin instead if the part has too many claims; empty if
+      #   its lease is begun
       def begin_part(part)
         uuid = nil
         LeaseBegin.new(@connection, part, @client).run do |lease, effect|
@@ -132,7 +137,8 @@ module Leasehold
         LeaseBegin.split(part, error) || raise
       end
 
-      # First, because a model's `after_commit` callback may change a claim that this lease still holds.
+      # Registers the settlement before all models, so that the lease is settled before their `after_commit`
+      # callbacks run: a callback may change a claim that this lease holds.
       def register_settlement(lease, effect)
         settlement = Settlement.new(@connection, lease.uuid, effect, @backend_pid, client: @client)
         ActiveRecordCompat.add_first_participant(@connection, settlement)

@@ -4,10 +4,10 @@ module Leasehold
   class Verifier
     # Executes the corrections of a run: updates, one after the other, with the steps of a cell's own save.
     #
-    # - A correction that is lost before its lease has a row in this database is rolled back by
-    #   reconciliation.
-    # - Once the row is written, the correction is as good as committed: reconciliation would commit it. So
-    #   its commit runs in the background while the next correction is begun.
+    # - If the process dies before a correction's lease has a row in this database, reconciliation rolls the
+    #   lease back.
+    # - If the process dies after the row is written, reconciliation commits the lease. So the commit of a
+    #   lease with its row runs in the background while the next correction is begun.
     class Corrections
       # Errors after which no correction can succeed.
       FATAL_ERRORS = [Error::Misconfigured, Error::Unauthenticated, Error::Denied].freeze
@@ -41,9 +41,11 @@ module Leasehold
       # @yieldparam call [Thread] the block runs during the call; the thread is alive until it is answered
       # @return [:begun, :failed, Error] the error if claims were refused
       def begin(step, &meanwhile)
-        # Waits for the correction in the background: a claim to destroy may still be under its lease.
+        # Waits for the commit in the background: its lease may still hold a claim that this correction
+        # destroys.
         finish unless step.destroy_count.zero?
-        # Read before the call, so that the row is never younger than the lease (R04).
+        # The time of the lease's row is read before the call, so that the row is never younger than the lease
+        # (R04).
         @begun_at, = @table.clock_and_session
         during_call(-> { @lease = @client.begin_encoded(step, **@call_options) }, &meanwhile)
         :begun
@@ -64,7 +66,7 @@ module Leasehold
         @committing = call_in_thread(-> { @client.commit_update(uuid, **@call_options) })
         :settled
       rescue ActiveRecord::SerializationFailure
-        # The guard refused the row, because the lease is too old (R04, SQLSTATE 40001).
+        # The commit guard refused the row, because the lease is too old (R04, SQLSTATE 40001).
         :failed
       end
 
@@ -104,12 +106,13 @@ module Leasehold
 
       private
 
-      # Returns true if a correction is begun, and neither written nor rolled back.
+      # Returns true if a correction is begun, and its lease has no row yet and is not rolled back.
       def lease_begun?
         !@lease.nil?
       end
 
-      # Returns the lease's uuid and forgets the lease. A failure from here on is left to reconciliation.
+      # Returns the lease's uuid and forgets the lease. If a later step fails, reconciliation settles the
+      # lease.
       def take_lease
         @lease.uuid.tap { @lease = nil }
       end

@@ -21,9 +21,9 @@ module Leasehold
         planned.fetch(:to_destroy) > @share * planned.fetch(:records)
       end
 
-      # Checks the share before an update is begun. The claims that were listed so far are at most those of
-      # the table, so the share of the table is exceeded only if theirs is. Then a dry run counts the whole
-      # table, once a run: destroyed claims may lie close together, and replaced ones count here too.
+      # Checks the share before an update is begun. If the share of the claims that were listed so far is not
+      # exceeded, the share of the whole table is not either. If it is exceeded, a dry run counts the whole
+      # table, at most once: the destroys may lie close together, and those of replaces count here too.
       #
       # @param report [Hash{Symbol => Object}] the counts so far
       # @param step [Verification::Begin] the update

@@ -60,7 +60,7 @@ module Leasehold
       end
 
       # Remembers the step that begins the next page. If the server truncates a page's records, the page ends
-      # earlier than planned. The begin of the next one is then unknown, so nothing is prefetched.
+      # earlier than planned. The begin of the next page is then unknown, so nothing is prefetched.
       def plan_next(step, result)
         case step
         when Verification::FindBound then @next = following(step, result)
@@ -72,7 +72,7 @@ module Leasehold
         bound && Verification::FindBound.new(bound, find.rows)
       end
 
-      # Records before rows, as the session requests them.
+      # Prefetches a page: its records, then its rows, in the order in which the session requests them.
       def prefetch_page(after, upto)
         listing = prefetch(Verification::ListRecords.new(after, upto))
         prefetch(Verification::ReadRows.new(after, upto), listing.started_at)

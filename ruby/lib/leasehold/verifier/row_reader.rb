@@ -66,7 +66,7 @@ module Leasehold
         now = clock - seconds_since_listing
         return Batch.new(read_columns(relation), now, claim_layout) if readable_by_column?
 
-        # All columns of the table, even if the scope selects only some.
+        # `reselect` reads all columns of the table, even if the scope selects only some.
         Batch.new(relation.reselect(@model.arel_table[Arel.star]).map { |record| row(record) }, now)
       end
 
@@ -229,8 +229,8 @@ module Leasehold
         [@key.encode(record.id), record[@updated_at]&.to_time, with_claims ? claims_of(record) : []]
       end
 
-      # Asks no feature flag: claims of a flag that is switched off during the run would look extra, and be
-      # destroyed (V11).
+      # Builds the record's claims of the types that the run began with. Reads no feature flag again: if a
+      # flag is switched off during the run, its claims would look extra and be destroyed (V11).
       def claims_of(record)
         attributes = record.class.cells_claims_attributes.each_value.select { |attribute| bucket_types.include?(attribute.type) }
         claims = attributes.filter_map { |attribute| attribute.claim(record) if attribute.claims?(record) }

@@ -27,7 +27,8 @@ module Leasehold
         migration_template "migration.rb.tt", File.join(db_migrate_path, "create_cells_outstanding_leases.rb")
       end
 
-      # `db/schema.rb` cannot express the table's trigger (R04), `db/structure.sql` can.
+      # Switches the application to `db/structure.sql`: `db/schema.rb` cannot express the commit guard, which
+      # is a trigger (R04).
       def keep_schema_as_sql
         return if schema_format == :sql
         return say(KEPT_SCHEMA) if options[:skip_schema_format]

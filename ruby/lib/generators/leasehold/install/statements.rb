@@ -4,14 +4,15 @@ require "leasehold/rails"
 
 module Leasehold
   module Generators
-    # The SQL of the migration, written out: the migration then does the same in every version of the gem.
+    # The SQL of the generated migration. It is written out, so the migration does the same with every later
+    # version of the gem.
     module Statements
-      # @return [String] the statement that creates the guard, indented for the migration
+      # @return [String] the statement that creates the commit guard, indented for the migration
       def guard_statement
         statement("execute <<~SQL", "#{Leasehold::LeaseTable.guard_sql.indent(2)}SQL")
       end
 
-      # @return [String] the statement that removes the guard's function
+      # @return [String] the statement that removes the commit guard's function
       def unguard_statement
         statement("execute \"#{Leasehold::LeaseTable.unguard_sql}\"")
       end

@@ -33,7 +33,7 @@ RECENT = timedelta(hours=1)
 ROWS_PER_PAGE = 1000
 TURNS = 3
 THREAD_TURNS = 7
-"""More turns, because threads are measured in wall-clock time, which other processes disturb."""
+"""More runs than of the other benchmark: threads are measured in wall-clock time, which other processes disturb."""
 TYPES = (BucketType.USERNAMES, BucketType.EMAILS)
 COLUMNS = verification.TableColumns(
     key="id",
@@ -47,7 +47,7 @@ COLUMNS = verification.TableColumns(
 
 @dataclass(frozen=True, slots=True)
 class PlainClaim:
-    """A claim of the plain algorithm."""
+    """A claim as the plain Python comparison holds it."""
 
     bucket_type: int
     value: str
@@ -59,7 +59,7 @@ class PlainClaim:
 
 @dataclass(frozen=True, slots=True)
 class PlainRecord:
-    """A record of the plain algorithm."""
+    """A record of the service as the plain Python comparison holds it."""
 
     claim: PlainClaim
     updated_at: datetime
@@ -70,7 +70,7 @@ PlainRow = tuple[int, str, str, datetime]
 
 @dataclass(frozen=True)
 class Page:
-    """The rows and records of one range, in the form of each side."""
+    """The rows and records of one key range: as Python objects, as an Arrow batch, and as a serialized response."""
 
     rows: list[PlainRow]
     records: list[PlainRecord]
@@ -78,12 +78,12 @@ class Page:
 
 
 def ids(number: int) -> range:
-    """Return the keys of the rows of a page."""
+    """Return the primary keys of the rows on page `number`."""
     return range(number * ROWS_PER_PAGE + 1, (number + 1) * ROWS_PER_PAGE + 1)
 
 
 def batch(number: int) -> pa.RecordBatch:
-    """Return the rows of a page as an Arrow batch."""
+    """Return the rows of page `number` as an Arrow batch."""
     keys = ids(number)
     names = [f"user-{key}" for key in keys]
     emails = [f"user-{key}@example.com" for key in keys]
@@ -92,28 +92,28 @@ def batch(number: int) -> pa.RecordBatch:
 
 
 def page(number: int) -> Page:
-    """Return a page as Python objects, with its records also as a serialized response."""
+    """Return the rows and records of page `number`, with the records also as a serialized `ListRecordsResponse`."""
     rows = [(key, f"user-{key}", f"user-{key}@example.com", OLD) for key in ids(number)]
     records = [PlainRecord(claim, OLD) for row in rows for claim in claims(row)]
     return Page(rows, records, b"".join(encoded(record) for record in records))
 
 
 def claims(row: PlainRow) -> Iterator[PlainClaim]:
-    """Return the claims of a row."""
+    """Return the claims that a row of the plain Python comparison makes."""
     source_id = struct.pack(">Q", row[0])
     yield PlainClaim(BucketType.USERNAMES, row[1], SubjectType.USER, row[0], SourceType.USERS, source_id)
     yield PlainClaim(BucketType.EMAILS, row[2], SubjectType.USER, row[0], SourceType.USERS, source_id)
 
 
 def field(number: int, value: int | bytes) -> bytes:
-    """Encode a field of a Protobuf message."""
+    """Return an encoded field of a Protobuf message."""
     if isinstance(value, bytes):
         return varint(number << 3 | 2) + varint(len(value)) + value
     return varint(number << 3) + varint(value)
 
 
 def varint(value: int) -> bytes:
-    """Encode an integer as a Protobuf varint."""
+    """Return an integer encoded as a Protobuf varint."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -123,7 +123,7 @@ def varint(value: int) -> bytes:
 
 
 def encoded(record: PlainRecord) -> bytes:
-    """Encode a record as an entry of a `ListRecordsResponse`, with every field that a server sets."""
+    """Return a record encoded as an entry of a `ListRecordsResponse`, with every field that a server sets."""
     claim = record.claim
     bucket = field(1, claim.bucket_type) + field(2, claim.value.encode())
     subject = field(1, claim.subject_type) + field(2, claim.subject_id)
@@ -135,14 +135,14 @@ def encoded(record: PlainRecord) -> bytes:
 
 
 class Plain:
-    """The comparison in plain Python."""
+    """The plain Python side of the benchmark: compares rows and records that are Python objects."""
 
     def __init__(self) -> None:
         self.differences = 0
         self.threshold = NOW - RECENT
 
     def compare(self, page: Page) -> None:
-        """Compare a page."""
+        """Compare the rows of a page with its records, and count the differences."""
         by_bucket = {(one.claim.bucket_type, one.claim.value): one for one in page.records}
         for row in page.rows:
             if row[3] > self.threshold:
@@ -155,7 +155,7 @@ class Plain:
 
 
 class Engine:
-    """The comparison by the engine: rows from an Arrow stream, records from serialized responses."""
+    """The engine's side of the benchmark: reads rows from an Arrow stream, and records from serialized responses."""
 
     def __init__(self, rows: pa.Table | pa.RecordBatchReader) -> None:
         self.rows = verification.ArrowRows(rows, COLUMNS)
@@ -167,7 +167,7 @@ class Engine:
         )
 
     def compare(self, page: Page) -> None:
-        """Compare a page."""
+        """Drive the engine's run through the steps of one page."""
         run = self.run
         if isinstance(run.step(), verification.PageDone):
             run.proceed()
@@ -179,13 +179,13 @@ class Engine:
 
     @property
     def differences(self) -> int:
-        """The number of differences."""
+        """The number of differences that the engine has found."""
         report = self.run.report()
         return report.missing + report.different + report.extra
 
 
 def measure(make: Callable[[], Plain | Engine], pages: list[Page]) -> float:
-    """Return the CPU seconds of comparing all pages."""
+    """Return the CPU seconds that one side of the benchmark, made by `make`, needs to compare all pages."""
     start = time.process_time()
     subject = make()
     for current in pages:
@@ -197,7 +197,7 @@ def measure(make: Callable[[], Plain | Engine], pages: list[Page]) -> float:
 
 
 def compare(rows: int) -> dict[str, float]:
-    """Return the claims per second of both sides."""
+    """Return the claims compared per CPU second, by side of the benchmark."""
     pages = [page(number) for number in range(rows // ROWS_PER_PAGE)]
     table = pa.Table.from_batches([batch(number) for number in range(len(pages))])
     sides: dict[str, Callable[[], Plain | Engine]] = {"ours": lambda: Engine(table), "peer": Plain}
@@ -206,7 +206,7 @@ def compare(rows: int) -> dict[str, float]:
 
 
 def scale(rows: int) -> dict[str, float]:
-    """Return the claims per second of two threads, each with its own run, and of one thread."""
+    """Return the claims compared per second by two threads, each with its own run, and by one thread."""
     answers, table = large_pages(rows)
 
     def work() -> None:
@@ -235,11 +235,11 @@ def scale(rows: int) -> dict[str, float]:
 
 
 LARGE = 20_000
-"""Rows of a page in the comparison of threads. Large pages keep the time under the interpreter lock small."""
+"""The number of rows on a page of the benchmark of threads. Large pages keep the time under the interpreter lock small."""
 
 
 def large_pages(rows: int) -> tuple[list[bytes], pa.Table]:
-    """Return serialized responses of the server, and the table."""
+    """Return the server's serialized responses for large pages, and the Arrow table of all rows."""
     small = LARGE // ROWS_PER_PAGE
     answers = [
         b"".join(page(number).answer for number in range(first, first + small))
@@ -249,7 +249,7 @@ def large_pages(rows: int) -> tuple[list[bytes], pa.Table]:
 
 
 def memory(rows: int) -> float:
-    """Return the peak memory of this process in megabytes after comparing a stream."""
+    """Return the peak memory of this process, in megabytes, after the engine has compared a stream of rows."""
     stream = pa.RecordBatchReader.from_batches(batch(0).schema, (batch(at) for at in range(rows // ROWS_PER_PAGE)))
     engine = Engine(stream)
     for number in range(rows // ROWS_PER_PAGE):
@@ -260,7 +260,7 @@ def memory(rows: int) -> float:
 
 
 def peak_kilobytes() -> int:
-    """Return the peak memory of this process. `getrusage` would include the parent's memory from before `exec`."""
+    """Return this process's peak memory in KiB. `getrusage` would include the parent's memory from before `exec`."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
 

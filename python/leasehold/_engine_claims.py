@@ -1,4 +1,4 @@
-"""The lists of claims in an update that the engine requests, converted to Python objects on demand."""
+"""The creates or destroys of an update that the engine requests, converted to Python objects on demand."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from leasehold.claims import Claim, Source, Subject
 class EngineClaims(Sequence[Claim]):
     """An immutable sequence of claims that stays in the extension until a caller reads its items.
 
-    The gRPC client sends `encoded` bytes, so a backfill creates no Python object per claim. `Claim` objects are built
-    once, on the first access.
+    The gRPC client sends the `encoded` bytes, so a backfill creates no Python object per claim. The sequence builds its
+    `Claim` objects once, on the first access.
     """
 
     def __init__(self, claims: _native.Claims) -> None:

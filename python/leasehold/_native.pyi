@@ -1,4 +1,4 @@
-"""Types of the Rust extension (`python/src`). The module is private: only this package imports it."""
+"""Types of the Rust extension `leasehold._native` (`python/src`). It is private: only this package imports it."""
 
 from typing import Any, Literal, final
 

@@ -1,4 +1,4 @@
-"""Pure functions of the engine: no state, no server."""
+"""Pure functions of the claims engine: they need no state and no server."""
 
 from __future__ import annotations
 

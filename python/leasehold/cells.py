@@ -1,4 +1,4 @@
-"""Cells, and the answers of the server that name them."""
+"""Cells, and the server's answers that contain a cell."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ class Claim:
 
     @property
     def bucket(self) -> Bucket:
-        """The bucket that is claimed."""
+        """The bucket that this claim claims: its type and value."""
         return Bucket(self.bucket_type, self.bucket_value)
 
 
@@ -265,7 +265,7 @@ class Record:
 
     @property
     def updated_micros(self) -> int:
-        """The time of the last change, in microseconds since 1970."""
+        """The time of the record's last change, in microseconds since 1970."""
         return micros(self.updated_at)
 
 

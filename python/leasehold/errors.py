@@ -109,7 +109,7 @@ class LeaseholdError(Exception):
     """
 
     is_temporary: bool = False
-    """True if the same request can succeed later without a change by the caller."""
+    """True if the same request can succeed later, although the caller changes nothing."""
 
     def __init__(
         self,
@@ -132,12 +132,13 @@ class LeaseholdError(Exception):
 
     @property
     def number(self) -> int:
-        """The number of the reason in the engine; 0 if the code is not one of the engine's."""
+        """The engine's number of the reason code; 0 if the code is not one of the engine's reasons."""
         return NUMBERS.get(self.code, 0)
 
     def __reduce__(self) -> tuple[object, ...]:
         # CPython's `BaseException.__reduce__` calls the class with `self.args` only (Objects/exceptions.c,
-        # BaseException_reduce). `code` is keyword-only, so an exception from a worker process could not be unpickled.
+        # BaseException_reduce). `code` is keyword-only, so without this method an exception of a worker process could not be
+        # unpickled.
         arguments = (type(self), self.message, self.code, self.details, self.retry_after_seconds, self.metadata)
         state = {name: getattr(self, name) for name in ("outcome_is_unknown", "idempotency_key", "lease_uuid")}
         return _restore, arguments, state
@@ -148,7 +149,7 @@ class InvalidError(LeaseholdError):
 
 
 class TakenError(LeaseholdError):
-    """The bucket is claimed, and no lease holds that claim. A retry cannot succeed."""
+    """Another claim of the bucket exists, and no lease holds that claim. A retry cannot succeed."""
 
 
 class BusyError(LeaseholdError):
@@ -158,7 +159,7 @@ class BusyError(LeaseholdError):
 
 
 class ChangedError(LeaseholdError):
-    """The claim to destroy belongs to another source row by now."""
+    """The claim that the update destroys comes from another source row than the update says."""
 
 
 class NotFoundError(LeaseholdError):
@@ -170,11 +171,11 @@ class NotOwnerError(LeaseholdError):
 
 
 class RolledBackError(LeaseholdError):
-    """The lease to commit was rolled back before."""
+    """The lease cannot be committed, because it was rolled back before."""
 
 
 class CommittedError(LeaseholdError):
-    """The lease to roll back was committed before."""
+    """The lease cannot be rolled back, because it was committed before."""
 
 
 class MisconfiguredError(LeaseholdError, ValueError):
@@ -197,7 +198,7 @@ class UnauthenticatedError(LeaseholdError):
 
 
 class DeniedError(LeaseholdError):
-    """The identity in the client certificate may not make this call."""
+    """The identity in the client certificate is not allowed to make this call."""
 
 
 class OverloadedError(LeaseholdError):
@@ -219,11 +220,11 @@ class DeadlineExceededError(LeaseholdError):
 
 
 class RowsError(InvalidError):
-    """A session refuses the rows or records. Its state is unchanged."""
+    """A verification run refuses the rows or records that it was given. The state of the run is unchanged."""
 
 
 class ColumnError(RowsError):
-    """A column of a table cannot be read. No row of the batch was used.
+    """A column of a table cannot be read. No row of its batch was used.
 
     Parameters
     ----------
@@ -240,15 +241,15 @@ class ColumnError(RowsError):
 
 
 class ColumnMissingError(ColumnError):
-    """The table has no column of that name, or more than one."""
+    """The table has no column with the requested name, or more than one."""
 
 
 class ColumnTypeError(ColumnError):
-    """The type of the column is not supported for its role."""
+    """The column has a type that keys, values, subjects or times cannot have."""
 
 
 class ColumnNullError(ColumnError):
-    """The column is null in a row that needs a value."""
+    """The column has null in a row that needs a value there."""
 
 
 class ColumnValueError(ColumnError):
@@ -256,7 +257,7 @@ class ColumnValueError(ColumnError):
 
 
 class ColumnTimeZoneError(ColumnError):
-    """The times in the column have no time zone."""
+    """The times in the column have no time zone, and `assume_utc` is not set."""
 
 
 class ColumnOrderError(ColumnError):
@@ -268,15 +269,15 @@ class TraceError(InvalidError):
 
 
 class ImpossibleError(LeaseholdError):
-    """The event is impossible in the current state of the simulated world. The world is unchanged."""
+    """The event is impossible in the current state of a simulated world. The world is unchanged."""
 
 
 class OutOfTurnError(LeaseholdError):
-    """A session received an answer that does not match its current step. Its state is unchanged."""
+    """A run of reconciliation or verification got an answer that does not match its current step. The run is unchanged."""
 
 
 class SessionInUseError(LeaseholdError):
-    """Another thread is using this session. Create one session per thread."""
+    """Another thread is using this run or service at the moment. Create one object per thread."""
 
 
 class InternalError(LeaseholdError):
@@ -284,7 +285,7 @@ class InternalError(LeaseholdError):
 
 
 NUMBERS: Final[Mapping[str, int]] = {code: number for code, number, _, _ in _native.reasons()}
-"""The number of each reason code of the engine."""
+"""The engine's number of each of its reason codes."""
 
 BY_CODE: Final[Mapping[str, type[LeaseholdError]]] = {
     **{code: globals()[name] for code, _, name, _ in _native.reasons()},
@@ -343,11 +344,11 @@ COLUMN_ERRORS: Final[Mapping[str, type[ColumnError]]] = {
     "COLUMN_TYPE": ColumnTypeError,
     "COLUMN_VALUE": ColumnValueError,
 }
-"""The exception class of each code for an unreadable column."""
+"""The exception class of each code that the extension uses for an unreadable column."""
 
 
 def column_error(code: str, column: str, message: str) -> ColumnError:
-    """Return the exception for an unreadable column.
+    """Return the exception for an unreadable column of a table.
 
     Parameters
     ----------
@@ -367,7 +368,7 @@ def column_error(code: str, column: str, message: str) -> ColumnError:
 
 
 def _restore_column(kind: type[ColumnError], message: str, code: str, column: str) -> ColumnError:
-    """Rebuild an unpickled exception. The default `__reduce__` would omit the keyword-only `code`."""
+    """Rebuild a pickled `ColumnError`. The default `__reduce__` would omit the keyword-only `code`."""
     return kind(message, code=code, column=column)
 
 
@@ -379,5 +380,5 @@ def _restore(
     retry_after_seconds: float | None,
     metadata: Mapping[str, str],
 ) -> LeaseholdError:
-    """Rebuild an unpickled exception. The default `__reduce__` would omit the keyword-only `code`."""
+    """Rebuild a pickled `LeaseholdError`. The default `__reduce__` would omit the keyword-only `code`."""
     return kind(message, code=code, details=details, retry_after_seconds=retry_after_seconds, metadata=metadata)

@@ -17,21 +17,21 @@ from leasehold.claims import LeasePage
 
 @dataclass(frozen=True)
 class ListLeases:
-    """List a page of the cell's outstanding leases, starting at `cursor`. Answer with `leases`."""
+    """A step of `Reconciliation`: list a page of the cell's outstanding leases from `cursor`. Answer with `leases`."""
 
     cursor: str | None
 
 
 @dataclass(frozen=True)
 class FindRows:
-    """Look up the local rows of these leases. Answer with `rows`, which contains the rows that exist."""
+    """A step of `Reconciliation`: look up the local rows of these leases. Answer with `rows`: the rows that exist."""
 
     leases: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class LocalRow:
-    """The row that a cell writes in the local transaction of a lease: the lease and the database's time of the write."""
+    """The row that a cell writes in the transaction of a save: the lease, and the database's time of the write."""
 
     uuid: str
     created_at: datetime
@@ -39,7 +39,7 @@ class LocalRow:
 
 @dataclass(frozen=True)
 class ListRows:
-    """List at most `limit` local rows of at least `min_age_seconds`, ordered by time and lease, after `after`.
+    """A step of `Reconciliation`: list local rows of at least `min_age_seconds`, by time and lease, after `after`.
 
     Answer with `rows`.
     """
@@ -51,7 +51,7 @@ class ListRows:
 
 @dataclass(frozen=True)
 class Settle:
-    """Commit a lease or roll it back. Answer with `settled`."""
+    """A step of `Reconciliation`: commit a lease or roll it back. Answer with `settled`."""
 
     lease: str
     outcome: Literal["committed", "rolled_back"]
@@ -59,7 +59,7 @@ class Settle:
 
 @dataclass(frozen=True)
 class DeleteRow:
-    """Delete the local row of a lease, if the row exists. Answer with `deleted`.
+    """A step of `Reconciliation`: delete the local row of a lease, if it exists. Answer with `deleted`.
 
     If `fate` is "lost", alert an operator first: the local transaction committed, but its claims were rolled back.
     """
@@ -70,16 +70,16 @@ class DeleteRow:
 
 @dataclass(frozen=True)
 class Done:
-    """The run has ended."""
+    """The last step of `Reconciliation`: the run has ended."""
 
 
 Step = ListLeases | FindRows | ListRows | Settle | DeleteRow | Done
-"""A request of the state machine to its caller."""
+"""A step of `Reconciliation`: a request that the caller must execute and answer."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Counts of the actions of a run.
+    """The counts of the actions of one reconciliation run.
 
     Attributes
     ----------
@@ -157,7 +157,7 @@ class Reconciliation:
         self._run = _native.Reconciliation(json.dumps(settings))
 
     def step(self) -> Step:
-        """Return the current step. The step stays the same until the caller answers it."""
+        """Return the run's current step. The step stays the same until the caller answers it."""
         step = json.loads(self._run.step())
         match step.pop("step"):
             case "list_leases":
@@ -175,7 +175,7 @@ class Reconciliation:
                 return Done()
 
     def leases(self, page: LeasePage) -> None:
-        """Answer `ListLeases`.
+        """Answer the step `ListLeases` with a page of leases.
 
         Parameters
         ----------
@@ -191,7 +191,7 @@ class Reconciliation:
         self._feed(event="leases", leases=leases, now=times.micros(page.server_time), cursor=page.cursor)
 
     def rows(self, rows: Iterable[LocalRow], *, now: datetime) -> None:
-        """Answer `FindRows` or `ListRows`.
+        """Answer the step `FindRows` or `ListRows` with local rows.
 
         Parameters
         ----------
@@ -204,7 +204,7 @@ class Reconciliation:
         self._feed(event="rows", rows=local_rows, now=times.micros(now))
 
     def settled(self, answer: Literal["done", "rolled_back", "committed", "not_found"]) -> None:
-        """Answer `Settle`.
+        """Answer the step `Settle` with the service's answer.
 
         Parameters
         ----------
@@ -214,15 +214,15 @@ class Reconciliation:
         self._feed(event="settled", answer=answer)
 
     def deleted(self) -> None:
-        """Answer `DeleteRow`: the row does not exist any more."""
+        """Answer the step `DeleteRow`: the row is deleted, or did not exist."""
         self._feed(event="deleted")
 
     def failed(self) -> None:
-        """Answer any step: it failed, or its outcome is unknown. The next run repeats the work."""
+        """Answer any step: it failed, or its outcome is unknown. The next run repeats the work of the step."""
         self._feed(event="failed")
 
     def summary(self) -> Summary:
-        """Return the counts so far."""
+        """Return the counts of the run so far."""
         counts: Mapping[str, Any] = json.loads(self._run.summary())
         return Summary(**{**counts, "lost": tuple(counts["lost"])})
 

@@ -12,7 +12,7 @@ from leasehold.claims import Claim, Lease, LeasePage, OutstandingLease, Record, 
 
 
 class ClaimsService:
-    """The engine over its in-memory reference store.
+    """A claims service in memory: the engine over its reference store.
 
     Replies equal those of a server. The claims vanish with the object. Use the object in one thread at a time.
 
@@ -75,7 +75,7 @@ class ClaimsService:
             The service refuses the update: `InvalidError`, `TakenError`, `BusyError`, `ChangedError`, `NotFoundError` or
             `NotOwnerError`.
         """
-        # The engine draws no random numbers, so the caller supplies the id of the lease.
+        # The engine draws no random numbers, so this method draws the id of the lease.
         lease = self._service.begin(cell_id, list(creates), list(destroys), idempotency_key, uuid.uuid4().int, self._now())
         return Lease(*lease)
 
@@ -216,7 +216,7 @@ class ClaimsService:
         return RecordPage(tuple(map(_record, records)), truncated, self._clock())
 
     def forget_settled(self) -> int:
-        """Forget every settled lease and return their number."""
+        """Forget every settled lease of the service. Return the number of forgotten leases."""
         return self._service.forget(self._now())
 
     def check(self) -> None:
@@ -234,7 +234,7 @@ class ClaimsService:
 
 
 def _record(members: RecordMembers) -> Record:
-    """Return the record for the tuple that the extension returns."""
+    """Return the record for the tuple in which the extension returns it."""
     record_uuid, (bucket_type, value, subject, source), cell_id, status, lease, created_at, updated_at = members
     claim = Claim(bucket_type, value, Subject(*subject), Source(*source))
     return Record(record_uuid, claim, cell_id, status, lease, times.from_micros(created_at), times.from_micros(updated_at))

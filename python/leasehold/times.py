@@ -37,10 +37,10 @@ def from_micros(micros_since_1970: int) -> datetime:
 
 
 def now() -> datetime:
-    """Return the local clock's time in UTC."""
+    """Return the present time of the local clock, in UTC."""
     return datetime.now(timezone.utc)
 
 
 def to_micros(seconds: float) -> int:
-    """Return a duration in microseconds, rounded to the nearest one."""
+    """Return a duration in whole microseconds, rounded to the nearest one."""
     return round(seconds * 1_000_000)

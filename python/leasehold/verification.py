@@ -25,7 +25,7 @@ class ArrowStream(Protocol):
     """
 
     def __arrow_c_stream__(self, requested_schema: object | None = None, /) -> object:
-        """Export the stream as a capsule named `arrow_array_stream`."""
+        """Export the rows as a PyCapsule named `arrow_array_stream`."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class TableColumns:
 
 @dataclass(frozen=True)
 class Row:
-    """A row with its claims. For large tables, use Arrow instead.
+    """A row of a table with the claims that it makes. For large tables, use Arrow instead.
 
     Attributes
     ----------
@@ -93,13 +93,13 @@ class Row:
 
     @property
     def updated_micros(self) -> int | None:
-        """The time of the last change in microseconds since 1970; None means unknown."""
+        """The time of the row's last change in microseconds since 1970; None if it is unknown."""
         return None if self.updated_at is None else times.micros(self.updated_at)
 
 
 @dataclass(frozen=True)
 class FindBound:
-    """Find the source id of the row that is `rows` rows after `after`. Answer with `bound`."""
+    """A step of `Verification`: find the source id of the row that is `rows` rows after `after`. Answer with `bound`."""
 
     after: bytes
     rows: int
@@ -107,7 +107,7 @@ class FindBound:
 
 @dataclass(frozen=True)
 class ListRecords:
-    """List a page of the service's records after `after`, up to and including `upto`.
+    """A step of `Verification`: list the service's records after `after`, up to and including `upto`.
 
     Answer with `records` or `encoded_records`.
     """
@@ -118,7 +118,10 @@ class ListRecords:
 
 @dataclass(frozen=True)
 class ReadRows:
-    """Read the rows after `after`, up to and including `upto`. Answer with `rows`, `arrow` or `arrow_rows`."""
+    """A step of `Verification`: read the rows after `after`, up to and including `upto`.
+
+    Answer with `rows`, `arrow` or `arrow_rows`.
+    """
 
     after: bytes
     upto: bytes
@@ -126,7 +129,7 @@ class ReadRows:
 
 @dataclass(frozen=True)
 class ReadAgain:
-    """Read these rows again, from the primary database: a replica may lag behind.
+    """A step of `Verification`: read these rows again, from the primary database. A replica may lag behind.
 
     Include rows outside the scope of the run, without claims. Report a row that an open transaction is writing as
     changed now. Answer with `rows` or `arrow`. After `begun`, answer with `unchanged` if the rows cannot have changed,
@@ -138,7 +141,7 @@ class ReadAgain:
 
 @dataclass(frozen=True)
 class Begin:
-    """Begin an update. Answer with `begun`, `refused` or `failed`."""
+    """A step of `Verification`: begin an update. Answer with `begun`, `refused` or `failed`."""
 
     creates: Sequence[Claim]
     destroys: Sequence[Claim]
@@ -146,26 +149,26 @@ class Begin:
 
 @dataclass(frozen=True)
 class Commit:
-    """Commit the lease of the update. Answer with `settled` or `failed`."""
+    """A step of `Verification`: commit the lease of the update. Answer with `settled` or `failed`."""
 
 
 @dataclass(frozen=True)
 class RollBack:
-    """Roll back the lease of the update. Answer with `settled` or `failed`."""
+    """A step of `Verification`: roll back the lease of the update. Answer with `settled` or `failed`."""
 
 
 @dataclass(frozen=True)
 class PageDone:
-    """A page has been compared. Answer with `proceed` or `stop`."""
+    """A step of `Verification`: a page has been compared. Answer with `proceed` or `stop`."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """The run has reached the end of the table, or `stop` has ended it."""
+    """The last step of `Verification`: the run has reached the end of the table, or `stop` has ended it."""
 
 
 Step = FindBound | ListRecords | ReadRows | ReadAgain | Begin | Commit | RollBack | PageDone | Done
-"""A request of the state machine to its caller. An empty source id is an open bound."""
+"""A step of `Verification`: a request that the caller must execute and answer. An empty source id is an open bound."""
 
 Outcome = Literal[
     "created",
@@ -180,12 +183,12 @@ Outcome = Literal[
     "recent",
     "failed",
 ]
-"""The result of verification for one claim."""
+"""The outcome that a verification run reports for one claim."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The result for one claim. It never contains the value.
+    """The outcome that a verification run reports for one claim. It never contains the value.
 
     Attributes
     ----------
@@ -207,7 +210,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """Counts of a run. A dry run counts the corrections that it would make.
+    """The counts of one verification run. A dry run counts the corrections that it would make.
 
     Attributes
     ----------
@@ -277,7 +280,7 @@ class ArrowRows:
         self._rows = _native.ArrowRows(data, columns)
 
     def bound(self, after: bytes, rows: int) -> bytes | None:
-        """Return the answer to `FindBound`.
+        """Return the answer to the step `FindBound`.
 
         Parameters
         ----------
@@ -387,13 +390,13 @@ class Verification:
         self._run = _native.Verification(json.dumps(settings), checkpoint)
 
     def step(self) -> Step:
-        """Return the current step. The step stays the same until the caller answers it."""
+        """Return the run's current step. The step stays the same until the caller answers it."""
         name, *fields = self._run.step()
         step: Step = _STEPS[name](*fields)
         return step
 
     def bound(self, source_id: bytes | None) -> None:
-        """Answer `FindBound`.
+        """Answer the step `FindBound` with the last source id of the page.
 
         Parameters
         ----------
@@ -408,7 +411,7 @@ class Verification:
         self._run.bound(source_id)
 
     def records(self, page: RecordPage) -> None:
-        """Answer `ListRecords`.
+        """Answer the step `ListRecords` with a page of records.
 
         Parameters
         ----------
@@ -423,7 +426,7 @@ class Verification:
         self._run.records(list(page.records), page.truncated, times.micros(page.server_time))
 
     def encoded_records(self, answer: bytes, *, now: datetime) -> None:
-        """Answer `ListRecords` with an encoded response, which saves a Python object per record.
+        """Answer the step `ListRecords` with an encoded response, which saves a Python object per record.
 
         Parameters
         ----------
@@ -440,7 +443,7 @@ class Verification:
         self._run.encoded_records(answer, times.micros(now))
 
     def rows(self, rows: Iterable[Row], *, now: datetime) -> None:
-        """Answer `ReadRows` or `ReadAgain` with Python objects. For large tables, use `arrow`.
+        """Answer the step `ReadRows` or `ReadAgain` with Python objects. For large tables, use `arrow`.
 
         Parameters
         ----------
@@ -457,7 +460,7 @@ class Verification:
         self._run.rows(list(rows), times.micros(now))
 
     def arrow(self, data: ArrowStream, columns: TableColumns, *, now: datetime) -> None:
-        """Answer `ReadRows` or `ReadAgain` with a table that contains exactly the requested rows.
+        """Answer the step `ReadRows` or `ReadAgain` with an Arrow table that contains exactly the requested rows.
 
         Parameters
         ----------
@@ -476,7 +479,7 @@ class Verification:
         self._run.arrow(data, columns, times.micros(now))
 
     def arrow_rows(self, rows: ArrowRows, *, now: datetime) -> None:
-        """Answer `ReadRows` with the next rows of a stream.
+        """Answer the step `ReadRows` with the next rows of an Arrow stream.
 
         Parameters
         ----------
@@ -493,19 +496,19 @@ class Verification:
         self._run.arrow_rows(rows._rows, times.micros(now))  # noqa: SLF001
 
     def unchanged(self) -> None:
-        """Answer `ReadAgain` after `begun`: the rows cannot have changed, as those of a dump."""
+        """Answer the step `ReadAgain` after `begun`: the rows cannot have changed, for example because they are a dump."""
         self._run.unchanged()
 
     def begun(self) -> None:
-        """Answer `Begin`: the service granted a lease."""
+        """Answer the step `Begin`: the service granted a lease."""
         self._run.begun()
 
     def settled(self) -> None:
-        """Answer `Commit` or `RollBack`: the lease has that outcome."""
+        """Answer the step `Commit` or `RollBack`: the lease is settled as requested."""
         self._run.settled()
 
     def refused(self, error: LeaseholdError) -> None:
-        """Answer `Begin`: the service refused the update.
+        """Answer the step `Begin`: the service refused the update.
 
         Parameters
         ----------
@@ -518,30 +521,30 @@ class Verification:
             self._run.failed()
 
     def failed(self) -> None:
-        """Answer `Begin`, `Commit` or `RollBack`: the call failed otherwise, or its outcome is unknown."""
+        """Answer the step `Begin`, `Commit` or `RollBack`: the call failed, or its outcome is unknown."""
         self._run.failed()
 
     def proceed(self) -> None:
-        """Answer `PageDone`: continue with the next page."""
+        """Answer the step `PageDone`: continue with the next page."""
         self._run.proceed()
 
     def stop(self) -> None:
-        """Answer `PageDone`: end the run. Execute the remaining steps until `Done`, then store the checkpoint."""
+        """Answer the step `PageDone`: end the run. Execute the remaining steps until `Done`, then store the checkpoint."""
         self._run.stop()
 
     def checkpoint(self) -> str | None:
-        """Return the position for a later run; None if the run is complete.
+        """Return the position from which a later run can continue; None if this run is complete.
 
         A checkpoint contains values of claims. Protect it like user data.
         """
         return self._run.checkpoint()
 
     def report(self) -> Report:
-        """Return the counts so far."""
+        """Return the counts of the run so far."""
         return Report(**json.loads(self._run.report()))
 
     def take_findings(self) -> list[Finding]:
-        """Return and clear the findings since the last call. The run keeps at most 10,000."""
+        """Return and clear the findings since the last call. The run keeps at most 10,000 of them."""
         findings: list[dict[str, Any]] = json.loads(self._run.take_findings())
         return [Finding(**fields) for fields in findings]
 

@@ -1,4 +1,4 @@
-//! `_native.ArrowRows`: the rows of a table from an Arrow stream, one page at a time.
+//! `_native.ArrowRows`: the rows of a table, read from an Arrow stream one page at a time.
 #![allow(unsafe_code, reason = "the Arrow C stream interface passes a raw pointer between libraries")]
 
 use std::collections::VecDeque;
@@ -16,16 +16,16 @@ use crate::columns::{ColumnError, Columns, Layout};
 use crate::errors;
 use crate::session::Session;
 
-/// The reason why rows cannot be read or used.
+/// The reason why the rows of an Arrow stream cannot be read or used.
 pub(crate) enum RowsError {
-    /// A column is unreadable.
+    /// A column of the table is unreadable.
     Column(ColumnError),
-    /// The engine refuses the rows, or the stream fails.
+    /// The engine refuses the rows, or the Arrow stream fails.
     Engine(DetailedError),
 }
 
 impl RowsError {
-    /// Returns the exception for the error.
+    /// Returns the Python exception for this error.
     pub(crate) fn exception(&self, py: Python<'_>) -> PyErr {
         match self {
             Self::Column(error) => errors::column(py, error),
@@ -46,7 +46,8 @@ impl From<DetailedError> for RowsError {
     }
 }
 
-/// The rows of a table, sorted by their encoded keys.
+/// The rows of a table from an Arrow stream, sorted by their encoded keys. One thread may use them
+/// at a time.
 #[pyclass(frozen, module = "leasehold._native")]
 pub(crate) struct ArrowRows(Session<Stream>);
 
@@ -57,7 +58,8 @@ impl ArrowRows {
         Ok(Self(Session::new(Stream::new(py, data, columns)?)))
     }
 
-    /// Returns the answer to `find_bound`.
+    /// Returns the answer to the step `find_bound`: the key of the row that is `rows` rows after
+    /// `after`; `None` if fewer rows follow.
     fn bound<'py>(&self, py: Python<'py>, after: &[u8], rows: usize) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let after = SourceId::from_bytes(after);
         let found = self.work(py, Some(&after), |stream| stream.bound(&after, rows))?;
@@ -66,14 +68,14 @@ impl ArrowRows {
 }
 
 impl ArrowRows {
-    /// Answers `read_rows` of a run with the requested rows.
+    /// Answers the run's current step `read_rows` with the requested rows.
     pub(crate) fn feed(&self, py: Python<'_>, run: &mut Verification, now: Timestamp) -> PyResult<()> {
         let after = if let VerifyStep::ReadRows { after, .. } = run.step() { Some(after.clone()) } else { None };
         self.work(py, after.as_ref(), |stream| stream.feed(run, now))
     }
 
-    /// Runs `work` with the stream, without the global interpreter lock. `after` is the lower bound of the rows that it
-    /// needs: if the stream is past that bound, it is opened again from the first row.
+    /// Runs `work` on the stream without the global interpreter lock. `work` needs rows after
+    /// `after`. If the stream is past `after`, it is opened again from its first row.
     fn work<T: Send>(
         &self,
         py: Python<'_>,
@@ -89,29 +91,31 @@ impl ArrowRows {
     }
 }
 
-/// A table read from an Arrow stream, from the first row to the last. A second scan opens the stream again.
+/// A table that is read from an Arrow stream, from the first row to the last. A second scan opens a
+/// new stream.
 pub(crate) struct Stream {
-    /// The object that exports the stream.
+    /// The Python object that exports the Arrow stream.
     data: Py<PyAny>,
     reader: RecordBatchStreamReader,
     layout: Layout,
-    /// Batches whose rows were read but not all used.
+    /// The batches that were read from the stream and still have unused rows.
     parts: VecDeque<Part>,
-    /// The number of unused rows in `parts`.
+    /// The number of unused rows in all of `parts`.
     unused: usize,
-    /// The number of rows read.
+    /// The number of rows read from the stream so far.
     read: usize,
-    /// The key of the last row read.
+    /// The encoded key of the last row read from the stream.
     last: SourceId,
-    /// The upper bound of the rows that were used or skipped. The stream cannot return them again.
+    /// The key up to which rows were used or skipped. The stream cannot return these rows a second
+    /// time.
     passed: SourceId,
     is_exhausted: bool,
 }
 
-/// The unused rows of a batch.
+/// One batch of the stream, of which some rows are unused.
 struct Part {
     columns: Columns,
-    /// The index of the first unused row.
+    /// The index of the batch's first unused row.
     start: usize,
 }
 
@@ -120,10 +124,11 @@ impl Part {
         self.columns.len() - self.start
     }
 
-    /// Returns the index of the first row after a key; an empty key is an open bound.
+    /// Returns the index of the batch's first row with a key above `upto`, or the number of rows if
+    /// `upto` is empty.
     ///
     /// # Errors
-    /// A key is invalid.
+    /// A key of the batch is invalid.
     fn end(&self, upto: &SourceId) -> Result<usize, ColumnError> {
         let (mut low, mut high) = (self.start, self.columns.len());
         if upto.is_empty() {
@@ -138,10 +143,10 @@ impl Part {
 }
 
 impl Stream {
-    /// Opens the stream of `data`.
+    /// Opens the Arrow stream that `data` exports, and checks the types of its columns.
     ///
     /// # Errors
-    /// The data does not export an Arrow stream, or a column is missing or of an unsupported type.
+    /// `data` exports no Arrow stream, or a column is missing or has an unsupported type.
     pub(crate) fn new(py: Python<'_>, data: &Bound<'_, PyAny>, layout: Layout) -> PyResult<Self> {
         let reader = reader(data)?;
         layout.check(&reader.schema()).map_err(|error| errors::column(py, &error))?;
@@ -158,11 +163,11 @@ impl Stream {
         })
     }
 
-    /// Opens the stream again, at the first row.
+    /// Opens a new stream of the same data, at the first row.
     ///
     /// # Errors
-    /// The data exports its rows only once. Its second stream is empty and must not be read as a table without rows: the
-    /// run would destroy every claim of the second scan.
+    /// The data exports its rows only once, so the new stream is empty. An empty stream must not be
+    /// taken for a table without rows: the run would destroy every claim of the second scan.
     fn reopened(&self, py: Python<'_>) -> PyResult<Self> {
         let mut stream = Self::new(py, self.data.bind(py), self.layout.clone())?;
         let message = "the run needs a second scan, but the rows can be read only once: pass a table, or an object that \
@@ -174,7 +179,8 @@ impl Stream {
         }
     }
 
-    /// Returns the key of the row that is `rows` rows after `after`; `None` if fewer rows follow.
+    /// Returns the encoded key of the row that is `rows` rows after `after`; `None` if fewer rows
+    /// follow.
     ///
     /// # Errors
     /// A column is unreadable, or the stream fails.
@@ -191,10 +197,12 @@ impl Stream {
         Ok(None)
     }
 
-    /// Answers `read_rows` of the run. The rows count as used only if the run accepts them.
+    /// Answers the run's step `read_rows` with the requested rows. The rows count as used only if
+    /// the run accepts them.
     ///
     /// # Errors
-    /// The current step is not `read_rows`, a column is unreadable, the stream fails, or the run refuses the rows.
+    /// The current step is not `read_rows`, a column is unreadable, the stream fails, or the run
+    /// refuses the rows.
     fn feed(&mut self, run: &mut Verification, now: Timestamp) -> Result<(), RowsError> {
         let VerifyStep::ReadRows { after, upto } = run.step() else {
             return Err(DetailedError::new(
@@ -220,7 +228,8 @@ impl Stream {
             }
             index += 1;
         }
-        // The order matters: if the run refuses the rows, they stay unused and another answer can contain them.
+        // Drop the rows only after the run has accepted them. Refused rows stay unused, for another
+        // answer.
         run.rows(rows)?;
         self.drop_rows(used);
         if used > 0 {
@@ -229,7 +238,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Returns all rows of the stream as one answer.
+    /// Reads all rows of the stream. Returns them as one answer to a step of a run.
     ///
     /// # Errors
     /// A column is unreadable, or the stream fails.
@@ -245,7 +254,8 @@ impl Stream {
         Ok(rows)
     }
 
-    /// Drops the rows up to `after`: those before the checkpoint of a continued run, and between spans of a second scan.
+    /// Drops the rows with keys up to `after`. These lie before the checkpoint of a continued run,
+    /// or between two key ranges of a second scan.
     ///
     /// # Errors
     /// A column is unreadable, or the stream fails.
@@ -264,7 +274,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Reads the next batch that is not empty. Returns false at the end of the stream.
+    /// Reads batches up to the next one with rows, and appends it to `parts`. Returns false at the
+    /// end of the stream.
     ///
     /// # Errors
     /// A column is unreadable, or the stream fails.
@@ -286,21 +297,22 @@ impl Stream {
         Ok(false)
     }
 
-    /// Reads the next batch; `None` at the end of the stream.
+    /// Returns the next batch of the stream; `None` at its end.
     ///
     /// # Errors
-    /// The stream fails, or a batch contradicts the schema.
+    /// The stream fails, or a batch has other columns than the schema.
     fn next(&mut self) -> Result<Option<RecordBatch>, RowsError> {
         let unreadable =
             |cause: &str| DetailedError::new("INVALID_ROWS", format!("the stream cannot be read: {cause}"));
-        // arrow-rs panics on a batch whose columns differ from the schema (arrow-array, `ffi_stream.rs`, `next`): the C
-        // interface makes the producer responsible for it.
+        // arrow-rs panics if a batch's columns differ from the schema (arrow-array,
+        // `ffi_stream.rs`, `next`). The C interface makes the producer of the stream responsible
+        // for this.
         let next = catch_unwind(AssertUnwindSafe(|| self.reader.next()));
         let next = next.map_err(|_| unreadable("a batch has other columns than the schema of the stream"))?;
         Ok(next.transpose().map_err(|error| unreadable(&error.to_string()))?)
     }
 
-    /// Drops the first unused rows. `rows` is at most `unused`.
+    /// Drops the first `rows` unused rows of the stream. `rows` is at most `unused`.
     fn drop_rows(&mut self, mut rows: usize) {
         self.unused -= rows;
         while let Some(part) = self.parts.front_mut() {
@@ -314,10 +326,10 @@ impl Stream {
     }
 }
 
-/// Returns a reader of the Arrow stream that `data` exports, and takes ownership of the stream.
+/// Returns a reader of the Arrow stream that `data` exports. The reader owns the stream.
 ///
 /// # Errors
-/// The data does not export an Arrow stream of a table.
+/// `data` exports no Arrow stream, or the stream is not a table.
 fn reader(data: &Bound<'_, PyAny>) -> PyResult<RecordBatchStreamReader> {
     let export = data.getattr("__arrow_c_stream__").map_err(|_| {
         PyTypeError::new_err(

@@ -1,4 +1,4 @@
-//! Pure functions of the engine.
+//! The pure functions of the Python package `leasehold.calls`.
 
 use std::sync::LazyLock;
 
@@ -29,7 +29,7 @@ pub(crate) fn check_batch(py: Python<'_>, creates: Vec<ClaimArgument>, destroys:
     py.detach(|| call(request, &CATALOGUE)).map(drop).map_err(|error| errors::exception(py, &error))
 }
 
-/// Returns a primary key encoded as the id of a claim's source.
+/// Returns a primary key in the encoded form that claims have as the id of their source.
 #[pyfunction]
 pub(crate) fn encode_source_id<'py>(py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     let key = match key.cast::<PyString>() {
@@ -42,7 +42,7 @@ pub(crate) fn encode_source_id<'py>(py: Python<'py>, key: &Bound<'py, PyAny>) ->
     }
 }
 
-/// A `leasehold.Claim`, or any object with its attributes.
+/// A claim argument: a `leasehold.Claim`, or any Python object with the same attributes.
 #[derive(FromPyObject)]
 pub(crate) struct ClaimArgument {
     pub(crate) bucket_type: i32,
@@ -51,14 +51,14 @@ pub(crate) struct ClaimArgument {
     pub(crate) source: Option<SourceArgument>,
 }
 
-/// A `leasehold.Subject`, or any object with its attributes.
+/// A subject argument: a `leasehold.Subject`, or any Python object with the same attributes.
 #[derive(FromPyObject)]
 pub(crate) struct SubjectArgument {
     pub(crate) subject_type: i32,
     pub(crate) id: i64,
 }
 
-/// A `leasehold.Source`, or any object with its attributes.
+/// A source argument: a `leasehold.Source`, or any Python object with the same attributes.
 #[derive(FromPyObject)]
 pub(crate) struct SourceArgument {
     source_type: i32,
@@ -84,7 +84,7 @@ fn run(py: Python<'_>, request: Call) -> PyResult<CallOutput> {
     call(request, &CATALOGUE).map_err(|error| errors::exception(py, &error))
 }
 
-/// Returns the exception for an answer that does not match its call. `call` never returns one.
+/// Returns the exception for an engine's answer of the wrong kind. The engine never gives one.
 fn wrong_answer(py: Python<'_>) -> PyErr {
     errors::with_code(py, "INTERNAL", "the engine returned the answer to another call: report this defect")
 }

@@ -1,4 +1,4 @@
-//! Conversion of Arrow columns to rows of the engine, without an allocation per row.
+//! Converts Arrow columns to the engine's rows without a memory allocation per row.
 
 use std::fmt::Write;
 
@@ -16,17 +16,18 @@ use leasehold_bindings::verify::Rows;
 use leasehold_bindings::{MAX_SOURCE_ID_BYTES, SourceId, Timestamp};
 use pyo3::FromPyObject;
 
-/// The supported types of keys and values, for messages.
+/// The types that key and value columns can have, as error messages name them.
 const KEYS_OR_VALUES: &str = "integers or strings";
 
-/// An unreadable column.
+/// The error of a table's column that cannot be read.
 #[derive(Clone, Debug)]
 pub(crate) struct ColumnError {
-    /// The code, which selects the exception class: a key of `COLUMN_ERRORS` in `leasehold/errors.py`.
+    /// The error code, which selects the exception class: a key of `COLUMN_ERRORS` in
+    /// `leasehold/errors.py`.
     pub(crate) code: &'static str,
-    /// The name of the column.
+    /// The name of the unreadable column.
     pub(crate) column: String,
-    /// The end of the message, after "the column `NAME` ".
+    /// The second part of the error message, which follows "the column `NAME` ".
     pub(crate) problem: String,
 }
 
@@ -44,7 +45,7 @@ impl ColumnError {
     }
 }
 
-/// The names of the columns to read: a `leasehold.verification.TableColumns`.
+/// The names of the table's columns to read, from a Python `leasehold.verification.TableColumns`.
 #[derive(Clone, Debug, FromPyObject)]
 pub(crate) struct Layout {
     key: String,
@@ -53,7 +54,8 @@ pub(crate) struct Layout {
     assume_utc: bool,
 }
 
-/// A `leasehold.verification.ClaimColumns`.
+/// The columns that make the claims of one bucket type, from a Python
+/// `leasehold.verification.ClaimColumns`.
 #[derive(Clone, Debug, FromPyObject)]
 struct ClaimLayout {
     bucket_type: i32,
@@ -63,19 +65,22 @@ struct ClaimLayout {
 }
 
 impl Layout {
-    /// Checks the columns of a schema before any row is read.
+    /// Checks the types of the columns in a stream's schema, before any row is read.
     ///
     /// # Errors
     /// The first column that is missing, duplicated or of an unsupported type.
     pub(crate) fn check(&self, schema: &SchemaRef) -> Result<(), ColumnError> {
-        // An empty batch has the types of the schema and no values, so only the types are checked.
+        // An empty batch has the types of the schema but no values, so `columns` checks only the
+        // types.
         self.columns(&RecordBatch::new_empty(schema.clone()), 0).map(drop)
     }
 
-    /// Returns the columns of a batch. `first` is the number of its first row in the table.
+    /// Returns the read columns of a batch. `first` is the number of the batch's first row in the
+    /// whole table.
     ///
     /// # Errors
-    /// A column is missing, duplicated, of an unsupported type, or null in a row that needs a value.
+    /// A column is missing, duplicated, of an unsupported type, or null in a row that needs a
+    /// value.
     pub(crate) fn columns(&self, batch: &RecordBatch, first: usize) -> Result<Columns, ColumnError> {
         let claims = self.claims.iter().map(|claim| ClaimsOfType::new(claim, batch));
         let updated_at = self.updated_at.as_deref().map(|name| times(named(batch, name)?, name, self.assume_utc));
@@ -92,10 +97,10 @@ impl Layout {
     }
 }
 
-/// The columns of a batch.
+/// The columns of one batch that verification reads.
 pub(crate) struct Columns {
     rows: usize,
-    /// The number of the first row in the table, for messages.
+    /// The number of the batch's first row in the whole table, for error messages.
     first: usize,
     key: String,
     keys: Column,
@@ -104,12 +109,12 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// Returns the number of rows.
+    /// Returns the number of rows in the batch.
     pub(crate) fn len(&self) -> usize {
         self.rows
     }
 
-    /// Returns the encoded key of a row.
+    /// Returns the encoded key of the row with this index.
     ///
     /// # Errors
     /// The key is negative, empty, too long, or not valid UTF-8.
@@ -129,13 +134,14 @@ impl Columns {
         }
     }
 
-    /// Returns the encoded key of the last row, after checking that all keys ascend from `before`.
+    /// Checks that the batch's encoded keys ascend, beginning above `before`. Returns the last key.
     ///
     /// # Errors
     /// The keys do not ascend, or a key is invalid; see [`id`](Self::id).
     pub(crate) fn last_in_order(&self, before: &SourceId) -> Result<SourceId, ColumnError> {
         let mut last = before.clone();
-        // Integers encode in their own order, so comparing the integers saves the encoding of each key.
+        // Encoded integers sort like the integers, so compare the integers and save the encoding of
+        // each key.
         if let Column::Integers(keys) = &self.keys
             && keys.values().is_sorted_by(|one, other| one < other)
             && self.rows > 0
@@ -156,13 +162,14 @@ impl Columns {
         Ok(last)
     }
 
-    /// Appends a row and its claims to `rows`. `decimal` is a buffer that rows share, so that none allocates.
+    /// Appends the row with this index and its claims to `rows`. All calls share the buffer
+    /// `decimal`, which saves an allocation per integer value.
     ///
     /// # Errors
     /// The key is invalid, see [`id`](Self::id), or a value is not valid UTF-8.
     pub(crate) fn add(&self, row: usize, rows: &mut Rows, decimal: &mut String) -> Result<(), ColumnError> {
         let updated_at = self.updated_at.as_ref().filter(|column| column.is_valid(row));
-        // A time before 1970 becomes 1970: both are older than any threshold.
+        // A time before 1970 becomes 1970. Both are older than any threshold for recent changes.
         let updated_at = updated_at.map(|times| Timestamp::from_micros(u64::try_from(times.value(row)).unwrap_or(0)));
         rows.row(self.id(row)?.as_bytes(), updated_at);
         for claim in &self.claims {
@@ -171,10 +178,10 @@ impl Columns {
         Ok(())
     }
 
-    /// Checks that no key is null, and that every value has a subject.
+    /// Checks that no key is null, and that each row with a value has a subject.
     ///
     /// # Errors
-    /// A key is null, or a subject is null beside a value.
+    /// A key is null, or a row has a value and a null subject.
     fn check_nulls(&self, layout: &Layout) -> Result<(), ColumnError> {
         let null = self.keys.array().nulls().and_then(|nulls| (0..self.rows).find(|row| nulls.is_null(*row)));
         if let Some(row) = null {
@@ -190,7 +197,7 @@ impl Columns {
     }
 }
 
-/// The columns of the claims of one bucket type.
+/// The columns of one batch that make the claims of one bucket type.
 struct ClaimsOfType {
     layout: ClaimLayout,
     values: Column,
@@ -235,11 +242,11 @@ impl ClaimsOfType {
     }
 }
 
-/// A column of keys or of values.
+/// A column of keys or of claimed values.
 enum Column {
     Integers(Int64Array),
     Texts(Strings),
-    /// Keys that are already encoded.
+    /// Keys as bytes, which are encoded source ids already.
     Encoded(Strings),
 }
 
@@ -250,7 +257,8 @@ impl Column {
         }
         if let Some(dictionary) = array.as_any_dictionary_opt() {
             return Ok(match Self::new(dictionary.values(), column)? {
-                // Unreachable: `integers` handles dictionaries of integers. The error keeps the match total.
+                // Unreachable, because `integers` has converted dictionaries of integers. The error
+                // makes the match complete.
                 Self::Integers(_) => return Err(ColumnError::wrong_type(column, KEYS_OR_VALUES, array.data_type())),
                 Self::Texts(values) => {
                     Self::Texts(Strings::Large(decode_dictionary(dictionary, |key| values.get(key))))
@@ -261,8 +269,8 @@ impl Column {
             });
         }
         Ok(match array.data_type() {
-            // Kept as bytes: a foreign producer may have exported invalid UTF-8, and `&str` over it is undefined behaviour.
-            // `Strings::text` validates each value.
+            // Read texts as bytes: another library may have exported invalid UTF-8, and a `&str` to
+            // it would be undefined behaviour. `Strings::text` validates each value.
             DataType::Utf8 => Self::Texts(Strings::Small(array.as_string::<i32>().clone().into())),
             DataType::LargeUtf8 => Self::Texts(Strings::Large(array.as_string::<i64>().clone().into())),
             DataType::Utf8View => Self::Texts(Strings::View(array.as_string_view().clone().to_binary_view())),
@@ -282,7 +290,7 @@ impl Column {
     }
 }
 
-/// Byte strings in one of the layouts of Arrow.
+/// A column of byte strings, in one of Arrow's memory layouts.
 enum Strings {
     Small(BinaryArray),
     Large(LargeBinaryArray),
@@ -314,10 +322,10 @@ impl Strings {
     }
 }
 
-/// Returns the column of a batch with this name.
+/// Returns the column of a batch that has this name.
 ///
 /// # Errors
-/// No column has the name, or two have it.
+/// No column has this name, or two columns have it.
 fn named<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a dyn Array, ColumnError> {
     let schema = batch.schema_ref();
     let mut indices = (0..batch.num_columns()).filter(|index| schema.field(*index).name() == name);
@@ -330,13 +338,13 @@ fn named<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a dyn Array, Column
     Ok(batch.column(index).as_ref())
 }
 
-/// Returns an array with the value of each row of a dictionary-encoded column.
+/// Returns the decoded column of a dictionary-encoded one: an array with the value of each row.
 fn decode_dictionary<T, A: FromIterator<Option<T>>>(
     dictionary: &dyn AnyDictionaryArray,
     value: impl Fn(usize) -> T,
 ) -> A {
-    // A dictionary without values has null rows only. `normalized_keys` asserts that values exist
-    // (arrow-array, `AnyDictionaryArray::normalized_keys`).
+    // All rows of a dictionary without values are null. `normalized_keys` would panic here, because
+    // it asserts that values exist (arrow-array, `AnyDictionaryArray::normalized_keys`).
     if dictionary.values().is_empty() {
         return (0..dictionary.len()).map(|_| None).collect();
     }
@@ -349,7 +357,7 @@ fn decode_dictionary<T, A: FromIterator<Option<T>>>(
 /// Returns an integer column as 64-bit integers; `None` if the column has another type.
 ///
 /// # Errors
-/// An unsigned value exceeds 63 bits.
+/// An unsigned integer needs more than 63 bits.
 fn integers(array: &dyn Array, column: &str) -> Result<Option<Int64Array>, ColumnError> {
     fn widened<T: ArrowPrimitiveType>(array: &dyn Array) -> Int64Array
     where
@@ -379,10 +387,10 @@ fn integers(array: &dyn Array, column: &str) -> Result<Option<Int64Array>, Colum
     }))
 }
 
-/// Returns a column of times as microseconds since 1970.
+/// Returns a column of timestamps as microseconds since 1970.
 ///
 /// # Errors
-/// The column is not a timestamp, or has no time zone and `assume_utc` is false.
+/// The column has another type, or it has no time zone and `assume_utc` is false.
 fn times(array: &dyn Array, column: &str, assume_utc: bool) -> Result<Int64Array, ColumnError> {
     let DataType::Timestamp(unit, zone) = array.data_type() else {
         return Err(ColumnError::wrong_type(column, "timestamps", array.data_type()));

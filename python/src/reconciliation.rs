@@ -1,4 +1,5 @@
-//! `_native.Reconciliation`: the reconciliation of a cell. Steps and events are JSON.
+//! `_native.Reconciliation`: one reconciliation run of a cell. Steps and answers are passed as
+//! JSON.
 
 use leasehold_bindings::{DetailedError, reconcile};
 use pyo3::prelude::*;

@@ -1,4 +1,5 @@
-//! `_native.ClaimsService`: a claims service in memory. Times are microseconds since 1970; leases are UUIDs in text form.
+//! `_native.ClaimsService`: a claims service in memory. Times are microseconds since 1970; leases
+//! are UUIDs as text.
 
 use leasehold_bindings::{
     BucketType, Catalogue, ClaimInput, ClaimRecord, ClaimRequest, LeaseId, Outcome, RecordSelection, Service,
@@ -14,10 +15,11 @@ use crate::session::Session;
 #[pyclass(frozen, module = "leasehold._native")]
 pub(crate) struct ClaimsService(Session<Service>);
 
-/// The id of a lease, its creation time and the time of its last change.
+/// A lease in Python: its id, its creation time, and the time of its last change.
 type LeaseMembers = (String, u64, u64);
 
-/// The fields of a `leasehold.Record`: uuid; type, value, subject and source of the claim; cell, status, lease, times.
+/// A record in Python, a `leasehold.Record`: uuid; the claim's type, value, subject and source;
+/// cell, status, lease, times.
 #[derive(IntoPyObject)]
 pub(crate) struct RecordMembers<'py>(
     String,

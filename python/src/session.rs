@@ -1,4 +1,4 @@
-//! Exclusive access to a state machine of the engine.
+//! Exclusive access to one of the engine's state machines, such as a verification run.
 
 use std::sync::Mutex;
 
@@ -9,10 +9,10 @@ use serde::de::DeserializeOwned;
 
 use crate::errors;
 
-/// A state machine that one thread at a time can use.
+/// A state machine of the engine that one thread may use at a time.
 ///
-/// The lock is only tried, never awaited. A blocking wait would hold the global interpreter lock, which the thread inside
-/// the session needs in order to finish: both would wait forever.
+/// The lock is only tried, never waited for. A thread that waited would hold the global interpreter
+/// lock, which the thread inside the session needs to finish: a deadlock.
 pub(crate) struct Session<T>(Mutex<T>);
 
 impl<T: Send> Session<T> {
@@ -20,7 +20,8 @@ impl<T: Send> Session<T> {
         Self(Mutex::new(machine))
     }
 
-    /// Runs `body` with the machine, under the global interpreter lock. Use it for short work.
+    /// Runs `body` on the state machine while it holds the global interpreter lock. Use it for
+    /// short work.
     ///
     /// # Errors
     /// Another thread uses the machine, or `body` fails.
@@ -31,10 +32,11 @@ impl<T: Send> Session<T> {
         })
     }
 
-    /// Runs `body` with the machine, without the global interpreter lock: other Python threads keep running.
+    /// Runs `body` on the state machine without the global interpreter lock, so that other Python
+    /// threads can run.
     ///
     /// # Errors
-    /// Another thread uses the machine, or the engine refuses.
+    /// Another thread uses the machine, or `body` returns an error of the engine.
     pub(crate) fn work<R: Send>(
         &self,
         py: Python<'_>,
@@ -44,18 +46,19 @@ impl<T: Send> Session<T> {
     }
 }
 
-/// Returns the value of a JSON text. Rare, small values enter the extension as JSON; rows and records do not.
+/// Returns the Rust value of a JSON text. Only small, rare values enter the extension as JSON, not
+/// rows or records.
 ///
 /// # Errors
-/// The text is not a `T`.
+/// The text is not the JSON form of a `T`.
 pub(crate) fn from_json<T: DeserializeOwned>(py: Python<'_>, text: &str) -> PyResult<T> {
     serde_json::from_str(text).map_err(|error| errors::with_code(py, "INVALID_ARGUMENT", error))
 }
 
-/// Returns the JSON text of a value.
+/// Returns a Rust value as JSON text.
 ///
 /// # Errors
-/// The value has no JSON form. Every type that this crate passes has one.
+/// The value has no JSON form. This does not happen with the types of this crate.
 pub(crate) fn to_json(py: Python<'_>, value: &impl Serialize) -> PyResult<String> {
     serde_json::to_string(value).map_err(|error| errors::with_code(py, "INTERNAL", error))
 }

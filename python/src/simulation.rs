@@ -1,4 +1,5 @@
-//! `_native.Simulation` and `_native.Explorer`: runs of simulated worlds. Values cross as JSON, the format of traces.
+//! `_native.Simulation` and `_native.Explorer`: runs and searches of simulated worlds. Values are
+//! passed as JSON, in the format of traces.
 
 use leasehold_bindings::DetailedError;
 use leasehold_simulation::explorer::{self, InvalidPlan};
@@ -136,19 +137,19 @@ impl Explorer {
     }
 }
 
-/// Returns every scenario as JSON.
+/// Returns all recorded scenarios as JSON.
 #[pyfunction]
 pub(crate) fn scenarios(py: Python<'_>) -> PyResult<String> {
     to_json(py, &leasehold_simulation::scenarios::all().map_err(|error| errors::with_code(py, "INVALID_TRACE", error))?)
 }
 
-/// Returns every rule that can be switched off, with its summary, as JSON.
+/// Returns each rule that can be switched off, with its summary, as JSON.
 #[pyfunction]
 pub(crate) fn rules(py: Python<'_>) -> PyResult<String> {
     to_json(py, &Rule::ALL.map(|rule| (rule, rule.summary())))
 }
 
-/// Returns the plan whose world breaks a promise without a rule, as JSON.
+/// Returns a plan as JSON whose world breaks a promise, because the rule `rule` is switched off.
 #[pyfunction]
 pub(crate) fn rule_world(py: Python<'_>, rule: &str) -> PyResult<String> {
     let rule = from_json(py, rule)?;
@@ -156,7 +157,7 @@ pub(crate) fn rule_world(py: Python<'_>, rule: &str) -> PyResult<String> {
     to_json(py, &plans::without(rule, plan))
 }
 
-/// Returns the engine's transition tables as JSON.
+/// Returns the engine's transition tables of claims and of leases as JSON.
 #[pyfunction]
 pub(crate) fn transition_tables(py: Python<'_>) -> PyResult<String> {
     to_json(py, &view::Tables::new())

@@ -1,7 +1,8 @@
-//! `_native.Verification`: a verification run.
+//! `_native.Verification`: one verification run of a table.
 //!
-//! Rows enter as Arrow columns and records as serialized responses; both also enter as Python objects, for small numbers.
-//! Steps leave as tuples whose first item is the name of the step.
+//! Rows enter as Arrow columns, and records as the server's serialized responses. Both can also
+//! enter as Python objects, for small numbers. A step leaves as a tuple whose first item is the
+//! step's name.
 
 use leasehold_bindings::verify::{RecordRef, Records, Rows, VerifyStep};
 use leasehold_bindings::{Catalogue, ClaimRequest, List, RefusedClaim, SourceId, Timestamp, UpdateReply, wire};
@@ -17,7 +18,8 @@ use crate::session::{Session, from_json, to_json};
 #[pyclass(frozen, module = "leasehold._native")]
 pub(crate) struct Verification(Session<leasehold_bindings::Verification>);
 
-/// The claims of one list of an update. Python reads them as wire bytes, or as tuples of their fields.
+/// The creates or the destroys of an update. Python reads them as wire bytes, or as tuples of their
+/// fields.
 #[pyclass(frozen, module = "leasehold._native")]
 pub(crate) struct Claims(Vec<ClaimRequest>);
 
@@ -36,7 +38,8 @@ impl Claims {
     }
 }
 
-/// The compared attributes of a `leasehold.Record`. Times are microseconds since 1970.
+/// A record argument: the attributes of a Python `leasehold.Record` that are compared. Times are
+/// microseconds since 1970.
 #[derive(FromPyObject)]
 struct RecordArgument {
     claim: ClaimArgument,
@@ -44,7 +47,7 @@ struct RecordArgument {
     updated_micros: i64,
 }
 
-/// A `leasehold.verification.Row`.
+/// A row argument: a Python `leasehold.verification.Row`.
 #[derive(FromPyObject)]
 struct RowArgument {
     source_id: Vec<u8>,
@@ -169,14 +172,16 @@ fn add_record(record: &RecordArgument, records: &mut Records) {
 fn add_row(row: &RowArgument, rows: &mut Rows) {
     rows.row(&row.source_id, row.updated_micros.map(timestamp));
     for claim in &row.claims {
-        // A claim without a subject is invalid. Type and id 0 make the engine count it as `invalid` in the report.
+        // A claim without a subject is invalid. With the type and id 0, the engine counts it as
+        // `invalid` in its report.
         let (subject_type, subject_id) =
             claim.subject.as_ref().map_or((0, 0), |subject| (subject.subject_type, subject.id));
         rows.claim(claim.bucket_type, &claim.bucket_value, subject_type, subject_id);
     }
 }
 
-/// Returns a timestamp. A time before 1970 becomes 1970: both are older than any threshold.
+/// Returns the engine's timestamp for microseconds since 1970. A time before 1970 becomes 1970:
+/// both are older than any threshold.
 fn timestamp(micros: i64) -> Timestamp {
     Timestamp::from_micros(u64::try_from(micros).unwrap_or(0))
 }
@@ -203,10 +208,10 @@ fn step<'py>(py: Python<'py>, step: &VerifyStep) -> PyResult<Bound<'py, PyAny>> 
     Ok(tuple)
 }
 
-/// The bucket type, value, subject and source of a claim.
+/// A claim in Python: its bucket type, value, subject and source.
 type ClaimMembers<'py> = (i32, String, Option<(i32, i64)>, Option<(i32, Bound<'py, PyBytes>)>);
 
-/// Returns the fields of a `leasehold.Claim`.
+/// Returns the fields of a claim as the tuple of which Python makes a `leasehold.Claim`.
 fn claim_members<'py>(py: Python<'py>, claim: &ClaimRequest) -> ClaimMembers<'py> {
     let source = claim.source.as_ref().map(|source| (source.source_type.0, PyBytes::new(py, source.id.as_bytes())));
     let subject = claim.subject.map(|subject| (subject.subject_type, subject.id));

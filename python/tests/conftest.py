@@ -1,10 +1,10 @@
-"""Settings and fixtures of all tests."""
+"""Settings and fixtures that all tests share."""
 
 from __future__ import annotations
 
 import hypothesis
 
-# Test machines are busy, so a slow example is not a failure: `deadline=None`.
+# No deadline per example (`deadline=None`): on a busy machine, a slow example is not a failure.
 hypothesis.settings.register_profile("leasehold", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("leasehold")
 

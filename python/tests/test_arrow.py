@@ -1,4 +1,4 @@
-"""Rows from tables of several libraries, through the Arrow stream interface."""
+"""Tests of rows that come from tables of several libraries through the Arrow stream interface."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def session(rows_per_page: int = 1000, recent_within_seconds: float = 3600) -> v
 
 
 def to_rows(run: verification.Verification, bound: bytes | None = None) -> verification.Verification:
-    """Answer the steps of a run before `ReadRows`, with an empty service."""
+    """Answer the steps of a verification run before `ReadRows`; the service has no records."""
     run.bound(bound)
     run.records(leasehold.RecordPage((), False, NOW))
     return run
 
 
 def created(rows: ArrowRows, run: verification.Verification) -> list[Claim]:
-    """Drive a run to its end and return the created claims."""
+    """Drive a verification run to its end. Return the claims that it creates."""
     claims: list[Claim] = []
     while not isinstance(step := run.step(), verification.Done):
         match step:
@@ -111,7 +111,7 @@ def test_page_and_batch_sizes_are_independent(chunk: int, page: int) -> None:
     run = session(rows_per_page=page)
     claims = created(ArrowRows(whole.to_reader(max_chunksize=chunk), COLUMNS), run)
     names = [value for value in values(claims) if value.startswith("name")]
-    # The id of a subject is at least 1, so the two claims of row 0 count as invalid.
+    # A subject's id must be at least 1, so the two claims of row 0 count as invalid.
     assert sorted(names) == sorted(f"name{at}" for at in range(1, 100))
     assert (run.report().rows, run.report().invalid) == (100, 2)
 
@@ -147,7 +147,7 @@ def ten() -> pa.Table:
 
 
 def to_second_scan(rows: ArrowRows) -> verification.Verification:
-    """Read rows 1 to 10 to their end, then return a run whose second scan needs rows 3 to 4 and 8 to 9."""
+    """Read rows 1 to 10 to their end. Return another run that starts with a second scan of rows 3 to 4 and 8 to 9."""
     assert len(created(rows, session(rows_per_page=4))) == 10
     spans = [{"after": leasehold.encode_source_id(at).hex(), "upto": leasehold.encode_source_id(at + 2).hex()} for at in (2, 7)]
     return verification.Verification(
@@ -234,7 +234,7 @@ def test_times_of_every_unit_and_time_zone_are_read(unit: Literal["s", "ms", "us
     at = [NOW - timedelta(seconds=10), NOW - timedelta(seconds=30), None]
     data = table([1, 2, 3]).set_column(2, "at", pa.array(at, pa.timestamp(unit, zone)))
     run = session(recent_within_seconds=20)
-    # The time of the third row is unknown, so it counts as old.
+    # The time of the third row's last change is unknown, so the row does not count as recent.
     assert values(created(ArrowRows(data, COLUMNS), run)) == ["2", "größe", "3"]
     assert run.report().rows_recent == 1
 

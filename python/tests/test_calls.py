@@ -1,4 +1,4 @@
-"""The pure functions of the engine."""
+"""Tests of the pure functions in `leasehold.calls`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples of the documentation run as written."""
+"""Runs the examples of the README, the Python guide and the docstrings as written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def modules() -> Iterator[str]:
-    """Return the names of all modules of the installed package, without programs and generated code."""
+    """Yield the names of all modules of the installed package, without command line programs and generated code."""
     yield leasehold.__name__
     for module in pkgutil.walk_packages(leasehold.__path__, f"{leasehold.__name__}."):
         if not module.name.endswith((".__main__", "._native")) and "_pb2" not in module.name:
@@ -32,7 +32,7 @@ def modules() -> Iterator[str]:
 
 
 def examples() -> dict[str, str]:
-    """Return the examples of the README and of the guide by the document and the line of their start."""
+    """Return the examples of the README and of the Python guide, by document and line number."""
     texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in DOCUMENTS}
     return {
         f"{name}:{text.count(chr(10), 0, match.start()) + 1}": match[1]
@@ -42,7 +42,7 @@ def examples() -> dict[str, str]:
 
 
 def needs_a_server(module: str) -> bool:
-    """Return True if the examples of a module call a server. `tests/client/test_docstrings.py` runs those."""
+    """Return True if a module's examples call a server. `tests/client/test_docstrings.py` runs these."""
     return module.startswith(("leasehold.client", "leasehold.tables"))
 
 
@@ -85,7 +85,7 @@ def test_the_guide_names_commands_and_options_that_exist() -> None:
     shown: dict[str, set[str]] = {}
     for line in section.splitlines():
         command_line = re.search(r"leasehold-py (\w+)", line)
-        # Lines without a command are about `verify`.
+        # A line of the section that names no command is about the options of `verify`.
         shown.setdefault(command_line[1] if command_line else "verify", set()).update(re.findall(r"--[a-z][a-z-]*", line))
     assert set(shown) == {"leases", "verify", "simulate", "sweep", "load"}
     for name, options in shown.items():

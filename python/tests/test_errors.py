@@ -1,4 +1,4 @@
-"""The exception class of each code."""
+"""Tests of the exception class of each error code."""
 
 from __future__ import annotations
 

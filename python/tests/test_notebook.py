@@ -1,4 +1,4 @@
-"""The notebook runs from top to bottom and is committed without outputs."""
+"""Tests that the example notebook runs from top to bottom, and is committed without outputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 NOTEBOOK = Path(__file__).parents[1] / "examples" / "leasehold.ipynb"
 
 
-# nbclient and its kernel raise these warnings, not this package.
+# These warnings come from nbclient and its kernel, not from this package.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)

@@ -1,4 +1,4 @@
-"""The wheel: its contents, its dependencies and its memory use."""
+"""Tests of the wheel: its contents, its dependencies and its memory use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ print(leasehold.__file__)
 
 @pytest.fixture(scope="session")
 def wheel() -> Path:
-    """Return the newest wheel."""
+    """Return the path of the newest wheel of the package."""
     named = os.environ.get("LEASEHOLD_WHEELS")
     built = Path(__file__).parents[2] / "target/python"
     found = Path(named).glob("leasehold-*.whl") if named else built.glob("wheels*/leasehold-*.whl")

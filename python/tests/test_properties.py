@@ -1,4 +1,4 @@
-"""Properties that hold for random values. Hypothesis shrinks a counterexample."""
+"""Tests of properties that hold for random values. Hypothesis shrinks a counterexample to a small one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from leasehold.simulation import Simulation
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 TYPES = st.sampled_from(list(BucketType))
 NAMES = st.text(alphabet="aAbBßéＡ", min_size=1, max_size=3)
-"""A small alphabet, so that names collide."""
+"""Short names from a small alphabet, so that random names often collide."""
 KEYS = st.integers(min_value=0, max_value=2**63 - 1)
 
 
@@ -96,7 +96,7 @@ CLAIMS = st.builds(
 def test_b15_check_batch_refuses_exactly_what_the_service_refuses_before_it_reads(
     creates: list[Claim], destroys: list[Claim]
 ) -> None:
-    """If `check_batch` passes, only stored claims can refuse the begin. The service is empty, so only destroys fail."""
+    """If `check_batch` passes, only stored claims can refuse the begin. The service is empty, so only destroys can fail."""
     refused = None
     try:
         check_batch(creates, destroys)
@@ -116,7 +116,7 @@ def test_b15_check_batch_refuses_exactly_what_the_service_refuses_before_it_read
 
 @dataclass(frozen=True)
 class World:
-    """Rows of a table, and claims that partly differ from them in spelling, row or subject."""
+    """A random case for verification: rows of a table, and claims that differ from some of them in spelling, row or subject."""
 
     rows: dict[int, str]
     claimed: dict[str, int]
@@ -137,10 +137,10 @@ def table(rows: dict[int, str]) -> pa.Table:
 
 
 class ArrowVerifier(Verifier):
-    """A verifier that reads its rows from Arrow streams, in batches whose sizes differ from the pages'."""
+    """A verifier that reads rows from Arrow streams, in batches of other sizes than the run's pages."""
 
     def read_rows(self, after: bytes, upto: bytes) -> None:
-        """Answer `ReadRows` with the rows in a range."""
+        """Answer the step `ReadRows` with the rows in the requested range."""
         chosen = [row for row in self.rows if row.source_id > after and (not upto or row.source_id <= upto)]
         rows = {int.from_bytes(row.source_id, "big"): row.claims[0].bucket_value for row in chosen}
         username = verification.ClaimColumns(BucketType.USERNAMES, "name", SubjectType.USER, "id")
@@ -165,7 +165,7 @@ def test_v01_a_second_run_finds_no_differences(world: World, page: int) -> None:
     service.check()
     again = verifier(service, world, page).run()
     assert (again.created, again.replaced, again.destroyed, again.extra, again.different) == (0, 0, 0, 0, 0)
-    # Two rows can have the same name. Only one of them gets the claim.
+    # Two rows can make a claim of the same name. Only one of them gets the claim.
     forms = {canonical_form(BucketType.USERNAMES, name) for name in world.rows.values()}
     records = service.list_records(1, SourceType.USERS).records
     assert {canonical_form(BucketType.USERNAMES, record.claim.bucket_value) for record in records} == forms

@@ -1,4 +1,4 @@
-"""Sessions of reconciliation and verification, and answers that they refuse."""
+"""Tests of reconciliation and verification runs, and of answers that they refuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulation and the types of its values."""
+"""Tests of the simulation, and of the Python types of its values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def played(seed: int = 7, events: int = 400, **settings: Any) -> Simulation:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_values_match_their_types(seed: int) -> None:
-    """`check_type` refuses missing members and additional ones."""
+    """A simulation's values have exactly the members of their types: `check_type` refuses missing and additional ones."""
     run = played(seed, cells=2, workers=2, reconcilers=2)
     check_type(run.settings(), types.Settings)
     check_type(json.loads(run.trace()), types.Trace)

@@ -1,4 +1,4 @@
-"""Threads: the extension releases the global interpreter lock, and a session admits one thread."""
+"""Tests of threads: the extension releases the global interpreter lock, and a run admits one thread at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEADLINE_SECONDS = 60
 
 
 class Turnstile:
-    """A stream that blocks, inside a call of the engine, until another thread has run."""
+    """An Arrow stream whose first read, inside the extension, waits until another thread has run."""
 
     def __init__(self) -> None:
         self.is_reading = threading.Event()
@@ -42,7 +42,7 @@ def test_other_threads_run_while_a_stream_is_read_and_cannot_use_it() -> None:
     found: list[bytes | None] = []
     worker = threading.Thread(target=lambda: found.append(rows.bound(b"", 2)))
     worker.start()
-    # The worker is inside the extension now, and this thread runs.
+    # The worker thread is inside the extension now, and this thread runs at the same time.
     assert turnstile.is_reading.wait(DEADLINE_SECONDS)
     with pytest.raises(leasehold.SessionInUseError):
         rows.bound(b"", 1)

@@ -1,4 +1,4 @@
-"""Golden vectors, played on the engine through Python."""
+"""Plays the golden vectors on the engine through the Python package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUMMARY = re.compile(r" to \w+_records\[|^  \d+ |^records \d+ ")
 
 
 def normalised(line: str) -> str:
-    """Return a line with ids in hexadecimal and strings as `repr`: the vectors spell both in several ways."""
+    """Return a line with ids in hexadecimal and strings as `repr`, since the vectors spell both in several ways."""
     line = SOURCE.sub(lambda match: f"{match[1]}:x{read_id(match[2]).hex()}", line) if " from " in line else line
     return QUOTED.sub(lambda match: repr(read_text(match[0])), line)
 
@@ -39,7 +39,7 @@ def test_vector(scenario: Scenario) -> None:
         before = state
         expected = [normalised(line) for line in step.expected]
         if any(SUMMARY.search(line) for line in step.expected):
-            # The vector summarises more than twenty lines of one kind. Only the first line, the reply itself, is compared.
+            # The vector summarises more than twenty lines of one kind, so compare only the first line, the reply itself.
             assert normalised(actual[0]).split(" from ")[0] == expected[0].split(" from ")[0], step.request
         else:
             assert [normalised(line) for line in actual] == expected, step.request

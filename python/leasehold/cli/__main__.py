@@ -1,4 +1,4 @@
-"""Entry point of `python -m leasehold.cli`, which is the same as `leasehold-py`."""
+"""Entry point of `python -m leasehold.cli`, which runs the same program as `leasehold-py`."""
 
 from leasehold.cli import main
 

@@ -1,4 +1,4 @@
-"""The list of commands, and the conversion of exceptions to messages and exit codes."""
+"""The list of the commands of `leasehold-py`, and the conversion of exceptions to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ app.command("load")(_load.load)
 
 
 def main() -> None:
-    """Run the command line. An error prints one line on standard error and sets the exit code."""
+    """Run `leasehold-py`. An exception prints one line on standard error and sets the exit code."""
     try:
         app()
     except (LeaseholdError, psycopg.Error, OSError) as error:

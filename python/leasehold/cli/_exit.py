@@ -1,4 +1,4 @@
-"""Exit codes, equal to those of the server's command line, and error messages."""
+"""The exit codes of `leasehold-py`, equal to those of the server's command line, and its error messages."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from leasehold.errors import (
     UnavailableError,
 )
 
-# The package's messages name Python parameters; a user of the command line needs the options instead. Longer texts come
-# first, because `message_of` replaces in this order. tests/cli/test_cli_verify.py fails if a message changes.
+# Exception texts name Python parameters; a user of `leasehold-py` needs the options instead. Longer texts come first, because
+# `message_of` replaces in this order. tests/cli/test_cli_verify.py fails if an exception text changes.
 _OPTIONS = {
     "`tls`, or set `allow_plaintext=True` on a trusted network": "`--ca`, `--cert` and `--key`",
     "set the files of the authority and of the client in `tls`": "set them by `--ca`, `--cert` and `--key`",
@@ -58,7 +58,7 @@ _NOT_ALLOWED = (database.InvalidAuthorizationSpecification, database.InvalidPass
 
 
 def exit_code(error: Exception) -> int:
-    """Return the exit code of the process for an error."""
+    """Return the exit code with which `leasehold-py` ends after an exception."""
     match error:
         case DeniedError() | UnauthenticatedError():
             return 6
@@ -85,7 +85,7 @@ def _database_exit_code(error: psycopg.Error) -> int:
 
 
 def message_of(error: Exception) -> str:
-    """Return the message of an error as one line, with options instead of Python parameters."""
+    """Return the message of an exception as one line, with options in place of Python parameters."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     message = "; ".join(lines) or type(error).__name__
     for parameter, option in _OPTIONS.items():

@@ -24,25 +24,25 @@ from leasehold.errors import LeaseholdError
 
 _PROGRESS_INTERVAL_SECONDS = 0.2
 _PERCENTILES = (50, 90, 99)
-# Fewer attempts than the client's default: if the server goes down, each save in progress must fail soon.
+# Fewer attempts than the client's default, so that each save in progress fails soon if the server goes down.
 _RETRY = Retry(attempts=3)
 
 
 @dataclass
 class _Measurements:
-    """Latencies and errors of the saves so far."""
+    """The latencies and the errors of the saves that a load test has made so far."""
 
     seconds: list[float] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)
     elapsed_seconds: float = 0.0
 
     def percentile_ms(self, percent: int) -> float:
-        """Return a percentile of the latencies in milliseconds. `seconds` must be sorted."""
+        """Return a percentile of the latencies, in milliseconds. The list `seconds` must be sorted."""
         last = len(self.seconds) - 1
         return self.seconds[-(-percent * last // 100)] * 1e3
 
     def figures(self) -> dict[str, object]:
-        """Return the results by name, as shown to the user. Sorts `seconds`."""
+        """Return the results of the load test by name, as shown to the user. Sorts the list `seconds`."""
         self.seconds.sort()
         latencies = (
             {f"p{percent}_ms": round(self.percentile_ms(percent), 3) for percent in _PERCENTILES} if self.seconds else {}
@@ -108,7 +108,7 @@ def _collected_warnings() -> Iterator[list[str]]:
 
 
 class _LoadTest:
-    """Concurrent saves until the number is reached, the time is over, or the user presses Ctrl-C."""
+    """Saves that run concurrently until their number is reached, the time is over, or the user presses Ctrl-C."""
 
     def __init__(self, client: AsyncClient, saves: int, claims: int) -> None:
         self._client = client
@@ -117,7 +117,7 @@ class _LoadTest:
         self._started = 0
         self._is_over = asyncio.Event()
         self._measurements = _Measurements()
-        # Makes the names of this run distinct from those of every other run against the same server.
+        # Names begin with this random prefix, so that no other run against the same server has used them.
         self._prefix = secrets.token_hex(4)
 
     async def run(self, concurrency: int, duration_seconds: float | None) -> _Measurements:
@@ -180,7 +180,7 @@ def _show(measurements: _Measurements, *, json: bool) -> None:
 
 
 def _histogram(seconds: list[float]) -> list[tuple[str, str, str]]:
-    """Return the rows of a histogram of sorted latencies. Each bucket is twice as wide as the one before."""
+    """Return the rows of a histogram of sorted latencies. Each bar's range is twice as wide as the one before."""
     bounds = [max(seconds[0] * 1e3, 0.001)]
     while bounds[-1] < seconds[-1] * 1e3:
         bounds.append(bounds[-1] * 2)

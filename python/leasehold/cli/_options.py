@@ -1,4 +1,4 @@
-"""Connection options that several commands share. Names and variables equal those of the `leasehold` command."""
+"""Connection options that commands of `leasehold-py` share. Names and variables equal those of the `leasehold` command."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TIMEOUT_SECONDS = 10.0
 
 
 def tls_of(ca: Path | None, cert: Path | None, key: Path | None) -> Tls | None:
-    """Return the TLS files; None if no file is given.
+    """Return the client's TLS files; None if the user gave none of the three options.
 
     Raises
     ------
@@ -57,12 +57,12 @@ def tls_of(ca: Path | None, cert: Path | None, key: Path | None) -> Tls | None:
 def open_client(
     server: str, cell_id: int, ca: Path | None, cert: Path | None, key: Path | None, timeout_seconds: float
 ) -> Client:
-    """Return a blocking client for the options."""
+    """Return a blocking client that the connection options describe."""
     return Client(server, cell_id=cell_id, tls=tls_of(ca, cert, key), timeout_seconds=timeout_seconds)
 
 
 def open_async_client(
     server: str, cell_id: int, ca: Path | None, cert: Path | None, key: Path | None, timeout_seconds: float, retry: Retry
 ) -> AsyncClient:
-    """Return an asyncio client for the options."""
+    """Return an asyncio client that the connection options describe."""
     return AsyncClient(server, cell_id=cell_id, tls=tls_of(ca, cert, key), timeout_seconds=timeout_seconds, retry=retry)

@@ -1,4 +1,4 @@
-"""Output of the commands: results on standard output, progress and errors on standard error."""
+"""Output of `leasehold-py`: results go to standard output, progress and errors to standard error."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ ERRORS = Console(stderr=True)
 
 
 def show_json(value: object) -> None:
-    """Print one line of JSON."""
+    """Print a value as one line of JSON on standard output."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> None:
-    """Print a table. Text that goes to a pipe or a file is not wrapped at the width of a terminal."""
+    """Print a table on standard output. A pipe or a file gets lines that are not wrapped at a terminal's width."""
     console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=200)
     table = Table(title=title or None, title_justify="left")
     for column in columns:
@@ -33,7 +33,7 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
 
 
 def show_line(text: str) -> None:
-    """Print a line of text without markup."""
+    """Print one line of text on standard output, without markup."""
     sys.stdout.write(text + "\n")
 
 

@@ -25,14 +25,14 @@ from leasehold.simulation.types import Rates, Thresholds
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Relative weights of the events that are not faults; `--crash-rate` is a weight beside them.
+# Relative weights of the simulated events that are not faults. `--crash-rate` is the weight of crashes beside them.
 _SAVE_WEIGHT, _STEP_WEIGHT, _DELIVER_WEIGHT = 60, 480, 300
 _DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True)
 class Point:
-    """One combination of parameters: the stale threshold, the duration of a step, and the weight of crashes."""
+    """One combination of swept parameters: the stale threshold, the duration of a step, and the weight of crashes."""
 
     stale_after_seconds: int
     step_ms: float
@@ -110,7 +110,7 @@ def sweep(
             _integers("crash-rate", crash_rate),
         )
     ]
-    # The worlds can take hours, so missing directories and libraries must raise before the first one.
+    # Playing the worlds can take hours, so a missing directory or library must raise an error before the first one.
     check_output_paths(parquet, plot)
     if plot is not None:
         _figure_class()
@@ -127,7 +127,7 @@ def sweep(
 
 
 def play(point: Point, seed: int, world_seconds: float) -> WorldSummary:
-    """Play one world of a point. The extension releases the global interpreter lock, so threads play in parallel."""
+    """Play one world with the parameters of a point. The extension releases the interpreter lock, so threads can run."""
     run = Simulation(
         seed=seed,
         cells=2,
@@ -137,14 +137,14 @@ def play(point: Point, seed: int, world_seconds: float) -> WorldSummary:
         thresholds=_thresholds(point.stale_after_seconds),
         rates=_rates(point.crash_rate),
     )
-    # Every world gets the same simulated time, so the number of events depends on the duration of a step.
+    # Every world gets the same simulated time. The number of events to play therefore depends on the duration of a step.
     run.play(round(world_seconds * 1000 / point.step_ms))
     return summarise(run)
 
 
 def _thresholds(stale_after_seconds: int) -> Thresholds:
-    # The ratios are those of the default thresholds. A local COMMIT must end in half of the time after which the lease is
-    # stale, so that reconciliation cannot roll the lease back under it (R04).
+    # The ratios of the durations are those of the default thresholds. A local COMMIT must end within half of the time after
+    # which its lease is stale, so that reconciliation cannot roll the lease back before it (R04).
     return {
         "stale_after_seconds": stale_after_seconds,
         "commit_within_seconds": max(1, stale_after_seconds // 2),
@@ -237,7 +237,7 @@ def draw(results: Iterable[SweepResult], path: Path) -> None:
         label = f"{step_ms:g} ms, crash {crash_rate}"
         left.plot(thresholds, [result.conflicts_per_lease for result in line], marker="o", label=label)
         medians = (result.recover_median_seconds for result in line)
-        # Matplotlib leaves a gap in the line for NaN.
+        # Matplotlib leaves a gap in the line where a value is NaN.
         seconds = [float("nan") if median is None else median for median in medians]
         right.plot(thresholds, seconds, marker="o", label=label)
     left.set(xlabel="stale after (s)", ylabel="conflicts per lease", ylim=(0, None))

@@ -182,7 +182,7 @@ def _store_checkpoint(result: VerificationResult, path: Path | None) -> None:
     if result.checkpoint is None:
         path.unlink(missing_ok=True)
     else:
-        # A checkpoint contains values of claims. The mode is set before the first byte is written.
+        # A checkpoint contains values of claims. Restrict the file's mode before the first byte is written.
         path.touch(mode=0o600)
         path.write_text(result.checkpoint)
 
@@ -191,7 +191,7 @@ def _differences_remain(result: VerificationResult) -> bool:
     report = result.report
     if report.dry_run:
         return bool(report.missing or report.different or report.extra or report.invalid)
-    # `changed` and `recent` do not count: those rows changed during the run, and the next run verifies their final state.
+    # Results `changed` and `recent` need no correction now: their rows changed during the run, and the next run verifies them.
     return bool(report.invalid or report.other_cell or report.other_row or report.busy or report.failed)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from leasehold.simulation import Simulation
 from leasehold.simulation.types import Entry
 
-# Counted texts of simulation/src: the timeline (event_text.rs), messages (message_text.rs), a violation (violation.rs).
-# tests/cli/test_world_summary.py fails if the simulation words them otherwise.
+# Texts of the simulation that this module counts: from the timeline (simulation/src/event_text.rs), from messages
+# (message_text.rs), and from violations (violation.rs). tests/cli/test_world_summary.py fails if a text changes.
 _REPORTED_TO_USER = "the user is told: "
 _REFUSED = "refused: "
 _LOST = "rolled_back_under_rows"
@@ -53,12 +53,12 @@ class WorldSummary:
 
     @property
     def conflicts(self) -> int:
-        """The number of begins that were refused because another lease held a name."""
+        """The number of begins that the service refused because another lease held a name."""
         return self.refusals["the claim is under another lease"]
 
 
 def summarise(run: Simulation) -> WorldSummary:
-    """Return the counts of a whole run. The position of the run must be its end."""
+    """Return the counts of a whole run of a simulated world. The run's position must be its end."""
     entries = run.entries()
     senders = {arrow["id"]: arrow["from"] for arrow in run.arrows()}
     settled = Counter(fired["event"] for entry in entries for fired in entry["fired"] if fired["machine"] == "lease")
@@ -70,7 +70,7 @@ def summarise(run: Simulation) -> WorldSummary:
         leases=settled["Begin"],
         committed=settled["Commit"],
         rolled_back=settled["Rollback"],
-        # A lost lease violates an invariant, and a violation ends the run: so the view at the end contains it.
+        # A lost lease is a violation, and a violation ends the run. The view at the end of the run therefore contains it.
         lost=sum(isinstance(violation, dict) and _LOST in violation for violation in run.view().get("violation", [])),
         recoveries=tuple(_recoveries(entries, senders)),
         violations=tuple(entry["violation"] for entry in entries if "violation" in entry),

@@ -1,4 +1,4 @@
-"""The asyncio client."""
+"""The asyncio client of the claims server, and its updates."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class AsyncClient(ClientBase):
         await self.close()
 
     async def close(self) -> None:
-        """Close the connection. Calls in progress fail."""
+        """Close the client's connection. Calls in progress fail."""
         self._is_closed = True
         channel, self._opened = self._opened, None
         if channel is not None:
@@ -67,8 +67,8 @@ class AsyncClient(ClientBase):
 
     @property
     def _channel(self) -> grpc.aio.Channel:
-        # Created lazily: a channel of `grpc.aio` belongs to the event loop that runs at its creation, and the constructor
-        # of the client may run outside any loop (grpc/aio/_channel.py, `Channel.__init__`).
+        # Open the channel with the first call, not in the constructor. A channel of `grpc.aio` belongs to the event loop that
+        # runs at its creation, and the constructor may run outside any loop (grpc/aio/_channel.py, `Channel.__init__`).
         if self._opened is None:
             target, credentials = self._endpoint.target, self._endpoint.credentials
             if credentials is None:
@@ -188,15 +188,15 @@ class AsyncClient(ClientBase):
         return await self._run(calls.classify(buckets), timeout_seconds)
 
     async def classify_session(self, prefix: str, *, timeout_seconds: float | None = None) -> Classification:
-        """Return the cell that issues sessions with this prefix."""
+        """Return the cell that issues session identifiers with this prefix."""
         return await self._run(calls.classify_session(prefix), timeout_seconds)
 
     async def classify_cell(self, cell_id: int, *, timeout_seconds: float | None = None) -> Classification:
-        """Return the address of a cell."""
+        """Return the address of the cell with this id."""
         return await self._run(calls.classify_cell(cell_id), timeout_seconds)
 
     async def classify_first_cell(self, *, timeout_seconds: float | None = None) -> Classification:
-        """Return the first cell, which serves requests that belong to no other cell."""
+        """Return the first configured cell, which serves requests that belong to no other cell."""
         return await self._run(calls.classify_first_cell(), timeout_seconds)
 
     async def _begin(
@@ -259,8 +259,8 @@ class AsyncUpdate(LeaseScope):
         settle = self._client.commit if end is LeaseEnd.COMMIT else self._client.rollback
         settlement = asyncio.ensure_future(settle(self.uuid, timeout_seconds=self._timeout_seconds))
         try:
-            # `shield` keeps the call running if this task is cancelled. Without it the cancellation would abort the rpc,
-            # and the claims would stay leased until reconciliation.
+            # `shield` lets the commit or rollback finish if this task is cancelled. Without it the cancellation would abort the
+            # rpc, and the claims would stay leased until reconciliation.
             await asyncio.shield(settlement)
         except LeaseholdError as failure:
             if error is None:
@@ -271,7 +271,7 @@ class AsyncUpdate(LeaseScope):
             raise
 
     async def _await_settlement(self, settlement: asyncio.Future[None], cancellation: BaseException) -> None:
-        # A second cancellation raises from `wait`; `finally` then gives the settlement up.
+        # A second cancellation raises from `asyncio.wait`. `finally` then cancels the commit or rollback that is in progress.
         try:
             await asyncio.wait([settlement], timeout=self._client._retry.attempt_timeout_seconds)  # noqa: SLF001
         finally:
@@ -282,8 +282,8 @@ class AsyncUpdate(LeaseScope):
                 report_unsettled(cancellation, failure)
 
     async def _undo_begin(self, error: BaseException) -> None:
-        # The outcome of the begin is unknown. A second begin with the same key returns its lease, or a new one if the
-        # first begin had no effect (B09). Either lease is rolled back.
+        # The begin got no answer, so the client does not know if a lease exists. Begin again with the same key: this returns
+        # the first begin's lease, or a new one if that begin had no effect (B09). Either lease is then rolled back.
         try:
             lease = await self._client._begin(*self._begin_arguments, ONCE)  # noqa: SLF001
             await self._client.rollback(lease.uuid, timeout_seconds=self._timeout_seconds)

@@ -1,4 +1,4 @@
-"""The base class of both clients, and the conversion of responses and errors that both use."""
+"""The base class of the blocking and the asyncio client, and the conversion of responses and errors that both use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TLS_VARIABLES = {"ca": "LEASEHOLD_CA", "certificate": "LEASEHOLD_CERT", "key": 
 
 
 class ClientBase:
-    """The validated settings of a client. Invalid settings raise in the constructor, before the first request."""
+    """The validated settings of a client. The constructor raises if they are invalid, before the first request."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class ClientBase:
             raise MisconfiguredError("the client is closed: create a new one", code="CLOSED")
 
     def _open(self) -> None:
-        """Open the channel. The asyncio client opens its channel with the first call instead."""
+        """Open the gRPC channel. The asyncio client does this with its first call instead."""
 
     @classmethod
     def from_environment(cls, *, environment: Mapping[str, str] = os.environ, **settings: Any) -> Self:  # noqa: ANN401 - the parameters of the constructor
@@ -101,13 +101,13 @@ def new_idempotency_key() -> str:
 
 
 def decode_response(call: Call[T], response: bytes, metadata: Metadata | None) -> T:
-    """Return the decoded response of a call, given its bytes and its initial metadata."""
+    """Return the decoded response of a call, given the bytes and the initial metadata that the server sent."""
     headers: Headers = dict(metadata or ())
     return call.decode(response, headers)
 
 
 def call_error(call: Call[T], error: grpc.RpcError | grpc.aio.AioRpcError) -> LeaseholdError:
-    """Return the exception for a failed call."""
+    """Return the exception of this package for a failed gRPC call."""
     # `grpc.RpcError` declares no methods, but every error that a call raises is also a `grpc.Call` (grpc/_channel.py,
     # `_InactiveRpcError`), which has them.
     status: Any = error

@@ -1,4 +1,4 @@
-"""One function per rpc: it encodes the request and decodes the response. The two clients do the I/O."""
+"""One function per rpc of the server: it encodes the request and decodes the response. The two clients do the I/O."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ T = TypeVar("T")
 CLAIMS = "gitlab.cells.topology_service.claims.v1.ClaimService"
 CLASSIFY = "gitlab.cells.topology_service.ClassifyService"
 
-# Request metadata: a repeated begin with this key returns the lease of the first.
+# Request metadata key of an idempotency key. A repeated begin with the same key returns the lease of the first begin.
 IDEMPOTENCY_KEY = "leasehold-idempotency-key"
-# Response metadata: the fence of a new lease.
+# Response metadata key with the fence of a new lease.
 FENCE = "leasehold-fence"
-# Response metadata: the server's clock.
+# Response metadata key with the server's clock, in microseconds since 1970.
 SERVER_TIME = "leasehold-server-time-micros"
 
 Headers = Mapping[str, str | bytes]
@@ -35,7 +35,7 @@ Headers = Mapping[str, str | bytes]
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """An encoded call. A client may send it more than once."""
+    """An encoded call of one rpc, with the function that decodes its response. A client may send it more than once."""
 
     path: str
     request: bytes
@@ -44,7 +44,7 @@ class Call(Generic[T]):
     lease_uuid: str | None = None
 
     def annotate(self, error: LeaseholdError) -> LeaseholdError:
-        """Add the idempotency key and the lease to an error, so that the caller can repeat the call."""
+        """Add this call's idempotency key and lease to an exception, so that the caller can repeat the call."""
         error.idempotency_key = dict(self.metadata).get(IDEMPOTENCY_KEY)
         error.lease_uuid = self.lease_uuid
         return error
@@ -56,8 +56,8 @@ def _call(rpc: str, request: Message, decode: Callable[[bytes, Headers], T], *, 
 
 def begin(cell_id: int, creates: Sequence[Claim], destroys: Sequence[Claim], key: str) -> Call[Lease]:
     cell = service.BeginUpdateRequest(cell_id=cell_id).SerializeToString()
-    # Concatenated encodings of one Protobuf message type merge (protobuf.dev, "Encoding", "Last One Wins"), so claims that
-    # the engine encoded need no Python objects.
+    # Concatenated encodings of one Protobuf message type merge (protobuf.dev, "Encoding", "Last One Wins"). Claims that the
+    # engine has encoded therefore need no Python objects.
     request = cell + messages.encoded("creates", creates) + messages.encoded("destroys", destroys)
 
     def decode(response: bytes, headers: Headers) -> Lease:
@@ -104,7 +104,7 @@ def list_leases(cell_id: int, created_after: datetime | None, cursor: str | None
 
 def list_records(cell_id: int, source_type: int, bucket_types: Sequence[int], after: bytes, upto: bytes) -> Call[ReceivedPage]:
     if not bucket_types:
-        # V11: on the wire, no type stands for all types.
+        # An empty list of types in a request means all types on the wire. A run without types must do nothing instead (V11).
         raise MisconfiguredError("`bucket_types` is empty, which the server takes for all types: name each")
     request = service.ListRecordsRequest(
         cell_id=cell_id,

@@ -1,4 +1,4 @@
-"""The address and the TLS credentials of a client, checked before the first request."""
+"""The server address and the TLS credentials of a client, checked before the first request."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
-    # gRPC's core otherwise uses the proxy in `http_proxy`, which would see a cell's requests.
+    # Ignore the proxy in the variable `http_proxy`, which gRPC uses by default: it would see a cell's requests.
     ("grpc.enable_http_proxy", 0),
-    # `_retry.Attempts` counts the attempts. Transparent retries by gRPC (gRFC A6) would exceed the configured number.
+    # Turn off gRPC's transparent retries (gRFC A6). `_retry.Attempts` counts attempts, and gRPC's would exceed the limit.
     ("grpc.enable_retries", 0),
 )
 
@@ -60,7 +60,7 @@ class Tls:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The target and the credentials of a gRPC channel. `credentials` is None for plaintext."""
+    """The target address and the credentials of a gRPC channel. `credentials` is None for a plaintext connection."""
 
     target: str
     credentials: grpc.ChannelCredentials | None
@@ -126,8 +126,8 @@ def _read_pem(name: str, path: str | PathLike[str]) -> bytes:
 
 
 def _check_pem_files(tls: Tls) -> None:
-    # `grpc.ssl_channel_credentials` accepts any bytes. With an invalid PEM, every call fails as UNAVAILABLE, as if the
-    # server were down. OpenSSL names the file that is wrong.
+    # Check the PEM files with OpenSSL, which names the file that is wrong. `grpc.ssl_channel_credentials` accepts any bytes;
+    # with an invalid PEM every call then fails as UNAVAILABLE, as if the server were down.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context.load_verify_locations(cafile=tls.ca)
@@ -138,7 +138,7 @@ def _check_pem_files(tls: Tls) -> None:
     if not context.get_ca_certs():
         raise MisconfiguredError(f"`{tls.ca}` for `tls.ca` is not an authority's certificate: pass the authority's certificate")
     try:
-        # Without `password`, OpenSSL prompts for it on the terminal (CPython, `SSLContext.load_cert_chain`).
+        # Pass an empty password. Without one, OpenSSL would ask for it on the terminal (CPython, `SSLContext.load_cert_chain`).
         context.load_cert_chain(tls.certificate, tls.key, password="")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":

@@ -30,7 +30,7 @@ from leasehold.errors import (
 
 _Status = grpc.StatusCode
 
-# Classes for a status without a known `ErrorInfo.reason`: a proxy or load balancer may have answered, not the server.
+# Exception classes by gRPC status, for an answer without a known `ErrorInfo.reason`: a proxy may have sent it.
 _BY_STATUS: dict[grpc.StatusCode, type[LeaseholdError]] = {
     _Status.CANCELLED: UnavailableError,
     _Status.INVALID_ARGUMENT: InvalidError,
@@ -44,7 +44,7 @@ _BY_STATUS: dict[grpc.StatusCode, type[LeaseholdError]] = {
     _Status.UNAUTHENTICATED: UnauthenticatedError,
 }
 
-# Statuses after which the request may have taken effect.
+# Statuses of a failed call after which the request may have taken effect.
 _UNKNOWN = {
     _Status.CANCELLED,
     _Status.UNKNOWN,
@@ -55,9 +55,9 @@ _UNKNOWN = {
     _Status.DATA_LOSS,
 }
 
-# gRPC's core has no status for a failed TLS handshake: the call fails as UNAVAILABLE, and only the message names TLS
-# (src/core/tsi/ssl_transport_security.cc, src/core/credentials/transport/tls). A handshake that ended with an
-# unexpected EOF is excluded, because the server may have stopped in the middle of it: a retry can succeed.
+# Messages of a failed TLS handshake. gRPC's core has no status for it: the call fails as UNAVAILABLE, and only the message
+# names TLS (src/core/tsi/ssl_transport_security.cc, src/core/credentials/transport/tls). An unexpected EOF is not matched: the
+# server may have stopped during the handshake, so a retry can succeed.
 _TLS_HANDSHAKE_FAILURE = re.compile(
     r"(ssl|tls) handshake failed.*ssl_error_ssl(?!.*unexpected eof)|not in peer certificate|hostname verification",
     re.IGNORECASE | re.DOTALL,
@@ -97,7 +97,7 @@ def _code_and_class(status: grpc.StatusCode, reason: str) -> tuple[str, type[Lea
 
 
 class _Details:
-    """The rich error details of a status: error info, retry delay and refused claims."""
+    """The rich error details of a failed call: the error info, the delay before a retry, and the refused claims."""
 
     def __init__(self, trailers: Metadata) -> None:
         self.info = error_details_pb2.ErrorInfo()
@@ -135,5 +135,5 @@ def _rich_status(trailers: Metadata) -> status_pb2.Status:
     try:
         return status_pb2.Status.FromString(encoded if isinstance(encoded, bytes) else encoded.encode())
     except DecodeError:
-        # A proxy may put arbitrary bytes into this trailer. The plain status still tells the failure.
+        # A proxy may put arbitrary bytes into this trailer, so ignore it. The plain status still describes the failure.
         return status_pb2.Status()

@@ -1,4 +1,4 @@
-"""The rule that decides how a lease ends when its `with` block ends."""
+"""The rule that decides if the end of a `with` block commits its lease, rolls it back, or leaves it outstanding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOG = logging.getLogger("leasehold")
 
 
 class LeaseEnd(enum.Enum):
-    """The action on a lease when its block ends."""
+    """The action that settles a lease, or leaves it outstanding, when its `with` block ends."""
 
     COMMIT = 1
     ROLL_BACK = 2

@@ -1,4 +1,4 @@
-"""Conversions between the package's values and Protobuf messages."""
+"""Conversions between the package's values and the Protobuf messages of the wire contract."""
 
 from __future__ import annotations
 
@@ -36,17 +36,18 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 _INVALID = "INVALID_UPDATE"
 
-# The field number in `types.v1.Claim` equals the number of the bucket type (proto/types/v1/claim.proto).
+# In the message `types.v1.Claim`, a field's number equals the wire number of its bucket type (`claim.proto` in
+# proto/proto/gitlab/cells/topology_service/types/v1).
 _CLAIM_FIELDS = claim_pb2.Claim.DESCRIPTOR.fields_by_number
 
 
 def enum(number: int) -> Any:  # noqa: ANN401 - each enum has a type of its own
-    """Return the number, typed as any Protobuf enum. Proto3 enums are open: unknown numbers survive encoding."""
+    """Return an enum number, typed as any Protobuf enum. Proto3 enums are open: unknown numbers survive encoding."""
     return number
 
 
 def named(enum_class: type[BucketType | SubjectType | SourceType], number: int) -> int:
-    """Return the member of `enum_class` for a number, or the plain number if this version does not know it."""
+    """Return the member of `enum_class` with this number, or the plain number if this version has no such member."""
     try:
         return enum_class(number)
     except ValueError:
@@ -54,7 +55,7 @@ def named(enum_class: type[BucketType | SubjectType | SourceType], number: int) 
 
 
 def uuid(value: str) -> uuid_pb2.UUID:
-    """Return the message for the id of a lease.
+    """Return the Protobuf message for the id of a lease.
 
     Raises
     ------
@@ -67,7 +68,7 @@ def uuid(value: str) -> uuid_pb2.UUID:
 
 
 def bucket(value: Bucket) -> record_pb2.Bucket:
-    """Return the message for a bucket."""
+    """Return the Protobuf message for a bucket."""
     return record_pb2.Bucket(type=enum(value.bucket_type), value=value.value)
 
 
@@ -99,7 +100,7 @@ def _metadata_of(name: Literal["creates", "destroys"], claims: Sequence[Claim]) 
 
 
 def _field_error(name: Literal["creates", "destroys"], position: int, claim: object, error: Exception) -> LeaseholdError:
-    # V09: no error may contain a value. The text of Protobuf's TypeError quotes it, so only the class name is used.
+    # No error may contain a claimed value (V09). The text of Protobuf's TypeError quotes it, so only the class name is used.
     message = f"`{name}[{position}]` has a field of the wrong type ({type(error).__name__}): pass the types of `Claim`"
     bucket_type = getattr(claim, "bucket_type", 0)
     number = bucket_type if isinstance(bucket_type, int) else 0
@@ -128,7 +129,7 @@ def _claim(metadata: record_pb2.Metadata) -> Claim:
 
 
 def wire_claim(value: Bucket) -> claim_pb2.Claim:
-    """Return the message by which a bucket is classified.
+    """Return the Protobuf message that names a bucket in a classify request.
 
     Raises
     ------
@@ -154,7 +155,7 @@ def _unclassifiable(message: str) -> LeaseholdError:
 
 
 def matched_bucket(claim: claim_pb2.Claim) -> Bucket | None:
-    """Return the bucket that decided a classification; None if the request was not classified by a bucket."""
+    """Return the bucket by which the server classified a request; None if the request named no bucket."""
     name = claim.WhichOneof("claim")
     if name is None:
         return None
@@ -163,7 +164,7 @@ def matched_bucket(claim: claim_pb2.Claim) -> Bucket | None:
 
 
 def record(message: record_pb2.Record) -> Record:
-    """Return the record of a message."""
+    """Return the record that a Protobuf message contains."""
     return Record(
         uuid=message.uuid.value,
         claim=_claim(message.metadata),
@@ -181,7 +182,7 @@ def _status(number: int) -> str:
 
 
 def cell(message: cell_info_pb2.CellInfo) -> Cell:
-    """Return the cell of a message."""
+    """Return the cell that a Protobuf message contains."""
     has_range = message.HasField("sequence_range")
     return Cell(
         id=message.id,
@@ -194,17 +195,17 @@ def cell(message: cell_info_pb2.CellInfo) -> Cell:
 
 
 def lease(message: record_pb2.LeaseRecord) -> OutstandingLease:
-    """Return the lease of a `ListLeases` entry."""
+    """Return the outstanding lease that an entry of `ListLeasesResponse` contains."""
     return OutstandingLease(message.uuid.value, time(message.created_at), time(message.updated_at))
 
 
 def encode_cursor(message: any_pb2.Any) -> str:
-    """Return a cursor as Base64 text, which a caller can store anywhere."""
+    """Return the cursor of a list as Base64 text, which a caller can store anywhere."""
     return base64.b64encode(message.SerializeToString()).decode()
 
 
 def decode_cursor(text: str) -> any_pb2.Any:
-    """Return the message for a cursor's text.
+    """Return the Protobuf message for the text of a cursor.
 
     Raises
     ------
@@ -218,7 +219,7 @@ def decode_cursor(text: str) -> any_pb2.Any:
 
 
 def time(message: timestamp_pb2.Timestamp) -> datetime:
-    """Return the time of a message, truncated to microseconds: `datetime` has no nanoseconds."""
+    """Return the time that a Protobuf message contains, cut to microseconds: `datetime` has no nanoseconds."""
     return _EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
 
 
@@ -228,7 +229,7 @@ def time_from_micros(micros: int) -> datetime:
 
 
 def timestamp(at: datetime) -> timestamp_pb2.Timestamp:
-    """Return the message for a time.
+    """Return the Protobuf message for a time.
 
     Raises
     ------
@@ -246,9 +247,9 @@ def timestamp(at: datetime) -> timestamp_pb2.Timestamp:
 
 
 class ReceivedPage:
-    """A page of records of one table, in the order of their source ids.
+    """A page of a cell's records of one table, in the order of their source ids.
 
-    The bytes are decoded on the first access to `records`. Verification reads `encoded` and decodes nothing in Python.
+    The first access to `records` decodes the bytes. Verification reads `encoded`, and decodes nothing in Python.
 
     Attributes
     ----------
@@ -268,16 +269,16 @@ class ReceivedPage:
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
-        """The decoded records."""
+        """The records of this page, decoded from the server's response."""
         return tuple(record(message) for message in self._response.records)
 
     @property
     def truncated(self) -> bool:
-        """True if more records follow after `last_source_id`."""
+        """True if the table has more records after `last_source_id`."""
         return self._response.truncated
 
     @property
     def last_source_id(self) -> bytes:
-        """The source id of the last record, after which the next page begins; empty if the page is empty."""
+        """The source id of the page's last record, after which the next page begins; empty if the page has no records."""
         records = self._response.records
         return records[-1].metadata.source.rails_primary_key_id if records else b""

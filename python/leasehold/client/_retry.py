@@ -1,4 +1,4 @@
-"""The retry policy: the failures that are retried, the delay before a retry, and the limits."""
+"""The retry policy of the clients: which failures are retried, after which delay, and how often."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ ONCE = Retry(attempts=1)
 
 
 class Attempts:
-    """The attempts of one call: their number, the deadline, and the delay before the next one."""
+    """The attempts of one call: their number so far, the deadline of the call, and the delay before the next attempt."""
 
     def __init__(self, retry: Retry, timeout_seconds: float) -> None:
         self._retry = retry
@@ -68,15 +68,15 @@ class Attempts:
         self._earlier_attempt_may_have_succeeded = False
 
     def attempt_timeout_seconds(self) -> float:
-        """Count a new attempt and return its timeout."""
+        """Count a new attempt. Return the timeout of this attempt."""
         self._count += 1
         return max(0.0, min(self._retry.attempt_timeout_seconds, self._remaining_seconds()))
 
     def wait_seconds(self, error: LeaseholdError) -> float | None:
-        """Return the delay before the next attempt; None if `error` is final."""
+        """Return the delay before the next attempt of this call; None if the call must not be retried after `error`."""
         self._earlier_attempt_may_have_succeeded |= error.outcome_is_unknown
-        # An overloaded server rejects a request before executing it, so this attempt had no effect. An earlier attempt
-        # without an answer may have had one, so the outcome of the call as a whole stays unknown.
+        # An overloaded server refuses a request without executing it, so this attempt had no effect. But an earlier attempt
+        # without an answer may have had one, so the outcome of the whole call stays unknown.
         if isinstance(error, OverloadedError):
             error.outcome_is_unknown = self._earlier_attempt_may_have_succeeded
         if not _is_retryable(error) or self._count >= self._retry.attempts:
@@ -94,7 +94,7 @@ class Attempts:
 
 def _is_retryable(error: LeaseholdError) -> bool:
     if isinstance(error, OverloadedError):
-        # RESOURCE_EXHAUSTED without the server's reason also means a response over `grpc.max_receive_message_length`. A
-        # retry would return the same response.
+        # RESOURCE_EXHAUSTED without the reason OVERLOADED can also mean a response above `grpc.max_receive_message_length`. A
+        # retry would get the same response.
         return error.code == "OVERLOADED"
     return isinstance(error, UnavailableError | DeadlineExceededError)

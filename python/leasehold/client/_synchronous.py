@@ -1,4 +1,4 @@
-"""The blocking client."""
+"""The blocking client of the claims server, and its updates."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Client(ClientBase):
         self.close()
 
     def close(self) -> None:
-        """Close the connection. Calls in progress fail."""
+        """Close the client's connection. Calls in progress fail."""
         self._is_closed = True
         self._channel.close()
 
@@ -283,15 +283,15 @@ class Client(ClientBase):
         return self._run(calls.classify(buckets), timeout_seconds)
 
     def classify_session(self, prefix: str, *, timeout_seconds: float | None = None) -> Classification:
-        """Return the cell that issues sessions with this prefix."""
+        """Return the cell that issues session identifiers with this prefix."""
         return self._run(calls.classify_session(prefix), timeout_seconds)
 
     def classify_cell(self, cell_id: int, *, timeout_seconds: float | None = None) -> Classification:
-        """Return the address of a cell."""
+        """Return the address of the cell with this id."""
         return self._run(calls.classify_cell(cell_id), timeout_seconds)
 
     def classify_first_cell(self, *, timeout_seconds: float | None = None) -> Classification:
-        """Return the first cell, which serves requests that belong to no other cell."""
+        """Return the first configured cell, which serves requests that belong to no other cell."""
         return self._run(calls.classify_first_cell(), timeout_seconds)
 
     def _begin(
@@ -369,8 +369,8 @@ class Update(LeaseScope):
             report_unsettled(error, failure)
 
     def _undo_begin(self, error: BaseException) -> None:
-        # The outcome of the begin is unknown. A second begin with the same key returns its lease, or a new one if the
-        # first begin had no effect (B09). Either lease is rolled back.
+        # The begin got no answer, so the client does not know if a lease exists. Begin again with the same key: this returns
+        # the first begin's lease, or a new one if that begin had no effect (B09). Either lease is then rolled back.
         try:
             lease = self._client._begin(*self._begin_arguments, ONCE)  # noqa: SLF001
             self._client.rollback(lease.uuid, timeout_seconds=self._timeout_seconds)

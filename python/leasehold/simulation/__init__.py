@@ -91,16 +91,16 @@ class Simulation:
 
     @property
     def position(self) -> int:
-        """The number of events before the position."""
+        """The number of events before the run's current position."""
         return self._run.position
 
     @property
     def length(self) -> int:
-        """The number of events of the whole run."""
+        """The number of events in the whole run."""
         return self._run.length
 
     def settings(self) -> Settings:
-        """Return all settings of the world."""
+        """Return all settings of the simulated world, defaults included."""
         value: Settings = json.loads(self._run.settings())
         return value
 
@@ -109,19 +109,19 @@ class Simulation:
         return self._run.trace()
 
     def step(self) -> bool:
-        """Move one event forward. Return False at the end."""
+        """Move the run's position one event forward. Return False at the end of the run."""
         return self._run.step()
 
     def back(self) -> bool:
-        """Move one event back. Return False at the start."""
+        """Move the run's position one event back. Return False at the start of the run."""
         return self._run.back()
 
     def seek(self, position: int) -> None:
-        """Move to a position, or to the end if the position is larger."""
+        """Move the run's position, to the end of the run if `position` is larger."""
         self._run.seek(position)
 
     def apply(self, event: Event) -> None:
-        """Insert an event at the position. Later events are discarded.
+        """Insert an event at the current position and execute it. Events after the position are discarded.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class Simulation:
         return self._run.settle()
 
     def possible(self) -> list[Event]:
-        """Return the possible events at the position, without saves, drifts and the passing of time."""
+        """Return the events that are possible at the current position, without saves, drifts and the passing of time."""
         value: list[Event] = json.loads(self._run.possible())
         return value
 
@@ -193,7 +193,7 @@ class Simulation:
         return self._run.describe(json.dumps(event))
 
     def view(self) -> View:
-        """Return the state of the world at the position."""
+        """Return the state of the simulated world at the current position."""
         value: View = json.loads(self._run.view())
         return value
 
@@ -285,7 +285,7 @@ class Explorer:
         return self._explorer.explore(states)
 
     def progress(self) -> Progress:
-        """Return the counters of the search."""
+        """Return the counters of the search so far."""
         value: Progress = json.loads(self._explorer.progress())
         return value
 
@@ -296,13 +296,13 @@ class Explorer:
 
 
 def scenarios() -> list[Scenario]:
-    """Return every scenario, in the recommended order."""
+    """Return all recorded scenarios, in the recommended order."""
     value: list[Scenario] = json.loads(_native.scenarios())
     return value
 
 
 def rules() -> list[RuleInfo]:
-    """Return every rule that can be switched off, with its summary."""
+    """Return each rule of the protocol that can be switched off, with a summary."""
     return [{"rule": rule, "summary": summary} for rule, summary in json.loads(_native.rules())]
 
 
@@ -329,6 +329,6 @@ def rule_world(rule: Rule) -> Plan:
 
 
 def transition_tables() -> TransitionTables:
-    """Return the engine's transition tables for claims and leases."""
+    """Return the engine's transition tables of claims and of leases."""
     value: TransitionTables = json.loads(_native.transition_tables())
     return value

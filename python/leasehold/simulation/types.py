@@ -27,10 +27,10 @@ Drift: TypeAlias = dict[str, Any]
 """A change of rows that bypasses the claims, such as plain SQL."""
 
 MessageId: TypeAlias = int
-"""The id of a message."""
+"""The id of a message between a cell and the service."""
 
 Event: TypeAlias = str | dict[str, Any]
-"""One event of a world."""
+"""One event of a simulated world: a save, a step of a process, a delivery, a fault, or the passing of time."""
 
 Rule: TypeAlias = Literal[
     "lease_exclusivity",
@@ -41,14 +41,14 @@ Rule: TypeAlias = Literal[
     "skip_recent_rows",
     "skip_recent_claims",
 ]
-"""A rule of the protocol that can be switched off."""
+"""A rule of the protocol that a simulation can switch off, to show which promise it protects."""
 
 Mode: TypeAlias = Literal["before_commit", "lease_first"]
 """The moment at which a cell begins the lease of a save: before its local COMMIT, or before its local BEGIN."""
 
 
 class Thresholds(TypedDict):
-    """The durations that the protocol uses."""
+    """The durations that the protocol uses, such as the age from which a lease is stale."""
 
     stale_after_seconds: int
     commit_within_seconds: int
@@ -66,7 +66,7 @@ class Clock(TypedDict):
 
 
 class Rates(TypedDict):
-    """Relative weights of the random events; 0 means never."""
+    """The relative weights with which random events are drawn; 0 means never."""
 
     save: int
     step: int
@@ -83,7 +83,7 @@ class Rates(TypedDict):
 
 
 class Settings(TypedDict):
-    """The settings of a world. Lists with fewer items than cells repeat."""
+    """The settings of a simulated world. A list with fewer items than there are cells repeats."""
 
     seed: int
     cells: int
@@ -99,7 +99,7 @@ class Settings(TypedDict):
 
 
 class PartialSettings(TypedDict, total=False):
-    """The settings of a world that differ from the defaults. Lists with fewer items than cells repeat."""
+    """The settings of a simulated world that differ from the defaults. A list with fewer items than cells repeats."""
 
     seed: int
     cells: int
@@ -115,7 +115,7 @@ class PartialSettings(TypedDict, total=False):
 
 
 class Trace(TypedDict):
-    """A recorded run: the settings of a world and its events."""
+    """A recorded run: the settings of a simulated world, and its events."""
 
     version: int
     settings: Settings
@@ -123,7 +123,7 @@ class Trace(TypedDict):
 
 
 Lane: TypeAlias = str | dict[str, Any]
-"""The place of an event: the users of a cell, a process, the database of a cell, or the service."""
+"""The column of an event in the timeline: the users of a cell, a process, the database of a cell, or the service."""
 
 
 Arrow = TypedDict(
@@ -139,7 +139,7 @@ Arrow = TypedDict(
         "how": 'NotRequired[Literal["arrived", "lost", "ignored"]]',
     },
 )
-"""A message in transit. `sent` and `ended` are positions of events, from 0."""
+"""A message between a cell and the service. `sent` and `ended` are positions of events: the begin and end of its transit."""
 
 
 TransitionView = TypedDict(
@@ -153,11 +153,11 @@ TransitionView = TypedDict(
         "to": "str",
     },
 )
-"""A transition of a claim or a lease. `edge` is absent if the table has no such edge, because a rule is switched off."""
+"""A transition of a claim or a lease. `edge` is missing if the table has no such edge, because a rule is switched off."""
 
 
 class Entry(TypedDict):
-    """One event with its description and effects."""
+    """One event of a run, with its description and its effects."""
 
     position: int
     event: Event
@@ -173,14 +173,14 @@ class Entry(TypedDict):
 
 
 class Marks(TypedDict):
-    """The positions of notable events of a run."""
+    """The positions of the faults and of the violation of a run."""
 
     faults: list[int]
     violation: NotRequired[int]
 
 
 class ClaimView(TypedDict):
-    """A claim. `row_before` is the previous row of a claim that is being replaced."""
+    """A claim in the simulated service. `row_before` is the previous row of a claim that is being replaced."""
 
     name: str
     cell: int
@@ -192,7 +192,7 @@ class ClaimView(TypedDict):
 
 
 class LeaseView(TypedDict):
-    """A lease."""
+    """A lease in the simulated service."""
 
     lease: str
     number: int
@@ -204,7 +204,7 @@ class LeaseView(TypedDict):
 
 
 class RowView(TypedDict):
-    """A committed row. `is_stray` is true if its write bypassed the claims."""
+    """A committed row of a cell's table. `is_stray` is true if it was written past the claims."""
 
     row: int
     name: str
@@ -213,14 +213,14 @@ class RowView(TypedDict):
 
 
 class LeaseRowView(TypedDict):
-    """The committed local row of a lease."""
+    """The committed row of a lease in a cell's own database."""
 
     lease: str
     age_micros: int
 
 
 class TransactionView(TypedDict):
-    """An open transaction. Each write is a list of row, old name and new name."""
+    """An open transaction of a cell's database. Each write is a list of row, old name and new name."""
 
     worker: int
     state: Literal["open", "committing", "orphaned"]
@@ -246,14 +246,14 @@ Phase: TypeAlias = Literal[
     "roll_back_lease",
     "await_rollback",
 ]
-"""The next step of a save, or the event that the save waits for."""
+"""The next step of a worker's save, or the event that the save waits for."""
 
 SaveResult: TypeAlias = str | dict[str, Any]
-"""The result of a save as reported to the user. A refusal carries its reason code."""
+"""The result of a save as reported to the user. The result of a refused save contains the reason code."""
 
 
 class WorkerView(TypedDict):
-    """The state of a worker."""
+    """The state of a worker process of a cell."""
 
     change: NotRequired[Change]
     phase: NotRequired[Phase]
@@ -263,7 +263,7 @@ class WorkerView(TypedDict):
 
 
 ReconcilerStep: TypeAlias = dict[str, Any]
-"""The next step of a reconciler. Times are microseconds since 1970."""
+"""The next step of a reconciler process. Times are microseconds since 1970."""
 
 
 class ReconcilerSummary(TypedDict):
@@ -290,7 +290,7 @@ class ReconcilerView(TypedDict):
 
 
 class VerifierReport(TypedDict):
-    """Counts of a verification run."""
+    """The counts of one verification run."""
 
     dry_run: bool
     pages: int
@@ -340,7 +340,7 @@ class VerifierView(TypedDict):
 
 
 class CellView(TypedDict):
-    """The state of a cell."""
+    """The state of a simulated cell: its database and its processes."""
 
     cell: int
     mode: Mode
@@ -355,7 +355,7 @@ class CellView(TypedDict):
 
 
 class MessageView(TypedDict):
-    """A message in transit."""
+    """A message in transit between a cell and the service."""
 
     id: MessageId
     cell: int
@@ -368,7 +368,7 @@ class MessageView(TypedDict):
 
 
 class Changed(TypedDict):
-    """The names, leases and messages that the last event changed."""
+    """The names, leases and messages that the last event of the run changed."""
 
     names: list[str]
     leases: list[str]
@@ -376,11 +376,11 @@ class Changed(TypedDict):
 
 
 Violation: TypeAlias = str | dict[str, Any]
-"""A violated invariant or promise."""
+"""An invariant of the store or a promise to users that the run has violated."""
 
 
 class View(TypedDict):
-    """The state of a world."""
+    """The state of a simulated world at one position of a run."""
 
     events: int
     now_micros: int
@@ -406,7 +406,7 @@ class End(TypedDict):
 
 
 class Scenario(TypedDict):
-    """A recorded run with an explanation."""
+    """A recorded run with a title and an explanation."""
 
     id: str
     title: str
@@ -423,7 +423,7 @@ class RuleInfo(TypedDict):
 
 
 class Wish(TypedDict):
-    """A save that a user requests during an exploration. The saves of one worker keep their order."""
+    """A save that a user requests in the world that an `Explorer` searches. The saves of one worker keep their order."""
 
     cell: int
     worker: int
@@ -431,7 +431,7 @@ class Wish(TypedDict):
 
 
 class Allowance(TypedDict):
-    """The maximum numbers of faults, and of the runs that can start at any time."""
+    """The maximum number of faults in an exploration, and of the runs that may start at any time."""
 
     drops: int
     duplicates: int
@@ -457,7 +457,7 @@ class Plan(TypedDict):
 
 
 class Progress(TypedDict):
-    """The counters of an exploration. `depth` is the number of events of the schedules in progress."""
+    """The counters of an exploration. `depth` is the number of events in the schedules that are being extended."""
 
     states: int
     events: int
@@ -468,7 +468,7 @@ class Progress(TypedDict):
 
 
 class Found(TypedDict):
-    """The description of a violation, and one of the shortest traces to it as JSON."""
+    """A violation that an exploration has found: its description, and one of the shortest traces to it as JSON."""
 
     violation: str
     trace: str

@@ -34,11 +34,11 @@ class RunIdentity:
         }
 
     def pack(self, checkpoint: str | None) -> str | None:
-        """Return the engine's checkpoint together with the settings of this run."""
+        """Return the engine's checkpoint packed with the settings of this run; None if there is no checkpoint."""
         return None if checkpoint is None else json.dumps({"of": self._settings, "at": checkpoint})
 
     def unpack(self, checkpoint: str | None) -> str | None:
-        """Return the engine's checkpoint out of a packed one.
+        """Return the engine's checkpoint that a packed one contains; None without a checkpoint.
 
         Raises
         ------

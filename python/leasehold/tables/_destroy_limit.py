@@ -1,4 +1,4 @@
-"""The limit on the share of a table's claims that one run may destroy (V11)."""
+"""The limit on the share of a table's claims that one verification run may destroy (V11)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leasehold.verification import Report
 
 
 class DestroyLimit:
-    """Stops a run before it destroys too large a share of a table's claims, whatever the cause.
+    """Stops a verification run before it destroys too large a share of a table's claims, whatever the cause.
 
     Parameters
     ----------
@@ -33,15 +33,15 @@ class DestroyLimit:
         self._is_surveyed = False
 
     def is_exceeded(self, planned: Report) -> bool:
-        """Return True if a correcting run would stop, from the report of a dry run."""
+        """Return True if a correcting run would stop at the limit. `planned` is the report of a dry run."""
         return planned.destroyed > self._share * planned.records
 
     def check(self, report: Report, destroys: int) -> None:
-        """Check the share before an update is begun.
+        """Raise an error if an update with this number of destroys would exceed the share.
 
-        The claims that were listed so far are at most those of the table, so the share of the table is exceeded only if
-        theirs is. Then a dry run counts the whole table, once a run: destroyed claims may lie close together, and replaced
-        ones count here too.
+        The claims listed so far are at most those of the whole table. So the share of the table is exceeded only if the
+        share of the listed claims is. In that case a dry run counts the whole table, once per run: destroyed claims may lie
+        close together, and replaced claims count as destroys here.
 
         Raises
         ------

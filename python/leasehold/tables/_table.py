@@ -1,4 +1,4 @@
-"""The interface of a table that `verify_table` reads."""
+"""The interface of the tables that `verify_table` reads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RowReader(ABC):
 
     @abstractmethod
     def read_again(self, ids: Sequence[bytes]) -> pa.Table:
-        """Return the current rows with these keys, sorted by their encoded keys. Deleted rows are absent."""
+        """Return the rows that now have these keys, sorted by their encoded keys. Deleted rows are missing."""
 
     @abstractmethod
     def feed_again(self, run: Verification, ids: Sequence[bytes], *, is_begun: bool) -> None:
@@ -57,18 +57,18 @@ class Table(ABC):
 
     @abstractmethod
     def scan(self) -> AbstractContextManager[pa.RecordBatchReader]:
-        """Return a stream of the read columns of all rows, sorted by their encoded keys."""
+        """Return a stream of all rows of the table, with only the read columns, sorted by their encoded keys."""
 
     @abstractmethod
     def reader(self) -> AbstractContextManager[RowReader]:
-        """Return a reader for one run."""
+        """Return a reader of the table's rows for one verification run."""
 
     @abstractmethod
     def identity(self) -> Mapping[str, str]:
         """Return the name of the table and the kind of its keys. A checkpoint is valid only for an equal identity."""
 
     def age_seconds(self, now: datetime) -> float | None:
-        """Return the age of the rows at `now`; None if they are read live from the database.
+        """Return the age of the table's rows at `now`; None if the rows are read live from the database.
 
         Raises
         ------
@@ -79,7 +79,7 @@ class Table(ABC):
         return None
 
     def check(self) -> int:
-        """Read and validate all rows without comparing them, and return their number.
+        """Read and validate all rows of the table without comparing them. Return the number of rows.
 
         Raises
         ------
@@ -87,7 +87,7 @@ class Table(ABC):
             A column is missing, of an unsupported type, null, without a time zone, or not sorted.
         """
         bucket_types = {claim.bucket_type for claim in self.columns.claims}
-        # A dry run against an empty service: it validates every row as the correcting run will, and plans no update.
+        # Run a dry run against an empty service: it validates every row like the correcting run, and begins no update.
         run = Verification(source_type=1, bucket_types=bucket_types, recent_within_seconds=0, rows_per_page=8192, dry_run=True)
         no_records = RecordPage((), False, _EPOCH)  # noqa: FBT003 - a field of a value
         with self.scan() as stream:
@@ -121,13 +121,13 @@ def original_errors(failures: list[Exception]) -> Iterator[None]:
 
 
 def column_names(columns: TableColumns) -> list[str]:
-    """Return the names of the columns to read, key first, each once."""
+    """Return the names of the columns to read, each once. The first is the key column."""
     names = [columns.key, *(name for claim in columns.claims for name in (claim.value, claim.subject))]
     return list(dict.fromkeys([*names, *([columns.updated_at] if columns.updated_at else [])]))
 
 
 def decode_text_keys(ids: Iterable[bytes]) -> tuple[list[str], list[str]]:
-    """Return the strings that encode to these keys: the decoded bytes, and the UUIDs in lower case.
+    """Return the strings that encode to these keys: the keys decoded as text, and the keys as UUIDs in lower case.
 
     A key of 16 bytes can be a string of 16 bytes or a UUID in text form, so both lists contain it.
     """

@@ -1,4 +1,4 @@
-"""`verify_table`: drives a verification run over a table and a client."""
+"""`verify_table`: drives a verification run with a table and a client."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ from leasehold.verification import (
 )
 
 OnFailure = Callable[["VerificationResult"], None]
-"""Receives the partial result of a run that fails before its end."""
+"""A function that receives the partial result of a verification that fails before its end."""
 
 OnProgress = Callable[[Report], None]
-"""Receives the counts so far, after each page."""
+"""A function that receives the counts of a verification after each page."""
 
-# Errors that every later update would raise too, so the run ends instead of counting them per claim.
+# Exceptions that every later update of the run would raise too. They end the run instead of being counted per claim.
 _FATAL = (MisconfiguredError, UnauthenticatedError, DeniedError)
 
-# The tolerated difference between the clocks of the database and of the server.
+# The tolerated difference between the database's clock and the server's clock, in seconds.
 _MAX_CLOCK_SKEW_SECONDS = 300.0
 
 
@@ -92,7 +92,7 @@ class VerificationResult:
 
     @property
     def is_finished(self) -> bool:
-        """True if the run reached the end of the table."""
+        """True if the verification reached the end of the table."""
         return self.checkpoint is None
 
     @property
@@ -255,11 +255,11 @@ def _check_dump_age(client: Client, table: Table, recent_within_seconds: float) 
 
 
 class _RowsChangedError(Exception):
-    """The rows of an update changed before its lease began, so the lease must be rolled back."""
+    """The rows of an update changed before the lease began, so the lease must be rolled back."""
 
 
 class _Driver:
-    """Executes the steps of a run and reports their results."""
+    """Executes the steps of one verification run, and reports their results to the run."""
 
     def __init__(
         self,
@@ -280,11 +280,11 @@ class _Driver:
         self._source_type = source_type
         self._samples_per_outcome = samples_per_outcome
         self._findings: dict[Outcome, list[Finding]] = {}
-        # The monotonic time immediately before the last request for records.
+        # The monotonic clock's time just before the last request for records.
         self._listed_at = time.monotonic()
 
     def run(self, time_budget_seconds: float | None, on_progress: OnProgress | None) -> None:
-        """Execute the run until its end or until the time budget is spent."""
+        """Execute the run until it ends, or until the time budget is spent."""
         start = time.monotonic()
         while not isinstance(step := self._run.step(), verification.Done):
             if not isinstance(step, PageDone):
@@ -299,12 +299,12 @@ class _Driver:
         self._end_page(on_progress)
 
     def findings(self) -> Iterator[Finding]:
-        """Return the first findings of each outcome."""
+        """Return the first findings of each outcome, up to `samples_per_outcome`."""
         for findings in self._findings.values():
             yield from findings
 
     def samples_with_values(self) -> Iterator[Sample]:
-        """Return the same findings with the current values of the table and of the service."""
+        """Return the findings together with the current values in the table and in the service."""
         findings = list(self.findings())
         ids = sorted({bytes.fromhex(finding.source_id) for finding in findings})
         in_table = self._values_in_table(self._rows.read_again(ids)) if ids else {}
@@ -335,13 +335,13 @@ class _Driver:
                 self._run.begun()
                 self._recheck_rows()
         except _RowsChangedError:
-            # The block has rolled the lease back.
+            # The end of the `with` block has rolled the lease back. Report this to the run.
             self._run.settled()
         except LeaseholdError as error:
             self._report_failure(update, error)
         except BaseException:
-            # An interrupt before `Commit` was an exception in the block, which rolled the lease back. An interrupt during
-            # the commit itself leaves its outcome unknown, so a rollback is tried before the exception propagates.
+            # An interrupt before the step `Commit` left the `with` block as an exception, which rolled the lease back. An
+            # interrupt during the commit itself leaves its outcome unknown, so try a rollback before the exception propagates.
             if isinstance(self._run.step(), Commit):
                 self._was_committed(update)
             raise
@@ -349,15 +349,15 @@ class _Driver:
             self._run.settled()
 
     def _recheck_rows(self) -> None:
-        # The rows were read before the lease began and may have changed since. From now on a save that changes one of
-        # them is refused as busy (B03), because this lease holds the claims. So a second read under the lease is final.
+        # The run read the rows before the lease began, so they may have changed since. From now on the lease holds the claims,
+        # and a save that changes one of the rows is refused as busy (B03). A second read under the lease is therefore final.
         while isinstance(step := self._run.step(), ReadAgain):
             self._rows.feed_again(self._run, step.ids, is_begun=True)
         if isinstance(step, RollBack):
             raise _RowsChangedError
 
     def _report_failure(self, update: Update, error: LeaseholdError) -> None:
-        """Answer a failed `Begin` or `Commit`. Raise the error if another step failed, or if every update would fail."""
+        """Report a failed `Begin` or `Commit` to the run. Raise the error if another step failed, or all updates would."""
         if isinstance(error, _FATAL):
             raise error
         match self._run.step():
@@ -371,14 +371,14 @@ class _Driver:
                 raise error
 
     def _was_committed(self, update: Update) -> bool:
-        # A rollback decides the unknown outcome of the commit: it fails with `CommittedError` if the commit took effect
-        # (B23). It is safe, because no row of the database depends on this lease.
+        # The outcome of the commit is unknown. A rollback decides it: the rollback fails with `CommittedError` if the commit
+        # took effect (B23). The rollback is safe, because no row of the database depends on this lease.
         try:
             self._client.rollback(update.uuid)
         except CommittedError:
             return True
         except LeaseholdError:
-            # The lease stays outstanding until reconciliation.
+            # Neither commit nor rollback got an answer. The lease stays outstanding until reconciliation.
             return False
         return False
 
@@ -388,7 +388,7 @@ class _Driver:
             on_progress(self._run.report())
 
     def collect_findings(self) -> None:
-        """Move the new findings of the run into the samples, up to the limit of each outcome."""
+        """Move the run's new findings into the samples, up to the limit of each outcome."""
         for finding in self._run.take_findings():
             findings = self._findings.setdefault(finding.outcome, [])
             if len(findings) < self._samples_per_outcome:
@@ -413,7 +413,7 @@ class _Driver:
 
 
 def _lower_bound(source_id: bytes) -> bytes:
-    """Return a source id that sorts before `source_id` with few ids in between: the lower bound of a page is exclusive."""
+    """Return a source id just below `source_id`, because the lower bound of a page is exclusive. Few ids lie in between."""
     if source_id[-1] == 0:
         return source_id[:-1]
     return source_id[:-1] + bytes([source_id[-1] - 1])

@@ -25,7 +25,7 @@ from leasehold.verification import ArrowRows, ArrowStream, ReadRows, TableColumn
 _BATCH_ROWS = 32_768
 _CSV_BLOCK_BYTES = 1 << 20
 _PARQUET_BUFFER_BYTES = 1 << 16
-# pyarrow has no `filter` kernel for view types (pyarrow 26: "Function 'array_filter' has no kernel matching input types").
+# pyarrow cannot filter arrays of view types (pyarrow 26: "Function 'array_filter' has no kernel matching input types").
 _FILTERABLE = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 _CSV_COLUMN = re.compile(r"In CSV column #(\d+)")
 
@@ -33,7 +33,7 @@ _CSV_COLUMN = re.compile(r"In CSV column #(\d+)")
 def csv_table(
     path: str | PathLike[str], columns: TableColumns, *, text_keys: bool = False, taken_at: datetime | None = None
 ) -> DumpedTable:
-    """Return the table in a CSV file with a header.
+    """Return the table that a CSV file with a header line contains.
 
     Keys and ids of subjects are integers, values are strings, times are ISO 8601. An unquoted empty field is null.
 
@@ -58,7 +58,7 @@ def csv_table(
 
 
 def parquet_table(path: str | PathLike[str], columns: TableColumns, *, taken_at: datetime | None = None) -> DumpedTable:
-    """Return the table in a Parquet file.
+    """Return the table that a Parquet file contains.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def parquet_table(path: str | PathLike[str], columns: TableColumns, *, taken_at:
 
 
 def arrow_table(data: ArrowStream, columns: TableColumns, *, taken_at: datetime | None = None) -> DumpedTable:
-    """Return the table in an Arrow stream, such as a table of polars, pandas, pyarrow or duckdb.
+    """Return the table that an Arrow stream contains, such as a table of polars, pandas, pyarrow or duckdb.
 
     Verification reads the rows more than once, but most streams export their rows only once. Data that is not a
     `pyarrow.Table` is therefore copied to a temporary file.
@@ -118,14 +118,14 @@ class DumpedTable(Table):
 
     @contextmanager
     def scan(self) -> Iterator[pa.RecordBatchReader]:
-        """Return a stream of the read columns."""
+        """Return a stream of all rows of the dump, with only the read columns."""
         failures: list[Exception] = []
         with original_errors(failures), closing(self._open(failures)) as stream:
             yield stream
 
     @contextmanager
     def reader(self) -> Iterator[RowReader]:
-        """Return a reader for one run."""
+        """Return a reader of the dump's rows for one verification run."""
         failures: list[Exception] = []
         with original_errors(failures), closing(_ReopenableStream(self._open, failures)) as stream:
             yield _DumpReader(self, ArrowRows(stream, self.columns), self._taken_at or datetime.now(timezone.utc))
@@ -151,7 +151,7 @@ class DumpedTable(Table):
         return (now - self._taken_at).total_seconds()
 
     def rows_of(self, ids: Sequence[bytes]) -> pa.Table:
-        """Return the rows with these keys. Reads the dump until all are found."""
+        """Return the dump's rows with these keys. The method reads the dump until all are found."""
         batches = []
         with self.scan() as stream:
             schema, missing = stream.schema, len(ids)
@@ -165,7 +165,7 @@ class DumpedTable(Table):
 
 
 class _ReopenableStream:
-    """A dump that exports a new Arrow stream from its first row with each call: a second scan needs another one."""
+    """A dump that exports a new Arrow stream, from its first row, on each call. A second scan needs a second stream."""
 
     def __init__(self, open_stream: Callable[[list[Exception]], pa.RecordBatchReader], failures: list[Exception]) -> None:
         self._open = open_stream
@@ -191,7 +191,7 @@ class _DumpReader(RowReader):
     def bound(self, after: bytes, rows: int) -> bytes | None:
         return self._rows.bound(after, rows)
 
-    # `ArrowRows` reads the step from the run, and a file does not change.
+    # The parameter `step` is not used: `ArrowRows` reads the step from the run. A file does not change meanwhile.
     def feed(self, run: Verification, step: ReadRows, *, seconds_since_listing: float) -> None:  # noqa: ARG002
         run.arrow_rows(self._rows, now=self._now)
 
@@ -225,7 +225,7 @@ def _is_in(keys: pa.Array, ids: Sequence[bytes]) -> pa.Array:
         texts, uuids = decode_text_keys(ids)
         large = keys.cast(pa.large_string())
         is_text = pc.is_in(large, pa.array(texts, pa.large_string()))
-        # A UUID in text form may be in upper case.
+        # Compare in lower case, because a UUID in text form may be spelled in upper case.
         is_uuid = pc.is_in(pc.utf8_lower(large), pa.array(uuids, pa.large_string()))
         return pc.or_(is_text, is_uuid)
     return pc.is_in(keys.cast(pa.large_binary()), pa.array(ids, pa.large_binary()))
@@ -253,7 +253,7 @@ def _check_readable(path: str | PathLike[str]) -> Path:
 
 
 class _Parquet:
-    """Opens a stream of the read columns of a Parquet file."""
+    """Opens streams of a Parquet file's rows, with only the read columns."""
 
     def __init__(self, path: Path, columns: TableColumns) -> None:
         self._path = path
@@ -261,8 +261,9 @@ class _Parquet:
 
     def __call__(self, _: list[Exception]) -> pa.RecordBatchReader:
         try:
-            # A row group can be as large as the table. With `pre_buffer` pyarrow loads all of its column chunks at once; with
-            # a buffer size it reads them page by page (pyarrow.parquet.ParquetFile, `buffer_size` and `pre_buffer`).
+            # A row group can be as large as the table. With `pre_buffer`, pyarrow would load all column chunks of a row group
+            # at once. With a buffer size, it reads them page by page (pyarrow.parquet.ParquetFile, `buffer_size` and
+            # `pre_buffer`).
             file = pq.ParquetFile(self._path, memory_map=False, buffer_size=_PARQUET_BUFFER_BYTES, pre_buffer=False)
         except pa.ArrowInvalid:
             raise MisconfiguredError(f"`{self._path}` is not a Parquet file: pass one") from None
@@ -277,18 +278,18 @@ def _selected_batches(
 ) -> Iterator[pa.RecordBatch]:
     with file:
         for batch in batches:
-            # pyarrow also reads the field `b` of a nested column `a` for the name `a.b` (pyarrow.parquet.ParquetFile,
-            # `columns`: "a column name may be a prefix of a nested field").
+            # Select the columns again: for the name `a.b` pyarrow also reads the field `b` of a nested column `a`
+            # (pyarrow.parquet.ParquetFile, `columns`: "a column name may be a prefix of a nested field").
             yield batch.select(_column_indices(batch.schema, names))
 
 
 def _column_indices(schema: pa.Schema, names: Sequence[str]) -> list[int]:
-    """Return the indices of the named columns, including duplicates: the extension refuses a duplicate by its name."""
+    """Return the indices of the columns with these names, duplicates included: the extension refuses a duplicate by name."""
     return [index for name in names for index in schema.get_all_field_indices(name)]
 
 
 class _Csv:
-    """Opens a stream of the read columns of a CSV file."""
+    """Opens streams of a CSV file's rows, with only the read columns."""
 
     def __init__(self, path: Path, columns: TableColumns, *, text_keys: bool) -> None:
         self._path = path
@@ -312,8 +313,8 @@ class _Csv:
         return pa.RecordBatchReader.from_batches(schema, self._batches(header, failures))
 
     def _header(self) -> list[str]:
-        # The file object decodes a whole buffer, not just the header. `replace` defers invalid UTF-8 to the parser, which
-        # names its column.
+        # This read needs the header line only, but the file object decodes a whole buffer. `replace` ignores invalid UTF-8
+        # here; the parser reports it later, with the name of the column.
         with self._path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
             try:
                 return next(csv.reader(file), [])
@@ -340,8 +341,8 @@ class _Csv:
             raise failures[0] from None
 
     def _parse_error(self, header: list[str], message: str) -> RowsError | ColumnError:
-        # V09: no error may contain a value, but pyarrow's message quotes it ("invalid value '…'"). pyarrow raises the one
-        # class `ArrowInvalid` for every parse error, so only the message tells the column and the cause.
+        # No error may contain a claimed value (V09), but pyarrow's message quotes it ("invalid value '…'"). pyarrow raises
+        # `ArrowInvalid` for every parse error, so the column and the cause must be read from the message.
         match = _CSV_COLUMN.search(message)
         if match is None and "straddl" in message:
             problem = f"a row over {_CSV_BLOCK_BYTES:,} bytes or an unclosed quote"
@@ -375,11 +376,11 @@ class _SpooledStream:
             )
         opened, self._path = tempfile.mkstemp(prefix="leasehold-rows")
         os.close(opened)
-        # The file lives as long as the table. `weakref.finalize` also runs at interpreter exit, unlike `__del__`.
+        # The temporary file lives as long as this object. `weakref.finalize` also runs at interpreter exit, unlike `__del__`.
         weakref.finalize(self, os.unlink, self._path)
         try:
             stream = pa.RecordBatchReader.from_stream(data)
-            # Missing and duplicate columns are left out here; the extension refuses them by name when the run starts.
+            # Copy no missing or duplicate column. The extension refuses these by name when the run starts.
             names = [name for name in column_names(columns) if stream.schema.names.count(name) == 1]
             schema = pa.schema([stream.schema.field(name) for name in names])
             with pa.OSFile(self._path, "wb") as sink, pa.ipc.new_file(sink, schema) as file:

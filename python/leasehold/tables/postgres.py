@@ -20,37 +20,37 @@ from leasehold.verification import ReadRows, TableColumns, Verification
 
 _BATCH_ROWS = 8192
 
-# OIDs of PostgreSQL's built-in types (src/include/catalog/pg_type.dat).
+# OIDs of PostgreSQL's built-in types, first those of the integer types (src/include/catalog/pg_type.dat).
 _INTEGERS = {20, 21, 23}
 _UUID = 2950
 _TIMESTAMP = 1114
 _TIMESTAMP_WITH_TIME_ZONE = 1184
 
-# Name, type and type category of each column. A domain counts as its base type.
+# Selects name, type and type category of each column of a table. A domain counts as its base type.
 _COLUMNS = """
 SELECT a.attname, CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END, t.typcategory, t.typname
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
 """
 
-# The quoted name of a table for queries, its full name, its database and its kind.
+# Selects a table's quoted name for queries, its full name, its database and its kind.
 _TABLE = """
 SELECT c.oid::regclass::text, format('%%I.%%I', n.nspname, c.relname), current_database(), c.relkind
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)
 """
 
-# The alias of the computed time of the last change when rows are read again. The space avoids clashes with real columns.
+# The column name under which queries select the time of a row's last change. The space avoids a clash with real columns.
 _CHANGED_AT = "leasehold changed"
 
-# True if an open transaction may be writing the row, judged without taking a lock.
+# SQL condition: true if an open transaction may be writing the row. It takes no lock.
 #
 # `xmax` is the id of the transaction that updated, deleted or locked the row version (PostgreSQL documentation, "System
-# Columns"). The transaction may be open if its id is not older than the snapshot's `xmin`, the oldest open transaction.
-# The test also matches mere lockers and aborted writers; those rows are left to the next run.
+# Columns"). That transaction may be open if its id is not older than the snapshot's `xmin`, the oldest open transaction. The
+# condition also matches transactions that only lock the row, and aborted writers. The next run verifies those rows.
 #
-# If several transactions lock the row, `xmax` is a multixact id from another counter. SQL does not show the infomask bit
-# that tells them apart (HEAP_XMAX_IS_MULTI in src/include/access/htup_details.h). So the number is tested as both: within
-# the range of live multixacts, its members include the writer.
+# If several transactions lock the row, `xmax` is a multixact id, which comes from another counter. SQL does not show the
+# infomask bit that tells the two apart (HEAP_XMAX_IS_MULTI in src/include/access/htup_details.h). The condition therefore tests
+# the number as both: within the range of live multixacts, it also looks for the writer among the members.
 _MAY_BE_WRITTEN = """
 (xmax::text <> '0' AND (
   age(xmax) <= age(pg_snapshot_xmin(pg_current_snapshot())::xid)
@@ -62,8 +62,8 @@ _MAY_BE_WRITTEN = """
     ELSE FALSE END))
 """
 
-# Kinds of relations whose `xmax` has this meaning: tables and partitioned tables (pg_class.relkind). Views have none, and
-# the `xmax` of a foreign table depends on its wrapper.
+# Kinds of relations whose `xmax` is such a transaction id: tables and partitioned tables (pg_class.relkind). Views have no
+# `xmax`, and that of a foreign table depends on its wrapper.
 _KINDS_WITH_XMAX = ("r", "p")
 
 _Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
@@ -71,7 +71,7 @@ _Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class _Column:
-    """The SQL expression of a column, its Arrow type, and the encoding of its values."""
+    """The SQL expression that reads a column, its Arrow type, and the function that encodes its values as keys."""
 
     name: str
     expression: sql.Composable
@@ -129,14 +129,14 @@ class PostgresTable(Table):
 
     @contextmanager
     def scan(self) -> Iterator[pa.RecordBatchReader]:
-        """Return a stream of the read columns, through one server-side cursor."""
+        """Return a stream of all rows of the table, with only the read columns, through one server-side cursor."""
         all_rows = self._queries.range(b"", b"")
         with self._connect() as connection, self._queries.stream(connection, all_rows) as stream:
             yield stream
 
     @contextmanager
     def reader(self) -> Iterator[RowReader]:
-        """Return a reader for one run, with its own connection."""
+        """Return a reader of the table's rows for one verification run. It has its own connection."""
         with self._connect() as connection:
             yield _PostgresReader(connection, self._queries, self.columns)
 
@@ -158,7 +158,7 @@ class _PostgresReader(RowReader):
         return None if row is None else self._queries.encode_key(row[0])
 
     def feed(self, run: Verification, step: ReadRows, *, seconds_since_listing: float) -> None:
-        # V02: a row changed after its records were listed counts as recent, however long the listing took.
+        # A row that changed after its records were listed counts as recent, however long the listing took (V02).
         now = self._now() - timedelta(seconds=seconds_since_listing)
         with self._queries.stream(self._connection, self._queries.range(step.after, step.upto)) as stream:
             run.arrow(stream, self._columns, now=now)
@@ -172,8 +172,8 @@ class _PostgresReader(RowReader):
         run.arrow(self.read_again(ids), replace(self._columns, updated_at=_CHANGED_AT), now=now)
 
     def _now(self) -> datetime:
-        # R03: the age of a row is judged by the clock that wrote its time, so the database's. `clock_timestamp()` advances
-        # within a transaction, unlike `now()`.
+        # Compare a row's time of change with the database's clock, which wrote it (R03). `clock_timestamp()` advances within a
+        # transaction, unlike `now()`.
         with self._connection.transaction():
             row = self._connection.execute("SELECT clock_timestamp()").fetchone()
         if row is None:
@@ -183,7 +183,7 @@ class _PostgresReader(RowReader):
 
 
 class _Queries:
-    """Builds and runs the queries of one table."""
+    """Builds and runs the SQL queries that read one table."""
 
     def __init__(
         self,
@@ -196,28 +196,28 @@ class _Queries:
         self._columns = columns
         self._columns_with_changed_at = [*columns, changed_at]
         self._key = columns[0]
-        # Encoded string keys sort by their bytes. The collation "C" does too; a language's collation does not.
+        # Encoded string keys sort by their bytes. So does the collation "C", but not the collation of a language.
         order = sql.SQL('{} COLLATE "C"') if self._key.encode is _encode_text else sql.SQL("{}")
         self._ordered = order.format(sql.Identifier(self._key.name))
-        # The condition is no injection risk: it comes from the caller, whose own connection runs it.
+        # The caller's condition is no injection risk, because it runs on the caller's own connection.
         self._where = sql.SQL(f"({where})" if where else "TRUE")
 
     @property
     def key_kind(self) -> str:
-        """The kind of the keys: "integers", "UUIDs" or "texts"."""
+        """The kind of the table's keys: "integers", "UUIDs" or "texts"."""
         if self._key.encode is None:
             return "integers"
         return "UUIDs" if self._key.encode is _encode_uuid else "texts"
 
     def range(self, after: bytes, upto: bytes) -> sql.Composed:
-        """Return the query for the rows in a range of encoded keys."""
+        """Return the query for the rows whose encoded keys lie after `after` and up to `upto`."""
         columns = [column.expression for column in self._columns]
         return self._select(columns, [*self._between(after, upto), self._where])
 
     def _by_keys(self, ids: Sequence[bytes]) -> sql.Composed:
-        """Return the query for the rows with these keys and the times of their last change.
+        """Return the query for the rows with these keys, each with the time of its last change.
 
-        A row outside the scope is returned with null values, so that it makes no claims.
+        A row that fails the table's condition is returned with null values, so that it makes no claims.
         """
         in_scope = sql.SQL("CASE WHEN {} THEN {} END")
         columns = [
@@ -226,23 +226,23 @@ class _Queries:
         ]
         decoded = [self._decode_key(key) for key in ids]
         among = sql.SQL("{} = ANY({})").format(sql.Identifier(self._key.name), sql.Literal(decoded))
-        # The bounds make the planner choose the index: for `= ANY` alone it scans a table without statistics.
+        # The bounds make the planner use the index. For `= ANY` alone, it scans a table that has no statistics.
         bounds = [sql.SQL("{} >= {}").format(self._ordered, sql.Literal(decoded[0]))] if decoded else []
         bounds += [sql.SQL("{} <= {}").format(self._ordered, sql.Literal(decoded[-1]))] if decoded else []
         return self._select(columns, [among, *bounds])
 
     def nth_key(self, after: bytes, rows: int) -> sql.Composed:
-        """Return the query for the key of the row that is `rows` rows after `after`."""
+        """Return the query for the key of the row that is `rows` rows after the key `after`."""
         query = "SELECT {} FROM {} WHERE {} ORDER BY {} OFFSET {} LIMIT 1"
         conditions = sql.SQL(" AND ").join([*self._between(after, b""), self._where])
         return sql.SQL(query).format(self._key.expression, self._table, conditions, self._ordered, sql.Literal(rows - 1))
 
     def stream_by_keys(self, connection: _Connection, ids: Sequence[bytes]) -> AbstractContextManager[pa.RecordBatchReader]:
-        """Return a stream of the rows with these keys and the times of their last change."""
+        """Return a stream of the rows with these keys, each with the time of its last change."""
         return self._stream(connection, self._by_keys(ids), self._columns_with_changed_at)
 
     def stream(self, connection: _Connection, query: sql.Composed) -> AbstractContextManager[pa.RecordBatchReader]:
-        """Return a stream of the rows of a query, through a server-side cursor."""
+        """Return a stream of the rows that a query selects, through a server-side cursor."""
         return self._stream(connection, query, self._columns)
 
     @contextmanager
@@ -252,13 +252,13 @@ class _Queries:
         failures: list[Exception] = []
         batches = _batches(connection, query, columns, failures)
         schema = _schema(columns)
-        # A server-side cursor exists only within a transaction. The order matters: the generator is closed, and with it
-        # the cursor, before the transaction ends.
+        # A server-side cursor exists only within a transaction. The order matters: closing the generator closes the cursor, and
+        # this must happen before the transaction ends.
         with original_errors(failures), connection.transaction(), closing(batches):
             yield pa.RecordBatchReader.from_batches(schema, batches)
 
     def encode_key(self, key: Any) -> bytes:  # noqa: ANN401 - a value of the database
-        """Return an encoded key."""
+        """Return a key of the database in the encoded form that claims have as their source id."""
         return self._key.encode(key) if self._key.encode is not None else encode_source_id(key)
 
     def _decode_key(self, source_id: bytes) -> int | str | UUID:
@@ -271,7 +271,8 @@ class _Queries:
         if after:
             conditions.append(sql.SQL("{} > {}").format(self._ordered, sql.Literal(self._decode_key(after))))
         elif self._key.encode is None:
-            # A negative key has no encoding, so its row makes no claims. A null key is selected, so that it raises an error.
+            # A row with a negative key makes no claims, since the key has no encoding. A null key is selected and raises an
+            # error.
             conditions.append(sql.SQL("({0} >= 0 OR {0} IS NULL)").format(self._ordered))
         if upto:
             conditions.append(sql.SQL("{} <= {}").format(self._ordered, sql.Literal(self._decode_key(upto))))
@@ -304,7 +305,7 @@ def _batches(
 
 
 def _encode_text(value: str) -> bytes:
-    """Return the UTF-8 of a string key. `encode_source_id` would encode a string in the form of a UUID as that UUID."""
+    """Return a string key as UTF-8. `encode_source_id` would encode a string that looks like a UUID as that UUID."""
     return value.encode()
 
 
@@ -313,7 +314,7 @@ def _encode_uuid(value: UUID) -> bytes:
 
 
 def _columns(columns: TableColumns, types: dict[str, list[Any]]) -> list[_Column]:
-    """Return the selected columns, key first."""
+    """Return the columns that queries select, the key column first."""
     for name in column_names(columns):
         if name not in types:
             raise ColumnMissingError(f"the column `{name}` is missing: check its name", code="COLUMN_MISSING", column=name)
@@ -326,7 +327,7 @@ def _columns(columns: TableColumns, types: dict[str, list[Any]]) -> list[_Column
 
 
 def _changed_at(columns: TableColumns, types: dict[str, list[Any]], relation: sql.Composable | None) -> _Column:
-    """Return the column of the time of the last change: the year 9999, which counts as recent, if a row may be written."""
+    """Return the column with the time of a row's last change. For a row that may be being written, it is in the year 9999."""
     changed: sql.Composable = sql.SQL("NULL::timestamptz")
     if columns.updated_at is not None and columns.updated_at in types:
         changed = _clamped(sql.Identifier(columns.updated_at))
@@ -339,7 +340,7 @@ def _changed_at(columns: TableColumns, types: dict[str, list[Any]], relation: sq
 
 
 def _clamped(time: sql.Composable) -> sql.Composed:
-    """Return a time between 1970 and the year 9999.
+    """Return the SQL expression of a time, limited to 1970 to 9999.
 
     psycopg raises `DataError` for times outside the range of `datetime` and for `infinity` (psycopg/types/datetime.py).
     The last day of 9999 is excluded, because a conversion to another time zone would overflow.

@@ -1,4 +1,4 @@
-"""`leasehold-py verify` for each kind of table, against the real server."""
+"""Tests of `leasehold-py verify` with each kind of table, against the real server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def database() -> Iterator[str]:
 
 @pytest.fixture(params=["postgres", "csv", "parquet"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, database: str) -> str:
-    """Return the table argument for each kind: a URL or a file."""
+    """Return the table argument of the command for each kind of table: a database URL, or the path of a dump."""
     path = tmp_path / f"users.{request.param}"
     if request.param == "csv":
         pyarrow.csv.write_csv(as_arrow(ROWS), path)
@@ -45,7 +45,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, database: str) -> str:
 
 def options(server: ClaimsServer, place: str) -> list[str]:
     taken_at = (datetime.now(timezone.utc) + timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    # The claims are seconds old, so a threshold of 0 is needed to correct them.
+    # The claims of this test are only seconds old. With a threshold of 0 they do not count as recent and are corrected.
     recency = ["--recent-within-seconds", "0", "--updated-at-column", "updated_at", "--taken-at", taken_at]
     return ["verify", place, "--server", server.url, "--cell", "1", *CLAIMS, *recency]
 
@@ -148,7 +148,7 @@ def test_a_failed_run_prints_its_counts_and_stores_a_checkpoint(cli_server: Clai
     assert ended.returncode in (4, 5)
     assert "corrections" in shown
     assert shown.splitlines()[-1] == "the run failed before the end: continue with the same --checkpoint"
-    # Other lines can warn of a lease whose settlement was interrupted.
+    # Exactly one line is the error. Other lines may warn of a lease whose settlement was interrupted.
     assert [line.startswith("error: ") for line in said.splitlines()].count(True) == 1
     assert checkpoint.stat().st_mode & 0o777 == 0o600
 

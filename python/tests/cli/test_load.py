@@ -1,4 +1,4 @@
-"""`leasehold-py load` against the real server."""
+"""Tests of `leasehold-py load` against the real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`leasehold-py simulate`: worlds are reproducible, and their traces can be loaded."""
+"""Tests of `leasehold-py simulate`: worlds are reproducible, and their traces can be loaded."""
 
 from __future__ import annotations
 

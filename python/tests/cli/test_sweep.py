@@ -1,4 +1,4 @@
-"""`leasehold-py sweep`: results are reproducible and follow the parameters."""
+"""Tests of `leasehold-py sweep`: results are reproducible and follow the parameters."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_plot_is_a_png_file(tmp_path: Path) -> None:
 def test_missing_directories_and_libraries_raise_before_any_world_is_played(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    # These worlds would take years, so the command must fail before it plays the first.
+    # Playing these worlds would take years. The command must fail before it plays the first of them.
     endless = ["sweep", "--worlds", "100000", "--world-seconds", "100000000"]
     for option in ("--plot", "--parquet"):
         ended = run(*endless, option, str(tmp_path / "absent" / "sweep"))

@@ -1,4 +1,4 @@
-"""Summaries of simulated worlds, and the texts that they count."""
+"""Tests of the summaries of simulated worlds, and of the simulation's texts that they count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The asyncio client, on the real server with both stores."""
+"""Tests of the asyncio client, on the real server with each of its stores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ USERS = (SourceType.USERS, [BucketType.USERNAMES])
 
 
 class LocalError(Exception):
-    """An error of the caller's own code."""
+    """An error that the caller's own code raises inside a block."""
 
 
 def run(server: str, play: Callable[[AsyncClient], Awaitable[None]], retry: Retry | None = None) -> None:

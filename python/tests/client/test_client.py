@@ -1,4 +1,4 @@
-"""The blocking client, on the real server with both stores."""
+"""Tests of the blocking client, on the real server with each of its stores."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_field_of_the_wrong_type_is_named_by_position_without_its_value(client
     object.__setattr__(wrong, "subject", subject)
     error = raised_by(lambda: client.begin([username("bob"), wrong]))
     if value is None:
-        # proto3 encodes an absent integer as 0, and the server refuses the id 0.
+        # proto3 encodes a missing integer as 0, and the server refuses the id 0.
         assert error.code == "INVALID_UPDATE"
         return
     assert isinstance(error, errors.InvalidError)

@@ -1,4 +1,4 @@
-"""The docstring examples of the client and of tables run as written, on the real server."""
+"""Runs the docstring examples of `leasehold.client` and `leasehold.tables` as written, on the real server."""
 
 from __future__ import annotations
 

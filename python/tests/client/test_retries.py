@@ -1,4 +1,4 @@
-"""Calls whose responses are lost or late, on the real server behind a proxy."""
+"""Tests of calls whose responses are lost or late, on the real server behind a proxy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def direct(embedded: ClaimsServer) -> Iterator[Client]:
 
 def proxied(proxy: TcpProxy, retry: Retry) -> Client:
     client = Client(f"http://{proxy.address}", cell_id=1, retry=retry)
-    # Connects now, so that the next data of the server is the response to the call under test.
+    # Connect now, so that the next data from the server is the response to the call under test.
     client.cells(timeout_seconds=30)
     return client
 
@@ -124,7 +124,7 @@ def test_a_restarted_server_is_found_within_one_call(embedded: ClaimsServer) -> 
     with Client(embedded.url, cell_id=1) as client:
         client.cells()
         embedded.kill()
-        # Long enough for gRPC's reconnect backoff to reach its maximum.
+        # The timeout is long enough for gRPC's reconnect backoff to reach its maximum.
         assert isinstance(raised_by(lambda: client.cells(timeout_seconds=3)), errors.UnavailableError)
         embedded.start()
         start = time.monotonic()

@@ -1,4 +1,4 @@
-"""TLS: certificates identify the caller, and remote connections require them."""
+"""Tests of TLS: a certificate identifies the caller, and a connection to a remote host requires one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_certificate_without_a_role_is_unauthenticated(guarded: ClaimsServer, 
 def test_an_untrusted_server_fails_without_a_retry(name: str, authority: Authority, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = Authority(tmp_path / "other")
-    # The server accepts the client's certificate, so only the checks of the client can fail.
+    # The server accepts the client's certificate, so only the client's check of the server's certificate can fail.
     presented = {"another authority": other.server(), "another host": authority.stranger()}.get(name)
     accepted = Files(authority.ca, presented.certificate, presented.key) if presented else None
     patient = Retry(attempts=1000, backoff_seconds=30.0, max_backoff_seconds=30.0)

@@ -1,4 +1,4 @@
-"""The end of the lease of a `with` block, for every way in which the block can end."""
+"""Tests of the end of a `with` block's lease, for every way in which the block can end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from leasehold.client import Client, Retry
 
 
 class LocalError(Exception):
-    """An error of the caller's own code."""
+    """An error that the caller's own code raises inside a block."""
 
 
 def is_claimed(client: Client, name: str) -> bool:
@@ -109,7 +109,7 @@ def test_a_server_killed_during_a_save_leaves_the_lease_to_a_later_settlement(
 ) -> None:
     once = Retry(attempts=1)
     with Client(server.url, cell_id=1, retry=once) as client:
-        # Killed before the commit: its outcome is unknown, so the client does not roll back, and a second commit is safe.
+        # The server is killed before the commit, so its outcome is unknown: no rollback, and a second commit is safe.
         update = client.update(creates=[username("alice")])
 
         def saves() -> None:
@@ -125,7 +125,7 @@ def test_a_server_killed_during_a_save_leaves_the_lease_to_a_later_settlement(
         client.commit(update.uuid)
         assert is_claimed(client, "alice")
 
-        # Killed before the rollback: the exception of the block propagates, and a warning names the outstanding lease.
+        # The server is killed before the rollback: the block's exception propagates, and a warning names the outstanding lease.
         def fails() -> None:
             with client.update(creates=[username("bob")]):
                 server.kill()
@@ -154,13 +154,13 @@ def test_b09_a_begin_without_an_answer_is_rolled_back(embedded: ClaimsServer, pr
         error = raised_by(saves)
         assert isinstance(error, errors.UnavailableError)
         assert error.outcome_is_unknown
-        # The begin was rolled back, or a note names the lease if the client could not reconnect in time.
+        # The client has rolled the begin back; if it could not reconnect in time, a note on the error names the lease.
         assert outstanding(direct) == [] or "reconciliation" in "".join(getattr(error, "__notes__", []))
 
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Make SIGINT raise `KeyboardInterrupt`: a shell lets background jobs ignore it."""
+    """Make SIGINT raise `KeyboardInterrupt`. In background jobs of a shell, SIGINT is ignored by default."""
     usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, usual)

@@ -1,1 +1,1 @@
-"""Helpers of the tests: servers, clusters, tables, and readers of golden vectors."""
+"""Helpers that tests share: servers, database clusters, tables, and readers of golden vectors."""

@@ -17,7 +17,7 @@ _DAY = dt.timedelta(days=1)
 
 @dataclass(frozen=True)
 class Files:
-    """Paths of PEM files."""
+    """The paths of a certificate and its key, as PEM files, and of the authority's certificate."""
 
     ca: Path
     certificate: Path
@@ -25,7 +25,7 @@ class Files:
 
 
 class Authority:
-    """A certificate authority for servers and clients."""
+    """A certificate authority that signs certificates for servers and clients."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -37,11 +37,11 @@ class Authority:
         self.ca = self._write("ca.pem", own.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
     def server(self) -> Files:
-        """Issue a certificate for a server on the local machine."""
+        """Issue a server certificate for the local machine, and return its files."""
         return self._issue("server", [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
 
     def stranger(self) -> Files:
-        """Issue a certificate for a server with another host name."""
+        """Issue a server certificate for another host name, which clients must refuse."""
         return self._issue("stranger", [x509.DNSName("stranger.example.com")])
 
     def cell(self, number: int) -> Files:

@@ -1,4 +1,4 @@
-"""Claims and verification answers for tests."""
+"""Claims for tests, and answers to the steps of a verification run."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from leasehold.verification import Verification
 
 
 def username(name: str, key: int = 7) -> Claim:
-    """Return the claim of a username for the row of a user."""
+    """Return a claim of the username `name` by the user whose row has the primary key `key`."""
     subject, source = Subject(SubjectType.USER, key), Source(SourceType.USERS, encode_source_id(key))
     return Claim(BucketType.USERNAMES, name, subject, source)
 
 
 def bucket(name: str) -> Bucket:
-    """Return the bucket of a username."""
+    """Return the bucket of the username `name`."""
     return Bucket(BucketType.USERNAMES, name)
 
 
 def apply(run: Verification) -> None:
-    """Answer `Begin`, `ReadAgain` and `Commit` of a run whose rows do not change."""
+    """Answer the steps `Begin`, `ReadAgain` and `Commit` of a verification run whose rows do not change."""
     run.begun()
     run.unchanged()
     run.settled()

@@ -1,4 +1,4 @@
-"""The real server as a child process."""
+"""Runs the real server as a child process of the test."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ sequence_range = {{ minval = {id}000, maxval = {id}999 }}
 
 
 def binary() -> Path:
-    """Return the path of the server: `LEASEHOLD_BINARY`, or the binary that the workspace's tests have built."""
+    """Return the path of the server binary: `LEASEHOLD_BINARY`, or the binary that the workspace's tests have built."""
     named = os.environ.get("LEASEHOLD_BINARY")
     found = Path(named) if named else Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug" / "leasehold"
     if not found.exists():
@@ -36,7 +36,7 @@ def binary() -> Path:
 
 
 class ClaimsServer:
-    """A server with a temporary store, or a given one. It can be killed and restarted at the same address."""
+    """A running server with a temporary store or a given one. A test can kill it and start it again at the same address."""
 
     def __init__(self, *, store: str | None = None, tls: Files | None = None) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="leasehold-server"))
@@ -57,12 +57,12 @@ class ClaimsServer:
 
     @property
     def address(self) -> str:
-        """The host and port."""
+        """The host and port on which the server listens."""
         return self._listen
 
     @property
     def url(self) -> str:
-        """The URL for clients."""
+        """The URL with which clients connect to the server."""
         return f"{self._scheme}://{self._listen}"
 
     def start(self) -> None:

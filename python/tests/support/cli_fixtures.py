@@ -1,4 +1,4 @@
-"""A server for the command line, and a client that inspects it."""
+"""Fixtures for tests of the command line: a server, and a client that inspects its state."""
 
 from __future__ import annotations
 

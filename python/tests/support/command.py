@@ -1,4 +1,4 @@
-"""The command line as a child process."""
+"""Runs the command line `leasehold-py` as a child process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TIMEOUT_SECONDS = 300
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Return this process's environment without `LEASEHOLD_*`, plus the given variables."""
+    """Return this process's environment without `LEASEHOLD_*` variables, plus `variables`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
     return {**kept, "NO_COLOR": "1", "TERM": "dumb", **variables}
 
@@ -39,7 +39,7 @@ def answer(*arguments: str, code: int = 0) -> list[Any]:
 
 
 def interrupted(ready: str, *arguments: str) -> tuple[int, str]:
-    """Send SIGINT once a line on standard error contains `ready`. Return the exit code and standard output."""
+    """Run `leasehold-py`, and send SIGINT once a line on standard error contains `ready`. Return exit code and stdout."""
     with subprocess.Popen(
         [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     ) as process:

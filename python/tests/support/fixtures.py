@@ -1,4 +1,4 @@
-"""Servers on both stores, and clients of them."""
+"""Fixtures that start servers on each of the two stores, and clients of these servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cluster() -> Iterator[PostgresCluster]:
 
 @pytest.fixture(params=["embedded", "postgres"])
 def server(request: pytest.FixtureRequest) -> Iterator[ClaimsServer]:
-    """Start one server per test, on each store in turn."""
+    """Start one server per test, once on each of the two stores."""
     on_postgres = request.param == "postgres"
     store = request.getfixturevalue("cluster").create_database() if on_postgres else None
     with ClaimsServer(store=store) as server:

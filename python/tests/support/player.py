@@ -1,4 +1,4 @@
-"""Plays golden vectors on the service in memory, and returns the replies in the notation of the vectors."""
+"""Plays golden vectors on the claims service in memory, and returns replies in the notation of the vectors."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from support.notation import read_number, read_text
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 STALE_AFTER = timedelta(seconds=1)
 MANY = 20
-"""Golden vectors summarise more lines of one kind than this. The tests do not compare summaries."""
+"""The largest number of lines of one kind that a vector lists. Longer lists are summarised there, and not compared here."""
 ANSWERS = {"LEASE_ROLLED_BACK": "rolled_back", "LEASE_COMMITTED": "committed", "LEASE_NOT_FOUND": "not_found"}
 NAMES = {"committed": "Committed", "rolled_back": "RolledBack", "done": "Done", "not_found": "NotFound"}
 FATES = {"committed": "Committed", "lost": "Lost", "forgotten": "Forgotten"}
 
 
 class Player:
-    """Plays the steps of one scenario."""
+    """Plays the steps of one scenario of a golden vector on a claims service in memory."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -44,12 +44,12 @@ class Player:
         self.tables: set[int] = set(SourceType)
 
     def tick(self) -> datetime:
-        """Return a time that advances by a second with each call."""
+        """Return the time of the service's clock, which advances by one second per call."""
         self.now += timedelta(seconds=1)
         return self.now
 
     def play(self, request: str) -> list[str]:
-        """Execute a step and return the lines of its reply."""
+        """Execute a step of a scenario. Return the lines of its reply."""
         words = notation.tokens(request)
         if len(words) > 2 and words[1] == "times":
             replies = [self.reply(notation.numbered(words[2:], turn)) for turn in range(1, int(words[0]) + 1)]
@@ -60,7 +60,7 @@ class Player:
         return lines
 
     def reply(self, words: list[str]) -> list[str]:
-        """Execute one command and return the lines of its reply."""
+        """Execute one command of a step. Return the lines of its reply."""
         try:
             return list(getattr(self, f"_{words[0]}")(*words[1:]))
         except LeaseholdError as error:
@@ -163,7 +163,7 @@ class Player:
         yield f"reconciled, rows left: {' '.join(sorted(map(self.name, rows))) or 'none'}"
 
     def reconcile(self, cell: int, begun: datetime, rows: dict[str, datetime]) -> Iterator[str]:
-        """Reconcile a cell. `rows` contains its local rows by lease."""
+        """Run a reconciliation of a cell, and yield its output lines. `rows` contains the cell's local rows: lease and time."""
         run = reconciliation.Reconciliation(stale_after_seconds=STALE_AFTER.total_seconds(), rows_per_page=100)
         while True:
             match run.step():
@@ -186,7 +186,7 @@ class Player:
                     return
 
     def settle(self, cell: int, lease: str, outcome: str) -> str:
-        """Settle a lease and return the answer for the run."""
+        """Settle a lease on the service. Return the answer to report to the reconciliation run."""
         try:
             (self.service.commit if outcome == "committed" else self.service.rollback)(cell, lease)
         except LeaseholdError as error:
@@ -194,24 +194,24 @@ class Player:
         return "done"
 
     def since(self, cell: int, name: str) -> datetime:
-        """Return the time that `since=NAME` stands for."""
+        """Return the earliest time of begin that `since=NAME` stands for in the notation."""
         if name == "future":
             return self.now + timedelta(hours=1)
         leases = self.service.list_leases(cell, limit=1000).leases
         return next(lease.created_at for lease in leases if lease.uuid == self.lease(name))
 
     def lease(self, token: str) -> str:
-        """Return the id of a lease in the notation."""
+        """Return the id of the lease that a word such as `L1` or `unknown` stands for."""
         if token == "unknown":  # noqa: S105
             return "00000000-0000-4000-8000-00000000dead"
         return read_text(token) if token.startswith('"') else self.leases[int(token[1:]) - 1]
 
     def name(self, lease: str) -> str:
-        """Return the notation of a lease."""
+        """Return the name of a lease in the notation, such as `L1`."""
         return f"L{self.leases.index(lease) + 1}"
 
     def names(self, leases: list[str]) -> str:
-        """Return the notation of leases. More than three consecutive leases become a range."""
+        """Return leases in the notation. More than three consecutive leases are written as a range."""
         numbers = [self.leases.index(lease) + 1 for lease in leases]
         runs: list[list[int]] = []
         for number in numbers:
@@ -223,7 +223,7 @@ class Player:
         return " ".join(written) or "none"
 
     def record(self, record: Record) -> str:
-        """Return the notation of a record."""
+        """Return a record in the notation of golden vectors."""
         assert record.claim.subject is not None
         bucket_type = notation.write_number(record.claim.bucket_type, BucketType, "bucket")
         subject = notation.write_number(record.claim.subject.subject_type, SubjectType, "subject")
@@ -232,13 +232,13 @@ class Player:
         return f"{bucket_type} {value} from {self.source(record)}{under}"
 
     def source(self, record: Record) -> str:
-        """Return the notation of a source with its id in hexadecimal."""
+        """Return a record's source in the notation, with the id in hexadecimal."""
         assert record.claim.source is not None
         table = notation.write_number(record.claim.source.source_type, SourceType, "source")
         return f"{table}:x{record.claim.source.id.hex()}"
 
     def state(self) -> list[str]:
-        """Return the notation of all leases and records."""
+        """Return the whole state of the service in the notation: all leases and records of the three cells."""
         return [line for cell in (1, 2, 3) for line in self._cell(cell)] or ["nothing"]
 
     def _cell(self, cell: int) -> list[str]:
@@ -266,7 +266,7 @@ class Player:
 
 
 class Verifier:
-    """Drives a verification run over a list of rows, as a cell does."""
+    """Drives a verification run over a list of rows, like a cell does."""
 
     def __init__(self, service: ClaimsService, cell: int, table: int, rows: list[verification.Row], page: int) -> None:
         self.service, self.cell, self.table, self.rows = service, cell, table, rows
@@ -277,7 +277,7 @@ class Verifier:
         )
 
     def run(self) -> verification.Report:
-        """Execute the run and return its report."""
+        """Execute the run's steps until its end. Return its report."""
         session = self.session
         while not isinstance(step := session.step(), verification.Done):
             match step:
@@ -304,12 +304,12 @@ class Verifier:
         return session.report()
 
     def read_rows(self, after: bytes, upto: bytes) -> None:
-        """Answer `ReadRows` with the rows in a range."""
+        """Answer the step `ReadRows` with the rows in the requested range."""
         rows = [row for row in self.rows if row.source_id > after and (not upto or row.source_id <= upto)]
         self.session.rows(rows, now=NOW)
 
     def begin(self, creates: Sequence[Claim], destroys: Sequence[Claim]) -> None:
-        """Answer `Begin`."""
+        """Answer the step `Begin`: begin the update on the service."""
         try:
             self.lease = self.service.begin(self.cell, creates, destroys).uuid
         except LeaseholdError as error:
@@ -319,18 +319,18 @@ class Verifier:
 
 
 def read_row(words: list[str]) -> verification.Row:
-    """Return the row of `row SOURCE` and the type, value and subject of each claim."""
+    """Return the row that `row SOURCE`, then type, value and subject of each claim, stands for."""
     claims = [notation.read_claim(words[index : index + 3]) for index in range(2, len(words), 3)]
     return verification.Row(notation.read_source(words[1]).id, claims)
 
 
 def local_rows(rows: dict[str, datetime]) -> list[reconciliation.LocalRow]:
-    """Return local rows sorted by time and lease."""
+    """Return the local lease rows, sorted by time and lease."""
     return [reconciliation.LocalRow(lease, time) for time, lease in sorted((time, lease) for lease, time in rows.items())]
 
 
 def error_lines(error: LeaseholdError) -> Iterator[str]:
-    """Return the notation of a refusal."""
+    """Yield the lines that describe a refusal in the notation of golden vectors."""
     yield f"rejected {error.code}{', retry' if error.retry_after_seconds is not None else ''}"
     for detail in error.details:
         bucket_type = notation.write_number(detail.bucket_type, BucketType, "bucket")

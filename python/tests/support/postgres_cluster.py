@@ -1,4 +1,4 @@
-"""A temporary PostgreSQL cluster: real processes on a free port."""
+"""A temporary PostgreSQL cluster for tests: real processes on a free port."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from typing_extensions import Self
 from support.waiting import wait_for
 
 _VERSIONS = Path("/usr/lib/postgresql")
-# PostgreSQL refuses to run as root.
+# The operating system user that runs the cluster if root runs the tests: PostgreSQL refuses root.
 _USER = "postgres"
-# Runs a program until standard input closes. The pipe closes whenever this process ends, even by SIGKILL, so no server is
-# left behind.
+# Shell script that runs a program until its standard input is closed. The kernel closes this pipe however the test process
+# ends, even by SIGKILL, so no database server is left behind.
 _WHILE_OPEN = '"$@" <&- & pid=$!; cat >/dev/null; kill -QUIT $pid; wait $pid'
 _SETTINGS = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "max_connections=50"]
 
@@ -34,7 +34,7 @@ def _program(name: str) -> str:
 
 
 class PostgresCluster:
-    """A cluster that lives as long as a `with` block."""
+    """A running PostgreSQL cluster, which the end of its `with` block stops and removes."""
 
     def __init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="leasehold-postgres"))
@@ -64,11 +64,11 @@ class PostgresCluster:
         shutil.rmtree(self._directory)
 
     def url(self, database: str) -> str:
-        """Return the URL of a database."""
+        """Return the connection URL of a database in the cluster."""
         return f"postgres://leasehold@127.0.0.1:{self._port}/{database}"
 
     def create_database(self) -> str:
-        """Create an empty database and return its URL."""
+        """Create an empty database in the cluster. Return its connection URL."""
         self._databases += 1
         name = f"database_{self._databases}"
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
@@ -84,7 +84,7 @@ class PostgresCluster:
 
 
 def execute(url: str, statement: LiteralString, *arguments: object) -> list[tuple[Any, ...]]:
-    """Run one statement on a new connection and return its rows."""
+    """Execute one SQL statement on a new connection. Return the result rows."""
     with psycopg.connect(url) as connection:
         cursor = connection.execute(statement, arguments or None)
         return cursor.fetchall() if cursor.description else []

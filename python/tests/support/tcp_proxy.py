@@ -13,7 +13,7 @@ from support.waiting import wait_for
 
 
 class TcpProxy:
-    """A proxy for one server that lives as long as a `with` block."""
+    """A proxy in front of one server. It ends with its `with` block."""
 
     def __init__(self, server_address: str) -> None:
         host, port = server_address.split(":")
@@ -31,7 +31,7 @@ class TcpProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # `close` alone does not wake a thread that is blocked in `accept`; `shutdown` does (Linux).
+        # `close` alone does not wake a thread that waits in `accept`; `shutdown` does so on Linux.
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with self._lock:
@@ -46,17 +46,17 @@ class TcpProxy:
         return f"{host}:{port}"
 
     def cut_next_answer(self, before: Callable[[], object]) -> None:
-        """When the server next sends data, call `before`, then cut the connection without forwarding the data."""
+        """Call `before` when the server next sends data, then cut the connection without forwarding that data."""
         with self._lock:
             self._cut = before
 
     def hold_answers(self) -> None:
-        """Hold back all data of the server from now on."""
+        """Hold back all data that the server sends from now on."""
         with self._lock:
             self._held = []
 
     def release_answers(self) -> None:
-        """Forward the held data and all later data."""
+        """Forward the data that was held back, and all later data."""
         with self._lock:
             for target, data in self._held or []:
                 _send(target, data)
@@ -88,14 +88,14 @@ class TcpProxy:
             while (data := source.recv(65_536)) and forward(data, target):
                 pass
         except OSError:
-            # One side has closed its connection; `finally` closes the other.
+            # One side has closed its connection, which is no error; `finally` closes the other side.
             pass
         finally:
             _close(source)
             _close(target)
 
     def _from_client(self, data: bytes, server: socket.socket) -> bool:
-        # The order matters: a test that sees the effect of the bytes on the server must see them counted.
+        # Count the bytes before they are sent: a test that sees their effect on the server must find them counted.
         with self._lock:
             self.client_bytes += len(data)
         server.sendall(data)
@@ -119,12 +119,12 @@ def _send(target: socket.socket, data: bytes) -> None:
     try:
         target.sendall(data)
     except OSError:
-        # The client has closed its connection in the meantime.
+        # The client has closed its connection in the meantime, so the data is dropped.
         return
 
 
 def _close(connection: socket.socket) -> None:
-    # The other side may have closed the connection first.
+    # Ignore the error: the other side may have closed the connection first.
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
     connection.close()

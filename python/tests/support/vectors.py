@@ -1,4 +1,4 @@
-"""Reader of golden vectors: scenarios with steps, each a request and its expected reply."""
+"""Reads golden vectors: scenarios with steps, each a request and its expected reply."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DIRECTORY = Path(__file__).parents[3] / "tests/vectors"
 
 @dataclass(frozen=True)
 class Step:
-    """The request of a step and the lines of its expected reply."""
+    """One step of a scenario: the request, and the lines of the expected reply."""
 
     request: str
     expected: list[str]
@@ -18,7 +18,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A scenario: its file, heading and steps."""
+    """One scenario of a golden vector: its file, its heading and its steps."""
 
     file: str
     heading: str
@@ -26,12 +26,12 @@ class Scenario:
 
     @property
     def runs_in_memory(self) -> bool:
-        """True if the service in memory can play the scenario. It has no user data: only the wire carries those."""
+        """True if the in-memory service can play the scenario. It cannot store user data, which some scenarios use."""
         return "hosts: server" not in self.heading and not any("data=" in step.request for step in self.steps)
 
 
 def scenarios() -> list[Scenario]:
-    """Return every scenario of every file."""
+    """Return every scenario of every file of golden vectors."""
     return [scenario for path in sorted(DIRECTORY.glob("*.txt")) for scenario in _read(path)]
 
 

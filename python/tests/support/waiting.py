@@ -1,4 +1,4 @@
-"""Waiting for a condition instead of for a fixed time."""
+"""Waits until a condition is true, instead of for a fixed time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _POLL = threading.Event()
 
 
 def wait_for(what: str, condition: Callable[[], T | None]) -> T:
-    """Poll a condition and return its first true value."""
+    """Poll a condition until it returns a true value, and return that value."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
         found = condition()

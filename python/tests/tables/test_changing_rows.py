@@ -1,4 +1,4 @@
-"""Rows of a database that change while a run corrects their claims."""
+"""Tests of database rows that change while a verification run corrects their claims."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Hooked(Client):
     hook: Callable[[], object] | None = None
 
     def update(self, **wanted: object) -> Update:
-        """Call the hook, then return the update."""
+        """Call the hook if it has not been called yet, then return the update."""
         hook, self.hook = self.hook, None
         if hook is not None:
             hook()
@@ -77,7 +77,7 @@ def test_v02_a_row_in_an_open_transaction_is_left_to_a_later_run(
 ) -> None:
     with psycopg.connect(url) as locker, psycopg.connect(url) as writer:
         if shared and statement.startswith("UPDATE"):
-            # The check of a foreign key takes this lock. Together with the writer, the row gets a multixact id.
+            # A foreign key check takes this lock. With a locker and a writer, the `xmax` of the row is a multixact id.
             locker.execute("SELECT FROM users WHERE id = 2 FOR KEY SHARE")
         writer.execute(statement)
         report = correct(client, postgres_table(url))
@@ -93,7 +93,7 @@ def test_v02_a_row_in_an_open_transaction_is_left_to_a_later_run(
 def test_v02_a_row_changed_after_its_records_were_listed_is_recent(
     client: Client, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # By this clock the listing of a page takes 100 seconds, and the row is written in that time.
+    # This fake clock advances 100 seconds while the records are listed. Row 2 is written in that time.
     clock = SimpleNamespace(monotonic=itertools.count(0, 100).__next__)
     monkeypatch.setattr("leasehold.tables._verify.time", clock)
     execute(url, "UPDATE users SET updated_at = clock_timestamp() - interval '50 seconds' WHERE id = 2")

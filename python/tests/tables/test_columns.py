@@ -1,4 +1,4 @@
-"""An unreadable table raises one exception that names the column, and no claim changes."""
+"""Tests of unreadable tables: each raises one exception that names the column, and changes no claim."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def client(embedded: ClaimsServer) -> Iterator[Client]:
 
 
 def applying(client: Client, make: Callable[[], Table]) -> errors.ColumnError:
-    """Return the error of a correcting run whose last rows are invalid."""
+    """Run a correcting verification whose last rows are invalid. Return its error, after asserting that no claim changed."""
     claim(client, [User(9, "extra")])
     error = raised_by(
         lambda: verify_table(client, make(), source_type=SourceType.USERS, apply=True, recent_within_seconds=0, rows_per_page=1)
@@ -50,7 +50,7 @@ def applying(client: Client, make: Callable[[], Table]) -> errors.ColumnError:
 
 
 def owned(**columns: Any) -> pa.Table:
-    """Return a table with valid columns, replaced by the given ones."""
+    """Return a table of two valid rows, with these columns in place of the valid ones."""
     right: dict[str, Any] = {
         "id": [1, 2],
         "username": ["ann", "bob"],
@@ -285,7 +285,7 @@ def test_v03_keys_of_every_type_are_sorted_and_read_again(client: Client, cluste
     }
     with psycopg.connect(url) as connection:
         connection.execute(psycopg.sql.SQL(f"CREATE TABLE users (id {kind} PRIMARY KEY, username text, owner int)"))
-        # A language's collation sorts "a" before "B", unlike bytes. A string in the form of a UUID must stay a string.
+        # A language's collation sorts "a" before "B"; bytes sort "B" first. A string that looks like a UUID must stay a string.
         texts = ["a", "B", "f0000000-0000-4000-8000-000000000000", "z"]
         for number, key in enumerate(keys.get(kind, texts), 1):
             connection.execute("INSERT INTO users VALUES (%s, %s, %s)", [key, f"user{number}", number])

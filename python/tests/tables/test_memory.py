@@ -1,4 +1,4 @@
-"""Peak memory of reading large files."""
+"""Tests of the peak memory of verification with large dump files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ print(next(int(line.split()[1]) for line in status.splitlines() if line.startswi
 
 
 def peak_megabytes(path: Path, rows: int) -> float:
-    """Return the peak memory of a process that reads an uncompressed file with one row group."""
+    """Return the peak memory in megabytes of a process that reads an uncompressed Parquet file with one row group."""
     names = pa.array([f"user-{key:0200}" for key in range(rows)])
     pyarrow.parquet.write_table(
         pa.table({"id": range(rows), "username": names}), path, row_group_size=rows, compression="none", use_dictionary=False
@@ -34,6 +34,6 @@ def peak_megabytes(path: Path, rows: int) -> float:
 
 
 def test_memory_is_bounded_for_a_parquet_file_with_one_row_group(tmp_path: Path) -> None:
-    # The files have 60 MB and 300 MB. Buffers of readers and allocators differ by tens of MB between machines.
+    # The two files have 60 MB and 300 MB. The buffers of readers and allocators differ by tens of MB between machines.
     few, many = (peak_megabytes(tmp_path / "users.parquet", rows) for rows in (300_000, 1_500_000))
     assert many < few + 100

@@ -1,4 +1,4 @@
-"""`verify_table` against the real server, for tables in a database, in files and in memory."""
+"""Tests of `verify_table` against the real server, for tables in a database, in dump files and in memory."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from leasehold.verification import ClaimColumns, Report, TableColumns
 Make = Callable[[Sequence[User]], Table]
 TYPES = [BucketType.USERNAMES, BucketType.EMAILS]
 
-# Rows 1 and 2 are claimed correctly, row 3 in another spelling, row 4 not at all, and row 5 under its former name. Row 6 was
-# deleted.
+# Rows 1 and 2 are claimed correctly, row 3 in another spelling, and row 4 not at all. Row 5 is claimed under its former name.
+# Row 6 was deleted after it was claimed.
 ROWS = [
     User(1, "ann", "ann@example.com"),
     User(2, "bob"),
@@ -40,7 +40,7 @@ CLAIMED = [User(1, "ann", "ann@example.com"), User(2, "bob"), User(3, "carol"), 
 
 @pytest.fixture(params=["postgres", *(dump.__name__ for dump in sources.DUMPS)])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    """Return a function that creates a table of each kind."""
+    """Return a function that creates a `Table` of users, for each kind of table in turn."""
     if request.param == "postgres":
         cluster: PostgresCluster = request.getfixturevalue("cluster")
         return lambda users: sources.postgres_table(in_postgres(cluster.create_database(), users))
@@ -55,7 +55,7 @@ def client(embedded: ClaimsServer) -> Iterator[Client]:
 
 
 def verify(client: Client, table: Table, **options: object) -> VerificationResult:
-    # The claims are seconds old, so a threshold of 0 is needed to correct them. Of a handful of claims, each is a large share.
+    # The claims are only seconds old, so a threshold of 0 is needed to correct them. Each claim is a large share of so few.
     settings = {"source_type": SourceType.USERS, "recent_within_seconds": 0.0, "max_destroy_share": 1.0, **options}
     return verify_table(client, table, **settings)  # type: ignore[arg-type]
 
@@ -115,7 +115,7 @@ def test_v07_a_failed_run_reports_its_counts_and_a_checkpoint(client: Client, em
         if report.updates == 1:
             embedded.kill()
 
-    # One attempt: the killed server refuses the connection at once, and a busy machine gets its time before that.
+    # One attempt is enough: a killed server refuses connections at once. The long timeout is for busy machines.
     once = Client(embedded.url, cell_id=1, retry=Retry(attempts=1, attempt_timeout_seconds=10.0))
     error = raised_by(lambda: verify(once, table, apply=True, on_progress=kill, on_failure=partial.append))
     assert isinstance(error, errors.UnavailableError | errors.DeadlineExceededError)

@@ -1,5 +1,6 @@
-//! Reconciliation over the reference store and a set of local rows: every pair of the table, then
-//! every short schedule of a save that may die and of reconcilers that take turns and crash.
+//! Tests of reconciliation over the reference store and a map of local rows: every pair of
+//! presences, then every short schedule of a save that may die and of reconcilers that take turns
+//! and crash.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
@@ -37,7 +38,7 @@ struct World {
     rules: Rules,
     rows: BTreeMap<LeaseId, u64>,
     leases_per_page: i32,
-    /// The time by which the database's clock is behind the server's.
+    /// The number of microseconds by which the database's clock is behind the server's clock.
     skew: u64,
 }
 
@@ -127,7 +128,7 @@ impl World {
         Event::Rows { rows, now }
     }
 
-    /// Takes a step. Returns false if the run is done.
+    /// Takes one step of a run. Returns false if the run is done.
     fn take(&mut self, run: &mut Reconciliation) -> bool {
         let event = match run.step() {
             Step::ListLeases { cursor } => self.list_leases(cursor.as_deref()),
@@ -155,7 +156,8 @@ impl World {
         run.summary().clone()
     }
 
-    /// Runs to the end. Steps for which `fails` returns true fail.
+    /// Runs reconciliation to its end and returns the counts. Each step for which `fails` returns
+    /// true fails.
     fn reconcile_failing(&mut self, fails: impl Fn(&Step) -> bool) -> Summary {
         let mut run = Reconciliation::new(SETTINGS);
         loop {
@@ -179,7 +181,7 @@ fn r01_the_decisions_are_those_of_the_table_for_every_pair() {
     }
 }
 
-/// A lease for each pair of the table is set up and reconciled.
+/// The test makes a lease for each pair of presences in the table and reconciles it.
 #[test]
 fn r01_each_decision_is_carried_out_on_the_lease_and_on_the_row() {
     for ruling in RECONCILE {
@@ -330,7 +332,8 @@ fn an_event_that_does_not_answer_the_step_is_refused_and_changes_nothing() {
     assert_eq!(run.feed(Event::Failed), Err(OutOfTurn));
 }
 
-/// The steps of a save, in order. If the save dies, the later steps never happen.
+/// One step of a save, in the order in which a save takes them. If the save dies, its later steps
+/// never happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SaveStep {
     Begin,
@@ -349,8 +352,8 @@ impl World {
     fn save_step(&mut self, step: SaveStep) {
         match step {
             SaveStep::Begin => self.begin(1),
-            // A trigger refuses a late COMMIT (R04), so every COMMIT here comes before the lease is
-            // stale.
+            // A trigger refuses a COMMIT under a stale lease (R04), so schedules only commit before
+            // the lease is stale.
             SaveStep::CommitLocally => self.write_row(1),
             SaveStep::Abort => {}
             SaveStep::CommitLease => assert_eq!(self.settle(lease(1), Outcome::Committed), Settled::Done),
@@ -360,7 +363,8 @@ impl World {
     }
 }
 
-/// The next event of a schedule.
+/// A schedule of a save and two reconcilers: the state after its events, and the events that are
+/// still possible.
 #[derive(Clone)]
 struct Schedule {
     world: World,
@@ -373,12 +377,12 @@ struct Schedule {
 }
 
 impl Schedule {
-    /// True if the local transaction was committed, which decides the lease's fate (R02).
+    /// Returns true if the local transaction was committed, which decides the lease's fate (R02).
     fn was_committed(&self) -> bool {
         self.save.iter().take(self.done).any(|step| *step == SaveStep::CommitLocally)
     }
 
-    /// Every schedule that is one event longer.
+    /// Returns every schedule that is one event longer.
     fn successors(&self) -> Vec<Self> {
         let mut successors = Vec::new();
         let mut push = |change: &dyn Fn(&mut Self)| {
@@ -407,8 +411,8 @@ impl Schedule {
                 Some(_) => {
                     push(&|next| _ = next.world.take(next.runs[at].as_mut().unwrap()));
                     if self.crashes == 0 {
-                        // Either the step is taken and its answer is lost, or the step is not
-                        // taken.
+                        // The reconciler takes the step and crashes before it learns the answer. A
+                        // crash before the step equals a crash right after the step before it.
                         push(&|next| {
                             next.world.take(next.runs[at].as_mut().unwrap());
                             next.runs[at] = Some(Reconciliation::new(SETTINGS));
@@ -432,8 +436,9 @@ impl Schedule {
     }
 }
 
-/// R02, R05: a save may die at any step, two reconcilers take turns step by step, one may crash,
-/// and time may pass at any point. The lease always ends as the local transaction did.
+/// R02, R05: a save may die at any step, two reconcilers take turns step by step, one of them may
+/// crash, and time may pass at any point. At the end, the lease's outcome is that of the local
+/// transaction.
 #[test]
 fn r02_r05_every_short_schedule_ends_as_the_local_transaction_did() {
     for save in [&COMMITTING[..], &ABORTING[..]] {
@@ -442,7 +447,7 @@ fn r02_r05_every_short_schedule_ends_as_the_local_transaction_did() {
         let mut open = vec![start];
         let mut seen = std::collections::BTreeSet::new();
         while let Some(schedule) = open.pop() {
-            // Schedules that have led to the same state go on in the same way.
+            // Schedules with the same state have the same successors.
             let Schedule { world, done, is_dead, runs, crashes, waits, .. } = &schedule;
             let state = (world.state_text(), done, is_dead, crashes, waits);
             if !seen.insert(format!("{state:?} {runs:?}")) {

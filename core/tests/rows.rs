@@ -1,6 +1,6 @@
-//! A second family of row kinds, with a kind that no command knows: the measure of how much a new
-//! kind takes. Its rows go through a workspace and the reference store like those of every other
-//! kind.
+//! A second family of row kinds with one kind more, which no command knows: it shows how much code
+//! a new kind takes. Rows of the new kind go through a workspace and the reference store like those
+//! of every other kind.
 
 #![allow(clippy::unwrap_used, unreachable_pub, dead_code, reason = "tests")]
 
@@ -8,7 +8,8 @@ use std::ops::Bound::{self, Excluded, Included, Unbounded};
 
 use leasehold_core::rows::{NotLoaded, OrderedRead, RowKind};
 
-/// A ticket that waits in a lane, or that a worker has taken.
+/// A ticket in a lane. Waiting tickets are listed by lane and number; a ticket that a worker has
+/// taken is in no list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Ticket {
     lane: u8,
@@ -35,13 +36,13 @@ mod family {
     use super::Ticket;
 
     leasehold_core::row_family! {
-        /// A bucket's claim.
+        /// Rows of the kind `Claim`.
         claims: Claim,
-        /// A lease.
+        /// Rows of the kind `Lease`.
         leases: Lease,
-        /// The answer to a begin.
+        /// Rows of the kind `Replay`.
         replays: Replay,
-        /// A ticket.
+        /// Rows of the new kind `Ticket`.
         tickets: Ticket,
     }
 }
@@ -54,7 +55,7 @@ fn waiting(lane: u8) -> Ticket {
     Ticket { lane, is_taken: false }
 }
 
-/// A store with tickets 1 to 9 in the lanes 0, 1 and 2 in turn.
+/// Returns a store with the waiting tickets 1 to 9. Their lanes are 1, 2, 0, 1, 2, 0 and so on.
 fn store() -> Tables {
     let mut store = Tables::default();
     let tickets = (1..=9).map(|number| (number, Some(waiting((number % 3) as u8)))).collect();
@@ -80,7 +81,7 @@ fn lane(lane: u8, limit: usize) -> OrderedRead<Ticket> {
     OrderedRead { from: Included((lane, 0)), to: Included((lane, u32::MAX)), limit }
 }
 
-/// Loads the first waiting tickets of a lane, as a host does.
+/// Loads the first waiting tickets of a lane into a workspace, as a host does.
 fn load_lane(store: &Tables, read: &OrderedRead<Ticket>, into: &mut Workspace) {
     Ticket::loaded_mut(into).load_first(read, Ticket::table(store).first(read));
 }

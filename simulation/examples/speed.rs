@@ -1,5 +1,5 @@
-//! Measures the events per second that the simulation plays on one core. The changes of every event
-//! are checked.
+//! Measures the number of events per second that the simulation plays on one core. Each event's
+//! changes are checked, as in tests.
 //!
 //! ```sh
 //! cargo run --release -p leasehold-simulation --example speed [EVENTS]
@@ -13,7 +13,7 @@ use leasehold_simulation::scheduler::RandomScheduler;
 use leasehold_simulation::settings::{InvalidSettings, Mode, Rates, WorldSettings};
 use leasehold_simulation::world::World;
 
-/// The number of events of one world, which is that of a long trace.
+/// The number of events of one world, about that of a long trace.
 const EVENTS_A_WORLD: u64 = 10_000;
 
 fn settings(seed: u64) -> WorldSettings {

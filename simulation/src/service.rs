@@ -1,7 +1,7 @@
 //! The simulated service: the engine over its reference store, without rules of its own. All that
 //! the service has written survives a restart; requests in flight are lost.
 //!
-//! If a rule is switched off, the service hides data from the engine: see [`MaskedStore`].
+//! If a rule is switched off, the service hides data from the engine: see `MaskedStore`.
 
 use std::ops::Bound;
 

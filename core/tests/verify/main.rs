@@ -1,5 +1,6 @@
-//! Verification of a world whose server is the engine over the reference store and whose table is a
-//! map: single cases, and random worlds compared with a model that knows no pages, plans or passes.
+//! Tests of verification. The server is the engine over the reference store, and the table is a
+//! map. Some tests check single cases; others compare random worlds with a model that has no pages,
+//! plans or passes.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
@@ -17,7 +18,7 @@ use leasehold_core::time::Timestamp;
 use leasehold_core::verify::{CorrectionOutcome, Misuse, Records, Rows, UpdateResult, Verification, VerifyStep};
 use world::{OTHER, OTHER_TABLE, OWN, START, TABLE, World, request, wish};
 
-/// A world with one row per page.
+/// Returns a world whose runs have pages of one row.
 fn small_pages() -> World {
     World { rows_per_page: 1, ..World::new() }
 }
@@ -77,7 +78,7 @@ fn v03_rows_are_read_again_before_a_destroy() {
     while !matches!(run.step(), VerifyStep::ReadAgain { .. }) {
         assert!(world.take(&mut run, &settings));
     }
-    // Row 1 calls for its claim now, and row 2 was changed.
+    // Row 1 calls for a claim by now, and row 2 was changed.
     world.row(1, &[wish(4, "name1", 1)]);
     world.table.get_mut(&2).unwrap().updated_at = world.now;
     while world.take(&mut run, &settings) {}
@@ -123,8 +124,8 @@ fn v03_a_claim_that_moves_after_the_last_read_is_not_destroyed() {
     assert_eq!(run.report().changed, 1);
 }
 
-/// A run over three rows whose claims are missing. `change` is made before the first step for which
-/// `is_at` returns true.
+/// Runs a verification over three rows whose claims are missing, and makes `change` before the
+/// first step for which `is_at` returns true. Returns the world after the run and the report.
 fn overtaken(is_at: fn(&VerifyStep) -> bool, change: impl Fn(&mut World)) -> (World, leasehold_core::verify::Report) {
     let mut world = World::new();
     (1..=3).for_each(|row| world.row(row, &[wish(4, &format!("name{row}"), 1)]));
@@ -231,8 +232,8 @@ fn v04_claims_beyond_the_last_row_are_found_however_many() {
     assert_eq!(world.holder(4, "kept"), Some((OWN, 1)));
 }
 
-/// Verifies buckets that moved from the rows `held_by` to the rows `wanted_by`, and checks after
-/// each step that every bucket has a holder.
+/// Verifies buckets that moved from the rows `held_by` to the rows `wanted_by`. Checks after each
+/// step that every bucket has a claim.
 fn moved(rows_per_page: usize, held_by: [u64; 4], wanted_by: [u64; 4]) {
     let names = ["a", "b", "c", "d"].map(|name| wish(4, name, 1));
     let mut world = World { rows_per_page, ..World::new() };
@@ -274,7 +275,7 @@ fn v05_a_bucket_that_moved_between_tables_is_created_once_the_other_table_lets_g
     world.now = START;
     let verified = world.verify();
     assert_eq!((verified.report.created, verified.report.other_row), (1, 1));
-    // In the other table's run no row calls for the bucket any more.
+    // The next run verifies the other table, in which no row calls for the bucket any more.
     let rows = std::mem::take(&mut world.table);
     let other = leasehold_core::verify::VerifySettings { source_type: OTHER_TABLE, ..world.settings() };
     assert_eq!(world.verify_with(&other, None).report.destroyed, 1);
@@ -348,8 +349,8 @@ fn v06_buckets_of_another_cell_are_reported_and_left_alone() {
     world.now = START;
     let verified = world.verify();
     assert_eq!((verified.report.other_cell, verified.report.created), (20, 30));
-    // One update is refused for all of them, a second probes their holders, and a third creates the
-    // others.
+    // The first update is refused because of 20 taken buckets, the second creates the other 30
+    // claims, and the third probes the taken buckets.
     assert_eq!(verified.report.updates, 3);
     assert!(verified.checkpoint.is_done());
     assert_eq!(world.holder(4, "name0"), Some((OTHER, 1)));

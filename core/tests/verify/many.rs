@@ -1,22 +1,23 @@
-//! Tables in which more names moved than creates are deferred: one run still corrects them all
-//! (V05).
+//! Tests of tables in which more names moved than a run can defer creates: one run still corrects
+//! all of them (V05).
 
 use leasehold_core::batch::UpdateRequest;
 use leasehold_core::verify::{CorrectionOutcome, Verification};
 
 use crate::world::{OTHER, OWN, RECENT, START, TABLE, Wish, World, request, wish};
 
-/// More than twice the number of creates that are deferred.
+/// The number of rows of the table: more than twice the number of creates that a run defers.
 const ROWS: u64 = 25_000;
-/// A row whose create is dropped in a reversed table, because the deferred ones are at their bound.
+/// The id of a row in a reversed table whose create a run drops, because the number of deferred
+/// creates is at its bound.
 const DROPPED: u64 = 11_500;
 
 fn name(number: u64) -> Wish {
     wish(4, &format!("name{number}"), 1)
 }
 
-/// A world whose rows hold their own names and call for others': row `wanted_by(n)` calls for the
-/// name of row `n`.
+/// Returns a world in which row `n` has the claim of name `n`, and row `wanted_by(n)` calls for
+/// this name.
 pub(crate) fn moved(rows: u64, wanted_by: impl Fn(u64) -> u64) -> World {
     let mut world = World { rows_per_page: 1000, ..World::new() };
     let numbers: Vec<u64> = (1..=rows).collect();
@@ -31,7 +32,7 @@ pub(crate) fn moved(rows: u64, wanted_by: impl Fn(u64) -> u64) -> World {
     world
 }
 
-/// The rows that lack a claim that they call for.
+/// Returns the ids of the rows that lack a claim which they call for.
 fn uncorrected(world: &World) -> Vec<u64> {
     let holds = |row: u64, wish: &Wish| world.holder(4, &wish.value) == Some((OWN, row));
     let rows = world.table.iter().filter(|(id, row)| !row.wishes.iter().all(|wish| holds(**id, wish)));
@@ -44,7 +45,7 @@ fn v05_one_run_corrects_more_names_than_are_deferred() {
     let verified = world.verify();
     assert_eq!(uncorrected(&world), Vec::<u64>::new());
     let report = verified.report;
-    // The row in the middle keeps its name.
+    // The number of rows is even, so no row keeps its name.
     assert_eq!((report.missing, report.extra, report.other_row, report.failed), (ROWS, ROWS, 0, 0));
     assert_eq!(report.created + report.replaced, ROWS);
     assert!(verified.checkpoint.is_done());
@@ -81,7 +82,7 @@ fn v05_v07_more_names_than_are_deferred_are_corrected_in_pieces() {
 
 #[test]
 fn v07_a_run_that_is_dropped_among_many_leaves_nothing_out() {
-    // While creates are deferred, at the bound, and in the second look.
+    // The runs are dropped while creates are deferred, at the bound, and in the second look.
     for pages in [5, 12, 27] {
         let mut world = moved(ROWS, |row| ROWS + 1 - row);
         world.verify_dropped(pages);

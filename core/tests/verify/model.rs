@@ -1,5 +1,5 @@
-//! The model: the claims that one run must leave in a world in which nothing else happens, bucket
-//! by bucket. Random worlds are compared with it.
+//! The model of verification: for each bucket, the claims that one run may leave if nothing else
+//! happens. Tests compare random worlds with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,8 @@ use crate::world::{LONG_AGO, OTHER, OTHER_TABLE, OWN, RECENT, Row, START, TABLE,
 #[derive(Debug)]
 enum Expected {
     Untouched(Option<Claim>),
-    /// The claim of one of these rows, each with its spelling and subject.
+    /// The bucket has the claim of one of these rows, each given as source id, spelling and subject
+    /// id.
     One(Vec<(SourceId, String, i64)>),
     Absent,
 }
@@ -48,7 +49,8 @@ fn key(world: &World, wish: &Wish) -> Option<BucketKey> {
     bucket.ok().map(|bucket| bucket.key)
 }
 
-/// The first wish of a row for a bucket.
+/// Returns the spelling and the subject id of a row's first wish for a bucket, `None` if the row
+/// has no such wish.
 fn called_for(world: &World, row: &Row, bucket: &BucketKey) -> Option<(String, i64)> {
     let mut wishes = row.wishes.iter().filter(|_| row.in_scope);
     let wish = wishes.find(|wish| key(world, wish).as_ref() == Some(bucket))?;
@@ -59,7 +61,7 @@ fn is_recent(world: &World, row: &Row) -> bool {
     world.now - row.updated_at < RECENT
 }
 
-/// The rows that call for each bucket, without recent ones.
+/// The ids of the rows that call for each bucket, without rows that were changed lately.
 type Calls = BTreeMap<BucketKey, BTreeSet<u64>>;
 
 fn calls(world: &World) -> Calls {
@@ -129,7 +131,7 @@ fn any_row() -> impl Strategy<Value = Row> {
     })
 }
 
-/// A claim that the server has before the run.
+/// A claim that the server has before the run begins.
 #[derive(Clone, Debug)]
 struct Planted {
     cell: CellId,
@@ -168,7 +170,8 @@ prop_compose! {
             world.now = planted.begun_at;
             let table = if planted.is_other_table { OTHER_TABLE } else { TABLE };
             let creates = vec![request(&planted.wish, table, planted.row)];
-            // A claim whose bucket is taken or whose value is not allowed is left out.
+            // If the bucket is taken or the value is not allowed, the world does without this
+            // claim.
             let Ok(lease) = world.begin(planted.cell, UpdateRequest { creates, destroys: vec![] }) else { continue };
             if planted.is_settled {
                 world.settle(planted.cell, lease, Outcome::Committed);
@@ -179,8 +182,8 @@ prop_compose! {
     }
 }
 
-/// A save of the cell: a row gets other wishes or is deleted, and the same update changes its
-/// claims.
+/// A save of the cell during a run: a row gets other wishes or is deleted, and one update changes
+/// the row's claims.
 #[derive(Clone, Debug)]
 struct Save {
     at_step: usize,
@@ -193,8 +196,8 @@ fn any_save() -> impl Strategy<Value = Save> {
     (0..25_usize, 1..8_u64, wishes).prop_map(|(at_step, row, wishes)| Save { at_step, row, wishes })
 }
 
-/// Makes a save as the Rails concern does: it destroys only claims that the row has. A refused save
-/// changes nothing.
+/// Makes a save as the Rails concern does: the update only destroys claims that the row has.
+/// Returns false if the save is refused and has changed nothing.
 fn save(world: &mut World, save: &Save) -> bool {
     let old = world.table.get(&save.row).map(|row| row.wishes.clone()).unwrap_or_default();
     let new = save.wishes.clone().unwrap_or_default();
@@ -218,7 +221,7 @@ fn save(world: &mut World, save: &Save) -> bool {
     true
 }
 
-/// The position of a destroy that was refused because its row has no such claim.
+/// Returns the position of a destroy that was refused because its row has no such claim.
 fn gone(rejection: &Rejection) -> Option<usize> {
     let is_gone = |reason| matches!(reason, Reason::ClaimNotFound | Reason::ClaimChanged | Reason::NotOwner);
     let mut offences = rejection.offences().iter().filter(|offence| is_gone(offence.reason));
@@ -226,7 +229,8 @@ fn gone(rejection: &Rejection) -> Option<usize> {
     places.map(|place| place.position as usize)
 }
 
-/// The claim after a rollback of its lease.
+/// Returns the record that a claim has after a rollback of its lease, `None` if the rollback
+/// removes the claim.
 fn at_rest(claim: &Claim) -> Option<&Record> {
     match &claim.state {
         ClaimState::Active(record) | ClaimState::Destroying(_, record) => Some(record),
@@ -235,7 +239,8 @@ fn at_rest(claim: &Claim) -> Option<&Record> {
     }
 }
 
-/// The claims of rows that were saved during a run, which the rows call for and have.
+/// Returns the claims of the given rows that the rows call for, each as bucket key and source id.
+/// The rows were saved during a run.
 fn claims_of(world: &World, rows: &BTreeSet<u64>) -> BTreeMap<BucketKey, SourceId> {
     let is_called_for = |key: &BucketKey, record: &Record| {
         let row = rows.iter().find(|row| record.source.id == SourceId::from(**row));
@@ -256,7 +261,7 @@ proptest! {
         let mut after = world.clone();
         after.verify();
         check(&world, &after);
-        // Another run, once nothing is recent, makes no corrections and reports the blocked ones.
+        // A second run at the same time changes nothing.
         let mut second = after.clone();
         second.verify();
         prop_assert_eq!(second.state(), after.state());
@@ -298,7 +303,7 @@ proptest! {
             let calls = || Some(called_for(&world, world.table.get(&number(&claim.record().source.id)?)?, key).is_some());
             prop_assert!(!is_new || calls() == Some(true), "{} was made for a row that does not call for it", key);
         }
-        // The next run corrects the changes that came too late for this one.
+        // The next run corrects what was saved too late for this run.
         world.now += 2 * RECENT;
         let before = world.clone();
         world.verify();
@@ -307,8 +312,9 @@ proptest! {
 }
 
 prop_compose! {
-    /// Tens of thousands of claims that have moved far: each half's names to rows of the other
-    /// half, in any order. Some rows are recent, and some names belong to the other cell.
+    /// Returns a world with 24,000 names that have moved far: those of each half of the table to
+    /// rows of the other half, in any order. Some rows were changed lately, and some names belong
+    /// to the other cell.
     fn any_world_of_many()(
         (low, high) in (Just(names(0..HALF)).prop_shuffle(), Just(names(HALF..2 * HALF)).prop_shuffle()),
         recent in prop::collection::btree_set(0..ROWS, 0..5),
@@ -335,7 +341,8 @@ prop_compose! {
     }
 }
 
-/// More names than are deferred, on rows with four names each.
+/// The number of names in each half of the table. A run can't defer so many creates. Each row has
+/// four names.
 const HALF: u64 = 12_000;
 const ROWS: u64 = 6000;
 

@@ -1,5 +1,5 @@
-//! The phases of runs: every change that a host can see is a way along edges of the table, and
-//! together the runs take all edges.
+//! Tests of a run's phases: every change of phase that a host can see follows edges of the table,
+//! and the runs together follow every edge.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,12 @@ use leasehold_core::verify::{Phase, PhaseEvent, Verification, VerifyStep};
 use crate::many::moved;
 use crate::world::{OTHER_TABLE, OWN, START, TABLE, World, wish};
 
-/// The edges of one call's change of phase. One call can take several, so this is the shortest way;
-/// only a call of `stop` takes the edges of [`PhaseEvent::Stopped`].
+/// Returns the edges that lead from one phase to another in one call of a host. A call may follow
+/// several edges, so these are the shortest way. Only a call of `stop` follows an edge of
+/// [`PhaseEvent::Stopped`].
 ///
 /// # Panics
-/// No way leads along edges of the table.
+/// No edges of the table lead from one phase to the other.
 pub(crate) fn edges(from: Phase, to: Phase, is_stopped: bool) -> Vec<(Phase, PhaseEvent)> {
     let mut ways = vec![(from, Vec::new())];
     for _ in 0..VERIFICATION.len() {
@@ -33,8 +34,8 @@ pub(crate) fn edges(from: Phase, to: Phase, is_stopped: bool) -> Vec<(Phase, Pha
     panic!("no edges lead from {from:?} to {to:?}");
 }
 
-/// Drives a run to its end, and stops it after a page in one of these phases. Adds the edges that
-/// it takes.
+/// Drives a run to its end, and stops it after a page if its phase is in `stop_in`. Adds the edges
+/// that the run follows to `taken`.
 fn drive(world: &mut World, mut run: Verification, stop_in: &[Phase], taken: &mut BTreeSet<(Phase, PhaseEvent)>) {
     let settings = world.settings();
     loop {
@@ -47,7 +48,7 @@ fn drive(world: &mut World, mut run: Verification, stop_in: &[Phase], taken: &mu
             return;
         }
         taken.extend(edges(from, run.phase(), is_stopped));
-        // Between two spans the run passes through another phase and is back in one call.
+        // Between two spans the run follows two edges in one call and is back in the same phase.
         let span = SourceId::from(SECOND_SPAN);
         let is_in_span = matches!(run.step(), VerifyStep::FindBound { after, .. } if *after == span);
         if run.phase() == Phase::Rescan && is_in_span {
@@ -60,8 +61,8 @@ fn new_run(world: &World) -> Verification {
     Verification::new(world.settings(), world.catalogue().clone(), None)
 }
 
-/// Pages of missing claims, then one of claims that are as they should be, and a create that
-/// another table's row blocks.
+/// Returns a world for a backfill: pages whose claims are missing, then pages whose claims exist,
+/// and one create that is blocked by a row of another table.
 fn backfill() -> World {
     let mut world = World { rows_per_page: 10, ..World::new() };
     (1..=20).for_each(|row| world.row(row, &[wish(4, &format!("name{row}"), 1)]));
@@ -96,11 +97,12 @@ fn v05_v07_v08_runs_take_every_edge_of_the_verification_table() {
     assert_eq!(taken, VERIFICATION.iter().map(|edge| (edge.from, edge.event)).collect());
 }
 
-/// The last row before the second span.
+/// The id of the last row before the second span.
 const SECOND_SPAN: u64 = 13_000;
 
-/// Halves of a table that call for each other's names, which are more than are deferred. One page
-/// has its own names, so the noted pages before and after it are two spans.
+/// Returns a world in which the rows of each half of the table call for the names of the other
+/// half, more than a run defers. The rows of one page call for their own names, so the noted pages
+/// before and after it make two spans.
 fn two_spans() -> World {
     let half = 15_000;
     let has_own_name = |row| (12_001..=SECOND_SPAN).contains(&(if row > half { row - half } else { row }));

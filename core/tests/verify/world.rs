@@ -1,5 +1,5 @@
-//! A world for verification: a cell's table, a claims server, and a host that drives a run between
-//! them.
+//! A world for tests of verification: the table of a cell, a claims server, and a host that drives
+//! a run between them.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -29,14 +29,14 @@ pub(crate) const OWN: CellId = CellId(1);
 pub(crate) const OTHER: CellId = CellId(2);
 pub(crate) const TABLE: SourceType = SourceType(1);
 pub(crate) const OTHER_TABLE: SourceType = SourceType(2);
-/// Rows and records that were changed within this time are recent.
+/// The threshold in microseconds: rows and records that were changed within this time are recent.
 pub(crate) const RECENT: u64 = 1000;
-/// A time that is not recent when runs begin.
+/// A time of changes that are not recent when runs begin.
 pub(crate) const LONG_AGO: u64 = 5000;
-/// The time when runs begin.
+/// The time at which runs begin.
 pub(crate) const START: u64 = 10_000;
 
-/// A claim that a row calls for.
+/// A claim that a row of the table calls for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wish {
     pub(crate) bucket_type: i32,
@@ -48,7 +48,7 @@ pub(crate) struct Wish {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) updated_at: u64,
-    /// False for a row outside the model's scope, which is not listed and calls for no claim.
+    /// False if the row is outside the model's scope: the row is not listed and calls for no claim.
     pub(crate) in_scope: bool,
     pub(crate) wishes: Vec<Wish>,
 }
@@ -60,10 +60,10 @@ pub(crate) struct World {
     pub(crate) store: MemoryStore,
     pub(crate) rules: Rules,
     pub(crate) leases: u128,
-    /// The number of records after which the server cuts a page.
+    /// The number of records after which the server cuts its page.
     pub(crate) records_per_page: usize,
     pub(crate) rows_per_page: usize,
-    /// The lease of the update that a run has begun.
+    /// The lease of the update that the run has begun, `None` if no update is begun.
     pub(crate) lease: Option<LeaseId>,
 }
 
@@ -109,7 +109,7 @@ impl World {
         Command::Settle(settle).apply(&mut self.store, Timestamp::from_micros(self.now)).unwrap().unwrap();
     }
 
-    /// Makes an update from begin to commit.
+    /// Begins an update of a cell and commits it.
     pub(crate) fn update(&mut self, cell: CellId, update: UpdateRequest) -> Result<(), Rejection> {
         let lease = self.begin(cell, update)?;
         self.settle(cell, lease, Outcome::Committed);
@@ -134,7 +134,7 @@ impl World {
         &self.rules.catalogue
     }
 
-    /// The cell and the row that hold a bucket.
+    /// Returns the cell and the row that have a bucket's claim, `None` if the bucket has none.
     pub(crate) fn holder(&self, bucket_type: i32, value: &str) -> Option<(CellId, u64)> {
         let key = self.rules.catalogue.bucket(BucketType(bucket_type), value.into()).unwrap().key;
         let claim: Claim = Store::claim(&self.store, &key).unwrap()?;
@@ -190,14 +190,14 @@ impl World {
         page
     }
 
-    /// The rows in scope past one source id and up to another.
+    /// Returns the rows in scope after the source id `after` and up to `upto`.
     fn listed(&self, after: &SourceId, upto: &SourceId) -> impl Iterator<Item = (&u64, &Row)> {
         let after = number(after).map_or(Bound::Unbounded, Bound::Excluded);
         let upto = number(upto).map_or(Bound::Unbounded, Bound::Included);
         self.table.range((after, upto)).filter(|(_, row)| row.in_scope)
     }
 
-    /// Takes one step of a run. Returns false if the run is over.
+    /// Takes one step of a run as a host does. Returns false if the run is over.
     pub(crate) fn take(&mut self, run: &mut Verification, settings: &VerifySettings) -> bool {
         let phase = run.phase();
         let is_going_on = self.take_step(run, settings);
@@ -244,7 +244,7 @@ impl World {
         run.updated(UpdateResult::Settled).unwrap();
     }
 
-    /// Makes a whole run.
+    /// Makes one run from its begin to its end.
     pub(crate) fn verify(&mut self) -> Verified {
         self.verify_with(&self.settings(), None)
     }
@@ -255,8 +255,7 @@ impl World {
         Verified { report: run.report().clone(), findings: run.take_findings(), checkpoint: run.checkpoint() }
     }
 
-    /// Makes a run that is dropped after this many pages, and a second one from the last
-    /// checkpoint.
+    /// Drops a run after this many pages, and makes a second run from the last checkpoint.
     pub(crate) fn verify_dropped(&mut self, pages: u64) {
         let settings = self.settings();
         let mut run = Verification::new(settings.clone(), self.catalogue().clone(), None);
@@ -268,8 +267,8 @@ impl World {
         self.verify_with(&settings, Some(run.checkpoint()));
     }
 
-    /// Makes a run in pieces: each stops after this many pages, and the next goes on from its
-    /// checkpoint.
+    /// Makes a run in pieces: each piece stops after this many pages, and the next piece goes on
+    /// from the checkpoint.
     pub(crate) fn verify_in_pieces(&mut self, pages: u64) {
         let settings = self.settings();
         let mut checkpoint = None;
@@ -298,12 +297,12 @@ pub(crate) struct Verified {
     pub(crate) checkpoint: Checkpoint,
 }
 
-/// A row's key, `None` for the empty source id.
+/// Returns the row id that a source id stands for, `None` for the empty source id.
 pub(crate) fn number(id: &SourceId) -> Option<u64> {
     id.as_bytes().try_into().ok().map(u64::from_be_bytes)
 }
 
-/// Cuts a page at the end of a source id, as a server may.
+/// Cuts a page of records after about `at` records, at the end of a source id, as a server may.
 fn cut(page: &mut RecordPage, at: usize) {
     let id = |row: &RecordRow| row.claim.record().source.id.clone();
     let end = (at..page.records.len()).find(|end| id(&page.records[*end]) != id(&page.records[end - 1]));

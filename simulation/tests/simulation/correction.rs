@@ -1,4 +1,5 @@
-//! A verifier's correction of one row that plain SQL has written, and the outcome of interruptions.
+//! Tests of a verifier's correction of one row that plain SQL has written, with interruptions at
+//! each step.
 
 use leasehold_core::reconcile::Summary;
 use leasehold_core::verify::Report;
@@ -11,12 +12,12 @@ use leasehold_simulation::view::View;
 use leasehold_simulation::worker::Phase;
 use leasehold_simulation::world::World;
 
-/// Longer than the age at which a lease becomes stale.
+/// A time longer than the age at which a lease becomes stale.
 const STALE_SECONDS: u32 = 660;
-/// Longer than verification leaves a changed row alone.
+/// A time longer than verification leaves a changed row alone.
 const OLD_SECONDS: u32 = 3700;
 
-/// Returns a script with an old row without a claim, whose verifier has `step` as its next action.
+/// Returns a script with an old row that has no claim. The next action of the verifier is `step`.
 fn before(step: &str) -> Script {
     before_in(Mode::BeforeCommit, step)
 }
@@ -28,8 +29,8 @@ fn before_in(mode: Mode, step: &str) -> Script {
     script
 }
 
-/// Returns the names of the active claims, the number of outstanding leases and the number of lease
-/// rows.
+/// Returns the names of the claims at rest, the number of outstanding leases and the number of
+/// lease rows of cell 1.
 fn left(script: &Script) -> (Vec<String>, usize, usize) {
     let view = View::of(script.world());
     let at_rest = view.claims.into_iter().filter(|claim| claim.status == "Active").map(|claim| claim.name).collect();
@@ -136,8 +137,9 @@ fn lease_first_begins_under_the_row_lock_if_the_old_name_had_no_claim() {
     assert_eq!(left(&script), (vec![], 0, 0));
 }
 
-/// A row may be renamed and renamed back while its page takes longer than the time for which changed rows are left
-/// alone. The age of the row is judged by the time of the listing, so the claim of its first name is not extra.
+/// A row may be renamed and renamed back while its page takes longer than the threshold for recent
+/// changes. The time of the listing decides if the row is recent, so the claim of its first name is
+/// not extra.
 #[test]
 fn v02_a_row_changed_after_its_records_were_listed_is_left_alone() {
     let thresholds = Thresholds { replica_lag_seconds: 60, ..Thresholds::default() };

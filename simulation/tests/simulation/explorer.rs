@@ -1,4 +1,4 @@
-//! Every schedule of the smallest worlds.
+//! Tests that explore every schedule of the smallest worlds.
 
 use leasehold_simulation::event::Event;
 use leasehold_simulation::explorer::{Allowance, Explorer, InvalidPlan, Plan, Progress};
@@ -14,8 +14,8 @@ fn explore(plan: Plan, states_at_a_time: u64) -> Explorer {
     explorer
 }
 
-/// Explores all schedules of a plan in both modes. None may break the world, and there must be
-/// enough of them.
+/// Explores all schedules of a plan in both modes. No schedule may break the world, and the search
+/// must find at least `fewest_states` states.
 fn is_sound(plan: fn(Mode) -> Plan, fewest_states: [u64; 2]) {
     parallel::map([Mode::BeforeCommit, Mode::LeaseFirst].into_iter().zip(fewest_states), |(mode, fewest_states)| {
         let explorer = explore(plan(mode), 10_000);
@@ -76,7 +76,7 @@ fn an_empty_plan_has_one_state_and_an_invalid_one_is_refused() {
     assert!(matches!(Explorer::new(Plan { wishes: vec![wish; 17], ..plan }), Err(InvalidPlan::TooLong)));
 }
 
-/// Ends all faults at every state of a save and of a correction.
+/// The test ends all faults at every state of a save and of a correction.
 #[test]
 fn every_state_of_a_save_or_a_correction_becomes_quiescent() {
     let allowance = Allowance { crashes: 1, verifications: 1, ..Allowance::default() };

@@ -1,4 +1,4 @@
-//! Independent worlds, spread over the machine's cores.
+//! Calls for independent worlds, spread over the machine's cores.
 
 use std::fmt::Debug;
 use std::num::NonZero;
@@ -8,9 +8,9 @@ use std::thread;
 
 /// Calls `check` for every item and returns the results in the order of the items.
 ///
-/// The calls run on as many threads as the machine has cores. WebAssembly has no threads and reports no cores: there
-/// the calls run one after the other. If a call panics, its item is printed, no further item is started, and the
-/// caller panics too.
+/// The calls run on as many threads as the machine has cores. WebAssembly has no threads and
+/// reports no cores, so there the calls run one after the other. If a call panics, its item is
+/// printed, no further item is started, and the caller panics too.
 pub(crate) fn map<I, T>(items: impl IntoIterator<Item = I>, check: impl Fn(I) -> T + Sync) -> Vec<T>
 where
     I: Copy + Debug + Sync,
@@ -30,14 +30,15 @@ where
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// The items that no thread has started yet.
+/// The items to call `check` for, and the position of the first one that no thread has started yet.
 struct Queue<'a, I> {
     items: &'a [I],
     next: AtomicUsize,
 }
 
 impl<I: Copy + Debug> Queue<'_, I> {
-    /// Takes items until none is left, and returns each result with the position of its item.
+    /// Calls `check` for items until none is left. Returns each result with the position of its
+    /// item.
     fn drain<T>(&self, check: impl Fn(I) -> T) -> Vec<(usize, T)> {
         let mut results = Vec::new();
         loop {
@@ -50,7 +51,8 @@ impl<I: Copy + Debug> Queue<'_, I> {
     }
 }
 
-/// Dropped by a panic, it prints the item and empties the queue.
+/// A guard of one call. If the call panics, dropping the guard prints the item and empties the
+/// queue.
 struct OnPanic<'a, 'b, I: Debug> {
     queue: &'a Queue<'b, I>,
     item: I,
@@ -71,7 +73,7 @@ fn results_come_in_the_order_of_the_items() {
     assert!(map(0..0, |seed: u64| seed).is_empty());
 }
 
-/// In WebAssembly a panic ends the program.
+/// In WebAssembly a panic ends the program, so the test does nothing there.
 #[test]
 fn a_panic_in_one_call_reaches_the_caller() {
     if cfg!(panic = "unwind") {

@@ -1,5 +1,5 @@
-//! Random worlds with faults. With all rules on, nothing breaks; without a rule, random runs also
-//! find the failure that it prevents.
+//! Tests of random worlds with faults. With all rules on, no world breaks. With a rule off, some
+//! random runs find the failure that the rule prevents.
 
 use leasehold_simulation::check;
 use leasehold_simulation::event::{Change, Event};
@@ -15,12 +15,12 @@ use leasehold_simulation::world::World;
 
 use crate::parallel;
 
-/// The number of random worlds. WebAssembly plays fewer, because the native run has played the same
-/// ones.
+/// The number of random worlds. WebAssembly plays fewer, because the native tests play the same
+/// worlds.
 const WORLDS: u64 = if cfg!(target_family = "wasm") { 5000 } else { 100_000 };
 
-/// Settings that vary the size, the modes, the clocks, the replica's lag and the changes by plain
-/// SQL.
+/// Returns settings that vary with the seed: the size, the modes, the clocks, the replica's lag and
+/// the changes by plain SQL.
 fn settings(seed: u64) -> WorldSettings {
     use Mode::{BeforeCommit, LeaseFirst};
     let pick = |shift: u32, of: u64| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> shift) % of;
@@ -40,7 +40,8 @@ fn settings(seed: u64) -> WorldSettings {
     }
 }
 
-/// Returns the first thing that is wrong with a world after all faults have ended.
+/// Returns the first violation or remaining work in a world after all faults have ended, as text.
+/// Returns `None` if the world is sound.
 fn complaint(world: &World, settled: Result<(), NotQuiescent>) -> Option<String> {
     let found = world.violation().map(ToString::to_string);
     let found = found.or_else(|| settled.err().map(|reason| reason.to_string()));
@@ -48,8 +49,8 @@ fn complaint(world: &World, settled: Result<(), NotQuiescent>) -> Option<String>
     found.or_else(|| check::everything(world).err().map(|violation| violation.to_string()))
 }
 
-/// Plays a random world for some events, then ends all faults: it must become quiescent, and rows
-/// and claims must agree. Returns the number of leases.
+/// Plays a random world for some events, then ends all faults. The world must become quiescent, and
+/// rows and claims must agree. Returns the number of leases.
 fn play(seed: u64, events: u32) -> u64 {
     let settings = settings(seed);
     let mut scheduler = RandomScheduler::new(&settings);
@@ -66,8 +67,8 @@ fn play(seed: u64, events: u32) -> u64 {
     world.ground_truth().len().into()
 }
 
-/// The first seed of the random worlds. `cargo xtask test --deep worlds` sets `SEED` to the number of its round, and
-/// each round plays other worlds.
+/// Returns the first seed of the random worlds. `cargo xtask test --deep worlds` sets `SEED` to the
+/// number of its round, so that each round plays other worlds.
 fn first_seed() -> u64 {
     let round: u64 = std::env::var("SEED").map_or(0, |round| round.parse().unwrap());
     round * WORLDS
@@ -82,14 +83,14 @@ fn random_worlds_with_faults_are_sound_and_become_quiescent() {
     assert!(leases > 2 * WORLDS, "{leases} leases in {WORLDS} worlds are too few");
 }
 
-/// True for a violated condition on the state. The other violations concern one event, so a check
-/// of the whole state cannot find them.
+/// Returns true if the violated condition is one of the state. The other violations concern one
+/// event, so a check of the whole state cannot find them.
 fn is_of_state(violation: &Violation) -> bool {
     !matches!(violation, Violation::ToldWrongly { .. } | Violation::OwnObstacle)
 }
 
-/// Compares the check of an event's changes with the check of the whole world after every event.
-/// Returns true if the world broke in a way that both find.
+/// Plays a random world and compares the check of each event's changes with the check of the whole
+/// world. Returns true if both found a violation.
 fn both_checks_agree(rule: Option<Rule>, seed: u64) -> bool {
     let rules_off = rule.map_or(RulesOff::default(), |rule| RulesOff::default().with(rule));
     let settings = WorldSettings { rules_off, ..settings(seed) };
@@ -118,7 +119,7 @@ fn checking_changes_finds_what_checking_the_whole_world_finds() {
     assert!(violations > 50, "{violations} violations are too few");
 }
 
-/// Returns how many of some random worlds break without a rule.
+/// Returns the number of random worlds that break without a rule.
 fn broken_without(rule: Rule, worlds: u64) -> usize {
     let breaks = |seed| {
         let rates = Rates { drift: 6, ..Rates::default() };

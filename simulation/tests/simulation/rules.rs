@@ -1,4 +1,5 @@
-//! The purpose of each rule: without it some schedule breaks the world, and with it none does.
+//! Tests of the purpose of each rule: without the rule some schedule breaks the world, and with it
+//! none does.
 
 use std::mem::discriminant;
 
@@ -10,15 +11,15 @@ use leasehold_simulation::violation::Violation;
 
 use crate::parallel;
 
-/// Explores a whole plan.
+/// Explores all schedules of a plan and returns the finished search.
 fn explore(plan: Plan) -> Explorer {
     let mut explorer = Explorer::new(plan).unwrap();
     while explorer.explore(1000) {}
     explorer
 }
 
-/// Returns the shortest schedule that breaks the world without a rule. It may have `longest` events
-/// after the plan's first ones.
+/// Returns the shortest schedule that breaks the world without a rule. The schedule may have at
+/// most `longest` events, not counting the plan's events `before`.
 fn found_without(rule: Rule, mode: Mode, longest: usize) -> Counterexample {
     let plan = plans::without(rule, plans::about(rule, mode).unwrap());
     let before = plan.before.len();
@@ -30,8 +31,8 @@ fn found_without(rule: Rule, mode: Mode, longest: usize) -> Counterexample {
     found.clone()
 }
 
-/// Asserts that the plan's world breaks without the rule, within so many events in each mode, and
-/// is sound with it.
+/// Asserts that the world of the rule's plan breaks without the rule and is sound with it.
+/// `longest` is the largest number of events of the breaking schedule in each mode.
 fn is_needed(rule: Rule, longest: [usize; 2], is_expected: fn(&Violation) -> bool) {
     parallel::map([Mode::BeforeCommit, Mode::LeaseFirst].into_iter().zip(longest), |(mode, longest)| {
         let found = found_without(rule, mode, longest);
@@ -44,8 +45,8 @@ fn is_needed(rule: Rule, longest: [usize; 2], is_expected: fn(&Violation) -> boo
     });
 }
 
-/// Minimises a trace and asserts that the result has the same violation and cannot be reduced
-/// further.
+/// Minimises a trace. Asserts that the result has a violation of the same kind and cannot be made
+/// shorter.
 fn minimal(trace: &Trace) -> Trace {
     let violation = trace.replay().unwrap().violation().unwrap().clone();
     let minimal = trace.minimise().unwrap();

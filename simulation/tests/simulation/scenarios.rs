@@ -1,4 +1,4 @@
-//! Every scenario reaches its declared final state without a violation.
+//! The test that every scenario reaches its declared final state without a violation.
 
 use leasehold_core::claim::ClaimState;
 use leasehold_simulation::check;
@@ -6,8 +6,8 @@ use leasehold_simulation::names::row_id;
 use leasehold_simulation::scenarios::{End, Scenario, all};
 use leasehold_simulation::world::World;
 
-/// Returns the final state of a world in the form of a scenario. `told` has the workers that the
-/// scenario names.
+/// Returns the final state of a world in the form in which a scenario declares it. `told` has the
+/// workers that the scenario lists.
 fn end_of(world: &World, scenario: &Scenario) -> End {
     let state = world.service().state();
     let claims = state.claims.iter().filter_map(|(key, claim)| match &claim.state {

@@ -1,4 +1,4 @@
-//! The history of a run, as lanes show it.
+//! Tests of the timeline: the history of a run for a diagram with lanes.
 
 use std::collections::BTreeMap;
 
@@ -97,14 +97,14 @@ fn a_lost_message_ends_where_it_was_lost() {
     assert_eq!((entries[6].lost, entries[6].lane, entries[6].fault), (&[lost.id][..], worker, true));
     assert_eq!((entries[5].arrived, entries[5].sent), (Some(arrows[0].id), &arrows[1..2]));
     assert_eq!((entries[5].lane, entries[13].lane, entries[0].lane), (Lane::Service, Lane::Database(1), Lane::User(1)));
-    // The answer to a commit is about the lease that was to be committed.
+    // The last answer settles a lease, so its arrow has the lease of the request.
     let leases: Vec<_> = arrows.iter().map(|arrow| arrow.lease.is_some()).collect();
     assert_eq!(leases, [false, true, false, true, true, true]);
     let fired = entries[15].fired.iter().map(|fired| (fired.machine, fired.event.as_str()));
     assert_eq!(fired.collect::<Vec<_>>(), [("claim", "Commit"), ("lease", "Commit")]);
 }
 
-/// Compares the messages in flight of the timeline with those of the world.
+/// The test compares the messages in flight of the timeline with those of the world.
 #[test]
 fn every_message_of_a_long_run_is_sent_once_and_ends_once() {
     for seed in 0..20 {
@@ -150,8 +150,8 @@ fn a_range_of_positions_has_every_message_in_flight_within_it() {
     }
 }
 
-/// Compares a timeline that was truncated and extended with the timeline of the same run played at
-/// once.
+/// The test compares a timeline that was truncated and extended with the timeline of the same run
+/// played at once.
 #[test]
 fn a_run_changed_in_the_middle_has_the_timeline_of_a_run_played_at_once() {
     let mut player = played(settings(2), 600);
@@ -178,12 +178,12 @@ fn the_first_violation_is_marked_at_its_event() {
     let violation = player.world().violation().unwrap().to_string();
     assert_eq!(player.timeline().marks().violation, Some(last));
     assert_eq!(entries(player)[last].violation, Some(violation.as_str()));
-    // Whoever has seen it may go on.
+    // After the first violation, a run can be played further.
     assert_eq!(player.play_randomly(100), 100);
     assert_eq!(entries(player).iter().filter(|entry| entry.violation.is_some()).count(), 1);
 }
 
-/// Compares the description of each event before it happens with the recorded one.
+/// The test compares the description of each event before it happens with the recorded description.
 #[test]
 fn an_event_is_described_alike_before_and_after_it_happens() {
     let player = played(settings(3), 1000);
@@ -208,7 +208,8 @@ fn ending_all_faults_makes_the_world_quiescent_and_is_recorded() {
     assert!(arrows(&player).iter().all(|arrow| arrow.ended.is_some()));
 }
 
-/// A wait longer than `u32` seconds is limited to the largest `u32`.
+/// Quiescence multiplies the longest threshold by three. The product is limited to the largest
+/// `u32`, so the wait stays possible.
 #[test]
 fn ending_all_faults_works_with_the_largest_thresholds() {
     let thresholds = Thresholds { recent_within_seconds: u32::MAX, ..Thresholds::default() };

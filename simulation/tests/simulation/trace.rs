@@ -1,4 +1,5 @@
-//! Traces: equal on every platform, replayed, stepped back and minimised.
+//! Tests of traces: they are equal on every platform, and can be replayed, stepped back and
+//! minimised.
 
 use leasehold_simulation::event::Event;
 use leasehold_simulation::player::Player;
@@ -17,7 +18,7 @@ fn settings(seed: u64) -> WorldSettings {
     WorldSettings { seed, modes: vec![Mode::BeforeCommit, Mode::LeaseFirst], rates, ..WorldSettings::default() }
 }
 
-/// A random run and its final world.
+/// Plays a random run and returns its trace and its final world.
 fn run(settings: WorldSettings, events: usize) -> (Trace, World) {
     let mut scheduler = RandomScheduler::new(&settings);
     let mut world = World::new(settings.clone()).unwrap();
@@ -29,9 +30,9 @@ fn text(world: &World) -> String {
     serde_json::to_string(&View::of(world)).unwrap()
 }
 
-/// Settings, and the hashes of the traces and worlds that they must give on every platform. The npm
-/// package's tests read the same file. Change it only if the world or its JSON form changes on
-/// purpose.
+/// The golden file of the simulation: settings, and the hashes of the traces and worlds that they
+/// must give on every platform. The npm package's tests read the same file. Change the file only if
+/// the world or its JSON form changes on purpose.
 #[derive(Deserialize)]
 struct Golden {
     settings: WorldSettings,
@@ -173,8 +174,8 @@ fn an_event_in_the_middle_of_a_run_removes_the_later_events() {
     assert!(player.apply(impossible).is_err() && text(player.world()) == before && player.events().len() == 211);
 }
 
-/// Minimises the random run of a seed without the memory of settled leases. Returns false if the
-/// run had no violation.
+/// Minimises the random run of a seed in which settled leases are not remembered. Returns false if
+/// the run has no violation.
 fn is_minimised(seed: u64) -> bool {
     let settings = WorldSettings { rules_off: RulesOff::default().with(Rule::SettledLeaseMemory), ..settings(seed) };
     let (trace, world) = run(settings, 300);

@@ -1,4 +1,4 @@
-//! The state that a page shows, and the list of possible events.
+//! Tests of the state that a page shows and of the list of possible events.
 
 use std::collections::BTreeSet;
 
@@ -60,8 +60,8 @@ fn watch(seed: u64, rules_off: RulesOff, mut look: impl FnMut(&World, Event)) {
     }
 }
 
-/// The engine's tables must contain every transition of claims and leases, and every edge must
-/// occur.
+/// The test asserts that the engine's tables contain every transition of claims and leases, and
+/// that every edge occurs.
 #[test]
 fn every_edge_of_the_tables_occurs_and_no_other_transition() {
     let mut seen = BTreeSet::new();
@@ -92,8 +92,8 @@ fn a_violation_is_shown_in_words() {
     assert!(shown > 0);
 }
 
-/// Every listed event must be possible. Every random event must have been listed, unless it has
-/// free parameters.
+/// The test asserts that every listed event is possible, and that every random event was listed
+/// unless it has free parameters.
 #[test]
 fn the_listed_events_are_the_possible_ones() {
     let is_made_up = |event| matches!(event, Event::Save { .. } | Event::Drift { .. } | Event::Wait { .. });
@@ -110,7 +110,7 @@ fn the_listed_events_are_the_possible_ones() {
     }
 }
 
-/// An impossible event must leave the world unchanged.
+/// The test asserts that an impossible event leaves the world unchanged.
 #[test]
 fn an_impossible_event_is_refused() {
     let mut world = World::new(WorldSettings::default()).unwrap();

@@ -18,7 +18,7 @@ pub struct BucketType(pub i32);
 pub struct BucketKey {
     /// The bucket's type. Keys are ordered by type first.
     pub bucket_type: BucketType,
-    /// Canonical form of the bucket's value, as
+    /// The canonical form of the bucket's value, as
     /// [`Catalogue::bucket`](crate::catalogue::Catalogue::bucket) computes it.
     pub canonical: Arc<str>,
 }

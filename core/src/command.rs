@@ -11,7 +11,7 @@ use crate::update::{Answer, Begin, Begun, Forget, Settle, begin, forget, settle}
 /// The fences that a store has assigned to new leases while it saved them, by lease.
 pub type Fences = FxHashMap<LeaseId, Fence>;
 
-/// One command of any type.
+/// One command: a begin, a settle or a forget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Begins an update: run by [`begin`].
@@ -22,7 +22,7 @@ pub enum Command {
     Forget(Forget),
 }
 
-/// The reply to one command of any type.
+/// The reply to one command: to a begin, a settle or a forget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The reply to [`Command::Begin`].

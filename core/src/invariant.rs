@@ -23,16 +23,16 @@ use crate::time::Timestamp;
 /// The latest time that a row may have: the last microsecond of the year 9999. RFC 3339 has four
 /// digits for the year, so readers can't write a later time.
 const LATEST: Timestamp = Timestamp::from_micros(253_402_300_799_999_999);
-/// The limit that every fence must stay below, so that a next fence exists. PostgreSQL's `bigint`
-/// ends here.
+/// The limit that every fence must stay below, so that a next fence exists. It is the largest value
+/// of PostgreSQL's `bigint`.
 const FENCE_LIMIT: u64 = i64::MAX as u64;
 
 /// The first broken invariant that a check found. No variant stands for two claims of one bucket:
 /// [`State`] maps each bucket to at most one claim.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// The lease that a claim names as its holder is not outstanding, belongs to another cell, or
-    /// does not list the claim.
+    /// A claim names a lease that holds it, but this lease is not outstanding, belongs to another
+    /// cell, or does not list the claim.
     #[error("claim `{0}` is held by lease {1}, which does not hold it")]
     HeldClaimWithoutItsLease(BucketKey, LeaseId),
     /// An outstanding lease lists a claim that is absent, or that this lease does not hold.

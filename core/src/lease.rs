@@ -72,7 +72,7 @@ impl fmt::Display for IdempotencyKey {
 pub struct Replay {
     /// The lease of the first begin with the key.
     pub lease: LeaseId,
-    /// The fence of this lease.
+    /// The fence of the first begin's lease.
     pub fence: Fence,
     /// The fingerprint of the update of the first begin. A retry must have the same fingerprint.
     pub fingerprint: Fingerprint,

@@ -34,6 +34,9 @@
 //! **Time, ids and keys always come in as arguments.** The engine reads no clock, draws no random
 //! number, starts no thread and touches no file. `now` may repeat or go backwards: fences order
 //! leases, times do not.
+//!
+//! **Codes** such as B12 or V07 in comments are the numbers of promises to users:
+//! `docs/src/reference/promises.md` lists them.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -50,7 +50,7 @@ pub const RECORD_BYTES_PER_PAGE: usize = 2 * 1024 * 1024;
 pub struct LeasePosition {
     /// The time at which the lease was begun.
     pub created_at: Timestamp,
-    /// The id of the lease.
+    /// The id of the outstanding lease.
     pub lease: LeaseId,
 }
 
@@ -137,7 +137,7 @@ impl LeaseQuery {
 pub struct RecordRow {
     /// The key of the claim's bucket.
     pub key: BucketKey,
-    /// The claim.
+    /// The claim of this bucket.
     pub claim: Claim,
 }
 

@@ -105,7 +105,7 @@ pub struct LocalRow {
 pub struct RemoteLease {
     /// The time at which the lease was begun, by the server's clock.
     pub created_at: Timestamp,
-    /// The id of the lease.
+    /// The id of the outstanding lease.
     pub lease: LeaseId,
 }
 
@@ -324,7 +324,7 @@ impl Reconciliation {
         }
     }
 
-    /// Returns the counts of the run so far.
+    /// Returns the counts of this run of reconciliation so far.
     pub fn summary(&self) -> &Summary {
         &self.summary
     }

@@ -168,7 +168,7 @@ pub enum Detail {
         name: &'static str,
         /// The largest value that the limit allows.
         max: u64,
-        /// The value in the request.
+        /// The request's value, which exceeds the limit.
         actual: u64,
     },
     /// The path of the field that differs from the first request with the same idempotency key
@@ -200,7 +200,7 @@ pub struct Offence {
     pub bucket_type: Option<BucketType>,
     /// The reason of the offence.
     pub reason: Reason,
-    /// The details of the offence.
+    /// The details of the offence, for example the exceeded limit.
     pub detail: Detail,
 }
 

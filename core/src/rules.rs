@@ -1,5 +1,5 @@
-//! The rules of a service: the bucket types and the cells that it knows. Each request from outside
-//! is parsed here first, so that a malformed request is refused before any row is read.
+//! The rules of a service: the bucket types and the cells that the service knows. Each request from
+//! outside is parsed here first, so that a malformed request is refused before any row is read.
 //!
 //! ```
 //! use leasehold_core::batch::UpdateRequest;

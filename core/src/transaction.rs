@@ -1,8 +1,8 @@
 //! The port that commands need of a store: rows by key, an ordered read, and one atomic write.
 //!
-//! Commands run over a [`Transaction`]. A host whose rows are far away first loads them into a
-//! [`Workspace`]. It then runs any number of commands over the workspace and writes their net
-//! effect at once. Each command sees the effect of the commands before it.
+//! Commands run over a [`Transaction`]. A host whose rows are on another machine or on disk first
+//! loads them into a [`Workspace`]. It then runs any number of commands over the workspace and
+//! writes their net effect at once. Each command sees the effect of the commands before it.
 //!
 //! ```
 //! use leasehold_core::cell::CellId;

@@ -67,7 +67,7 @@ from_integer_fields!(
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// The settings of the world.
+    /// The settings of the plan's world.
     pub settings: WorldSettings,
     /// The events that happen before every schedule.
     #[serde(default)]

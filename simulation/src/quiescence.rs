@@ -17,7 +17,7 @@ const MAX_EVENTS: u32 = 100_000;
 /// The reason for which a world is not quiescent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotQuiescent {
-    /// Processes continue to act without end.
+    /// The processes of the world never become idle.
     #[error("the processes of the world do not finish")]
     Endless,
     /// Messages, transactions, outstanding leases or lease rows remain.
@@ -36,7 +36,7 @@ pub enum NotQuiescent {
         /// The primary key of the row.
         row: u32,
     },
-    /// A claim comes from no row.
+    /// A claim exists although no row has its name.
     #[error("the claim of `{name}` has no row")]
     Extra {
         /// The name whose claim is extra.

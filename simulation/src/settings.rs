@@ -118,7 +118,8 @@ pub struct Thresholds {
     /// seconds.
     pub commit_within_seconds: u32,
     /// The longest life of a local transaction, in seconds. It must be well below
-    /// `recent_within_seconds`: a row has the time of its write, and its COMMIT comes later.
+    /// `recent_within_seconds`: a row records the time of its write, and the COMMIT that makes the
+    /// row visible comes later.
     pub transaction_within_seconds: u32,
     /// The time for which verification leaves rows and claims alone after a change, in seconds.
     pub recent_within_seconds: u32,
@@ -174,29 +175,31 @@ from_integer_fields!(Clock { ahead_seconds, fast_ppm }, None);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "IntegerFields")]
 pub struct Rates {
-    /// The weight of a user who asks for a save.
+    /// The weight of the event that a user asks for a save.
     pub save: u16,
-    /// The weight of a process that takes its next step.
+    /// The weight of the event that a process takes its next step.
     pub step: u16,
-    /// The weight of a message that arrives.
+    /// The weight of the event that a message arrives.
     pub deliver: u16,
-    /// The weight of a message that is lost.
+    /// The weight of the event that a message is lost.
     pub drop: u16,
-    /// The weight of a message that is duplicated.
+    /// The weight of the event that a message is duplicated.
     pub duplicate: u16,
-    /// The weight of a process that stops waiting for an answer.
+    /// The weight of the event that a process stops waiting for an answer.
     pub time_out: u16,
-    /// The weight of a process that crashes and restarts at once with empty memory.
+    /// The weight of the event that a process crashes and restarts at once with empty memory.
     pub crash: u16,
-    /// The weight of a worker that loses its database connection, or of a database that restarts.
+    /// The weight of the event that a worker loses its database connection, or that a database
+    /// restarts.
     pub disconnect: u16,
-    /// The weight of a cell that is cut off from the service, or connected again.
+    /// The weight of the event that a cell is cut off from the service, or connected again.
     pub partition: u16,
-    /// The weight of a stop or start of the service.
+    /// The weight of the event that the service stops, or starts again.
     pub restart: u16,
-    /// The weight of a wait, or of the deletion of leases settled long ago.
+    /// The weight of the event that time passes, or that the service forgets leases settled long
+    /// ago.
     pub wait: u16,
-    /// The weight of plain SQL that changes a row and bypasses the claims.
+    /// The weight of the event that plain SQL changes a row and bypasses the claims.
     pub drift: u16,
 }
 

@@ -24,7 +24,7 @@ pub enum Lane {
     Process(u8, Process),
     /// The database of the cell with this number.
     Database(u8),
-    /// The service.
+    /// The claims service.
     Service,
 }
 
@@ -71,7 +71,7 @@ pub struct Arrow {
 pub struct Entry<'a> {
     /// The position of the event in the run, counted from 0.
     pub position: usize,
-    /// The event itself.
+    /// The event that happened.
     pub event: Event,
     /// The world's clock after the event, in microseconds since the start.
     pub at_micros: u64,

@@ -122,7 +122,7 @@ pub struct Save {
     pub writes: Writes,
     /// The primary keys for the new rows of the save.
     pub keys: [u32; 2],
-    /// The lease, once it has begun.
+    /// The lease of the save, `None` until it has begun.
     pub lease: Option<LeaseId>,
     /// The database's time immediately before the first begin of the lease (R04).
     pub begun_at: Timestamp,

@@ -35,7 +35,7 @@ pub struct NotLoaded(pub &'static str);
 /// One row before and after a group of commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowChange<K: RowKind> {
-    /// The key of the row.
+    /// The key of the changed row.
     pub key: K::Key,
     /// The row as the host loaded it, `None` if the store had no such row.
     pub before: Option<K>,

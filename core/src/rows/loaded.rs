@@ -11,7 +11,8 @@ use super::kind::{NotLoaded, OrderedRead, RowChange, RowKind, WrittenRow, includ
 #[derive(Debug)]
 struct LoadedRow<K> {
     current: Option<K>,
-    // The row as the store has it: `None` until a command writes the row for the first time.
+    // The row as the store has it, `Some(None)` if the store has no such row. `None` until a
+    // command writes the row for the first time.
     before: Option<Option<K>>,
 }
 

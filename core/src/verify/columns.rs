@@ -96,8 +96,8 @@ impl Rows {
         }
     }
 
-    /// Adds a row with the time of its last change, `None` if the time is unknown. The rows must be
-    /// added in the order of encoded source ids.
+    /// Adds a row to the page, with the time of its last change, `None` if the time is unknown. The
+    /// rows must be added in the order of encoded source ids.
     pub fn row(&mut self, id: &[u8], updated_at: Option<Timestamp>) {
         self.ids.push(id);
         self.updated_at.push(updated_at);
@@ -204,7 +204,7 @@ impl Records {
         Self { now, ids: Strings::default(), states: Vec::new(), claims: Claims::default() }
     }
 
-    /// Adds a record. The records must be added in the order of the server's list.
+    /// Adds a record to the page. The records must be added in the order of the server's list.
     pub fn record(&mut self, record: RecordRef<'_>) {
         self.ids.push(record.source_id);
         self.states.push((record.updated_at, record.held));

@@ -1,19 +1,20 @@
 //! Verification: compares the claims of one table with the table's rows and corrects the claims
-//! (V01 to V09). The first run on a table that has rows and no claims is the backfill.
+//! (V01 to V09). The first run on a table that has rows and no claims is the backfill. A row *calls
+//! for* a claim if one of its values must be unique and so needs the claim.
 //!
 //! A [`Verification`] does no I/O. Its host executes each [`VerifyStep`] and passes the result
 //! back:
 //!
 //! ```text
-//! FindBound   → bound      the end of the next page of local rows
-//! ListRecords → records    the server's records of that range, as many as it gives
-//! ReadRows    → rows       the local rows of the range that those records cover
-//! ReadAgain   → rows       rows of deferred corrections before they are begun; rows of all begun ones before the commit
-//! Begin       → updated    corrections, at most 2000 claims
-//! Commit      → updated    the rows still bear the corrections out
-//! RollBack    → updated    the rows don't; the corrections that are left are begun anew
-//! PageDone    → proceed    or stop, and go on from the checkpoint later (V07)
-//! Done                     the run is over or stopped: keep the checkpoint
+//! FindBound   → bound      find the source id that ends the next page of rows
+//! ListRecords → records    list the server's records of this page; the server may cut the list
+//! ReadRows    → rows       read the cell's rows in the range that these records cover
+//! ReadAgain   → rows       read rows again: of replaces and deferred corrections before the begin, of all after it
+//! Begin       → updated    begin an update with corrections, at most 2000 claims
+//! Commit      → updated    commit the update: the rows that were read again still require it
+//! RollBack    → updated    roll the update back: rows have changed; the remaining corrections are begun again
+//! PageDone    → proceed    or `stop`, and go on from the checkpoint later (V07)
+//! Done                     the run is over or stopped: store the checkpoint
 //! ```
 //!
 //! A run over an empty table, which must end with no claim:
@@ -126,7 +127,7 @@ pub struct VerifySettings {
     pub rows_per_page: usize,
     /// True if the run reports corrections and makes none.
     pub dry_run: bool,
-    /// The seed of the hashes that stand for values in findings (V09).
+    /// The seed of the hashes that replace claimed values in findings (V09).
     pub hash_seed: u64,
 }
 
@@ -184,11 +185,11 @@ pub enum VerifyStep {
 /// The result of a step that begins or settles an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpdateResult {
-    /// The update was begun.
+    /// The server has begun the update.
     Begun,
     /// The server refused the begin because of the claims at these places.
     Refused(Vec<(Place, Reason)>),
-    /// The update was committed or rolled back, as the step asked.
+    /// The server has committed the update or rolled it back, as the step required.
     Settled,
     /// The step failed without a refusal of claims, or its result is unknown.
     Failed,
@@ -438,7 +439,7 @@ impl Verification {
         Checkpoint { scan, creates, destroys, again }
     }
 
-    /// Returns the counts of the run so far.
+    /// Returns the counts of this run of verification so far.
     pub fn report(&self) -> &Report {
         &self.report
     }

@@ -34,7 +34,8 @@ pub enum Phase {
 pub enum PhaseEvent {
     /// A page was compared, more than half of its rows' claims are missing, and more pages follow.
     MostMissing,
-    /// A page was compared, and at most half of its rows' claims are missing or no page follows.
+    /// A page was compared that does not count as mostly missing: at most half of its rows' claims
+    /// are missing, or no page follows.
     MostPresent,
     /// The last page of the table or of a noted span is done.
     LastPage,

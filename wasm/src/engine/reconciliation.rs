@@ -61,7 +61,7 @@ impl Reconciliation {
         Ok(self.0.feed(value::from_js(event.unchecked_into())?)?)
     }
 
-    /// Returns the counts of the run so far.
+    /// Returns the counts of this run of reconciliation so far.
     pub fn summary(&self) -> Result<ReconciliationSummary, Exception> {
         Ok(value::counts_to_js(self.0.summary())?.unchecked_into())
     }

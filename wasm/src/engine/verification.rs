@@ -128,7 +128,7 @@ impl Verification {
         Ok(self.0.checkpoint()?)
     }
 
-    /// Returns the counts of the run so far.
+    /// Returns the counts of this run of verification so far.
     pub fn report(&self) -> Result<VerificationReport, Exception> {
         Ok(value::counts_to_js(self.0.report())?.unchecked_into())
     }

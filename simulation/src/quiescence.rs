@@ -36,7 +36,7 @@ pub enum NotQuiescent {
         /// The primary key of the row.
         row: u32,
     },
-    /// A claim exists although no row has its name.
+    /// The row that a claim comes from does not exist or has another name.
     #[error("the claim of `{name}` has no row")]
     Extra {
         /// The name whose claim is extra.

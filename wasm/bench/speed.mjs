@@ -1,5 +1,5 @@
-// Measures the number of events a second that the simulation plays through the wasm file. As in the
-// page, each event is checked, described in words and kept. Prints one JSON object for `cargo xtask
+// Measures how many events per second the simulation plays in the wasm file. Like the page, it
+// checks each event, describes it in words and keeps it. Prints one JSON object for `cargo xtask
 // bench`.
 import { readFileSync } from "node:fs";
 

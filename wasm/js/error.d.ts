@@ -1,23 +1,23 @@
 import type { Detail } from "../pkg/leasehold.js";
 
-/** The error that every call of the package throws. */
+/** The error that every function and method of the package throws on failure. */
 export class LeaseholdError extends Error {
     private constructor();
 
     readonly name: "LeaseholdError";
 
     /**
-     * The reason. A rejection has the server's own code, as on the wire. Other reasons:
+     * The reason code. A rejection has the server's own code, the same as on the wire. Other codes:
      * - `INVALID_ARGUMENT`, `INVALID_ROWS`: an argument, or the columns of rows, do not have the
      *   form of their type.
      * - `INVALID_CHECKPOINT`: the text is not a checkpoint of a verification.
-     * - `OUT_OF_TURN`: the answer does not belong to the step that the session asks for.
+     * - `OUT_OF_TURN`: the answer does not belong to the run's current step.
      * - `INVALID_TRACE`: the text is not a trace of the simulation.
      * - `IMPOSSIBLE`: the event cannot happen in the present state of the simulated world.
      * - `PANIC`: the engine has a defect. Report it.
      */
     readonly code: string;
 
-    /** The rejected claims. Empty if the error is not about claims. */
+    /** The rejected claims of the update; empty if the error does not concern single claims. */
     readonly details: readonly Detail[];
 }

@@ -1,4 +1,7 @@
-/** The error that every call of the package throws. Its types are in `error.d.ts`. */
+/**
+ * The error that every function and method of the package throws on failure. `error.d.ts` declares
+ * its types.
+ */
 export class LeaseholdError extends Error {
     constructor(code, message, details = []) {
         super(message);

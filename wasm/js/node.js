@@ -1,4 +1,5 @@
-// Entry for Node: reads the wasm file from the disk, because Node 18 cannot `fetch` a `file:` URL.
+// Entry of the package for Node: reads the wasm file from disk, because Node 18 cannot `fetch` a
+// `file:` URL.
 import { readFileSync } from "node:fs";
 
 import { initSync } from "../pkg/leasehold.js";

@@ -9,8 +9,8 @@ import { type NamedClaim, readVectors, shownClaims, type VectorStep } from "./ve
 const canonical = (claim: NamedClaim): string => `${claim.bucketType} ${canonicalForm(claim.bucketType, claim.value)}`;
 
 /**
- * Returns the position and code of each claim whose value is not allowed: `expected` as the golden
- * answer lists them, `refused` as `canonicalForm` throws.
+ * Returns the position and code of each claim in a step whose value is not allowed: in `expected`
+ * as the vector's answer lists them, in `refused` as `canonicalForm` throws.
  */
 function refusals(step: VectorStep): { expected: [number, string][]; refused: [number, string][] } {
     const offences = step.answer.matchAll(/create_records\[(\d+)\] \w+ (VALUE_NOT_ALLOWED)/gu);
@@ -27,8 +27,8 @@ function refusals(step: VectorStep): { expected: [number, string][]; refused: [n
 }
 
 /**
- * Checks the canonical forms of a step against its golden answer. `held` collects the forms of
- * created claims.
+ * Compares the canonical forms of a step's claims with the step's expected answer. `held` collects
+ * the forms of the claims that the scenario has created.
  */
 function check(step: VectorStep, held: Set<string>): void {
     const rejected = /^rejected (\w+)/u.exec(step.answer)?.[1];

@@ -1,5 +1,5 @@
-// Writes each TypeScript example of the README and of the guide into a test file of its own, so that
-// `npm test` compiles and runs it.
+// Writes each TypeScript example of the package's README and of the JavaScript guide into a test
+// file, so that `npm test` compiles and runs it.
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 
 const root = new URL("../", import.meta.url);
@@ -9,8 +9,8 @@ const examples = ["README.md", "../docs/src/guides/javascript.md"].flatMap((docu
     return found;
 });
 
-// The test runner runs every compiled file, so the output of examples and tests that no longer
-// exist must go.
+// Remove the output of examples and tests that no longer exist: the test runner runs every compiled
+// file.
 for (const directory of ["build/", "tests/examples/"]) rmSync(new URL(directory, root), { recursive: true, force: true });
 mkdirSync(new URL("tests/examples/", root));
 for (const [index, [, text]] of examples.entries()) {

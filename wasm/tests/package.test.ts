@@ -8,12 +8,12 @@ import * as simulation from "leasehold/simulation";
 
 const read = (path: string): Uint8Array<ArrayBuffer> => Uint8Array.from(readFileSync(new URL(`../../${path}`, import.meta.url)));
 
-/** Returns the full names of wasm-bindgen's own helper imports. */
+/** Returns the full names of these helper functions that wasm-bindgen itself imports. */
 const glue = (names: string): string[] => names.split(" ").map((name) => `__wbindgen_${name}`);
 
 /**
- * The engine's imports: constructors, readers and type tests of JavaScript values, and the getters
- * of columns.
+ * The functions that the engine's wasm file imports: constructors, readers and type tests of
+ * JavaScript values, and the getters of columns.
  */
 const ENGINE_IMPORTS = [
     ..."Error Number String call done entries from get get_unchecked get_with_ref_key isArray isSafeInteger".split(" "),
@@ -24,16 +24,20 @@ const ENGINE_IMPORTS = [
     ...glue("is_null is_object is_string is_undefined jsval_eq jsval_loose_eq number_get rethrow string_get throw"),
 ];
 
-/** The simulation's imports: JSON, and the constructor of `LeaseholdError`. */
+/**
+ * The functions that the simulation's wasm file imports: JSON, and the constructor of
+ * `LeaseholdError`.
+ */
 const SIMULATION_IMPORTS = ["new", "parse", "stringify", ...glue("init_externref_table rethrow throw")];
 
 /**
- * The wasm files, each with its size limits in bytes (raw and compressed with brotli) and its only
- * imports.
+ * The package's wasm files. Each has limits of its size in bytes, raw and compressed with brotli,
+ * and the list of its only imports.
  */
 const FILES = [
     { name: "leasehold", maxBytes: 400_000, maxBrotliBytes: 150_000, imports: ENGINE_IMPORTS },
-    // The simulation contains the engine without Unicode's tables, and the world around it.
+    // The simulation's file contains the simulated world and the engine, without the Unicode
+    // tables.
     { name: "simulation", maxBytes: 400_000, maxBrotliBytes: 150_000, imports: SIMULATION_IMPORTS },
 ];
 
@@ -52,8 +56,8 @@ for (const { name, maxBytes, maxBrotliBytes, imports } of FILES) {
             const imported = WebAssembly.Module.imports(await WebAssembly.compile(wasm));
             const modules = new Set(imported.map(({ module, kind }) => `${kind} of ${module}`));
             assert.deepEqual([...modules], [`function of ./${name}_bg.js`]);
-            // wasm-bindgen ends each name with a hash of its types, since one JavaScript function
-            // may be imported twice.
+            // wasm-bindgen appends a hash of the types to each imported name, because one
+            // JavaScript function may be imported with several types. Remove the hash.
             const names = imported.map(({ name }) => name.replace(/^__wbg_/u, "").replace(/_[0-9a-f]{16}$/u, ""));
             assert.deepEqual([...new Set(names)].sort(), [...imports].sort());
         });

@@ -13,7 +13,8 @@ function newRun(): Reconciliation {
 }
 
 /**
- * Checks that the run asks for each of these steps in turn, and feeds it the event beside the step.
+ * Checks that the run's next steps are exactly these, and feeds the run the event that is paired
+ * with each.
  */
 function play(run: Reconciliation, steps: [ReconciliationStep, ReconciliationEvent][]): void {
     for (const [step, event] of steps) {
@@ -76,7 +77,7 @@ describe("Reconciliation", () => {
         const run = newRun();
         const event = { event: "leases", leases: [{ created_at: NOW, lease: "L1" }], now: NOW } as const;
         assert.equal(thrownBy(() => run.feed(event)).code, "INVALID_ARGUMENT");
-        // @ts-expect-error The type has no such event.
+        // @ts-expect-error `ReconciliationEvent` has no such event.
         assert.equal(thrownBy(() => run.feed({ event: "nonsense" })).code, "INVALID_ARGUMENT");
     });
 });

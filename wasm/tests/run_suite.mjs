@@ -1,7 +1,8 @@
 // Runs a Rust test suite that was compiled to WebAssembly: `node run_suite.mjs FILE`.
 //
-// The module imports nothing, so a test cannot print. A failed test traps; its panic message is
-// still in the module's memory, because libtest captures the output of tests there.
+// The module imports no functions, so its tests cannot print. A failed test ends in a trap. Its
+// panic message is then found in the module's memory, because libtest captures the output of tests
+// there.
 import { readFileSync } from "node:fs";
 
 const [, , file] = process.argv;
@@ -18,7 +19,8 @@ try {
 } catch (error) {
     const memory = Buffer.from(exports.memory.buffer).toString("latin1");
     const panics = [...memory.matchAll(/panicked at [\w./-]+:\d+:\d+:\n[^\0]{0,2000}/gu)].map(([text]) => text);
-    // Growing buffers leave fragments of the same message in memory. The longest one is whole.
+    // A growing buffer leaves fragments of one message in memory. The longest match is the whole
+    // message.
     panics.sort((left, right) => right.length - left.length);
     console.error(panics[0] === undefined ? error.stack : Buffer.from(panics[0], "latin1").toString());
     process.exitCode = 1;

@@ -54,14 +54,14 @@ const golden = JSON.parse(
 ) as Golden;
 const sha256 = (text: string): string => createHash("sha256").update(text).digest("hex");
 
-/** Returns a run of random events with every kind of fault, at its end. */
+/** Returns a run of random events that contains every kind of fault. Its position is the end. */
 function played(seed: number, events: number, changes: Partial<Settings> = {}): Simulation {
     const run = new Simulation({ ...golden.settings, seed, ...changes });
     run.play(events);
     return run;
 }
 
-/** Returns the median time of 41 calls, in milliseconds. */
+/** Returns the median duration of 41 calls of a function, in milliseconds. */
 function medianMillis(call: (round: number) => unknown): number {
     const times = Array.from({ length: 41 }, (_, round) => {
         const start = performance.now();
@@ -139,8 +139,8 @@ describe("Simulation", () => {
 });
 
 /**
- * Checks that the objects have exactly the members of their type. The compiler checks that
- * `members` lists all of them; each listed member must occur in some object.
+ * Checks that the objects have exactly the members of their type `T`. The compiler checks that
+ * `members` lists all of these. Each member must occur in at least one object.
  */
 function checkMembers<T extends object>(members: Record<keyof T, true>, objects: readonly (T | undefined)[]): void {
     const keys = new Set(objects.flatMap((object) => Object.keys(object ?? {})));
@@ -289,7 +289,7 @@ describe("scenarios, rules and transition tables", () => {
     });
 });
 
-/** Explores the whole world of a plan. */
+/** Returns an explorer that has searched the whole world of a plan. */
 function explore(plan: Plan): Explorer {
     const explorer = new Explorer(plan);
     while (explorer.explore(1000));

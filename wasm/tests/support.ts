@@ -6,13 +6,16 @@ export const USERNAMES = 4;
 export const USER = 4;
 export const USERS = 1;
 
-/** Two times in microseconds since 1970. `LONG_AGO` is more than three years before `NOW`. */
+/**
+ * The current time of the tests, in microseconds since 1970. `LONG_AGO` is more than three years
+ * earlier.
+ */
 export const NOW = 1_800_000_000_000_000n;
 export const LONG_AGO = 1_700_000_000_000_000n;
 
 /**
- * Returns the `LeaseholdError` that a call throws. Fails if the call returns, or throws something
- * else.
+ * Calls a function and returns the `LeaseholdError` that it throws. Fails if it returns or throws
+ * another error.
  */
 export function thrownBy(call: () => unknown): LeaseholdError {
     try {
@@ -24,14 +27,14 @@ export function thrownBy(call: () => unknown): LeaseholdError {
     assert.fail("the call returned instead of throwing");
 }
 
-/** Returns the source id of an integer key: 8 bytes, big-endian. */
+/** Returns the source id of an integer primary key: 8 bytes, big-endian. */
 export function sourceId(key: bigint): Uint8Array {
     const bytes = new Uint8Array(8);
     new DataView(bytes.buffer).setBigUint64(0, key);
     return bytes;
 }
 
-/** Returns the claim of the user with this key to a username. */
+/** Returns a claim of the username `name` by the user whose row has the primary key `key`. */
 export function username(name: string, key = 1n): Claim {
     return {
         bucket_type: USERNAMES,

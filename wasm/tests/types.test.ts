@@ -1,5 +1,5 @@
-// Calls that the compiler must refuse. `tsc` fails if the error after a
-// `@ts-expect-error` is absent.
+// Calls that the TypeScript compiler must refuse. `tsc` fails if a line after `@ts-expect-error`
+// has no error.
 import assert from "node:assert/strict";
 import { it } from "node:test";
 
@@ -14,7 +14,10 @@ import {
     type VerificationStep,
 } from "leasehold";
 
-/** Compiles only if `step` discriminates the union and every step is handled. */
+/**
+ * Returns who takes a step. The function compiles only if `step` tells the members of the union
+ * apart and each is handled.
+ */
 function participant(step: ReconciliationStep | VerificationStep): "server" | "database" | "nothing" {
     switch (step.step) {
         case "list_leases":
@@ -39,7 +42,7 @@ function participant(step: ReconciliationStep | VerificationStep): "server" | "d
     }
 }
 
-/** Compiled, never called. */
+/** Contains calls that the compiler must refuse. The function is compiled but never called. */
 export function refusedByCompiler(run: Verification, error: LeaseholdError): unknown[] {
     return [
         // @ts-expect-error A key is not a `number`, which is exact up to 2^53 only.

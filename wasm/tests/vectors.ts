@@ -1,5 +1,5 @@
-// Reads the golden vectors of `tests/vectors`, as far as they are about the values of claims. A
-// file has scenarios; each scenario has steps with a request and the expected answer.
+// Reads the golden vectors of the folder `tests/vectors`, as far as they concern the values of
+// claims. A file has scenarios. Each scenario has steps with a request and the expected answer.
 import { readFileSync } from "node:fs";
 
 const ROOT = new URL("../../../", import.meta.url);
@@ -8,8 +8,8 @@ const TOKEN = /"(?:\\.|[^"\\])*"|\S+/gu;
 const ESCAPES: Record<string, string> = { n: "\n", r: "\r", t: "\t", "0": "\0", '"': '"', "\\": "\\" };
 
 /**
- * A claim that a request or an answer names. `list` is the word before the claim: `create`,
- * `destroy`, `get`, `shown`.
+ * A claim that a request or an answer of a golden vector names. `list` is the word before the
+ * claim: `create`, `destroy` or `get`, or `shown` in an answer.
  */
 export interface NamedClaim {
     list: string;
@@ -17,20 +17,23 @@ export interface NamedClaim {
     value: string;
 }
 
-/** A request of a golden vector: its verb, its claims and the expected answer as text. */
+/**
+ * One step of a golden vector: the verb of its request, the claims of the request, and the expected
+ * answer as text.
+ */
 export interface VectorStep {
     verb: string;
     claims: NamedClaim[];
     answer: string;
 }
 
-/** A scenario of a golden vector file. */
+/** One scenario of a file of golden vectors. */
 export interface VectorScenario {
     heading: string;
     steps: VectorStep[];
 }
 
-/** Returns the scenarios of the file `tests/vectors/NAME.txt`. */
+/** Returns the scenarios of the golden vector file `tests/vectors/NAME.txt`. */
 export function readVectors(name: string): VectorScenario[] {
     const [, ...scenarios] = readText(`tests/vectors/${name}.txt`).split(/^## /mu);
     return scenarios.map((scenario) => {
@@ -39,7 +42,7 @@ export function readVectors(name: string): VectorScenario[] {
     });
 }
 
-/** Returns the claims that an answer shows, in the order of its lines. */
+/** Returns the claims that an expected answer shows, in the order of its lines. */
 export function shownClaims(answer: string): NamedClaim[] {
     return answer.split("\n").flatMap((line) => {
         const [type, value] = tokens(line.replace(/^cell \d+:/u, ""));
@@ -72,7 +75,7 @@ function tokens(text: string): string[] {
 }
 
 /**
- * Returns the number of a bucket type: that of `bucket#N`, or of a name in the enum of
+ * Returns the wire number of a bucket type: N of `bucket#N`, or the number of an enum name in
  * `record.proto`.
  */
 export function bucketType(name: string): number {

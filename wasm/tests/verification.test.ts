@@ -34,7 +34,10 @@ const ZERO_COUNTS: VerificationReport = {
 
 type Names = Record<number, string>;
 
-/** Returns records of users with these usernames by key. No lease holds them. */
+/**
+ * Returns the server's records of users with these usernames, by the users' keys. No lease holds
+ * them.
+ */
 function recordsOf(names: Names): RecordColumns {
     const keys = Object.keys(names).map(BigInt);
     return {
@@ -48,14 +51,14 @@ function recordsOf(names: Names): RecordColumns {
     };
 }
 
-/** Returns rows of users with these usernames by key, changed long ago. */
+/** Returns rows of users with these usernames, by the users' keys. They were changed long ago. */
 function rowsOf(names: Names): RowColumns {
     const keys = BigInt64Array.from(Object.keys(names).map(BigInt));
     const claims = { bucket_type: USERNAMES, values: Object.values(names), subject_type: USER, subject_ids: keys };
     return { keys, updated_at: new BigInt64Array(keys.length).fill(LONG_AGO), claims: [claims] };
 }
 
-/** Returns a run that has taken its only page of records. */
+/** Returns a verification run that has taken its only page of the server's records. */
 function withRecords(names: Names, settings: Partial<VerificationSettings> = {}): Verification {
     const run = new Verification({ ...SETTINGS, ...settings });
     run.bound();
@@ -64,8 +67,9 @@ function withRecords(names: Names, settings: Partial<VerificationSettings> = {})
 }
 
 /**
- * Takes every remaining step and returns the updates that the run begins. Each update is committed;
- * rows that are read again without a lease no longer exist.
+ * Takes every remaining step of a verification run. Returns the creates and destroys of each update
+ * that it begins. Every update is committed. Rows that are read again without a lease are reported
+ * as deleted.
  */
 function finish(run: Verification): [Claim[], Claim[]][] {
     const updates: [Claim[], Claim[]][] = [];
@@ -89,7 +93,10 @@ function finish(run: Verification): [Claim[], Claim[]][] {
     return updates;
 }
 
-/** Begins the update that the run asks for, answers `read_again` with these rows, and commits. */
+/**
+ * Begins the update that the run requests, answers `read_again` with these rows, and commits the
+ * update.
+ */
 function commitUpdate(run: Verification, names: Names): void {
     run.begun();
     assert.deepEqual(run.step(), { step: "read_again", ids: Object.keys(names).map(BigInt).map(sourceId) });

@@ -1,13 +1,14 @@
 import { defineConfig } from "vitest/config";
 
 export default defineConfig({
-    // Relative URLs, so that the page can be served from any path.
+    // Use relative URLs, so that the page can be served from any path.
     base: "./",
     build: {
-        // The package awaits its wasm file at the top level of a module, which ES2022 added.
+        // ES2022 is needed: the package waits for its wasm file by `await` at the top level of a
+        // module.
         target: "es2022",
-        // Vite would inline small assets as `data:` URLs, which the page's content security policy
-        // forbids.
+        // Do not inline small files as `data:` URLs, as Vite does by default: the page's content
+        // security policy forbids them.
         assetsInlineLimit: 0,
     },
     worker: { format: "es" },

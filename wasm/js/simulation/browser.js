@@ -1,8 +1,9 @@
-// Entry for browsers: fetches the wasm file. Bundlers find the file by the pattern `new URL("…",
-// import.meta.url)`, which wasm-bindgen writes into `pkg/simulation.js`.
+// Entry of `leasehold/simulation` for browsers: fetches the wasm file. Bundlers find that file by
+// the pattern `new URL("…", import.meta.url)`, which wasm-bindgen writes into `pkg/simulation.js`.
 import init from "../../pkg/simulation.js";
 
-// Every export calls into the wasm file, so importers must wait until it is there.
+// Wait for the wasm file before this module's imports are usable, because every export calls into
+// it.
 await init();
 
 export * from "./api.js";

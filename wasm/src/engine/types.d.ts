@@ -1,10 +1,10 @@
-/** The subject of a claim: the user, group or other object that holds the bucket. */
+/** The subject of a claim: the user, project or other object that uses the claimed value. */
 export interface Subject {
     subject_type: number;
     id: bigint;
 }
 
-/** The table row that a claim comes from. The id is encoded by `encodeSourceId`. */
+/** The source of a claim: a table and one of its rows. `encodeSourceId` returns the id of a row. */
 export interface Source {
     source_type: number;
     id: Uint8Array;
@@ -19,8 +19,8 @@ export interface Claim {
 }
 
 /**
- * A rejected claim: its list, its position in that list from 0, and the rejection's code on the
- * wire.
+ * A claim of an update that the server or `checkBatch` rejects: its list, its position in that list
+ * from 0, and the rejection's code on the wire.
  */
 export interface Detail {
     list: "creates" | "destroys";
@@ -31,30 +31,34 @@ export interface Detail {
 }
 
 /**
- * The settings of a reconciliation: the age from which a lease or row is stale, and the number of
- * rows in a page.
+ * The settings of a reconciliation run: the age from which a lease or row counts as stale, and the
+ * number of rows on a page.
  */
 export interface ReconciliationSettings {
     stale_after_micros: bigint;
     rows_per_page: number;
 }
 
-/** A lease, with the time of its begin or of its local row in microseconds since 1970. */
+/**
+ * A lease, with the time at which it was begun or its local row was written, in microseconds since
+ * 1970.
+ */
 export interface DatedLease {
     created_at: bigint;
     lease: string;
 }
 
 /**
- * The step that a reconciliation asks its host to take. "Local" means in the cell's own database.
+ * A step of a reconciliation run, which the host must take. "Local" means in the cell's own
+ * database.
  * - `list_leases`: list a page of the cell's outstanding leases on the server. Feed `leases`.
  * - `find_rows`: find the local rows of these leases. Feed `rows` with the rows that exist.
- * - `list_rows`: list at most `limit` local rows, the oldest first, that follow `after` and have at
- *   least the age `min_age_micros` by the database's clock. Feed `rows`.
+ * - `list_rows`: list at most `limit` local rows, the oldest first, that follow `after` and are at
+ *   least `min_age_micros` old by the database's clock. Feed `rows`.
  * - `settle`: commit the lease or roll it back. Feed `settled`.
- * - `delete_row`: delete the local row if it exists. Report the fate `lost` to an operator first.
+ * - `delete_row`: delete the local row if it exists. First report the fate `lost` to an operator.
  *   Feed `deleted`.
- * - `done`: the run is over.
+ * - `done`: the run has ended.
  */
 export type ReconciliationStep =
     | { step: "list_leases"; cursor: string | undefined }
@@ -65,9 +69,9 @@ export type ReconciliationStep =
     | { step: "done" };
 
 /**
- * The result of a step. `now` is the clock of the server or database that answered, in microseconds
- * since 1970. `cursor` is absent on the last page only. `failed` may answer any step: the run
- * leaves that lease to the next run.
+ * The result of a reconciliation's step. `now` is the time of the server or database that answered,
+ * in microseconds since 1970. `cursor` is missing on the last page only. `failed` may answer any
+ * step: the run then leaves that lease to the next run.
  */
 export type ReconciliationEvent =
     | { event: "leases"; leases: readonly DatedLease[]; now: bigint; cursor?: string | undefined }
@@ -77,8 +81,8 @@ export type ReconciliationEvent =
     | { event: "failed" };
 
 /**
- * The counts of a reconciliation. `lost` lists leases that were rolled back although their local
- * rows exist.
+ * The counts of a reconciliation run. `lost` lists leases that were rolled back although their
+ * local rows exist.
  */
 export interface ReconciliationSummary {
     leases_seen: number;
@@ -93,23 +97,25 @@ export interface ReconciliationSummary {
     incomplete: boolean;
 }
 
-/** The settings of a verification: the table, the bucket types that its rows claim, and limits. */
+/**
+ * The settings of a verification run: the table, the bucket types that its rows claim, and limits.
+ */
 export interface VerificationSettings {
     source_type: number;
     bucket_types: number[];
-    /** Rows and records that changed within this time are skipped. */
+    /** The run skips rows and records that changed within this time, in microseconds. */
     recent_within_micros: bigint;
     rows_per_page: number;
-    /** True if the run must only report and change nothing. */
+    /** True if the run must only report differences and not correct them. */
     dry_run: boolean;
-    /** The key of the hashes of values in findings. */
+    /** The key of the hashes that findings contain in place of claimed values. */
     hash_seed: bigint;
 }
 
 /**
- * The step that a verification asks its host to take. A range contains the source ids greater than
- * `after` and at most `upto`; an empty id means no bound on that side.
- * - `find_bound`: find the source id of the row `rows` rows after `after`. Call `bound`.
+ * A step of a verification run, which the host must take. A range contains the source ids greater
+ * than `after` and at most `upto`. An empty id means no bound on that side.
+ * - `find_bound`: find the source id of the row that is `rows` rows after `after`. Call `bound`.
  * - `list_records`: list a page of the server's records in the range. Call `records`.
  * - `read_rows`: read the local rows in the range, in the order of their encoded source ids. Call
  *   `rows`.
@@ -120,7 +126,7 @@ export interface VerificationSettings {
  * - `commit`, `roll_back`: settle the update's lease. Call `settled` or `failed`.
  * - `page_done`: a page is compared. Call `proceed` or `stop`. After the last page a run may return
  *   to an earlier row, if more than 10,000 names have moved between rows.
- * - `done`: the run is over, or has stopped.
+ * - `done`: the run has ended or was stopped.
  */
 export type VerificationStep =
     | { step: "find_bound"; after: Uint8Array; rows: number }
@@ -133,19 +139,22 @@ export type VerificationStep =
     | { step: "page_done" }
     | { step: "done" };
 
-/** Rows of the cell's own table, an array a column. All columns have one length. */
+/** Rows of the cell's own table, as one array per column. All columns have the same length. */
 export interface RowColumns {
-    /** The primary keys: integers, or a text or the bytes of an encoded source id for each row. */
+    /**
+     * The primary key of each row: integers, or for each row a text or the bytes of an encoded
+     * source id.
+     */
     keys: BigInt64Array | readonly (string | Uint8Array)[];
     /** The time of each row's last change, in microseconds since 1970. */
     updated_at?: BigInt64Array | undefined;
-    /** The rows' claims, one entry for each bucket type. */
+    /** The claims that the rows make, one entry for each bucket type. */
     claims: readonly ClaimColumns[];
 }
 
 /**
- * The rows' claims of one bucket type. A row with `null` claims nothing; an integer is claimed as
- * its decimal text.
+ * The claims of one bucket type that the rows make. A row with `null` claims nothing. An integer is
+ * claimed as its decimal text.
  */
 export interface ClaimColumns {
     bucket_type: number;
@@ -154,7 +163,7 @@ export interface ClaimColumns {
     subject_ids: BigInt64Array;
 }
 
-/** Records of the server, an array a column. All columns have one length. */
+/** Records of the server, as one array per column. All columns have the same length. */
 export interface RecordColumns {
     source_ids: readonly Uint8Array[];
     bucket_types: Int32Array;
@@ -163,13 +172,13 @@ export interface RecordColumns {
     subject_ids: BigInt64Array;
     /** The time of each record's last change, in microseconds since 1970. */
     updated_at: BigInt64Array;
-    /** True for each record whose status is not `ACTIVE`: a lease holds it. */
+    /** True for each record that a lease holds, so that its status is not `ACTIVE`. */
     held: readonly boolean[];
 }
 
 /**
- * A claim for which the server refused an update: its list, its position there from 0, and the
- * rejection's code.
+ * A claim because of which the server refused an update: its list, its position in that list from
+ * 0, and the rejection's code.
  */
 export interface RefusedClaim {
     list: "creates" | "destroys";
@@ -177,7 +186,9 @@ export interface RefusedClaim {
     code: string;
 }
 
-/** The counts of a verification. In a dry run they count the changes that a real run would make. */
+/**
+ * The counts of a verification run. A dry run counts the corrections that a real run would make.
+ */
 export interface VerificationReport {
     dry_run: boolean;
     pages: number;
@@ -205,8 +216,8 @@ export interface VerificationReport {
 }
 
 /**
- * The outcome of one claim. `source_id` is in hexadecimal. `value_hash` is keyed by `hash_seed`; no
- * value is shown.
+ * The outcome of a verification run for one claim. `source_id` is in hexadecimal. `value_hash` is a
+ * hash of the value under the key `hash_seed`; a finding never contains the value.
  */
 export interface Finding {
     outcome:

@@ -1,15 +1,21 @@
 import type { ReconciliationSummary as ReconcilerSummary, VerificationReport as VerifierReport } from "./leasehold.js";
 
-/** The counts of the last runs, in the form of the engine's own sessions. */
+/**
+ * The counts of the last reconciliation and verification run, as the engine's own sessions return
+ * them.
+ */
 export type { ReconcilerSummary, VerifierReport };
 
 /**
- * A process of a cell. Workers save for users, reconcilers settle outstanding leases, the verifier
- * compares tables.
+ * A process of a cell. Workers make saves for users, reconcilers settle outstanding leases, and the
+ * verifier compares tables.
  */
 export type Process = { worker: number } | { reconciler: number } | "verifier";
 
-/** A change that a user asks a worker to save. Rows are identified by key, names by number. */
+/**
+ * A change of rows that a user asks a worker to save. A row is identified by its key, a name by its
+ * number.
+ */
 export type Change =
     | "invalid"
     | { create: number }
@@ -19,13 +25,15 @@ export type Change =
     | { swap: [number, number] }
     | { transfer: { from: number; to: number } };
 
-/** A change of a row without its claim, as plain SQL makes it. */
+/** A change of a row without its claim, as plain SQL does it. */
 export type Drift = { insert: number } | { rename: { row: number; name: number } } | { delete: number };
 
-/** The identifier of a message. */
+/** The id of a message between a cell and the service. */
 export type MessageId = number;
 
-/** An event of a world. Cells are numbered from 1; workers, reconcilers and names from 0. */
+/**
+ * An event of a simulated world. Cells are numbered from 1; workers, reconcilers and names from 0.
+ */
 export type Event =
     | { save: { cell: number; worker: number; change: Change } }
     | { step: { cell: number; process: Process } }
@@ -47,7 +55,7 @@ export type Event =
     | { drift: { cell: number; drift: Drift } }
     | { wait: { seconds: number } };
 
-/** A rule of the protocol that can be switched off. */
+/** A rule of the protocol that a simulation can switch off, to show which promise it protects. */
 export type Rule =
     | "lease_exclusivity"
     | "ownership"
@@ -63,7 +71,7 @@ export type Rule =
  */
 export type Mode = "before_commit" | "lease_first";
 
-/** The time limits of the protocol. */
+/** The durations that the protocol uses, such as the age from which a lease is stale. */
 export interface Thresholds {
     stale_after_seconds: number;
     commit_within_seconds: number;
@@ -79,7 +87,7 @@ export interface Clock {
     fast_ppm: number;
 }
 
-/** The weights of random events. An event of weight 0 never happens. */
+/** The relative weights of random events. An event with weight 0 never happens. */
 export interface Rates {
     save: number;
     step: number;
@@ -95,7 +103,7 @@ export interface Rates {
     drift: number;
 }
 
-/** The settings of a world. A list that is shorter than the number of cells is repeated. */
+/** The settings of a simulated world. A list with fewer items than there are cells repeats. */
 export interface Settings {
     /** The seed of the random generator, below 2^53. */
     seed: number;
@@ -111,7 +119,7 @@ export interface Settings {
     rates: Rates;
 }
 
-/** A recorded run: the settings of a world and its events. */
+/** A recorded run: the settings of a simulated world, and its events. */
 export interface Trace {
     version: number;
     settings: Settings;
@@ -119,72 +127,76 @@ export interface Trace {
 }
 
 /**
- * The participant at which an event happens: a cell's users, a process, a cell's database, or the
- * service.
+ * The participant at which an event happens: the users of a cell, a process, the database of a
+ * cell, or the service.
  */
 export type Lane = { user: number } | { process: [cell: number, process: Process] } | { database: number } | "service";
 
-/** A message from its sending to its end. Positions are those of events, from 0. */
+/** A message from its sending to its end. `sent` and `ended` are positions of events, from 0. */
 export interface Arrow {
     id: MessageId;
     from: Lane;
     to: Lane;
     says: string;
-    /** The lease that the message is about. */
+    /** The id of the lease that the message is about; absent if it is about none. */
     lease?: string | undefined;
     sent: number;
     /**
-     * The position at which the message arrived or was lost; absent if it is in flight at the end
-     * of the run.
+     * The position of the event at which the message arrived or was lost. Absent if the message is
+     * in flight at the end of the run.
      */
     ended?: number | undefined;
-    /** The message's fate. `ignored` means that it arrived but its receiver had stopped waiting. */
+    /** The message's fate. `ignored`: it arrived, but its receiver had stopped waiting for it. */
     how?: "arrived" | "lost" | "ignored" | undefined;
 }
 
 /**
- * A transition that fired. `edge` is absent if the table has no such edge: a rule that is off has
- * allowed it.
+ * A transition of a claim or a lease in an event. `edge` is absent if the table has no such edge,
+ * because a rule is switched off.
  */
 export interface FiredView {
     machine: "claim" | "lease";
-    /** The name whose claim changed state, or the lease. */
+    /** The claimed name, or the id of the lease, whose state changed. */
     of: string;
-    /** The edge's index in `TransitionTables`. */
+    /** The index of the transition's edge in `TransitionTables`. */
     edge?: number | undefined;
     from: string;
     event: string;
     to: string;
 }
 
-/** An event that happened, with its effects. */
+/** An event of a run that has happened, with its effects. */
 export interface Entry {
-    /** The event's index in the run, from 0. */
+    /** The position of the event in the run, from 0. */
     position: number;
     event: Event;
-    /** The world's clock after the event, since the start. */
+    /** The world's clock after the event, in microseconds since the start of the run. */
     at_micros: number;
-    /** The event and its effects in a sentence. */
+    /** A sentence that describes the event and its effects. */
     says: string;
     lane: Lane;
-    /** The messages that the event sent, including the copy that a duplication makes. */
+    /** The messages that the event sent. A duplication sends a copy. */
     sent: Arrow[];
     arrived?: MessageId | undefined;
     lost: MessageId[];
     fired: FiredView[];
-    /** True if the event is a fault. */
+    /** True if the event is a fault, such as a crash or the loss of a message. */
     fault: boolean;
-    /** The invariant that the event violated, if that is the run's first violation. */
+    /**
+     * The violation that the event caused, in words; absent unless it is the first one of the run.
+     */
     violation?: string | undefined;
 }
 
-/** The positions of faults and of the first violation in a run. */
+/** The positions in a run of the faults and of the first violation. */
 export interface Marks {
     faults: number[];
     violation?: number | undefined;
 }
 
-/** A claim in the service. `row_before` is the row that owned it before a replace. */
+/**
+ * A claim in the simulated service. `row_before` is the row that made the claim before a replace.
+ */
 export interface ClaimView {
     name: string;
     cell: number;
@@ -195,10 +207,10 @@ export interface ClaimView {
     updated_micros: number;
 }
 
-/** A lease in the service. */
+/** A lease in the simulated service. */
 export interface LeaseView {
     lease: string;
-    /** The lease's number in the run, from 1. */
+    /** The number of the lease in the order of begins, from 1. */
     number: number;
     cell: number;
     status: "Outstanding" | "Committed" | "RolledBack";
@@ -208,8 +220,8 @@ export interface LeaseView {
 }
 
 /**
- * A committed row of a cell's table. `is_stray` is true if plain SQL wrote the row without its
- * claim.
+ * A committed row of a cell's table. `is_stray` is true if plain SQL wrote the row without changing
+ * its claim.
  */
 export interface RowView {
     row: number;
@@ -218,22 +230,28 @@ export interface RowView {
     is_stray: boolean;
 }
 
-/** The committed row of a lease in a cell's database. */
+/** The committed row of a lease in a cell's own database. */
 export interface LeaseRowView {
     lease: string;
     age_micros: number;
 }
 
-/** An open transaction of a cell's database. */
+/** An open transaction in a cell's database. */
 export interface TransactionView {
     worker: number;
     state: "open" | "committing" | "orphaned";
-    /** The rows that the transaction writes, each with its name before and after. */
+    /**
+     * The rows that the transaction has written: each row's key, its name before, and its name
+     * after.
+     */
     writes: [row: number, before: string | null, after: string | null][];
     lease?: string | undefined;
 }
 
-/** The phase of a save: the action that its worker takes next, or the answer that it awaits. */
+/**
+ * The phase of a worker's save: the action that the worker takes next, or the answer for which it
+ * waits.
+ */
 export type Phase =
     | "validate"
     | "open"
@@ -252,10 +270,12 @@ export type Phase =
     | "roll_back_lease"
     | "await_rollback";
 
-/** The answer to a user's save. A refusal carries the rejection's code on the wire. */
+/**
+ * The result of a save as reported to the user. `refused` carries the rejection's code on the wire.
+ */
 export type Told = "saved" | "invalid" | { refused: string } | "conflict" | "too_late" | "unavailable" | "unknown";
 
-/** A worker of a cell. */
+/** The state of a worker process of a cell. */
 export interface WorkerView {
     change?: Change | undefined;
     phase?: Phase | undefined;
@@ -264,7 +284,7 @@ export interface WorkerView {
     told?: Told | undefined;
 }
 
-/** The step that a reconciler takes next. Times are microseconds since 1970. */
+/** The next step of a reconciler process. Times are microseconds since 1970. */
 export type ReconcilerStep =
     | { step: "list_leases"; cursor: string | null }
     | { step: "find_rows"; leases: string[] }
@@ -278,14 +298,20 @@ export type ReconcilerStep =
     | { step: "delete_row"; lease: string; fate: "committed" | "lost" | "forgotten" }
     | { step: "done" };
 
-/** A reconciler of a cell. `step` is absent between runs; `last` counts the last run. */
+/**
+ * The state of a reconciler process. `step` is absent between runs; `last` has the counts of the
+ * last run.
+ */
 export interface ReconcilerView {
     step?: ReconcilerStep | undefined;
     is_waiting: boolean;
     last?: ReconcilerSummary | undefined;
 }
 
-/** The verifier of a cell. `step` is absent between runs; `last` counts the last run. */
+/**
+ * The state of a cell's verifier process. `step` is absent between runs; `last` has the counts of
+ * the last run.
+ */
 export interface VerifierView {
     step?:
         | "find_bound"
@@ -304,7 +330,7 @@ export interface VerifierView {
     last?: VerifierReport | undefined;
 }
 
-/** The state of a cell. */
+/** The state of a simulated cell: its database and its processes. */
 export interface CellView {
     cell: number;
     mode: Mode;
@@ -318,29 +344,29 @@ export interface CellView {
     verifier: VerifierView;
 }
 
-/** A message in flight. */
+/** A message in flight between a cell and the service. */
 export interface MessageView {
     id: MessageId;
-    /** The cell that made the call. */
+    /** The number of the cell whose process made the call. */
     cell: number;
     /** The process that made the call. */
     process: Process;
     is_answer: boolean;
-    /** The copy's number, from 0. */
+    /** The number of this copy of the message, from 0; a duplication makes further copies. */
     copy: number;
     says: string;
     sent_micros: number;
     can_arrive: boolean;
 }
 
-/** The names, leases and messages that the last event changed. */
+/** The names, leases and messages that the last event of the run changed. */
 export interface Changed {
     names: string[];
     leases: string[];
     sent: MessageId[];
 }
 
-/** A violated invariant. */
+/** A violated invariant or promise of the protocol. */
 export type Violation =
     | { engine: string }
     | { owned_twice: { name: string; cells: [number, number] } }
@@ -357,13 +383,13 @@ export type Violation =
       }
     | "own_obstacle";
 
-/** The state of a world. */
+/** The state of a simulated world at one position of a run. */
 export interface View {
-    /** The number of events that have happened. */
+    /** The number of events that have happened up to this position. */
     events: number;
-    /** The world's clock, since the start. */
+    /** The world's clock, in microseconds since the start of the run. */
     now_micros: number;
-    /** The names of the world; a name's number is its index. */
+    /** The names that users can claim in this world. A name's number is its index. */
     names: string[];
     /** True while the service runs. */
     is_up: boolean;
@@ -372,16 +398,16 @@ export interface View {
     cells: CellView[];
     /** The messages in flight, the oldest first. */
     messages: MessageView[];
-    /** The transitions that the last event fired. */
+    /** The transitions of claims and leases in the last event. */
     fired: FiredView[];
     changed: Changed;
-    /** The first violation, as data and in words. */
+    /** The first violation of the run: as data, and as a sentence. */
     violation?: [Violation, string] | undefined;
 }
 
 /**
- * The expected end of a scenario. `outstanding` counts leases, `lease_rows` the committed rows of
- * leases.
+ * The expected end of a scenario. `outstanding` is the number of outstanding leases, `lease_rows`
+ * that of committed lease rows.
  */
 export interface End {
     claims: [name: number, cell: number, row: number][];
@@ -391,25 +417,26 @@ export interface End {
     lease_rows: number;
 }
 
-/** A recorded run that shows one case of the protocol. */
+/** A recorded run that shows one case of the protocol, with a title and an explanation. */
 export interface Scenario {
-    /** The identifier that links to the page use. */
+    /** The id of the scenario in the page's links. */
     id: string;
     title: string;
-    /** A sentence about the point to watch. */
+    /** A sentence that tells what to watch in this scenario. */
     watch: string;
     end: End;
     trace: Trace;
 }
 
-/** A rule that can be switched off, with one sentence about it. */
+/** A rule that can be switched off, with a one-sentence summary. */
 export interface RuleInfo {
     rule: Rule;
     summary: string;
 }
 
 /**
- * A save that a user may ask for at any time. One worker's saves happen in the order of the list.
+ * A save that a user may ask for at any time of an exploration. One worker makes its saves in the
+ * order of the list.
  */
 export interface Wish {
     cell: number;
@@ -417,7 +444,7 @@ export interface Wish {
     change: Change;
 }
 
-/** The largest number of each fault, wait and run in an exploration. */
+/** The largest numbers of faults, waits and runs that an exploration may use. */
 export interface Allowance {
     drops: number;
     duplicates: number;
@@ -431,8 +458,8 @@ export interface Allowance {
 }
 
 /**
- * A small world to explore. `before` lists events that precede the search; `drifts` are changes by
- * plain SQL.
+ * A small world that an `Explorer` searches. `before` lists events that precede the search;
+ * `drifts` lists changes by plain SQL.
  */
 export interface Plan {
     settings: Settings;
@@ -440,42 +467,47 @@ export interface Plan {
     wishes: Wish[];
     drifts: [cell: number, drift: Drift][];
     allowance: Allowance;
-    /** The length of one `wait` event. */
+    /** The length of one `wait` event, in seconds. */
     wait_seconds: number;
-    /** The largest number of events in a schedule. */
+    /** The largest number of events in a schedule of the search. */
     depth: number;
 }
 
-/** The progress of an exploration. */
+/** The counters of an exploration. */
 export interface Progress {
-    /** The number of different states reached. */
+    /** The number of different states of the world that the search has reached. */
     states: number;
-    /** The number of events applied. */
+    /** The number of events that the search has applied. */
     events: number;
-    /** The length of the schedules that are being explored. */
+    /** The number of events in the schedules that the search is extending. */
     depth: number;
-    /** The number of states left to explore. */
+    /** The number of states that the search has reached but not yet extended. */
     open: number;
-    /** True if a schedule was cut off at the plan's depth. */
+    /** True if the search cut off a schedule because it reached the plan's `depth`. */
     is_cut_off: boolean;
-    /** True if every schedule up to the plan's depth was explored. */
+    /** True if the search has explored every schedule up to the plan's `depth`. */
     is_finished: boolean;
 }
 
-/** A violation in words, and one of the shortest traces that lead to it as JSON. */
+/**
+ * A violation that an exploration found: a sentence, and one of the shortest traces to it as JSON
+ * text.
+ */
 export interface Found {
     violation: string;
     trace: string;
 }
 
-/** An edge of a transition table. */
+/** An edge of a transition table: a state, an event, and the state after it. */
 export interface Edge {
     from: string;
     event: string;
     to: string;
 }
 
-/** The engine's transition tables. `FiredView.edge` is an index into them. */
+/**
+ * The engine's transition tables of claims and of leases. `FiredView.edge` is an index into them.
+ */
 export interface TransitionTables {
     claim: Edge[];
     lease: Edge[];

@@ -21,7 +21,8 @@ const STATES: [string, string, object, string?][] = [
 ];
 
 test.each(STATES)("axe reports no violation for %s", async (_, hash, options, tab) => {
-    // The page's content security policy allows no scripts but its own, and so would block axe.
+    // The page's content security policy forbids scripts of others, so it would block the test
+    // library axe.
     const page = await stage.page(hash, { ...options, bypassCSP: true });
     if (tab !== undefined) await page.getByRole("tab", { name: tab }).click();
     await page.addScriptTag({ content: axe.source });

@@ -1,4 +1,4 @@
-// Back, forward and reload restore the run that was open.
+// Tests that Back, Forward and a reload of the browser restore the run that was open.
 import { fileURLToPath } from "node:url";
 
 import type { Page } from "playwright-core";
@@ -10,7 +10,7 @@ const stage = quietStage();
 
 const LOG = fileURLToPath(new URL("../tests/audit.jsonl", import.meta.url));
 
-/** Drops the first message in flight, and returns the contents of the page afterwards. */
+/** Drops the first message in flight. Returns the contents of the page after that. */
 async function dropFirst(page: Page): ReturnType<typeof shown> {
     await page.locator(".envelope").first().click();
     await page.getByRole("menuitem", { name: "Drop it" }).click();

@@ -1,5 +1,5 @@
-// A person who has read no documentation: each step uses a hint or button that the page has just
-// shown.
+// Tests the page as a person uses it who has read no documentation: each step follows a hint or
+// button that the page has just shown.
 import type { Locator, Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 
@@ -9,7 +9,7 @@ const stage = quietStage();
 
 const SCENARIO = "3B: the process dies in its transaction";
 
-/** Waits for the introduction of a new page, and plays 3B to its end. */
+/** Waits for the introduction of a freshly opened page, then plays scenario 3B to its end. */
 async function play3b(page: Page, isPhone: boolean): Promise<void> {
     await page.getByText("A name may exist only once in all cells").filter({ visible: true }).waitFor();
     if (isPhone) await page.getByRole("button", { name: "Choose", exact: true }).click();
@@ -17,7 +17,10 @@ async function play3b(page: Page, isPhone: boolean): Promise<void> {
     await playToEnd(page, "50");
 }
 
-/** Lets the user of 3B ask again, which plays up to the commit, and drops the commit. */
+/**
+ * Lets the user of scenario 3B ask again, which plays up to the commit request, and drops that
+ * request.
+ */
 async function dropCommit(page: Page): Promise<void> {
     await page.getByRole("button", { name: "The user asks again: play up to the commit" }).click();
     await page.getByRole("button", { name: "Play", exact: true }).waitFor();
@@ -92,7 +95,7 @@ describe("a newcomer who takes another way", () => {
     });
 });
 
-/** The receiver of a link, before any action. */
+/** Tests what the receiver of a link sees, before any action of his own. */
 describe.each([
     ["laptop", {}],
     ["phone", { viewport: PHONE, hasTouch: true }],
@@ -124,7 +127,7 @@ describe.each([
     });
 });
 
-/** Expects an element within the window that no other element covers. */
+/** Expects that an element is inside the window and that no other element covers it. */
 async function expectVisible(what: Locator): Promise<void> {
     await what.waitFor();
     const isOnTop = await what.evaluate((element) => {

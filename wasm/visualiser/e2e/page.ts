@@ -1,4 +1,4 @@
-// Helpers that open the built page in Debian's Chromium.
+// Helpers that open the built page in Debian's Chromium, for all browser tests.
 import { mkdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
@@ -8,8 +8,8 @@ import { afterAll, beforeAll, expect } from "vitest";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const ARTEFACTS = `${ROOT}artefacts`;
-// `--no-sandbox`: the tests may run as root, where Chromium refuses its sandbox. The other flags
-// stop requests that Chromium makes on its own.
+// `--no-sandbox`: the tests may run as root, and Chromium refuses to run its sandbox as root. The
+// other flags stop requests that Chromium makes on its own.
 export const FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -23,9 +23,9 @@ export const CHROMIUM = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
 const LAPTOP = { width: 1280, height: 800 };
 export const PHONE = { width: 390, height: 844 };
 
-/** A browser, and a server of the built page. */
+/** A Chromium browser, and a server of the built page, for the tests of one file. */
 export class Stage {
-    /** The errors and warnings of all pages. */
+    /** The errors and warnings that any page has logged so far. */
     readonly complaints: string[] = [];
 
     private constructor(
@@ -43,7 +43,10 @@ export class Stage {
         return new Stage(browser, server, address);
     }
 
-    /** Opens a page with a storage of its own. */
+    /**
+     * Opens the page in a new browser context, which has its own storage. `hash` is the fragment of
+     * the address.
+     */
     async page(hash = "", options: BrowserContextOptions = {}): Promise<Page> {
         const context = await this.browser.newContext({ viewport: LAPTOP, reducedMotion: "reduce", ...options });
         const page = await context.newPage();
@@ -63,8 +66,8 @@ export class Stage {
 }
 
 /**
- * Returns a stage for all tests of a file. Its pages must not have logged an error or a warning at
- * the end.
+ * Returns a stage that all tests of a file share. At the end, it fails if a page has logged an
+ * error or a warning.
  */
 export function quietStage(): Pick<Stage, "page" | "browser" | "address"> {
     let stage: Stage;
@@ -86,30 +89,30 @@ export function quietStage(): Pick<Stage, "page" | "browser" | "address"> {
     };
 }
 
-/** Saves a screenshot for people to look at. */
+/** Saves a screenshot of the page under this name, for people to look at. */
 export async function keepPicture(page: Page, name: string): Promise<void> {
     await page.screenshot({ path: `${ARTEFACTS}/${name}.png` });
 }
 
-/** Returns the position and the length of the run, as the page shows them. */
+/** Returns the position and the length of the run, as the page displays them. */
 export async function position(page: Page): Promise<{ at: number; of: number }> {
     const text = await page.getByTestId("position").innerText();
     const [at, of] = text.split("/").map(Number);
     return { at: at ?? Number.NaN, of: of ?? Number.NaN };
 }
 
-/** Waits until texts and tables have caught up with the lanes. */
+/** Waits until the page's texts and tables show the same position as its lanes. */
 export async function waitForTexts(page: Page): Promise<void> {
     await page.locator('.side[aria-busy="false"]').waitFor({ state: "attached" });
 }
 
-/** Waits until the page shows a position. */
+/** Waits until the page displays this position. */
 export async function reach(page: Page, at: number): Promise<void> {
     await expect.poll(async () => (await position(page)).at, { timeout: 20_000 }).toBe(at);
     await waitForTexts(page);
 }
 
-/** Plays at a speed until playback stops. */
+/** Plays the run at this speed (events per second) until playback stops. */
 export async function playToEnd(page: Page, speed = "200"): Promise<void> {
     await page.getByLabel("Speed, in events a second").selectOption(speed);
     await page.getByRole("button", { name: "Play", exact: true }).click();
@@ -117,7 +120,7 @@ export async function playToEnd(page: Page, speed = "200"): Promise<void> {
     await waitForTexts(page);
 }
 
-/** Returns the texts of a table's cells, row by row. */
+/** Returns the texts in the cells of one table of the page, row by row. */
 export async function table(page: Page, section: string, caption: string): Promise<string[][]> {
     await waitForTexts(page);
     const rows = page.getByRole("region", { name: section }).getByRole("table", { name: caption }).locator("tbody tr");
@@ -126,17 +129,20 @@ export async function table(page: Page, section: string, caption: string): Promi
     );
 }
 
-/** Returns the contents of the page: the tables, the last event, the headline and the position. */
+/**
+ * Returns the displayed contents of the page: the tables, the last event, the headline and the
+ * position.
+ */
 export async function shown(page: Page) {
     await waitForTexts(page);
     const texts = [".state", ".current-event", ".headline"].map((selector) => page.locator(selector).innerText());
     return { texts: await Promise.all(texts), position: await position(page) };
 }
 
-/** Permits a page to read and write the clipboard. */
+/** Options of a browser context that permit the page to read and write the clipboard. */
 export const CLIPBOARD: BrowserContextOptions = { permissions: ["clipboard-read", "clipboard-write"] };
 
-/** Presses “Copy link”, and returns the clipboard's text. */
+/** Presses the page's button “Copy link”. Returns the text that is then on the clipboard. */
 export async function copiedLink(page: Page): Promise<string> {
     await page.getByRole("button", { name: "Copy link", exact: true }).click();
     await page.getByText("the link is copied", { exact: false }).waitFor();

@@ -16,7 +16,7 @@ async function hashSays(page: Page, words: string): Promise<string> {
     return page.evaluate(() => location.hash);
 }
 
-/** Presses “Save”, and returns the path of the file. */
+/** Presses the page's button “Save”. Returns the path of the saved file. */
 async function saved(page: Page, name: string): Promise<string> {
     const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Save", exact: true }).click()]);
     expect(download.suggestedFilename()).toBe(name);
@@ -63,7 +63,8 @@ describe("a newcomer", () => {
         await page.getByRole("menuitem", { name: "Drop it" }).click();
         await playToEnd(page, "50");
         const { at } = await position(page);
-        // During playback the address contained other positions, so the last one must be awaited.
+        // During playback the address has changed several times, so wait until it contains the last
+        // position.
         await hashSays(page, `&at=${at}&`);
         await page.keyboard.press("ArrowLeft");
         const hash = await hashSays(page, `&at=${at - 1}&`);
@@ -285,7 +286,8 @@ describe("touch", () => {
         if (!isPane) await page.getByRole("tab", { name: where }).click();
         const small = await page.locator("button, select, summary, input:not([hidden])").evaluateAll((all) =>
             all.flatMap((one) => {
-                // A click on a label activates its control.
+                // A click on a control's label also activates the control, so measure the label if
+                // there is one.
                 const { width, height } = (one.closest("label") ?? one).getBoundingClientRect();
                 return width > 0 && (width < 24 || height < 24) ? [`${one.outerHTML.slice(0, 90)} ${width}×${height}`] : [];
             }),

@@ -10,8 +10,8 @@ const stage = quietStage();
 const NAMES = ["alice", "bob", "carol"];
 
 /**
- * Returns claims, committed rows, and the numbers of outstanding leases and of lease rows, from the
- * page's tables.
+ * Returns the end state that the page's tables show: the claims, the committed rows, and the
+ * numbers of outstanding leases and of lease rows.
  */
 async function endState(page: Page, cells: number) {
     const claims = await table(page, "The service's tables", "Claims");

@@ -1,4 +1,4 @@
-// The page as `leasehold serve` serves it, with that server's own leases.
+// Tests the page as `leasehold serve` serves it, including the leases of that server.
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -17,7 +17,7 @@ let browser: Browser;
 let data: string;
 let address: string;
 
-/** Returns the path of the server: `LEASEHOLD_BINARY`, or cargo's debug build. */
+/** Returns the path of the server binary: `LEASEHOLD_BINARY`, or the debug build of cargo. */
 function binary(): string {
     const built = resolve("../..", process.env["CARGO_TARGET_DIR"] ?? "target", "debug/leasehold");
     const path = process.env["LEASEHOLD_BINARY"] ?? built;
@@ -27,7 +27,7 @@ function binary(): string {
     return path;
 }
 
-/** Starts a server, and returns the page's address from its banner. */
+/** Starts a Leasehold server. Returns the address of the page, as the server's banner shows it. */
 async function serve(): Promise<string> {
     data = mkdtempSync(join(tmpdir(), "leasehold-page-"));
     server = spawn(binary(), ["serve", "--listen", "127.0.0.1:0", "--data", join(data, "data")], { stdio: ["ignore", "pipe", "ignore"] });

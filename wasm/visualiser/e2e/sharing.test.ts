@@ -1,4 +1,4 @@
-// Sharing of runs: files dropped on the page, and links on the clipboard.
+// Tests the sharing of runs: files that are dropped on the page, and links on the clipboard.
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -20,8 +20,8 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 const LOG = fileURLToPath(new URL("../tests/audit.jsonl", import.meta.url));
 
 /**
- * Drags a file from outside the browser onto the lanes and drops it. The browser itself decides if
- * the page takes it.
+ * Drags a file from outside the browser onto the page's lanes and drops it there. The browser
+ * delivers the drop only if the page has accepted the drag.
  */
 async function dragOnto(page: Page, path: string): Promise<void> {
     const input = await page.context().newCDPSession(page);
@@ -31,7 +31,7 @@ async function dragOnto(page: Page, path: string): Promise<void> {
     }
 }
 
-/** Denies the page access to the clipboard, as a person can in the browser's settings. */
+/** Denies the page access to the clipboard, like a person who does so in the browser's settings. */
 async function denyClipboard(page: Page): Promise<void> {
     const tab = await page.context().newCDPSession(page);
     const { targetInfo } = await tab.send("Target.getTargetInfo");

@@ -11,13 +11,13 @@ afterAll(() => stage.close());
 
 const FRAMES = 180;
 const ROUNDS = 8;
-/** The time of a frame at 60 frames a second, in milliseconds. */
+/** The duration of a frame at 60 frames per second, in milliseconds. */
 const FRAME_MS = 17;
 const INTERACTIVE_MS = 1000;
 
 /**
- * Returns the median and the 95th percentile of frame times in milliseconds, with an action before
- * each frame.
+ * Returns the median and the 95th percentile of the durations of frames in milliseconds. The action
+ * is done before each frame.
  */
 async function frames(page: Page, action: "nothing" | "scroll" | "scrub" | "play"): Promise<{ median: number; slowest: number }> {
     return page.evaluate(
@@ -47,7 +47,10 @@ async function frames(page: Page, action: "nothing" | "scroll" | "scrub" | "play
     );
 }
 
-/** Returns the best of some rounds, because other programs slow single rounds down. */
+/**
+ * Returns the smallest frame times of several rounds, because other programs slow single rounds
+ * down.
+ */
 async function bestFrames(page: Page, action: "nothing" | "scroll" | "scrub" | "play"): Promise<{ median: number; slowest: number }> {
     let found = await frames(page, action);
     for (let round = 1; round < ROUNDS && found.median > FRAME_MS; round += 1) {
@@ -69,8 +72,8 @@ test("ten thousand events scroll, scrub and play at the idle page's frame rate",
     await page.getByLabel("Speed, in events a second").selectOption("200");
     const played = await bestFrames(page, "play");
     console.log(JSON.stringify({ idle, scrolled, scrubbed, played }));
-    // A slow machine may give even an idle page fewer than 60 frames a second. The page must only
-    // not be slower.
+    // On a slow machine even an idle page may have fewer than 60 frames per second. The busy page
+    // must then be almost as fast as the idle one.
     const limit = Math.max(FRAME_MS, idle.median * 1.1);
     expect([scrolled, scrubbed, played].map(({ median }) => median <= limit)).toEqual([true, true, true]);
 });

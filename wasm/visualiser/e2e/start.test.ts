@@ -1,4 +1,4 @@
-// The error that a person sees if the page cannot start.
+// Tests the error that the page shows if it cannot start.
 import type { Route } from "playwright-core";
 import { describe, expect, test } from "vitest";
 

@@ -5,7 +5,8 @@ export default defineConfig({
         include: ["e2e/**/*.test.ts"],
         testTimeout: 60_000,
         hookTimeout: 60_000,
-        // One browser at a time: a second one would slow the measured page down.
+        // Run one browser at a time, because a second one would slow down the page whose speed is
+        // measured.
         fileParallelism: false,
     },
 });

@@ -1,5 +1,5 @@
-// Worlds that are wider than the window: the page scrolls to each event, unless a person has
-// scrolled.
+// Tests of worlds that are wider than the window: the page scrolls sideways to each event, unless a
+// person has scrolled sideways.
 import { Simulation } from "leasehold/simulation";
 import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
@@ -22,8 +22,8 @@ async function linkTo(at: number, speed = DEFAULT_VIEW.speed): Promise<string> {
 }
 
 /**
- * Returns the lane of an event, and the lane at the other end of its message. Returns no lane for a
- * wait or a drop, and no other end for a message that has not arrived.
+ * Returns the lane of the event before position `at`, and the lane at the other end of its message.
+ * Returns no lane for a wait or a drop, and only the first for a message that has not arrived.
  */
 function lanesOf(at: number): Lane[] {
     const [entry] = world.entries(at - 1, at);
@@ -36,7 +36,10 @@ function lanesOf(at: number): Lane[] {
 }
 
 interface HeadPositions {
-    /** The edges of the lanes' heads, relative to the left edge of the visible part. */
+    /**
+     * The left and right edge of each lane's head, in pixels from the left edge of the visible
+     * part.
+     */
     heads: { left: number; right: number }[];
     width: number;
 }
@@ -55,8 +58,8 @@ async function headPositions(page: Page, lanes: Lane[]): Promise<HeadPositions> 
 }
 
 /**
- * Expects that the event's lane is visible, and the other end of its message too if both fit the
- * window.
+ * Expects that the lane of the event is visible. The other end of its message must be visible too,
+ * if both fit into the window.
  */
 async function expectVisible(page: Page, at: number): Promise<void> {
     await expect.poll(async () => hiddenHeads(await headPositions(page, lanesOf(at))), { message: `event ${at}` }).toEqual([]);
@@ -68,20 +71,20 @@ function hiddenHeads({ heads, width }: HeadPositions): HeadPositions["heads"] {
     return wanted.filter(({ left, right }) => !(left >= 0 && right <= width));
 }
 
-/** The margin that the page keeps on either side, in pixels. */
+/** The margin that the page keeps between an event and the window's edges, in pixels. */
 const SIDE_MARGIN = 40;
 
 async function scrolledTo(page: Page): Promise<number> {
     return page.locator(".lanes").evaluate((box) => box.scrollLeft);
 }
 
-/** Scrolls the lanes sideways with the mouse wheel, and returns the offset at their end. */
+/** Scrolls the lanes sideways with the mouse wheel until they stop. Returns their scroll offset. */
 async function scrollByWheel(page: Page, direction: "left" | "right"): Promise<number> {
     await page.locator(".lanes").hover();
     const end = await page.locator(".lanes").evaluate((box, to) => (to === "right" ? box.scrollWidth - box.clientWidth : 0), direction);
     const distanceToEnd = async (): Promise<number> => {
-        // A played event may still scroll the lanes until the page has seen the wheel, so it turns
-        // until the end.
+        // An event that is being played may still scroll the lanes back until the page has noticed
+        // the wheel. So turn the wheel until the lanes are at their end.
         await page.mouse.wheel(direction === "right" ? 10_000 : -10_000, 0);
         return Math.abs((await scrolledTo(page)) - end);
     };
@@ -90,8 +93,8 @@ async function scrollByWheel(page: Page, direction: "left" | "right"): Promise<n
 }
 
 /**
- * Changes the height of the window, as a phone's browser does when its bars disappear, and waits
- * for the page.
+ * Changes the height of the window, like a phone's browser when its bars disappear. Waits until the
+ * page has adapted.
  */
 async function resize(page: Page, height: number): Promise<void> {
     await page.setViewportSize({ width: 1280, height });

@@ -15,7 +15,7 @@ import { selectTabForRun } from "./ui/navigation";
 restorePendingAddress();
 await openAddress(session);
 startPlayback(session);
-// After the first run is open: synchronising a session without a run would erase the address.
+// Call this after the first run is open. For a session without a run it would erase the address.
 synchroniseAddress(session);
 selectTabForRun(session);
 const root = document.getElementById("app");
@@ -23,5 +23,5 @@ if (root) {
     root.replaceChildren();
     render(<App />, root);
 }
-// Measured by `e2e/speed.test.ts`.
+// Tells `e2e/speed.test.ts` when the page became interactive.
 performance.mark("interactive");

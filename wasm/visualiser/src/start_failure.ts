@@ -1,8 +1,11 @@
 // Shows an error if the page cannot start, for example because a file is missing or the browser
-// lacks WebAssembly. Without this module the page would stay blank. It must be imported first.
+// lacks WebAssembly. Without this module the page would stay blank. It must be imported before all
+// others.
 const root = document.getElementById("app");
 
-/** Shows the reason in place of the page. A page that has started shows its errors itself. */
+/**
+ * Shows the reason in place of the page, unless the page has started: then it shows errors itself.
+ */
 function showFailure(reason: string): void {
     if (root === null || root.childElementCount > 0) return;
     const message = document.createElement("p");

@@ -4,8 +4,8 @@ import { describe, expect, test } from "vitest";
 
 import { AuditError, looksLikeAudit, parseAudit } from "../src/model/audit";
 
-// The log of `leasehold serve --log-format json` while the command line began, retried and settled
-// leases.
+// The log of `leasehold serve --log-format json` in which the command line has begun, repeated and
+// settled leases.
 const LOG = readFileSync(new URL("./audit.jsonl", import.meta.url), "utf8");
 
 describe("a live server's audit log", () => {

@@ -93,7 +93,7 @@ describe("a link", () => {
     });
 });
 
-/** Returns the parameter `z` of a payload. */
+/** Returns the value of a link's parameter `z` that contains this payload. */
 async function compressed(text: string): Promise<string> {
     const stream = new Blob([text]).stream().pipeThrough(new CompressionStream("deflate-raw"));
     return Buffer.from(await new Response(stream).arrayBuffer()).toString("base64url");

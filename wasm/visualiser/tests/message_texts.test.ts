@@ -1,13 +1,13 @@
-// The page recognises messages of the simulation by their texts. These tests fail if the simulation
-// changes a text.
+// Tests the patterns with which the page recognises messages of the simulation. They fail if the
+// simulation changes a text.
 import { scenarios, Simulation } from "leasehold/simulation";
 import { describe, expect, test } from "vitest";
 
 import * as texts from "../src/model/message_texts";
 
 /**
- * Returns every text of messages and every sentence of events in the scenarios and in a run of
- * random events.
+ * Returns the text of every message and the sentence of every event, in the scenarios and in a run
+ * of random events.
  */
 function allTexts(): { messages: string[]; sentences: string[] } {
     const random = new Simulation({ seed: 1, cells: 2 });

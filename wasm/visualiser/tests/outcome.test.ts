@@ -12,7 +12,7 @@ beforeEach(() => {
     session = new Session();
 });
 
-/** Plays until a message with this text is in flight, and drops it. */
+/** Plays the session until a message with this text is in flight, and drops that message. */
 function dropNext(text: string): void {
     const find = () => session.view.value?.messages.find((message) => message.says === text);
     while (!find() && session.advance());
@@ -23,7 +23,7 @@ function playToEnd(): void {
     while (session.advance());
 }
 
-/** Plays scenario 3B, in which the user's save fails, and applies the save again. */
+/** Plays scenario 3B, in which the user's save fails, and lets the user ask for the save again. */
 function repeatSaveOf3b(): void {
     session.openScenario("3b");
     playToEnd();

@@ -17,7 +17,7 @@ function open(id: string): Simulation {
     return Simulation.load(JSON.stringify(scenario.trace));
 }
 
-/** Steps until a message with this text is in flight, and returns it. */
+/** Steps through the run until a message with this text is in flight. Returns the message. */
 function until(simulation: Simulation, text: string): MessageView {
     do {
         const message = simulation.view().messages.find((message) => message.says === text);
@@ -26,7 +26,7 @@ function until(simulation: Simulation, text: string): MessageView {
     throw new Error(`no message says \`${text}\``);
 }
 
-/** Applies the autopilot's events until the run is at rest, and returns them. */
+/** Applies the autopilot's events until the run is at rest. Returns the events. */
 function playToRest(simulation: Simulation): WorldEvent[] {
     const autopilot = new Autopilot();
     const events: WorldEvent[] = [];
@@ -121,7 +121,8 @@ describe("hints", () => {
     test.each([
         ["3b", true],
         ["2b-twice", true],
-        // The save succeeded after all, or another cell has taken the name.
+        // In these scenarios no save can be repeated: the failed one succeeded after all, or another
+        // cell has taken the name.
         ["4a", false],
         ["2a", false],
         ["happy-path", false],

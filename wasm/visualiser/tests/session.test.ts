@@ -6,7 +6,7 @@ import { DAMAGED_LINK, decodeLink, DEFAULT_VIEW, type LinkState } from "../src/m
 import type { WorldEvent } from "../src/model/protocol";
 import { type Snapshot, Session } from "../src/session/session";
 
-/** Returns a session with the happy path, whose worker has crashed in its transaction. */
+/** Returns a session with the happy path in which the worker has crashed during its transaction. */
 function crashedSession(): Session {
     const session = new Session();
     session.openScenario("happy-path");
@@ -41,7 +41,7 @@ describe("an edited run", () => {
     });
 });
 
-/** Returns a session with the state of a link. */
+/** Returns a session with the state that this fragment of a link describes. */
 async function openHash(hash: string): Promise<Session> {
     const session = new Session();
     const link = await decodeLink(hash);

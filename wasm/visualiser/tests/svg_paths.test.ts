@@ -11,7 +11,7 @@ const scale: DrawingScale = { layout: layOutLanes(world, 400, undefined), rowHei
 const worker: Lane = { process: [1, { worker: 0 }] };
 const arrow = (id: number, more: Partial<Arrow>): Arrow => ({ id, from: worker, to: "service", sent: 2, says: "list claims", is_answer: false, ...more }) as Arrow;
 
-/** Returns the points of a path's `M` and `L` commands. */
+/** Returns the end points of the commands `M` and `L` in SVG path data. */
 function points(data: string): [number, number][] {
     return [...data.matchAll(/[ML](-?[\d.]+) (-?[\d.]+)/g)].map(([, x, y]) => [Number(x), Number(y)]);
 }
@@ -55,7 +55,7 @@ describe("eventPaths", () => {
         const entries = simulation.entries(0, simulation.length);
         const paths = eventPaths(entries, scale);
         const count = Object.values(paths).reduce((all, data) => all + (data.match(/M/g)?.length ?? 0), 0);
-        // A cross consists of two lines.
+        // A cross consists of two lines, so it has two commands `M`.
         const crosses = (paths.cross.match(/M/g)?.length ?? 0) / 2;
         const drops = entries.filter(({ event }) => typeof event === "object" && "drop" in event).length;
         expect(drops).toBeGreaterThan(0);

@@ -1,34 +1,40 @@
-// The choices of a menu: the events that a person can apply to a participant or a message. A choice
-// that is impossible at the position is listed with the reason.
+// The entries of the page's menus: the events that a person can apply to a participant or to a
+// message. An event that is impossible at the position is listed with the reason.
 import { eventKey, isSameProcess, partsOf } from "./events";
 import type { PlacedLane } from "./lanes";
 import type { CellView, Change, MessageView, Process, View, WorldEvent } from "./protocol";
 import { changeText } from "./texts";
 
-/** A choice in a menu. */
+/** An entry of a menu: an event that a person can apply. */
 export interface Action {
     label: string;
     event: WorldEvent;
-    /** The reason for which the event is impossible now. Absent if it is possible. */
+    /**
+     * The reason for which the event of this entry is impossible now; absent if the event is
+     * possible.
+     */
     reason?: string;
-    /** An explanation for newcomers. */
+    /** A text that explains the event to newcomers. */
     hint?: string;
-    /** True if the event is a fault. */
+    /** True if the event of this entry is a fault, such as a crash. */
     isFault?: boolean;
 }
 
-/** A titled group of choices. */
+/** A group of menu entries with a title. */
 export interface ActionGroup {
     title: string;
     actions: Action[];
 }
 
-/** A choice with the reason to show if its event is impossible. */
+/**
+ * A menu entry before the possible events are known. `reason` is shown only if the event is
+ * impossible.
+ */
 interface Candidate extends Omit<Action, "reason"> {
     otherwise: string;
 }
 
-/** Adds the reason to each choice whose event is not among the possible ones. */
+/** Returns the menu entries with a reason for each event that is not in `possible`. */
 function withReasons(candidates: Candidate[], possible: readonly WorldEvent[]): Action[] {
     const keys = new Set(possible.map(eventKey));
     return candidates.map(({ otherwise, ...action }) =>
@@ -36,7 +42,7 @@ function withReasons(candidates: Candidate[], possible: readonly WorldEvent[]): 
     );
 }
 
-/** Returns the choices for a message in flight. */
+/** Returns the menu entries for a message in flight, such as to deliver or to drop it. */
 export function messageActions(message: MessageView, view: View, possible: readonly WorldEvent[]): Action[] {
     const cell = view.cells.find(({ cell }) => cell === message.cell);
     const blocked = cell?.is_cut_off ? `cell ${message.cell} is cut off: heal its connection first` : "the service is down: start it first";
@@ -48,7 +54,7 @@ export function messageActions(message: MessageView, view: View, possible: reado
     return withReasons(candidates, possible);
 }
 
-/** Returns the choices for a participant. */
+/** Returns the groups of menu entries for the participant of a lane. */
 export function laneActions(lane: PlacedLane, view: View, possible: readonly WorldEvent[]): ActionGroup[] {
     if (lane.kind === "service") return [{ title: "The service", actions: serviceActions(view, possible) }];
     const cell = view.cells.find(({ cell }) => cell === lane.cell);
@@ -85,8 +91,8 @@ function serviceActions(view: View, possible: readonly WorldEvent[]): Action[] {
 }
 
 /**
- * Returns waits that exceed the default thresholds of a world: stale leases, recent rows, and
- * settled leases.
+ * Returns menu entries that let time pass: each wait is longer than one of the default thresholds,
+ * so that leases become stale, rows old, or settled leases forgotten.
  */
 function waitActions(): Action[] {
     const waits: [number, string][] = [
@@ -115,7 +121,7 @@ function processActions(cell: CellView, process: Process, possible: readonly Wor
     return [...withReasons(candidates, possible), ...commits.map(commitAction)];
 }
 
-/** Returns true for an event that ends the COMMIT of a process, which its database has received. */
+/** Returns true if the event ends a COMMIT of the process that the cell's database has received. */
 function isCommitOf(event: WorldEvent, cell: number, process?: Process): boolean {
     const parts = partsOf(event);
     const isCommit = (parts.kind === "finish_commit" || parts.kind === "lose_commit") && parts.cell === cell;
@@ -145,12 +151,12 @@ function databaseActions(cell: CellView, possible: readonly WorldEvent[]): Actio
     return [...commits.map(commitAction), ...withReasons(candidates, possible)];
 }
 
-/** The number of names and rows that a menu offers, so that it fits on a screen. */
+/** The numbers of names and of rows that a menu offers. More would not fit on a screen. */
 const [MENU_NAMES, MENU_ROWS] = [6, 4];
 
 /**
- * Returns the saves that a user may ask for: creates of the first names, and changes of the first
- * rows.
+ * Returns menu entries for the saves that a user may ask for: creates of the first names, and
+ * changes of the first rows.
  */
 function saveActions(cell: CellView, view: View): Action[] {
     const worker = cell.workers.findIndex(({ phase }) => phase === undefined);
@@ -190,7 +196,7 @@ function driftActions(cell: CellView, view: View): Action[] {
     ];
 }
 
-/** Returns true if an open transaction has written the row or the name. */
+/** Returns true if an open transaction of the cell's database has written the row or the name. */
 function isLocked(cell: CellView, row: number | undefined, name: string): boolean {
     const writes = cell.transactions.flatMap((transaction) => transaction.writes);
     return writes.some(([written, before, after]) => written === row || before === name || after === name);

@@ -1,15 +1,15 @@
-// Reads the audit trail of a live server as a timeline for the lanes: from the server's
-// `audit.file`, or from its log by `leasehold serve --log-format json` (`server/src/audit/event.rs`
-// writes the lines). The trail lists the leases that the service began and settled for each cell.
-// Events within a cell are not in it.
+// Reads the audit trail of a live server as a timeline for the lanes. The trail comes from the
+// server's `audit.file`, or from the log that `leasehold serve --log-format json` writes (lines by
+// `server/src/audit/event.rs`). It lists the begins and settles of leases for each cell, but no
+// events within a cell.
 import type { Arrow, Entry, FiredView, Lane, LeaseView, Marks, Timeline } from "./protocol";
 
-/** A log that contains no audit line. Its message says what to do. */
+/** The error for a log without any audit line. Its message tells the person what to do. */
 export class AuditError extends Error {
     override name = "AuditError";
 }
 
-/** An audit line of the log. */
+/** One audit line of a server's log, parsed from JSON. */
 interface AuditLine {
     timestamp: string;
     message: string;
@@ -21,15 +21,15 @@ interface AuditLine {
     outcome?: "committed" | "rolled_back";
 }
 
-/** The timeline of an audit log: one entry a line. */
+/** The timeline of an audit log, with one entry for each audit line. */
 export class Recording implements Timeline {
-    /** The numbers of the cells in the log, in order. */
+    /** The numbers of the cells that the log names, in ascending order. */
     readonly cells: number[];
     private readonly allEntries: Entry[];
 
     constructor(
         private readonly lines: AuditLine[],
-        /** The number of lines in the file that are not audit lines. */
+        /** The number of lines in the log that are not audit lines. */
         readonly skippedLines: number,
     ) {
         const start = Date.parse(lines[0]?.timestamp ?? "");
@@ -41,12 +41,12 @@ export class Recording implements Timeline {
         return this.allEntries.length;
     }
 
-    /** The time of the first line. */
+    /** The timestamp of the first audit line. */
     get startedAt(): string {
         return this.lines[0]?.timestamp ?? "";
     }
 
-    /** Returns the audit lines as a log that `parseAudit` reads again. */
+    /** Returns the audit lines as the text of a log, which `parseAudit` can read. */
     text(): string {
         return this.lines.map((line) => `${JSON.stringify(line)}\n`).join("");
     }
@@ -63,7 +63,9 @@ export class Recording implements Timeline {
         return { faults: [] };
     }
 
-    /** Returns the leases in their state at a position. */
+    /**
+     * Returns each lease that the log has named before a position, in its state at that position.
+     */
     leases(position: number): LeaseView[] {
         const now = Date.parse(this.lines[Math.max(0, position - 1)]?.timestamp ?? "");
         const leases = new Map<string, { view: LeaseView; begunAt: number }>();
@@ -79,7 +81,9 @@ export class Recording implements Timeline {
     }
 }
 
-/** Returns the status of a lease after a line. A replayed begin leaves the status as it was. */
+/**
+ * Returns the status of a lease after an audit line. A replayed begin does not change the status.
+ */
 function statusAfter(line: AuditLine, before: LeaseView["status"] | undefined): LeaseView["status"] {
     if (line.message === "lease begun") return before ?? "Outstanding";
     return line.outcome === "committed" ? "Committed" : "RolledBack";
@@ -90,8 +94,8 @@ function entryOf(line: AuditLine, position: number, start: number): Entry {
     const arrow: Arrow = { id: position, from: lane, to: "service", says: messageText(line), sent: position, ended: position, how: "arrived" };
     return {
         position,
-        // The lanes need some event; `forget` happens at the service and is not drawn as a message
-        // or a wait.
+        // An entry needs an event, but the log has none of the simulation's. `forget` is used
+        // because the lanes draw it neither as a message nor as a wait.
         event: "forget",
         at_micros: (Date.parse(line.timestamp) - start) * 1000,
         says: sentence(line),
@@ -104,8 +108,9 @@ function entryOf(line: AuditLine, position: number, start: number): Entry {
 }
 
 /**
- * Returns the time at which a line's lease was begun, in milliseconds since 1970. A lease id is a
- * UUID of version 7, whose first 48 bits are that time (RFC 9562, 5.7). The log may start after it.
+ * Returns the time at which the lease of an audit line was begun, in milliseconds since 1970. The
+ * log may start after that. A lease id is a UUID of version 7, whose first 48 bits are the time
+ * (RFC 9562, 5.7).
  */
 function beginTime({ timestamp, lease }: AuditLine): number {
     const logged = Date.parse(timestamp);
@@ -132,8 +137,8 @@ function sentence(line: AuditLine): string {
 }
 
 /**
- * Returns the transitions of a line. `edge` is the index in the engine's table of leases
- * (`core/src/table.rs`).
+ * Returns the lease transitions that an audit line stands for. `edge` is an index into the engine's
+ * table of leases (`core/src/table.rs`).
  */
 function transitions(line: AuditLine): FiredView[] {
     if (line.replayed) return [];
@@ -147,7 +152,7 @@ function transitions(line: AuditLine): FiredView[] {
 }
 
 /**
- * Reads a log. Lines that are not audit lines are counted and skipped. Throws if the log has no
+ * Reads the audit lines of a log, and counts the other lines. Throws `AuditError` if the log has no
  * audit line.
  */
 export function parseAudit(text: string): Recording {
@@ -180,18 +185,21 @@ function isAuditLine(value: unknown): value is AuditLine {
     return line["target"] === "audit" && isAboutLease && isDated && isText("lease") && isText("cell") && Number.isInteger(Number(line["cell"]));
 }
 
-/** Returns true if a text looks like a JSON log rather than a trace. */
+/** Returns true if the text of a file looks like a JSON log, and not like a trace. */
 export function looksLikeAudit(text: string): boolean {
     const first = text.trimStart().split("\n", 1)[0] ?? "";
     return first.includes('"timestamp"') || (!first.startsWith("{") && text.includes('"target":"audit"'));
 }
 
-/** A line of the server's default log format, tracing-subscriber's "full": time, level, target. */
+/**
+ * Matches a line of the server's default log format, "full" of tracing-subscriber: time, level,
+ * target.
+ */
 const TEXT_LOG_LINE = /^\d{4}-\d\d-\d\dT[\d:.]+Z\s+(?:ERROR|WARN|INFO|DEBUG|TRACE)\s+[\w:]+:/m;
 
 /**
- * Returns true if a text is a server's log in the default text format. The page reads only the JSON
- * format.
+ * Returns true if the text of a file is a server's log in the default text format. The page can
+ * read only the JSON format.
  */
 export function looksLikeTextLog(text: string): boolean {
     return TEXT_LOG_LINE.test(text);

@@ -1,34 +1,37 @@
-// Chooses the events that continue a run without further faults. The simulation's `nextCalm` lets
-// every process finish; then the autopilot waits until the outstanding leases are stale, and lets
-// each cell's reconciler settle them.
+// Chooses the events that continue a run without further faults. First the simulation's `nextCalm`
+// lets every process finish. Then the autopilot waits until the outstanding leases are stale, and
+// lets the reconciler of each cell settle them.
 import type { MessageId, Settings, Simulation, View, WorldEvent } from "./protocol";
 
-/** More events than any run of the page needs to come to rest. */
+/**
+ * The largest number of events that the autopilot plays. No run of the page needs so many to come
+ * to rest.
+ */
 export const MAX_EVENTS_TO_REST = 20_000;
 /**
- * The number of reconciliations after which the autopilot gives up. A rule that is off may leave a
- * lease for ever.
+ * The number of rounds of reconciliation after which the autopilot stops. If a rule is off, a lease
+ * may stay outstanding for ever.
  */
 const MAX_ROUNDS = 3;
 
 /**
- * The state of the autopilot: it belongs to one run and must be replaced when a person applies
- * another event.
+ * The autopilot of one run, with its progress. Replace it by a new one when a person applies an
+ * event.
  */
 export class Autopilot {
-    /** The cells left to reconcile in this round. */
+    /** The numbers of the cells that are still to reconcile in the current round. */
     private due: number[] = [];
     private rounds = 0;
 
     /**
-     * Returns the next event, or `undefined` if the run is at rest. The message `except` is not
-     * delivered.
+     * Returns the next event of the run, or `undefined` if the run is at rest. The message with the
+     * id `except` is not delivered.
      */
     next(simulation: Simulation, except?: MessageId): WorldEvent | undefined {
         return simulation.nextCalm(except) ?? this.reconcile(simulation.view(), simulation.settings());
     }
 
-    /** Returns true if a next event exists. The autopilot's state stays unchanged. */
+    /** Returns true if `next` would return an event. This method does not change the autopilot. */
     hasNext(simulation: Simulation): boolean {
         const copy = new Autopilot();
         copy.due = [...this.due];
@@ -56,11 +59,12 @@ function hasOutstanding(view: View, cell: number): boolean {
     return hasLease || (state !== undefined && state.lease_rows.length > 0);
 }
 
-/** The margin for cells whose database clock is behind the service's or runs slower. */
+/** A margin for cells whose database's clock is behind the service's clock or slower than it. */
 const CLOCK_MARGIN_SECONDS = 60;
 
 /**
- * Returns the seconds until the youngest outstanding lease and lease row are stale on every clock.
+ * Returns the number of seconds after which every outstanding lease and every lease row is stale by
+ * all clocks; 0 if all are stale already.
  */
 function secondsUntilStale(view: View, settings: Settings): number {
     const leases = view.leases.filter((lease) => lease.status === "Outstanding").map((lease) => lease.age_micros);

@@ -1,17 +1,17 @@
-// Lays out the diagram of a transition table: one layer for each distance from the initial state,
-// from top to bottom.
+// Computes the layout of a transition table's diagram. States are in layers from top to bottom, by
+// their distance from the initial state.
 import type { Edge } from "./protocol";
 
-/** A state with its position. */
+/** A state of the diagram, with the position of its centre. */
 export interface PlacedState {
     name: string;
-    /** The distance from the initial state, in edges. */
+    /** The number of edges on the shortest path from the initial state. */
     layer: number;
     x: number;
     y: number;
 }
 
-/** An edge with its curve and the position of its label. */
+/** An edge of the diagram, with its curve and the position of its label. */
 export interface PlacedEdge {
     edge: Edge;
     path: string;
@@ -19,7 +19,7 @@ export interface PlacedEdge {
     labelY: number;
 }
 
-/** A diagram, with its size in the units of its coordinates. */
+/** The layout of a diagram: its states, its edges, and its size in the units of the coordinates. */
 export interface Diagram {
     states: PlacedState[];
     edges: PlacedEdge[];
@@ -39,7 +39,10 @@ const MARGIN = 20;
 const STATE_HALF_WIDTH = 43;
 const STATE_HALF_HEIGHT = 13;
 
-/** Returns the diagram of a transition table. The first edge starts at the initial state. */
+/**
+ * Returns the layout of a transition table's diagram. The first edge must start at the initial
+ * state.
+ */
 export function layOut(edges: readonly Edge[]): Diagram {
     const layers = layersByDistance(edges);
     const states = layers.flatMap((names, layer) =>
@@ -73,7 +76,8 @@ function layersByDistance(edges: readonly Edge[]): string[][] {
 }
 
 /**
- * Returns the number of earlier edges with the same start and end: parallel edges must not overlap.
+ * Returns how many earlier edges have the same start and end. Each such edge bends more, so that
+ * parallel edges do not overlap.
  */
 function parallelRank(edges: readonly Edge[], index: number): number {
     const edge = edges[index];
@@ -84,8 +88,8 @@ function curve(edge: Edge, from: PlacedState, to: PlacedState, rank: number): Pl
     const [dx, dy] = [to.x - from.x, to.y - from.y];
     const length = Math.hypot(dx, dy) || 1;
     const skipsLayer = Math.abs(from.layer - to.layer) > 1;
-    // An edge between neighbours bends to its own left, so an edge and its reverse never overlap.
-    // An edge across layers goes around the states between them, on the outside of the diagram.
+    // An edge between neighbouring layers bends to its left, so an edge and its reverse do not
+    // overlap. An edge that skips layers bends outwards, around the states between its ends.
     const side = skipsLayer && from.x > WIDTH / 2 ? -1 : 1;
     const bend = side * (skipsLayer ? length * 0.62 : (dx === 0 ? 62 : 30) + rank * 46);
     const control = { x: (from.x + to.x) / 2 + (dy / length) * bend, y: (from.y + to.y) / 2 - (dx / length) * bend };
@@ -103,7 +107,8 @@ function coordinates({ x, y }: Point): string {
 }
 
 /**
- * Returns the point at which the line from a state's centre to `target` crosses the state's border.
+ * Returns the point at which the border of a state crosses the line from the state's centre to
+ * `target`.
  */
 function borderPoint(state: PlacedState, target: Point): Point {
     const [dx, dy] = [target.x - state.x, target.y - state.y];

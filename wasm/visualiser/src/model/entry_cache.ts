@@ -1,16 +1,19 @@
-// Caches the entries of a timeline in blocks of rows. The simulation returns new objects for each
-// call; an unchanged row must stay the same object, because Preact's `memo` compares properties by
-// identity and then skips the row.
+// Caches the entries of a timeline in blocks of rows. The simulation returns new objects from each
+// call. But an unchanged row must keep the same object, because Preact's `memo` compares properties
+// by identity and skips the row if they are equal.
 import { BLOCK_ROWS } from "./geometry";
 import type { Entry, Timeline } from "./protocol";
 
-/** The blocks that were read since the timeline last changed. */
+/** The blocks of entries that were read since the timeline last changed. */
 export class EntryCache {
     private blocks = new Map<number, Entry[]>();
     private timeline: Timeline | undefined;
     private revision = -1;
 
-    /** Returns the entries of a range. Another timeline or revision empties the cache. */
+    /**
+     * Returns the entries from position `from` to `to`. A call for another timeline or revision
+     * empties the cache first.
+     */
     read(timeline: Timeline, revision: number, from: number, to: number): Entry[] {
         if (this.timeline !== timeline || this.revision !== revision) this.blocks.clear();
         this.timeline = timeline;

@@ -1,15 +1,15 @@
-// Access to the parts of an event. Events are Rust enums as serde writes them: a string, or an
+// Reads the parts of an event. An event is a Rust enum as serde writes it in JSON: a string, or an
 // object whose only member is named after the variant.
 import type { MessageId, Process, WorldEvent } from "./protocol";
 
-/** Returns the name of an enum's variant. */
+/** Returns the name of the variant of an enum value in serde's form. */
 export function variantName<T extends string | object>(value: T): string {
     if (typeof value === "string") return value;
     return Object.keys(value)[0] ?? "";
 }
 
 /**
- * The parts of an event that most events share: the variant, the cell, the process (a worker too)
+ * The parts that most events have: the variant's name, the cell, the process (a worker is one too)
  * and the message.
  */
 export interface EventParts {
@@ -19,7 +19,7 @@ export interface EventParts {
     message?: MessageId;
 }
 
-/** Returns the parts of an event. */
+/** Returns the parts of an event; those that the event does not have are absent. */
 export function partsOf(event: WorldEvent): EventParts {
     const kind = variantName(event);
     if (typeof event === "string") return { kind };
@@ -35,20 +35,20 @@ export function partsOf(event: WorldEvent): EventParts {
     };
 }
 
-/** Returns true if two events are equal. */
+/** Returns true if two events have the same variant and the same members. */
 export function isSameEvent(left: WorldEvent, right: WorldEvent): boolean {
     return eventKey(left) === eventKey(right);
 }
 
 /**
- * Returns a text that is equal for equal events: the simulation writes the members of an event in
- * one order.
+ * Returns a text that is equal for equal events. The simulation writes the members of an event
+ * always in one order.
  */
 export function eventKey(event: WorldEvent): string {
     return JSON.stringify(event);
 }
 
-/** Returns the number of events that two runs have in common at their start. */
+/** Returns how many events at the beginning of two runs are equal. */
 export function commonPrefixLength(left: readonly WorldEvent[], right: readonly WorldEvent[]): number {
     const length = Math.min(left.length, right.length);
     for (let index = 0; index < length; index += 1) {
@@ -58,14 +58,16 @@ export function commonPrefixLength(left: readonly WorldEvent[], right: readonly 
     return length;
 }
 
-/** Returns the kind and number of a process. A cell has one verifier, with the number 0. */
+/**
+ * Returns the kind of a process, and its number within the cell. A cell has one verifier, number 0.
+ */
 export function processParts(process: Process): { kind: "worker" | "reconciler" | "verifier"; number: number } {
     if (process === "verifier") return { kind: "verifier", number: 0 };
     if ("worker" in process) return { kind: "worker", number: process.worker };
     return { kind: "reconciler", number: process.reconciler };
 }
 
-/** Returns true if two processes of one cell are the same. */
+/** Returns true if two process values name the same process of one cell. */
 export function isSameProcess(left: Process, right: Process): boolean {
     return JSON.stringify(left) === JSON.stringify(right);
 }

@@ -1,4 +1,4 @@
-// Explains single events, for people who see the protocol for the first time.
+// Texts that explain single events to people who see the protocol for the first time.
 import { partsOf, processParts } from "./events";
 import {
     isBeginRequest,
@@ -17,16 +17,16 @@ import {
 } from "./message_texts";
 import type { Arrow, Entry, Rule, Timeline } from "./protocol";
 
-/** The explanation of one event. */
+/** The explanation of one event, with the actions that the page offers below it. */
 export interface Explanation {
     text: string;
-    /** The rule at work. The page offers to switch it off. */
+    /** The rule that decided the event, which the page offers to switch off. */
     rule?: Rule;
-    /** True if a request was lost. The page offers to lose its answer instead. */
+    /** True if the event lost a request. The page then offers to lose the answer instead. */
     isLostRequest?: boolean;
 }
 
-/** Returns the request that a message answers, or `undefined` if the message is not an answer. */
+/** Returns the request that `answer` answers, or `undefined` if the message is not an answer. */
 export function answeredRequest(answer: Arrow, timeline: Timeline): Arrow | undefined {
     const request = timeline.entries(answer.sent, answer.sent + 1)[0]?.arrived;
     return request === undefined ? undefined : timeline.arrows(answer.sent, answer.sent + 1).find(({ id }) => id === request);
@@ -34,8 +34,8 @@ export function answeredRequest(answer: Arrow, timeline: Timeline): Arrow | unde
 
 /**
  * Returns the explanation of an event, or `undefined` if the event needs none. `message` is the
- * message that arrived or was lost by the event; `request` is the text of the request that
- * `message` answers.
+ * message that arrived or was lost in the event. If `message` is an answer, `request` is the text
+ * of its request.
  */
 export function explain(entry: Entry, message: Arrow | undefined, request?: string): Explanation | undefined {
     const { kind } = partsOf(entry.event);
@@ -153,7 +153,7 @@ function explainBegin(answer: string | undefined, isNew: boolean): Explanation |
     return undefined;
 }
 
-/** Explains a verifier's step on the lease row of its correction. */
+/** Returns the explanation of a verifier's step that concerns the lease row of its correction. */
 function explainCorrection(entry: Entry): Explanation | undefined {
     if (!isVerifierLeaseRow(entry.says)) return undefined;
     if (isRefusedByDatabase(entry.says)) return COMMIT_TOO_LATE;

@@ -1,28 +1,29 @@
-// The geometry of the lanes: which rows are rendered, the scroll offsets that show an event, and
-// the lines of messages.
+// Computes the geometry of the lanes: the rows to render, the scroll offsets that show an event,
+// and the lines of messages.
 import { partsOf } from "./events";
 import type { LaneLayout } from "./lanes";
 import type { Arrow, Entry } from "./protocol";
 
 /**
- * Rows are rendered in blocks of this size, so that scrolling within a block renders nothing anew.
+ * The number of rows in a block. Rows are rendered in whole blocks, so scrolling within a block
+ * renders nothing new.
  */
 export const BLOCK_ROWS = 4;
 
-/** A range of rows. `to` is excluded. */
+/** A range of rows: from row `from` up to, not including, row `to`. */
 export interface RowRange {
     from: number;
     to: number;
 }
 
-/** Returns the rows that are at least partly visible at a scroll offset. */
+/** Returns the rows that are at least partly visible at a vertical scroll offset. */
 export function visibleRows(scrollTop: number, height: number, rowHeight: number, length: number): RowRange {
     return { from: Math.min(length, Math.floor(scrollTop / rowHeight)), to: Math.min(length, Math.ceil((scrollTop + height) / rowHeight)) };
 }
 
 /**
- * Returns the rows to render for visible ones: whole blocks, and one more block on either side for
- * fast scrolling.
+ * Returns the rows to render if `from` to `to` are visible: whole blocks, and one more block on
+ * each side for fast scrolling.
  */
 export function rowsToRender({ from, to }: RowRange, length: number): RowRange {
     const first = Math.floor(from / BLOCK_ROWS) - 1;
@@ -31,8 +32,8 @@ export function rowsToRender({ from, to }: RowRange, length: number): RowRange {
 }
 
 /**
- * Returns the vertical scroll offset that shows a row with a margin. The offset stays if the row is
- * visible already.
+ * Returns the vertical scroll offset that shows a row with a margin. If the row is visible already,
+ * this is the present offset.
  */
 export function scrollTopFor(row: number, scrollTop: number, height: number, rowHeight: number): number {
     const top = row * rowHeight;
@@ -42,12 +43,12 @@ export function scrollTopFor(row: number, scrollTop: number, height: number, row
     return scrollTop;
 }
 
-/** The horizontal margin around a visible event: half a lane's head, and half an envelope. */
+/** The margin beside a visible event, in pixels: half of a lane's head, and half of an envelope. */
 const SIDE_MARGIN = 36;
 
 /**
- * The horizontal extent of an event: its own lane, and the far end of its message. Both are equal
- * without a message.
+ * The horizontal positions of an event: that of its own lane, and that of the other end of its
+ * message. Both are equal if the event has no message.
  */
 export interface EventExtent {
     x: number;
@@ -55,8 +56,8 @@ export interface EventExtent {
 }
 
 /**
- * Returns the horizontal scroll offset that shows an extent. If the extent is wider than the
- * window, its own lane is shown. The offset stays if the extent is visible already.
+ * Returns the horizontal scroll offset that shows an event. If its two ends do not fit into the
+ * window, its own lane is shown. If both are visible already, this is the present offset.
  */
 export function scrollLeftFor({ x, farX }: EventExtent, scrollLeft: number, width: number): number {
     const margin = Math.min(SIDE_MARGIN, width / 4);
@@ -67,8 +68,8 @@ export function scrollLeftFor({ x, farX }: EventExtent, scrollLeft: number, widt
 }
 
 /**
- * Returns the extent of an event, given the messages of its row. Returns `undefined` for a wait,
- * which has no lane.
+ * Returns the horizontal positions of an event, given the messages that its row shows. Returns
+ * `undefined` for a wait, which belongs to no lane.
  */
 export function extentOf(entry: Entry, arrows: readonly Arrow[], layout: LaneLayout, length: number): EventExtent | undefined {
     const { kind } = partsOf(entry.event);
@@ -83,7 +84,7 @@ export function extentOf(entry: Entry, arrows: readonly Arrow[], layout: LaneLay
     return { x, farX: Math.abs(x1 - x) > Math.abs(x2 - x) ? x1 : x2 };
 }
 
-/** The line of a message, in pixels. */
+/** The two ends of a message's line, in pixels. */
 export interface MessageLine {
     x1: number;
     y1: number;
@@ -91,20 +92,20 @@ export interface MessageLine {
     y2: number;
 }
 
-/** Returns the vertical middle of a row. */
+/** Returns the vertical position of a row's middle, in pixels. */
 export function rowMiddle(row: number, rowHeight: number): number {
     return (row + 0.5) * rowHeight;
 }
 
 /**
- * The part of the way that the line of a lost message covers, or of one in flight at the end of the
- * run.
+ * The share of the way to the receiver at which the line of a message ends if the message was lost,
+ * or is still in flight at the end of the run.
  */
 const UNFINISHED_SHARE = 0.72;
 
 /**
- * Returns the line of a message from its sending to its end, or to the end of the run while it is
- * in flight.
+ * Returns the line of a message from its sending to its arrival or loss. A message in flight at the
+ * end of the run has a line to that end.
  */
 export function messageLine(arrow: Arrow, layout: LaneLayout, rowHeight: number, length: number): MessageLine {
     const end = arrow.ended ?? Math.max(length, arrow.sent + 1);
@@ -115,8 +116,8 @@ export function messageLine(arrow: Arrow, layout: LaneLayout, rowHeight: number,
 }
 
 /**
- * Returns the point of a line at a height, or its nearer end if the line does not reach that
- * height.
+ * Returns the point of a line at the height `y`, or the nearer end of the line if it does not reach
+ * that height.
  */
 export function pointAt(line: MessageLine, y: number): { x: number; y: number } {
     const share = line.y2 === line.y1 ? 0.5 : (y - line.y1) / (line.y2 - line.y1);
@@ -124,7 +125,7 @@ export function pointAt(line: MessageLine, y: number): { x: number; y: number } 
     return { x: line.x1 + (line.x2 - line.x1) * bounded, y: line.y1 + (line.y2 - line.y1) * bounded };
 }
 
-/** Returns true if a message is in flight at a position. */
+/** Returns true if a message is in flight when the run is at this position. */
 export function isInFlight(arrow: Arrow, position: number): boolean {
     return arrow.sent < position && (arrow.ended === undefined || arrow.ended >= position);
 }

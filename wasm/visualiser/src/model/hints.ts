@@ -4,15 +4,15 @@ import { isSettleRequest } from "./message_texts";
 import type { Entry, MessageView, View, WorldEvent } from "./protocol";
 
 /**
- * The introduction at the start of a scenario. It must be short enough to be read before pressing
- * play.
+ * The introduction that the page shows at the start of a scenario. It must be short: people read it
+ * before they press play.
  */
 export const INTRODUCTION =
     "A name may exist only once in all cells, but no transaction spans their databases. So a worker begins a lease on the name at the service, commits its rows in its own database, and then commits the lease. Each step may fail: watch how the cells and the service recover.";
 
 /**
- * Returns a hint about the first message in flight that can be delivered or dropped, or `undefined`
- * if there is none.
+ * Returns a hint about the first message in flight that a person can deliver or drop, or
+ * `undefined` if there is none.
  */
 export function envelopeHint(messages: readonly MessageView[]): string | undefined {
     const message = messages.find(({ can_arrive }) => can_arrive);
@@ -20,16 +20,16 @@ export function envelopeHint(messages: readonly MessageView[]): string | undefin
 }
 
 /**
- * Returns the latest create that failed and would succeed now: the name is free, and the worker is
- * idle.
+ * Returns the latest create of a user that failed and would succeed now, because its name is free
+ * and its worker idle. Returns `undefined` if there is none.
  */
 export function saveToRepeat(events: readonly WorldEvent[], view: View): WorldEvent | undefined {
     return [...events].reverse().find((event) => variantName(event) === "save" && wouldSucceedNow(event, view));
 }
 
 /**
- * Returns the position at which a request to settle a lease was last dropped, or `undefined` if
- * none was.
+ * Returns the position of the event that last dropped a request to settle a lease, or `undefined`
+ * if no event did.
  */
 export function lastLostSettleRequest(entries: readonly Entry[]): number | undefined {
     const sent = new Map(entries.flatMap((entry) => entry.sent.map((arrow) => [arrow.id, arrow.says])));
@@ -37,7 +37,7 @@ export function lastLostSettleRequest(entries: readonly Entry[]): number | undef
     return drops.at(-1)?.position;
 }
 
-/** The answers to a save that may be repeated. */
+/** The results of a save after which the user may ask for it again. */
 const FAILED_SAVES: readonly unknown[] = ["unknown", "unavailable", "too_late"];
 
 function wouldSucceedNow(event: WorldEvent, view: View): boolean {

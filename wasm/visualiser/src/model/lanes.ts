@@ -1,57 +1,61 @@
-// Lays out the lanes, one for each participant: the cells from left to right, then the service.
+// Computes the layout of the lanes, one for each participant: the cells from left to right, then
+// the service.
 import { processParts } from "./events";
 import type { Lane, Process } from "./protocol";
 
-/** The kind of participant that a lane belongs to. */
+/** The kind of participant to which a lane belongs. */
 export type LaneKind = "user" | "worker" | "reconciler" | "verifier" | "database" | "service";
 
-/** A lane with its position. */
+/** A lane with its horizontal position. */
 export interface PlacedLane {
     key: string;
     kind: LaneKind;
-    /** The cell's number; 0 for the service. */
+    /** The number of the lane's cell; 0 for the service. */
     cell: number;
-    /** The number of a worker or reconciler within its cell; 0 for other lanes. */
+    /** The number of the lane's worker or reconciler within its cell; 0 for other lanes. */
     number: number;
-    /** The middle of the lane, in pixels from the left of all lanes. */
+    /** The middle of the lane, in pixels from the left edge of the leftmost lane. */
     x: number;
     lane: Lane;
 }
 
-/** The horizontal range of a cell's lanes. */
+/** The left and right edge of all lanes of one cell, in pixels. */
 export interface CellSpan {
     cell: number;
     left: number;
     right: number;
 }
 
-/** The lanes of a run, with their positions. */
+/** The lanes of a run, with their horizontal positions. */
 export interface LaneLayout {
     lanes: PlacedLane[];
     spans: CellSpan[];
     width: number;
-    /** Returns the middle of a lane. A hidden lane has the middle of its cell. */
+    /** Returns the middle of a lane in pixels. For a hidden lane this is the middle of its cell. */
     x(lane: Lane): number;
 }
 
-/** The participants of a run. */
+/** The participants of a run, from which the lanes are made. */
 export interface Participants {
     cells: number[];
-    /** The number of workers and reconcilers in each cell. */
+    /** The number of workers, and of reconcilers, in each cell. */
     workers: number;
     reconcilers: number;
     hasVerifier: boolean;
-    /** True for a server's log, which lists no events within a cell. */
+    /** True for the audit log of a server, which contains no events within a cell. */
     isRecording?: boolean;
 }
 
-/** The gap between two cells, in widths of a lane. */
+/** The gap between two cells, as a multiple of a lane's width. */
 const CELL_GAP = 0.45;
-/** A narrower lane's head would be too small to click: WCAG 2.2, 2.5.8 asks for 24 pixels. */
+/**
+ * The least width of a lane, in pixels. The head of a narrower one would be too small to click:
+ * WCAG 2.2, 2.5.8 asks for 24 pixels.
+ */
 export const MIN_LANE_WIDTH = 28;
 const MAX_LANE_WIDTH = 118;
 
-/** Returns a text that identifies a lane. */
+/** Returns a text that is equal for equal lanes, and different for different ones. */
 export function laneKey(lane: Lane): string {
     if (lane === "service") return "service";
     if ("user" in lane) return `user:${lane.user}`;
@@ -60,7 +64,7 @@ export function laneKey(lane: Lane): string {
     return `${kind}:${lane.process[0]}:${number}`;
 }
 
-/** Returns the number of the cell that a lane belongs to; 0 for the service. */
+/** Returns the number of the cell to which a lane belongs; 0 for the service. */
 export function cellOf(lane: Lane): number {
     if (lane === "service") return 0;
     if ("user" in lane) return lane.user;
@@ -84,8 +88,8 @@ function lanesOfCell(cell: number, participants: Participants): PlacedLane[] {
 }
 
 /**
- * Returns the layout of the lanes whose keys are in `shown`, or of all. The lanes fill the width as
- * far as the limits of a lane's width allow, so the layout may be wider or narrower.
+ * Returns the layout of the lanes with a key in `shown`, or of all lanes. The lanes share `width`
+ * as far as the limits of a lane's width allow, so the layout may be wider or narrower.
  */
 export function layOutLanes(participants: Participants, width: number, shown?: ReadonlySet<string>): LaneLayout {
     const isShown = (lane: PlacedLane) => shown === undefined || shown.has(lane.key);

@@ -1,32 +1,32 @@
-// Encodes the page's state as the fragment of a URL: as plain parameters while it is short, with a
-// compressed payload in the parameter `z` for longer runs.
+// Encodes the state of the page in the fragment of a URL. A short state is written as plain
+// parameters; a long run is compressed into the parameter `z`.
 import type { Divergence, Origin } from "./origin";
 import type { Rule, Settings, WorldEvent } from "./protocol";
 import { RULE_NAMES } from "./texts";
 
-/** The display options of the page. */
+/** The display options of the page that a link contains. */
 export interface ViewOptions {
-    /** The playback speed, in events a second. */
+    /** The playback speed, in events per second. */
     speed: number;
-    /** True if lanes without any event are shown too. */
+    /** True if the page also shows lanes that have no event. */
     allLanes: boolean;
 }
 
-/** The result of a complete search of a rule's small world that found no violation. */
+/** The result of a search that explored a rule's whole small world and found no violation. */
 export interface SearchResult {
     rule: Rule;
-    /** True if the rule was off in the searched world. */
+    /** True if the rule was switched off in the searched world. */
     isOff: boolean;
     states: number;
     events: number;
 }
 
-/** The state that a link carries. */
+/** The state of the page that a link contains. */
 export interface LinkState {
     origin: Origin;
     /**
-     * The rules that are off, if the origin is a scenario. Other origins have them in their
-     * settings.
+     * The rules that are switched off, if the run's origin is a scenario. Other origins have this
+     * list in their settings.
      */
     rulesOff: Rule[];
     divergence?: Divergence;
@@ -35,38 +35,41 @@ export interface LinkState {
     searchResult?: SearchResult;
 }
 
-/** The message for a link that cannot be decoded. */
+/** The error text for a link that cannot be decoded. */
 export const DAMAGED_LINK = "the link is damaged or was cut short: ask its sender for a new copy";
 
-/** A link that cannot be decoded. Its message says what to do. */
+/** The error for a link that cannot be decoded. Its message tells the person what to do. */
 export class LinkError extends Error {
     override name = "LinkError";
 }
 
 export const DEFAULT_VIEW: ViewOptions = { speed: 2, allLanes: false };
 
-/** Some mail and chat programs truncate longer links. */
+/** The length up to which links are safe. Some mail and chat programs cut longer ones. */
 export const SAFE_LINK_LENGTH = 8000;
 
-/** The parts of a state that are too long for plain parameters. */
+/** The parts of a link's state that are too long for plain parameters. */
 interface LinkPayload {
     settings?: Settings;
     title?: string;
     events?: WorldEvent[];
 }
 
-/** Returns the URL fragment of a state, without the `#`. */
+/** Returns the fragment of a URL that contains the state, without the `#`. */
 export async function encodeLink(state: LinkState): Promise<string> {
     const payload = payloadOf(state);
     return fragment(state, payload && (await compress(payload)));
 }
 
-/** Encodes links one after the other, and reuses the compressed payload while it is unchanged. */
+/**
+ * Encodes links one after the other. It reuses the compressed payload as long as the payload does
+ * not change.
+ */
 export class LinkWriter {
     private payload: string | undefined;
     private z: string | undefined;
 
-    /** Returns the same fragment as `encodeLink`. */
+    /** Returns the same fragment of a URL as `encodeLink`. */
     async write(state: LinkState): Promise<string> {
         const payload = payloadOf(state);
         const z = payload === this.payload ? this.z : payload && (await compress(payload));
@@ -75,9 +78,9 @@ export class LinkWriter {
     }
 
     /**
-     * Returns a fragment of the same state without waiting. Compression streams are asynchronous,
-     * so a payload that has changed since the last `write` is stored uncompressed, which makes the
-     * fragment longer.
+     * Returns a fragment for the same state without waiting. Compression is asynchronous in
+     * browsers. A payload that has changed since the last `write` is therefore stored uncompressed,
+     * which makes the fragment longer.
      */
     writeNow(state: LinkState): string {
         const payload = payloadOf(state);
@@ -108,7 +111,10 @@ function searchParam({ rule, isOff, states, events }: SearchResult): string {
     return [rule, isOff ? "off" : "on", states, events].join(".");
 }
 
-/** Returns the payload of a state as JSON, or `undefined` if plain parameters suffice. */
+/**
+ * Returns the parts of a state that need the parameter `z`, as JSON, or `undefined` if there are
+ * none.
+ */
 function payloadOf({ origin, divergence }: LinkState): string | undefined {
     const payload: LinkPayload = {
         ...(origin.kind === "scenario" ? {} : { settings: origin.settings }),
@@ -119,12 +125,12 @@ function payloadOf({ origin, divergence }: LinkState): string | undefined {
 }
 
 const ORIGIN_KINDS = ["scenario", "free", "trace"] as const;
-/** The parameters that need one of `ORIGIN_KINDS` beside them. */
+/** The parameters that are valid only if the link also has one of the parameters `ORIGIN_KINDS`. */
 const DETAIL_PARAMS = ["at", "kept", "off", "searched", "z"];
 
 /**
- * Decodes a URL fragment. Returns `undefined` if it is not a link of the page. Throws `LinkError`
- * if it is damaged.
+ * Decodes the fragment of a URL. Returns `undefined` if the fragment is not a link of the page.
+ * Throws `LinkError` if the link is damaged.
  */
 export async function decodeLink(hash: string): Promise<LinkState | undefined> {
     const params = new URLSearchParams(hash.replace(/^#/, ""));
@@ -205,8 +211,8 @@ function parseCount(text: string, param: string): number {
 }
 
 /**
- * The limit of an unpacked payload. A short link can unpack to gigabytes, and anybody can write
- * one.
+ * The largest size of an unpacked payload, in bytes. Anybody can write a link, and a short one can
+ * unpack to gigabytes.
  */
 const MAX_PAYLOAD_BYTES = 64_000_000;
 
@@ -215,17 +221,20 @@ async function compress(text: string): Promise<string> {
     return toBase64Url(new Uint8Array(await new Response(compressed).arrayBuffer()));
 }
 
-/** Returns bytes as base64url without padding (RFC 4648, 5). */
+/** Returns bytes as base64url text without padding (RFC 4648, 5). */
 function toBase64Url(bytes: Uint8Array): string {
     let binary = "";
     for (const byte of bytes) binary += String.fromCharCode(byte);
     return btoa(binary).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 }
 
-/** The largest stored block of deflate: its length has 16 bits (RFC 1951, 3.2.4). */
+/**
+ * The largest size of a stored block in a deflate stream: its length field has 16 bits (RFC 1951,
+ * 3.2.4).
+ */
 const MAX_STORED_BYTES = 0xffff;
 
-/** Returns a deflate stream of stored, uncompressed blocks (RFC 1951, 3.2.4). */
+/** Returns a deflate stream of the bytes in stored, uncompressed blocks (RFC 1951, 3.2.4). */
 function deflateStored(bytes: Uint8Array): Uint8Array {
     const stream: number[] = [];
     for (let from = 0; from < bytes.length; from += MAX_STORED_BYTES) {

@@ -1,73 +1,77 @@
-// Recognises messages and entries of the simulation by their texts.
+// Recognises messages and timeline entries of the simulation by their texts.
 //
-// The package hands out messages as text only. This module holds every pattern that the page
-// matches on them; the texts are written by `simulation/src/message_text.rs` and by
-// `simulation/src/event_text.rs`. The test `tests/message_texts.test.ts` fails if a pattern matches no
-// text of the scenarios any more.
+// The npm package returns messages only as text, written by `simulation/src/message_text.rs` and
+// `simulation/src/event_text.rs`. This module contains every pattern that the page matches on them.
+// The test `tests/message_texts.test.ts` fails if a pattern no longer matches any text of the
+// scenarios.
 
-/** Returns true for a request to commit a lease. */
+/** Returns true if the text of a message is a request to commit a lease. */
 export function isCommitRequest(text: string): boolean {
     return text === "commit";
 }
 
-/** Returns true for a request to roll a lease back. */
+/** Returns true if the text of a message is a request to roll a lease back. */
 export function isRollbackRequest(text: string): boolean {
     return text === "roll back";
 }
 
-/** Returns true for a request that settles a lease. */
+/** Returns true if the text of a message is a request to commit a lease or to roll it back. */
 export function isSettleRequest(text: string): boolean {
     return isCommitRequest(text) || isRollbackRequest(text);
 }
 
-/** Returns true for a request that begins a lease. */
+/** Returns true if the text of a message is a request to begin a lease. */
 export function isBeginRequest(text: string): boolean {
     return text.startsWith("begin:");
 }
 
-/** Returns true for the answer that a lease is begun. */
+/** Returns true if the text of a message is the answer that a lease is begun. */
 export function isBegunAnswer(text: string): boolean {
     return text.startsWith("begun");
 }
 
-/** Returns true for the answer that a lease is settled as asked. */
+/** Returns true if the text of a message is the answer that a lease is settled as requested. */
 export function isDoneAnswer(text: string): boolean {
     return text === "done";
 }
 
-/** Returns true for an answer that tells the outcome of a lease. */
+/** Returns true if the text of a message is an answer that tells how a lease was settled. */
 export function isOutcomeAnswer(text: string): boolean {
     return isDoneAnswer(text) || text.startsWith("it was ");
 }
 
-/** Returns true for the answer that the service does not know the lease. */
+/** Returns true if the text of a message is the answer that the service does not know the lease. */
 export function isUnknownLeaseAnswer(text: string): boolean {
     return text.includes("no such lease");
 }
 
 /**
- * Returns true for a refusal of a begin that the caller may retry: another lease holds the name.
+ * Returns true if the text of a message is the refusal of a begin because another lease holds the
+ * name. The caller may retry such a begin.
  */
 export function isBusyAnswer(text: string): boolean {
     return text.startsWith("refused") && text.includes("under another lease");
 }
 
-/** Returns true for a refusal of a begin. */
+/** Returns true if the text of a message is a refusal of a begin. */
 export function isRefusedAnswer(text: string): boolean {
     return text.startsWith("refused");
 }
 
-/** Returns true if an entry is about the lease row of a verifier's correction. */
+/** Returns true if the sentence of an entry concerns the lease row of a verifier's correction. */
 export function isVerifierLeaseRow(sentence: string): boolean {
     return /verifier .*lease row/.test(sentence);
 }
 
-/** Returns true if an entry writes a lease row. */
+/** Returns true if the sentence of an entry tells that a lease row is written. */
 export function isLeaseRowWrite(sentence: string): boolean {
     return sentence.includes("writes its lease row");
 }
 
-/** Returns true if an entry says that the database refused a transaction for its age. */
+/**
+ * Returns true if the sentence of an entry tells that the database refused a transaction because it
+ * was too old.
+ */
 export function isRefusedByDatabase(sentence: string): boolean {
     return /refuse|too late/i.test(sentence);
 }

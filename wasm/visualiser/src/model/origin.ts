@@ -1,28 +1,30 @@
-// The origin of a run: the shortest description from which a link can reproduce it.
+// The origin of a run: the shortest description with which a link can reproduce the run.
 import { commonPrefixLength } from "./events";
 import type { Scenario, Settings, WorldEvent } from "./protocol";
 
-/** The source of a run. */
+/** The origin of a run: a scenario, random events, or a trace. */
 export type Origin =
     | { kind: "scenario"; id: string }
     /**
-     * Random events from the settings' seed. `randomEvents` is their number before a person applied
-     * an event.
+     * A world with random events from the seed in `settings`. `randomEvents` is the number of
+     * events before a person applied one.
      */
     | { kind: "free"; settings: Settings; randomEvents: number }
-    /** A trace, from a file or a search. Only its list of events reproduces it. */
+    /** A trace, from a file or a search. Its list of events is needed to reproduce it. */
     | { kind: "trace"; settings: Settings; title: string };
 
 /**
- * The difference of a run from its scenario: the number of events in common, and the events after
- * them.
+ * The difference between a run and its scenario: how many events at the start are equal, and the
+ * run's events after these.
  */
 export interface Divergence {
     kept: number;
     events: WorldEvent[];
 }
 
-/** Returns the difference of a run from its scenario, or `undefined` if the run is the scenario. */
+/**
+ * Returns the difference between a run's events and its scenario, or `undefined` if they are equal.
+ */
 export function divergenceFrom(scenario: Scenario, events: readonly WorldEvent[]): Divergence | undefined {
     const kept = commonPrefixLength(scenario.trace.events, events);
     if (kept === events.length && kept === scenario.trace.events.length) return undefined;

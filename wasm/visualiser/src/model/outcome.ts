@@ -1,29 +1,29 @@
 // Describes the outcome of a whole run, and its difference from the scenario, for people who open a
-// link or have changed a run themselves.
+// link or have changed a run.
 import { commonPrefixLength, partsOf, processParts } from "./events";
 import { isCommitRequest, isSettleRequest } from "./message_texts";
 import type { Arrow, Entry, Rule, Scenario, View } from "./protocol";
 import { leaseLabel, NEEDED_WHEN, quotedRule, readableText } from "./texts";
 
-/** The outcome of a run. */
+/** The outcome of a run, with a text for people. */
 export type Verdict =
-    /** The event at `position` violates an invariant. */
+    /** The event at `position` violates an invariant or a promise. */
     | { kind: "violated"; position: number; text: string }
-    /** The run is at rest and violates nothing. */
+    /** The run is at rest, and no event violates anything. */
     | { kind: "held"; text: string }
-    /** The run is not at rest. */
+    /** The run is not at rest, so its outcome is open. */
     | { kind: "open"; text: string };
 
-/** A whole run, with the state of its world at the end. */
+/** All events of a run, with the state of its world at the end. */
 export interface WholeRun {
     entries: Entry[];
     view: View;
     rulesOff: readonly Rule[];
-    /** True if more events can follow. */
+    /** True if the run is not at rest, so that more events can follow. */
     canContinue: boolean;
 }
 
-/** Returns the outcome of a run: the violation, or the reason for which nothing was violated. */
+/** Returns the outcome of a run: the violation, or the reason for which nothing is violated. */
 export function verdictFor({ entries, view, rulesOff, canContinue }: WholeRun): Verdict {
     const violating = entries.find(({ violation }) => violation !== undefined);
     if (violating?.violation !== undefined) return { kind: "violated", position: violating.position, text: `${readableText(violating.violation)}.` };
@@ -34,14 +34,14 @@ export function verdictFor({ entries, view, rulesOff, canContinue }: WholeRun): 
 }
 
 /**
- * Returns the story of the latest lease that a fault touched, if any. More than one story would not
- * be read.
+ * Returns the story of the latest lease that a fault touched, as a list with at most one text.
+ * People would not read more than one.
  */
 function lastUnusualLease(entries: readonly Entry[], view: View): string[] {
     const arrows = entries.flatMap((entry) => entry.sent);
     const sent = new Map(arrows.map((arrow) => [arrow.id, arrow]));
-    // The view lists the newest leases last. Leases that the service has forgotten are found in the
-    // messages only; they are older, so they must come first in this set.
+    // The view lists leases by age, the newest last, but not those that the service has forgotten.
+    // These occur only in messages and are older, so they come first in the set.
     const leases = new Set([...arrows.flatMap(({ lease }) => lease ?? []), ...view.leases.map(({ lease }) => lease)]);
     const stories = [...leases].map((lease) => leaseStory(lease, entries, sent)).filter((text) => text !== undefined);
     return stories.slice(-1);
@@ -49,7 +49,7 @@ function lastUnusualLease(entries: readonly Entry[], view: View): string[] {
 
 type SentMessages = ReadonlyMap<number, Arrow>;
 
-/** Returns the story of a lease, or `undefined` if the lease was settled without a fault. */
+/** Returns the story of a lease, or `undefined` if no fault touched it. */
 function leaseStory(lease: string, entries: readonly Entry[], sent: SentMessages): string | undefined {
     const settled = entries.find(({ fired }) => fired.some((edge) => edge.machine === "lease" && edge.of === lease && isSettledState(edge.to)));
     const losses = entries.flatMap((entry) => entry.lost.map((id) => ({ entry, arrow: sent.get(id) })));
@@ -72,7 +72,7 @@ function isSettledState(state: string): boolean {
     return state === "Committed" || state === "RolledBack";
 }
 
-/** Returns true if an entry delivers a request to settle the lease. */
+/** Returns true if an entry is the arrival of a request to settle this lease. */
 function isSettleArrival(entry: Entry, lease: string, sent: SentMessages): boolean {
     const arrow = entry.arrived === undefined ? undefined : sent.get(entry.arrived);
     return arrow?.lease === lease && isSettleRequest(arrow.says);
@@ -95,12 +95,20 @@ function settlementStory(settled: Entry | undefined, sent: SentMessages): string
     return `Reconciliation found the lease and had it ${outcome} ${place}, because the cell's database ${proof}.`;
 }
 
-/** The faults that a person applies, as opposed to their consequences. */
+/**
+ * The kinds of faults that a person can apply. Their consequences, such as a time-out, are not
+ * listed.
+ */
 const APPLIED_FAULTS = ["drop", "duplicate", "crash", "disconnect", "lose_commit", "restart_database", "partition", "stop_service", "drift"];
-/** A longer list would not be read. */
+/**
+ * The largest number of faults that the text about a difference lists. People would not read more.
+ */
 const MAX_LISTED_FAULTS = 2;
 
-/** Returns the difference of a run from its scenario, or `undefined` if there is none. */
+/**
+ * Returns a text about the difference between a run and its scenario, or `undefined` if they are
+ * equal.
+ */
 export function differenceText(scenario: Scenario, entries: readonly Entry[], rulesOff: readonly Rule[]): string | undefined {
     const own = scenario.trace.events;
     const kept = commonPrefixLength(own, entries.map(({ event }) => event));

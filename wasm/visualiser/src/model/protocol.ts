@@ -1,5 +1,5 @@
-// The types of the simulation under the page's names. `Event` is renamed to `WorldEvent`: in a
-// browser it is a DOM event.
+// The types of the simulation under the names that the page uses. `Event` is called `WorldEvent`,
+// because `Event` is a DOM event in a browser.
 export type {
     Arrow,
     CellView,
@@ -34,13 +34,15 @@ export type {
 
 import type { Arrow, Entry, Marks } from "leasehold/simulation";
 
-/** The data of the lanes: a run of the simulation, or the log of a live server. */
+/**
+ * The source of the lanes' contents: a run of the simulation, or the audit log of a live server.
+ */
 export interface Timeline {
     readonly length: number;
-    /** Returns the events from one position up to another. */
+    /** Returns the events from position `from` up to, not including, position `to`. */
     entries(from: number, to: number): Entry[];
-    /** Returns the messages that were in flight at some point between two positions. */
+    /** Returns the messages that were in flight at some position from `from` to `to`. */
     arrows(from: number, to: number): Arrow[];
-    /** Returns the positions of faults and of the first violation. */
+    /** Returns the positions of the faults and of the first violation. */
     marks(): Marks;
 }

@@ -1,24 +1,24 @@
-// The SVG paths of messages and events in the lanes. Each kind is one long path instead of an
-// element for each message: the browser spends time on every element in every frame.
+// Computes the SVG paths of messages and events in the lanes. All messages of a kind share one long
+// path, because a browser spends time on each SVG element in every frame.
 import { partsOf } from "./events";
 import { type MessageLine, messageLine, pointAt, rowMiddle } from "./geometry";
 import type { LaneLayout } from "./lanes";
 import type { Arrow, Entry } from "./protocol";
 
 /**
- * The fate of a message, which decides the style of its line. Also a CSS class
+ * The fate of a message. It is also the CSS class that decides the style of the message's line
  * (`styles/lanes.css`).
  */
 export type Fate = "in-flight" | NonNullable<Arrow["how"]>;
 
-/** The label of a message, beside its line. */
+/** The text label of a message, with its position beside the message's line. */
 export interface Label {
     x: number;
     y: number;
     text: string;
 }
 
-/** The path data of all messages, and their labels. */
+/** The SVG path data of all messages, and their labels. */
 export interface MessagePaths {
     lines: ReadonlyMap<Fate, string>;
     tips: string;
@@ -28,8 +28,8 @@ export interface MessagePaths {
 }
 
 /**
- * The scale of a drawing: the lanes, the height of a row in pixels, and the length of the run in
- * events.
+ * The measures of a drawing: the layout of the lanes, the height of a row in pixels, and the length
+ * of the run in events.
  */
 export interface DrawingScale {
     layout: LaneLayout;
@@ -40,7 +40,10 @@ export interface DrawingScale {
 
 const CROSS_SIZE = 6;
 
-/** Returns the paths of messages. A lost message ends in a cross, every other one in a tip. */
+/**
+ * Returns the SVG paths of messages. The line of a lost message ends in a cross, every other line
+ * in an arrow tip.
+ */
 export function messagePaths(arrows: readonly Arrow[], scale: DrawingScale): MessagePaths {
     const lines = new Map<Fate, string>();
     const paths = { tips: "", crosses: "", labelBackgrounds: "", labels: [] as Label[] };
@@ -59,8 +62,8 @@ export function messagePaths(arrows: readonly Arrow[], scale: DrawingScale): Mes
 }
 
 /**
- * The tip of an arrow in pixels: its length, the length beyond the end of the line, and half its
- * width.
+ * The measures of an arrow's tip in pixels: its length, the part of it beyond the end of the line,
+ * and half of its width.
  */
 const [TIP_LENGTH, TIP_BEYOND, TIP_HALF_WIDTH] = [10.4, 1.5, 5.9];
 
@@ -71,14 +74,18 @@ function tip({ x1, y1, x2, y2 }: MessageLine): string {
     return `M${corner(TIP_BEYOND, 0)}L${corner(-TIP_LENGTH, TIP_HALF_WIDTH)}L${corner(-TIP_LENGTH, -TIP_HALF_WIDTH)}z`;
 }
 
-/** A shorter line, in pixels, has no room for a label. */
+/**
+ * The length of a message's line from which it gets a label, in pixels. A shorter one has no room.
+ */
 const MIN_LABELLED_LENGTH = 44;
-/** The average width of a letter and the height of a label, in pixels of the style sheet's font. */
+/**
+ * The average width of a letter and the height of a label, in pixels, for the style sheet's font.
+ */
 const [LETTER_WIDTH, LABEL_HEIGHT] = [6.2, 11];
 
 /**
- * Returns the label of a message, near its start: most messages arrive soon, and a late one is
- * found where it was sent.
+ * Returns the label of a message, or `undefined` if its line is too short. The label is near the
+ * start of the line: most messages arrive soon, and people look for a late one where it was sent.
  */
 function labelFor(arrow: Arrow, line: MessageLine, rowHeight: number): Label | undefined {
     const room = Math.abs(line.x2 - line.x1);
@@ -97,17 +104,18 @@ function labelBackground({ x, y, text }: Label): string {
     return `M${round(x - width / 2)} ${round(y - LABEL_HEIGHT + 2)}h${round(width)}v${LABEL_HEIGHT}h${round(-width)}z`;
 }
 
-/** The path data of events. The keys are CSS classes (`styles/lanes.css`). */
+/** The SVG path data of events, by the CSS class of each kind (`styles/lanes.css`). */
 export type EventPaths = Record<"passing" | "violated" | "cross" | "happened commit" | "happened fired" | "happened", string>;
 
-/** Returns the paths of events, each on its lane. */
+/** Returns the SVG paths of events. Each event is a mark on its lane. */
 export function eventPaths(entries: readonly Entry[], { layout, rowHeight }: DrawingScale): EventPaths {
     const paths: EventPaths = { passing: "", violated: "", cross: "", "happened commit": "", "happened fired": "", happened: "" };
     for (const entry of entries) {
         const { kind } = partsOf(entry.event);
         const y = rowMiddle(entry.position, rowHeight);
         if (kind === "wait") paths.passing += `M0 ${y}H${round(layout.width)}`;
-        // A drop has no mark of its own: the line of the lost message ends in a cross.
+        // The drop of a message gets no mark, because the line of the lost message ends in a cross.
+        // A wait has no lane.
         if (kind === "wait" || kind === "drop") continue;
         const x = round(layout.x(entry.lane));
         if (entry.violation) paths.violated += `M${x} ${y - 9}l10 17h-20z`;
@@ -129,7 +137,8 @@ function circle(x: number, y: number, radius: number): string {
 }
 
 /**
- * Rounds to a tenth of a pixel: smaller differences are invisible and make the path data longer.
+ * Returns a length rounded to a tenth of a pixel. Smaller differences are invisible, and would make
+ * the path data longer.
  */
 function round(pixels: number): number {
     return Math.round(pixels * 10) / 10;

@@ -1,10 +1,10 @@
-// The page's texts for people: names of participants, rules and phases, and formats of times and
-// leases.
+// The page's texts for people: names of participants, rules and phases, and forms of times and
+// lease ids.
 import { processParts } from "./events";
 import type { LaneKind, PlacedLane } from "./lanes";
 import type { Change, Phase, Process, Rates, Rule, Told } from "./protocol";
 
-/** Returns a span of time in its one or two largest units. */
+/** Returns a duration as text, in its one or two largest units. */
 export function formatDuration(micros: number): string {
     const sign = micros < 0 ? "−" : "";
     const size = Math.abs(micros);
@@ -26,26 +26,29 @@ function roundedText(value: number): string {
     return String(Number(value.toFixed(value < 10 ? 1 : 0)));
 }
 
-/** Returns the whole number that a text says, or `undefined` if it says none within the bounds. */
+/**
+ * Returns the whole number that a text contains, or `undefined` if it is not a whole number from
+ * `min` to `max`.
+ */
 export function wholeNumber(text: string, min: number, max: number): number | undefined {
     const number = Number(text);
     return text.trim() !== "" && Number.isSafeInteger(number) && number >= min && number <= max ? number : undefined;
 }
 
-/** Returns the name of a process within its cell. */
+/** Returns the name of a process within its cell, such as `worker 0`. */
 export function processName(process: Process): string {
     const { kind, number } = processParts(process);
     return kind === "verifier" ? "verifier" : `${kind} ${number}`;
 }
 
-/** Returns the full name of a lane's participant. */
+/** Returns the full name of the participant to which a lane belongs. */
 export function laneName(lane: PlacedLane): string {
     if (lane.kind === "service") return "the service";
     const isNumbered = lane.kind === "worker" || lane.kind === "reconciler";
     return `cell ${lane.cell}'s ${lane.kind}${isNumbered ? ` ${lane.number}` : ""}`;
 }
 
-/** The purpose of each participant. */
+/** The purpose of each kind of participant, as the page explains it. */
 export const LANE_PURPOSES: Record<LaneKind, string> = {
     user: "People who create, rename and delete things in this cell.",
     worker: "An application process. It saves for one user at a time, and may die between any two steps.",
@@ -74,12 +77,12 @@ const PHASES: Record<Phase, string> = {
     await_rollback: "waits for the answer to its rollback",
 };
 
-/** Returns the next step of a worker in a phase, without a subject. */
+/** Returns the next step of a worker in a phase of a save, as a verb phrase without a subject. */
 export function phaseText(phase: Phase): string {
     return PHASES[phase];
 }
 
-/** Returns the answer to a user's save. */
+/** Returns the result of a save as a text for people. */
 export function saveResultText(told: Told): string {
     if (typeof told === "object") return `refused: ${told.refused.toLowerCase().replaceAll("_", " ")}`;
     const texts: Record<Exclude<Told, object>, string> = {
@@ -93,7 +96,7 @@ export function saveResultText(told: Told): string {
     return texts[told];
 }
 
-/** Returns a change that a user asks for, as an infinitive. */
+/** Returns a change that a user asks for as a text, in the infinitive. */
 export function changeText(change: Change, names: readonly string[]): string {
     const name = (number: number) => names[number] ?? `name ${number}`;
     if (change === "invalid") return "save an invalid change";
@@ -105,12 +108,12 @@ export function changeText(change: Change, names: readonly string[]): string {
     return `delete row ${change.transfer.from} and give its name to row ${change.transfer.to}`;
 }
 
-/** Returns a state or event of the engine in words: `RolledBack` is “rolled back”. */
+/** Returns the name of an engine's state or event in words: `RolledBack` is “rolled back”. */
 export function stateName(state: string): string {
     return state.replace(/([a-z])([A-Z])/g, "$1 $2").toLowerCase();
 }
 
-/** The names of the rules. */
+/** The name of each rule that can be switched off, as the page shows it. */
 export const RULE_NAMES: Record<Rule, string> = {
     lease_exclusivity: "Leases exclude each other",
     ownership: "Cells change only their own claims",
@@ -121,12 +124,12 @@ export const RULE_NAMES: Record<Rule, string> = {
     skip_recent_claims: "Verification skips recent claims",
 };
 
-/** Returns the name of a rule in quotes, for use within a sentence. */
+/** Returns the name of a rule in quotes, for the middle of a sentence. */
 export function quotedRule(rule: Rule): string {
     return `“${RULE_NAMES[rule].toLowerCase()}”`;
 }
 
-/** The danger without each rule, for people who consider switching it off. */
+/** The danger without each rule, for people who think of switching the rule off. */
 export const WITHOUT_RULE: Record<Rule, string> = {
     lease_exclusivity: "two cells can hold the same name at once",
     ownership: "one cell can free a name that another cell's row still uses",
@@ -137,7 +140,7 @@ export const WITHOUT_RULE: Record<Rule, string> = {
     skip_recent_claims: "verification corrects claims by an outdated copy",
 };
 
-/** The reason for each rule, for people who have just seen a violation without it. */
+/** The reason for each rule, for people who have just seen a violation without the rule. */
 export const WHY_RULE: Record<Rule, string> = {
     lease_exclusivity: "Until a lease is settled, nobody knows the outcome of its save. If another save could begin with the same name meanwhile, both might be committed.",
     ownership: "Only the cell that has claimed a name knows if its row still exists. Any other cell would free a name that is in use.",
@@ -149,7 +152,7 @@ export const WHY_RULE: Record<Rule, string> = {
     skip_recent_claims: "Verification may read a replica that lags behind. A claim that was just created has its row, although the replica does not show the row yet.",
 };
 
-/** The situation that needs each rule, for people who have seen no violation without it. */
+/** The situation in which each rule is needed, for people who have seen no violation without it. */
 export const NEEDED_WHEN: Record<Rule, string> = {
     lease_exclusivity: "The rule is needed when two saves want one name at the same time.",
     ownership: "The rule is needed when a cell asks to free a name that another cell owns.",
@@ -160,7 +163,7 @@ export const NEEDED_WHEN: Record<Rule, string> = {
     skip_recent_claims: "The rule is needed when verification reads a replica that lags behind the claims.",
 };
 
-/** The names of the random events, for the form of their rates. */
+/** The name of each random event, as labels in the form of a world's rates. */
 export const RATE_NAMES: Record<keyof Rates, string> = {
     save: "users ask for saves",
     step: "processes take a step",
@@ -177,14 +180,14 @@ export const RATE_NAMES: Record<keyof Rates, string> = {
 };
 
 /**
- * The beginning of the simulation's lease ids, which end in the number of the lease (`LEASE` in
- * `simulation/src/names.rs`).
+ * The beginning of each lease id in a simulated world. The id ends in the number of the lease
+ * (`LEASE` in `simulation/src/names.rs`).
  */
 const SIMULATED_LEASE = "01a20000-0000-7000-8000-";
 
 /**
  * Returns a short name for a lease: its number in a simulated world, otherwise the end of its id.
- * The beginnings of a server's lease ids are times, and therefore much alike.
+ * The beginning of a server's lease id is a time, so these are much alike.
  */
 export function leaseLabel(lease: string): string {
     const number = Number.parseInt(lease.slice(-8), 16);
@@ -194,7 +197,7 @@ export function leaseLabel(lease: string): string {
 const LEASE_ID = /[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g;
 
 /**
- * Returns a text of the engine in the page's style: short names for leases, curly quotes, and
+ * Returns a text of the engine in the page's style: with short names for leases, curly quotes, and
  * states as words.
  */
 export function readableText(text: string): string {

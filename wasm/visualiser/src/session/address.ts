@@ -1,5 +1,5 @@
-// Keeps the page's address equal to its state, and an entry of the browser's history for each run
-// that was open.
+// Keeps the page's address equal to the page's state. Each run that was open has an entry in the
+// browser's history.
 import { effect } from "@preact/signals";
 
 import { DAMAGED_LINK, decodeLink, DEFAULT_VIEW, encodeLink, LinkError, type LinkState, LinkWriter } from "../model/link";
@@ -7,34 +7,42 @@ import { FIRST_SCENARIO_ID } from "../model/scenarios";
 import type { Session, Snapshot } from "./session";
 
 /**
- * The pause after a change before the address is written. Safari throws after 100 changes in 30
- * seconds.
+ * The pause after a change before the page writes its address. Safari throws an error after 100
+ * address changes in 30 seconds.
  */
 const WRITE_DELAY_MS = 350;
-/** The greatest age of the address during playback, which never pauses. */
+/**
+ * The time after which the address is written although changes continue, as they do during
+ * playback.
+ */
 const MAX_AGE_MS = 900;
 /**
- * The largest share of time spent on writing the address while a long run plays, whose link takes
- * long to encode.
+ * The largest share of time that writing the address may take. The link of a long run takes long to
+ * encode, also during playback.
  */
 const MAX_TIME_SHARE = 0.05;
-/** A longer link is not written synchronously; the address stays as it was. */
+/**
+ * The length up to which the address is written synchronously. With a longer link, the old address
+ * stays.
+ */
 const MAX_SYNC_LENGTH = 500_000;
 
-/** The state that the browser keeps for an entry of its history. */
+/** The data that the browser stores with an entry of its history. */
 interface HistoryState {
-    /** The unique name of the entry. */
+    /** The unique name of the history entry. */
     entry: string;
-    /** True if the entry shows a log, which no address contains. */
+    /** True if the entry shows the log of a server. An address cannot contain a log. */
     isLog: boolean;
 }
 
-/** The key in the session storage under which an unloading page leaves its last address. */
+/**
+ * The key in the session storage under which the page stores its last address when it is unloaded.
+ */
 const PENDING_KEY = "leasehold-address";
 
 /**
- * Restores the address that the page had just before a reload. A page that unloads may still change
- * its address, but the browser has decided by then which address to load.
+ * Restores the address that the page had just before a reload. A page may change its address while
+ * it is unloaded, but by then the browser has already decided which address to load.
  */
 export function restorePendingAddress(): void {
     const [navigation] = performance.getEntriesByType("navigation") as PerformanceNavigationTiming[];
@@ -43,8 +51,8 @@ export function restorePendingAddress(): void {
 }
 
 /**
- * The last address of an unloaded page: the fragment that the browser knew, and the one written at
- * the unload.
+ * The last address of a page that was unloaded: the fragment that the browser knew, and the
+ * fragment that the page wrote during the unload.
  */
 interface PendingAddress {
     from: string;
@@ -55,8 +63,8 @@ function storePending(pending: PendingAddress): void {
     try {
         sessionStorage.setItem(PENDING_KEY, JSON.stringify(pending));
     } catch {
-        // A browser may forbid storage. A reload then shows an address that is at most `MAX_AGE_MS`
-        // old.
+        // A browser may forbid storage, which is no error here. After a reload the address is then
+        // up to `MAX_AGE_MS` old.
     }
 }
 
@@ -70,12 +78,12 @@ function takePending(): PendingAddress | undefined {
     }
 }
 
-/** The link to the start of the first scenario. */
+/** The link that opens the start of the first scenario. */
 const DEFAULT_LINK: LinkState = { origin: { kind: "scenario", id: FIRST_SCENARIO_ID }, rulesOff: [], position: 0, view: DEFAULT_VIEW };
 
 /**
- * Opens the run of the address. If the address is damaged, the open run stays, or the first
- * scenario is opened. `isCurrent` returns false once a later navigation has made this one obsolete.
+ * Opens the run of the page's address. If the address is damaged, the open run stays, or the first
+ * scenario is opened. `isCurrent` returns false if a later navigation has replaced this one.
  */
 export async function openAddress(session: Session, isCurrent = () => true): Promise<void> {
     try {
@@ -90,7 +98,7 @@ export async function openAddress(session: Session, isCurrent = () => true): Pro
     }
 }
 
-/** Returns the link to the present state, or `undefined` if a log is open. */
+/** Returns the URL that reproduces the present state, or `undefined` if a server's log is open. */
 export async function presentLink(session: Session): Promise<string | undefined> {
     const state = session.linkState();
     if (state === undefined) return undefined;
@@ -100,8 +108,8 @@ export async function presentLink(session: Session): Promise<string | undefined>
 }
 
 /**
- * Writes the address whenever the session changes, and opens it whenever a person changes it or
- * goes back.
+ * Writes the page's address whenever the session changes. Opens the address whenever a person edits
+ * it, or goes back or forward.
  */
 export function synchroniseAddress(session: Session): void {
     const address = new AddressSync(session);
@@ -117,30 +125,30 @@ export function synchroniseAddress(session: Session): void {
     session.onReplace = (before) => address.pushEntry(before);
     session.onEdit = () => address.writeAtOnce();
     addEventListener("popstate", () => void address.openEntry());
-    // Browsers fire different ones of these events, depending on the reason for the unload.
+    // Browsers fire different events of these when a page is unloaded, depending on the reason.
     addEventListener("pagehide", () => address.writeBeforeUnload());
     addEventListener("beforeunload", () => address.writeBeforeUnload());
     addEventListener("visibilitychange", () => address.writeBeforeUnload());
 }
 
-/** The synchronisation of the session with the current entry of the browser's history. */
+/** Keeps the session and the current entry of the browser's history equal. */
 class AddressSync {
     private readonly writer = new LinkWriter();
     /**
-     * The states of other entries, by name. Until a reload they restore logs too, which no address
-     * contains.
+     * The states of the other history entries, by the entries' names. They can also restore logs,
+     * which no address contains, until the page is reloaded.
      */
     private readonly snapshots = new Map<string, Snapshot>();
     private entry = historyState()?.entry ?? newEntryName();
     private written = location.hash;
     private timer: ReturnType<typeof setTimeout> | undefined;
-    /** The time of the first change since the address was written. */
+    /** The time of the first change since the address was last written. */
     private staleSince: number | undefined;
-    /** The duration of the last write, in milliseconds. */
+    /** The time that the last write of the address took, in milliseconds. */
     private writeMs = 0;
     /**
-     * The number of writes begun. A write that takes long must not overwrite the result of a later
-     * one.
+     * The number of writes of the address that were started. A slow write must not overwrite the
+     * result of a later one.
      */
     private writes = 0;
 
@@ -149,12 +157,15 @@ class AddressSync {
         this.replaceEntry(location.hash);
     }
 
-    /** Notifies the person if the entry showed a log before the page was loaded again. */
+    /**
+     * Tells the person that a log is lost, if the history entry showed a log before the page was
+     * reloaded.
+     */
     private notifyLostLog(): void {
         if (historyState()?.isLog) this.session.notify("a reload loses a live server's log: open the log again", false);
     }
 
-    /** Writes the address after a pause in the changes, or when it becomes too old. */
+    /** Writes the address when changes pause, or when the written address becomes too old. */
     writeSoon(): void {
         const now = performance.now();
         this.staleSince ??= now;
@@ -163,7 +174,9 @@ class AddressSync {
         this.timer = setTimeout(() => this.writeAtOnce(), Math.min(WRITE_DELAY_MS, latest - now));
     }
 
-    /** Writes the address without a pause. An edit must not be lost if the page is closed next. */
+    /**
+     * Writes the address at once, so that an edit is not lost if the person closes the page next.
+     */
     writeAtOnce(): void {
         clearTimeout(this.timer);
         this.staleSince = undefined;
@@ -179,7 +192,9 @@ class AddressSync {
         if (number === this.writes && hash !== this.written) this.replaceEntry(hash);
     }
 
-    /** Writes the address synchronously: an unloading page runs no asynchronous code. */
+    /**
+     * Writes the address synchronously, because a page that is unloaded runs no asynchronous code.
+     */
     writeBeforeUnload(): void {
         this.cancelWrites();
         const hash = this.synchronousHash(this.session.snapshot());
@@ -195,8 +210,8 @@ class AddressSync {
     }
 
     /**
-     * Returns the fragment of a snapshot, or `undefined` if it would be too long. A log has an
-     * empty fragment.
+     * Returns the address fragment of a snapshot, or `undefined` if it would be too long. The
+     * fragment of a log is empty.
      */
     private synchronousHash(snapshot: Snapshot | undefined): string | undefined {
         if (snapshot === undefined || !("link" in snapshot)) return "";
@@ -204,7 +219,10 @@ class AddressSync {
         return hash.length > MAX_SYNC_LENGTH ? undefined : hash;
     }
 
-    /** Adds an entry for the run that has replaced `before`, so that Back restores `before`. */
+    /**
+     * Adds a history entry for the run that has replaced the run `before`, so that Back restores
+     * the latter.
+     */
     pushEntry(before: Snapshot): void {
         const now = this.session.snapshot();
         const [oldHash, newHash] = [this.synchronousHash(before), this.synchronousHash(now)];
@@ -218,7 +236,7 @@ class AddressSync {
         this.writeSoon();
     }
 
-    /** Opens the run of the entry to which a person has gone. */
+    /** Opens the run of the history entry to which a person has gone. */
     async openEntry(): Promise<void> {
         const entry = historyState()?.entry;
         if (entry === this.entry && location.hash === this.written) return;
@@ -251,7 +269,8 @@ class AddressSync {
 }
 
 /**
- * Returns true if Back would change nothing: the same run, or the same server's log fetched again.
+ * Returns true if Back would change nothing: both snapshots are the same run, or both are the log
+ * of the page's own server.
  */
 function isUnchanged(before: Snapshot, now: Snapshot | undefined, isSameHash: boolean): boolean {
     if (now === undefined || "link" in before || "link" in now) return isSameHash && now !== undefined && "link" in before === "link" in now;
@@ -263,8 +282,8 @@ function addressOf(hash: string): string {
 }
 
 /**
- * Returns a name that no other entry has, not even one from before a reload: history states survive
- * reloads.
+ * Returns a name that no other history entry has. It also differs from names before a reload,
+ * because history entries survive a reload.
  */
 function newEntryName(): string {
     return `${performance.timeOrigin}.${Math.random()}`;

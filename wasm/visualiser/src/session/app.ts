@@ -1,7 +1,7 @@
 import { Search } from "./search";
 import { Session } from "./session";
 
-/** The only search of the page. */
+/** The search for violations that the whole page shares. */
 export const search = new Search();
-/** The only session of the page. */
+/** The session that the whole page shares. */
 export const session = new Session(search);

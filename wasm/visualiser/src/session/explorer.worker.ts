@@ -1,26 +1,28 @@
-// The web worker in which searches run, so that the page stays responsive.
+// The web worker that searches for violations, so that the page stays responsive.
 import { Explorer, ruleWorld, Simulation } from "leasehold/simulation";
 
 import type { Progress, Rule } from "../model/protocol";
 
-/** A request to the worker: search a rule's small world, or shorten the trace of a violation. */
+/**
+ * A request to the worker: to search a rule's small world, or to shorten the trace of a violation.
+ */
 export type SearchRequest = { kind: "search"; rule: Rule; isOff: boolean } | { kind: "shorten"; trace: string };
 
-/** A message of the worker. */
+/** A message from the worker to the page. */
 export type SearchMessage =
     /**
-     * The worker listens. A request sent earlier is lost: the imported module awaits its wasm file
-     * before the listener is added.
+     * The worker listens now. Requests sent before are lost: the worker imports a module that waits
+     * for its wasm file before the listener is added.
      */
     | { kind: "ready" }
     | { kind: "progress"; progress: Progress }
-    /** A violation, with a trace that contains no unnecessary event. */
+    /** The search has found a violation. `trace` leads to it and contains no unnecessary event. */
     | { kind: "found"; violation: string; trace: string; progress: Progress }
     | { kind: "none"; progress: Progress }
     | { kind: "shortened"; trace: string | undefined }
     | { kind: "failed"; text: string };
 
-/** The number of states between two progress messages. */
+/** The number of states that the search explores between two progress messages. */
 const STATES_PER_MESSAGE = 400;
 
 addEventListener("message", ({ data }: MessageEvent<SearchRequest>) => {
@@ -49,8 +51,8 @@ function search(rule: Rule, isOff: boolean): void {
 }
 
 /**
- * Returns the shortened trace of a violation. The explorer's trace includes the plan's initial
- * events, needed or not.
+ * Returns a shorter trace with the same violation. The explorer's trace begins with the plan's
+ * initial events, some of which may be unnecessary.
  */
 function shorten(found: string): { trace: string; violation: string } {
     const trace = Simulation.load(found).minimise() ?? found;

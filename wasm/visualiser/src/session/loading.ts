@@ -1,5 +1,5 @@
-// Loads runs from links and files. A run is complete before anything is shown, so a damaged link or
-// file replaces nothing.
+// Loads runs from links and files. The page shows a run only after it is loaded completely, so a
+// damaged link or file replaces nothing.
 import { Simulation } from "leasehold/simulation";
 
 import { looksLikeTextLog } from "../model/audit";
@@ -8,16 +8,18 @@ import type { Divergence, Origin } from "../model/origin";
 import type { Settings, WorldEvent } from "../model/protocol";
 import { scenarioById } from "../model/scenarios";
 
-/** The run of a link. */
+/** A run that was loaded from a link. */
 export interface LoadedRun {
     simulation: Simulation;
     origin: Origin;
     isEdited: boolean;
-    /** The parts of the link that are impossible. The run is the nearest possible one. */
+    /**
+     * Texts about parts of the link that are impossible. The run is then the nearest possible one.
+     */
     warnings: string[];
 }
 
-/** Returns the run of a link. Throws `LinkError` if the link is damaged. */
+/** Returns the run that a link describes. Throws `LinkError` if the link is damaged. */
 export function runFromLink(link: LinkState): LoadedRun {
     const { origin, divergence } = link;
     const warnings: string[] = [];
@@ -28,8 +30,8 @@ export function runFromLink(link: LinkState): LoadedRun {
 }
 
 /**
- * Returns true if a divergence changes the run. A trace's events always stand in its divergence,
- * and change nothing.
+ * Returns true if a link's divergence means that a person has changed the run. For a trace, the
+ * divergence only contains the events of the trace.
  */
 function isEditedOrigin(origin: Origin, { kept, events }: Divergence): boolean {
     if (origin.kind === "scenario") return events.length > 0 || kept < (scenarioById(origin.id)?.trace.events.length ?? 0);
@@ -37,8 +39,8 @@ function isEditedOrigin(origin: Origin, { kept, events }: Divergence): boolean {
 }
 
 /**
- * The limit of random events in a link. More would block the page for too long, and anybody can
- * write a link.
+ * The largest number of random events in a link. More would block the page for too long, and
+ * anybody can write a link.
  */
 const MAX_RANDOM_EVENTS = 1_000_000;
 
@@ -58,8 +60,8 @@ function replayLink({ origin, rulesOff, divergence }: LinkState, warnings: strin
         warnings.push(`the link keeps ${divergence.kept} events of a scenario that has ${events.length}: it may have been changed`);
     }
     const result = replay(worldOf({ ...settings, rules_off: rulesOff }), divergence ? [...events.slice(0, divergence.kept), ...divergence.events] : events);
-    // Without a rule, one of the scenario's own events may be impossible. The run then ends there
-    // as it should.
+    // If a rule is off, an event of the scenario itself may be impossible. The run then ends before
+    // it, without a warning.
     return divergence ? warnIfTruncated(result, warnings) : result.simulation;
 }
 
@@ -68,7 +70,7 @@ function warnIfTruncated({ simulation, isTruncated }: ReplayResult, warnings: st
     return simulation;
 }
 
-/** Returns an empty run with the settings of a link. */
+/** Returns a run without events, in a world with the settings of a link. */
 function worldOf(settings: Settings): Simulation {
     try {
         return new Simulation(settings);
@@ -78,8 +80,8 @@ function worldOf(settings: Settings): Simulation {
 }
 
 /**
- * A replayed run. `isTruncated` is true if one of the events was impossible: the run ends before
- * it.
+ * The result of replaying events. `isTruncated` is true if an event was impossible; the run then
+ * ends before that event.
  */
 export interface ReplayResult {
     simulation: Simulation;
@@ -87,8 +89,8 @@ export interface ReplayResult {
 }
 
 /**
- * Applies events to a run up to the first impossible one. Throws `LinkError` if a value is not an
- * event at all.
+ * Applies events to a run, up to the first impossible one. Throws `LinkError` if a value is not an
+ * event.
  */
 export function replay(simulation: Simulation, events: readonly WorldEvent[]): ReplayResult {
     for (const event of events) {
@@ -102,12 +104,12 @@ export function replay(simulation: Simulation, events: readonly WorldEvent[]): R
     return { simulation, isTruncated: false };
 }
 
-/** A file without a run. Its message says what to do. */
+/** The error for a file that contains no run. Its message tells the person what to do. */
 export class FileError extends Error {
     override name = "FileError";
 }
 
-/** Returns the run of a file. Throws `FileError` if the file contains none. */
+/** Returns the run that a file contains. Throws `FileError` if there is none. */
 export function runFromFile(text: string, name: string): Simulation {
     checkJsonObject(text, name);
     try {
@@ -131,8 +133,8 @@ function checkJsonObject(text: string, name: string): void {
 }
 
 /**
- * Returns the message for a trace that the simulation refused (`simulation/src/trace.rs`), without
- * its parser's words.
+ * Returns the text for the person about a trace that the simulation refused
+ * (`simulation/src/trace.rs`). It leaves out the message of the JSON parser.
  */
 function traceErrorText(message: string, name: string): string {
     if (message.startsWith("the trace has version")) return `\`${name}\`: ${message}`;

@@ -1,14 +1,16 @@
-// Playback: advances the session by its speed in events a second, independent of the frame rate.
+// Playback: moves the session's position forward by `speed` events per second, whatever the frame
+// rate.
 import { effect } from "@preact/signals";
 
 import type { Session } from "./session";
 
 /**
- * The limit of events in one frame. Without it a slow frame would make the next one slower still.
+ * The largest number of events in one frame. Without a limit, a slow frame would make the next
+ * frame slower still.
  */
 const MAX_EVENTS_PER_FRAME = 200;
 
-/** Plays whenever the session's `isPlaying` is true. */
+/** Plays the run as long as the session's `isPlaying` is true. */
 export function startPlayback(session: Session): void {
     effect(() => {
         if (!session.isPlaying.value) return;
@@ -16,7 +18,7 @@ export function startPlayback(session: Session): void {
     });
 }
 
-/** Plays in animation frames and returns the function that stops playing. */
+/** Starts to play in animation frames. Returns the function that stops playing. */
 function play(session: Session): () => void {
     let last = performance.now();
     let due = 0;
@@ -33,8 +35,8 @@ function play(session: Session): () => void {
 }
 
 /**
- * Advances by a number of events. Returns false at the end, at the violation, or if the awaited
- * request is in flight.
+ * Moves forward by a number of events. Returns false if playback must stop: at the end, at the
+ * violation, or if the request for which it waits is in flight.
  */
 function advanceBy(session: Session, events: number): boolean {
     for (let remaining = events; remaining > 0; remaining -= 1) {

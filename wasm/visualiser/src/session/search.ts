@@ -1,29 +1,35 @@
-// Searches for a violation, and shortens the trace of one, in a web worker.
+// Searches for a violation, and shortens the trace of a violation, in a web worker.
 import { computed, signal } from "@preact/signals";
 
 import type { SearchResult } from "../model/link";
 import type { Progress, Rule } from "../model/protocol";
 import type { SearchMessage, SearchRequest } from "./explorer.worker";
 
-/** The state of the search. */
+/** The state of the page's search for a violation. */
 export type SearchState =
     | { kind: "idle" }
     | { kind: "running"; rule: Rule; progress: Progress | undefined }
     | { kind: "found"; rule: Rule; violation: string; trace: string; progress: Progress }
-    /** `isFromLink` is true if only a link says so: anybody can write a link. */
+    /**
+     * The search explored everything and found nothing. `isFromLink` is true if only a link says
+     * this: anybody can write a link.
+     */
     | { kind: "none"; result: SearchResult; rule: Rule; isFromLink: boolean }
     | { kind: "failed"; rule: Rule; text: string };
 
-/** A search for a violation. */
+/** The page's search for a violation. One search runs at a time. */
 export class Search {
     readonly state = signal<SearchState>({ kind: "idle" });
-    /** The result of a search without a violation, for links. */
+    /**
+     * The result of a finished search without a violation, which links contain; otherwise
+     * `undefined`.
+     */
     readonly result = computed(() => (this.state.value.kind === "none" ? this.state.value.result : undefined));
     private worker: Worker | undefined;
 
     /**
-     * Searches every schedule of a rule's small world, with the rule off or on. Calls `onFound`
-     * with the trace.
+     * Searches every order of events in the rule's small world, with the rule switched off or on.
+     * Calls `onFound` with the trace of a violation.
      */
     start(rule: Rule, isOff: boolean, onFound: (trace: string) => void): void {
         this.cancel();
@@ -40,8 +46,8 @@ export class Search {
     }
 
     /**
-     * Shows the search result of a link. Without one, hides the result that is shown: it belongs to
-     * another state.
+     * Shows the search result of a link. If the link has none, hides the result that is shown,
+     * because it belongs to another run.
      */
     show(result: SearchResult | undefined): void {
         if (result) this.endWithout(result, true);
@@ -53,8 +59,8 @@ export class Search {
     }
 
     /**
-     * Shortens the trace of a violation. Calls `onDone` with `undefined` if the trace violates
-     * nothing.
+     * Shortens the trace of a violation. Calls `onDone` with the shorter trace, or with `undefined`
+     * if the trace contains no violation.
      */
     shorten(trace: string, onDone: (trace: string | undefined) => void, onFailed: (text: string) => void): void {
         this.cancel();
@@ -66,7 +72,7 @@ export class Search {
     }
 
     private request(request: SearchRequest, onMessage: (message: SearchMessage) => void): void {
-        // Vite finds a worker's file by exactly this pattern of `new Worker(new URL(…,
+        // Vite recognises a worker's file only by exactly this pattern: `new Worker(new URL(…,
         // import.meta.url))`.
         const worker = new Worker(new URL("./explorer.worker.ts", import.meta.url), { type: "module" });
         this.worker = worker;
@@ -77,7 +83,7 @@ export class Search {
         };
     }
 
-    /** Stops the search. */
+    /** Stops the search that is running. */
     cancel(): void {
         this.end({ kind: "idle" });
     }

@@ -1,13 +1,13 @@
-// Fetches the audit log of the server that serves this page. A page from a static host has no such
-// server, and the failed request would appear in the browser's console. So the page sends the
-// request only when a person asks for it.
+// Fetches the audit log from the Leasehold server that serves this page. The request is sent only
+// when a person asks for the log: a page on a static host has no such server, and a failed request
+// would appear in the browser's console.
 import { session } from "./app";
 
-/** The path and content type of the log (`server/src/serve/page.rs`). */
+/** The server's path and content type of the audit log (`server/src/serve/page.rs`). */
 const PATH = "audit";
 const CONTENT_TYPE = "application/jsonl";
 
-/** Opens the present log of the server. */
+/** Fetches and opens the present audit log of the server that serves the page. */
 export async function openServerLog(): Promise<void> {
     try {
         const response = await fetch(PATH);

@@ -1,8 +1,8 @@
 // The session: the run or log that the page shows, the position in it, and everything that a person
 // can do with it.
 //
-// The simulation object holds the state of the run. The signals hold only what the components need
-// to notice a change; `revision` grows whenever the events of the run change.
+// The simulation object contains the state of the run. The signals contain only what components
+// need to notice a change. `revision` grows whenever the events of the run change.
 import { batch, computed, signal } from "@preact/signals";
 import { rules, Simulation } from "leasehold/simulation";
 
@@ -17,45 +17,48 @@ import { FIRST_SCENARIO_ID, scenarioById } from "../model/scenarios";
 import { replay, type ReplayResult, runFromFile, runFromLink } from "./loading";
 import { Search } from "./search";
 
-/** The playback speeds, in events a second. */
+/** The playback speeds that a person can choose, in events per second. */
 export const SPEEDS = [0.5, 1, 2, 5, 10, 50, 200, 1000];
 
 export const RULES = rules();
 
-/** A run with more events is not scanned as a whole: that would take longer than a frame. */
+/**
+ * The largest number of events in a run that is scanned as a whole. A longer scan would take more
+ * than a frame.
+ */
 export const MAX_SCANNED_EVENTS = 1500;
 
-/** A message to the person. */
+/** A message that the page shows to the person. */
 export interface Notice {
     text: string;
     isError: boolean;
 }
 
-/** The open run as a link, or the open log: everything needed to restore it. */
+/** Everything that is needed to restore what is open: a run as a link, or a log with a position. */
 export type Snapshot = { link: LinkState } | { recording: Recording; isFromServer: boolean; position: number };
 
-/** The session of the page. */
+/** The session of the page: the open run or log, and the position in it. */
 export class Session {
     readonly origin = signal<Origin>({ kind: "scenario", id: FIRST_SCENARIO_ID });
-    /** The run. Absent while a log is open. */
+    /** The open run; `undefined` while a log is open. */
     readonly simulation = signal<Simulation | undefined>(undefined);
-    /** The log of a live server. Absent while a run is open. */
+    /** The open log of a live server; `undefined` while a run is open. */
     readonly recording = signal<Recording | undefined>(undefined);
-    /** True if the log comes from the server that serves the page. */
+    /** True if the open log comes from the server that serves the page. */
     readonly isFromServer = signal(false);
     readonly position = signal(0);
-    /** Grows whenever the events of the run change. */
+    /** A number that grows whenever the events of the run change. */
     readonly revision = signal(0);
     readonly rulesOff = signal<Rule[]>([]);
     readonly isPlaying = signal(false);
     readonly speed = signal(DEFAULT_VIEW.speed);
     readonly allLanes = signal(DEFAULT_VIEW.allLanes);
     readonly notice = signal<Notice | undefined>(undefined);
-    /** True if a person has changed the events of the run. */
+    /** True if a person has changed the events of the run since it was opened. */
     readonly isEdited = signal(false);
-    /** True if the run was opened as the shortest trace to its violation. */
+    /** True if the run was opened as the shortest trace that leads to its violation. */
     readonly isShortest = signal(false);
-    /** True if the run may contain events that its violation does not need. */
+    /** True if the run may contain events that are not needed for its violation. */
     readonly canShorten = computed(() => !this.isShortest.value || this.isEdited.value);
 
     readonly timeline = computed<Timeline | undefined>(() => this.recording.value ?? this.simulation.value);
@@ -78,8 +81,8 @@ export class Session {
         return this.timeline.value?.marks() ?? { faults: [] };
     });
     /**
-     * The outcome of the run. Absent for an unchanged scenario, and for a run that is too long to
-     * scan.
+     * The outcome of the run. `undefined` for an unchanged scenario, and for a run that is too long
+     * to scan.
      */
     readonly verdict = computed<Verdict | undefined>(() => {
         this.revision.value;
@@ -89,26 +92,32 @@ export class Session {
     });
     readonly atEnd = computed(() => this.position.value >= this.length.value);
 
-    /** Called after another run or log was opened, with a snapshot of the former one. */
+    /**
+     * Called after the open run or log was replaced by another, with a snapshot of the former one.
+     */
     onReplace: ((before: Snapshot) => void) | undefined;
 
-    /** Called after a person has applied an event. */
+    /** Called after a person has applied an event to the run. */
     onEdit: (() => void) | undefined;
 
-    /** Creates a session without a run. The result of `search` is part of the session's links. */
+    /** Creates a session without a run. Links of the session contain the result of `search`. */
     constructor(readonly search = new Search()) {}
 
-    /** The number of random events at the start of the run, before a person applied one. */
+    /** The number of random events at the start of the run, before a person applied an event. */
     private randomEvents = 0;
     private autopilot = new Autopilot();
-    /** The text of the request at which playback stops while the message is in flight. */
+    /**
+     * The text of the request for which playback waits: playback stops while that message is in
+     * flight.
+     */
     private awaitedRequest: string | undefined;
 
     private verdictOf(simulation: Simulation): Verdict | undefined {
         const { violation } = this.marks.value;
         const isFree = this.origin.value.kind === "free";
         const isLong = simulation.length > MAX_SCANNED_EVENTS;
-        // Random events continue for ever, so without a violation a free run has no outcome.
+        // A run of random events never ends by itself, so it has no outcome unless it has a
+        // violation.
         if ((isFree || isLong) && violation === undefined) return undefined;
         const entries = isLong && violation !== undefined ? simulation.entries(violation, violation + 1) : simulation.entries(0, simulation.length);
         const position = simulation.position;
@@ -118,20 +127,23 @@ export class Session {
         return verdictFor(run);
     }
 
-    /** Opens a scenario at its start. */
+    /** Opens the scenario with this id at its start. */
     openScenario(id: string): void {
         const scenario = scenarioById(id);
         if (scenario === undefined) return this.notify(`there is no scenario \`${id}\`: choose one of the list`, true);
         this.replace(() => this.show(Simulation.load(JSON.stringify(scenario.trace)), { kind: "scenario", id }));
     }
 
-    /** Opens an empty run for random events. Throws if no world can have these settings. */
+    /**
+     * Opens a run without events, to which random events can be added. Throws if no world can have
+     * these settings.
+     */
     openFree(settings: Partial<Settings>): void {
         const simulation = new Simulation(settings);
         this.replace(() => this.show(simulation, { kind: "free", settings: simulation.settings(), randomEvents: 0 }));
     }
 
-    /** Opens a trace at a position. Throws if the text is not a trace. */
+    /** Opens the run of a trace at a position. Throws if the text is not a trace. */
     openTrace(json: string, title: string, position = 0): void {
         this.openRun(Simulation.load(json), title, position);
     }
@@ -143,7 +155,7 @@ export class Session {
         });
     }
 
-    /** Opens a file: a trace, or the log of a live server. */
+    /** Opens the contents of a file: a trace, or the audit log of a live server. */
     openFile(text: string, name: string): void {
         this.notifyOnError(() => {
             if (looksLikeAudit(text)) {
@@ -155,8 +167,8 @@ export class Session {
     }
 
     /**
-     * Opens the log of the server that serves the page. The latest lines matter most, so it is
-     * shown at its end.
+     * Opens the audit log of the server that serves the page. The log is shown at its end, because
+     * the latest lines matter most.
      */
     openServerLog(text: string): void {
         this.notifyOnError(() => {
@@ -175,7 +187,7 @@ export class Session {
         this.seek(position);
     }
 
-    /** Returns a snapshot of the open run or log, or `undefined` before the first one. */
+    /** Returns a snapshot of the open run or log, or `undefined` before anything was opened. */
     snapshot(): Snapshot | undefined {
         const recording = this.recording.peek();
         if (recording) return { recording, isFromServer: this.isFromServer.peek(), position: this.position.peek() };
@@ -183,7 +195,7 @@ export class Session {
         return link && { link };
     }
 
-    /** Opens the run or log of a snapshot. */
+    /** Opens the run or log of a snapshot, at its position. */
     restore(snapshot: Snapshot): void {
         if ("link" in snapshot) this.openLink(snapshot.link);
         else this.openRecording(snapshot);
@@ -199,7 +211,7 @@ export class Session {
         const before = this.simulation.peek();
         batch(() => {
             this.pause();
-            // A notice is about the run that was open before.
+            // Close the notice, because it concerns the run that was open before.
             this.notice.value = undefined;
             this.recording.value = undefined;
             this.simulation.value = simulation;
@@ -211,38 +223,39 @@ export class Session {
             this.autopilot = new Autopilot();
             this.onEventsChanged();
         });
-        // The garbage collector knows nothing of the size of a run in the wasm memory.
+        // Free the run's wasm memory explicitly: the garbage collector does not know how large it
+        // is.
         before?.free();
     }
 
-    /** Updates the signals after the simulation's events or position have changed. */
+    /** Updates the signals after the events or the position of the simulation have changed. */
     private onEventsChanged(): void {
         this.position.value = this.simulation.peek()?.position ?? 0;
         this.revision.value += 1;
     }
 
-    /** Moves to a position, or to the nearest one of the run. */
+    /** Moves to a position of the run, or to the nearest one that the run has. */
     seek(position: number): void {
         const target = Math.max(0, Math.min(this.length.peek(), Math.round(position)));
         this.simulation.peek()?.seek(target);
         this.position.value = target;
     }
 
-    /** Pauses and moves back by one event. */
+    /** Pauses playback, and moves one event back. */
     back(): void {
         this.pause();
         this.seek(this.position.peek() - 1);
     }
 
-    /** Pauses and moves forward by one event. */
+    /** Pauses playback, and moves one event forward. */
     step(): void {
         this.pause();
         this.advance();
     }
 
     /**
-     * Moves forward by one event and, at the end, adds the event that comes next. Returns false if
-     * there is none.
+     * Moves one event forward. At the end of the run, adds the event that comes next. Returns false
+     * if there is none.
      */
     advance(): boolean {
         if (this.position.peek() < this.length.peek()) {
@@ -253,8 +266,9 @@ export class Session {
     }
 
     /**
-     * Adds the next event: a random one in a free run, the autopilot's in an edited one. A scenario
-     * ends as recorded.
+     * Adds an event at the end: a random one in a run of random events, the autopilot's in an
+     * edited run. Returns false in an unchanged scenario, which ends as recorded. The message
+     * `except` is not delivered.
      */
     private extend(except?: MessageId): boolean {
         const simulation = this.simulation.peek();
@@ -279,7 +293,7 @@ export class Session {
         return played;
     }
 
-    /** Adds many random events at once, at the end of the run. */
+    /** Moves to the end of the run, and adds up to this number of random events. */
     playMany(events: number): void {
         const simulation = this.simulation.peek();
         if (simulation === undefined) return;
@@ -287,7 +301,7 @@ export class Session {
         this.playRandom(simulation, events);
     }
 
-    /** Applies an event at the position and drops the rest of the run. */
+    /** Applies an event at the position. The events after the position are dropped. */
     applyEvent(event: WorldEvent): void {
         const simulation = this.simulation.peek();
         if (simulation === undefined) return;
@@ -304,7 +318,7 @@ export class Session {
     }
 
     /**
-     * Applies the next event other than the delivery of a message, so that the message arrives
+     * Applies the next event that is not the delivery of this message, so that the message arrives
      * later.
      */
     delay(message: MessageId): void {
@@ -318,7 +332,10 @@ export class Session {
         });
     }
 
-    /** Applies a user's save again, and plays until the commit of its lease is in flight. */
+    /**
+     * Applies the save of a user again, and plays until the commit request of its lease is in
+     * flight.
+     */
     repeatSave(save: WorldEvent): void {
         this.applyEvent(save);
         this.play();
@@ -326,8 +343,8 @@ export class Session {
     }
 
     /**
-     * Replaces the drop of a request at a position, by default the last event: the request arrives
-     * and its answer is lost.
+     * Replaces the event at a position that dropped a request: the request now arrives, and its
+     * answer is lost. The default is the last event.
      */
     loseAnswerInstead(position = this.position.peek() - 1): void {
         const simulation = this.simulation.peek();
@@ -339,7 +356,7 @@ export class Session {
         if (answer) this.applyEvent({ drop: answer.id });
     }
 
-    /** Replaces the rest of the run by one without faults that ends at rest, and plays it. */
+    /** Drops the events after the position, and plays without faults until the run is at rest. */
     settle(): void {
         const simulation = this.simulation.peek();
         if (simulation === undefined) return;
@@ -356,8 +373,8 @@ export class Session {
     }
 
     /**
-     * Switches a rule off or on, and replays the same events as far as they are possible. The
-     * result is another run.
+     * Switches a rule off or on, and replays the same events up to the first impossible one. The
+     * result is opened as another run.
      */
     setRule(rule: Rule, isOff: boolean): void {
         const simulation = this.simulation.peek();
@@ -382,32 +399,32 @@ export class Session {
         });
     }
 
-    /** Starts playback, from the start if the run has ended. */
+    /** Starts playback, from the start of the run if the position is at its end. */
     play(): void {
         if (this.atEnd.peek() && !this.canContinue()) this.seek(0);
         this.awaitedRequest = undefined;
         this.isPlaying.value = true;
     }
 
-    /** Stops playback. */
+    /** Stops playback at the position. */
     pause(): void {
         this.awaitedRequest = undefined;
         this.isPlaying.value = false;
     }
 
-    /** Returns true if the request at which playback stops is in flight. */
+    /** Returns true if the request for which playback waits is in flight. */
     isAwaitedRequestInFlight(): boolean {
         const text = this.awaitedRequest;
         return text !== undefined && (this.view.peek()?.messages.some((message) => !message.is_answer && message.says === text) ?? false);
     }
 
-    /** Returns the events of the whole run. */
+    /** Returns all events of the run. */
     events(): WorldEvent[] {
         const simulation = this.simulation.peek();
         return simulation ? (JSON.parse(simulation.trace()) as { events: WorldEvent[] }).events : [];
     }
 
-    /** Returns true if playback can add events at the end of the run. */
+    /** Returns true if playback can add an event at the end of the run. */
     canContinue(): boolean {
         const simulation = this.simulation.peek();
         if (simulation === undefined || simulation.view().violation) return false;
@@ -416,12 +433,12 @@ export class Session {
         return this.autopilot.hasNext(simulation);
     }
 
-    /** Shows a notice to the person. */
+    /** Shows a notice to the person, as an error or as information. */
     notify(text: string, isError: boolean): void {
         this.notice.value = { text, isError };
     }
 
-    /** Runs an action and shows its error, if it throws one, as a notice. */
+    /** Runs an action. If the action throws an error, shows the error as a notice. */
     notifyOnError(action: () => void): void {
         try {
             action();
@@ -430,13 +447,14 @@ export class Session {
         }
     }
 
-    /** Returns the run as the contents of a file, or `undefined` if a log is open. */
+    /** Returns the run as the text of a file, or `undefined` if a log is open. */
     traceText(): string | undefined {
         return this.simulation.peek()?.trace();
     }
 
     /**
-     * Returns the state for a link, or `undefined` if a log is open: a log is too long for a link.
+     * Returns the state that a link contains, or `undefined` if a log is open, which is too long
+     * for a link.
      */
     linkState(): LinkState | undefined {
         const simulation = this.simulation.peek();
@@ -463,8 +481,8 @@ export class Session {
     }
 
     /**
-     * Opens the state of a link. Throws `LinkError` if the link is damaged; the open run then
-     * stays.
+     * Opens the state that a link contains. Throws `LinkError` if the link is damaged; the open run
+     * then stays.
      */
     openLink(link: LinkState): void {
         const { simulation, origin, isEdited, warnings } = runFromLink(link);

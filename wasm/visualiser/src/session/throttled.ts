@@ -1,9 +1,9 @@
 import { effect, type ReadonlySignal, signal } from "@preact/signals";
 
 /**
- * Returns a copy of a signal that changes at most once in `pauseMs`. The first change after a pause
- * is copied at once, and the last one always. Texts that people read need not follow every frame of
- * a fast run.
+ * Returns a copy of a signal that changes at most once in `pauseMs` milliseconds. The first change
+ * after a pause is copied at once, and the last change is never lost. It serves texts that people
+ * read, which need not follow every frame of a fast run.
  */
 export function throttled<T>(source: ReadonlySignal<T>, pauseMs: number): ReadonlySignal<T> {
     const copy = signal(source.peek());
@@ -15,7 +15,7 @@ export function throttled<T>(source: ReadonlySignal<T>, pauseMs: number): Readon
         copy.value = source.peek();
     };
     effect(() => {
-        // Reading `value` subscribes the effect to the source.
+        // Reading `value` subscribes this effect to the source signal.
         source.value;
         const remaining = copiedAt + pauseMs - performance.now();
         if (remaining <= 0) update();

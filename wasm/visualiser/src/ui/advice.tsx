@@ -1,4 +1,4 @@
-// Advice about the present position: the explanation of the last event, and the next things to try.
+// Advice about the present position: the explanation of the last event, and things to try next.
 import { computed } from "@preact/signals";
 
 import { answeredRequest, explain } from "../model/explanations";
@@ -29,10 +29,10 @@ const failedSave = computed(() => {
 const lostRequest = computed(() => (isEnd.value && session.verdict.value?.kind === "held" ? lastLostSettleRequest(session.timeline.value?.entries(0, session.length.value) ?? []) : undefined));
 const isStart = computed(() => displayed.value.position === 0 && isPaused.value && session.scenario.value !== undefined);
 
-/** True if there is any advice. */
+/** True if there is advice for the present position. */
 export const hasAdvice = computed(() => [explanation, envelope, isEnd, isStart].some((advice) => Boolean(advice.value)));
 
-/** The advice about the present position. */
+/** Shows the advice about the present position. */
 export function Advice() {
     return (
         <>
@@ -65,7 +65,7 @@ function RuleSwitch({ rule }: { rule: Rule }) {
     );
 }
 
-/** Offers to lose the answer instead of the request: the caller cannot distinguish them. */
+/** Offers to lose the answer instead of the request. The caller cannot tell the two cases apart. */
 function LoseAnswerInstead() {
     return (
         <p class="what-if">
@@ -117,7 +117,8 @@ function endHint(): string {
 }
 
 /**
- * The reason for each rule that is off, shown at a violation, with a button to switch the rule on.
+ * Shows, at a violation, the reason for each rule that is off, and a button that switches the rule
+ * on.
  */
 export function RulesOffReasons() {
     return (

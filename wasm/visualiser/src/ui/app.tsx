@@ -20,10 +20,11 @@ const PANES: [Pane, string][] = [
     ["state", "State"],
 ];
 
-/** The whole page. */
+/** Shows the whole page. */
 export function App() {
     useEffect(() => {
-        // Without this a browser does not let the page take a dropped file (HTML standard, 6.11.5).
+        // Accept the drag of a file. Without this the browser does not deliver the drop (HTML
+        // standard, 6.11.5).
         const onDragOver = (event: DragEvent) => event.preventDefault();
         addEventListener("keydown", onKey);
         addEventListener("click", restoreFocus);

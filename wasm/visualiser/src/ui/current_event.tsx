@@ -3,7 +3,7 @@ import { search, session } from "../session/app";
 import { Advice, hasAdvice, RulesOffReasons } from "./advice";
 import { displayed } from "./notice";
 
-/** The last event with its explanation, or the violation. */
+/** Shows the last event with its explanation, or the violation. */
 export function CurrentEvent() {
     const { entry, view } = displayed.value;
     const violation = view?.violation?.[1];
@@ -17,8 +17,8 @@ export function CurrentEvent() {
 }
 
 /**
- * The explanation of the last event below the lanes. Shown on a phone, where `CurrentEvent` is on
- * another pane.
+ * Shows the explanation of the last event below the lanes. It is for phones, on which
+ * `CurrentEvent` is in another pane.
  */
 export function PhoneAdvice() {
     const violation = displayed.value.view?.violation?.[1];
@@ -41,7 +41,9 @@ function capitalise(text: string): string {
     return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-/** Shortens the run in the worker, because a long run takes seconds. */
+/**
+ * Shortens the run to its violation in the web worker, because this takes seconds for a long run.
+ */
 function shortenRun(): void {
     const trace = session.traceText();
     if (trace === undefined) return;

@@ -13,12 +13,12 @@ const MACHINES: { machine: FiredView["machine"]; title: string; diagram: Diagram
 ];
 
 /**
- * The transition diagrams of claims and leases, from the engine's tables. The last event's
- * transitions are highlighted.
+ * Shows the transition diagrams of claims and leases, made of the engine's tables. The transitions
+ * of the last event are highlighted.
  */
 export function Diagrams() {
     const fired = displayed.value.entry?.fired ?? [];
-    // A log lists leases only.
+    // An audit log contains only leases, so the diagram of claims is left out.
     const shown = session.recording.value ? MACHINES.filter(({ machine }) => machine === "lease") : MACHINES;
     return (
         <div class="diagrams">

@@ -8,17 +8,17 @@ import { session } from "../session/app";
 import { lanesLeft, layout, rowHeight } from "./lanes";
 import { openMenu } from "./menu";
 
-/** The least distance of two envelopes, in pixels: closer ones would cover each other. */
+/** The least distance between two envelopes, in pixels. Closer ones would cover each other. */
 const MIN_DISTANCE = 26;
 
-/** A message in flight, with the horizontal position of its envelope. */
+/** A message in flight, with the horizontal position of its envelope in pixels. */
 interface PlacedMessage {
     message: MessageView;
     arrow: Arrow;
     x: number;
 }
 
-/** The messages in flight at the position, as buttons on their arrows. */
+/** Shows the messages in flight at the position, as buttons on their lines. */
 export function Envelopes() {
     const position = session.position.value;
     const top = position * rowHeight.value;
@@ -39,8 +39,8 @@ export function Envelopes() {
 }
 
 /**
- * Returns the element to focus after the focused message has gone: the message sent in its place,
- * another one, or the lanes.
+ * Returns the element that gets the focus after the focused message has gone: the message that was
+ * sent in its place, any other message, or the lanes.
  */
 function focusSuccessor(position: number): HTMLElement | null {
     const [sent] = session.simulation.peek()?.entries(Math.max(0, position - 1), position)[0]?.sent ?? [];
@@ -76,7 +76,7 @@ interface BubbleProps {
     message: MessageView;
     x: number;
     y: number;
-    /** The message that has the focus. */
+    /** The id of the message whose envelope has the focus. */
     focused: { current: MessageId | undefined };
 }
 
@@ -94,8 +94,9 @@ function EnvelopeButton({ message, x, y, focused }: BubbleProps) {
             data-id={message.id}
             onFocus={() => (focused.current = message.id)}
             onBlur={(event) => {
-                // A blur without a new target is that of a removed message: its successor needs to
-                // know that it had the focus. A blur into the menu is temporary.
+                // A blur without a new target happens when the message is removed; `focused` must
+                // then be kept, so that a successor can get the focus. A blur into the menu is
+                // temporary.
                 if (event.relatedTarget !== null && !isInMenu(event.relatedTarget)) focused.current = undefined;
             }}
             onClick={(event) => openMessageMenu(message, event.currentTarget)}

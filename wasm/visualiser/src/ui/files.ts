@@ -2,7 +2,7 @@ import { SAFE_LINK_LENGTH } from "../model/link";
 import { presentLink } from "../session/address";
 import { session } from "../session/app";
 
-/** Saves the open run or log as a file that “Open” can read. */
+/** Saves the open run or log as a file, which the button “Open” can read. */
 export function saveFile(): void {
     const recording = session.recording.peek();
     if (recording) return download("leases.jsonl", "application/jsonl", recording.text());
@@ -25,7 +25,7 @@ function download(name: string, type: string, text: string): void {
     URL.revokeObjectURL(url);
 }
 
-/** Opens a file that a person has chosen. */
+/** Opens a file that a person has chosen in the file dialog. */
 export async function openFile(file: File): Promise<void> {
     session.openFile(await file.text(), file.name);
 }
@@ -37,7 +37,7 @@ export function openDroppedFile(event: DragEvent): void {
     if (file) void openFile(file);
 }
 
-/** Copies the link to the present state to the clipboard. */
+/** Copies the link to the page's present state to the clipboard. */
 export async function copyLink(): Promise<void> {
     const link = await presentLink(session);
     if (link === undefined) return session.notify("a link cannot contain a live server's log: save the log, and send the file", true);

@@ -4,8 +4,8 @@ import { search, session } from "../session/app";
 import { pane, tab } from "./navigation";
 
 /**
- * Searches for a violation with a rule off or on, shows the search, and opens the run that it
- * finds.
+ * Searches a rule's small world for a violation, with the rule off or on. Shows the search, and
+ * opens the run that it finds.
  */
 export function findViolation(rule: Rule, isOff: boolean): void {
     tab.value = "rules";

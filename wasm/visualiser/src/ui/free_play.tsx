@@ -7,7 +7,7 @@ import { session } from "../session/app";
 import { Simulation } from "leasehold/simulation";
 
 const DEFAULTS: Settings = new Simulation().settings();
-/** The settings in the form. */
+/** The settings of the world that the form shows. */
 const form = signal<Settings>({ ...DEFAULTS, seed: 1 });
 
 const MANY_EVENTS = 10_000;
@@ -26,19 +26,19 @@ const MODES: [string, string, Mode[]][] = [
     ["both", "cells alternate between both", ["before_commit", "lease_first"]],
 ];
 
-/** The random events that are not faults. */
+/** The kinds of random events that are not faults, for the first part of the form. */
 const NORMAL_EVENTS: (keyof Rates)[] = ["save", "step", "deliver", "wait"];
 
 function set(change: Partial<Settings>): void {
     form.value = { ...form.value, ...change };
 }
 
-/** The labels of the number fields with an invalid value. */
+/** The labels of the form's number fields that contain an invalid value. */
 const invalidFields = signal<ReadonlySet<string>>(new Set());
 
 /**
- * Plays the world of the form. If a field is invalid, the open run stays and the field gets the
- * focus.
+ * Opens the world of the form, and plays this number of random events. If a field is invalid, the
+ * open run stays and the field gets the focus.
  */
 function start(element: HTMLFormElement | null, events: number): void {
     if (invalidFields.peek().size > 0) return element?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
@@ -49,7 +49,7 @@ function start(element: HTMLFormElement | null, events: number): void {
     });
 }
 
-/** The form of a world with random events. */
+/** Shows the form for a world with random events. */
 export function FreePlay() {
     const { seed, modes } = form.value;
     const mode = MODES.find(([, , list]) => list.join() === modes.join())?.[0] ?? "before";
@@ -126,8 +126,8 @@ interface FieldProps {
 }
 
 /**
- * A field for a whole number. An invalid value is marked with the allowed range, and leaves the
- * settings unchanged.
+ * Shows a field for a whole number. An invalid value is marked with the allowed range and does not
+ * change the settings.
  */
 function Field({ label, value, min, max, set }: FieldProps) {
     const typed = useSignal<string | undefined>(undefined);
@@ -141,7 +141,8 @@ function Field({ label, value, min, max, set }: FieldProps) {
         invalidFields.value = new Set(number === undefined ? [...others, label] : others);
         if (number !== undefined) set(number);
     };
-    // A field that is removed with its tab must not block the form any more.
+    // When the field is removed with its tab, forget that it is invalid, so that it does not block
+    // the form.
     useEffect(() => () => void (invalidFields.value = new Set([...invalidFields.peek()].filter((other) => other !== label))), [label]);
     return (
         <div class="number-field">

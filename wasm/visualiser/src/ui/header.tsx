@@ -6,7 +6,7 @@ import { copyLink, openFile, saveFile } from "./files";
 import { isHelpOpen } from "./help";
 import { openMenu } from "./menu";
 
-/** The header of the page: its title and the commands for files and links. */
+/** Shows the header of the page: its title, and the buttons for files and links. */
 export function Header() {
     return (
         <header class="header">
@@ -29,14 +29,15 @@ export function Header() {
     );
 }
 
-/** The button that opens a file, or the leases of the server that serves the page. */
+/** Shows the button that opens a file, or the leases of the server that serves the page. */
 function OpenButton() {
     const input = useRef<HTMLInputElement>(null);
     const onChange = (event: Event) => {
         const chooser = event.currentTarget as HTMLInputElement;
         const file = chooser.files?.[0];
         if (file) void openFile(file);
-        // Otherwise choosing the same file again would fire no `change` event.
+        // Clear the file dialog's value. Otherwise choosing the same file again would fire no
+        // `change` event.
         chooser.value = "";
     };
     const chooseFile = () => input.current?.click();

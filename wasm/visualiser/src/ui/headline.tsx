@@ -11,7 +11,7 @@ interface HeadlineTexts {
 
 const headline = computed(headlineTexts);
 
-/** The title and summary of the open run or log, and the outcome of the run. */
+/** Shows the title and summary of the open run or log, and the outcome of the run. */
 export function Headline() {
     const { title, summary } = headline.value;
     return (
@@ -29,13 +29,13 @@ export function Headline() {
 }
 
 /**
- * The violation, or the reason for which there is none. The opener of a link sees it at every
- * position of the run.
+ * Shows the violation of the run, or the reason for which there is none, at every position of the
+ * run.
  */
 function Outcome() {
     const verdict = session.verdict.value;
     if (verdict === undefined) return null;
-    // At the end of the run the advice already says to play on.
+    // At the end of an open run the advice already says to play on.
     if (verdict.kind === "open" && session.atEnd.value) return null;
     if (verdict.kind !== "violated") return <p class={`verdict ${verdict.kind}`}>{verdict.text}</p>;
     const afterViolation = verdict.position + 1;
@@ -53,7 +53,7 @@ function Outcome() {
     );
 }
 
-/** Returns the timestamp of a log to the second. */
+/** Returns the timestamp of a log line as text, without fractions of a second. */
 function timeText(timestamp: string): string {
     return timestamp.replace("T", " ").replace(/\.\d+Z$/, " UTC");
 }

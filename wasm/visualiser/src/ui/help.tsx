@@ -14,7 +14,7 @@ const KEYS: [string, string][] = [
     ["?", "this help"],
 ];
 
-/** The help: the purpose of the page, its use and its keys. */
+/** Shows the help: the purpose of the page, how to use it, and its keys. */
 export function Help() {
     const dialog = useRef<HTMLDialogElement>(null);
     useEffect(() => dialog.current?.showModal(), []);

@@ -2,7 +2,7 @@ import { session } from "../session/app";
 import { isHelpOpen } from "./help";
 import { closeMenu, openedMenu } from "./menu";
 
-/** The number of events that Page Down and Page Up move by. */
+/** The number of events by which the keys Page Down and Page Up move. */
 const PAGE_EVENTS = 10;
 
 const ACTIONS: Record<string, () => void> = {
@@ -20,8 +20,8 @@ const ACTIONS: Record<string, () => void> = {
 };
 
 /**
- * Runs the action of a key, unless a modifier is pressed or the focused element uses the key
- * itself.
+ * Runs the page's action for a key. Does nothing if a modifier is pressed, or if the focused
+ * element uses the key itself.
  */
 export function onKey(event: KeyboardEvent): void {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -37,9 +37,9 @@ export function onKey(event: KeyboardEvent): void {
 }
 
 /**
- * Moves the focus to the play button if the pressed button has disappeared. Otherwise the focus
- * would fall back to the body, and a user of the keyboard would start again at the top of the page.
- * Menus and envelopes do this themselves.
+ * Moves the focus to the play button if the button that was pressed has disappeared. Otherwise the
+ * focus would go to the body, and a keyboard user would start again at the top of the page. Menus
+ * and envelopes do this themselves.
  */
 export function restoreFocus(event: MouseEvent): void {
     const pressed = event.target instanceof Element ? event.target.closest("button:not([role=menuitem], .envelope)") : null;
@@ -50,11 +50,11 @@ export function restoreFocus(event: MouseEvent): void {
     });
 }
 
-/** Returns true if the focused element uses the key itself. */
+/** Returns true if the focused element uses the key itself, as a text field does. */
 function isUsedByTarget(event: KeyboardEvent): boolean {
     const target = event.target;
     if (!(target instanceof HTMLElement)) return false;
-    // The scrubber moves by whole events, with the same keys as the page.
+    // The scrubber is an exception: it moves by whole events, with the same keys as the page.
     if (target.matches("input:not([type=checkbox]), select, textarea")) return target.closest(".scrubber") === null;
     if (target.matches("button, summary, input[type=checkbox], a")) return event.key === " ";
     return false;

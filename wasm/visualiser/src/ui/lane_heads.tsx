@@ -25,11 +25,11 @@ const LABELS: Record<LaneKind, string> = {
     service: "service",
 };
 
-/** A narrower lane, in pixels, has room for an abbreviation only. */
+/** The width of a lane, in pixels, below which its head shows an abbreviation. */
 const MIN_LABEL_WIDTH = 50;
 const ABBREVIATIONS: Record<LaneKind, string> = { user: "user", worker: "w", reconciler: "rec", verifier: "ver", database: "db", service: "svc" };
 
-/** The heads of the lanes: the participants. */
+/** Shows the heads of the lanes, which name the participants. */
 export function LaneHeads() {
     const { lanes, spans, width } = layout.value;
     const { view } = displayed.value;
@@ -86,7 +86,7 @@ function Head({ lane, view }: { lane: PlacedLane; view: View | undefined }) {
     );
 }
 
-/** Returns the width of each lane. The last lane ends where the lanes end. */
+/** Returns the width of each lane in pixels. The last lane ends where all lanes end. */
 function widthOfLanes(): number {
     const { lanes, width } = layout.value;
     const last = lanes[lanes.length - 1];

@@ -15,44 +15,48 @@ import { lastEntry } from "./notice";
 import { Rows } from "./rows";
 
 /**
- * In a narrower window the sentences stand above the lanes instead of beside them. All sizes here
- * are in pixels.
+ * The window width below which the sentences are above the lanes instead of beside them. All sizes
+ * in this module are in pixels.
  */
 const NARROW_WIDTH = 620;
-/** The width of the event numbers, left of the lanes. */
+/** The width of the column with event numbers, left of the lanes. */
 const GUTTER = 46;
-/** The least width of the sentences beside the lanes. */
+/** The least width of the sentences that are beside the lanes. */
 const MIN_TEXT_WIDTH = 200;
-/** The height of the heads (`.heads` in `styles/lanes.css`). */
+/** The height of the lanes' heads (`.heads` in `styles/lanes.css`). */
 const HEADS_HEIGHT = 66;
-/** The empty rows below the last event, for the lines of messages in flight. */
+/** The number of empty rows below the last event, for the lines of messages in flight. */
 const ROWS_BELOW = 2;
-/** A run with more lanes hides the lanes without an event. */
+/** The largest number of lanes for which lanes without an event are shown too. */
 const MAX_EMPTY_LANES = 7;
 
-/** The size of the scrolling element. */
+/** The size of the element in which the lanes scroll. */
 const size = signal({ width: 800, height: 500 });
-/** A signal of its own, so that a change of the height alone lays out no lanes. */
+/**
+ * The width as a separate signal: a change of the height alone must not lay out the lanes again.
+ */
 const width = computed(() => size.value.width);
 const scrollTop = signal(0);
 /**
- * True while jumps of more than a screen follow each other, as when a person drags the scrubber.
- * Only the visible rows are rendered then; the rows around them follow after a pause.
+ * True while the position jumps by more than a screen again and again, for example while a person
+ * drags the scrubber. During this time only the visible rows are rendered; the rows around them
+ * follow after a pause.
  */
 export const isJumping = signal(false);
 let jumpEnd: ReturnType<typeof setTimeout> | undefined;
 const JUMP_PAUSE_MS = 120;
 const scrollLeft = signal(0);
-/** The last scroll offsets that the page knows of, set by a person or by itself. */
+/** The scroll offsets that the page knows of, set either by a person or by the page itself. */
 let lastScroll = { top: 0, left: 0 };
 /**
- * True if a person has scrolled sideways since playback started. Played events then scroll no more.
+ * True if a person has scrolled sideways since playback started. Played events then do not scroll
+ * sideways.
  */
 let isScrolledByPerson = false;
 
 export const isNarrow = computed(() => width.value < NARROW_WIDTH);
 export const rowHeight = computed(() => (isNarrow.value ? 52 : 40));
-/** The left edge of the lanes. */
+/** The horizontal position of the left edge of the lanes. */
 export const lanesLeft = computed(() => (isNarrow.value ? 4 : GUTTER));
 
 const participants = computed<Participants>(() => {
@@ -63,7 +67,7 @@ const participants = computed<Participants>(() => {
     return { cells, workers: settings?.workers ?? 1, reconcilers: settings?.reconcilers ?? 1, hasVerifier: true };
 });
 
-/** The keys of the lanes to show, or `undefined` for all. */
+/** The keys of the lanes to show, or `undefined` to show all lanes. */
 const shownLanes = computed<ReadonlySet<string> | undefined>(() => {
     session.revision.value;
     const { cells, workers, reconcilers, isRecording } = participants.value;
@@ -79,17 +83,17 @@ const shownLanes = computed<ReadonlySet<string> | undefined>(() => {
 });
 
 export const layout = computed<LaneLayout>(() => {
-    // Beside the lanes the sentences get up to 400 pixels, but never more than half of the window.
+    // The sentences beside the lanes get up to 400 pixels, but at most half of the window.
     const room = isNarrow.value ? width.value - 8 : Math.max(width.value * 0.5, width.value - GUTTER - 400);
     return layOutLanes(participants.value, room, shownLanes.value);
 });
 
-/** The left edge of the sentences. */
+/** The horizontal position of the left edge of the sentences. */
 export const textLeft = computed(() => (isNarrow.value ? 6 : GUTTER + layout.value.width + 14));
 
-/** The width of the lanes, including the sentences if these stand beside them. */
+/** The width of the lanes, plus that of the sentences if these are beside the lanes. */
 export const contentWidth = computed(() => (isNarrow.value ? lanesLeft.value + layout.value.width : textLeft.value + MIN_TEXT_WIDTH));
-/** The greatest horizontal scroll offset. */
+/** The largest horizontal scroll offset of the lanes. */
 const maxScrollLeft = computed(() => Math.max(0, contentWidth.value - width.value));
 
 const renderedRows = computed<RowRange>(() => {
@@ -101,8 +105,8 @@ const renderedRows = computed<RowRange>(() => {
 const entryCache = new EntryCache();
 
 /**
- * The lanes: participants side by side, time running down. Only the rows near the visible ones are
- * rendered.
+ * Shows the lanes: the participants side by side, with time running down. Only rows near the
+ * visible ones are rendered.
  */
 export function Lanes() {
     const scroller = useRef<HTMLDivElement>(null);
@@ -113,8 +117,8 @@ export function Lanes() {
         observer.observe(box);
         return () => observer.disconnect();
     }, []);
-    // Two numbers instead of one object: scrolling within a block of rows changes neither, and
-    // renders nothing.
+    // Use two numbers, not one object. Scrolling within a block of rows changes neither number, so
+    // nothing is rendered.
     const from = useComputed(() => renderedRows.value.from).value;
     const to = useComputed(() => renderedRows.value.to).value;
     const revision = session.revision.value;
@@ -144,8 +148,8 @@ export function Lanes() {
     );
 }
 
-// Keeps the position visible. The offset is computed before the components render, so the browser
-// lays out only once.
+// Keeps the position visible. This effect computes the scroll offset before the components render,
+// so the browser computes the layout only once.
 effect(() => {
     const { height } = size.value;
     const rows = rowHeight.value;
@@ -156,14 +160,14 @@ effect(() => {
 });
 
 /**
- * The pause between two horizontal scrolls. Faster ones are unreadable, and each one repaints all
- * lanes.
+ * The pause between two horizontal scrolls, in milliseconds. More frequent scrolls would be
+ * unreadable, and each repaints all lanes.
  */
 const SCROLL_LEFT_PAUSE_MS = 120;
 
 /**
- * The extent of the last event, and true if it was played rather than stepped to. Absent if all
- * lanes fit the window.
+ * The horizontal positions of the last event. `isPlayed` is true if playback has played the event.
+ * `undefined` if all lanes fit into the window.
  */
 const lastExtent = computed<(EventExtent & { isPlayed: boolean }) | undefined>(() => {
     const entry = maxScrollLeft.value > 0 ? lastEntry.value : undefined;
@@ -173,10 +177,10 @@ const lastExtent = computed<(EventExtent & { isPlayed: boolean }) | undefined>((
 });
 const followedExtent = throttled(lastExtent, SCROLL_LEFT_PAUSE_MS);
 
-// Keeps the last event visible horizontally.
+// Keeps the last event visible in the horizontal direction.
 effect(() => {
     const [target, furthest, room] = [followedExtent.value, maxScrollLeft.value, width.value];
-    // On a phone the lanes have no size while another pane is shown.
+    // On a phone the lanes have the width 0 while another pane is shown.
     if (room === 0 || (isScrolledByPerson && target?.isPlayed)) return;
     const left = target ? scrollLeftFor(target, scrollLeft.peek(), room) : scrollLeft.peek();
     scrollLeft.value = Math.min(furthest, Math.round(left));
@@ -186,7 +190,7 @@ effect(() => {
     if (session.isPlaying.value) isScrolledByPerson = false;
 });
 
-/** Sets the vertical scroll offset, and notes jumps of more than a screen. */
+/** Sets the vertical scroll offset, and notices jumps of more than a screen. */
 function setScrollTop(top: number): void {
     batch(() => {
         if (Math.abs(top - scrollTop.peek()) > size.peek().height) {
@@ -207,7 +211,7 @@ function onScroll(box: HTMLElement): void {
     });
 }
 
-/** Applies the scroll offsets to the element. */
+/** Applies the page's scroll offsets to the scrolling element. */
 function ScrollSync({ scroller }: { scroller: { current: HTMLDivElement | null } }) {
     const [top, left] = [scrollTop.value, scrollLeft.value];
     useLayoutEffect(() => {
@@ -217,18 +221,18 @@ function ScrollSync({ scroller }: { scroller: { current: HTMLDivElement | null }
         const box = scroller.current;
         if (!box || lastScroll.left === left) return;
         box.scrollLeft = left;
-        // The browser may have limited the offset. An offset other than this one comes from a
-        // person.
+        // Note the offset that the browser has really set, which may be smaller. Any other offset
+        // later comes from a person.
         lastScroll.left = box.scrollLeft;
     }, [left]);
     return null;
 }
 
-/** The line at the position, and a veil over the events after it. */
+/** Shows a line at the position, and a veil over the events after it. */
 function Playhead() {
     const top = session.position.value * rowHeight.value;
-    // Twice the window is enough at any scroll offset. The browser would paint a longer veil as a
-    // whole.
+    // Twice the height of the window covers it at every scroll offset. A longer veil would be
+    // painted as a whole.
     const height = size.value.height * 2;
     return (
         <>

@@ -13,7 +13,7 @@ interface LinesProps {
     arrows: Arrow[];
 }
 
-/** The drawing of the rendered rows: lanes, messages and events. */
+/** Draws the rendered rows: the lanes, the messages and the events. */
 export function Lines({ range, entries, arrows }: LinesProps) {
     const height = rowHeight.value;
     const scale: DrawingScale = { layout: layout.value, rowHeight: height, length: session.length.value, hasLabels: !isNarrow.value };
@@ -41,7 +41,7 @@ const LaneLines = memo(function LaneLines({ layout, top, bottom }: { layout: Lan
     );
 });
 
-/** The fates in drawing order: a lost message lies above the others. */
+/** The fates of messages in the order in which they are drawn: lost messages are on top. */
 const FATES = ["arrived", "ignored", "in-flight", "lost"] as const;
 
 function Messages({ arrows, scale }: { arrows: Arrow[]; scale: DrawingScale }) {

@@ -4,32 +4,32 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { Action, ActionGroup } from "../model/actions";
 import { session } from "../session/app";
 
-/** A menu, and the element beside which it is shown. */
+/** A menu of events, and the page's element beside which the menu is shown. */
 interface Menu {
     title: string;
     about?: string;
     groups: ActionGroup[];
-    /** Further choices, which are not events of the world. */
+    /** Further menu entries that are not events of the simulated world. */
     extras?: { label: string; run: () => void }[];
     anchor: HTMLElement;
 }
 
 export const openedMenu = signal<Menu | undefined>(undefined);
 
-/** Pauses playback and opens a menu. */
+/** Pauses playback and shows a menu. */
 export function openMenu(menu: Menu): void {
     session.pause();
     openedMenu.value = menu;
 }
 
-/** Closes the menu, and returns the focus to the element that opened it. */
+/** Closes the open menu. The element that opened the menu gets the focus back. */
 export function closeMenu(): void {
     const menu = openedMenu.peek();
     openedMenu.value = undefined;
     menu?.anchor.focus({ preventScroll: true });
 }
 
-/** The open menu, above the rest of the page. */
+/** Shows the open menu above the rest of the page. */
 export function MenuLayer() {
     const menu = openedMenu.value;
     return menu ? <MenuBox key={menu.title} menu={menu} /> : null;
@@ -86,7 +86,8 @@ function Item({ action }: { action: Action }) {
 }
 
 function choose(run: () => void): void {
-    // The choice may remove the element that gets the focus back, and then moves the focus itself.
+    // Close the menu first: the chosen action may remove the element that gets the focus back, and
+    // then moves the focus.
     closeMenu();
     run();
 }
@@ -95,7 +96,7 @@ function items(box: HTMLElement | null): HTMLElement[] {
     return [...(box?.querySelectorAll<HTMLElement>("[role=menuitem]") ?? [])];
 }
 
-/** Handles the keys of a menu (ARIA Authoring Practices, menu button pattern). */
+/** Handles a key in the open menu (ARIA Authoring Practices, menu button pattern). */
 function onMenuKey(event: KeyboardEvent): void {
     const all = items(event.currentTarget as HTMLElement);
     const focused = all.findIndex((item) => item === document.activeElement);
@@ -112,12 +113,12 @@ function onMenuKey(event: KeyboardEvent): void {
     }
 }
 
-/** The margin around a menu, in pixels. */
+/** The margin around an open menu, in pixels. */
 const MARGIN = 8;
 
 /**
- * Places a menu below or above its anchor, where more room is. The menu never covers the playback
- * controls, and covers the advice of a phone only if it does not fit otherwise.
+ * Places a menu below or above its anchor, where there is more room. The menu never covers the
+ * playback controls. On a phone it covers the advice only if it does not fit otherwise.
  */
 function place(box: HTMLElement, anchor: HTMLElement): void {
     const target = anchor.getBoundingClientRect();
@@ -131,12 +132,12 @@ function place(box: HTMLElement, anchor: HTMLElement): void {
     box.style.top = `${Math.max(MARGIN, top)}px`;
 }
 
-/** Returns true if the menu fits above its anchor, or below it down to `bottom`. */
+/** Returns true if the menu fits above its anchor, or between the anchor and `bottom`. */
 function fits(box: HTMLElement, target: DOMRect, bottom: number): boolean {
     return box.offsetHeight <= Math.max(target.top, bottom - target.bottom) - 2 * MARGIN;
 }
 
-/** Returns the top of a displayed element, or infinity if the element is not displayed. */
+/** Returns the top edge of a displayed element in pixels, or infinity if it is not displayed. */
 function topOf(selector: string): number {
     const box = document.querySelector(selector)?.getBoundingClientRect();
     return box && box.height > 0 ? box.top : Number.POSITIVE_INFINITY;

@@ -5,17 +5,22 @@ import { readableText } from "../model/texts";
 import { session } from "../session/app";
 import { throttled } from "../session/throttled";
 
-/** The time for which a notice is shown. An error stays until it is closed. */
+/**
+ * The time for which a notice is shown, in milliseconds. An error stays until the person closes it.
+ */
 const NOTICE_MS = 6000;
 /**
- * The greatest speed, in events a second, at which the live region announces each event: speech is
- * no faster.
+ * The largest playback speed, in events per second, at which each event is announced to screen
+ * readers. Speech is no faster.
  */
 const MAX_ANNOUNCED_SPEED = 2;
-/** The pause between two updates of texts and tables: about twelve updates a second. */
+/**
+ * The pause between two updates of the texts and tables, in milliseconds: about twelve updates per
+ * second.
+ */
 const DISPLAY_PAUSE_MS = 80;
 
-/** The notice to the person. */
+/** Shows the notice to the person, if there is one. */
 export function NoticeBar() {
     const notice = session.notice.value;
     useEffect(() => {
@@ -37,20 +42,20 @@ export function NoticeBar() {
     );
 }
 
-/** The last event at the position. Absent at the start. */
+/** The last event before the position; `undefined` at the start of the run. */
 export const lastEntry = computed(() => {
     session.revision.value;
     const position = session.position.value;
     return position > 0 ? session.timeline.value?.entries(position - 1, position)[0] : undefined;
 });
 
-/** The state that texts and tables show. It lags behind the lanes during fast playback. */
+/** The state that texts and tables show. During fast playback it is older than the lanes' state. */
 export const displayed = throttled(
     computed(() => ({ view: session.view.value, entry: lastEntry.value, position: session.position.value, revision: session.revision.value })),
     DISPLAY_PAUSE_MS,
 );
 
-/** True while texts and tables lag behind the lanes. */
+/** True while the texts and tables show an older state than the lanes. */
 export const isDisplayStale = computed(() => displayed.value.position !== session.position.value || displayed.value.revision !== session.revision.value);
 
 const announcement = computed(() => {
@@ -62,7 +67,7 @@ const announcement = computed(() => {
     return `${position} of ${length}: ${entry.says}.${violation}`;
 });
 
-/** Announces each event to users of screen readers. */
+/** Announces events to users of screen readers. */
 export function LiveRegion() {
     return (
         <div class="visually-hidden" role="status" aria-live="polite" data-testid="live">

@@ -6,7 +6,7 @@ import { readableText } from "../model/texts";
 import { session } from "../session/app";
 import { isJumping, rowHeight, textLeft } from "./lanes";
 
-/** The sentences of the events, one row each. A click on a sentence moves to its event. */
+/** Shows the sentence of each event in a row. A click on a sentence moves to its event. */
 export function Rows({ from, entries }: { from: number; entries: Entry[] }) {
     const [height, left] = [rowHeight.value, textLeft.value];
     const current = session.position.value - 1;
@@ -22,21 +22,22 @@ export function Rows({ from, entries }: { from: number; entries: Entry[] }) {
 }
 
 /**
- * The number of different keys of rows. More rows are never rendered at once, so keys stay unique;
- * scrolling reuses the elements of rows that have left, which is faster than creating new ones.
+ * The number of different keys of rows. Fewer rows are rendered at a time, so keys are unique.
+ * Scrolling reuses the elements of rows that are no longer rendered, which is faster than creating
+ * new ones.
  */
 const KEY_COUNT = 128;
 
 /**
- * Moves to the clicked row. One listener serves all rows; users of the keyboard have the page's
- * keys.
+ * Moves to the event of the row that was clicked. One listener serves all rows; keyboard users have
+ * the page's keys.
  */
 function seekToRow(event: Event): void {
     const position = sentenceOf(event)?.closest("li")?.ariaPosInSet;
     if (position) session.seek(Number(position));
 }
 
-/** Shows the whole sentence as a tooltip, because the row cuts long ones off. */
+/** Sets the whole sentence as the tooltip of a row, because the row cuts long sentences. */
 function showWholeText(event: Event): void {
     const sentence = sentenceOf(event);
     if (sentence) sentence.title = sentence.textContent ?? "";
@@ -50,7 +51,7 @@ function sentenceOf(event: Event): HTMLElement | undefined {
 interface RowProps {
     entry: Entry;
     isCurrent: boolean;
-    /** True if the row's event violates an invariant and has happened at the position. */
+    /** True if the event of the row violates an invariant and the position is after it. */
     isReached: boolean;
     length: number;
 }

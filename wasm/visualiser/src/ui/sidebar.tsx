@@ -14,7 +14,7 @@ const TABS: [Tab, string][] = [
     ["rules", "Rules"],
 ];
 
-/** The choices: scenarios, free play and rules. */
+/** Shows the runs that a person can choose: scenarios, random events, and runs without a rule. */
 export function Sidebar() {
     const onTabKey = (event: KeyboardEvent) => {
         const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
@@ -105,7 +105,7 @@ function Rules() {
     );
 }
 
-/** The state of the search, below its rule. */
+/** Shows the state of the search for a violation, below the rule that is searched. */
 function SearchState() {
     const box = useRef<HTMLDivElement>(null);
     const state = search.state.value;

@@ -6,7 +6,10 @@ import { session } from "../session/app";
 import { Diagrams } from "./diagrams";
 import { displayed } from "./notice";
 
-/** The tables of the service and of each cell. */
+/**
+ * Shows the state at the position: the claims and leases of the service, the transition diagrams,
+ * and the tables of each cell. For a server's log it shows the leases only.
+ */
 export function State() {
     const { view, position } = displayed.value;
     const recording = session.recording.value;
@@ -31,7 +34,10 @@ export function State() {
     );
 }
 
-/** A server with a long log has thousands of leases, and rendering them all takes too long. */
+/**
+ * The largest number of leases shown from a server's log. A long log has thousands, and rendering
+ * all takes too long.
+ */
 const MAX_RECORDED_LEASES = 40;
 
 function RecordedLeases({ leases }: { leases: LeaseView[] }) {
@@ -104,7 +110,10 @@ function Claims({ claims, changed }: { claims: ClaimView[]; changed: Set<string>
     );
 }
 
-/** The number of latest leases to show beside the outstanding ones. Settled leases become many. */
+/**
+ * The number of latest leases that are shown in addition to the outstanding ones. There can be many
+ * settled leases.
+ */
 const SHOWN_LEASES = 12;
 
 function Leases({ leases, changed }: { leases: LeaseView[]; changed: Set<string> }) {
@@ -135,7 +144,8 @@ interface CellProps {
 }
 
 function Cell({ cell, view, names, leases }: CellProps) {
-    // Smaller differences do not matter: every threshold is in whole seconds.
+    // Ignore a difference between clocks of less than a second, because every threshold is in whole
+    // seconds.
     const ahead = Math.abs(cell.clock_ahead_micros) >= 1e6 ? cell.clock_ahead_micros : 0;
     return (
         <section aria-label={`Cell ${cell.cell}'s tables`} class="cell">

@@ -8,7 +8,7 @@ import { lastEntry } from "./notice";
 
 const clock = computed(() => formatDuration(session.recording.value ? (lastEntry.value?.at_micros ?? 0) : (session.view.value?.now_micros ?? 0)));
 
-/** The playback controls. */
+/** Shows the playback controls. */
 export function Transport() {
     const isPlaying = session.isPlaying.value;
     return (
@@ -47,7 +47,8 @@ export function Transport() {
 
 function PositionDisplay() {
     const [position, length] = [session.position.value, session.length.value];
-    // A fixed width: the controls beside it must not move while the position grows.
+    // The width is fixed, so that the controls beside it do not move when the position has more
+    // digits.
     const letters = 2 * String(length).length + 3;
     return (
         <div class="where" style={{ width: `${letters}ch` }}>
@@ -101,8 +102,8 @@ function Scrubber() {
 }
 
 /**
- * The faults and the violation, as ticks below the scrubber. One canvas draws any number of them at
- * once.
+ * Shows the faults and the violation as ticks below the scrubber. All ticks are drawn on one
+ * canvas, which is fast for any number.
  */
 function MarkStrip() {
     const canvas = useRef<HTMLCanvasElement>(null);

@@ -33,7 +33,7 @@ RECENT = timedelta(hours=1)
 ROWS_PER_PAGE = 1000
 TURNS = 3
 THREAD_TURNS = 7
-"""More runs than of the other benchmark: threads are measured in wall-clock time, which other processes disturb."""
+"""The number of turns of the benchmark of threads. It measures wall-clock time, which other processes disturb."""
 TYPES = (BucketType.USERNAMES, BucketType.EMAILS)
 COLUMNS = verification.TableColumns(
     key="id",

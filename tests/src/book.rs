@@ -1,5 +1,5 @@
-//! Runs the commands that a document of the book shows, and compares their output with the
-//! document.
+//! Runs the commands that a document (the README or a chapter of the book) shows, and compares
+//! their output with the document.
 //!
 //! A document has fixed ports, lease ids and times; a test run has others. [`Shell`] replaces a
 //! document's ports in each command before it runs the command. Ids are compared by the order of
@@ -17,8 +17,8 @@ use uuid::Uuid;
 
 use crate::server::binary;
 
-/// The home directory that the documents show. A comparison puts it in place of the shell's
-/// directory.
+/// The home directory that the documents show. Before a comparison, this path replaces the shell's
+/// temporary directory in the output.
 const HOME: &str = "/home/alex";
 
 /// A bash script: runs each NUL-terminated command of its standard input, without input for the

@@ -255,8 +255,8 @@ async fn read_frame(stream: &mut TcpStream) -> (u8, u8, u8, Vec<u8>) {
     (head[3], head[4], head[8], body)
 }
 
-/// A client that is still sending its too large request must receive the refusal before the server
-/// resets the stream.
+/// A client that is still sending a request above the size limit must receive the refusal before
+/// the server resets the stream.
 #[tokio::test(flavor = "multi_thread")]
 async fn b11_an_oversize_request_is_answered_before_its_stream_is_reset() {
     let (data, headers, reset, settings) = (0, 1, 3, 4);

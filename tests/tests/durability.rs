@@ -55,7 +55,7 @@ struct Cut {
     lost: u32,
 }
 
-/// A client, and the rows that the server must have of it.
+/// A client of the test, with the rows that the server must have stored for this client.
 struct Owner {
     number: u64,
     cell_id: i64,

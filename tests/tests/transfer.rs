@@ -31,9 +31,9 @@ fn names(names: &[&str], from: u64) -> Vec<Metadata> {
     names.iter().zip(from..).map(|(name, number)| user(*name, number, vec![7; 3])).collect()
 }
 
-/// The begins and leases from which the export in these tests is made. It contains active claims,
-/// claims that a lease creates, destroys or replaces, and leases with both outcomes, with keys and
-/// without.
+/// The leases that the exported server has begun, and the outstanding update. The export contains
+/// active claims, claims that a lease creates, destroys or replaces, and settled leases of both
+/// outcomes, with keys and without.
 struct ExportedData {
     update: Update,
     outstanding: Begun,

@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 
 import { Simulation } from "../js/simulation/node.js";
 
-const EVENTS = 10_000; // the length of a long trace
+const EVENTS = 10_000; // the number of events in each run
 const WORLDS = Number(process.argv[2] ?? 100);
 
 const { settings } = JSON.parse(readFileSync(new URL("../../simulation/tests/golden.json", import.meta.url), "utf8"));

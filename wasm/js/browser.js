@@ -2,8 +2,8 @@
 // `new URL("…", import.meta.url)`, which wasm-bindgen writes into `pkg/leasehold.js`.
 import init from "../pkg/leasehold.js";
 
-// Wait for the wasm file before this module's imports are usable, because every export calls into
-// it.
+// Every export calls into the wasm file, so modules that import this one must wait until the file
+// is loaded.
 await init();
 
 export * from "./api.js";

@@ -204,7 +204,7 @@ class LeaseView(TypedDict):
 
 
 class RowView(TypedDict):
-    """A committed row of a cell's table. `is_stray` is true if it was written past the claims."""
+    """A committed row of a cell's table. `is_stray` is true if plain SQL wrote the row without changing its claim."""
 
     row: int
     name: str

@@ -53,7 +53,7 @@ _MAX_CLOCK_SKEW_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Sample:
-    """One finding, with the current values of its row and of the service on request.
+    """One finding of a run; on request, with the current values in its row and in the service.
 
     Attributes
     ----------

@@ -131,7 +131,7 @@ class DumpedTable(Table):
             yield _DumpReader(self, ArrowRows(stream, self.columns), self._taken_at or datetime.now(timezone.utc))
 
     def identity(self) -> Mapping[str, str]:
-        """Return the kind of the keys. It omits the path, so that a newer dump can continue from a checkpoint."""
+        """Return the kind of the dump's keys, without the path, so that a newer dump can continue from a checkpoint."""
         with self.scan() as stream:
             index = stream.schema.get_field_index(self.columns.key)
             return {"table": "a dump", "keys": _key_kind(stream.schema.field(index).type) if index >= 0 else ""}

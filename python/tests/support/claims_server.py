@@ -78,7 +78,7 @@ class ClaimsServer:
         raise AssertionError(f"the server did not start: {(self._directory / 'log').read_text()}")
 
     def kill(self) -> None:
-        """Kill the server with SIGKILL. Every change that it answered is on disk."""
+        """Kill the server with SIGKILL. Every change that the server has acknowledged is on disk."""
         self._end(signal.SIGKILL)
 
     def _end(self, number: signal.Signals) -> None:

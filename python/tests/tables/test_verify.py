@@ -55,7 +55,7 @@ def client(embedded: ClaimsServer) -> Iterator[Client]:
 
 
 def verify(client: Client, table: Table, **options: object) -> VerificationResult:
-    # The claims are only seconds old, so a threshold of 0 is needed to correct them. Each claim is a large share of so few.
+    # The claims are only seconds old, so a threshold of 0 is needed to correct them. With few claims, each is a large share.
     settings = {"source_type": SourceType.USERS, "recent_within_seconds": 0.0, "max_destroy_share": 1.0, **options}
     return verify_table(client, table, **settings)  # type: ignore[arg-type]
 

@@ -303,7 +303,7 @@ async fn b32_records_are_listed_in_key_order_across_pages() {
     }
 }
 
-/// Returns bytes in base 64, which is how the JSON form of proto3 writes bytes.
+/// Returns eight bytes as base 64 text, which is how the JSON form of proto3 writes bytes.
 fn base64(bytes: &[u8; 8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let bits = u128::from(u64::from_be_bytes(*bytes)) << 2;
@@ -458,7 +458,7 @@ async fn exit_code_4_is_a_temporary_refusal() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exit_code_5_is_an_unavailable_server_or_store() {
-    // Returns the address of a port that was free a moment ago, so that no program listens on it.
+    // Take the address of a port that was free a moment ago, so that no program listens on it.
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let url = format!("http://{address}");
     for line in [

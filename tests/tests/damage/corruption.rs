@@ -31,7 +31,7 @@ const CLAIM_BYTES: usize = 8000;
 /// The number of updates. It is large enough that fjall writes tables of claims and of leases to
 /// disk.
 const UPDATES: u64 = 280;
-/// The number of updates that are begun last and whose leases stay outstanding.
+/// The number of leases that are begun after all other updates and stay outstanding.
 const OUTSTANDING: u64 = 3;
 /// The check reads one of this many records by its name.
 const READ_EACH: usize = 40;

@@ -253,7 +253,8 @@ async fn await_banner(server: &Server) -> String {
 
 // ---- logs ----
 
-/// A text that is part of every value, id and datum in these tests. No log line may contain it.
+/// A text that each claim of these tests has in its value, source and attached data. No log line
+/// may contain it.
 const VALUE: &str = "unmistakable9value";
 const SUBJECT: i64 = 7_316_402_958_116;
 

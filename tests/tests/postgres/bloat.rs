@@ -77,9 +77,9 @@ fn pages_read(cluster: &Cluster, database: &str) -> u64 {
     plan["Shared Hit Blocks"].as_u64().unwrap() + plan["Shared Read Blocks"].as_u64().unwrap()
 }
 
-/// Returns how many entries of the primary key's index lookups of leases have read, and how often
-/// other indexes of that table were scanned. PostgreSQL adds a session's counts when the session
-/// ends.
+/// Returns two counts for the table of leases: the index entries that lookups by primary key have
+/// read, and the scans of the table's other indexes. PostgreSQL adds a session's counts when the
+/// session ends.
 fn lookups(cluster: &Cluster, database: &str) -> (u64, u64) {
     await_no_connections(cluster, database);
     let count = |figure: &str, is_key: &str| -> u64 {

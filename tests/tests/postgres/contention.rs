@@ -170,8 +170,8 @@ fn beside_an_active_server_a_server_writes_one_group_at_a_time() {
     pair.runtime.block_on(foreign.batch_execute("COMMIT")).unwrap();
 }
 
-/// Runs the SQL statement that the server's log recommends to find the session which holds the
-/// locks. Returns the process ids that it finds.
+/// Runs the SQL statement that the server's log recommends for finding the session that holds the
+/// locks. Returns the process ids in the statement's result.
 fn blockers(runtime: &Runtime, log: &str, url: &str) -> Vec<i32> {
     let line =
         log.lines().find(|line| line.contains("rows are locked by another session")).expect("the log has the lock");

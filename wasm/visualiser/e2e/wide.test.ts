@@ -23,7 +23,7 @@ async function linkTo(at: number, speed = DEFAULT_VIEW.speed): Promise<string> {
 
 /**
  * Returns the lane of the event before position `at`, and the lane at the other end of its message.
- * Returns no lane for a wait or a drop, and only the first for a message that has not arrived.
+ * Returns no lane for a wait or a drop, and one lane for a message that has not arrived.
  */
 function lanesOf(at: number): Lane[] {
     const [entry] = world.entries(at - 1, at);

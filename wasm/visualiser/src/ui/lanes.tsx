@@ -231,8 +231,8 @@ function ScrollSync({ scroller }: { scroller: { current: HTMLDivElement | null }
 /** Shows a line at the position, and a veil over the events after it. */
 function Playhead() {
     const top = session.position.value * rowHeight.value;
-    // Twice the height of the window covers it at every scroll offset. A longer veil would be
-    // painted as a whole.
+    // A veil of twice the window's height covers the window at every scroll offset. The browser
+    // would paint a longer veil as a whole.
     const height = size.value.height * 2;
     return (
         <>

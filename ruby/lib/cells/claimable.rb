@@ -281,10 +281,18 @@ module Cells
     def cells_claims_validate_values
       cells_claims_enabled.each do |attribute|
         value = _read_attribute(attribute.name)
-        next if value.nil? || !(new_record? || will_save_change_to_attribute?(attribute.name)) || !attribute.claims?(self)
+        next if value.nil? || !(new_record? || will_save_change_to_attribute?(attribute.name)) || !cells_claims_now?(attribute)
 
         errors.add(attribute.name, :invalid, value: value) unless attribute.allows?(value)
       end
+    end
+
+    # Returns true if the condition allows a claim for this instance. One that was loaded with `select` may lack
+    # columns that the condition reads. Its value is checked when the claim is begun, for the row as it is stored.
+    def cells_claims_now?(attribute)
+      attribute.claims?(self)
+    rescue ActiveModel::MissingAttributeError
+      false
     end
 
     # The three methods below run around the statements that write the row

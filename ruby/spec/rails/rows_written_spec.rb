@@ -279,6 +279,25 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
     count
   end
 
+  it "are validated when their claims are begun if they were loaded without the columns that `if:` reads" do
+    stub_const("Signpost", Class.new(ApplicationRecord) do
+      self.table_name = "routes"
+      include Cells::Claimable
+      cells_claims_attribute :path, type: :USERNAMES, feature_flag: :cells_claims_routes, if: ->(route) { route.user_id == 7 }
+      cells_claims_metadata subject_type: :USER, subject_key: :user_id
+    end)
+    claiming, other = [7, 8].map { |user_id| Signpost.create!(path: "path#{user_id}", user_id: user_id) }
+    partial = ->(post) { Signpost.select(:id, :path).find(post.id) }
+
+    expect(partial.call(claiming).update(path: "new")).to be(true)
+    expect(partial.call(other).update(path: "two words")).to be(true)
+    refused = partial.call(claiming)
+    expect(refused.update(path: "three little words")).to be(false)
+    expect(refused.errors.to_hash).to eq(path: ["is invalid"])
+    expect(Signpost.order(:id).pluck(:path)).to eq(["new", "two words"])
+    expect(claimed(Signpost, :path)).to eq(["new"])
+  end
+
   it "are read once per statement if `if:` is given" do
     stub_const("Signpost", Class.new(ApplicationRecord) do
       self.table_name = "routes"

@@ -7,6 +7,12 @@ require_relative "autoloads"
 module Leasehold
   # Makes the models of an application claimable, and adds translations and rake tasks.
   class Railtie < ::Rails::Railtie
+    # The gem's constants outside of {Leasehold}, by the file of an autoload path that would define the same.
+    CONSTANTS = {
+      "cells.rb" => "Cells", "cells/claimable.rb" => "Cells::Claimable", "cells/bulk_claims_worker.rb" => "Cells::BulkClaimsWorker"
+    }.freeze
+    private_constant :CONSTANTS
+
     # Statuses of requests that end with an exception, by its class's name: subclasses are not looked up
     # (actionpack 6.1.7.10, action_dispatch/middleware/exception_wrapper.rb:117). ActiveRecord's own are set
     # the same way (activerecord 6.1.7.10, railtie.rb:22).
@@ -32,6 +38,18 @@ module Leasehold
       locales = ["en", i18n.default_locale, *i18n.available_locales, *own].compact.map(&:to_s).uniq
       files = locales.map { |locale| File.expand_path("../../config/locales/#{locale}.yml", __dir__) }
       I18n.load_path.unshift(*files.select { |file| File.exist?(file) })
+    end
+
+    # Zeitwerk ignores the file of a constant that is defined already (zeitwerk 2.6.1, zeitwerk/loader.rb:411), so
+    # the application's own would be hidden. A directory `cells/` only adds to the module.
+    initializer "leasehold.namespace", after: :set_autoload_paths do
+      paths = ActiveSupport::Dependencies.autoload_paths + ActiveSupport::Dependencies.autoload_once_paths
+      CONSTANTS.each do |file, name|
+        path = paths.map { |directory| File.join(directory, file) }.find { |candidate| File.exist?(candidate) } or next
+
+        remedy = name == "Cells" ? "move its contents into files below `cells/`" : "remove or rename it"
+        raise Error::Misconfigured, "`#{path}` would never be loaded, because the gem defines `#{name}`: #{remedy}"
+      end
     end
 
     initializer "leasehold.tls", before: :load_config_initializers do

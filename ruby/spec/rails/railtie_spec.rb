@@ -70,6 +70,22 @@ RSpec.describe "the gem in an application that boots" do
     expect(boot("", show, files: { "config/locales/views.de.yml" => "de:\n  hello: Hallo\n" })).to start_with("true\n")
   end
 
+  it "leaves the application its own constants below `Cells`" do
+    own = { "app/models/cells/thing.rb" => "module Cells\n  class Thing; end\nend\n" }
+
+    expect(boot("", "p Cells::Thing, Cells::BulkClaimsWorker", files: own)).to eq("Cells::Thing\nCells::BulkClaimsWorker\n")
+  end
+
+  it "refuses files of the application that its own constants would hide" do
+    { "app/models/cells.rb" => "the gem defines `Cells`: move its contents",
+      "app/models/concerns/cells/claimable.rb" => "the gem defines `Cells::Claimable`: remove or rename it",
+      "once/cells/bulk_claims_worker.rb" => "the gem defines `Cells::BulkClaimsWorker`: remove or rename it" }.each do |file, reason|
+      settings = 'config.autoload_once_paths << File.join(root, "once")'
+      expect { boot(settings, "", files: { file => "" }) }.to raise_error(/#{file}` would never be loaded, because #{reason}/)
+      FileUtils.rm(File.join(@root, file))
+    end
+  end
+
   it "is loaded at boot with `config.eager_load`, and then by no save" do
     script = <<~RUBY
       loaded = $LOADED_FEATURES.dup

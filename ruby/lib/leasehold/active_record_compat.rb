@@ -87,6 +87,23 @@ module Leasehold
         connection ? connection.transaction_manager.instance_variable_get(:@stack) : []
       end
 
+      # Returns the unjoinable transactions at the bottom of the stacks of this thread's connections: in
+      # transactional tests, the ones that the test framework began and will roll back. `connection_pool_list`
+      # takes a role in all versions (connection_adapters/abstract/connection_pool.rb:1038;
+      # connection_adapters/abstract/connection_handler.rb:93).
+      #
+      # @return [Array<ActiveRecord::ConnectionAdapters::Transaction>]
+      def test_transactions
+        pools = ActiveRecord::Base.connection_handler.connection_pool_list(ActiveRecord::Base.current_role)
+        pools.flat_map { |pool| transactions(pool.active_connection? || nil).take_while { |transaction| !transaction.joinable? } }
+      end
+
+      # Registers a participant with an open transaction, which need not be the innermost
+      # (connection_adapters/abstract/transaction.rb:100 / 185).
+      def join(transaction, participant)
+        transaction.add_record(participant)
+      end
+
       # Returns true if ActiveRecord rolls back instead of committing because this thread is being killed.
       # ActiveRecord makes the same comparison (connection_adapters/abstract/transaction.rb:337 / 624).
       def thread_killed?

@@ -48,12 +48,14 @@ module Leasehold
     # Builds the error for a code of the engine. The extension calls this method.
     #
     # @param rejected [Array<Array>] members of {RejectedClaim}
+    # @param retry_after_micros [Integer, nil]
     # @return [Error]
-    def self.from_engine(code, message, rejected)
+    def self.from_engine(code, message, rejected, retry_after_micros = nil)
       claims = rejected.map do |list, position, bucket_type, reason|
         RejectedClaim.new(list: LISTS.fetch(list), position: position, bucket_type: bucket_type, code: reason)
       end
-      BY_CODE.fetch(code, Internal).new(message, code: code, rejected: claims)
+      seconds = retry_after_micros && retry_after_micros / 1e6
+      BY_CODE.fetch(code, Internal).new(message, code: code, rejected: claims, retry_after_seconds: seconds)
     end
 
     # The engine's names of an update's lists, and ours.

@@ -10,5 +10,8 @@ require_relative "rspec/shared_examples"
 RSpec.configure do |config|
   config.include Leasehold::TestHelp
   config.include Leasehold::RSpec::ClaimsHelpers
-  config.after { restore_leasehold }
+  config.prepend_before { Leasehold::TestHelp::Replacements.begin_test(self) }
+  config.append_after { restore_leasehold }
+  # Runs after each outermost group: what `before_all` replaced ends there.
+  config.after(:context) { Leasehold::TestHelp::Replacements.remove(:group) }
 end

@@ -4,60 +4,51 @@
 # `test/test_helper.rb`. `leasehold/rspec` requires this file.
 
 require "leasehold/rails"
+require_relative "test_help/stub_server"
+require_relative "test_help/replacements"
 
 module Leasehold
   # Included in `ActiveSupport::TestCase`, or in RSpec's examples by `leasehold/rspec`. Each test ends with the client
   # and the flags that it began with.
   module TestHelp
-    # Replaces the client: accepts every update, stores nothing, and needs no server.
-    class AcceptingClient
-      # @return [Array<Array(Array<Claim>, Array<Claim>)>] the creates and destroys of each update that was begun
-      attr_reader :updates
-
-      def initialize
-        @updates = []
+    class << self
+      # Replaces the claims server for the whole suite, also for code that runs outside of tests. Each test starts
+      # with a copy of its claims.
+      #
+      # @return [StubServer]
+      def stub_claims_server
+        StubServer.new(follows_transactions: true).tap { |server| Replacements.add(owner: :suite, server: server) }
       end
 
-      def begin_update(creates: [], destroys: [], **)
-        @updates << [creates, destroys]
-        Lease.new(uuid: SecureRandom.uuid, fence: @updates.size)
+      private
+
+      # Hooks into each test of Minitest. RSpec's hooks are in `leasehold/rspec`.
+      def included(base)
+        base.setup { Replacements.begin_test(self) } if base.respond_to?(:setup)
+        base.teardown { restore_leasehold } if base.respond_to?(:teardown)
       end
-
-      def commit_update(_uuid, **); end
-
-      def rollback_update(_uuid, **); end
-
-      def close; end
     end
 
-    # Restores after each test of Minitest. RSpec's hook is in `leasehold/rspec`.
-    def self.included(base)
-      base.teardown { restore_leasehold } if base.respond_to?(:teardown)
-    end
-
-    # Replaces the claims server by one that accepts every update, until the end of the test.
+    # Replaces the claims server by the engine in this process, until the end of the test. Outside of a test, for
+    # example in `before_all`, it lasts until the end of the outermost group.
     #
-    # @return [AcceptingClient]
+    # @return [StubServer] a new server without claims, or the one that this test already has
     def stub_claims_server
-      Leasehold.client = @leasehold_client = AcceptingClient.new
+      server = Replacements.server_of_test and return server
+
+      StubServer.new(follows_transactions: !Replacements.running).tap { |stub| Replacements.add(server: stub) }
     end
 
     # Switches feature flags on or off, until the end of the test. Other flags stay as they are.
     #
     # @param flags [Hash{Symbol => Boolean}]
     def stub_feature_flags(**flags)
-      configuration = Leasehold.configuration
-      @leasehold_settings ||= configuration.dup
-      before = configuration.dup
-      configuration.feature_enabled { |flag| flags.fetch(flag) { before.feature_enabled?(flag) } }
+      Replacements.add(flags: flags)
     end
 
     # Undoes what the test replaced.
     def restore_leasehold
-      Leasehold.reset_client if @leasehold_client
-      settings = @leasehold_settings
-      Leasehold.configuration.feature_enabled { |flag| settings.feature_enabled?(flag) } if settings
-      @leasehold_client = @leasehold_settings = nil
+      Replacements.end_test(self)
     end
   end
 end

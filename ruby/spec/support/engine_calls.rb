@@ -16,7 +16,7 @@ module Support
       form = Leasehold::Native.canonical_form(4, "Alice")
       key = Leasehold::Native.encode_source_id(7)
       Leasehold::Native.check_batch([username("alice")], [username("bob").to_h])
-      [form, key, rejected_claims, verification_result, reconciliation_summary]
+      [form, key, rejected_claims, verification_result, reconciliation_summary, service_answers]
     end
 
     private
@@ -32,6 +32,13 @@ module Support
         session.attributes([{ "id" => 1, "name" => "alicia", "at" => old }], now: now, **hashes)
       end
       [finish(run).report, run.take_findings.map { |finding| finding[:outcome] }, run.checkpoint]
+    end
+
+    def service_answers
+      service = Leasehold::Native::Service.new([1])
+      begun = service.begin(1, [username("alice")], [], "key", [7, 7], 5)
+      answers = [service.leases(1, nil, nil, nil), service.settle(1, begun.first, true, 6), service.record(4, "ALICE")]
+      [begun, answers, service.copy.records(1, 1, [4], "", ""), service.leases(1, 2, 3, nil)]
     end
 
     def reconciliation_summary

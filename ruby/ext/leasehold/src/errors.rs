@@ -14,7 +14,7 @@ pub(crate) fn engine_error(ruby: &Ruby, error: &DetailedError) -> Error {
     let make = || -> Result<Exception, Error> {
         let leasehold: RModule = ruby.class_object().const_get("Leasehold")?;
         let class: RClass = leasehold.const_get("Error")?;
-        class.funcall("from_engine", (error.code, error.message.as_str(), details))
+        class.funcall("from_engine", (error.code, error.message.as_str(), details, error.retry_after_micros))
     };
     make().map_or_else(|error| error, Error::from)
 }

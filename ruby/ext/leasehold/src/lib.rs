@@ -8,6 +8,7 @@ mod gvl;
 mod json;
 mod native;
 mod reconciliation;
+mod service;
 mod verification;
 
 use magnus::{Error, Ruby};
@@ -18,5 +19,6 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     let leasehold = ruby.define_module("Leasehold")?;
     native::init(ruby, leasehold)?;
     reconciliation::init(ruby, leasehold)?;
+    service::init(ruby, leasehold)?;
     verification::init(ruby, leasehold)
 }

@@ -56,7 +56,7 @@ fn unexpected_output(ruby: &Ruby) -> Error {
 }
 
 /// Reads claims that are Hashes or Structs: both have `[]` with a Symbol.
-fn claims(ruby: &Ruby, values: RArray) -> Result<Vec<ClaimInput>, Error> {
+pub(crate) fn claims(ruby: &Ruby, values: RArray) -> Result<Vec<ClaimInput>, Error> {
     values.into_iter().map(|value| claim(ruby, value)).collect()
 }
 

@@ -47,8 +47,7 @@ module Leasehold
           failures: configuration.circuit_failures,
           open_seconds: configuration.circuit_open_seconds
         )
-        @channel = open(configuration.address, credentials)
-        @stub = Stub.new(configuration.address, nil, channel_override: @channel)
+        @stub = connect(configuration.address, credentials)
       end
 
       # Returns true if this process opened the connection.
@@ -61,6 +60,11 @@ module Leasehold
       end
 
       private
+
+      def connect(address, credentials)
+        @channel = open(address, credentials)
+        Stub.new(address, nil, channel_override: @channel)
+      end
 
       def open(address, credentials)
         GRPC::Core::Channel.new(address, CHANNEL_ARGUMENTS, credentials.channel_credentials)

@@ -1,0 +1,103 @@
+# frozen_string_literal: true
+
+module Leasehold
+  module TestHelp
+    # The stub servers and flags that replace those of the application. Each belongs to a test, to a group of tests
+    # (`before_all`), or to the whole suite. Tests that run in parallel threads do not see each other's.
+    module Replacements
+      # @!attribute owner [Object] the test, `:group` or `:suite`
+      # @!attribute server [StubServer, nil]
+      # @!attribute flags [Hash{Symbol => Boolean}]
+      Replacement = Struct.new(:owner, :server, :flags)
+      # The thread's variable with its running test.
+      RUNNING = :leasehold_test
+      private_constant :RUNNING
+
+      @all = []
+      @lock = Mutex.new
+
+      class << self
+        # Begins a test in this thread. A stub server of the suite or of the group is copied for it, so that the test
+        # changes none that other tests see.
+        def begin_test(test)
+          return if running.equal?(test)
+
+          around = server
+          self.running = test
+          add(server: StubServer.new(around)) if around
+        end
+
+        # Removes what belongs to the test, and ends it.
+        def end_test(test)
+          remove(test)
+          self.running = nil if running.equal?(test)
+        end
+
+        # Removes what belongs to the owner.
+        def remove(owner)
+          @lock.synchronize { @all = @all.reject { |replacement| replacement.owner.equal?(owner) } }
+        end
+
+        # @param owner [Object] this thread's running test, or else a group of tests
+        def add(owner: running || :group, server: nil, flags: {})
+          @lock.synchronize { @all += [Replacement.new(owner, server, flags)] }
+        end
+
+        # @return [StubServer, nil] the newest one that this thread sees
+        def server
+          visible.reverse_each.find(&:server)&.server
+        end
+
+        # @return [StubServer, nil] the one that belongs to this thread's running test
+        def server_of_test
+          @all.find { |replacement| replacement.server && replacement.owner.equal?(running) }&.server
+        end
+
+        # @return [Boolean, nil] nil if the flag is not replaced
+        def flag(name)
+          visible.reverse_each { |replacement| return replacement.flags[name] if replacement.flags.key?(name) }
+          nil
+        end
+
+        # @return [Object, nil] the test that runs in this thread
+        def running
+          Thread.current.thread_variable_get(RUNNING)
+        end
+
+        private
+
+        # A thread without a running test, such as that of an application server, works for the newest test.
+        def visible
+          test = running
+          return @all unless test
+
+          @all.select { |replacement| replacement.owner.is_a?(Symbol) || replacement.owner.equal?(test) }
+        end
+
+        def running=(test)
+          Thread.current.thread_variable_set(RUNNING, test)
+        end
+      end
+
+      # Prepended to `Leasehold`'s own methods.
+      module CurrentClient
+        # Returns the client of the stub server, if there is one.
+        def client
+          Replacements.server&.client || super
+        end
+      end
+
+      # Prepended to {Configuration}.
+      module CurrentFlags
+        # Returns the replaced state of the flag, or else the application's.
+        def feature_enabled?(flag)
+          replaced = Replacements.flag(flag)
+          replaced.nil? ? super : replaced
+        end
+      end
+
+      Leasehold.singleton_class.prepend(CurrentClient)
+      Configuration.prepend(CurrentFlags)
+    end
+  end
+end
